@@ -1,0 +1,24 @@
+# What `cmake --install` puts where. Everything installed finds its neighbours by relative paths, so
+# the prefix may be chosen at installation and the tree may be moved.
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/paceline)
+file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG
+     /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" PREFIX_FROM_PKGCONFIG "${PREFIX_FROM_PKGCONFIG}")
+string(REPLACE ";" " " OPENBLAS_LIBS_PRIVATE "${OPENBLAS_LDFLAGS}")
+
+configure_file(cmake/paceline.pc.in paceline.pc @ONLY)
+configure_package_config_file(cmake/paceline-config.cmake.in paceline-config.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(paceline-config-version.cmake COMPATIBILITY SameMajorVersion)
+
+install(TARGETS paceline)
+install(TARGETS paceline_shared EXPORT paceline-shared)
+install(TARGETS paceline_static EXPORT paceline-static)
+install(FILES include/paceline.h TYPE INCLUDE)
+install(FILES ${PROJECT_BINARY_DIR}/paceline.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_BINARY_DIR}/paceline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/paceline-config.cmake
+              ${PROJECT_BINARY_DIR}/paceline-config-version.cmake
+        DESTINATION ${package_dir})
+install(EXPORT paceline-shared NAMESPACE paceline:: DESTINATION ${package_dir})
+install(EXPORT paceline-static NAMESPACE paceline:: DESTINATION ${package_dir})

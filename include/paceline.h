@@ -1,0 +1,214 @@
+/* Paceline: distributed SGD that keeps its pace when workers straggle, stall, leave or lie.
+ *
+ * The only public header. A run is set up by strings, the same that the command line takes as
+ * flags, and gives back numbers and weights:
+ *
+ *     pl_setup *setup;
+ *     pl_run *run;
+ *     pl_setup_new(&setup);
+ *     pl_setup_set(setup, "method", "gap-aware");
+ *     pl_setup_set(setup, "workers", "32");
+ *     pl_setup_set(setup, "delay", "gamma:shape=100,mean=1");
+ *     if (pl_simulate(setup, &run)) fprintf(stderr, "%s\n", pl_setup_why(setup));
+ *     else puts(pl_run_json(run));
+ *
+ * Functions that can fail return 0 or a negative PL_E… code; the sentence that says what was wrong
+ * and what would be right is then in pl_setup_why(). Outputs are set only on success. There is no
+ * global state: any number of setups may be used at once, each by one thread at a time.
+ *
+ * The ABI is stable within a major version; structs only grow at their end. */
+#ifndef PACELINE_H
+#define PACELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PL_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define PL_API __attribute__((visibility("default")))
+#else
+#define PL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- status -------------------------------------------------------------------------------- */
+
+#define PL_STATUS_LIST(X)                                                                          \
+    X(PL_EUSAGE, -1, "the request cannot be carried out as it is written")                         \
+    X(PL_EDATA, -2, "a file is damaged or not what it should be")                                  \
+    X(PL_EIO, -3, "a file cannot be read or written")                                              \
+    X(PL_ENOMEM, -4, "out of memory")                                                              \
+    X(PL_EPOLICY, -5, "a policy broke its contract")                                               \
+    X(PL_ECANCELLED, -6, "cancelled")                                                              \
+    X(PL_EMISSING, -7, "a program or part that is needed is not installed")
+
+enum {
+    PL_OK = 0,
+#define X(name, value, text) name = value,
+    PL_STATUS_LIST(X)
+#undef X
+};
+
+PL_API const char *pl_status_text(int status);
+PL_API const char *pl_version(void); /* of the library; PL_VERSION is the header's */
+
+/* --- setting up ---------------------------------------------------------------------------- */
+
+typedef struct pl_setup pl_setup; /* what to run */
+typedef struct pl_run pl_run;     /* what came of it */
+
+PL_API int pl_setup_new(pl_setup **out);
+PL_API int pl_setup_copy(const pl_setup *from, pl_setup **out); /* data already read is shared */
+PL_API void pl_setup_free(pl_setup *setup);                     /* NULL is fine */
+
+/* Sets an option: "method", "workers", "delay", … as `paceline list option` shows them. Numbers
+ * are checked at once, specs when the run begins. */
+PL_API int pl_setup_set(pl_setup *setup, const char *key, const char *value);
+
+/* Checks everything a run would, and opens its data, without running. Copies made afterwards share
+ * the data. */
+PL_API int pl_setup_check(pl_setup *setup);
+
+/* The sentence for the last failure; "" where there was none. Valid until the next call. */
+PL_API const char *pl_setup_why(const pl_setup *setup);
+
+/* The state of a run at one moment. Unknown numbers are NAN. */
+struct pl_point {
+    double time; /* seconds since the start; virtual where simulated */
+    uint64_t updates;
+    double epochs;
+    double loss;                     /* on a fixed subset of the training set */
+    double test_loss, test_accuracy; /* on the test set */
+    int k;                           /* workers or mini-batches an update waits for */
+    double staleness;                /* mean over the gradients applied so far */
+    uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
+    int workers;                     /* present */
+};
+
+/* Called on the thread that runs. `point` after every evaluation; `tick` often, with the losses
+ * unknown: non-zero ends the run in good order. Either may be NULL. */
+PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struct pl_point *p),
+                           int (*tick)(void *ctx, const struct pl_point *p), void *ctx);
+
+/* Sentences for people while a run goes on: warnings (a worker whose gradients are not finite, …).
+ * Silent where nobody asked. */
+PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
+                         void *ctx);
+
+/* A model of your own: a function of one flat vector with a gradient. */
+struct pl_samples {
+    uint32_t n;            /* samples in the mini-batch */
+    uint32_t dim;          /* features of one; 0 where wants_data is 0 */
+    const float *x;        /* [n][dim], or NULL */
+    const uint16_t *label; /* [n], or NULL */
+    uint64_t seed, batch_no;
+    uint32_t worker; /* with seed and batch_no: what names this mini-batch */
+    /* Non-zero where the result is no longer wanted; poll it in long computations. */
+    int (*cancelled)(const void *token);
+    const void *token;
+};
+
+struct pl_function {
+    size_t dim;     /* parameters */
+    int wants_data; /* mini-batches come from the setup's data set */
+    int classifies; /* score() counts what is classified right: there is an accuracy */
+    void *ctx;
+    void (*init)(void *ctx, uint64_t seed, float *w); /* NULL: zeros */
+    /* Mean loss over the samples at w, and its gradient into g [dim]. 0, or PL_ECANCELLED. Called
+     * from several threads at once unless "threads" is 1. */
+    int (*gradient)(void *ctx, const float *w, const struct pl_samples *s, float *g, double *loss);
+    /* Summed loss over the samples, and how many are classified right. NULL: the loss comes from
+     * gradient(). */
+    void (*score)(void *ctx, const float *w, const struct pl_samples *s, double *loss,
+                  uint32_t *n_right);
+};
+
+/* Uses a function instead of the "model" option. The struct is copied, ctx is borrowed. */
+PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
+
+/* --- running ------------------------------------------------------------------------------- */
+
+/* Runs on a virtual clock. */
+PL_API int pl_simulate(pl_setup *setup, pl_run **out);
+PL_API void pl_run_free(pl_run *run); /* NULL is fine */
+
+/* The JSON object that `paceline simulate --json` prints. Owned by the run. */
+PL_API const char *pl_run_json(pl_run *run);
+
+/* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; NAN where it
+ * is unknown or there is no such number. */
+PL_API double pl_run_number(const pl_run *run, const char *key);
+
+/* The evaluations, in order of time. */
+PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
+
+/* The final weights; NULL for timing alone. */
+PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
+
+/* Non-zero where the run ended because no finite gradient came any more. */
+PL_API int pl_run_diverged(const pl_run *run);
+
+/* --- looking up ---------------------------------------------------------------------------- */
+
+struct pl_item_option {
+    const char *name, *def, *help;
+    char accepts[120]; /* "a whole number from 1 to 8" */
+};
+
+struct pl_item {
+    const char *family, *family_brief; /* "policy", "when is the model updated, …" */
+    const char *name, *brief;
+    const char *paper; /* "" where there is none to cite */
+    char detail[400];  /* of a method: the row of choices it stands for; of an option: who reads it,
+                          "simulate", "plan" or both; otherwise "" */
+    size_t n_options;
+    const struct pl_item_option *option;
+};
+
+/* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
+ * local, schedule, model, data, partition, delay; and option, whose items are the keys of
+ * pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
+PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
+                   void *ctx);
+
+/* --- planning ------------------------------------------------------------------------------ */
+
+/* What theory says of one variant ("ksync", "kbatchsync", "kasync", "kbatchasync") at one K. */
+struct pl_plan_row {
+    const char *policy;
+    int k;
+    double time_per_update; /* seconds */
+    double staleness;       /* mean */
+    double error_floor;     /* of the bound; see docs/theory.md */
+    double time_to_target;  /* INFINITY where the floor is above the target */
+    int exact;              /* time_per_update is a closed form, not sampled */
+    int best;               /* the recommended K of this variant */
+    int best_of_all;
+};
+
+/* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",
+ * "noise", "start-loss", "target" (see `paceline plan --help`). Rows are ordered by K. */
+PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
+                   void *ctx);
+
+/* --- drawing ------------------------------------------------------------------------------- */
+
+struct pl_curve {
+    const char *name;
+    const struct pl_point *point;
+    size_t n_points;
+};
+
+/* Error (or loss, where there is no accuracy) against time into an SVG or PNG file, by its ending.
+ * Needs gnuplot. On failure the sentence is in why[why_max] and no file is left. */
+PL_API int pl_plot(const char *path, const char *title, const struct pl_curve *curve,
+                   size_t n_curves, char *why, size_t why_max);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

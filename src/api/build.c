@@ -1,0 +1,225 @@
+/* From options to a job: names are looked up, specs parsed, files opened, and everything that does
+ * not fit together is refused before anything runs. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/setup.h"
+#include "core/tuner.h"
+#include "learn/task.h"
+#include "model/callback.h"
+#include "sys/pool.h"
+
+#define DEFAULT_METHOD "adasync-kasync"
+#define DEFAULT_UPDATES 1000
+#define DATA_SEED 1       /* of generated data: the same set whatever the run's seed */
+#define EVALUATIONS 50    /* in a run of known length */
+#define EVALUATE_TASKS 20 /* typical tasks between evaluations, otherwise */
+
+static int build_choice(const struct pl_family *family, const char *spec, int n_workers,
+                        struct pl_choice *out, struct pl_why *why) {
+    return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
+}
+
+/* The six columns: the method's, or those of a plain run, each replaced by what was said. */
+static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
+    static const char *const plain[PL_N_COLUMNS] = {NULL,   "fixed", "none",
+                                                    "mean", "sgd",   "gradient"};
+    const struct pl_setup_conf *c = &s->conf;
+    bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
+    char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    if (method) {
+        const struct pl_recipe *recipe;
+        int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
+        if (rc) return rc;
+        snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
+    } else {
+        snprintf(b->method, sizeof b->method, "custom");
+    }
+    struct pl_choice *const choice[PL_N_COLUMNS] = {&b->job.policy, &b->job.tuner, &b->job.correct,
+                                                    &b->job.reduce, &b->job.optim, &b->job.local};
+    for (int i = 0; i < PL_N_COLUMNS; i++) {
+        const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : plain[i];
+        int rc = build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why);
+        if (rc) return rc;
+        pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
+    }
+    return PL_OK;
+}
+
+/* Optimizers with a memory per worker take contributions one at a time. */
+static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
+    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
+    if (!optim->single) return PL_OK;
+    if (policy->knobs(job->policy.conf).k > 1 || tuner->moves & PL_USES_K)
+        return pl_fail(
+            why, PL_EUSAGE,
+            "optim '%s' takes gradients one at a time; use a policy with k=1 and a tuner "
+            "that leaves K alone",
+            optim->id.name);
+    return PL_OK;
+}
+
+static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
+    const char *rest = c->lr_schedule;
+    struct pl_rate *rate = &b->job.rate;
+    rate->lr = c->lr;
+    rate->by_k = c->lr_scale == 1;
+    rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
+    for (;;) {
+        char one[PL_TEXT_MAX];
+        size_t n = strcspn(rest, "+");
+        if (rate->n_chain == PL_SCHEDULES)
+            return pl_fail(why, PL_EUSAGE, "lr-schedule chains more than %d schedules",
+                           PL_SCHEDULES);
+        memcpy(one, rest, n);
+        one[n] = '\0';
+        struct pl_choice *choice = &rate->chain[rate->n_chain];
+        int rc = build_choice(&pl_schedule_family, one, (int)c->workers, choice, why);
+        if (rc) return rc;
+        rate->n_chain++;
+        const struct pl_schedule_unit *unit = choice->conf;
+        bool counts = strcmp(choice->entry->name, "constant") != 0;
+        if (counts && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
+            return pl_fail(why, PL_EUSAGE,
+                           "lr-schedule '%s' counts epochs, and there is no data to count; add "
+                           "unit=updates",
+                           choice->entry->name);
+        if (rest[n] == '\0') return PL_OK;
+        rest += n + 1;
+    }
+}
+
+static int build_data(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_setup_conf *c = &s->conf;
+    struct pl_shared_data *d = s->data;
+    if (d && strcmp(d->spec, c->data) != 0) {
+        if (--d->n_holders == 0) {
+            pl_data_free(d->data);
+            free(d);
+        }
+        s->data = d = NULL;
+    }
+    if (!d) {
+        d = calloc(1, sizeof *d);
+        if (!d) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+        int rc = pl_data_open(c->data, DATA_SEED, &d->data, &s->why);
+        if (rc) {
+            free(d);
+            return rc;
+        }
+        snprintf(d->spec, sizeof d->spec, "%s", c->data);
+        d->n_holders = 1;
+        s->data = d;
+    }
+    b->job.data = d->data;
+    return pl_partition_open(c->partition, d->data, (int)c->workers, (uint64_t)c->seed,
+                             &b->job.partition, &s->why);
+}
+
+static int build_model(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_setup_conf *c = &s->conf;
+    if (!s->has_function && strcmp(c->model, "none") == 0) return PL_OK;
+    bool wants = s->function.wants_data != 0;
+    if (!s->has_function) {
+        char name[PL_NAME_MAX];
+        const char *args;
+        const struct pl_entry *entry = NULL;
+        int rc = pl_spec_split(c->model, name, &args, &s->why);
+        if (!rc) rc = pl_entry_find(&pl_model_family, name, &entry, &s->why);
+        if (rc) return rc;
+        wants = ((const struct pl_model_kind *)entry)->wants_data;
+    }
+    int rc = wants ? build_data(s, b) : PL_OK;
+    if (rc) return rc;
+    return s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
+                           : pl_model_open(c->model, b->job.data, &b->job.model, &s->why);
+}
+
+/* A typical task: the median on the middle worker, times its mini-batches. */
+static double build_typical(const struct pl_job *job) {
+    return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_task_steps(job);
+}
+
+static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
+    struct pl_limits *l = &b->job.limits;
+    *l = (struct pl_limits){.updates = (uint64_t)c->updates,
+                            .epochs = c->epochs,
+                            .seconds = c->time,
+                            .target_loss = c->target_loss > 0 ? c->target_loss : NAN,
+                            .target_accuracy = c->target_accuracy > 0 ? c->target_accuracy : NAN};
+    bool target = c->target_loss > 0 || c->target_accuracy > 0;
+    if (target && !b->job.model)
+        return pl_fail(why, PL_EUSAGE, "a target needs a model; with --model none nothing learns");
+    if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
+        return pl_fail(why, PL_EUSAGE,
+                       "target-accuracy needs a model that classifies; use target-loss");
+    if (c->target_accuracy > 0 && b->job.data->n_test == 0)
+        return pl_fail(why, PL_EUSAGE, "target-accuracy needs a test set, and the data has none");
+    if (c->epochs > 0 && !b->job.data)
+        return pl_fail(why, PL_EUSAGE, "epochs need data to count; use updates or time");
+    if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0) && !target)
+        l->updates = DEFAULT_UPDATES;
+    b->job.eval_every = c->eval_every > 0 ? c->eval_every
+                        : c->time > 0     ? c->time / EVALUATIONS
+                                          : EVALUATE_TASKS * build_typical(&b->job);
+    if (!(b->job.eval_every > 0)) b->job.eval_every = 1;
+    return PL_OK;
+}
+
+static int build_all(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_setup_conf *c = &s->conf;
+    struct pl_job *job = &b->job;
+    *job = (struct pl_job){.method = b->method,
+                           .weight_decay = c->weight_decay,
+                           .n_workers = (int)c->workers,
+                           .batch = (uint32_t)c->batch,
+                           .seed = (uint64_t)c->seed,
+                           .sampling = (enum pl_sampling)c->sampling,
+                           .eval_samples = (uint32_t)c->eval_samples,
+                           .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
+                           .log = s->log};
+    int rc = build_columns(s, b, &s->why);
+    if (!rc) rc = build_check_optim(job, &s->why);
+    if (!rc) rc = pl_delay_open(c->delay, job->n_workers, job->seed, &job->delay, &s->why);
+    if (!rc) rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why);
+    if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
+    if (!rc) rc = build_model(s, b);
+    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_limits(c, b, &s->why);
+    return rc;
+}
+
+int pl_build(struct pl_setup *s, struct pl_built *out) {
+    s->why.text[0] = '\0';
+    *out = (struct pl_built){0};
+    int rc = build_all(s, out);
+    if (rc) pl_built_free(out);
+    return rc;
+}
+
+void pl_built_free(struct pl_built *b) {
+    struct pl_job *job = &b->job;
+    pl_model_close(job->model);
+    pl_partition_free(job->partition);
+    pl_delay_free(job->delay);
+    pl_script_free(&b->script);
+    for (int i = 0; i < job->rate.n_chain; i++) free(job->rate.chain[i].conf);
+    free(job->policy.conf);
+    free(job->tuner.conf);
+    free(job->correct.conf);
+    free(job->reduce.conf);
+    free(job->optim.conf);
+    free(job->local.conf);
+    *b = (struct pl_built){0};
+}
+
+int pl_setup_check(pl_setup *s) {
+    struct pl_built built;
+    int rc = pl_build(s, &built);
+    if (!rc) pl_built_free(&built);
+    return rc;
+}

@@ -1,0 +1,90 @@
+/* Everything a spec may name, for `paceline list`, the manual and anyone who asks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/setup.h"
+#include "core/tuner.h"
+
+#define LIST_OPTIONS 64
+
+/* In the order a newcomer would ask. */
+static const struct pl_family *const families[] = {
+    &pl_recipe_family, &pl_policy_family, &pl_tuner_family,     &pl_correct_family,
+    &pl_reduce_family, &pl_optim_family,  &pl_local_family,     &pl_schedule_family,
+    &pl_model_family,  &pl_data_family,   &pl_partition_family, &pl_delay_family};
+
+static const struct pl_entry list_none = {
+    .name = "none", .brief = "no model: timing alone", .paper = "", .opts = pl_no_opts};
+
+static size_t list_options(const struct pl_opt *opts, struct pl_item_option *out) {
+    size_t n = 0;
+    for (const struct pl_opt *o = opts; o->name && n < LIST_OPTIONS; o++, n++) {
+        out[n] = (struct pl_item_option){.name = o->name, .def = o->def, .help = o->help};
+        pl_opt_accepts(o, out[n].accepts, sizeof out[n].accepts);
+    }
+    return n;
+}
+
+static void list_entry(const struct pl_family *f, const struct pl_entry *e,
+                       void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
+    struct pl_item_option option[LIST_OPTIONS];
+    struct pl_item item = {.family = f->name,
+                           .family_brief = f->brief,
+                           .name = e->name,
+                           .brief = e->brief,
+                           .paper = e->paper,
+                           .n_options = list_options(e->opts, option),
+                           .option = option};
+    if (f == &pl_recipe_family) {
+        const struct pl_recipe *r = (const struct pl_recipe *)e;
+        for (int i = 0; i < PL_N_COLUMNS; i++)
+            pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
+                      pl_column_family[i]->name, r->column[i]);
+    }
+    each(ctx, &item);
+}
+
+/* Which of pl_simulate and pl_plan reads an option: said in the item's detail. */
+static const char *list_readers(const char *name) {
+    static const char *const planner[] = {"smoothness", "noise", "start-loss", "target"};
+    static const char *const both[] = {"workers", "delay", "batch", "lr", "seed"};
+    for (size_t i = 0; i < sizeof planner / sizeof *planner; i++)
+        if (strcmp(name, planner[i]) == 0) return "plan";
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        if (strcmp(name, both[i]) == 0) return "simulate plan";
+    return "simulate";
+}
+
+/* The run's own options, one item each. */
+static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
+    struct pl_item_option option[LIST_OPTIONS];
+    size_t n = list_options(pl_setup_opts, option);
+    for (size_t i = 0; i < n; i++) {
+        struct pl_item item = {.family = "option",
+                               .family_brief =
+                                   "what a run is told; on the command line --NAME VALUE",
+                               .name = option[i].name,
+                               .brief = option[i].help,
+                               .paper = "",
+                               .n_options = 1,
+                               .option = &option[i]};
+        pl_append(item.detail, sizeof item.detail, "%s", list_readers(option[i].name));
+        each(ctx, &item);
+    }
+}
+
+int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
+    bool found = false;
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        if (family && strcmp(family, families[f]->name) != 0) continue;
+        found = true;
+        for (const struct pl_entry *const *e = families[f]->table; *e; e++)
+            list_entry(families[f], *e, each, ctx);
+        if (families[f] == &pl_model_family) list_entry(families[f], &list_none, each, ctx);
+    }
+    if (!family || strcmp(family, "option") == 0) {
+        found = true;
+        list_setup(each, ctx);
+    }
+    return found ? PL_OK : PL_EUSAGE;
+}

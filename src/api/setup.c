@@ -1,0 +1,284 @@
+#include "api/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct pl_setup_conf, field)
+#define COLUMN(c) (AT(column) + (size_t)(c)*PL_TEXT_MAX)
+
+/* One table: pl_setup_set, the flags of the command line, `paceline list option`, the manual. */
+const struct pl_opt pl_setup_opts[] = {
+    {.name = "method",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "a published method, with options of its parts: kasync:k=4",
+     .offset = AT(method)},
+    {.name = "policy",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "when to update and who computes next",
+     .offset = COLUMN(PL_COLUMN_POLICY)},
+    {.name = "tuner",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "how K and the staleness bound move",
+     .offset = COLUMN(PL_COLUMN_TUNER)},
+    {.name = "correct",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "how a stale gradient is repaired",
+     .offset = COLUMN(PL_COLUMN_CORRECT)},
+    {.name = "reduce",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "how a group becomes one vector",
+     .offset = COLUMN(PL_COLUMN_REDUCE)},
+    {.name = "optim",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "how that vector moves the model",
+     .offset = COLUMN(PL_COLUMN_OPTIM)},
+    {.name = "local",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "what a worker does between contacts",
+     .offset = COLUMN(PL_COLUMN_LOCAL)},
+    {.name = "workers",
+     .type = PL_OPT_INT,
+     .def = "8",
+     .min = 1,
+     .max = PL_MAX_WORKERS,
+     .help = "number of workers",
+     .offset = AT(workers)},
+    {.name = "model",
+     .type = PL_OPT_TEXT,
+     .def = "mlp",
+     .help = "what is trained; none: timing alone",
+     .offset = AT(model)},
+    {.name = "data",
+     .type = PL_OPT_TEXT,
+     .def = "fashion",
+     .help = "what it is trained on",
+     .offset = AT(data)},
+    {.name = "partition",
+     .type = PL_OPT_TEXT,
+     .def = "whole",
+     .help = "which samples a worker draws from",
+     .offset = AT(partition)},
+    {.name = "sampling",
+     .type = PL_OPT_CHOICE,
+     .def = "iid",
+     .choices = "iid|epoch",
+     .help = "mini-batches drawn with replacement, or in shuffled passes",
+     .offset = AT(sampling)},
+    {.name = "batch",
+     .type = PL_OPT_INT,
+     .def = "32",
+     .min = 1,
+     .max = 1000000,
+     .help = "samples in a mini-batch",
+     .offset = AT(batch)},
+    {.name = "lr",
+     .type = PL_OPT_REAL,
+     .def = "0.1",
+     .min = 0,
+     .max = 1e6,
+     .help = "learning rate",
+     .offset = AT(lr)},
+    {.name = "lr-schedule",
+     .type = PL_OPT_TEXT,
+     .def = "constant",
+     .help = "how the rate moves; chain with +: warmup:over=5+step:at=80,120",
+     .offset = AT(lr_schedule)},
+    {.name = "lr-scale",
+     .type = PL_OPT_CHOICE,
+     .def = "one",
+     .choices = "one|k",
+     .help = "k: multiply the rate by the size of each group",
+     .offset = AT(lr_scale)},
+    {.name = "weight-decay",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "times the weights, added to every gradient",
+     .offset = AT(weight_decay)},
+    {.name = "delay",
+     .type = PL_OPT_TEXT,
+     .def = "exp:mean=1",
+     .help = "law of the time a mini-batch takes",
+     .offset = AT(delay)},
+    {.name = "net",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "network: latency=S,bandwidth=B/S,server=B/S,bytes=B",
+     .offset = AT(net)},
+    {.name = "script",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "file of lines TIME leave|join|freeze WORKER [SECONDS]",
+     .offset = AT(script)},
+    {.name = "updates",
+     .type = PL_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "end after so many updates; 1000 where nothing else ends the run",
+     .offset = AT(updates)},
+    {.name = "epochs",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "end after so many passes over the training set",
+     .offset = AT(epochs)},
+    {.name = "time",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "end after so many seconds",
+     .offset = AT(time)},
+    {.name = "target-loss",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e300,
+     .help = "end when the training loss is this low",
+     .offset = AT(target_loss)},
+    {.name = "target-accuracy",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .help = "end when the test accuracy is this high",
+     .offset = AT(target_accuracy)},
+    {.name = "eval-every",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "seconds between evaluations; 0: a fiftieth of --time, or 20 typical tasks",
+     .offset = AT(eval_every)},
+    {.name = "eval-samples",
+     .type = PL_OPT_INT,
+     .def = "2000",
+     .min = 1,
+     .max = 1e9,
+     .help = "training samples the loss is evaluated on",
+     .offset = AT(eval_samples)},
+    {.name = "seed",
+     .type = PL_OPT_INT,
+     .def = "1",
+     .min = 0,
+     .max = 9007199254740992.0,
+     .help = "of everything random",
+     .offset = AT(seed)},
+    {.name = "threads",
+     .type = PL_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .help = "threads that compute; 0: one a core",
+     .offset = AT(threads)},
+    {.name = "log",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "file for one JSON line per evaluation",
+     .offset = AT(log)},
+    {.name = "events",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "file for the event log, as text",
+     .offset = AT(events)},
+    {.name = "smoothness",
+     .type = PL_OPT_REAL,
+     .def = "1",
+     .min = 1e-12,
+     .max = 1e12,
+     .help = "plan: Lipschitz constant L of the gradient",
+     .offset = AT(smoothness)},
+    {.name = "noise",
+     .type = PL_OPT_REAL,
+     .def = "10",
+     .min = 0,
+     .max = 1e12,
+     .help = "plan: variance of one sample's gradient",
+     .offset = AT(noise)},
+    {.name = "start-loss",
+     .type = PL_OPT_REAL,
+     .def = "2.3",
+     .min = 1e-12,
+     .max = 1e12,
+     .help = "plan: loss at the start",
+     .offset = AT(start_loss)},
+    {.name = "target",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "plan: squared gradient norm to reach; 0: 0.02",
+     .offset = AT(target)},
+    {.name = NULL},
+};
+
+int pl_setup_new(pl_setup **out) {
+    pl_setup *s = calloc(1, sizeof *s);
+    if (!s) return PL_ENOMEM;
+    pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    *out = s;
+    return PL_OK;
+}
+
+int pl_setup_copy(const pl_setup *from, pl_setup **out) {
+    pl_setup *s = malloc(sizeof *s);
+    if (!s) return PL_ENOMEM;
+    *s = *from;
+    if (s->data) s->data->n_holders++;
+    *out = s;
+    return PL_OK;
+}
+
+static void setup_let_go(pl_setup *s) {
+    if (s->data && --s->data->n_holders == 0) {
+        pl_data_free(s->data->data);
+        free(s->data);
+    }
+    s->data = NULL;
+}
+
+void pl_setup_free(pl_setup *s) {
+    if (!s) return;
+    setup_let_go(s);
+    free(s);
+}
+
+int pl_setup_set(pl_setup *s, const char *key, const char *value) {
+    s->why.text[0] = '\0';
+    return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
+}
+
+const char *pl_setup_why(const pl_setup *s) {
+    return s->why.text;
+}
+
+void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point *p),
+                    int (*tick)(void *ctx, const struct pl_point *p), void *ctx) {
+    s->point = point;
+    s->tick = tick;
+    s->watch_ctx = ctx;
+}
+
+void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int warning, const char *sentence),
+                  void *ctx) {
+    s->log = (struct pl_log){say, ctx};
+}
+
+int pl_setup_function(pl_setup *s, const struct pl_function *f) {
+    s->why.text[0] = '\0';
+    if (f->dim == 0 || !f->gradient)
+        return pl_fail(&s->why, PL_EUSAGE, "a function needs a dim of at least 1 and a gradient");
+    s->function = *f;
+    s->has_function = true;
+    return PL_OK;
+}

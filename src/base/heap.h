@@ -1,0 +1,34 @@
+/* A queue of events in time: a 4-ary heap of (when, seq). Ties go to the smaller sequence number,
+ * that is to what was pushed first, so that a run is the same on every machine. */
+#ifndef PL_BASE_HEAP_H
+#define PL_BASE_HEAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pl_timed {
+    uint64_t when_ns;
+    uint64_t seq; /* given by pl_heap_push */
+    uint64_t task;
+    int32_t who;
+    int32_t what;
+};
+
+struct pl_heap {
+    struct pl_timed *item;
+    size_t n, room;
+    uint64_t seq;
+};
+
+/* 0 or PL_ENOMEM. A zeroed struct pl_heap is an empty heap. */
+int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who, uint64_t task);
+
+/* The earliest, or NULL; valid until the next push or pop. */
+const struct pl_timed *pl_heap_top(const struct pl_heap *h);
+
+/* Removes the earliest; the heap must not be empty. */
+struct pl_timed pl_heap_pop(struct pl_heap *h);
+
+void pl_heap_free(struct pl_heap *h);
+
+#endif

@@ -1,0 +1,23 @@
+/* Writing JSON: commas and quoting are taken care of, numbers that are not finite become null. */
+#ifndef PL_BASE_JSON_H
+#define PL_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pl_json {
+    char *text; /* grows; NULL before the first write; free() it */
+    size_t n, room;
+    bool comma;  /* the next value needs one in front */
+    bool failed; /* out of memory: everything written is void */
+};
+
+/* `key` is NULL inside arrays and for the outermost value. */
+void pl_json_open(struct pl_json *j, const char *key, char bracket); /* '{' or '[' */
+void pl_json_close(struct pl_json *j, char bracket);                 /* '}' or ']' */
+void pl_json_text(struct pl_json *j, const char *key, const char *value);
+void pl_json_real(struct pl_json *j, const char *key, double value);
+void pl_json_whole(struct pl_json *j, const char *key, uint64_t value);
+
+#endif

@@ -1,0 +1,15 @@
+/* Where sentences for people go. Nothing global: whoever sets up a run owns its log. */
+#ifndef PL_BASE_LOG_H
+#define PL_BASE_LOG_H
+
+#include "base/status.h"
+
+/* A zeroed struct pl_log is silent. */
+struct pl_log {
+    void (*say)(void *ctx, int warning, const char *sentence);
+    void *ctx;
+};
+
+void pl_log_warn(const struct pl_log *log, const char *fmt, ...) PL_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,346 @@
+#include "base/opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct pl_opt pl_no_opts[] = {{.name = NULL}};
+
+/* Edit distance, insertions, deletions and substitutions costing 1; names are short. */
+static size_t opt_distance(const char *a, const char *b) {
+    size_t row[PL_NAME_MAX + 1], nb = strlen(b);
+    if (nb > PL_NAME_MAX) return SIZE_MAX;
+    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *pl_nearest(const char *word, const char *const *names, size_t n) {
+    const char *best = NULL;
+    size_t least = strlen(word) / 3 + 2;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = opt_distance(word, names[i]);
+        if (strncmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
+        if (d < least) {
+            least = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+int pl_spec_split(const char *spec, char *name, const char **args, struct pl_why *why) {
+    size_t n = strcspn(spec, ":");
+    if (n == 0 || n >= PL_NAME_MAX || strlen(spec) >= PL_SPEC_MAX)
+        return pl_fail(why, PL_EUSAGE,
+                       "'%.60s' is not a spec; write name or name:key=value,key=value", spec);
+    memcpy(name, spec, n);
+    name[n] = '\0';
+    *args = spec[n] == ':' ? spec + n + 1 : spec + n;
+    return PL_OK;
+}
+
+int pl_entry_find(const struct pl_family *family, const char *name, const struct pl_entry **out,
+                  struct pl_why *why) {
+    const char *names[64];
+    size_t n = 0;
+    for (const struct pl_entry *const *e = family->table; *e; e++) {
+        if (strcmp((*e)->name, name) == 0) {
+            *out = *e;
+            return PL_OK;
+        }
+        if (n < 64) names[n++] = (*e)->name;
+    }
+    const char *near = pl_nearest(name, names, n);
+    if (near)
+        return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; did you mean '%s'?", family->name,
+                       name, near);
+    return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; 'paceline list %s' shows them",
+                   family->name, name, family->name);
+}
+
+void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
+    out[0] = '\0';
+    bool ranged = opt->min != 0 || opt->max != 0;
+    switch (opt->type) {
+    case PL_OPT_INT: pl_append(out, max, "a whole number"); break;
+    case PL_OPT_REAL: pl_append(out, max, "a number"); break;
+    case PL_OPT_BOOL: pl_append(out, max, "yes or no"); return;
+    case PL_OPT_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
+    case PL_OPT_COUNT: pl_append(out, max, "a whole number, 'all' or a share like 75%%"); return;
+    case PL_OPT_BOUND: pl_append(out, max, "a whole number or 'inf'"); break;
+    case PL_OPT_TEXT: pl_append(out, max, "a text"); return;
+    case PL_OPT_LIST: pl_append(out, max, "numbers separated by commas"); break;
+    }
+    if (!ranged) return;
+    if (opt->max < 1e15)
+        pl_append(out, max, " from %.10g to %.10g", opt->min, opt->max);
+    else
+        pl_append(out, max, " of at least %.10g", opt->min);
+}
+
+static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
+    char accepts[160];
+    pl_opt_accepts(opt, accepts, sizeof accepts);
+    return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s", opt->name, value,
+                   opt->name, accepts);
+}
+
+/* A finite number in the option's range, with nothing behind it. */
+static bool opt_number(const struct pl_opt *opt, const char *value, double *out) {
+    char *end;
+    if (isspace((unsigned char)value[0]) || value[0] == '\0') return false;
+    double x = strtod(value, &end);
+    if (*end != '\0' || !isfinite(x)) return false;
+    if ((opt->min != 0 || opt->max != 0) && (x < opt->min || x > opt->max)) return false;
+    *out = x;
+    return true;
+}
+
+static bool opt_whole(const struct pl_opt *opt, const char *value, double *out) {
+    return opt_number(opt, value, out) && *out == floor(*out) && fabs(*out) <= 0x1p53;
+}
+
+static bool opt_choice(const char *choices, const char *value, int *out) {
+    size_t len = strlen(value);
+    int index = 0;
+    for (const char *c = choices; len > 0; index++) {
+        size_t n = strcspn(c, "|");
+        if (n == len && strncmp(c, value, n) == 0) {
+            *out = index;
+            return true;
+        }
+        if (c[n] == '\0') break;
+        c += n + 1;
+    }
+    return false;
+}
+
+static bool opt_list(const struct pl_opt *opt, const char *value, struct pl_list_of *out) {
+    out->n = 0;
+    while (*value) {
+        char piece[64];
+        size_t n = strcspn(value, ",");
+        if (n == 0 || n >= sizeof piece || out->n == PL_LIST_MAX) return false;
+        memcpy(piece, value, n);
+        piece[n] = '\0';
+        if (!opt_number(opt, piece, &out->at[out->n++])) return false;
+        value += n + (value[n] == ',');
+    }
+    return true;
+}
+
+static bool opt_count(const struct pl_opt *opt, const char *value, int n_workers, int *out) {
+    double x;
+    size_t n = strlen(value);
+    if (strcmp(value, "all") == 0) {
+        *out = n_workers;
+    } else if (n > 1 && n < 32 && value[n - 1] == '%') {
+        char share[32];
+        const struct pl_opt percent = {.min = 0, .max = 100};
+        memcpy(share, value, n - 1);
+        share[n - 1] = '\0';
+        if (!opt_number(&percent, share, &x)) return false;
+        double count = floor(x / 100.0 * n_workers + 0.5);
+        *out = count < 1 ? 1 : (int)count;
+    } else {
+        if (!opt_whole(opt, value, &x)) return false;
+        *out = (int)x;
+    }
+    return true;
+}
+
+static int opt_store(const struct pl_opt *opt, void *conf, const char *value, int n_workers,
+                     struct pl_why *why) {
+    void *at = (char *)conf + opt->offset;
+    double x;
+    switch (opt->type) {
+    case PL_OPT_INT:
+        if (!opt_whole(opt, value, &x)) break;
+        *(int64_t *)at = (int64_t)x;
+        return PL_OK;
+    case PL_OPT_REAL:
+        if (!opt_number(opt, value, &x)) break;
+        *(double *)at = x;
+        return PL_OK;
+    case PL_OPT_BOOL: {
+        int yes;
+        if (!opt_choice("no|yes", value, &yes)) break;
+        *(bool *)at = yes != 0;
+        return PL_OK;
+    }
+    case PL_OPT_CHOICE:
+        if (!opt_choice(opt->choices, value, at)) break;
+        return PL_OK;
+    case PL_OPT_COUNT:
+        if (!opt_count(opt, value, n_workers, at)) break;
+        return PL_OK;
+    case PL_OPT_BOUND:
+        if (strcmp(value, "inf") == 0) {
+            *(uint64_t *)at = PL_NO_BOUND;
+            return PL_OK;
+        }
+        if (!opt_whole(opt, value, &x) || x < 0) break;
+        *(uint64_t *)at = (uint64_t)x;
+        return PL_OK;
+    case PL_OPT_TEXT:
+        if (strlen(value) >= PL_TEXT_MAX)
+            return pl_fail(why, PL_EUSAGE, "%s is longer than %d characters", opt->name,
+                           PL_TEXT_MAX - 1);
+        snprintf(at, PL_TEXT_MAX, "%s", value);
+        return PL_OK;
+    case PL_OPT_LIST:
+        if (!opt_list(opt, value, at)) break;
+        return PL_OK;
+    }
+    return opt_bad(opt, value, why);
+}
+
+int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const char *value,
+               int n_workers, struct pl_why *why) {
+    const char *names[64];
+    size_t n = 0;
+    for (const struct pl_opt *o = opts; o->name; o++) {
+        if (strcmp(o->name, key) == 0) return opt_store(o, conf, value, n_workers, why);
+        if (n < 64) names[n++] = o->name;
+    }
+    if (n == 0) return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; it takes none", key);
+    const char *near = pl_nearest(key, names, n);
+    if (near)
+        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; did you mean '%s'?", key, near);
+    char all[200] = "";
+    for (size_t i = 0; i < n; i++) pl_append(all, sizeof all, "%s%s", i ? ", " : "", names[i]);
+    return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; there are %s", key, all);
+}
+
+/* args begins with "name=" of an option there is */
+static bool opt_known(const struct pl_opt *opts, const char *args, size_t n) {
+    if (args[n] != '=') return false;
+    for (const struct pl_opt *o = opts; o->name; o++)
+        if (strlen(o->name) == n && strncmp(o->name, args, n) == 0) return true;
+    return false;
+}
+
+int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_workers,
+                 struct pl_why *why) {
+    for (const struct pl_opt *o = opts; o->name; o++) {
+        int rc = opt_store(o, conf, o->def, n_workers, why);
+        if (rc) return rc;
+    }
+    bool first = true;
+    while (*args) {
+        char key[PL_NAME_MAX], value[PL_TEXT_MAX];
+        size_t n = strcspn(args, "=,");
+        if (first && opts->type == PL_OPT_TEXT && opts->name && !opt_known(opts, args, n)) {
+            snprintf(key, sizeof key, "%s", opts->name);
+        } else {
+            if (args[n] != '=' || n == 0 || n >= sizeof key)
+                return pl_fail(why, PL_EUSAGE, "'%.60s' is not key=value", args);
+            memcpy(key, args, n);
+            key[n] = '\0';
+            args += n + 1;
+        }
+        first = false;
+        /* the value runs up to the next comma that is followed by another key= */
+        size_t len = strcspn(args, ",");
+        while (args[len] == ',') {
+            size_t next = strcspn(args + len + 1, "=,");
+            if (args[len + 1 + next] == '=') break;
+            len += 1 + next;
+        }
+        if (len >= sizeof value)
+            return pl_fail(why, PL_EUSAGE, "the value of '%s' is longer than %d characters", key,
+                           PL_TEXT_MAX - 1);
+        memcpy(value, args, len);
+        value[len] = '\0';
+        args += len;
+        if (*args == ',' && *++args == '\0')
+            return pl_fail(why, PL_EUSAGE, "a spec cannot end with a comma");
+        int rc = pl_opt_set(opts, conf, key, value, n_workers, why);
+        if (rc) return rc;
+    }
+    return PL_OK;
+}
+
+int pl_spec_parse(const struct pl_family *family, const char *spec, int n_workers,
+                  const struct pl_entry **entry, void **conf, struct pl_why *why) {
+    char name[PL_NAME_MAX];
+    const char *args = "";
+    int rc = pl_spec_split(spec, name, &args, why);
+    if (!rc) rc = pl_entry_find(family, name, entry, why);
+    if (rc) return rc;
+    void *fresh = calloc(1, (*entry)->conf_size ? (*entry)->conf_size : 1);
+    if (!fresh) return pl_fail(why, PL_ENOMEM, "out of memory");
+    rc = pl_opt_parse((*entry)->opts, fresh, args, n_workers, why);
+    if (rc) {
+        char prefix[80];
+        snprintf(prefix, sizeof prefix, "%s '%s'", family->name, name);
+        free(fresh);
+        return pl_fail_in(why, rc, prefix);
+    }
+    *conf = fresh;
+    return PL_OK;
+}
+
+void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t max) {
+    const void *at = (const char *)conf + opt->offset;
+    out[0] = '\0';
+    switch (opt->type) {
+    case PL_OPT_INT: pl_append(out, max, "%lld", (long long)*(const int64_t *)at); break;
+    case PL_OPT_REAL: pl_append(out, max, "%.10g", *(const double *)at); break;
+    case PL_OPT_BOOL: pl_append(out, max, "%s", *(const bool *)at ? "yes" : "no"); break;
+    case PL_OPT_COUNT: pl_append(out, max, "%d", *(const int *)at); break;
+    case PL_OPT_TEXT: pl_append(out, max, "%s", (const char *)at); break;
+    case PL_OPT_BOUND:
+        if (*(const uint64_t *)at == PL_NO_BOUND)
+            pl_append(out, max, "inf");
+        else
+            pl_append(out, max, "%llu", (unsigned long long)*(const uint64_t *)at);
+        break;
+    case PL_OPT_CHOICE: {
+        const char *c = opt->choices;
+        for (int i = *(const int *)at; i > 0; i--) c += strcspn(c, "|") + 1;
+        pl_append(out, max, "%.*s", (int)strcspn(c, "|"), c);
+        break;
+    }
+    case PL_OPT_LIST: {
+        const struct pl_list_of *list = at;
+        for (int i = 0; i < list->n; i++) pl_append(out, max, "%s%.10g", i ? "," : "", list->at[i]);
+        break;
+    }
+    }
+}
+
+void pl_spec_print(const struct pl_entry *entry, const void *conf, char *out, size_t max) {
+    snprintf(out, max, "%s", entry->name);
+    char sep = ':';
+    for (const struct pl_opt *o = entry->opts; o->name; o++) {
+        char value[PL_TEXT_MAX + 16];
+        pl_opt_print(o, conf, value, sizeof value);
+        if (o->type != PL_OPT_COUNT) {
+            /* compare as values, so that 1e-1 and 0.1 are the same */
+            char def[PL_TEXT_MAX + 16];
+            char *plain = calloc(1, entry->conf_size);
+            if (!plain) return;
+            int rc = opt_store(o, plain, o->def, 1, NULL);
+            pl_opt_print(o, plain, def, sizeof def);
+            free(plain);
+            if (rc == PL_OK && strcmp(def, value) == 0) continue;
+        }
+        pl_append(out, max, "%c%s=%s", sep, o->name, value);
+        sep = ',';
+    }
+}

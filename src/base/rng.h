@@ -1,0 +1,48 @@
+/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011).
+ *
+ * A generator is a key, not a history: (seed, stream, worker, task) names a sequence, and nothing
+ * that happened elsewhere can move it. Two methods that race on the same seed therefore see the
+ * same delay and the same mini-batch for the n-th task of a worker, whatever order they ask in. */
+#ifndef PL_BASE_RNG_H
+#define PL_BASE_RNG_H
+
+#include <stdint.h>
+
+/* What a sequence is for; two purposes never share one. */
+enum pl_stream {
+    PL_STREAM_DELAY,     /* how long a task takes */
+    PL_STREAM_BATCH,     /* which samples it draws */
+    PL_STREAM_NOISE,     /* the noise of the quadratic model */
+    PL_STREAM_INIT,      /* the initial weights */
+    PL_STREAM_DATA,      /* generated data sets */
+    PL_STREAM_PARTITION, /* who owns which samples */
+    PL_STREAM_SPEED,     /* a worker's speed in hetero: laws */
+    PL_STREAM_POLICY,    /* chance used by policies (psp) */
+    PL_STREAM_TEST       /* tests and benchmarks */
+};
+
+struct pl_rng {
+    uint32_t key[2]; /* the seed */
+    uint32_t ctr[4]; /* draw number, task (40 bits), stream (24 bits), worker */
+    uint32_t out[4];
+    uint32_t left; /* words of out[] not yet used */
+};
+
+void pl_rng_init(struct pl_rng *r, uint64_t seed, enum pl_stream stream, uint32_t worker,
+                 uint64_t task);
+
+uint32_t pl_rng_u32(struct pl_rng *r);
+uint64_t pl_rng_u64(struct pl_rng *r);
+
+/* Uniform in [0, n), unbiased; n must not be 0. */
+uint32_t pl_rng_below(struct pl_rng *r, uint32_t n);
+
+/* Uniform in [0, 1) with 53 bits; never 1. */
+double pl_rng_unit(struct pl_rng *r);
+
+double pl_rng_exp(struct pl_rng *r);                 /* mean 1 */
+double pl_rng_normal(struct pl_rng *r);              /* mean 0, variance 1 */
+double pl_rng_gamma(struct pl_rng *r, double shape); /* scale 1; shape > 0 */
+
+#endif

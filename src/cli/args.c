@@ -1,0 +1,155 @@
+/* Arguments: the library's options become flags by themselves; a command adds its own. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+int cli_fail(int status, const char *fmt, ...) {
+    va_list ap;
+    fputs("paceline: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
+}
+
+void cli_say(void *ctx, int warning, const char *sentence) {
+    (void)ctx;
+    fprintf(stderr, "paceline: %s%s\n", warning ? "warning: " : "", sentence);
+}
+
+void cli_append(char *out, size_t max, const char *fmt, ...) {
+    size_t used = strnlen(out, max);
+    if (used >= max) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out + used, max - used, fmt, ap);
+    va_end(ap);
+}
+
+bool cli_takes(const struct pl_item *option, const char *command) {
+    return strstr(option->detail, command) != NULL;
+}
+
+/* --- help ---------------------------------------------------------------------------------- */
+
+static void args_print_option(void *ctx, const struct pl_item *item) {
+    const struct cli_args *a = ctx;
+    if (!cli_takes(item, a->options)) return;
+    char left[64];
+    snprintf(left, sizeof left, "--%s", item->name);
+    printf("  %-18s %s", left, item->brief);
+    if (item->option[0].def[0]) printf(" (%s)", item->option[0].def);
+    putchar('\n');
+}
+
+static void args_help(struct cli_args *a) {
+    printf("paceline %s: %s\n\nusage: paceline %s\n\n", a->command, a->brief, a->usage);
+    for (const struct cli_flag *f = a->flag; f->name; f++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s %s", f->name, f->value ? f->value : "");
+        printf("  %-18s %s\n", left, f->help);
+    }
+    pl_list("option", args_print_option, a);
+    printf("\n%s", a->notes);
+}
+
+/* --- parsing ------------------------------------------------------------------------------- */
+
+struct args_search {
+    const struct cli_args *args;
+    const char *name;
+    size_t n;
+    bool exact;
+    int best;
+    char near[64];
+};
+
+/* How many leading and common letters two names share: enough to say what was meant. */
+static int args_likeness(const char *a, size_t n, const char *b) {
+    int same = 0, used[128] = {0};
+    for (size_t i = 0; b[i]; i++) used[(unsigned char)b[i] & 127]++;
+    for (size_t i = 0; i < n; i++)
+        if (used[(unsigned char)a[i] & 127]-- > 0) same++;
+    int longer = (int)(n > strlen(b) ? n : strlen(b));
+    int prefix = strncmp(a, b, n < 3 ? n : 3) == 0 ? 2 : 0;
+    return 2 * same + prefix > longer ? 2 * same + prefix - longer : 0;
+}
+
+static void args_consider(struct args_search *s, const char *name) {
+    if (strlen(name) == s->n && strncmp(s->name, name, s->n) == 0) s->exact = true;
+    int like = args_likeness(s->name, s->n, name);
+    if (like > s->best) {
+        s->best = like;
+        snprintf(s->near, sizeof s->near, "%s", name);
+    }
+}
+
+static void args_look(void *ctx, const struct pl_item *item) {
+    struct args_search *s = ctx;
+    if (cli_takes(item, s->args->options)) args_consider(s, item->name);
+}
+
+static int args_unknown(const struct cli_args *a, const struct args_search *s) {
+    if (s->best > 0)
+        return cli_fail(CLI_USAGE, "%s has no option --%.*s; did you mean --%s?", a->command,
+                        (int)s->n, s->name, s->near);
+    return cli_fail(CLI_USAGE, "%s has no option --%.*s; see paceline %s --help", a->command,
+                    (int)s->n, s->name, a->command);
+}
+
+/* One of the command's own flags; returns it or NULL. */
+static const struct cli_flag *args_own(const struct cli_args *a, const char *name, size_t n) {
+    for (const struct cli_flag *f = a->flag; f->name; f++)
+        if (strlen(f->name) == n && strncmp(f->name, name, n) == 0) return f;
+    return NULL;
+}
+
+int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
+    a->word = argv + 1;
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+            args_help(a);
+            a->helped = true;
+            return CLI_OK;
+        }
+        if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
+            if (!a->takes_words || arg[0] == '-')
+                return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; flags are --NAME VALUE",
+                                arg, a->command);
+            a->word[a->n_words++] = argv[i];
+            continue;
+        }
+        struct args_search s = {.args = a, .name = arg + 2, .n = strcspn(arg + 2, "=")};
+        const struct cli_flag *own = args_own(a, s.name, s.n);
+        const char *value = s.name[s.n] == '=' ? s.name + s.n + 1 : NULL;
+        if (own && own->on) {
+            if (value) return cli_fail(CLI_USAGE, "--%s takes no value", own->name);
+            *own->on = true;
+            continue;
+        }
+        for (const struct cli_flag *f = a->flag; f->name; f++) args_consider(&s, f->name);
+        pl_list("option", args_look, &s);
+        if (!own && !s.exact) return args_unknown(a, &s);
+        if (!value && ++i < argc) value = argv[i];
+        if (!value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
+        if (own) {
+            *own->text = value;
+            continue;
+        }
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)s.n, s.name);
+        int rc = pl_setup_set(setup, key, value);
+        if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
+    }
+    return CLI_OK;
+}
+
+int cli_finish(int status) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return cli_fail(CLI_FAILED, "standard output could not be written to the end");
+    return status;
+}

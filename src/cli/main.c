@@ -1,0 +1,59 @@
+/* The command line: dispatch and help. One file per command beside this one. */
+#include <signal.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct {
+    const char *name, *brief;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
+    {"race", "several methods on one workload; leaderboard and plot", cli_race},
+    {"plan", "what theory says of every K for your delays", cli_plan},
+    {"list", "methods, policies, tuners, rules, models, data sets, delay laws", cli_list},
+};
+
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static void main_help(FILE *out) {
+    fprintf(out,
+            "Paceline %s: distributed SGD that keeps its pace when workers straggle, stall, "
+            "leave or lie.\n\nusage: paceline COMMAND [--NAME VALUE ...]\n\n",
+            pl_version());
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].brief);
+    fprintf(out, "\npaceline COMMAND --help tells more. Try:\n\n"
+                 "  paceline race --demo\n"
+                 "  paceline simulate --method abs --data digits --delay pareto:shape=2,scale=1\n");
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        main_help(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        main_help(stdout);
+        return cli_finish(CLI_OK);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("paceline %s\n", pl_version());
+        return cli_finish(CLI_OK);
+    }
+    if (strcmp(argv[1], "--man") == 0) {
+        cli_man(stdout);
+        return cli_finish(CLI_OK);
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return cli_finish(commands[i].run(argc - 1, argv + 1));
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (argv[1][0] == commands[i].name[0])
+            return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", argv[1],
+                            commands[i].name);
+    return cli_fail(CLI_USAGE, "there is no command '%.40s'; there are simulate, race, plan, list",
+                    argv[1]);
+}

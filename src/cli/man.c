@@ -1,0 +1,85 @@
+/* paceline --man: the manual page, from the same tables as everything else. */
+#include <string.h>
+
+#include "cli.h"
+
+struct man_view {
+    FILE *out;
+    const char *family;
+};
+
+/* Text into roff: a leading dot or quote is protected, hyphens and backslashes are literal. */
+static void man_text(FILE *out, const char *s) {
+    if (*s == '.' || *s == '\'') fputs("\\&", out);
+    for (; *s; s++) {
+        if (*s == '\\')
+            fputs("\\e", out);
+        else if (*s == '-')
+            fputs("\\-", out);
+        else
+            fputc(*s, out);
+    }
+}
+
+static void man_item(void *ctx, const struct pl_item *item) {
+    struct man_view *v = ctx;
+    bool option = strcmp(item->family, "option") == 0;
+    if (!v->family || strcmp(v->family, item->family) != 0) {
+        fprintf(v->out, ".SH %s\n", option ? "OPTIONS" : item->family);
+        man_text(v->out, item->family_brief);
+        fputc('\n', v->out);
+        v->family = item->family;
+    }
+    fputs(".TP\n.B ", v->out);
+    if (option) fputs("\\-\\-", v->out);
+    man_text(v->out, item->name);
+    fputc('\n', v->out);
+    man_text(v->out, item->brief);
+    if (item->paper[0]) {
+        fputs(" [", v->out);
+        man_text(v->out, item->paper);
+        fputc(']', v->out);
+    }
+    fputs(".\n", v->out);
+    for (size_t i = 0; i < item->n_options; i++) {
+        const struct pl_item_option *o = &item->option[i];
+        fputs(".br\n", v->out);
+        if (!option) {
+            fputs(".I ", v->out);
+            man_text(v->out, o->name);
+            fputs("\n\\&= ", v->out);
+            man_text(v->out, o->def[0] ? o->def : "(empty)");
+            fputs(": ", v->out);
+            man_text(v->out, o->help);
+            fputs("; ", v->out);
+        } else if (o->def[0]) {
+            fputs("Default ", v->out);
+            man_text(v->out, o->def);
+            fputs("; ", v->out);
+        }
+        man_text(v->out, o->accepts);
+        fputs(".\n", v->out);
+    }
+}
+
+void cli_man(FILE *out) {
+    fprintf(out, ".TH PACELINE 1 \"\" \"Paceline %s\" \"User Commands\"\n", pl_version());
+    fputs(".SH NAME\npaceline \\- distributed SGD that keeps its pace when workers straggle\n"
+          ".SH SYNOPSIS\n.B paceline\n.I command\n[\\-\\-name value ...]\n"
+          ".SH COMMANDS\n"
+          ".TP\n.B simulate\nTrain on a virtual clock, with any number of workers.\n"
+          ".TP\n.B race\nRun several methods on one workload; print a leaderboard, draw a plot.\n"
+          ".TP\n.B plan\nPrint what theory says of every K for a delay law or measured delays.\n"
+          ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
+          ".PP\nEach command explains itself with \\-\\-help. Specs are written\n"
+          ".IR name : key = value , key = value .\n"
+          ".SH EXIT STATUS\n0 done, 1 the run failed, 2 bad usage.\n",
+          out);
+    struct man_view view = {.out = out};
+    pl_list("option", man_item, &view);
+    static const char *const families[] = {"method", "policy", "tuner",     "correct",
+                                           "reduce", "optim",  "local",     "schedule",
+                                           "model",  "data",   "partition", "delay"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        pl_list(families[i], man_item, &view);
+}

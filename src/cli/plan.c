@@ -1,0 +1,109 @@
+/* paceline plan: what theory and a measured law say before anything runs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+struct plan_view {
+    const char *policy; /* NULL: all */
+    bool json, sampled;
+    int n_rows;
+    struct pl_plan_row best;
+    bool has_best;
+};
+
+static void plan_cell(double value, int width, const char *format) {
+    char text[32];
+    if (isnan(value))
+        snprintf(text, sizeof text, "-");
+    else if (isinf(value))
+        snprintf(text, sizeof text, "never");
+    else
+        snprintf(text, sizeof text, format, value);
+    printf("%*s", width, text);
+}
+
+static void plan_json(const struct pl_plan_row *r) {
+    printf("{\"policy\":\"%s\",\"k\":%d,\"time_per_update\":%.9g,\"updates_per_second\":%.9g,"
+           "\"staleness\":%.9g,",
+           r->policy, r->k, r->time_per_update, 1 / r->time_per_update, r->staleness);
+    printf(isfinite(r->error_floor) ? "\"error_floor\":%.9g," : "\"error_floor\":null,",
+           r->error_floor);
+    printf(isfinite(r->time_to_target) ? "\"time_to_target\":%.9g," : "\"time_to_target\":null,",
+           r->time_to_target);
+    printf("\"exact\":%s,\"recommended\":%s}\n", r->exact ? "true" : "false",
+           r->best ? "true" : "false");
+}
+
+static void plan_row(void *ctx, const struct pl_plan_row *r) {
+    struct plan_view *v = ctx;
+    if (v->policy && strcmp(v->policy, r->policy) != 0) return;
+    if (r->best_of_all || (v->policy && r->best)) {
+        v->best = *r;
+        v->has_best = true;
+    }
+    v->n_rows++;
+    if (v->json) {
+        plan_json(r);
+        return;
+    }
+    if (v->n_rows == 1)
+        printf("%5s  %-12s %12s %12s %10s %12s %14s\n", "K", "policy", "s/update", "updates/s",
+               "staleness", "error floor", "s to target");
+    printf("%5d  %-12s", r->k, r->policy);
+    plan_cell(r->time_per_update, 12, "%.6g");
+    printf("%s", r->exact ? " " : "~");
+    plan_cell(1 / r->time_per_update, 12, "%.5g");
+    plan_cell(r->staleness, 11, "%.4g");
+    plan_cell(r->error_floor, 13, "%.4g");
+    plan_cell(r->time_to_target, 15, "%.5g");
+    printf("%s\n", r->best ? "  <- best K" : "");
+    if (!r->exact) v->sampled = true;
+}
+
+int cli_plan(int argc, char **argv) {
+    bool json = false;
+    const char *policy = NULL;
+    const struct cli_flag flags[] = {{"policy", "NAME",
+                                      "only this one of ksync, kbatchsync, kasync, kbatchasync",
+                                      NULL, &policy},
+                                     {"json", NULL, "print one JSON object a line", &json, NULL},
+                                     {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "plan",
+        .brief = "what theory says of every K: time per update, staleness, error floor",
+        .usage = "plan --workers P --delay LAW [--policy NAME] [--NAME VALUE ...]",
+        .options = "plan",
+        .flag = flags,
+        .notes =
+            "Delays may be measured ones: --delay trace:FILE, a number of seconds a line. "
+            "Examples:\n\n"
+            "  paceline plan --workers 16 --delay pareto:shape=2,scale=1\n"
+            "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n\n"
+            "Times and staleness are exact or sampled (~). The error floor and the time to target\n"
+            "are bounds (docs/theory.md): good for comparing K, not for booking machines.\n"};
+    pl_setup *setup;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    int status = cli_parse(&args, argc, argv, setup);
+    struct plan_view view = {.json = json, .policy = policy};
+    if (status == CLI_OK && !args.helped) {
+        int rc = pl_plan(setup, plan_row, &view);
+        if (rc) {
+            status = cli_fail(rc, "%s", pl_setup_why(setup));
+        } else if (view.n_rows == 0) {
+            status = cli_fail(CLI_USAGE,
+                              "--policy %.40s is not one of ksync, kbatchsync, kasync, kbatchasync",
+                              policy);
+        } else if (!json) {
+            if (view.sampled) printf("~ sampled, the others are exact or integrated\n");
+            if (view.has_best)
+                printf("recommended: --policy %s:k=%d, %.5g s to the target by the bound\n",
+                       view.best.policy, view.best.k, view.best.time_to_target);
+            else
+                printf("no K reaches the target by the bound: raise --target or lower --lr\n");
+        }
+    }
+    pl_setup_free(setup);
+    return status;
+}

@@ -1,0 +1,337 @@
+/* paceline race: several methods on one workload, with common random numbers. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define RACE_ENTRANTS 64
+#define RACE_SEEDS 200
+#define RACE_PATH 512
+
+static const char *const race_default[] = {
+    "sync", "backup", "kasync", "adasync-kasync", "abs", "gap-aware@lr=0.01", "async"};
+
+/* The demo: Fashion-MNIST, sixteen workers with heavy-tailed delays. */
+static const char *const race_demo[][2] = {{"data", "fashion"},
+                                           {"model", "mlp:hidden=64"},
+                                           {"workers", "16"},
+                                           {"batch", "32"},
+                                           {"lr", "0.1"},
+                                           {"delay", "pareto:shape=1.5,scale=1"},
+                                           {"target-accuracy", "0.84"},
+                                           {"time", "600"},
+                                           {"eval-every", "10"}};
+
+/* One entrant: method[:options][@key=value…], and what its runs came to. */
+struct race_entrant {
+    const char *name;
+    double to_target[RACE_SEEDS], accuracy[RACE_SEEDS], loss[RACE_SEEDS];
+    double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
+    int n_diverged;
+    struct pl_point *point; /* of the first seed, for the plot */
+    size_t n_points;
+};
+
+struct race {
+    pl_setup *setup;
+    struct race_entrant *entrant;
+    int n, n_seeds;
+    long first_seed;
+    char out[RACE_PATH];
+    FILE *results;
+    bool quiet;
+};
+
+/* --- entrants -------------------------------------------------------------------------------- */
+
+/* A copy of the setup with the entrant's method and options in it. */
+static int race_enter(const struct race *r, const struct race_entrant *e, pl_setup **out) {
+    char text[1024], *rest = text;
+    if (pl_setup_copy(r->setup, out)) return cli_fail(CLI_FAILED, "out of memory");
+    if (strlen(e->name) >= sizeof text) return cli_fail(CLI_USAGE, "'%.40s…' is too long", e->name);
+    memcpy(text, e->name, strlen(e->name) + 1);
+    int rc = pl_setup_set(*out, "method", strsep(&rest, "@"));
+    while (!rc && rest) {
+        char *key = strsep(&rest, "@"), *value = strchr(key, '=');
+        if (!value) return cli_fail(CLI_USAGE, "in '%s', '@%s' is not @key=value", e->name, key);
+        *value = '\0';
+        rc = pl_setup_set(*out, key, value + 1);
+    }
+    return rc ? cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(*out)) : CLI_OK;
+}
+
+static int race_check(const struct race *r) {
+    int rc = pl_setup_check(r->setup);
+    if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
+    for (int i = 0; i < r->n; i++) {
+        pl_setup *one = NULL;
+        int status = race_enter(r, &r->entrant[i], &one);
+        if (status == CLI_OK && (rc = pl_setup_check(one)) != 0)
+            status = cli_fail(rc, "in '%s': %s", r->entrant[i].name, pl_setup_why(one));
+        pl_setup_free(one);
+        if (status != CLI_OK) return status;
+    }
+    return CLI_OK;
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+/* A quoted JSON string of an entrant's name. */
+static void race_quote(FILE *f, const char *s) {
+    fputc('"', f);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') fputc('\\', f);
+        if ((unsigned char)*s >= 0x20) fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
+    const struct pl_point *points;
+    e->to_target[seed] = pl_run_number(run, "time_to_target");
+    e->accuracy[seed] = pl_run_number(run, "test_accuracy");
+    e->loss[seed] = pl_run_number(run, "loss");
+    e->staleness[seed] = pl_run_number(run, "staleness.mean");
+    e->wasted[seed] = pl_run_number(run, "worker_time.wasted");
+    e->idle[seed] = pl_run_number(run, "worker_time.idle");
+    e->n_diverged += pl_run_diverged(run) != 0;
+    fputs("{\"entrant\":", r->results);
+    race_quote(r->results, e->name);
+    fprintf(r->results, ",\"result\":%s}\n", pl_run_json(run));
+    if (seed > 0) return;
+    size_t n = pl_run_points(run, &points);
+    e->point = malloc((n + 1) * sizeof *e->point);
+    if (!e->point) return;
+    if (n) memcpy(e->point, points, n * sizeof *points);
+    e->n_points = n;
+}
+
+static int race_one(struct race *r, int i, int seed) {
+    struct race_entrant *e = &r->entrant[i];
+    pl_setup *one = NULL;
+    char text[RACE_PATH + 64], name[32];
+    int status = race_enter(r, e, &one);
+    snprintf(text, sizeof text, "%ld", r->first_seed + seed);
+    if (status == CLI_OK) pl_setup_set(one, "seed", text);
+    snprintf(text, sizeof text, "%.400s/points-%02d-seed%ld.jsonl", r->out, i + 1,
+             r->first_seed + seed);
+    if (status == CLI_OK) pl_setup_set(one, "log", text);
+    if (status == CLI_OK) {
+        struct cli_progress progress = {0};
+        pl_run *run = NULL;
+        snprintf(name, sizeof name, "%d/%d", i * r->n_seeds + seed + 1, r->n * r->n_seeds);
+        snprintf(text, sizeof text, "%s %.40s", name, e->name);
+        cli_progress_begin(&progress, text);
+        pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
+        int rc = pl_simulate(one, &run);
+        cli_progress_end(&progress);
+        if (rc)
+            status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
+        else
+            race_book(r, e, seed, run);
+        pl_run_free(run);
+    }
+    pl_setup_free(one);
+    return status;
+}
+
+/* --- the leaderboard -------------------------------------------------------------------------- */
+
+/* Two-sided 95 % quantile of Student's t. */
+static double race_t95(int degrees) {
+    static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                               2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
+    return degrees <= 15 ? t[degrees - 1] : 1.96 + 2.5 / degrees;
+}
+
+struct race_mean {
+    double mean, half; /* half: of the 95 % interval; NAN with one value */
+    int n;             /* values that are known */
+};
+
+static struct race_mean race_mean_of(const double *x, int n) {
+    struct race_mean m = {0, NAN, 0};
+    double sum = 0, square = 0;
+    for (int i = 0; i < n; i++) {
+        if (!isfinite(x[i])) continue;
+        sum += x[i];
+        m.n++;
+    }
+    m.mean = m.n ? sum / m.n : NAN;
+    for (int i = 0; i < n; i++)
+        if (isfinite(x[i])) square += (x[i] - m.mean) * (x[i] - m.mean);
+    if (m.n > 1) m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
+    return m;
+}
+
+/* Known in every run first, smaller first; then by loss. */
+static double race_key(const struct race_entrant *e, int n_seeds) {
+    struct race_mean t = race_mean_of(e->to_target, n_seeds);
+    struct race_mean l = race_mean_of(e->loss, n_seeds);
+    if (t.n > 0) return t.mean + 1e12 * (n_seeds - t.n);
+    return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
+}
+
+static void race_cell(struct race_mean m, const char *format, int width) {
+    char text[64] = "-", half[24] = "";
+    if (m.n > 0) snprintf(text, sizeof text, format, m.mean);
+    if (isfinite(m.half)) {
+        snprintf(half, sizeof half, format, m.half);
+        cli_append(text, sizeof text, " ± %s", half);
+        width++; /* ± is two bytes and one column */
+    }
+    printf(" %*s", width, text);
+}
+
+static void race_row(const struct race *r, const struct race_entrant *e,
+                     const struct race_entrant *sync) {
+    double ratio[RACE_SEEDS];
+    int wide = r->n_seeds > 1 ? 19 : 11;
+    for (int s = 0; s < r->n_seeds; s++)
+        ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
+    struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
+    printf("%-26.26s", e->name);
+    race_cell(target, "%.4g", wide);
+    race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
+    race_cell(race_mean_of(e->accuracy, r->n_seeds), "%.4f", wide);
+    race_cell(race_mean_of(e->loss, r->n_seeds), "%.4f", wide);
+    race_cell((struct race_mean){race_mean_of(e->staleness, r->n_seeds).mean, NAN, 1}, "%.2f", 10);
+    race_cell((struct race_mean){100 * race_mean_of(e->wasted, r->n_seeds).mean, NAN, 1}, "%.1f",
+              8);
+    race_cell((struct race_mean){100 * race_mean_of(e->idle, r->n_seeds).mean, NAN, 1}, "%.1f", 8);
+    if (target.n > 0 && target.n < r->n_seeds)
+        printf("  reached in %d of %d", target.n, r->n_seeds);
+    if (e->n_diverged) printf("  diverged in %d of %d", e->n_diverged, r->n_seeds);
+    putchar('\n');
+}
+
+static void race_board(const struct race *r) {
+    const struct race_entrant *order[RACE_ENTRANTS], *sync = NULL;
+    int wide = r->n_seeds > 1 ? 19 : 11;
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        if (strcmp(e->name, "sync") == 0) sync = e;
+        int j = i;
+        for (; j > 0 && race_key(e, r->n_seeds) < race_key(order[j - 1], r->n_seeds); j--)
+            order[j] = order[j - 1];
+        order[j] = e;
+    }
+    printf("%-26s %*s %*s %*s %*s %10s %8s %8s\n", "method", wide, "s to target", wide, "x of sync",
+           wide, "accuracy", wide, "loss", "staleness", "wasted %", "idle %");
+    for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
+}
+
+static int race_plot(const struct race *r) {
+    struct pl_curve curve[RACE_ENTRANTS];
+    char path[RACE_PATH + 16], why[600];
+    for (int i = 0; i < r->n; i++)
+        curve[i] =
+            (struct pl_curve){r->entrant[i].name, r->entrant[i].point, r->entrant[i].n_points};
+    snprintf(path, sizeof path, "%.480s/plot.svg", r->out);
+    int rc = pl_plot(path, "error against time", curve, (size_t)r->n, why, sizeof why);
+    if (rc == PL_OK)
+        printf("\nplot: %s   curves and results: %s/*.jsonl\n", path, r->out);
+    else if (rc == PL_EMISSING)
+        printf("\nno plot: %s; curves and results: %s/*.jsonl\n", why, r->out);
+    else
+        return cli_fail(CLI_FAILED, "%s", why);
+    return CLI_OK;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+/* Makes the folder for the results: the one that was named, or the first free of race, race-2, … */
+static int race_folder(struct race *r, const char *named) {
+    snprintf(r->out, sizeof r->out, "%.400s", named ? named : "race");
+    for (int i = 2; mkdir(r->out, 0777) != 0; i++) {
+        if (errno != EEXIST || named)
+            return cli_fail(CLI_FAILED, "folder '%.300s' for the results cannot be made: %s",
+                            r->out,
+                            errno == EEXIST ? "it exists, and is left as it is; name another"
+                                            : strerror(errno));
+        if (i > 9999) return cli_fail(CLI_FAILED, "there are too many race folders here");
+        snprintf(r->out, sizeof r->out, "race-%d", i);
+    }
+    char path[RACE_PATH + 32];
+    snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
+    r->results = fopen(path, "wx");
+    return r->results ? CLI_OK
+                      : cli_fail(CLI_FAILED, "'%.300s' cannot be made: %s", path, strerror(errno));
+}
+
+static int race_run(struct race *r, const char *out) {
+    int status = race_check(r);
+    if (status == CLI_OK) status = race_folder(r, out);
+    cli_catch_signals();
+    for (int i = 0; status == CLI_OK && i < r->n && !cli_interrupted(); i++)
+        for (int s = 0; status == CLI_OK && s < r->n_seeds && !cli_interrupted(); s++)
+            status = race_one(r, i, s);
+    if (r->results) {
+        bool bad = ferror(r->results) != 0;
+        if (fclose(r->results) != 0 || bad)
+            status =
+                cli_fail(CLI_FAILED, "%s/results.jsonl could not be written to the end", r->out);
+    }
+    if (status != CLI_OK) return status;
+    if (cli_interrupted())
+        return cli_fail(CLI_FAILED, "interrupted; what was finished is in %s", r->out);
+    race_board(r);
+    return race_plot(r);
+}
+
+int cli_race(int argc, char **argv) {
+    bool demo = false;
+    const char *seeds = "1", *out = NULL, *first = "1";
+    const struct cli_flag flags[] = {
+        {"demo", NULL, "Fashion-MNIST on 16 workers with heavy-tailed delays", &demo, NULL},
+        {"seeds", "N", "repeat with N seeds and give 95 % intervals (1)", NULL, &seeds},
+        {"first-seed", "N", "the first of those seeds (1)", NULL, &first},
+        {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "race",
+        .brief = "several methods on one workload with common random numbers",
+        .usage = "race [METHOD[:OPTIONS][@NAME=VALUE] ...] [--NAME VALUE ...]",
+        .options = "simulate",
+        .flag = flags,
+        .takes_words = true,
+        .notes =
+            "Without methods: sync backup kasync adasync-kasync abs gap-aware async. A method\n"
+            "may carry options of its parts and, behind @, of its run. Examples:\n\n"
+            "  paceline race --demo\n"
+            "  paceline race sync kasync:k=4 gap-aware@lr=0.01 --data digits --time 200\n"
+            "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"};
+    struct race r = {0};
+    struct race_entrant *entrants = calloc(RACE_ENTRANTS, sizeof *entrants);
+    if (!entrants || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
+    r.entrant = entrants;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--demo") == 0)
+            for (size_t j = 0; j < sizeof race_demo / sizeof *race_demo; j++)
+                pl_setup_set(r.setup, race_demo[j][0], race_demo[j][1]);
+    int status = cli_parse(&args, argc, argv, r.setup);
+    char *end;
+    r.n_seeds = (int)strtol(seeds, &end, 10);
+    if (status == CLI_OK && (*end || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
+        status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
+                          RACE_SEEDS);
+    r.first_seed = strtol(first, &end, 10);
+    if (status == CLI_OK && (*end || r.first_seed < 0))
+        status = cli_fail(CLI_USAGE, "--first-seed %.20s is not a whole number", first);
+    if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
+        status = cli_fail(CLI_USAGE, "at most %d methods can race at once", RACE_ENTRANTS);
+    if (status == CLI_OK && !args.helped) {
+        r.n = args.n_words ? args.n_words : (int)(sizeof race_default / sizeof *race_default);
+        for (int i = 0; i < r.n; i++)
+            entrants[i].name = args.n_words ? args.word[i] : race_default[i];
+        status = race_run(&r, out);
+    }
+    for (int i = 0; i < r.n; i++) free(entrants[i].point);
+    free(entrants);
+    pl_setup_free(r.setup);
+    return status;
+}

@@ -1,0 +1,456 @@
+#include "core/control.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pl_control {
+    const struct pl_policy *policy;
+    const struct pl_tuner *tuner;
+    void *policy_state, *tuner_state;
+    struct pl_scene scene;
+
+    struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
+    struct pl_worker *worker;
+    struct pl_rng rng;
+    int idle_last, busy_last;
+
+    struct pl_member *group; /* the open group, or the one just closed */
+    size_t n_group, room;
+    bool closed; /* the group was committed by the last event */
+
+    struct pl_plan plan;
+    bool stopped;
+
+    struct pl_fates fates;
+    uint64_t lag_sum, lag_max, n_fresh;
+    struct pl_worker_time time;
+    uint64_t max_clock;
+
+    pl_control_log *log;
+    void *log_ctx;
+};
+
+static int control_broke(const struct pl_control *c, struct pl_why *why, const char *how) {
+    return pl_fail(why, PL_EPOLICY, "policy '%s' broke its contract: %s", c->policy->id.name, how);
+}
+
+/* --- lists of idle and busy workers ------------------------------------------------------------
+ */
+
+static void control_unlink(struct pl_control *c, int i) {
+    struct pl_worker *w = &c->worker[i];
+    bool idle = w->state == PL_IDLE;
+    int *first = idle ? &c->view.idle : &c->view.busy;
+    int *last = idle ? &c->idle_last : &c->busy_last;
+    if (w->prev >= 0)
+        c->worker[w->prev].next = w->next;
+    else
+        *first = w->next;
+    if (w->next >= 0)
+        c->worker[w->next].prev = w->prev;
+    else
+        *last = w->prev;
+}
+
+/* Moves a worker to another state, at the end of that state's list, and books the time it spent
+ * idle; time spent busy is booked where the task's fate is known. */
+static void control_move(struct pl_control *c, int i, enum pl_worker_state to, uint64_t now_ns) {
+    struct pl_worker *w = &c->worker[i];
+    if (w->state == PL_IDLE) {
+        c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
+        c->view.n_idle--;
+    }
+    if (w->state != PL_GONE) control_unlink(c, i);
+    w->state = to;
+    w->since_ns = now_ns;
+    w->prev = w->next = -1;
+    if (to == PL_GONE) return;
+    int *first = to == PL_IDLE ? &c->view.idle : &c->view.busy;
+    int *last = to == PL_IDLE ? &c->idle_last : &c->busy_last;
+    w->prev = *last;
+    if (*last >= 0)
+        c->worker[*last].next = i;
+    else
+        *first = i;
+    *last = i;
+    if (to == PL_IDLE) c->view.n_idle++;
+}
+
+/* --- making ------------------------------------------------------------------------------------
+ */
+
+static int control_check(const struct pl_policy *policy, const void *policy_conf,
+                         const struct pl_tuner *tuner, const void *tuner_conf,
+                         const struct pl_scene *scene, struct pl_why *why) {
+    char spec[PL_SPEC_MAX];
+    const char *no = policy->check ? policy->check(policy_conf, scene->n_workers) : NULL;
+    if (no) {
+        pl_spec_print(&policy->id, policy_conf, spec, sizeof spec);
+        return pl_fail(why, PL_EUSAGE, "policy '%.200s' with %d workers: %s", spec,
+                       scene->n_workers, no);
+    }
+    if (tuner->moves & ~policy->uses)
+        return pl_fail(
+            why, PL_EUSAGE,
+            "tuner '%s' moves %s, which policy '%s' does not use; choose another of them",
+            tuner->id.name, tuner->moves & ~policy->uses & PL_USES_K ? "K" : "the staleness bound",
+            policy->id.name);
+    if (tuner->moves & PL_USES_BOUND && policy->knobs(policy_conf).bound != PL_NO_BOUND)
+        return pl_fail(
+            why, PL_EUSAGE,
+            "tuner '%s' moves the staleness bound, so the policy cannot set one too; add "
+            "the tuner 'fixed' to keep it",
+            tuner->id.name);
+    no = tuner->check ? tuner->check(tuner_conf, scene) : NULL;
+    if (no) {
+        pl_spec_print(&tuner->id, tuner_conf, spec, sizeof spec);
+        return pl_fail(why, PL_EUSAGE, "tuner '%.200s' with %d workers: %s", spec, scene->n_workers,
+                       no);
+    }
+    return PL_OK;
+}
+
+static void *control_state(size_t size, const void *conf, size_t conf_size) {
+    void *state = calloc(1, size + 1);
+    if (state && conf_size) memcpy(state, conf, conf_size);
+    return state;
+}
+
+int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
+                   const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
+                   uint64_t seed, struct pl_control **out, struct pl_why *why) {
+    struct pl_knobs knobs = policy->knobs(policy_conf);
+    struct pl_scene scene = {n_workers, policy->by_batch, knobs.k};
+    int rc = control_check(policy, policy_conf, tuner, tuner_conf, &scene, why);
+    if (rc) return rc;
+    struct pl_control *c = calloc(1, sizeof *c);
+    if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
+    c->policy = policy;
+    c->tuner = tuner;
+    c->scene = scene;
+    c->policy_state = control_state(policy->state_size, policy_conf, policy->id.conf_size);
+    c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
+    c->worker = calloc((size_t)n_workers, sizeof *c->worker);
+    c->plan.room = pl_plan_room(n_workers);
+    c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
+    if (!c->policy_state || !c->tuner_state || !c->worker || !c->plan.action) {
+        pl_control_free(c);
+        return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
+    }
+    for (int i = 0; i < n_workers; i++) c->worker[i].prev = c->worker[i].next = -1;
+    c->idle_last = c->busy_last = -1;
+    pl_rng_init(&c->rng, seed, PL_STREAM_POLICY, 0, 0);
+    c->view = (struct pl_view){.n_workers = n_workers,
+                               .knobs = knobs,
+                               .worker = c->worker,
+                               .idle = -1,
+                               .busy = -1,
+                               .rng = &c->rng};
+    if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
+    *out = c;
+    return PL_OK;
+}
+
+void pl_control_free(struct pl_control *c) {
+    if (!c) return;
+    free(c->policy_state);
+    free(c->tuner_state);
+    free(c->worker);
+    free(c->plan.action);
+    free(c->group);
+    free(c);
+}
+
+void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
+    c->log = log;
+    c->log_ctx = ctx;
+}
+
+/* --- carrying out a plan -----------------------------------------------------------------------
+ */
+
+/* A busy worker's task ends without use. */
+static void control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tell_tuner) {
+    double seconds = (double)(now_ns - c->worker[i].since_ns) * 1e-9;
+    c->time.wasted += seconds;
+    if (tell_tuner && c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
+}
+
+static int control_do_take(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
+                           struct pl_why *why) {
+    if (c->n_group == c->room) {
+        size_t room = c->room ? 2 * c->room : 64;
+        struct pl_member *grown = realloc(c->group, room * sizeof *grown);
+        if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
+        c->group = grown;
+        c->room = room;
+    }
+    const struct pl_worker *w = &c->worker[e->worker];
+    a->worker = e->worker;
+    a->task = w->task;
+    c->group[c->n_group++] = (struct pl_member){
+        e->worker, w->task, w->base, c->view.version - w->base, e->samples, a->factor};
+    c->view.n_taken++;
+    return PL_OK;
+}
+
+static void control_do_commit(struct pl_control *c, struct pl_action *a) {
+    for (size_t i = 0; i < c->n_group; i++) {
+        uint64_t lag = c->group[i].lag;
+        c->lag_sum += lag;
+        c->n_fresh += lag == 0;
+        if (lag > c->lag_max) c->lag_max = lag;
+    }
+    c->fates.applied += c->n_group;
+    c->view.n_taken = 0;
+    c->closed = true;
+    a->version = ++c->view.version;
+}
+
+static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
+                            struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
+        return control_broke(c, why, "it started a worker that is not idle");
+    struct pl_worker *w = &c->worker[a->worker];
+    if (a->from == PL_KEEP && w->task == 0)
+        return control_broke(c, why, "it let a worker keep a version it never had");
+    control_move(c, a->worker, PL_BUSY, now_ns);
+    a->task = ++w->task;
+    if (a->from == PL_FETCH) w->base = c->view.version;
+    a->version = w->base;
+    c->fates.started++;
+    return PL_OK;
+}
+
+/* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
+static int control_do(struct pl_control *c, const struct pl_event *e, bool arrived,
+                      struct pl_why *why) {
+    if (c->plan.overflow) return control_broke(c, why, "its plan is longer than any can be");
+    int n_decided = 0;
+    for (size_t n = 0; n < c->plan.n; n++) {
+        struct pl_action *a = &c->plan.action[n];
+        int rc = PL_OK;
+        switch (a->verb) {
+        case PL_TAKE:
+            n_decided++;
+            rc = control_do_take(c, e, a, why);
+            break;
+        case PL_DROP:
+            n_decided++;
+            a->worker = e->worker;
+            a->task = c->worker[e->worker].task;
+            c->fates.dropped++;
+            break;
+        case PL_COMMIT:
+            if (c->view.n_taken == 0) return control_broke(c, why, "it committed an empty group");
+            if (c->closed) return control_broke(c, why, "it committed twice for one event");
+            control_do_commit(c, a);
+            break;
+        case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
+        case PL_CANCEL:
+            if (a->worker < 0 || a->worker >= c->view.n_workers ||
+                c->worker[a->worker].state != PL_BUSY)
+                return control_broke(c, why, "it cancelled a worker that is not busy");
+            a->task = c->worker[a->worker].task;
+            control_waste(c, a->worker, e->now_ns, true);
+            control_move(c, a->worker, PL_IDLE, e->now_ns);
+            c->fates.cancelled++;
+            break;
+        case PL_STOP: c->stopped = true; break;
+        }
+        if (rc) return rc;
+        if (n_decided > (arrived ? 1 : 0))
+            return control_broke(c, why, "it took or dropped more than the one arrival");
+    }
+    if (arrived && n_decided == 0)
+        return control_broke(c, why, "it neither took nor dropped an arrival");
+    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && !c->stopped)
+        return control_broke(c, why, "it stalled: nobody is busy");
+    return PL_OK;
+}
+
+/* --- events ------------------------------------------------------------------------------------
+ */
+
+static void control_on_join(struct pl_control *c, const struct pl_event *e) {
+    struct pl_worker *w = &c->worker[e->worker];
+    /* a newcomer is at the pace of the slowest, so that no barrier waits for its past */
+    uint64_t slowest = c->max_clock;
+    for (int i = 0; c->max_clock > 0 && i < c->view.n_workers; i++)
+        if (c->worker[i].state != PL_GONE && c->worker[i].clock < slowest)
+            slowest = c->worker[i].clock;
+    w->clock = slowest;
+    c->view.n_alive++;
+    control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->policy->join)
+        c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
+    else
+        pl_start(&c->plan, e->worker, PL_FETCH);
+}
+
+static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
+    if (c->worker[e->worker].state == PL_BUSY) {
+        control_waste(c, e->worker, e->now_ns, false);
+        c->fates.lost++;
+    }
+    c->view.n_alive--;
+    control_move(c, e->worker, PL_GONE, e->now_ns);
+    if (c->policy->leave && c->view.n_alive > 0)
+        c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
+}
+
+/* The task's time is booked as useful for now; a drop moves it to wasted. */
+static void control_on_arrive(struct pl_control *c, const struct pl_event *e) {
+    struct pl_worker *w = &c->worker[e->worker];
+    if (c->tuner->task)
+        c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
+    control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (++w->clock > c->max_clock) c->max_clock = w->clock;
+    struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
+    if (c->tuner->arrive) c->tuner->arrive(c->tuner_state, &c->scene, &c->view, &a, &c->view.knobs);
+    c->policy->arrive(c->policy_state, &c->view, &a, &c->plan);
+}
+
+static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
+    control_waste(c, e->worker, e->now_ns, false);
+    control_move(c, e->worker, PL_IDLE, e->now_ns);
+    c->fates.rejected++;
+    pl_start(&c->plan, e->worker, PL_FETCH);
+}
+
+static void control_book_arrival(struct pl_control *c, const struct pl_event *e,
+                                 uint64_t spent_ns) {
+    double total = (double)spent_ns * 1e-9, sent = (double)e->comm_ns * 1e-9;
+    for (size_t n = 0; n < c->plan.n; n++) {
+        if (c->plan.action[n].verb == PL_DROP) {
+            c->time.wasted += total;
+            return;
+        }
+    }
+    if (sent > total) sent = total;
+    c->time.communication += sent;
+    c->time.compute += total - sent;
+}
+
+int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
+                    struct pl_why *why) {
+    c->plan.n = 0;
+    c->plan.overflow = false;
+    if (c->closed) {
+        c->n_group = 0;
+        c->closed = false;
+    }
+    c->view.now_ns = e->now_ns;
+    *plan = &c->plan;
+    if (e->kind != PL_MEASURED && (e->worker < 0 || e->worker >= c->view.n_workers))
+        return pl_fail(why, PL_EUSAGE, "there is no worker %d; there are 1 to %d", e->worker + 1,
+                       c->view.n_workers);
+    bool arrived = false;
+    uint64_t spent_ns = 0;
+    switch (e->kind) {
+    case PL_JOIN:
+        if (c->worker[e->worker].state != PL_GONE) return PL_OK;
+        control_on_join(c, e);
+        break;
+    case PL_LEAVE:
+        if (c->worker[e->worker].state == PL_GONE) return PL_OK;
+        control_on_leave(c, e);
+        break;
+    case PL_ARRIVE:
+    case PL_REJECT:
+        if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        arrived = e->kind == PL_ARRIVE;
+        spent_ns = e->now_ns - c->worker[e->worker].since_ns;
+        if (arrived)
+            control_on_arrive(c, e);
+        else
+            control_on_reject(c, e);
+        break;
+    case PL_MEASURED:
+        if (c->tuner->measure)
+            c->tuner->measure(c->tuner_state, &c->scene, &c->view, &e->measure, &c->view.knobs);
+        break;
+    }
+    int rc = control_do(c, e, arrived, why);
+    if (rc) return rc;
+    if (arrived) control_book_arrival(c, e, spent_ns);
+    if (c->log) c->log(c->log_ctx, c, e, &c->plan);
+    return PL_OK;
+}
+
+/* --- what hosts and reports read ---------------------------------------------------------------
+ */
+
+const struct pl_view *pl_control_view(const struct pl_control *c) {
+    return &c->view;
+}
+
+const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {
+    *n = c->n_group;
+    return c->group;
+}
+
+bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task) {
+    return c->worker[worker].state == PL_BUSY && c->worker[worker].task == task;
+}
+
+bool pl_control_stopped(const struct pl_control *c) {
+    return c->stopped;
+}
+
+bool pl_control_measures(const struct pl_control *c) {
+    return c->tuner->measure != NULL;
+}
+
+struct pl_fates pl_control_fates(const struct pl_control *c) {
+    struct pl_fates f = c->fates;
+    f.running = (uint64_t)pl_n_busy(&c->view) + (uint64_t)c->view.n_taken;
+    return f;
+}
+
+struct pl_staleness pl_control_staleness(const struct pl_control *c) {
+    double n = (double)c->fates.applied;
+    if (c->fates.applied == 0) return (struct pl_staleness){NAN, 0, NAN};
+    return (struct pl_staleness){(double)c->lag_sum / n, c->lag_max, (double)c->n_fresh / n};
+}
+
+struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns) {
+    struct pl_worker_time t = c->time;
+    for (int i = 0; i < c->view.n_workers; i++) {
+        double seconds = (double)(now_ns - c->worker[i].since_ns) * 1e-9;
+        if (c->worker[i].state == PL_IDLE) t.idle += seconds;
+        if (c->worker[i].state == PL_BUSY) t.compute += seconds;
+    }
+    return t;
+}
+
+void pl_control_print(const struct pl_control *c, const struct pl_event *e,
+                      const struct pl_plan *plan, char *out, size_t max) {
+    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
+    out[0] = '\0';
+    pl_append(out, max, "%.9g %s", (double)e->now_ns * 1e-9, kinds[e->kind]);
+    if (e->kind != PL_MEASURED) pl_append(out, max, " W%d", e->worker + 1);
+    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT)
+        pl_append(out, max, "#%llu", (unsigned long long)e->task);
+    const char *sep = ": ";
+    for (size_t n = 0; n < plan->n; n++, sep = ", ") {
+        const struct pl_action *a = &plan->action[n];
+        switch (a->verb) {
+        case PL_TAKE: pl_append(out, max, "%stake", sep); break;
+        case PL_DROP: pl_append(out, max, "%sdrop", sep); break;
+        case PL_STOP: pl_append(out, max, "%sstop", sep); break;
+        case PL_CANCEL: pl_append(out, max, "%scancel W%d", sep, a->worker + 1); break;
+        case PL_START:
+            pl_append(out, max, "%sstart W%d@w%llu", sep, a->worker + 1,
+                      (unsigned long long)a->version);
+            break;
+        case PL_COMMIT:
+            pl_append(out, max, "%scommit w%llu <-", sep, (unsigned long long)a->version);
+            for (size_t i = 0; i < c->n_group; i++)
+                pl_append(out, max, " W%d@w%llu", c->group[i].worker + 1,
+                          (unsigned long long)c->group[i].base);
+            break;
+        }
+    }
+}

@@ -1,0 +1,105 @@
+/* Control, the referee: one event in, a checked plan out.
+ *
+ * Control keeps the worker table and the open group, hands each event to the tuner and the
+ * policy, checks what comes back, carries it out on its own books and gives the plan to the host,
+ * which moves vectors and wakes workers. It knows no clock, thread or vector: the simulator and a
+ * real server drive it alike, and a recorded sequence of events gives the same sequence of plans.
+ *
+ * What it guarantees, or else refuses with PL_EPOLICY:
+ *   - exactly one take or drop per arrival, none without one;
+ *   - a commit only of a non-empty group;
+ *   - only idle workers are started, only busy ones cancelled;
+ *   - never a stall: as long as anyone is alive, somebody is busy or the run has stopped.
+ * An answer whose task is not its worker's current one never reaches the policy, so a cancel only
+ * saves work and correctness never depends on it. */
+#ifndef PL_CORE_CONTROL_H
+#define PL_CORE_CONTROL_H
+
+#include "core/plan.h"
+#include "core/tuner.h"
+
+enum pl_event_kind {
+    PL_JOIN,    /* a worker is there */
+    PL_ARRIVE,  /* a task came back */
+    PL_REJECT,  /* a task came back with a vector that will not do: it starts anew */
+    PL_LEAVE,   /* a worker is gone */
+    PL_MEASURED /* what the last commit told; only where the tuner measures */
+};
+
+struct pl_event {
+    enum pl_event_kind kind;
+    uint64_t now_ns; /* never less than that of the event before */
+    int worker;
+    uint64_t task;    /* PL_ARRIVE, PL_REJECT */
+    uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: of the task's time, what went into sending */
+    uint32_t samples; /* PL_ARRIVE */
+    double loss;      /* PL_ARRIVE */
+    struct pl_measure measure;
+};
+
+/* A member of the open group. */
+struct pl_member {
+    int worker;
+    uint64_t task, base, lag;
+    uint32_t samples;
+    double factor; /* from pl_take */
+};
+
+/* Every task has one fate; `running` are those that have none yet: computing, or in the open
+ * group. They sum to `started`. */
+struct pl_fates {
+    uint64_t started, applied, dropped, cancelled, lost, rejected, running;
+};
+
+/* Of the gradients that were applied. */
+struct pl_staleness {
+    double mean;
+    uint64_t max;
+    double fresh_fraction;
+};
+
+/* Where the workers' time went, in seconds summed over workers while they were there. `wasted`
+ * is the whole time of tasks that were dropped, cancelled, lost or rejected. */
+struct pl_worker_time {
+    double compute, communication, idle, wasted;
+};
+
+struct pl_control;
+
+/* The policy and tuner confs are copied. Checks that they suit each other and n_workers. */
+int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
+                   const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
+                   uint64_t seed, struct pl_control **out, struct pl_why *why);
+void pl_control_free(struct pl_control *c);
+
+/* Called after every event with what it led to: the event log. */
+typedef void pl_control_log(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                            const struct pl_plan *plan);
+void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+
+/* Handles one event. *plan is valid until the next call; its actions carry task and version. */
+int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
+                    struct pl_why *why);
+
+/* The world now; also where the host finds the current version and K. */
+const struct pl_view *pl_control_view(const struct pl_control *c);
+
+/* The group: open, or, right after a commit, the one that was just closed. */
+const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);
+
+/* Whether `task` is what `worker` is computing right now. */
+bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);
+
+bool pl_control_stopped(const struct pl_control *c);
+bool pl_control_measures(const struct pl_control *c); /* the tuner wants PL_MEASURED */
+
+struct pl_fates pl_control_fates(const struct pl_control *c);
+struct pl_staleness pl_control_staleness(const struct pl_control *c);
+struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns);
+
+/* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
+ * from 1: "2.3 arrive W2#1@w0 lag 0: take, commit w1 <- W1@w0 W2@w0, start W1#2@w1 W2#2@w1". */
+void pl_control_print(const struct pl_control *c, const struct pl_event *e,
+                      const struct pl_plan *plan, char *out, size_t max);
+
+#endif

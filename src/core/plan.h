@@ -1,0 +1,30 @@
+/* A plan: what one event leads to, in order. Written by policies through the verbs of policy.h,
+ * checked and carried out by control, executed by a host. */
+#ifndef PL_CORE_PLAN_H
+#define PL_CORE_PLAN_H
+
+#include "core/policy.h"
+
+enum pl_verb { PL_TAKE, PL_DROP, PL_COMMIT, PL_START, PL_CANCEL, PL_STOP };
+
+struct pl_action {
+    enum pl_verb verb;
+    enum pl_from from; /* PL_START */
+    int worker;        /* PL_START, PL_CANCEL; of the arrival for PL_TAKE, PL_DROP */
+    uint64_t task;     /* filled in by control */
+    uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
+    double factor;     /* PL_TAKE, PL_COMMIT */
+};
+
+struct pl_plan {
+    struct pl_action *action;
+    size_t n, room;
+    bool overflow; /* more was said than a correct plan can hold */
+};
+
+/* The largest correct plan: take, commit, stop, and a cancel and a start per worker. */
+static inline size_t pl_plan_room(int n_workers) {
+    return 2 * (size_t)n_workers + 3;
+}
+
+#endif

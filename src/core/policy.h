@@ -1,0 +1,122 @@
+/* The policy contract: when is the model updated, and who computes next?
+ *
+ * A policy is pure. It is handed one event and a view of the world, and it answers by writing
+ * into a plan; it has no clock, thread, allocation, I/O or global. The same object file decides in
+ * the simulator and in a real run.
+ *
+ * To write one: copy src/policy/ksync.c, fill in a struct pl_policy, add one line to
+ * src/policy/table.c. Control checks every plan, so a mistake is named, not trained on. */
+#ifndef PL_CORE_POLICY_H
+#define PL_CORE_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/opt.h"
+#include "base/rng.h"
+
+#define PL_MAX_WORKERS 1000000
+
+enum pl_worker_state { PL_GONE, PL_IDLE, PL_BUSY };
+
+struct pl_worker {
+    enum pl_worker_state state;
+    uint64_t task;     /* number of its current or last task: 1, 2, 3, … */
+    uint64_t base;     /* version that task is computed on */
+    uint64_t clock;    /* tasks it completed */
+    uint64_t since_ns; /* when that task was started */
+    int prev, next;    /* neighbours in the list of its state; -1 at the ends */
+};
+
+/* What a tuner may turn while the run goes on; the policy's options are the start. */
+struct pl_knobs {
+    int k;          /* how many contributions close a group */
+    uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND for none */
+};
+
+/* The world as a policy sees it, before its own plan is carried out. A worker that has just
+ * arrived is idle already. */
+struct pl_view {
+    uint64_t now_ns;
+    uint64_t version; /* of the model: number of commits so far */
+    int n_workers;    /* 0 … n_workers-1 are valid indices, gone ones included */
+    int n_alive, n_idle;
+    int n_taken; /* members of the open group */
+    struct pl_knobs knobs;
+    const struct pl_worker *worker;
+    int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
+                       so the busy list begins with the oldest base */
+    struct pl_rng *rng;
+};
+
+static inline int pl_n_busy(const struct pl_view *v) {
+    return v->n_alive - v->n_idle;
+}
+
+/* for (int i = v->idle; i >= 0; i = pl_next(v, i)) … */
+static inline int pl_next(const struct pl_view *v, int worker) {
+    return v->worker[worker].next;
+}
+
+struct pl_arrival {
+    int worker;
+    uint64_t lag;     /* commits since its base version: the staleness */
+    uint32_t samples; /* that its vector averages over */
+    double loss;      /* mean over them; NAN where unknown */
+};
+
+/* What a policy may say. Actions are carried out in the order they were said. */
+enum pl_from {
+    PL_FETCH, /* the newest version */
+    PL_KEEP   /* the version it computed on before: nothing has to be sent */
+};
+
+struct pl_plan;
+void pl_take(struct pl_plan *p, double factor);   /* the arrival joins the open group */
+void pl_drop(struct pl_plan *p);                  /* the arrival is forgotten, and counted */
+void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version + 1 */
+void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
+void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
+void pl_stop(struct pl_plan *p);               /* the run ends */
+
+/* Starts every idle worker on the newest version. */
+void pl_start_idle(struct pl_plan *p, const struct pl_view *v);
+
+/* Cancels every busy worker and starts it again on the newest version. */
+void pl_restart_busy(struct pl_plan *p, const struct pl_view *v);
+
+/* What a policy uses, so that a tuner that would turn a knob nobody reads is refused. */
+enum { PL_USES_K = 1, PL_USES_BOUND = 2 };
+
+enum pl_cancels { PL_CANCELS_NONE, PL_CANCELS_STALE, PL_CANCELS_ALL };
+
+struct pl_policy {
+    struct pl_entry id;
+    unsigned uses; /* PL_USES_… */
+    bool by_batch; /* K counts mini-batches, not workers: nobody waits, K/P of a mean time */
+    /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
+     * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
+    size_t state_size;
+
+    /* NULL, or a sentence saying what will not do. */
+    const char *(*check)(const void *conf, int n_workers);
+    /* The knobs the run begins with. */
+    struct pl_knobs (*knobs)(const void *conf);
+    /* Which busy workers a commit may cancel; NULL: none. A host that computes ahead uses it to
+     * leave alone what will not be needed. */
+    enum pl_cancels (*cancels)(const void *conf);
+
+    /* A task came back: take or drop it, exactly once. */
+    void (*arrive)(void *state, const struct pl_view *, const struct pl_arrival *,
+                   struct pl_plan *);
+    /* A worker is there (again), idle. NULL: it is started on the newest version. */
+    void (*join)(void *state, const struct pl_view *, int worker, struct pl_plan *);
+    /* A worker is gone, its task lost; the group keeps what it gave. Whoever waited for it must
+     * not wait for ever. NULL where nobody ever waits. */
+    void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
+};
+
+extern const struct pl_family pl_policy_family;
+
+#endif

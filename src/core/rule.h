@@ -1,0 +1,173 @@
+/* The contracts of the four rule families that turn contributions into a new model:
+ *
+ *   correct   how is one stale contribution repaired?
+ *   reduce    how do the members of a group become one vector?
+ *   optim     how does that vector move the model?
+ *   local     what does a worker do between two contacts?
+ *
+ * and of learning-rate schedules. Rules are pure array functions. All but `local` are called on
+ * blocks of the vector that fit the first-level cache, one after the other: correct, reduce and
+ * optim together read each operand once and write the new model once. A rule that needs a number
+ * over the whole vector (a norm) says so: its sums are taken in a first pass, added up over fixed
+ * tiles in fixed order, and agree bit for bit whoever cut the vector into however many pieces.
+ *
+ * pl_real is float. Building with -DPL_REAL=double gives the same code in double precision; the
+ * golden values, printed to eight digits, are checked on that build. */
+#ifndef PL_CORE_RULE_H
+#define PL_CORE_RULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/opt.h"
+
+#ifndef PL_REAL
+#define PL_REAL float
+#endif
+typedef PL_REAL pl_real;
+
+#define PL_RULE_VECTORS 3 /* state vectors a rule may have */
+#define PL_RULE_SUMS 2    /* sums over the whole vector */
+#define PL_RULE_NUMBERS 2 /* scalars kept between calls */
+
+/* Sums over [n] in double, in an order that depends on n alone. */
+double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n);
+double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
+
+/* --- correct ------------------------------------------------------------------------------------
+ */
+
+/* What is known of the contribution as a whole. */
+struct pl_correct_at {
+    uint64_t lag;
+    uint64_t count; /* contributions corrected so far, this one included: 1, 2, … */
+    double lr;      /* the rate of this commit */
+    double lr_max;  /* the largest rate so far */
+    int n_workers;
+    double sum[PL_RULE_SUMS];       /* what sums() gave, over the whole vector */
+    double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
+};
+
+/* One block of it; every array has n elements. */
+struct pl_correct_block {
+    size_t n;
+    const pl_real *g;                /* the contribution, weight decay added */
+    const pl_real *w;                /* the model now */
+    const pl_real *base;             /* what the worker computed on */
+    const pl_real *velocity;         /* the optimizer's momentum; NULL where it has none */
+    pl_real *state[PL_RULE_VECTORS]; /* zero at first */
+};
+
+struct pl_correct {
+    struct pl_entry id;
+    int n_vectors, n_sums;
+    bool needs_base; /* reads block->base: old versions are kept for it */
+    /* Adds the block's part to sum[]. */
+    void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
+    /* One factor for the whole vector, once per contribution; may update at->number. NULL: 1. */
+    double (*factor)(const void *conf, struct pl_correct_at *at);
+    /* Element by element, out != g. NULL: the vector stays. */
+    void (*apply)(const void *conf, const struct pl_correct_at *at,
+                  const struct pl_correct_block *b, pl_real *out);
+};
+extern const struct pl_family pl_correct_family;
+
+/* --- reduce -------------------------------------------------------------------------------------
+ */
+
+struct pl_reduce {
+    struct pl_entry id;
+    /* Weights of the members from their sample counts; they sum to 1. */
+    void (*weigh)(const void *conf, int n_members, const uint32_t *samples, double *weight);
+    /* One block of n: member[i] [n] with its weight (factors multiplied in) into out, or returns a
+     * member untouched where that is the result. */
+    const pl_real *(*apply)(const void *conf, int n_members, const pl_real *const *member,
+                            const double *weight, size_t n, pl_real *out);
+};
+extern const struct pl_family pl_reduce_family;
+
+/* --- optim --------------------------------------------------------------------------------------
+ */
+
+struct pl_optim_at {
+    double lr;
+    uint64_t count; /* commits so far, this one included: 1, 2, … */
+    int n_workers;
+    uint64_t base;                  /* version the first member was computed on */
+    double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
+};
+
+struct pl_optim_block {
+    size_t n;
+    const pl_real *u;                /* the reduced vector */
+    const pl_real *w;                /* the model now */
+    pl_real *out;                    /* the new model */
+    pl_real *ahead;                  /* what workers are handed, where it looks ahead; or NULL */
+    pl_real *state[PL_RULE_VECTORS]; /* zero at first */
+    pl_real *own;       /* of the contributing worker, where per_worker; zero at first */
+    pl_real *direction; /* where not NULL: (w - out)/lr is wanted here */
+};
+
+enum pl_velocity {
+    PL_VELOCITY_NONE,
+    PL_VELOCITY_STATE,    /* state[0] */
+    PL_VELOCITY_OWN,      /* the worker's own vector */
+    PL_VELOCITY_DIRECTION /* not kept; ask for block->direction */
+};
+
+struct pl_optim {
+    struct pl_entry id;
+    int n_vectors;
+    bool per_worker; /* a vector per worker, in block->own */
+    bool single;     /* groups of one contribution only */
+    enum pl_velocity velocity;
+    bool (*looks_ahead)(const void *conf); /* NULL: never */
+    /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
+    void (*begin)(const void *conf, struct pl_optim_at *at);
+    void (*step)(const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b);
+};
+extern const struct pl_family pl_optim_family;
+
+/* --- local --------------------------------------------------------------------------------------
+ */
+
+/* One task of one worker. */
+struct pl_local_task {
+    size_t dim;
+    const float *w; /* the version it was handed */
+    double lr, weight_decay;
+    /* Gradient of the task's mini-batch number `step` at w, into g; 0 or PL_ECANCELLED. */
+    int (*gradient)(void *ctx, const float *w, uint32_t step, float *g, double *loss);
+    void *ctx;
+    float *model, *g; /* scratch [dim] each, for rules with steps() > 1 */
+    float *out;       /* what is sent: [dim] */
+};
+
+struct pl_local {
+    struct pl_entry id;
+    bool decays;                         /* applies weight decay itself, so the server must not */
+    uint32_t (*steps)(const void *conf); /* mini-batches in a task */
+    /* Fills task->out with a pseudo-gradient: the server's step lr * out is the worker's own move
+     * w - w_local where both rates are equal. *loss is the mean over the mini-batches. */
+    int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
+};
+extern const struct pl_family pl_local_family;
+
+/* --- schedule -----------------------------------------------------------------------------------
+ */
+
+/* A factor on the learning rate. Progress comes in the unit the schedule is set to. */
+struct pl_schedule {
+    struct pl_entry id;
+    double (*factor)(const void *conf, double progress, int n_workers);
+};
+extern const struct pl_family pl_schedule_family;
+
+/* Every schedule's conf begins with this. */
+enum pl_unit { PL_UNIT_EPOCHS, PL_UNIT_UPDATES };
+struct pl_schedule_unit {
+    int unit;
+};
+
+#endif

@@ -1,0 +1,92 @@
+/* The store: the model as immutable, reference-counted versions, and the open group.
+ *
+ * A commit reads version v and the group and writes version v+1 into a free buffer: the same memory
+ * traffic as updating in place, and it gives four things for nothing. A worker computes straight
+ * from the version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD
+ * find the parameters a worker started from; a checkpoint can be written while training goes on.
+ *
+ * A commit runs correct -> reduce -> optim block by block. The vector is cut into PL_TILES tiles;
+ * tiles may be worked on in any order, on any number of threads, with the same bits: elementwise
+ * rules do not care, and sums are kept per tile and added up in tile order. */
+#ifndef PL_CORE_STORE_H
+#define PL_CORE_STORE_H
+
+#include "core/control.h"
+#include "core/rule.h"
+
+#define PL_TILES 64
+#define PL_BLOCK 1024        /* elements; a dozen such blocks fit a first-level cache */
+#define PL_GROUP_BLOCK 16384 /* elements of all members of a group together, in one block */
+#define PL_SCHEDULES 4       /* schedules in one chain */
+
+struct pl_version {
+    uint64_t id;     /* commits before it */
+    double lr;       /* rate in force when it was made, for workers that take steps of their own */
+    pl_real *model;  /* [dim] what is evaluated */
+    pl_real *handed; /* [dim] what workers compute on: model, or the optimizer's look-ahead */
+    int n_holders;
+};
+
+/* A chosen member of a family: which, and its parsed options. */
+struct pl_choice {
+    const struct pl_entry *entry;
+    void *conf;
+};
+
+/* The learning rate: base rate, chain of schedules, and whether it grows with the group. */
+struct pl_rate {
+    double lr;
+    struct pl_choice chain[PL_SCHEDULES];
+    int n_chain;
+    bool by_k;            /* times the number of members: "linear scaling" */
+    double epoch_samples; /* samples in an epoch; 0 where there is no data */
+};
+
+/* Runs job(arg, 0) … job(arg, n-1), in any order, perhaps in parallel; returns when all are done.
+ */
+struct pl_team {
+    void (*run)(void *ctx, int n, void (*job)(void *arg, int i), void *arg);
+    void *ctx;
+};
+
+struct pl_store_conf {
+    size_t dim;
+    int n_workers;
+    struct pl_choice correct, reduce, optim;
+    struct pl_rate rate;
+    double weight_decay; /* added to every contribution before it is corrected */
+    bool measures;       /* commits report a struct pl_measure */
+    struct pl_team team; /* run == NULL: this thread alone */
+};
+
+struct pl_store;
+
+/* conf's pointers are borrowed for the life of the store. w0 [dim] is copied into version 0. */
+int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_store **out,
+                 struct pl_why *why);
+void pl_store_free(struct pl_store *s);
+
+/* The newest version. Whoever keeps it beyond the next commit holds it. */
+struct pl_version *pl_store_newest(const struct pl_store *s);
+void pl_store_hold(struct pl_version *v);
+void pl_store_release(struct pl_store *s, struct pl_version *v);
+
+/* Adds a contribution to the open group. `vector` [dim] is read at the commit and must stay until
+ * then; `base`, what it was computed on, is held for as long as a rule needs it. */
+int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
+                  const pl_real *vector);
+
+/* Group -> one step -> a new version; the group is empty afterwards. */
+int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
+
+/* Progress that schedules and reports count by: samples in committed contributions. */
+double pl_store_epochs(const struct pl_store *s);
+
+/* The largest number of versions that were alive at one time. */
+int pl_store_n_versions(const struct pl_store *s);
+
+/* Tile t of a vector of `dim`: its first element and its length (0 for the last tiles of a short
+ * vector). Cuts are multiples of 16 elements. */
+void pl_tile(size_t dim, int t, size_t *from, size_t *n);
+
+#endif

@@ -1,0 +1,111 @@
+/* Gaussian clusters: class c has a centre drawn from N(0, I) and its rows are centre + spread *
+ * N(0, I). Two centres are about sqrt(2 dim) apart, so `spread` alone says how hard the set is:
+ * at spread s a row is nearer to one given wrong centre with probability Phi(-sqrt(dim / 2) / s).
+ *
+ * Row i of a half is a pure function of (seed, half, i), with classes in turn; asking for more
+ * rows leaves the ones there were as they were. */
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "data/rows.h"
+
+struct blobs_conf {
+    int64_t dim, classes, samples, test;
+    double spread;
+};
+
+/* `worker` words of the generator's key: what a sequence makes */
+enum { BLOBS_TRAIN, BLOBS_TEST, BLOBS_CENTRE };
+
+/* centre [classes][dim] */
+static int blobs_fill(const struct blobs_conf *c, uint64_t seed, uint32_t half, uint64_t n,
+                      const float *centre, struct pl_rows *rows, struct pl_why *why) {
+    uint64_t dim = (uint64_t)c->dim;
+    void *real, *label;
+    int rc = pl_rows_array(&real, n, dim * sizeof *rows->real, why);
+    if (rc) return rc;
+    rows->real = real;
+    rc = pl_rows_array(&label, n, sizeof *rows->label, why);
+    if (rc) return rc;
+    rows->label = label;
+    for (uint64_t i = 0; i < n; i++) {
+        struct pl_rng rng;
+        pl_rng_init(&rng, seed, PL_STREAM_DATA, half, i);
+        rows->label[i] = (uint16_t)(i % (uint64_t)c->classes);
+        const float *from = centre + rows->label[i] * dim;
+        float *to = rows->real + i * dim;
+        for (uint64_t j = 0; j < dim; j++)
+            to[j] = from[j] + (float)(c->spread * pl_rng_normal(&rng));
+    }
+    rows->n = (uint32_t)n;
+    return PL_OK;
+}
+
+static int blobs_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
+    const struct blobs_conf *c = conf;
+    uint64_t dim = (uint64_t)c->dim;
+    void *mem;
+    int rc = pl_rows_array(&mem, (uint64_t)c->classes, dim * sizeof(float), why);
+    if (rc) return rc;
+    float *centre = mem; /* [classes][dim] */
+    for (uint64_t k = 0; k < (uint64_t)c->classes; k++) {
+        struct pl_rng rng;
+        pl_rng_init(&rng, seed, PL_STREAM_DATA, BLOBS_CENTRE, k);
+        for (uint64_t j = 0; j < dim; j++) centre[k * dim + j] = (float)pl_rng_normal(&rng);
+    }
+    data->shape[0] = data->shape[1] = 1;
+    data->shape[2] = (uint32_t)dim;
+    data->n_classes = (uint32_t)c->classes;
+    rc = blobs_fill(c, seed, BLOBS_TRAIN, (uint64_t)c->samples, centre, data->train, why);
+    if (!rc) rc = blobs_fill(c, seed, BLOBS_TEST, (uint64_t)c->test, centre, data->test, why);
+    free(centre);
+    return rc;
+}
+
+static const struct pl_opt blobs_opts[] = {
+    {.name = "dim",
+     .type = PL_OPT_INT,
+     .def = "20",
+     .help = "features of a row",
+     .min = 1,
+     .max = 1e6,
+     .offset = offsetof(struct blobs_conf, dim)},
+    {.name = "classes",
+     .type = PL_OPT_INT,
+     .def = "10",
+     .help = "clusters",
+     .min = 2,
+     .max = PL_DATA_CLASSES_MAX,
+     .offset = offsetof(struct blobs_conf, classes)},
+    {.name = "samples",
+     .type = PL_OPT_INT,
+     .def = "10000",
+     .help = "training rows",
+     .min = 1,
+     .max = 1e8,
+     .offset = offsetof(struct blobs_conf, samples)},
+    {.name = "test",
+     .type = PL_OPT_INT,
+     .def = "2000",
+     .help = "test rows",
+     .min = 0,
+     .max = 1e8,
+     .offset = offsetof(struct blobs_conf, test)},
+    {.name = "spread",
+     .type = PL_OPT_REAL,
+     .def = "1.5",
+     .help = "standard deviation inside a cluster; the centres have 1",
+     .min = 0,
+     .max = 1e6,
+     .offset = offsetof(struct blobs_conf, spread)},
+    {.name = NULL},
+};
+
+const struct pl_data_kind pl_data_blobs = {
+    .id = {.name = "blobs",
+           .brief = "generated: gaussian clusters",
+           .paper = "",
+           .opts = blobs_opts,
+           .conf_size = sizeof(struct blobs_conf)},
+    .open = blobs_open,
+};

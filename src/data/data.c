@@ -1,0 +1,94 @@
+/* Data sets, whatever they came from.
+ *
+ * Rows stay in the form they arrived in: a picture set as floats would take four times its memory,
+ * a sparse text set a thousand times. A mini-batch is made dense when it is asked for, which costs
+ * one pass over memory that the first matrix product reads anyway. */
+#include "data/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/rows.h"
+
+int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why) {
+    if (n > PL_DATA_BYTES_MAX / size || n * size > SIZE_MAX)
+        return pl_fail(why, PL_EUSAGE,
+                       "the data set needs an array of more than %llu GiB, the largest allowed",
+                       (unsigned long long)(PL_DATA_BYTES_MAX >> 30));
+    void *fresh = malloc(n > 0 ? (size_t)(n * size) : 1);
+    if (!fresh)
+        return pl_fail(why, PL_ENOMEM, "out of memory: the data set needs %llu bytes in one piece",
+                       (unsigned long long)(n * size));
+    *out = fresh;
+    return PL_OK;
+}
+
+static void data_free_rows(struct pl_rows *rows) {
+    if (!rows) return;
+    free(rows->label);
+    free(rows->byte);
+    free(rows->real);
+    free(rows->start);
+    free(rows->column);
+    free(rows->value);
+    free(rows);
+}
+
+void pl_data_free(struct pl_data *data) {
+    if (!data) return;
+    data_free_rows(data->train);
+    data_free_rows(data->test);
+    free(data);
+}
+
+int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why) {
+    const struct pl_entry *entry;
+    void *conf;
+    int rc = pl_spec_parse(&pl_data_family, spec, 1, &entry, &conf, why);
+    if (rc) return rc;
+    /* the entry is the first member of its kind */
+    const struct pl_data_kind *kind = (const struct pl_data_kind *)(const void *)entry;
+
+    struct pl_data *data = calloc(1, sizeof *data);
+    if (data) data->train = calloc(1, sizeof *data->train);
+    if (data) data->test = calloc(1, sizeof *data->test);
+    if (!data || !data->train || !data->test)
+        rc = pl_fail(why, PL_ENOMEM, "out of memory");
+    else
+        rc = kind->open(conf, seed, data, why);
+    free(conf);
+    if (rc) {
+        pl_data_free(data);
+        return rc;
+    }
+    data->n_train = data->train->n;
+    data->n_test = data->test->n;
+    data->dim = data->shape[0] * data->shape[1] * data->shape[2];
+    *out = data;
+    return PL_OK;
+}
+
+/* from [dim] bytes, to [dim] */
+static void data_scale(const uint8_t *restrict from, uint32_t dim, float *restrict to) {
+    for (uint32_t j = 0; j < dim; j++) to[j] = (float)from[j] * (1.0f / 255.0f);
+}
+
+void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
+                  float *x, uint16_t *label) {
+    const struct pl_rows *rows = test ? data->test : data->train;
+    size_t dim = data->dim;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t row = index[i];
+        float *to = x + i * dim;
+        label[i] = rows->label[row];
+        if (rows->byte) {
+            data_scale(rows->byte + row * dim, data->dim, to);
+        } else if (rows->real) {
+            memcpy(to, rows->real + row * dim, dim * sizeof *to);
+        } else {
+            memset(to, 0, dim * sizeof *to);
+            for (uint64_t e = rows->start[row]; e < rows->start[row + 1]; e++)
+                to[rows->column[e]] = rows->value[e];
+        }
+    }
+}

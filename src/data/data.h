@@ -1,0 +1,55 @@
+/* Data sets: rows of features with a class label each, kept in the smallest form they came in
+ * (bytes for pictures, floats, or sparse rows) and handed out as dense float rows on demand.
+ *
+ * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, blobs, digits (`paceline list data`). */
+#ifndef PL_DATA_DATA_H
+#define PL_DATA_DATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/opt.h"
+
+extern const struct pl_family pl_data_family;
+
+struct pl_rows; /* one set of rows; private to src/data */
+
+struct pl_data {
+    uint32_t n_train, n_test; /* n_test may be 0 */
+    uint32_t dim;             /* features of a row = shape[0] * shape[1] * shape[2] */
+    uint32_t shape[3];        /* channels, height, width; {1, 1, dim} for what is no picture */
+    uint32_t n_classes;
+    struct pl_rows *train, *test;
+};
+
+/* Opens "name" or "name:ARGS"; `seed` decides generated data. Every size read from a file is
+ * checked against the file and against limits before anything is allocated. */
+int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why);
+void pl_data_free(struct pl_data *data); /* NULL is fine */
+
+/* Copies rows index[0..n) of the training (or test) set to x [n][dim] (pictures scaled to [0,1])
+ * and their classes to label [n]. Thread-safe. */
+void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
+                  float *x, uint16_t *label);
+
+/* Who may draw which training samples: "whole" (everyone the whole set), "iid" (equal random
+ * shards), "label:alpha=A" (shards by label, Dirichlet with parameter A). */
+extern const struct pl_family pl_partition_family;
+
+struct pl_partition;
+int pl_partition_open(const char *spec, const struct pl_data *data, int n_workers, uint64_t seed,
+                      struct pl_partition **out, struct pl_why *why);
+void pl_partition_free(struct pl_partition *p);
+uint32_t pl_partition_size(const struct pl_partition *p, uint32_t worker);
+
+enum pl_sampling {
+    PL_SAMPLE_IID,  /* with replacement, independent of everything before */
+    PL_SAMPLE_EPOCH /* shuffled passes over the worker's share */
+};
+
+/* The training rows of mini-batch number `batch_no` (0, 1, 2, …) of `worker`, into index[n].
+ * A pure function of its arguments: no state, any order of calls, thread-safe. */
+void pl_partition_draw(const struct pl_partition *p, enum pl_sampling sampling, uint64_t seed,
+                       uint32_t worker, uint64_t batch_no, uint32_t n, uint32_t *index);
+
+#endif

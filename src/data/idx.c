@@ -1,0 +1,179 @@
+/* IDX, the format of MNIST and of the sets made to replace it (Fashion-MNIST, KMNIST, EMNIST).
+ *
+ * A file is a big-endian header - two zero bytes, a type (8 = unsigned byte), the number of
+ * dimensions, one 32-bit size per dimension - and then the bytes. Nothing may follow them. Format:
+ * Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/file.h"
+#include "data/rows.h"
+
+#define IDX_FASHION_DIR "/usr/share/datasets/fashion-mnist"
+#define IDX_FASHION_CLASSES 10
+
+struct idx_conf {
+    char dir[PL_TEXT_MAX];
+    int64_t classes;
+};
+
+static uint32_t idx_be32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* Reads one file: size[n_dims] from its header, then the payload alone in *out (free() it). */
+static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t **out,
+                    struct pl_why *why) {
+    uint8_t *buf = NULL;
+    size_t n, header = 4 + 4 * (size_t)n_dims;
+    int rc = pl_file_slurp(path, PL_DATA_BYTES_MAX, &buf, &n, why);
+    if (rc) return rc;
+    if (n < header) {
+        rc = pl_fail(why, PL_EDATA, "%s is cut short: %zu bytes where the header takes %zu", path,
+                     n, header);
+        goto out;
+    }
+    if (idx_be32(buf) != (0x0800u | n_dims)) {
+        rc = pl_fail(why, PL_EDATA,
+                     "%s is not an IDX file of %s: it begins with %08x and should with %08x", path,
+                     n_dims == 1 ? "labels" : "pictures", (unsigned)idx_be32(buf),
+                     (unsigned)(0x0800u | n_dims));
+        goto out;
+    }
+    uint64_t want = 1;
+    for (uint32_t d = 0; d < n_dims; d++) {
+        size[d] = idx_be32(buf + 4 + 4 * (size_t)d);
+        uint64_t max = d == 0 ? PL_DATA_ROWS_MAX : PL_DATA_SIDE_MAX;
+        if (size[d] == 0 || size[d] > max) {
+            rc = pl_fail(why, PL_EDATA, "%s claims %lu %s; 1 to %llu are accepted", path,
+                         (unsigned long)size[d], d == 0 ? "rows" : "pixels to a side",
+                         (unsigned long long)max);
+            goto out;
+        }
+        want *= size[d]; /* at most 2^30 * 2^12 * 2^12 */
+    }
+    if (n - header != want) {
+        rc = pl_fail(why, PL_EDATA, "%s is %s: its header announces %llu bytes and %zu follow",
+                     path, n - header < want ? "cut short" : "too long", (unsigned long long)want,
+                     n - header);
+        goto out;
+    }
+    memmove(buf, buf + header, n - header);
+    uint8_t *fit = realloc(buf, n - header);
+    *out = fit ? fit : buf;
+    buf = NULL;
+out:
+    free(buf);
+    return rc;
+}
+
+/* One half of the set: pictures and labels, which must agree with each other and with shape. */
+static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_t *shape,
+                    struct pl_rows *rows, struct pl_why *why) {
+    char pictures[PL_PATH_MAX], labels[PL_PATH_MAX], name[64];
+    uint32_t size[3] = {0}, n_labels = 0;
+    uint8_t *raw = NULL;
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", half);
+    int rc = pl_file_find(dir, name, pictures, why);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", half);
+    if (!rc) rc = pl_file_find(dir, name, labels, why);
+    if (!rc) rc = idx_read(pictures, 3, size, &rows->byte, why);
+    if (!rc) rc = idx_read(labels, 1, &n_labels, &raw, why);
+    if (rc) goto out;
+    if (n_labels != size[0]) {
+        rc = pl_fail(why, PL_EDATA, "%s holds %lu labels but %s holds %lu pictures", labels,
+                     (unsigned long)n_labels, pictures, (unsigned long)size[0]);
+        goto out;
+    }
+    if (shape[0] == 0) {
+        shape[0] = 1;
+        shape[1] = size[1];
+        shape[2] = size[2];
+    } else if (shape[1] != size[1] || shape[2] != size[2]) {
+        rc = pl_fail(why, PL_EDATA,
+                     "%s has pictures of %lux%lu pixels; the training set has %lux%lu", pictures,
+                     (unsigned long)size[1], (unsigned long)size[2], (unsigned long)shape[1],
+                     (unsigned long)shape[2]);
+        goto out;
+    }
+    void *label;
+    rc = pl_rows_array(&label, n_labels, sizeof *rows->label, why);
+    if (rc) goto out;
+    rows->label = label;
+    for (uint32_t i = 0; i < n_labels; i++) {
+        if (raw[i] >= classes) {
+            rc = pl_fail(why, PL_EDATA, "%s: label %lu is %u; with %lu classes 0 to %lu are right",
+                         labels, (unsigned long)i, raw[i], (unsigned long)classes,
+                         (unsigned long)classes - 1);
+            goto out;
+        }
+        rows->label[i] = raw[i];
+    }
+    rows->n = n_labels;
+out:
+    free(raw);
+    return rc;
+}
+
+static int idx_load(const char *dir, uint32_t classes, struct pl_data *data, struct pl_why *why) {
+    data->n_classes = classes;
+    int rc = idx_half(dir, "train", classes, data->shape, data->train, why);
+    return rc ? rc : idx_half(dir, "t10k", classes, data->shape, data->test, why);
+}
+
+static int idx_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
+    const struct idx_conf *c = conf;
+    (void)seed;
+    if (c->dir[0] == '\0')
+        return pl_fail(why, PL_EUSAGE, "idx needs the directory of its four files; write idx:DIR");
+    return idx_load(c->dir, (uint32_t)c->classes, data, why);
+}
+
+static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *data,
+                            struct pl_why *why) {
+    (void)conf;
+    (void)seed;
+    if (access(IDX_FASHION_DIR, F_OK) != 0)
+        return pl_fail(why, PL_EIO,
+                       "%s does not exist; install the Debian package dataset-fashion-mnist, give "
+                       "the files' directory as idx:DIR, or use digits, which needs no files",
+                       IDX_FASHION_DIR);
+    return idx_load(IDX_FASHION_DIR, IDX_FASHION_CLASSES, data, why);
+}
+
+static const struct pl_opt idx_opts[] = {
+    {.name = "dir",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "directory with train-images-idx3-ubyte and its three companions, .gz or plain",
+     .offset = offsetof(struct idx_conf, dir)},
+    {.name = "classes",
+     .type = PL_OPT_INT,
+     .def = "10",
+     .help = "labels are 0 to classes-1; anything else is damage",
+     .min = 2,
+     .max = 256,
+     .offset = offsetof(struct idx_conf, classes)},
+    {.name = NULL},
+};
+
+const struct pl_data_kind pl_data_idx = {
+    .id = {.name = "idx",
+           .brief = "pictures from the four files of MNIST or a set in its format",
+           .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
+                    "recognition, Proc. IEEE 1998",
+           .opts = idx_opts,
+           .conf_size = sizeof(struct idx_conf)},
+    .open = idx_open,
+};
+
+const struct pl_data_kind pl_data_fashion = {
+    .id = {.name = "fashion",
+           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28, 10 kinds of clothes",
+           .paper = "Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747",
+           .opts = pl_no_opts,
+           .conf_size = 0},
+    .open = idx_fashion_open,
+};

@@ -1,0 +1,35 @@
+/* Inside src/data: how rows are kept, what a format promises, and the limits that hold for all. */
+#ifndef PL_DATA_ROWS_H
+#define PL_DATA_ROWS_H
+
+#include "data/data.h"
+
+/* What a file may ask for at most; generous for real sets, finite for hostile ones. */
+#define PL_DATA_BYTES_MAX ((uint64_t)1 << 36) /* of one array */
+#define PL_DATA_ROWS_MAX ((uint64_t)1 << 30)
+#define PL_DATA_DIM_MAX ((uint64_t)1 << 26)
+#define PL_DATA_SIDE_MAX 4096 /* of a picture */
+#define PL_DATA_CLASSES_MAX 65535
+
+/* Exactly one of the three forms is set. */
+struct pl_rows {
+    uint32_t n;
+    uint16_t *label; /* [n] */
+    uint8_t *byte;   /* [n][dim]: pictures, 0..255 stands for 0..1 */
+    float *real;     /* [n][dim] */
+    uint64_t *start; /* [n + 1]: row i is entries start[i]..start[i+1) of: */
+    uint32_t *column;
+    float *value;
+};
+
+struct pl_data_kind {
+    struct pl_entry id;
+    /* Fills data (zeroed, with data->train and data->test allocated and empty). On failure
+     * whatever was filled in is freed by the caller. dim is set from shape afterwards. */
+    int (*open)(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why);
+};
+
+/* n items of `size` bytes, not initialised; checks the limits above. */
+int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why);
+
+#endif

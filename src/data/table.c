@@ -1,0 +1,19 @@
+/* Every data set there is; a new one needs its file and one line here. */
+#include "data/rows.h"
+
+extern const struct pl_data_kind pl_data_fashion, pl_data_idx, pl_data_cifar10, pl_data_libsvm,
+    pl_data_blobs, pl_data_digits;
+
+static const struct pl_entry *const data_table[] = {&pl_data_fashion.id,
+                                                    &pl_data_idx.id,
+                                                    &pl_data_cifar10.id,
+                                                    &pl_data_libsvm.id,
+                                                    &pl_data_blobs.id,
+                                                    &pl_data_digits.id,
+                                                    NULL};
+
+const struct pl_family pl_data_family = {
+    .name = "data",
+    .brief = "what is learned from?",
+    .table = data_table,
+};

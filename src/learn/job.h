@@ -1,0 +1,42 @@
+/* A job: everything a run is, resolved and checked, before anybody decides where it runs. The
+ * simulator and the real server take the same job. */
+#ifndef PL_LEARN_JOB_H
+#define PL_LEARN_JOB_H
+
+#include "base/log.h"
+#include "core/delay.h"
+#include "core/store.h"
+#include "data/data.h"
+#include "model/model.h"
+
+/* When a run ends: at whichever comes first. Zero, or NAN for the targets: no such limit. */
+struct pl_limits {
+    uint64_t updates;
+    double epochs, seconds;
+    double target_loss, target_accuracy;
+};
+
+struct pl_job {
+    const char *method; /* name of the recipe, "" where there is none */
+    struct pl_choice policy, tuner, correct, reduce, optim, local;
+    struct pl_rate rate;
+    double weight_decay;
+
+    int n_workers;
+    uint32_t batch;
+    uint64_t seed;
+    enum pl_sampling sampling;
+
+    struct pl_model *model; /* NULL: timing alone */
+    struct pl_data *data;   /* NULL where the model wants none */
+    struct pl_partition *partition;
+    struct pl_delay *delay;
+
+    struct pl_limits limits;
+    double eval_every;     /* seconds; 0: only at the end */
+    uint32_t eval_samples; /* of the training set, for the loss */
+    int n_threads;
+    struct pl_log log;
+};
+
+#endif

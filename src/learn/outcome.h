@@ -1,0 +1,36 @@
+/* What a run came to, whoever ran it. */
+#ifndef PL_LEARN_OUTCOME_H
+#define PL_LEARN_OUTCOME_H
+
+#include "core/control.h"
+#include "learn/task.h"
+
+struct pl_outcome {
+    double time;        /* seconds at the end */
+    double last_update; /* seconds at the last commit */
+    uint64_t updates;
+    double epochs;
+    struct pl_fates fates;
+    struct pl_staleness staleness;
+    struct pl_worker_time worker_time; /* shares; they sum to 1 */
+    struct pl_score score;             /* at the end; NAN where unknown */
+    double time_to_target;             /* NAN: no target, or not reached */
+    int k_final;
+    bool diverged; /* ended because no finite gradient came any more */
+    uint64_t
+        computed; /* gradients computed; more than arrived where some were computed ahead in vain */
+    float *weights; /* [dim], malloc()ed; NULL for timing alone */
+};
+
+/* How a host tells about a run while it goes on. Either may be NULL. */
+struct pl_watch {
+    void (*point)(void *ctx, const struct pl_point *p); /* after every evaluation */
+    int (*tick)(void *ctx,
+                const struct pl_point *p); /* often; loss is not evaluated; non-zero: stop */
+    void *ctx;
+};
+
+/* Seconds of each kind to shares of their sum. */
+struct pl_worker_time pl_worker_shares(struct pl_worker_time t);
+
+#endif

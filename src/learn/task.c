@@ -1,0 +1,167 @@
+#include "learn/task.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pl_desk {
+    uint32_t *index;
+    float *x;
+    uint16_t *label;
+    float *scratch;   /* the model's */
+    float *model, *g; /* the local rule's */
+};
+
+int pl_desk_new(const struct pl_job *job, struct pl_desk **out) {
+    uint32_t rows = job->batch > PL_SCORE_ROWS ? job->batch : PL_SCORE_ROWS;
+    struct pl_desk *d = calloc(1, sizeof *d);
+    if (!d) return PL_ENOMEM;
+    *out = d;
+    bool ok = (d->scratch = malloc((job->model->kind->scratch(job->model, rows) + 1) *
+                                   sizeof *d->scratch)) != NULL;
+    if (job->data) {
+        d->index = malloc(rows * sizeof *d->index);
+        d->label = malloc(rows * sizeof *d->label);
+        d->x = malloc((size_t)rows * job->data->dim * sizeof *d->x);
+        ok = ok && d->index && d->label && d->x;
+    }
+    if (pl_task_steps(job) > 1) {
+        d->model = malloc(job->model->dim * sizeof *d->model);
+        d->g = malloc(job->model->dim * sizeof *d->g);
+        ok = ok && d->model && d->g;
+    }
+    return ok ? PL_OK : PL_ENOMEM;
+}
+
+void pl_desk_free(struct pl_desk *d) {
+    if (!d) return;
+    free(d->index);
+    free(d->x);
+    free(d->label);
+    free(d->scratch);
+    free(d->model);
+    free(d->g);
+    free(d);
+}
+
+/* --- tasks ---------------------------------------------------------------------------------------
+ */
+
+struct task_call {
+    const struct pl_job *job;
+    struct pl_desk *desk;
+    uint32_t worker;
+    uint64_t first_batch; /* number of the task's first mini-batch */
+    const atomic_bool *cancel;
+};
+
+uint32_t pl_task_steps(const struct pl_job *job) {
+    return ((const struct pl_local *)job->local.entry)->steps(job->local.conf);
+}
+
+uint32_t pl_task_samples(const struct pl_job *job) {
+    return job->batch * pl_task_steps(job);
+}
+
+static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, double *loss) {
+    const struct task_call *c = ctx;
+    const struct pl_job *job = c->job;
+    struct pl_batch b = {
+        .n = job->batch, .seed = job->seed, .worker = c->worker, .batch_no = c->first_batch + step};
+    if (job->data) {
+        pl_partition_draw(job->partition, job->sampling, job->seed, c->worker, b.batch_no, b.n,
+                          c->desk->index);
+        pl_data_rows(job->data, false, c->desk->index, b.n, c->desk->x, c->desk->label);
+        b.x = c->desk->x;
+        b.label = c->desk->label;
+    }
+    return job->model->kind->gradient(job->model, w, &b, g, loss, c->desk->scratch, c->cancel);
+}
+
+int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
+                const struct pl_version *version, float *out, double *loss,
+                const atomic_bool *cancel) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    struct task_call call = {job, desk, worker, (task - 1) * pl_task_steps(job), cancel};
+    struct pl_local_task t = {.dim = job->model->dim,
+                              .w = version->handed,
+                              .lr = version->lr,
+                              .weight_decay = job->weight_decay,
+                              .gradient = task_gradient,
+                              .ctx = &call,
+                              .model = desk->model,
+                              .g = desk->g,
+                              .out = out};
+    return local->run(job->local.conf, &t, loss);
+}
+
+bool pl_task_sound(const float *out, size_t dim, double loss) {
+    /* all exponent bits set: infinite or not a number; integers, so that it vectorises */
+    uint32_t bad = 0;
+    for (size_t i = 0; i < dim; i++) {
+        uint32_t bits;
+        memcpy(&bits, &out[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return isfinite(loss) && !bad;
+}
+
+/* --- evaluation ----------------------------------------------------------------------------------
+ */
+
+static uint32_t score_n_train(const struct pl_job *job) {
+    return job->eval_samples < job->data->n_train ? job->eval_samples : job->data->n_train;
+}
+
+static int score_n_pieces(uint32_t n) {
+    return (int)((n + PL_SCORE_ROWS - 1) / PL_SCORE_ROWS);
+}
+
+int pl_score_pieces(const struct pl_job *job) {
+    if (!job->data) return 1;
+    return score_n_pieces(score_n_train(job)) + score_n_pieces(job->data->n_test);
+}
+
+void pl_score_run(const struct pl_job *job, struct pl_desk *desk, const float *w, int piece,
+                  struct pl_score_piece *out) {
+    *out = (struct pl_score_piece){0};
+    struct pl_batch b = {.n = 1, .seed = job->seed};
+    if (job->data) {
+        uint32_t n_train = score_n_train(job);
+        int n_first = score_n_pieces(n_train);
+        bool test = piece >= n_first;
+        uint32_t n = test ? job->data->n_test : n_train;
+        uint32_t from = (uint32_t)(test ? piece - n_first : piece) * PL_SCORE_ROWS;
+        b.n = n - from < PL_SCORE_ROWS ? n - from : PL_SCORE_ROWS;
+        /* the training subset is spread evenly over the set, whatever order that is in */
+        for (uint32_t i = 0; i < b.n; i++)
+            desk->index[i] =
+                test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
+        pl_data_rows(job->data, test, desk->index, b.n, desk->x, desk->label);
+        b.x = desk->x;
+        b.label = desk->label;
+    }
+    job->model->kind->score(job->model, w, &b, desk->scratch, &out->loss, &out->n_right);
+}
+
+struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece) {
+    struct pl_score s = {.test_loss = NAN, .test_accuracy = NAN};
+    if (!job->data) {
+        s.loss = piece[0].loss;
+        return s;
+    }
+    uint32_t n_train = score_n_train(job), n_test = job->data->n_test, right = 0;
+    int n_first = score_n_pieces(n_train), n_all = pl_score_pieces(job);
+    double test_loss = 0;
+    for (int i = 0; i < n_first; i++) s.loss += piece[i].loss;
+    for (int i = n_first; i < n_all; i++) {
+        test_loss += piece[i].loss;
+        right += piece[i].n_right;
+    }
+    s.loss /= n_train;
+    if (n_test > 0) {
+        s.test_loss = test_loss / n_test;
+        if (job->model->kind->classifies) s.test_accuracy = (double)right / n_test;
+    }
+    return s;
+}

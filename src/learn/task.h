@@ -1,0 +1,45 @@
+/* What a worker computes: one task, from the version it was handed to the vector it sends. */
+#ifndef PL_LEARN_TASK_H
+#define PL_LEARN_TASK_H
+
+#include "learn/job.h"
+
+/* Memory one thread needs to compute tasks and to score. */
+struct pl_desk;
+int pl_desk_new(const struct pl_job *job, struct pl_desk **out); /* 0 or PL_ENOMEM */
+void pl_desk_free(struct pl_desk *desk);
+
+/* Mini-batches in a task, and samples in its contribution. */
+uint32_t pl_task_steps(const struct pl_job *job);
+uint32_t pl_task_samples(const struct pl_job *job);
+
+/* Computes task number `task` (1, 2, …) of `worker` on `version` into out [dim]. A pure function
+ * of (job, worker, task, version): the same bits on any thread. 0 or PL_ECANCELLED. */
+int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
+                const struct pl_version *version, float *out, double *loss,
+                const atomic_bool *cancel);
+
+/* Whether a contribution may be applied: every element finite. */
+bool pl_task_sound(const float *out, size_t dim, double loss);
+
+/* --- evaluation ----------------------------------------------------------------------------------
+ */
+
+struct pl_score {
+    double loss;                     /* on a fixed subset of the training set */
+    double test_loss, test_accuracy; /* NAN where there is no test set */
+};
+
+#define PL_SCORE_ROWS 250 /* rows scored at a time; fixed, so that sums have the same bits */
+
+/* Evaluation in independent pieces, for a pool to share: pieces, one piece, their sum. */
+int pl_score_pieces(const struct pl_job *job);
+struct pl_score_piece {
+    double loss;
+    uint32_t n_right;
+};
+void pl_score_run(const struct pl_job *job, struct pl_desk *desk, const float *w, int piece,
+                  struct pl_score_piece *out);
+struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece);
+
+#endif

@@ -1,0 +1,93 @@
+#include "model/callback.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct callback {
+    struct pl_model model;
+    struct pl_model_kind kind; /* of this one function: whether it wants data and classifies */
+    struct pl_function f;
+    uint32_t data_dim;
+};
+
+static int callback_cancelled(const void *token) {
+    return pl_cancelled(token);
+}
+
+static struct pl_samples callback_samples(const struct callback *c, const struct pl_batch *b,
+                                          const atomic_bool *cancel) {
+    return (struct pl_samples){.n = b->n,
+                               .dim = c->data_dim,
+                               .x = b->x,
+                               .label = b->label,
+                               .seed = b->seed,
+                               .batch_no = b->batch_no,
+                               .worker = b->worker,
+                               .cancelled = callback_cancelled,
+                               .token = cancel};
+}
+
+static void callback_close(struct pl_model *m) {
+    free(m);
+}
+
+static void callback_init(const struct pl_model *m, uint64_t seed, float *w) {
+    const struct callback *c = (const struct callback *)m;
+    memset(w, 0, m->dim * sizeof *w);
+    if (c->f.init) c->f.init(c->f.ctx, seed, w);
+}
+
+/* score() without a score function computes a gradient it does not need: room for it */
+static size_t callback_scratch(const struct pl_model *m, uint32_t n) {
+    (void)n;
+    return ((const struct callback *)m)->f.score ? 0 : m->dim;
+}
+
+static int callback_gradient(const struct pl_model *m, const float *w, const struct pl_batch *b,
+                             float *g, double *loss, float *scratch, const atomic_bool *cancel) {
+    const struct callback *c = (const struct callback *)m;
+    struct pl_samples s = callback_samples(c, b, cancel);
+    (void)scratch;
+    return c->f.gradient(c->f.ctx, w, &s, g, loss);
+}
+
+static void callback_score(const struct pl_model *m, const float *w, const struct pl_batch *b,
+                           float *scratch, double *loss, uint32_t *n_right) {
+    const struct callback *c = (const struct callback *)m;
+    struct pl_samples s = callback_samples(c, b, NULL);
+    if (c->f.score) {
+        uint32_t right = 0;
+        double sum = 0;
+        c->f.score(c->f.ctx, w, &s, &sum, &right);
+        *loss += sum;
+        *n_right += right;
+        return;
+    }
+    double mean = 0;
+    c->f.gradient(c->f.ctx, w, &s, scratch, &mean);
+    *loss += mean * b->n;
+}
+
+int pl_callback_open(const struct pl_function *f, const struct pl_data *data, struct pl_model **out,
+                     struct pl_why *why) {
+    if (f->dim == 0 || !f->gradient)
+        return pl_fail(why, PL_EUSAGE, "a function needs a dim of at least 1 and a gradient");
+    struct callback *c = calloc(1, sizeof *c);
+    if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
+    c->f = *f;
+    c->data_dim = data ? data->dim : 0;
+    c->kind = (struct pl_model_kind){.id = {.name = "function",
+                                            .brief = "a function of the embedding program",
+                                            .paper = "",
+                                            .opts = pl_no_opts},
+                                     .wants_data = f->wants_data != 0,
+                                     .classifies = f->score != NULL && f->classifies,
+                                     .close = callback_close,
+                                     .init = callback_init,
+                                     .scratch = callback_scratch,
+                                     .gradient = callback_gradient,
+                                     .score = callback_score};
+    c->model = (struct pl_model){.kind = &c->kind, .dim = f->dim};
+    *out = &c->model;
+    return PL_OK;
+}

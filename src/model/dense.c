@@ -1,0 +1,177 @@
+/* Dense layers on CBLAS.
+ *
+ * Everything that grows with the layer is one SGEMM: forward A W^T, weight gradient D^T A, input
+ * gradient D W. The passes beside them touch [n][width] once each: bias and ReLU together after
+ * the forward product, ReLU mask and bias gradient together after the backward one. The input
+ * gradient of the first layer is computed only for those who ask. ReLU is max(z, 0) with
+ * derivative 0 at 0, so the activation itself is the mask and no pre-activation is kept. */
+#include "model/dense.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "model/model.h"
+
+int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
+                  uint32_t n_classes, struct pl_why *why) {
+    uint64_t dim = 0, in = n_in;
+    d->n_layers = hidden->n + 1;
+    d->width[0] = (uint32_t)n_in;
+    for (int l = 0; l < d->n_layers; l++) {
+        double width = l < hidden->n ? hidden->at[l] : n_classes;
+        if (width != floor(width))
+            return pl_fail(why, PL_EUSAGE, "a layer of %.10g units cannot be; whole numbers can",
+                           width);
+        d->width[l + 1] = (uint32_t)width;
+        dim += (in + 1) * d->width[l + 1];
+        in = d->width[l + 1];
+        if (dim > PL_MODEL_DIM_MAX)
+            return pl_fail(why, PL_EUSAGE,
+                           "the model would have more than %llu parameters; make layers smaller",
+                           (unsigned long long)PL_MODEL_DIM_MAX);
+    }
+    return PL_OK;
+}
+
+size_t pl_dense_dim(const struct pl_dense *d) {
+    size_t dim = 0;
+    for (int l = 0; l < d->n_layers; l++) dim += ((size_t)d->width[l] + 1) * d->width[l + 1];
+    return dim;
+}
+
+/* The widest layer that has a layer above it and one below it. */
+static size_t dense_hidden_max(const struct pl_dense *d) {
+    size_t max = 0;
+    for (int l = 1; l < d->n_layers; l++) max = d->width[l] > max ? d->width[l] : max;
+    return max;
+}
+
+size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
+    size_t floats = 2 * dense_hidden_max(d); /* two deltas in turn */
+    for (int l = 1; l <= d->n_layers; l++) floats += d->width[l];
+    return floats * n;
+}
+
+void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer) {
+    struct pl_rng rng;
+    double scale = sqrt(2.0 / (double)n_in);
+    pl_rng_init(&rng, seed, PL_STREAM_INIT, layer, 0);
+    for (size_t i = 0; i < n; i++) w[i] = (float)(scale * pl_rng_normal(&rng));
+}
+
+void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, float *w) {
+    for (int l = 0; l < d->n_layers; l++) {
+        size_t in = d->width[l], out = d->width[l + 1];
+        pl_dense_he(w, in * out, in, seed, layer + (uint32_t)l);
+        memset(w + in * out, 0, out * sizeof *w);
+        w += (in + 1) * out;
+    }
+}
+
+/* z [n][out] += b [out], and ReLU where it is a hidden layer */
+static void dense_bias(float *restrict z, const float *restrict b, size_t n, size_t out,
+                       bool relu) {
+    for (size_t i = 0; i < n; i++, z += out) {
+        if (relu)
+            for (size_t j = 0; j < out; j++) z[j] = z[j] + b[j] > 0 ? z[j] + b[j] : 0;
+        else
+            for (size_t j = 0; j < out; j++) z[j] += b[j];
+    }
+}
+
+/* delta [n][out] is zeroed where act [n][out] is not positive (act may be NULL: no mask);
+ * db [out] = its sums over n */
+static void dense_mask(float *restrict delta, const float *restrict act, size_t n, size_t out,
+                       float *restrict db) {
+    memset(db, 0, out * sizeof *db);
+    for (size_t i = 0; i < n; i++, delta += out) {
+        if (act) {
+            for (size_t j = 0; j < out; j++) delta[j] = act[j] > 0 ? delta[j] : 0;
+            act += out;
+        }
+        for (size_t j = 0; j < out; j++) db[j] += delta[j];
+    }
+}
+
+/* Activations of layer l in act [n][width[l + 1]], one behind the other. The last are the logits,
+ * to which a pointer is returned, or NULL when cancelled. */
+static float *dense_forward(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
+                            float *act, const atomic_bool *cancel) {
+    for (int l = 0; l < d->n_layers; l++) {
+        size_t in = d->width[l], out = d->width[l + 1];
+        if (pl_cancelled(cancel)) return NULL;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)out, (int)in, 1, x,
+                    (int)in, w, (int)in, 0, act, (int)out);
+        dense_bias(act, w + in * out, n, out, l + 1 < d->n_layers);
+        x = act;
+        act += n * out;
+        w += (in + 1) * out;
+    }
+    return act - (size_t)n * d->width[d->n_layers];
+}
+
+/* Cross-entropy of one row z [k] with its class: log sum exp(z) - z[label], with the largest z
+ * taken out first so that exp cannot overflow. p [k] receives the softmax; may be z. */
+static double dense_entropy(const float *z, size_t k, unsigned label, float *p) {
+    float max = z[0], target = z[label];
+    for (size_t j = 1; j < k; j++) max = z[j] > max ? z[j] : max;
+    double sum = 0;
+    for (size_t j = 0; j < k; j++) {
+        p[j] = expf(z[j] - max);
+        sum += p[j];
+    }
+    float inv = (float)(1.0 / sum);
+    for (size_t j = 0; j < k; j++) p[j] *= inv;
+    return log(sum) + ((double)max - target);
+}
+
+int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
+                      const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
+                      float *scratch, const atomic_bool *cancel) {
+    int top = d->n_layers - 1;
+    size_t k = d->width[top + 1], at = pl_dense_dim(d);
+    float *logit = dense_forward(d, w, x, n, scratch, cancel); /* [n][k] */
+    if (!logit) return PL_ECANCELLED;
+
+    float *act = logit, *delta = logit;                                       /* of layer l */
+    float *spare[2] = {logit + n * k, logit + n * (k + dense_hidden_max(d))}; /* next deltas */
+    double sum = 0, share = 1.0 / n;
+    for (size_t i = 0; i < n; i++) {
+        sum += dense_entropy(logit + i * k, k, label[i], logit + i * k);
+        logit[i * k + label[i]] -= 1;
+        for (size_t j = 0; j < k; j++) logit[i * k + j] *= (float)share;
+    }
+    for (int l = top; l >= 0; l--) {
+        size_t in = d->width[l], out = d->width[l + 1];
+        if (pl_cancelled(cancel)) return PL_ECANCELLED;
+        at -= (in + 1) * out;
+        dense_mask(delta, l < top ? act : NULL, n, out, g + at + in * out);
+        const float *below = l > 0 ? act - n * in : x; /* [n][in] */
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)n, 1, delta,
+                    (int)out, below, (int)in, 0, g + at, (int)in);
+        float *next = l > 0 ? spare[l % 2] : dx; /* [n][in] */
+        if (!next) break;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)in, (int)out, 1, delta,
+                    (int)out, w + at, (int)in, 0, next, (int)in);
+        delta = next;
+        if (l > 0) act -= n * in;
+    }
+    *loss = sum * share;
+    return PL_OK;
+}
+
+void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
+                    uint32_t n, float *scratch, double *loss, uint32_t *n_right) {
+    size_t k = d->width[d->n_layers];
+    float *logit = dense_forward(d, w, x, n, scratch, NULL); /* [n][k] */
+    for (size_t i = 0; i < n; i++) {
+        float *z = logit + i * k;
+        size_t best = 0;
+        for (size_t j = 1; j < k; j++) best = z[j] > z[best] ? j : best;
+        /* a model that has diverged is right about nothing */
+        *n_right += best == label[i] && !isnan(z[best]);
+        *loss += dense_entropy(z, k, label[i], z);
+    }
+}

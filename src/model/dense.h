@@ -1,0 +1,41 @@
+/* Inside src/model: a stack of dense layers with ReLU between them and softmax cross-entropy on
+ * top. It is the whole of softmax and mlp, and the upper end of cnn. */
+#ifndef PL_MODEL_DENSE_H
+#define PL_MODEL_DENSE_H
+
+#include <stdatomic.h>
+
+#include "base/opt.h"
+
+#define PL_MODEL_DIM_MAX ((uint64_t)1 << 31) /* parameters */
+#define PL_MODEL_WIDTH_MAX 1000000           /* outputs of a layer */
+
+/* Layer l (0-based) maps width[l] to width[l + 1]. Its parameters are W [out][in], then b [out]. */
+struct pl_dense {
+    int n_layers;
+    uint32_t width[PL_LIST_MAX + 2];
+};
+
+int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
+                  uint32_t n_classes, struct pl_why *why);
+
+size_t pl_dense_dim(const struct pl_dense *d);
+size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n); /* floats */
+
+/* n weights from N(0, 2 / n_in), sequence `layer` of PL_STREAM_INIT (He et al. 2015). */
+void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer);
+
+/* He-normal weights and zero biases; `layer` numbers the first one. */
+void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, float *w);
+
+/* x [n][width[0]], label [n], w and g [dim]. dx [n][width[0]] receives the gradient with respect
+ * to x where it is not NULL. Mean loss to *loss. 0 or PL_ECANCELLED. */
+int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
+                      const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
+                      float *scratch, const atomic_bool *cancel);
+
+/* Adds the summed loss and the number of rows whose largest output is their label. */
+void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
+                    uint32_t n, float *scratch, double *loss, uint32_t *n_right);
+
+#endif

@@ -1,0 +1,119 @@
+/* softmax and mlp: the same stack of dense layers, without and with hidden ones.
+ *
+ * softmax (multinomial logistic regression) is convex and starts at zero; mlp starts from
+ * He-normal weights (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/dense.h"
+#include "model/model.h"
+
+struct mlp_conf {
+    struct pl_list_of hidden;
+};
+
+struct mlp {
+    struct pl_model base;
+    struct pl_dense dense;
+};
+
+static int mlp_open_with(const struct pl_list_of *hidden, const struct pl_data *data,
+                         struct pl_model **out, struct pl_why *why) {
+    struct mlp *m = calloc(1, sizeof *m);
+    if (!m) return pl_fail(why, PL_ENOMEM, "out of memory");
+    int rc = pl_dense_plan(&m->dense, data->dim, hidden, data->n_classes, why);
+    if (rc) {
+        free(m);
+        return rc;
+    }
+    m->base.dim = pl_dense_dim(&m->dense);
+    *out = &m->base;
+    return PL_OK;
+}
+
+static int mlp_open(const void *conf, const struct pl_data *data, struct pl_model **out,
+                    struct pl_why *why) {
+    const struct mlp_conf *c = conf;
+    if (c->hidden.n == 0)
+        return pl_fail(why, PL_EUSAGE, "an mlp needs a hidden layer; without one use softmax");
+    return mlp_open_with(&c->hidden, data, out, why);
+}
+
+static int mlp_softmax_open(const void *conf, const struct pl_data *data, struct pl_model **out,
+                            struct pl_why *why) {
+    static const struct pl_list_of none = {.n = 0};
+    (void)conf;
+    return mlp_open_with(&none, data, out, why);
+}
+
+static void mlp_close(struct pl_model *m) {
+    free(m);
+}
+
+static void mlp_init(const struct pl_model *m, uint64_t seed, float *w) {
+    pl_dense_init(&((const struct mlp *)m)->dense, seed, 0, w);
+}
+
+static void mlp_softmax_init(const struct pl_model *m, uint64_t seed, float *w) {
+    (void)seed;
+    memset(w, 0, m->dim * sizeof *w);
+}
+
+static size_t mlp_scratch(const struct pl_model *m, uint32_t n) {
+    return pl_dense_scratch(&((const struct mlp *)m)->dense, n);
+}
+
+static int mlp_gradient(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                        float *g, double *loss, float *scratch, const atomic_bool *cancel) {
+    return pl_dense_gradient(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->n,
+                             g, NULL, loss, scratch, cancel);
+}
+
+static void mlp_score(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                      float *scratch, double *loss, uint32_t *n_right) {
+    pl_dense_score(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->n, scratch,
+                   loss, n_right);
+}
+
+static const struct pl_opt mlp_opts[] = {
+    {.name = "hidden",
+     .type = PL_OPT_LIST,
+     .def = "256",
+     .help = "units of the hidden layers, from the input up",
+     .min = 1,
+     .max = PL_MODEL_WIDTH_MAX,
+     .offset = offsetof(struct mlp_conf, hidden)},
+    {.name = NULL},
+};
+
+const struct pl_model_kind pl_model_mlp = {
+    .id = {.name = "mlp",
+           .brief = "dense layers with ReLU between them, softmax on top",
+           .paper = "",
+           .opts = mlp_opts,
+           .conf_size = sizeof(struct mlp_conf)},
+    .wants_data = true,
+    .classifies = true,
+    .open = mlp_open,
+    .close = mlp_close,
+    .init = mlp_init,
+    .scratch = mlp_scratch,
+    .gradient = mlp_gradient,
+    .score = mlp_score,
+};
+
+const struct pl_model_kind pl_model_softmax = {
+    .id = {.name = "softmax",
+           .brief = "multinomial logistic regression: one dense layer, convex",
+           .paper = "",
+           .opts = pl_no_opts,
+           .conf_size = 0},
+    .wants_data = true,
+    .classifies = true,
+    .open = mlp_softmax_open,
+    .close = mlp_close,
+    .init = mlp_softmax_init,
+    .scratch = mlp_scratch,
+    .gradient = mlp_gradient,
+    .score = mlp_score,
+};

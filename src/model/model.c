@@ -1,0 +1,38 @@
+/* Opening and closing models. */
+#include "model/model.h"
+
+#include <cblas.h>
+#include <stdlib.h>
+
+/* Callers compute several gradients at once, one on each of their threads. A BLAS that started
+ * threads of its own inside each would fight them for the cores, and would sum in an order that
+ * depends on how many it got. The setting is the whole process's. */
+static void model_one_thread(void) {
+    if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
+
+int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model **out,
+                  struct pl_why *why) {
+    const struct pl_entry *entry;
+    void *conf;
+    int rc = pl_spec_parse(&pl_model_family, spec, 1, &entry, &conf, why);
+    if (rc) return rc;
+    /* the entry is the first member of its kind */
+    const struct pl_model_kind *kind = (const struct pl_model_kind *)(const void *)entry;
+    struct pl_model *m = NULL;
+    model_one_thread();
+    if (kind->wants_data && !data)
+        rc =
+            pl_fail(why, PL_EUSAGE, "model '%s' learns from data; give it a data set", entry->name);
+    else
+        rc = kind->open(conf, kind->wants_data ? data : NULL, &m, why);
+    free(conf);
+    if (rc) return rc;
+    m->kind = kind;
+    *out = m;
+    return PL_OK;
+}
+
+void pl_model_close(struct pl_model *m) {
+    if (m) m->kind->close(m);
+}

@@ -1,0 +1,70 @@
+/* Models: differentiable functions of one flat single-precision vector.
+ *
+ * A kind (mlp, cnn, …) is a row in table.c; opening it against a data set gives a struct
+ * pl_model, which is immutable and shared by all threads. Whatever a call needs to write goes to
+ * its own output and to scratch memory that the caller brings. The same inputs give the same
+ * bits: every product is computed by one thread. */
+#ifndef PL_MODEL_MODEL_H
+#define PL_MODEL_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/opt.h"
+#include "data/data.h"
+
+extern const struct pl_family pl_model_family;
+
+/* One mini-batch. x and label are NULL for models that want no data; those draw their noise from
+ * PL_STREAM_NOISE with (seed, worker, batch_no). */
+struct pl_batch {
+    uint32_t n;
+    const float *x;        /* [n][dim of the data] */
+    const uint16_t *label; /* [n] */
+    uint64_t seed;
+    uint32_t worker;
+    uint64_t batch_no;
+};
+
+struct pl_model {
+    const struct pl_model_kind *kind;
+    size_t dim; /* parameters */
+    /* the kind's own fields follow */
+};
+
+struct pl_model_kind {
+    struct pl_entry id;
+    bool wants_data;
+    bool classifies; /* score() reports an accuracy */
+
+    /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
+    int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,
+                struct pl_why *why);
+    void (*close)(struct pl_model *m);
+
+    void (*init)(const struct pl_model *m, uint64_t seed, float *w); /* w [dim] */
+
+    /* Floats of scratch that gradient() and score() need for a batch of n. */
+    size_t (*scratch)(const struct pl_model *m, uint32_t n);
+
+    /* Mean loss of the batch at w and its gradient g [dim] (written, not added to). `cancel` is
+     * polled between layers; returns 0, or PL_ECANCELLED with g unspecified. */
+    int (*gradient)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                    float *g, double *loss, float *scratch, const atomic_bool *cancel);
+
+    /* Adds the batch's summed loss to *loss and the number classified right to *n_right. */
+    void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                  float *scratch, double *loss, uint32_t *n_right);
+};
+
+int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model **out,
+                  struct pl_why *why);
+void pl_model_close(struct pl_model *m); /* NULL is fine */
+
+static inline bool pl_cancelled(const atomic_bool *cancel) {
+    return cancel && atomic_load_explicit(cancel, memory_order_relaxed);
+}
+
+#endif

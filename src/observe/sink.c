@@ -1,0 +1,55 @@
+#include "observe/sink.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define SINK_LINE 4096 /* longest line of the event log; longer ones end in "..." */
+
+int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why) {
+    FILE *f = fopen(path, "wx");
+    if (!f)
+        return pl_fail(why, PL_EIO, "%s file '%.200s' cannot be made: %s", what, path,
+                       errno == EEXIST ? "it exists, and is left as it is; choose another name"
+                                       : strerror(errno));
+    *out = f;
+    return PL_OK;
+}
+
+int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why) {
+    if (!f) return PL_OK;
+    bool bad = ferror(f) != 0;
+    if (fclose(f) != 0) bad = true;
+    return bad ? pl_fail(why, PL_EIO, "%s file '%.200s' could not be written to the end: %s", what,
+                         path, errno ? strerror(errno) : "write error")
+               : PL_OK;
+}
+
+void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
+    struct pl_json j = {0};
+    pl_json_open(&j, NULL, '{');
+    pl_json_text(&j, "method", method);
+    pl_json_real(&j, "time", p->time);
+    pl_json_whole(&j, "updates", p->updates);
+    pl_json_real(&j, "epochs", p->epochs);
+    pl_json_real(&j, "loss", p->loss);
+    pl_json_real(&j, "test_loss", p->test_loss);
+    pl_json_real(&j, "test_accuracy", p->test_accuracy);
+    pl_json_whole(&j, "k", (uint64_t)p->k);
+    pl_json_real(&j, "staleness", p->staleness);
+    pl_json_whole(&j, "dropped", p->dropped);
+    pl_json_whole(&j, "workers", (uint64_t)p->workers);
+    pl_json_close(&j, '}');
+    if (!j.failed) fprintf(f, "%s\n", j.text);
+    free(j.text);
+}
+
+void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                   const struct pl_plan *plan) {
+    char line[SINK_LINE];
+    pl_control_print(c, e, plan, line, sizeof line);
+    if (strlen(line) == sizeof line - 1) memcpy(line + sizeof line - 4, "...", 4);
+    fprintf(ctx, "%s\n", line);
+}

@@ -1,0 +1,95 @@
+/* K-async: an update waits for K distinct workers, on whatever version each of them computed.
+ *
+ * Dutta et al., AISTATS 2018, section 2; K = 1 is asynchronous SGD, K = P is synchronous SGD.
+ *
+ * max_lag = R adds a bound: a gradient whose lag is R or more is dropped and its worker starts
+ * anew. With K = 1 that is Ringmaster ASGD (Maranjyan, Tyurin, Richtarik, ICML 2025; Algorithm 4,
+ * strict "delay < R"); stop=yes is its Algorithm 5: after an update, every worker whose lag would
+ * be R is called back and restarted on the new version. The same switch is the restart of stale
+ * workers in ABS (Tan, Zhu, Zhang, arXiv 2301.08895), whose threshold a tuner moves. */
+#include "core/policy.h"
+
+struct kasync {
+    int k;
+    uint64_t max_lag;
+    bool stop;
+};
+
+static const struct pl_opt kasync_opts[] = {
+    {.name = "k",
+     .type = PL_OPT_COUNT,
+     .def = "1",
+     .min = 1,
+     .max = PL_MAX_WORKERS,
+     .help = "workers an update waits for",
+     .offset = offsetof(struct kasync, k)},
+    {.name = "max_lag",
+     .type = PL_OPT_BOUND,
+     .def = "inf",
+     .min = 1,
+     .max = 1e15,
+     .help = "a gradient with this staleness or more is dropped (1: only fresh ones count)",
+     .offset = offsetof(struct kasync, max_lag)},
+    {.name = "stop",
+     .type = PL_OPT_BOOL,
+     .def = "no",
+     .help = "call a worker back as soon as its gradient would be too stale",
+     .offset = offsetof(struct kasync, stop)},
+    {.name = NULL},
+};
+
+static const char *kasync_check(const void *conf, int n_workers) {
+    const struct kasync *c = conf;
+    return c->k <= n_workers ? NULL : "k cannot be more than the number of workers";
+}
+
+static struct pl_knobs kasync_knobs(const void *conf) {
+    const struct kasync *c = conf;
+    return (struct pl_knobs){c->k, c->max_lag};
+}
+
+static enum pl_cancels kasync_cancels(const void *conf) {
+    return ((const struct kasync *)conf)->stop ? PL_CANCELS_STALE : PL_CANCELS_NONE;
+}
+
+static void kasync_close(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
+    pl_commit(p, 1);
+    pl_start_idle(p, v);
+    if (!s->stop) return;
+    for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
+        if (v->version + 1 - v->worker[i].base < v->knobs.bound) break; /* the rest is fresher */
+        pl_cancel(p, i);
+        pl_start(p, i, PL_FETCH);
+    }
+}
+
+static void kasync_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                          struct pl_plan *p) {
+    if (a->lag >= v->knobs.bound) {
+        pl_drop(p);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    }
+    pl_take(p, 1);
+    if (v->n_taken + 1 >= v->knobs.k || pl_n_busy(v) == 0) kasync_close(state, v, p);
+}
+
+static void kasync_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    (void)worker;
+    if (v->n_taken > 0 && pl_n_busy(v) == 0) kasync_close(state, v, p);
+}
+
+const struct pl_policy pl_policy_kasync = {
+    .id = {.name = "kasync",
+           .brief = "wait for K workers on any version, optionally only below a staleness bound",
+           .paper = "Dutta et al., AISTATS 2018; Maranjyan et al., ICML 2025 (max_lag, stop)",
+           .opts = kasync_opts,
+           .conf_size = sizeof(struct kasync)},
+    .uses = PL_USES_K | PL_USES_BOUND,
+    .state_size = sizeof(struct kasync),
+    .check = kasync_check,
+    .knobs = kasync_knobs,
+    .cancels = kasync_cancels,
+    .arrive = kasync_arrive,
+    .leave = kasync_leave,
+};

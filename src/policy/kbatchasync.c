@@ -1,0 +1,46 @@
+/* K-batch-async: every K-th mini-batch to arrive, of any version, makes an update.
+ *
+ * Dutta et al., AISTATS 2018, section 2. Whoever pushes is handed the current model at once: the
+ * first K-1 pushers of a group read the version they find, the K-th the one it made. Nobody waits
+ * and nobody is cancelled; K = P is not fully synchronous. */
+#include "core/policy.h"
+
+struct kbatchasync {
+    int k;
+};
+
+static const struct pl_opt kbatchasync_opts[] = {
+    {.name = "k",
+     .type = PL_OPT_COUNT,
+     .def = "1",
+     .min = 1,
+     .max = PL_MAX_WORKERS,
+     .help = "mini-batches in an update; may exceed the number of workers",
+     .offset = offsetof(struct kbatchasync, k)},
+    {.name = NULL},
+};
+
+static struct pl_knobs kbatchasync_knobs(const void *conf) {
+    return (struct pl_knobs){((const struct kbatchasync *)conf)->k, PL_NO_BOUND};
+}
+
+static void kbatchasync_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                               struct pl_plan *p) {
+    (void)state;
+    pl_take(p, 1);
+    if (v->n_taken + 1 >= v->knobs.k) pl_commit(p, 1);
+    pl_start(p, a->worker, PL_FETCH);
+}
+
+const struct pl_policy pl_policy_kbatchasync = {
+    .id = {.name = "kbatchasync",
+           .brief = "update at every K-th mini-batch, of any version; nobody waits",
+           .paper = "Dutta et al., AISTATS 2018",
+           .opts = kbatchasync_opts,
+           .conf_size = sizeof(struct kbatchasync)},
+    .uses = PL_USES_K,
+    .by_batch = true,
+    .state_size = sizeof(struct kbatchasync),
+    .knobs = kbatchasync_knobs,
+    .arrive = kbatchasync_arrive,
+};

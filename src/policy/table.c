@@ -1,0 +1,17 @@
+#include "core/policy.h"
+
+/* X(policy): one line each, in the order `paceline list` shows them */
+#define POLICIES(X) X(ksync) X(kbatchsync) X(kasync) X(kbatchasync) X(ssp) X(psp)
+
+#define X(name) extern const struct pl_policy pl_policy_##name;
+POLICIES(X)
+#undef X
+
+static const struct pl_entry *const policy_table[] = {
+#define X(name) &pl_policy_##name.id,
+    POLICIES(X)
+#undef X
+        NULL};
+
+const struct pl_family pl_policy_family = {
+    "policy", "when is the model updated, and who computes next?", policy_table};

@@ -1,0 +1,320 @@
+/* Corrections: what is done to one contribution because it is stale. One function or two and one
+ * table line each; notation is the papers': g the gradient, w the model now, base what the worker
+ * computed on, tau the lag. */
+#include <math.h>
+#include <string.h>
+
+#include "core/rule.h"
+
+static void distance_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
+    (void)conf;
+    sum[0] += pl_vec_distance2(b->w, b->base, b->n);
+}
+
+/* --- none ---------------------------------------------------------------------------------------
+ */
+
+static const struct pl_correct correct_none = {
+    .id = {.name = "none", .brief = "apply it as it is", .paper = "", .opts = pl_no_opts},
+};
+
+/* --- lag: the rate divided by the staleness ------------------------------------------------------
+ */
+
+static double lag_factor(const void *conf, struct pl_correct_at *at) {
+    (void)conf;
+    return at->lag > 1 ? 1.0 / (double)at->lag : 1.0;
+}
+
+static const struct pl_correct correct_lag = {
+    .id = {.name = "lag",
+           .brief = "divide by the staleness: g / max(1, tau)",
+           .paper = "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)",
+           .opts = pl_no_opts},
+    .factor = lag_factor,
+};
+
+/* --- distance: Dutta et al. 2018, eq. 11-13 ------------------------------------------------------
+ */
+
+struct distance {
+    double c, eta_max;
+};
+
+static const struct pl_opt distance_opts[] = {
+    {.name = "c",
+     .type = PL_OPT_REAL,
+     .def = "0.005",
+     .min = 1e-300,
+     .max = 1e300,
+     .help = "the rate is c / ||w - base||^2 where that is below eta_max",
+     .offset = offsetof(struct distance, c)},
+    {.name = "eta_max",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "the largest rate; 0: the run's own",
+     .offset = offsetof(struct distance, eta_max)},
+    {.name = NULL},
+};
+
+/* eta_j = min{ C / ||w_j - w_tau||^2, eta_max }; with a distance of 0 it is eta_max */
+static double distance_factor(const void *conf, struct pl_correct_at *at) {
+    const struct distance *c = conf;
+    double eta = c->eta_max > 0 ? c->eta_max : at->lr;
+    if (at->sum[0] > 0 && c->c / at->sum[0] < eta) eta = c->c / at->sum[0];
+    return at->lr > 0 ? eta / at->lr : 1.0;
+}
+
+static const struct pl_correct correct_distance = {
+    .id = {.name = "distance",
+           .brief = "rate min{c / ||w - base||^2, eta_max}",
+           .paper = "Dutta et al., AISTATS 2018, eq. 11-13",
+           .opts = distance_opts,
+           .conf_size = sizeof(struct distance)},
+    .n_sums = 1,
+    .needs_base = true,
+    .sums = distance_sums,
+    .factor = distance_factor,
+};
+
+/* --- gap: Gap-Aware ------------------------------------------------------------------------------
+ * Barkai, Hakimi, Schuster, "Gap-aware mitigation of gradient staleness", ICLR 2020. The gap is
+ * the distance the model travelled since the worker read it, in units of an average update:
+ *   R = G R + (1-G) v^2 (v before this update; g^2 where there is no momentum), bias-corrected,
+ *   C = eta_max (sqrt(R) + eps),   G = 1 + |w - base| / C,   g <- g / G.
+ * Per parameter as the paper recommends; form=scalar uses norms of the whole vectors. eta_max, not
+ * the current rate, on purpose: after a decay of the rate the penalty shrinks. */
+
+enum { GAP_PARAMETER, GAP_SCALAR };
+
+struct gap {
+    double decay, eps;
+    int form;
+};
+
+static const struct pl_opt gap_opts[] = {
+    {.name = "form",
+     .type = PL_OPT_CHOICE,
+     .def = "parameter",
+     .choices = "parameter|scalar",
+     .help = "a penalty per parameter, or one for the whole vector",
+     .offset = offsetof(struct gap, form)},
+    {.name = "decay",
+     .type = PL_OPT_REAL,
+     .def = "0.999",
+     .min = 0,
+     .max = 0.9999999,
+     .help = "of the running mean of squared updates",
+     .offset = offsetof(struct gap, decay)},
+    {.name = "eps",
+     .type = PL_OPT_REAL,
+     .def = "1e-8",
+     .min = 0,
+     .max = 1,
+     .help = "added to the root mean square",
+     .offset = offsetof(struct gap, eps)},
+    {.name = NULL},
+};
+
+static void gap_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
+    if (((const struct gap *)conf)->form != GAP_SCALAR) return;
+    const pl_real *v = b->velocity ? b->velocity : b->g;
+    sum[0] += pl_vec_distance2(b->w, b->base, b->n);
+    sum[1] += pl_vec_dot(v, v, b->n);
+}
+
+static double gap_factor(const void *conf, struct pl_correct_at *at) {
+    const struct gap *c = conf;
+    if (c->form != GAP_SCALAR) return 1;
+    at->number[0] = c->decay * at->number[0] + (1 - c->decay) * at->sum[1];
+    double r = at->number[0] / (1 - pow(c->decay, (double)at->count));
+    double unit = at->lr_max * (sqrt(r) + c->eps);
+    return unit > 0 ? 1 / (1 + sqrt(at->sum[0]) / unit) : 1;
+}
+
+static void gap_apply(const void *conf, const struct pl_correct_at *at,
+                      const struct pl_correct_block *b, pl_real *out) {
+    const struct gap *c = conf;
+    const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
+    if (c->form == GAP_SCALAR) {
+        memcpy(out, g, b->n * sizeof *g);
+        return;
+    }
+    const pl_real *v = b->velocity ? b->velocity : g;
+    pl_real *restrict r = b->state[0];
+    pl_real decay = (pl_real)c->decay, rest = (pl_real)(1 - c->decay), eps = (pl_real)c->eps;
+    pl_real fix = (pl_real)(1 / (1 - pow(c->decay, (double)at->count)));
+    pl_real eta = (pl_real)at->lr_max;
+    for (size_t i = 0; i < b->n; i++) {
+        r[i] = decay * r[i] + rest * v[i] * v[i];
+        pl_real unit = eta * ((pl_real)sqrt(r[i] * fix) + eps);
+        pl_real moved = (pl_real)fabs(w[i] - base[i]);
+        /* nothing moved: no penalty, whatever the unit */
+        out[i] = moved > 0 ? g[i] / (1 + moved / unit) : g[i];
+    }
+}
+
+static const struct pl_correct correct_gap = {
+    .id = {.name = "gap",
+           .brief = "divide by the gap: distance travelled since the worker read, in mean updates",
+           .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
+           .opts = gap_opts,
+           .conf_size = sizeof(struct gap)},
+    .n_vectors = 1,
+    .n_sums = 2,
+    .needs_base = true,
+    .sums = gap_sums,
+    .factor = gap_factor,
+    .apply = gap_apply,
+};
+
+/* --- dc: delay compensation ----------------------------------------------------------------------
+ * Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017:
+ *   g <- g + lambda g^2 (w - base);   form=a: lambda = lambda0 / sqrt(MS + 1e-7),
+ *   MS = r MS + (1-r) g^2. The paper has one MS, the authors' code one per worker; here one. */
+
+enum { DC_C, DC_A };
+
+struct dc {
+    double lambda, decay;
+    int form;
+};
+
+static const struct pl_opt dc_opts[] = {
+    {.name = "form",
+     .type = PL_OPT_CHOICE,
+     .def = "c",
+     .choices = "c|a",
+     .help = "constant lambda, or adaptive: lambda / sqrt(mean square of g)",
+     .offset = offsetof(struct dc, form)},
+    {.name = "lambda",
+     .type = PL_OPT_REAL,
+     .def = "0.04",
+     .min = 0,
+     .max = 1e6,
+     .help = "strength (paper: 0.04 for c, 2 for a); 0 does nothing",
+     .offset = offsetof(struct dc, lambda)},
+    {.name = "decay",
+     .type = PL_OPT_REAL,
+     .def = "0.95",
+     .min = 0,
+     .max = 0.9999999,
+     .help = "of the mean square, form a",
+     .offset = offsetof(struct dc, decay)},
+    {.name = NULL},
+};
+
+static void dc_apply(const void *conf, const struct pl_correct_at *at,
+                     const struct pl_correct_block *b, pl_real *out) {
+    const struct dc *c = conf;
+    const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
+    pl_real lambda = (pl_real)c->lambda;
+    (void)at;
+    if (c->form == DC_C) {
+        for (size_t i = 0; i < b->n; i++) out[i] = g[i] + lambda * g[i] * g[i] * (w[i] - base[i]);
+        return;
+    }
+    pl_real *restrict ms = b->state[0];
+    pl_real decay = (pl_real)c->decay, rest = (pl_real)(1 - c->decay);
+    for (size_t i = 0; i < b->n; i++) {
+        ms[i] = decay * ms[i] + rest * g[i] * g[i];
+        pl_real l = lambda / (pl_real)sqrt(ms[i] + (pl_real)1e-7);
+        out[i] = g[i] + l * g[i] * g[i] * (w[i] - base[i]);
+    }
+}
+
+static const struct pl_correct correct_dc = {
+    .id = {.name = "dc",
+           .brief = "delay compensation: g + lambda g^2 (w - base)",
+           .paper = "Zheng et al., ICML 2017 (DC-ASGD)",
+           .opts = dc_opts,
+           .conf_size = sizeof(struct dc)},
+    .n_vectors = 1,
+    .needs_base = true,
+    .apply = dc_apply,
+};
+
+/* --- delay-adaptive rates ------------------------------------------------------------------------
+ */
+
+enum { DELAY_INVERSE, DELAY_THRESHOLD };
+
+struct delay_adaptive {
+    int rule;
+};
+
+static const struct pl_opt delay_adaptive_opts[] = {
+    {.name = "rule",
+     .type = PL_OPT_CHOICE,
+     .def = "inverse",
+     .choices = "inverse|threshold",
+     .help = "n/max(n, tau) (Mishchenko), or 1/tau beyond tau = n (Koloskova); n workers",
+     .offset = offsetof(struct delay_adaptive, rule)},
+    {.name = NULL},
+};
+
+static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) {
+    const struct delay_adaptive *c = conf;
+    double lag = (double)at->lag, n = at->n_workers;
+    if (lag <= n) return 1;
+    return c->rule == DELAY_INVERSE ? n / lag : 1 / lag;
+}
+
+static const struct pl_correct correct_delay_adaptive = {
+    .id = {.name = "delay-adaptive",
+           .brief = "a smaller rate only beyond the usual delay, the number of workers",
+           .paper = "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
+           .opts = delay_adaptive_opts,
+           .conf_size = sizeof(struct delay_adaptive)},
+    .factor = delay_adaptive_factor,
+};
+
+/* --- clip ----------------------------------------------------------------------------------------
+ */
+
+struct clip {
+    double c;
+};
+
+static const struct pl_opt clip_opts[] = {
+    {.name = "c",
+     .type = PL_OPT_REAL,
+     .def = "1",
+     .min = 1e-30,
+     .max = 1e30,
+     .help = "the longest a gradient may be",
+     .offset = offsetof(struct clip, c)},
+    {.name = NULL},
+};
+
+static void clip_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
+    (void)conf;
+    sum[0] += pl_vec_dot(b->g, b->g, b->n);
+}
+
+static double clip_factor(const void *conf, struct pl_correct_at *at) {
+    double norm = sqrt(at->sum[0]), c = ((const struct clip *)conf)->c;
+    return norm > c ? c / norm : 1;
+}
+
+static const struct pl_correct correct_clip = {
+    .id = {.name = "clip",
+           .brief = "shorten to length c: g min(1, c/||g||)",
+           .paper = "Erickson and Johansson, arXiv 2606.13287",
+           .opts = clip_opts,
+           .conf_size = sizeof(struct clip)},
+    .n_sums = 1,
+    .sums = clip_sums,
+    .factor = clip_factor,
+};
+
+static const struct pl_entry *const correct_table[] = {
+    &correct_none.id,     &correct_lag.id,
+    &correct_distance.id, &correct_gap.id,
+    &correct_dc.id,       &correct_delay_adaptive.id,
+    &correct_clip.id,     NULL};
+
+const struct pl_family pl_correct_family = {"correct", "how is one stale contribution repaired?",
+                                            correct_table};

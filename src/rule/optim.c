@@ -1,0 +1,286 @@
+/* Optimizers: how the reduced vector u moves the model w at rate eta. */
+#include <math.h>
+#include <string.h>
+
+#include "core/rule.h"
+
+/* --- sgd -----------------------------------------------------------------------------------------
+ */
+
+static void sgd_step(const void *conf, const struct pl_optim_at *at,
+                     const struct pl_optim_block *b) {
+    (void)conf;
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, eta = (pl_real)at->lr;
+    for (size_t i = 0; i < b->n; i++) out[i] = w[i] - eta * u[i];
+}
+
+static const struct pl_optim optim_sgd = {
+    .id = {.name = "sgd", .brief = "w - eta u", .paper = "", .opts = pl_no_opts},
+    .step = sgd_step,
+};
+
+/* --- momentum and nesterov -----------------------------------------------------------------------
+ * v = beta v + u; w -= eta v. Nesterov's form hands workers the look-ahead w - eta beta v instead
+ * of w (NAG-ASGD where it is asynchronous); what is evaluated is w. */
+
+struct momentum {
+    double beta;
+};
+
+static const struct pl_opt momentum_opts[] = {
+    {.name = "beta",
+     .type = PL_OPT_REAL,
+     .def = "0.9",
+     .min = 0,
+     .max = 0.99999,
+     .help = "momentum",
+     .offset = offsetof(struct momentum, beta)},
+    {.name = NULL},
+};
+
+static void momentum_step(const void *conf, const struct pl_optim_at *at,
+                          const struct pl_optim_block *b) {
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict v = b->state[0];
+    pl_real eta = (pl_real)at->lr, beta = (pl_real)((const struct momentum *)conf)->beta;
+    for (size_t i = 0; i < b->n; i++) {
+        v[i] = beta * v[i] + u[i];
+        out[i] = w[i] - eta * v[i];
+    }
+}
+
+static void nesterov_step(const void *conf, const struct pl_optim_at *at,
+                          const struct pl_optim_block *b) {
+    momentum_step(conf, at, b);
+    const pl_real *restrict out = b->out, *restrict v = b->state[0];
+    pl_real *restrict ahead = b->ahead;
+    pl_real c = (pl_real)(at->lr * ((const struct momentum *)conf)->beta);
+    for (size_t i = 0; i < b->n; i++) ahead[i] = out[i] - c * v[i];
+}
+
+static bool optim_always(const void *conf) {
+    (void)conf;
+    return true;
+}
+
+static const struct pl_optim optim_momentum = {
+    .id = {.name = "momentum",
+           .brief = "heavy ball: v = beta v + u, w - eta v",
+           .paper = "Polyak 1964",
+           .opts = momentum_opts,
+           .conf_size = sizeof(struct momentum)},
+    .n_vectors = 1,
+    .velocity = PL_VELOCITY_STATE,
+    .step = momentum_step,
+};
+
+static const struct pl_optim optim_nesterov = {
+    .id = {.name = "nesterov",
+           .brief = "heavy ball; workers compute at the look-ahead w - eta beta v",
+           .paper = "Nesterov 1983; NAG-ASGD in Hakimi et al., arXiv 1907.11612",
+           .opts = momentum_opts,
+           .conf_size = sizeof(struct momentum)},
+    .n_vectors = 1,
+    .velocity = PL_VELOCITY_STATE,
+    .looks_ahead = optim_always,
+    .step = nesterov_step,
+};
+
+/* --- adam ----------------------------------------------------------------------------------------
+ * Kingma and Ba, ICLR 2015, Algorithm 1. */
+
+struct adam {
+    double beta1, beta2, eps;
+};
+
+static const struct pl_opt adam_opts[] = {
+    {.name = "beta1",
+     .type = PL_OPT_REAL,
+     .def = "0.9",
+     .min = 0,
+     .max = 0.99999,
+     .help = "decay of the mean",
+     .offset = offsetof(struct adam, beta1)},
+    {.name = "beta2",
+     .type = PL_OPT_REAL,
+     .def = "0.999",
+     .min = 0,
+     .max = 0.9999999,
+     .help = "decay of the mean square",
+     .offset = offsetof(struct adam, beta2)},
+    {.name = "eps",
+     .type = PL_OPT_REAL,
+     .def = "1e-8",
+     .min = 0,
+     .max = 1,
+     .help = "added to the root",
+     .offset = offsetof(struct adam, eps)},
+    {.name = NULL},
+};
+
+static void adam_step(const void *conf, const struct pl_optim_at *at,
+                      const struct pl_optim_block *b) {
+    const struct adam *c = conf;
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict m = b->state[0], *restrict s = b->state[1];
+    pl_real b1 = (pl_real)c->beta1, r1 = (pl_real)(1 - c->beta1), eps = (pl_real)c->eps;
+    pl_real b2 = (pl_real)c->beta2, r2 = (pl_real)(1 - c->beta2), eta = (pl_real)at->lr;
+    pl_real fix1 = (pl_real)(1 / (1 - pow(c->beta1, (double)at->count)));
+    pl_real fix2 = (pl_real)(1 / (1 - pow(c->beta2, (double)at->count)));
+    for (size_t i = 0; i < b->n; i++) {
+        m[i] = b1 * m[i] + r1 * u[i];
+        s[i] = b2 * s[i] + r2 * u[i] * u[i];
+        out[i] = w[i] - eta * (fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps));
+    }
+    if (!b->direction) return;
+    for (size_t i = 0; i < b->n; i++)
+        b->direction[i] = fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps);
+}
+
+static const struct pl_optim optim_adam = {
+    .id = {.name = "adam",
+           .brief = "a rate per parameter from running moments",
+           .paper = "Kingma and Ba, ICLR 2015",
+           .opts = adam_opts,
+           .conf_size = sizeof(struct adam)},
+    .n_vectors = 2,
+    .velocity = PL_VELOCITY_DIRECTION,
+    .step = adam_step,
+};
+
+/* --- dana ----------------------------------------------------------------------------------------
+ * Hakimi, Barkai, Gabel, Schuster, "Taming momentum in a distributed asynchronous environment",
+ * arXiv 1907.11612. A momentum v_i per worker and their sum S:
+ *   zero:  v_i = beta v_i + u; w -= eta v_i; workers are handed w - eta beta S
+ *   slim:  the same trajectory for a constant rate: w -= eta (beta v_i + u), w is handed out.
+ *          (In the paper v_i lives on the worker; the arithmetic is the same.)
+ *   multi: Multi-ASGD, their baseline: zero without the look-ahead. */
+
+enum { DANA_ZERO, DANA_SLIM, DANA_MULTI };
+
+struct dana {
+    double beta;
+    int form;
+};
+
+static const struct pl_opt dana_opts[] = {
+    {.name = "beta",
+     .type = PL_OPT_REAL,
+     .def = "0.9",
+     .min = 0,
+     .max = 0.99999,
+     .help = "momentum",
+     .offset = offsetof(struct dana, beta)},
+    {.name = "form",
+     .type = PL_OPT_CHOICE,
+     .def = "zero",
+     .choices = "zero|slim|multi",
+     .help = "DANA-Zero, DANA-Slim, or Multi-ASGD (no look-ahead)",
+     .offset = offsetof(struct dana, form)},
+    {.name = NULL},
+};
+
+static bool dana_looks_ahead(const void *conf) {
+    return ((const struct dana *)conf)->form == DANA_ZERO;
+}
+
+static void dana_step(const void *conf, const struct pl_optim_at *at,
+                      const struct pl_optim_block *b) {
+    const struct dana *c = conf;
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict v = b->own, *restrict s = b->state[0];
+    pl_real eta = (pl_real)at->lr, beta = (pl_real)c->beta, ahead = (pl_real)(at->lr * c->beta);
+    switch (c->form) {
+    case DANA_ZERO:
+        for (size_t i = 0; i < b->n; i++) {
+            pl_real old = v[i];
+            v[i] = beta * old + u[i];
+            s[i] += v[i] - old;
+            out[i] = w[i] - eta * v[i];
+            b->ahead[i] = out[i] - ahead * s[i];
+        }
+        break;
+    case DANA_SLIM:
+        for (size_t i = 0; i < b->n; i++) {
+            v[i] = beta * v[i] + u[i];
+            out[i] = w[i] - eta * (beta * v[i] + u[i]);
+        }
+        break;
+    case DANA_MULTI:
+        for (size_t i = 0; i < b->n; i++) {
+            v[i] = beta * v[i] + u[i];
+            out[i] = w[i] - eta * v[i];
+        }
+        break;
+    }
+}
+
+static const struct pl_optim optim_dana = {
+    .id = {.name = "dana",
+           .brief = "a momentum per worker, and a look-ahead over all of them",
+           .paper = "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612",
+           .opts = dana_opts,
+           .conf_size = sizeof(struct dana)},
+    .n_vectors = 1,
+    .per_worker = true,
+    .single = true,
+    .velocity = PL_VELOCITY_OWN,
+    .looks_ahead = dana_looks_ahead,
+    .step = dana_step,
+};
+
+/* --- ormo ----------------------------------------------------------------------------------------
+ * Shi, Yang, Li, "Ordered momentum for asynchronous SGD", NeurIPS 2024 (arXiv 2407.19234); the
+ * structure is recalled, the algebra derived: with a synchronous scheduler it equals heavy ball.
+ * Gradients belong to buckets of K (the number of workers) by the iteration their model was sent
+ * at; number[0] is the bucket I the momentum stands at.
+ *   b = ceil(base/K); while b > I: w -= beta u, u *= beta, I += 1
+ *   e = I - b; u += beta^e eta g; w -= (1 - beta^(e+1))/(1 - beta) eta g */
+
+static void ormo_begin(const void *conf, struct pl_optim_at *at) {
+    (void)conf;
+    double bucket = ceil((double)at->base / at->n_workers), jump = bucket - at->number[0];
+    /* number[1]: how far this commit moves I, for step() */
+    at->number[1] = jump > 0 ? jump : 0;
+    if (jump > 0) at->number[0] = bucket;
+}
+
+static void ormo_step(const void *conf, const struct pl_optim_at *at,
+                      const struct pl_optim_block *b) {
+    double beta = ((const struct momentum *)conf)->beta, jump = at->number[1];
+    double late = at->number[0] - ceil((double)at->base / at->n_workers);
+    /* beta + … + beta^jump of the old momentum, then what this gradient would have had by now */
+    pl_real carry = (pl_real)(beta * (1 - pow(beta, jump)) / (1 - beta));
+    pl_real decay = (pl_real)pow(beta, jump), join = (pl_real)(pow(beta, late) * at->lr);
+    pl_real move = (pl_real)((1 - pow(beta, late + 1)) / (1 - beta) * at->lr);
+    const pl_real *restrict g = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict u = b->state[0];
+    for (size_t i = 0; i < b->n; i++) {
+        out[i] = w[i] - carry * u[i] - move * g[i];
+        u[i] = decay * u[i] + join * g[i];
+    }
+}
+
+static const struct pl_optim optim_ormo = {
+    .id = {.name = "ormo",
+           .brief = "ordered momentum: each gradient joins the momentum where it belongs",
+           .paper = "Shi, Yang, Li, NeurIPS 2024 (recalled; algebra derived)",
+           .opts = momentum_opts,
+           .conf_size = sizeof(struct momentum)},
+    .n_vectors = 1,
+    .single = true,
+    .begin = ormo_begin,
+    .step = ormo_step,
+};
+
+static const struct pl_entry *const optim_table[] = {&optim_sgd.id,
+                                                     &optim_momentum.id,
+                                                     &optim_nesterov.id,
+                                                     &optim_adam.id,
+                                                     &optim_dana.id,
+                                                     &optim_ormo.id,
+                                                     NULL};
+
+const struct pl_family pl_optim_family = {"optim", "how does the reduced vector move the model?",
+                                          optim_table};

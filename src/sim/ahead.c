@@ -1,0 +1,138 @@
+#include "sim/ahead.h"
+
+#include <stdlib.h>
+
+#include "sys/lock.h"
+
+#define AHEAD_PER_THREAD 4 /* results that may wait for their moment, per thread */
+
+struct pl_ahead {
+    const struct pl_job *job;
+    struct pl_pool *pool;
+    int n_threads, need;
+    struct pl_desk **desk; /* [pool size] */
+    struct pl_score_piece *piece;
+    int n_pieces;
+    const float *scored; /* model being evaluated */
+
+    struct pl_lock *lock; /* guards the vectors that are not in use, and n_computed */
+    float **spare;
+    size_t n_spare, n_vectors;
+    uint64_t n_computed;
+};
+
+int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why *why) {
+    struct pl_ahead *a = calloc(1, sizeof *a);
+    if (!a) return pl_fail(why, PL_ENOMEM, "out of memory");
+    a->job = job;
+    a->n_threads = job->n_threads;
+    a->need = AHEAD_PER_THREAD * job->n_threads;
+    a->n_pieces = pl_score_pieces(job);
+    int rc = pl_pool_new(job->n_threads, &a->pool);
+    a->lock = pl_lock_new();
+    a->piece = calloc((size_t)a->n_pieces, sizeof *a->piece);
+    if (!rc) a->desk = calloc((size_t)pl_pool_size(a->pool), sizeof *a->desk);
+    if (rc || !a->lock || !a->piece || !a->desk) rc = PL_ENOMEM;
+    for (int i = 0; !rc && i < pl_pool_size(a->pool); i++) rc = pl_desk_new(job, &a->desk[i]);
+    if (rc) {
+        pl_ahead_free(a);
+        return pl_fail(why, rc, "out of memory for %d threads", job->n_threads);
+    }
+    *out = a;
+    return PL_OK;
+}
+
+void pl_ahead_free(struct pl_ahead *a) {
+    if (!a) return;
+    for (int i = 0; a->desk && i < pl_pool_size(a->pool); i++) pl_desk_free(a->desk[i]);
+    free(a->desk);
+    pl_pool_free(a->pool);
+    pl_lock_free(a->lock);
+    for (size_t i = 0; i < a->n_spare; i++) free(a->spare[i]);
+    free(a->spare);
+    free(a->piece);
+    free(a);
+}
+
+/* A vector to compute into; NULL: out of memory. */
+static float *ahead_vector(struct pl_ahead *a) {
+    float *v = NULL;
+    pl_lock_enter(a->lock);
+    a->n_computed++;
+    if (a->n_spare > 0) {
+        v = a->spare[--a->n_spare];
+    } else {
+        /* room to give every vector back is made before the vector */
+        float **room = realloc(a->spare, (a->n_vectors + 1) * sizeof *room);
+        if (room) {
+            a->spare = room;
+            v = aligned_alloc(64, (a->job->model->dim * sizeof *v + 63) & ~(size_t)63);
+            if (v) a->n_vectors++;
+        }
+    }
+    pl_lock_leave(a->lock);
+    return v;
+}
+
+void pl_ahead_give_back(struct pl_ahead *a, float *vector) {
+    if (!vector) return;
+    pl_lock_enter(a->lock);
+    a->spare[a->n_spare++] = vector;
+    pl_lock_leave(a->lock);
+}
+
+static void ahead_run(struct pl_work *w, int thread) {
+    struct pl_ahead_task *t = (struct pl_ahead_task *)w;
+    struct pl_ahead *a = t->ahead;
+    t->vector = ahead_vector(a);
+    t->rc = PL_ENOMEM;
+    if (!t->vector) return;
+    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, t->version, t->vector,
+                        &t->loss, &t->work.cancel);
+    t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
+}
+
+int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
+                   const struct pl_version *version, uint64_t finish_ns) {
+    t->work.run = ahead_run;
+    t->ahead = a;
+    t->version = version;
+    t->task = task;
+    t->worker = worker;
+    t->vector = NULL;
+    return pl_pool_submit(a->pool, &t->work, finish_ns);
+}
+
+int pl_ahead_collect(struct pl_ahead *a, struct pl_ahead_task *t) {
+    pl_pool_wait(a->pool, &t->work);
+    return t->rc;
+}
+
+void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t) {
+    pl_pool_drop(a->pool, &t->work);
+    pl_ahead_give_back(a, t->vector);
+    t->vector = NULL;
+}
+
+void pl_ahead_need(struct pl_ahead *a, int n) {
+    int most = AHEAD_PER_THREAD * a->n_threads;
+    n = n < 1 ? 1 : n > most ? most : n;
+    if (n == a->need) return;
+    a->need = n;
+    pl_pool_window(a->pool, n);
+}
+
+static void ahead_score(void *arg, int piece, int thread) {
+    struct pl_ahead *a = arg;
+    pl_score_run(a->job, a->desk[thread], a->scored, piece, &a->piece[piece]);
+}
+
+struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version) {
+    a->scored = version->model;
+    pl_pool_each(a->pool, a->n_pieces, ahead_score, a);
+    return pl_score_sum(a->job, a->piece);
+}
+
+uint64_t pl_ahead_computed(const struct pl_ahead *a) {
+    return a->n_computed;
+}

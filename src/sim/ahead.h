@@ -1,0 +1,47 @@
+/* Gradients ahead of need. A simulated task's result is wanted when its virtual finish comes; its
+ * inputs are known when it starts. In between, threads compute what will arrive soonest. The bits
+ * do not depend on who computed what when: a task is a function of (job, worker, task, version).
+ *
+ * Threads: everything here is called by the simulating thread; only the gradients themselves run
+ * on the pool. */
+#ifndef PL_SIM_AHEAD_H
+#define PL_SIM_AHEAD_H
+
+#include "learn/task.h"
+#include "sys/pool.h"
+
+struct pl_ahead;
+
+/* One worker's current task; embed one per worker. A zeroed one is idle. */
+struct pl_ahead_task {
+    struct pl_work work; /* first: the pool hands this back */
+    struct pl_ahead *ahead;
+    const struct pl_version *version;
+    uint64_t task;
+    uint32_t worker;
+    int rc;
+    bool sound; /* every element finite */
+    double loss;
+    float *vector;
+};
+
+int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why *why);
+void pl_ahead_free(struct pl_ahead *a); /* every task must have been collected or dropped */
+
+/* `version` must stay until the task is collected or dropped. */
+int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
+                   const struct pl_version *version, uint64_t finish_ns);
+
+/* Waits for the result; t->vector is the caller's now, to give back. 0 or PL_ENOMEM. */
+int pl_ahead_collect(struct pl_ahead *a, struct pl_ahead_task *t);
+void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t);
+void pl_ahead_give_back(struct pl_ahead *a, float *vector);
+
+/* How many tasks are sure to be wanted; nothing beyond is computed. */
+void pl_ahead_need(struct pl_ahead *a, int n);
+
+struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version);
+
+uint64_t pl_ahead_computed(const struct pl_ahead *a); /* gradients, so far */
+
+#endif

@@ -1,0 +1,64 @@
+#include "sim/net.h"
+
+#include <math.h>
+
+const struct pl_opt pl_net_opts[] = {
+    {.name = "latency",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "seconds a message is under way",
+     .offset = offsetof(struct pl_net_conf, latency)},
+    {.name = "bandwidth",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "bytes per second of a worker's link; 0: no limit",
+     .offset = offsetof(struct pl_net_conf, bandwidth)},
+    {.name = "server",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "bytes per second of the server's link, a queue each way; 0: no limit",
+     .offset = offsetof(struct pl_net_conf, server)},
+    {.name = "bytes",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "of one vector; 0: four per parameter of the model",
+     .offset = offsetof(struct pl_net_conf, bytes)},
+    {.name = NULL},
+};
+
+void pl_net_init(struct pl_net *n, const struct pl_net_conf *conf, size_t dim) {
+    *n = (struct pl_net){.conf = *conf, .bytes = conf->bytes > 0 ? conf->bytes : 4.0 * (double)dim};
+}
+
+bool pl_net_matters(const struct pl_net *n) {
+    return n->conf.latency > 0 || (n->bytes > 0 && (n->conf.bandwidth > 0 || n->conf.server > 0));
+}
+
+static uint64_t net_ns(double seconds) {
+    double ns = seconds * 1e9;
+    return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
+}
+
+uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns) {
+    uint64_t at = now_ns;
+    if (n->conf.server > 0) {
+        if (n->free_ns[way] > at) at = n->free_ns[way];
+        at += net_ns(n->bytes / n->conf.server);
+        n->free_ns[way] = at;
+    }
+    double rest = n->conf.latency;
+    if (n->conf.bandwidth > 0) rest += n->bytes / n->conf.bandwidth;
+    return at + net_ns(rest);
+}
+
+uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns) {
+    return now_ns + net_ns(n->conf.latency);
+}

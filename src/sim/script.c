@@ -1,0 +1,74 @@
+#include "sim/script.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCRIPT_LINES 1000000 /* the longest script */
+#define SCRIPT_TIME 1e9      /* seconds */
+
+static int script_parse(char *text, int n_workers, struct pl_script_line *out, struct pl_why *why) {
+    static const char *const verbs[] = {"leave", "join", "freeze"};
+    char verb[16], extra[2];
+    double when, seconds = 0;
+    int worker;
+    int n = sscanf(text, "%lf %15s %d %lf %1s", &when, verb, &worker, &seconds, extra);
+    if (n < 3)
+        return pl_fail(why, PL_EDATA, "write TIME leave|join|freeze WORKER, and SECONDS to freeze");
+    int v = 0;
+    while (v < 3 && strcmp(verb, verbs[v]) != 0) v++;
+    if (v == 3) return pl_fail(why, PL_EDATA, "'%s' is not one of leave, join, freeze", verb);
+    if (n != (v == PL_SCRIPT_FREEZE ? 4 : 3))
+        return pl_fail(why, PL_EDATA, "%s takes %s", verb,
+                       v == PL_SCRIPT_FREEZE ? "a worker and seconds" : "a worker and no more");
+    if (!(when >= 0 && when <= SCRIPT_TIME) || !(seconds >= 0 && seconds <= SCRIPT_TIME))
+        return pl_fail(why, PL_EDATA, "times are from 0 to %g seconds", SCRIPT_TIME);
+    if (worker < 1 || worker > n_workers)
+        return pl_fail(why, PL_EDATA, "worker %d: there are 1 to %d", worker, n_workers);
+    *out = (struct pl_script_line){(uint64_t)(when * 1e9 + 0.5), (uint64_t)(seconds * 1e9 + 0.5),
+                                   (enum pl_script_verb)v, worker - 1};
+    return PL_OK;
+}
+
+int pl_script_read(const char *path, int n_workers, struct pl_script *out, struct pl_why *why) {
+    *out = (struct pl_script){0};
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return pl_fail(why, PL_EIO, "script '%.200s' cannot be read: %s", path, strerror(errno));
+    char text[256];
+    size_t room = 0, number = 0;
+    int rc = PL_OK;
+    while (!rc && fgets(text, sizeof text, f)) {
+        number++;
+        bool whole = strchr(text, '\n') || feof(f);
+        text[strcspn(text, "#\n")] = '\0';
+        if (text[strspn(text, " \t\r")] == '\0' && whole) continue;
+        if (out->n == room) {
+            room = room ? 2 * room : 64;
+            struct pl_script_line *grown = realloc(out->line, room * sizeof *grown);
+            if (!grown || out->n >= SCRIPT_LINES) {
+                if (grown) out->line = grown;
+                rc = pl_fail(why, PL_EDATA, "more than %d lines", SCRIPT_LINES);
+                break;
+            }
+            out->line = grown;
+        }
+        rc = whole ? script_parse(text, n_workers, &out->line[out->n++], why)
+                   : pl_fail(why, PL_EDATA, "the line is too long");
+    }
+    if (!rc && ferror(f)) rc = pl_fail(why, PL_EIO, "it cannot be read to the end");
+    fclose(f);
+    if (rc) {
+        char where[300];
+        snprintf(where, sizeof where, "script '%.200s', line %zu", path, number);
+        pl_script_free(out);
+        return pl_fail_in(why, rc, where);
+    }
+    return PL_OK;
+}
+
+void pl_script_free(struct pl_script *s) {
+    free(s->line);
+    *s = (struct pl_script){0};
+}

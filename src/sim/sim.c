@@ -1,0 +1,408 @@
+#include "sim/sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/heap.h"
+#include "sim/ahead.h"
+
+#define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
+#define SIM_TICK 256                    /* events between two looks at the watch, timing alone */
+
+enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT };
+
+struct sim_worker {
+    struct pl_version *held;  /* what its task computes on */
+    uint64_t frozen_until_ns; /* it does nothing before */
+    uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
+    uint64_t comm_ns;         /* its task's time on the network so far */
+    struct pl_ahead_task now; /* only where there is a model */
+};
+
+struct sim {
+    const struct pl_sim_conf *conf;
+    const struct pl_job *job;
+    struct pl_why *why;
+    struct pl_heap heap;
+    struct pl_net net;
+    bool net_matters;
+    struct pl_control *control;
+    struct pl_store *store; /* NULL: timing alone, like `ahead` */
+    struct pl_ahead *ahead;
+    struct sim_worker *worker;
+    float **group; /* vectors of the open group */
+    size_t n_group, room_group;
+    uint64_t now_ns, eval_ns, n_events;
+    uint64_t n_rejected; /* in a row */
+    enum pl_cancels cancels;
+    uint32_t steps;
+    size_t n_script; /* lines that have not happened yet */
+    bool ended;
+    uint64_t scored_ns; /* when the last evaluation was; UINT64_MAX: never */
+    struct pl_outcome *out;
+};
+
+static uint64_t sim_ns(double seconds) {
+    double ns = seconds * 1e9;
+    return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
+}
+
+static double sim_seconds(uint64_t ns) {
+    return (double)ns * 1e-9;
+}
+
+static int sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, uint64_t task) {
+    if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
+    return PL_OK;
+}
+
+/* --- watching -----------------------------------------------------------------------------------
+ */
+
+static struct pl_point sim_point(const struct sim *s) {
+    const struct pl_view *v = pl_control_view(s->control);
+    struct pl_fates f = pl_control_fates(s->control);
+    return (struct pl_point){.time = sim_seconds(s->now_ns),
+                             .updates = v->version,
+                             .epochs = s->store ? pl_store_epochs(s->store) : NAN,
+                             .loss = NAN,
+                             .test_loss = NAN,
+                             .test_accuracy = NAN,
+                             .k = v->knobs.k,
+                             .staleness = pl_control_staleness(s->control).mean,
+                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
+                             .workers = v->n_alive};
+}
+
+static void sim_evaluate(struct sim *s) {
+    if (!s->store || s->scored_ns == s->now_ns) return;
+    s->scored_ns = s->now_ns;
+    const struct pl_limits *l = &s->job->limits;
+    struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
+    s->out->score = score;
+    struct pl_point p = sim_point(s);
+    p.loss = score.loss;
+    p.test_loss = score.test_loss;
+    p.test_accuracy = score.test_accuracy;
+    if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &p);
+    /* a target that is not set is NAN, and nothing compares with that */
+    if (score.loss <= l->target_loss || score.test_accuracy >= l->target_accuracy) {
+        if (isnan(s->out->time_to_target)) s->out->time_to_target = p.time;
+        s->ended = true;
+    }
+}
+
+static void sim_tick(struct sim *s) {
+    if (!s->conf->watch.tick || (!s->store && s->n_events % SIM_TICK != 0)) return;
+    struct pl_point p = sim_point(s);
+    if (s->conf->watch.tick(s->conf->watch.ctx, &p)) s->ended = true;
+}
+
+/* --- carrying out plans -------------------------------------------------------------------------
+ */
+
+static int sim_start(struct sim *s, const struct pl_action *a) {
+    struct sim_worker *w = &s->worker[a->worker];
+    uint64_t from = s->now_ns > w->frozen_until_ns ? s->now_ns : w->frozen_until_ns, at = from;
+    if (s->net_matters)
+        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, from) : pl_net_tell(&s->net, from);
+    w->comm_ns = at - from;
+    w->late_ns = 0;
+    double seconds =
+        pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
+    uint64_t finish = at + sim_ns(seconds);
+    int rc = sim_push(s, finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
+    if (rc || !s->store) return rc;
+    if (a->from == PL_FETCH) {
+        pl_store_release(s->store, w->held);
+        w->held = pl_store_newest(s->store);
+        pl_store_hold(w->held);
+    }
+    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
+    return PL_OK;
+}
+
+static int sim_take(struct sim *s, const struct pl_action *a) {
+    struct sim_worker *w = &s->worker[a->worker];
+    size_t n;
+    const struct pl_member *group = pl_control_group(s->control, &n);
+    if (s->n_group == s->room_group) {
+        size_t room = s->room_group ? 2 * s->room_group : 64;
+        float **grown = realloc(s->group, room * sizeof(*grown));
+        if (!grown) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+        s->group = grown;
+        s->room_group = room;
+    }
+    s->group[s->n_group++] = w->now.vector;
+    if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+    w->now.vector = NULL;
+    return PL_OK;
+}
+
+static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measure *measure) {
+    if (pl_store_commit(s->store, a->factor, measure))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
+                       (unsigned long long)a->version);
+    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group]);
+    return PL_OK;
+}
+
+static int sim_event(struct sim *s, const struct pl_event *e);
+
+static int sim_execute(struct sim *s, const struct pl_plan *plan) {
+    struct pl_measure measure;
+    bool committed = false;
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct pl_action *a = &plan->action[i];
+        int rc = PL_OK;
+        switch (a->verb) {
+        case PL_TAKE:
+            if (s->store) rc = sim_take(s, a);
+            break;
+        case PL_DROP:
+            if (s->store) {
+                pl_ahead_give_back(s->ahead, s->worker[a->worker].now.vector);
+                s->worker[a->worker].now.vector = NULL;
+            }
+            break;
+        case PL_COMMIT:
+            committed = true;
+            s->n_rejected = 0;
+            s->out->last_update = sim_seconds(s->now_ns);
+            if (s->store) rc = sim_commit(s, a, &measure);
+            if (a->version == s->job->limits.updates) s->ended = true;
+            break;
+        case PL_START: rc = sim_start(s, a); break;
+        case PL_CANCEL:
+            if (s->store) pl_ahead_drop(s->ahead, &s->worker[a->worker].now);
+            break;
+        case PL_STOP: s->ended = true; break;
+        }
+        if (rc) return rc;
+    }
+    if (committed && s->store && s->job->limits.epochs > 0 &&
+        pl_store_epochs(s->store) >= s->job->limits.epochs)
+        s->ended = true;
+    if (committed && s->store && pl_control_measures(s->control)) {
+        struct pl_event e = {.kind = PL_MEASURED, .now_ns = s->now_ns, .measure = measure};
+        return sim_event(s, &e);
+    }
+    return PL_OK;
+}
+
+/* A plan holds at most one commit and PL_MEASURED leads to none, so this nests once at most. */
+static int sim_event(struct sim *s, const struct pl_event *e) {
+    const struct pl_plan *plan;
+    int rc = pl_control_step(s->control, e, &plan, s->why);
+    return rc ? rc : sim_execute(s, plan);
+}
+
+/* --- events -------------------------------------------------------------------------------------
+ */
+
+static int sim_arrive(struct sim *s, const struct pl_timed *t) {
+    struct sim_worker *w = &s->worker[t->who];
+    if (!pl_control_is_current(s->control, t->who, t->task)) return PL_OK;
+    if (w->late_ns > 0) { /* it was frozen on the way */
+        uint64_t when = t->when_ns + w->late_ns;
+        w->late_ns = 0;
+        return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
+    }
+    if (t->what == SIM_COMPUTED) {
+        uint64_t when = pl_net_send(&s->net, PL_UP, s->now_ns);
+        w->comm_ns += when - s->now_ns;
+        return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
+    }
+    struct pl_event e = {.kind = PL_ARRIVE,
+                         .now_ns = s->now_ns,
+                         .worker = t->who,
+                         .task = t->task,
+                         .comm_ns = w->comm_ns,
+                         .samples = s->store ? pl_task_samples(s->job) : 0,
+                         .loss = NAN};
+    if (s->store) {
+        int rc = pl_ahead_collect(s->ahead, &w->now);
+        if (rc) return pl_fail(s->why, rc, "out of memory for a gradient");
+        e.loss = w->now.loss;
+        if (!w->now.sound) {
+            e.kind = PL_REJECT;
+            if (s->n_rejected == 0)
+                pl_log_warn(
+                    &s->job->log,
+                    "worker %d brought a gradient that is not finite at %g s, task %llu; it "
+                    "is rejected",
+                    t->who + 1, sim_seconds(s->now_ns), (unsigned long long)t->task);
+            pl_ahead_give_back(s->ahead, w->now.vector);
+            w->now.vector = NULL;
+            /* the model itself is no longer finite: nobody will ever bring a sound gradient */
+            if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers)
+                s->out->diverged = s->ended = true;
+        }
+    }
+    return sim_event(s, &e);
+}
+
+static int sim_script(struct sim *s, const struct pl_script_line *line) {
+    struct sim_worker *w = &s->worker[line->worker];
+    struct pl_event e = {.now_ns = s->now_ns, .worker = line->worker};
+    const struct pl_view *v = pl_control_view(s->control);
+    s->n_script--;
+    switch (line->verb) {
+    case PL_SCRIPT_FREEZE:
+        w->frozen_until_ns = s->now_ns + line->for_ns;
+        if (v->worker[line->worker].state == PL_BUSY) w->late_ns += line->for_ns;
+        return PL_OK;
+    case PL_SCRIPT_LEAVE:
+        e.kind = PL_LEAVE;
+        if (s->store && v->worker[line->worker].state == PL_BUSY) pl_ahead_drop(s->ahead, &w->now);
+        break;
+    case PL_SCRIPT_JOIN: e.kind = PL_JOIN; break;
+    }
+    return sim_event(s, &e);
+}
+
+/* Tasks that will surely arrive: what the open group still waits for, where its end cancels all. */
+static void sim_need(struct sim *s) {
+    if (!s->store) return;
+    const struct pl_view *v = pl_control_view(s->control);
+    pl_ahead_need(s->ahead, s->cancels == PL_CANCELS_ALL ? v->knobs.k - v->n_taken : v->n_workers);
+}
+
+static int sim_loop(struct sim *s) {
+    uint64_t end_ns = s->job->limits.seconds > 0 ? sim_ns(s->job->limits.seconds) : SIM_END_NS;
+    while (s->heap.n > 0 && !s->ended) {
+        if (pl_heap_top(&s->heap)->when_ns > end_ns) {
+            s->now_ns = end_ns;
+            if (end_ns == SIM_END_NS)
+                return pl_fail(s->why, PL_EUSAGE,
+                               "the virtual clock ran out after 285 years; use shorter delays");
+            break;
+        }
+        struct pl_timed t = pl_heap_pop(&s->heap);
+        s->now_ns = t.when_ns;
+        s->n_events++;
+        int rc = PL_OK;
+        switch ((enum sim_what)t.what) {
+        case SIM_ARRIVE:
+        case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
+        case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
+        case SIM_EVAL:
+            sim_evaluate(s);
+            rc = sim_push(s, s->now_ns + s->eval_ns, SIM_EVAL, 0, 0);
+            break;
+        }
+        if (rc) return rc;
+        if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0)
+            return pl_fail(s->why, PL_EUSAGE, "every worker has left at %g s and none will join",
+                           sim_seconds(s->now_ns));
+        sim_need(s);
+        sim_tick(s);
+    }
+    return PL_OK;
+}
+
+/* --- beginning and end --------------------------------------------------------------------------
+ */
+
+static int sim_begin(struct sim *s) {
+    const struct pl_job *job = s->job;
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_script *script = s->conf->script;
+    s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
+    s->steps = pl_task_steps(job);
+    int rc = pl_control_new(policy, job->policy.conf, (const struct pl_tuner *)job->tuner.entry,
+                            job->tuner.conf, job->n_workers, job->seed, &s->control, s->why);
+    if (rc) return rc;
+    pl_control_on_event(s->control, s->conf->events, s->conf->events_ctx);
+    s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
+    bool *absent = calloc((size_t)job->n_workers, sizeof *absent);
+    if (!s->worker || !absent) {
+        free(absent);
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    }
+    pl_net_init(&s->net, &s->conf->net, job->model ? job->model->dim : 0);
+    s->net_matters = pl_net_matters(&s->net);
+    /* a worker whose first line is a join is not there at first; lines backwards, so that the
+     * first one has the last word */
+    s->n_script = script ? script->n : 0;
+    for (size_t i = s->n_script; i-- > 0;) {
+        const struct pl_script_line *line = &script->line[i];
+        absent[line->worker] = line->verb == PL_SCRIPT_JOIN;
+    }
+    for (size_t i = 0; !rc && i < s->n_script; i++)
+        rc = sim_push(s, script->line[i].when_ns, SIM_SCRIPT, 0, i);
+    if (!rc && s->store && job->eval_every > 0) {
+        s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
+        rc = sim_push(s, 0, SIM_EVAL, 0, 0);
+    }
+    for (int i = 0; !rc && i < job->n_workers; i++) {
+        struct pl_event e = {.kind = PL_JOIN, .worker = i};
+        if (!absent[i]) rc = sim_event(s, &e);
+    }
+    free(absent);
+    return rc;
+}
+
+/* Version 0, the store and the threads. */
+static int sim_model(struct sim *s) {
+    const struct pl_job *job = s->job;
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
+    if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    job->model->kind->init(job->model, job->seed, w0);
+    struct pl_store_conf conf = {.dim = job->model->dim,
+                                 .n_workers = job->n_workers,
+                                 .correct = job->correct,
+                                 .reduce = job->reduce,
+                                 .optim = job->optim,
+                                 .rate = job->rate,
+                                 .weight_decay = local->decays ? 0 : job->weight_decay,
+                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure};
+    int rc = pl_store_new(&conf, w0, &s->store, s->why);
+    free(w0);
+    return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
+}
+
+static int sim_end(struct sim *s) {
+    struct pl_outcome *out = s->out;
+    const struct pl_view *v = pl_control_view(s->control);
+    out->time = sim_seconds(s->now_ns);
+    out->updates = v->version;
+    out->fates = pl_control_fates(s->control);
+    out->staleness = pl_control_staleness(s->control);
+    out->worker_time = pl_worker_shares(pl_control_worker_time(s->control, s->now_ns));
+    out->k_final = v->knobs.k;
+    if (!s->store) return PL_OK;
+    out->epochs = pl_store_epochs(s->store);
+    out->computed = pl_ahead_computed(s->ahead);
+    out->weights = malloc(s->job->model->dim * sizeof *out->weights);
+    if (!out->weights) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
+    memcpy(out->weights, pl_store_newest(s->store)->model, s->job->model->dim * sizeof(float));
+    return PL_OK;
+}
+
+int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl_why *why) {
+    struct sim s = {
+        .conf = conf, .job = conf->job, .why = why, .scored_ns = UINT64_MAX, .out = out};
+    *out = (struct pl_outcome){
+        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+    int rc = conf->job->model ? sim_model(&s) : PL_OK;
+    if (!rc) rc = sim_begin(&s);
+    if (!rc) rc = sim_loop(&s);
+    for (int i = 0; s.ahead && s.worker && i < conf->job->n_workers; i++)
+        pl_ahead_drop(s.ahead, &s.worker[i].now);
+    if (!rc) sim_evaluate(&s);
+    if (!rc) rc = sim_end(&s);
+    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
+    pl_ahead_free(s.ahead);
+    pl_store_free(s.store);
+    pl_control_free(s.control);
+    pl_heap_free(&s.heap);
+    free(s.worker);
+    free(s.group);
+    return rc;
+}

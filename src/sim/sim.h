@@ -1,0 +1,25 @@
+/* The virtual host: the run on a virtual clock, any number of workers, real gradients.
+ *
+ * Time passes only in the event queue. Delays are drawn from the job's law, keyed by (seed, worker,
+ * task); messages pass the network model; evaluation costs no virtual time. Decisions are control's
+ * and arithmetic is the store's: the same objects a real server runs. */
+#ifndef PL_SIM_SIM_H
+#define PL_SIM_SIM_H
+
+#include "learn/outcome.h"
+#include "sim/net.h"
+#include "sim/script.h"
+
+struct pl_sim_conf {
+    const struct pl_job *job;
+    struct pl_net_conf net;
+    const struct pl_script *script; /* NULL: nothing happens to anybody */
+    struct pl_watch watch;
+    pl_control_log *events; /* the event log; NULL: not wanted */
+    void *events_ctx;
+};
+
+/* out->weights is the caller's to free(). */
+int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl_why *why);
+
+#endif

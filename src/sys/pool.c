@@ -1,0 +1,218 @@
+#define _GNU_SOURCE
+#include "sys/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/status.h"
+
+struct pool_thread {
+    struct pl_pool *pool;
+    int index;
+    pthread_t id;
+};
+
+struct pl_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t more, done; /* for threads; for the owner */
+    struct pl_work **heap;     /* waiting pieces, smallest (key, seq) first */
+    size_t n, room;
+    uint64_t seq;
+    int window, ahead; /* ahead: running or done, not yet collected */
+    bool quit;
+
+    struct { /* a pl_pool_each under way */
+        void (*job)(void *arg, int i, int thread);
+        void *arg;
+        int next, n, n_left;
+    } each;
+
+    struct pool_thread *thread;
+    int n_threads; /* started; 0: the owner does everything */
+};
+
+/* --- the queue: an indexed binary heap ----------------------------------------------------------
+ */
+
+static bool pool_before(const struct pl_work *a, const struct pl_work *b) {
+    return a->key != b->key ? a->key < b->key : a->seq < b->seq;
+}
+
+static void pool_set(struct pl_pool *p, size_t at, struct pl_work *w) {
+    p->heap[at] = w;
+    w->at = at;
+}
+
+static void pool_place(struct pl_pool *p, size_t at, struct pl_work *w) {
+    for (; at > 0 && pool_before(w, p->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        pool_set(p, at, p->heap[(at - 1) / 2]);
+    for (size_t c; (c = 2 * at + 1) < p->n; at = c) {
+        if (c + 1 < p->n && pool_before(p->heap[c + 1], p->heap[c])) c++;
+        if (!pool_before(p->heap[c], w)) break;
+        pool_set(p, at, p->heap[c]);
+    }
+    pool_set(p, at, w);
+}
+
+static void pool_remove(struct pl_pool *p, struct pl_work *w) {
+    size_t at = w->at;
+    struct pl_work *last = p->heap[--p->n];
+    if (last != w) pool_place(p, at, last);
+}
+
+/* --- threads ------------------------------------------------------------------------------------
+ */
+
+static void *pool_main(void *arg) {
+    struct pool_thread *t = arg;
+    struct pl_pool *p = t->pool;
+    pthread_mutex_lock(&p->lock);
+    while (!p->quit) {
+        if (p->each.next < p->each.n) {
+            int i = p->each.next++;
+            pthread_mutex_unlock(&p->lock);
+            p->each.job(p->each.arg, i, t->index);
+            pthread_mutex_lock(&p->lock);
+            if (--p->each.n_left == 0) pthread_cond_signal(&p->done);
+        } else if (p->n > 0 && p->ahead < p->window) {
+            struct pl_work *w = p->heap[0];
+            pool_remove(p, w);
+            w->state = PL_WORK_RUNNING;
+            p->ahead++;
+            pthread_mutex_unlock(&p->lock);
+            w->run(w, t->index);
+            pthread_mutex_lock(&p->lock);
+            w->state = PL_WORK_DONE;
+            pthread_cond_signal(&p->done);
+        } else {
+            pthread_cond_wait(&p->more, &p->lock);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+int pl_pool_new(int n_threads, struct pl_pool **out) {
+    struct pl_pool *p = calloc(1, sizeof *p);
+    if (!p) return PL_ENOMEM;
+    p->window = 4 * n_threads;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->more, NULL);
+    pthread_cond_init(&p->done, NULL);
+    *out = p;
+    if (n_threads <= 1) return PL_OK;
+    p->thread = calloc((size_t)n_threads, sizeof *p->thread);
+    for (int i = 0; p->thread && i < n_threads; i++) {
+        /* index 0 is the owner's */
+        p->thread[i] = (struct pool_thread){.pool = p, .index = i + 1};
+        if (pthread_create(&p->thread[i].id, NULL, pool_main, &p->thread[i])) break;
+        p->n_threads++;
+    }
+    return PL_OK; /* fewer threads than asked for are slower, not wrong */
+}
+
+void pl_pool_free(struct pl_pool *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->quit = true;
+    pthread_cond_broadcast(&p->more);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->n_threads; i++) pthread_join(p->thread[i].id, NULL);
+    pthread_cond_destroy(&p->more);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+    free(p->thread);
+    free(p->heap);
+    free(p);
+}
+
+int pl_pool_size(const struct pl_pool *p) {
+    return p->n_threads + 1;
+}
+
+void pl_pool_window(struct pl_pool *p, int n) {
+    pthread_mutex_lock(&p->lock);
+    bool wider = n > p->window;
+    p->window = n;
+    if (wider) pthread_cond_broadcast(&p->more);
+    pthread_mutex_unlock(&p->lock);
+}
+
+int pl_pool_submit(struct pl_pool *p, struct pl_work *w, uint64_t key) {
+    pthread_mutex_lock(&p->lock);
+    if (p->n == p->room) {
+        size_t room = p->room ? 2 * p->room : 64;
+        struct pl_work **heap = realloc(p->heap, room * sizeof(*heap));
+        if (!heap) {
+            pthread_mutex_unlock(&p->lock);
+            return PL_ENOMEM;
+        }
+        p->heap = heap;
+        p->room = room;
+    }
+    atomic_store(&w->cancel, false);
+    w->key = key;
+    w->seq = p->seq++;
+    w->state = PL_WORK_WAITING;
+    pool_place(p, p->n++, w);
+    if (p->ahead < p->window) pthread_cond_signal(&p->more);
+    pthread_mutex_unlock(&p->lock);
+    return PL_OK;
+}
+
+void pl_pool_wait(struct pl_pool *p, struct pl_work *w) {
+    pthread_mutex_lock(&p->lock);
+    if (w->state == PL_WORK_WAITING) {
+        pool_remove(p, w);
+        w->state = PL_WORK_RUNNING;
+        p->ahead++;
+        pthread_mutex_unlock(&p->lock);
+        w->run(w, 0);
+        pthread_mutex_lock(&p->lock);
+        w->state = PL_WORK_DONE;
+    }
+    while (w->state != PL_WORK_DONE) pthread_cond_wait(&p->done, &p->lock);
+    w->state = PL_WORK_NEW;
+    p->ahead--;
+    if (p->n > 0) pthread_cond_signal(&p->more);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pl_pool_drop(struct pl_pool *p, struct pl_work *w) {
+    pthread_mutex_lock(&p->lock);
+    if (w->state == PL_WORK_WAITING) {
+        pool_remove(p, w);
+    } else if (w->state != PL_WORK_NEW) {
+        atomic_store(&w->cancel, true);
+        while (w->state != PL_WORK_DONE) pthread_cond_wait(&p->done, &p->lock);
+        p->ahead--;
+        if (p->n > 0) pthread_cond_signal(&p->more);
+    }
+    w->state = PL_WORK_NEW;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int thread), void *arg) {
+    if (p->n_threads == 0) {
+        for (int i = 0; i < n; i++) job(arg, i, 0);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->each.job = job;
+    p->each.arg = arg;
+    p->each.next = 0;
+    p->each.n = p->each.n_left = n;
+    pthread_cond_broadcast(&p->more);
+    while (p->each.n_left > 0) pthread_cond_wait(&p->done, &p->lock);
+    p->each.n = 0;
+    pthread_mutex_unlock(&p->lock);
+}
+
+int pl_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}

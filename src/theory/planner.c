@@ -1,0 +1,83 @@
+/* Joins runtime.c and bound.c into a table, and picks K by a plain search over its rows: the
+ * bound's time to target is one number per row, and there are at most PL_PLANNER_K_MAX rows per
+ * variant, so no derivative is needed and no law is special.
+ *
+ * p0, the least probability of a fresh gradient, is taken as 1/P for exponential delays with
+ * workers alike (exact for K = 1, a lower bound otherwise) and as 0, the safe side, for all other
+ * laws, unless the caller gives it. */
+#include "theory/planner.h"
+
+#include <math.h>
+
+#define PLANNER_ALL_UP_TO 32
+
+int pl_planner_ks(int n_workers, int k[PL_PLANNER_K_MAX]) {
+    int n = 0;
+    double next = PLANNER_ALL_UP_TO;
+    for (int i = 1; i <= n_workers && i <= PLANNER_ALL_UP_TO; i++) k[n++] = i;
+    if (n_workers <= PLANNER_ALL_UP_TO) return n;
+    while ((next *= 1.4142135623730951) < 0.9 * n_workers && n < PL_PLANNER_K_MAX - 1)
+        k[n++] = (int)lround(next);
+    k[n++] = n_workers;
+    return n;
+}
+
+static void planner_row(const struct pl_planner_in *in, double target, double p0,
+                        struct pl_planner_row *r) {
+    pl_bound_of(&in->problem, r->variant, r->k, r->time.lag, p0, &r->bound);
+    r->updates_per_s = 1.0 / r->time.seconds;
+    r->updates_to_target = pl_bound_updates(&in->problem, &r->bound, target);
+    r->seconds_to_target =
+        isinf(r->updates_to_target) ? (double)INFINITY : r->updates_to_target * r->time.seconds;
+    r->best = false;
+}
+
+static void planner_pick(struct pl_planner_row *rows, int n, struct pl_planner_best *best) {
+    for (int v = 0; v < PL_N_VARIANTS; v++) best->row[v] = -1;
+    best->overall = -1;
+    for (int i = 0; i < n; i++) {
+        if (!rows[i].bound.valid || !isfinite(rows[i].seconds_to_target)) continue;
+        int *of_variant = &best->row[rows[i].variant], *all = &best->overall;
+        double t = rows[i].seconds_to_target;
+        if (*of_variant < 0 || t < rows[*of_variant].seconds_to_target) *of_variant = i;
+        if (*all < 0 || t < rows[*all].seconds_to_target) *all = i;
+    }
+    for (int v = 0; v < PL_N_VARIANTS; v++)
+        if (best->row[v] >= 0) rows[best->row[v]].best = true;
+}
+
+int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, int *n_rows,
+                   struct pl_planner_best *best, struct pl_why *why) {
+    int k[PL_PLANNER_K_MAX];
+    struct pl_runtime time[PL_PLANNER_K_MAX];
+    double target = in->target == 0.0 ? PL_TARGET_DEFAULT : in->target;
+    uint64_t draws = in->draws ? in->draws : PL_PLANNER_DRAWS;
+    int rc = pl_problem_check(&in->problem, why);
+    if (rc) return rc;
+    if (!(target > 0.0 && isfinite(target)))
+        return pl_fail(why, PL_EUSAGE, "target=%g is not accepted; target takes a number above 0",
+                       target);
+    if (in->n_workers < 1)
+        return pl_fail(why, PL_EUSAGE, "%d workers cannot be planned for; 1 or more can",
+                       in->n_workers);
+    struct pl_delay_look look;
+    pl_delay_look(in->delay, 0, &look);
+    bool alike_exp = look.kind == PL_DELAY_EXP && pl_delay_alike(in->delay);
+    double p0 = alike_exp ? 1.0 / in->n_workers : 0.0;
+    int n = pl_planner_ks(in->n_workers, k);
+    for (int v = 0; v < PL_N_VARIANTS; v++) {
+        rc = pl_runtime_of(in->delay, in->n_workers, (enum pl_variant)v, k, n, in->seed, draws,
+                           time, why);
+        if (rc) return rc;
+        for (int i = 0; i < n; i++) {
+            struct pl_planner_row *r = &rows[i * PL_N_VARIANTS + v];
+            r->variant = (enum pl_variant)v;
+            r->k = k[i];
+            r->time = time[i];
+            planner_row(in, target, p0, r);
+        }
+    }
+    *n_rows = n * PL_N_VARIANTS;
+    planner_pick(rows, *n_rows, best);
+    return PL_OK;
+}

@@ -1,0 +1,51 @@
+/* The planner: what theory says about every K and every variant, before a node is paid for.
+ *
+ * For each K (all of them up to 32, then about two per doubling, and P) and each of the four
+ * variants it gives the time per update, the staleness, the error floor, and the time at which the
+ * bound of Dutta et al. reaches a target error: seconds per update times updates needed. The
+ * recommended K of a variant is the listed K with the least such time among those whose bound is
+ * valid (eta small enough) and whose floor is below the target; the overall recommendation is the
+ * best of the four. A bound is pessimistic, so times are for comparison, not for booking. */
+#ifndef PL_THEORY_PLANNER_H
+#define PL_THEORY_PLANNER_H
+
+#include "theory/bound.h"
+
+#define PL_PLANNER_K_MAX 80
+#define PL_PLANNER_ROWS_MAX (PL_N_VARIANTS * PL_PLANNER_K_MAX)
+#define PL_PLANNER_DRAWS 100000 /* delays drawn per simulated cell, by default */
+
+struct pl_planner_in {
+    const struct pl_delay *delay; /* opened for n_workers */
+    int n_workers;
+    struct pl_problem problem;
+    double target;  /* error to reach, in the units of struct pl_bound; 0 = PL_TARGET_DEFAULT */
+    uint64_t seed;  /* of the simulated cells */
+    uint64_t draws; /* 0 = PL_PLANNER_DRAWS */
+};
+
+struct pl_planner_row {
+    enum pl_variant variant;
+    int k;
+    struct pl_runtime time;   /* seconds per update with its kind, lag, fresh share */
+    double updates_per_s;     /* 1 / time.seconds */
+    struct pl_bound bound;    /* floor, eta_max, valid, … */
+    double updates_to_target; /* INFINITY where the floor is too high */
+    double seconds_to_target; /* INFINITY likewise */
+    bool best;                /* the recommended K of this variant */
+};
+
+struct pl_planner_best {
+    int row[PL_N_VARIANTS]; /* index of each variant's recommended row; -1 = none reaches the target
+                             */
+    int overall;            /* likewise, over all variants */
+};
+
+/* The K that are worth a line for P workers: ascending, from 1 to P. Returns how many. */
+int pl_planner_ks(int n_workers, int k[PL_PLANNER_K_MAX]);
+
+/* Writes *n_rows rows (room for PL_PLANNER_ROWS_MAX), ordered by K, then by variant. */
+int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, int *n_rows,
+                   struct pl_planner_best *best, struct pl_why *why);
+
+#endif

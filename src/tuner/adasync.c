@@ -1,0 +1,50 @@
+/* AdaSync: K grows as the training loss falls, chosen anew every so many seconds.
+ *
+ * Dutta, Wang, Joshi, "Slow and stale gradients can win the race", arXiv 2003.10579. Few workers
+ * at first, when speed pays; many at the end, when the error floor counts. The rules are in
+ * core/growk.c. Differences: the loss is the mean of the mini-batches that arrived, not an
+ * evaluation of the training set; K never falls; rule=measured is our extension to any delay law.
+ * Which rule the paper prints for K-async is not confirmed (quadratic by derivation, sqrt in a
+ * third-party reimplementation), so it is a switch. */
+#include "core/tuner.h"
+
+struct adasync {
+    struct pl_growk_conf conf;
+    struct pl_growk grow;
+};
+
+static const struct pl_opt adasync_opts[] = {PL_GROWK_OPTS(0), {.name = NULL}};
+
+static const char *adasync_check(const void *conf, const struct pl_scene *scene) {
+    return pl_growk_check(conf, scene);
+}
+
+static void adasync_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+    struct adasync *s = state;
+    (void)scene;
+    pl_growk_init(&s->grow, &s->conf, knobs);
+}
+
+static void adasync_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+                           const struct pl_arrival *a, struct pl_knobs *knobs) {
+    struct adasync *s = state;
+    pl_growk_arrive(&s->grow, &s->conf, scene, v, a, knobs);
+}
+
+static void adasync_task(void *state, double seconds, bool done) {
+    pl_growk_task(&((struct adasync *)state)->grow, seconds, done);
+}
+
+const struct pl_tuner pl_tuner_adasync = {
+    .id = {.name = "adasync",
+           .brief = "K grows as the training loss falls",
+           .paper = "Dutta, Wang, Joshi, arXiv 2003.10579",
+           .opts = adasync_opts,
+           .conf_size = sizeof(struct pl_growk_conf)},
+    .moves = PL_USES_K,
+    .state_size = sizeof(struct adasync),
+    .check = adasync_check,
+    .init = adasync_init,
+    .arrive = adasync_arrive,
+    .task = adasync_task,
+};

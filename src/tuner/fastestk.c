@@ -1,0 +1,93 @@
+/* Adaptive fastest-k: K grows when successive gradients begin to point against each other.
+ *
+ * Kas Hanna, Bitar, Parag, Dasari, El Rouayheb, "Adaptive distributed stochastic gradient descent
+ * for minimizing delay in the presence of stragglers", ICASSP 2020 (arXiv 2002.11005) and
+ * arXiv 2208.03134. A counter goes up when <g_j, g_{j-1}> < 0 and down otherwise; when it passes
+ * `thresh` and `burnin` updates went by since the last change, K grows by `step`. It needs no loss
+ * value. Recalled, not re-read: thresholds are ours to set. The counter never falls below zero, so
+ * that a long steady phase does not have to be paid back. */
+#include "core/tuner.h"
+
+struct fastestk_conf {
+    int64_t k0, step, thresh, burnin;
+};
+
+struct fastestk {
+    struct fastestk_conf conf;
+    int64_t counter;
+    uint64_t changed; /* version at the last change of K */
+};
+
+static const struct pl_opt fastestk_opts[] = {
+    {.name = "k0",
+     .type = PL_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = PL_MAX_WORKERS,
+     .help = "K to begin with; 0: the policy's k",
+     .offset = offsetof(struct fastestk_conf, k0)},
+    {.name = "step",
+     .type = PL_OPT_INT,
+     .def = "1",
+     .min = 1,
+     .max = PL_MAX_WORKERS,
+     .help = "what K grows by",
+     .offset = offsetof(struct fastestk_conf, step)},
+    {.name = "thresh",
+     .type = PL_OPT_INT,
+     .def = "10",
+     .min = 0,
+     .max = 1e9,
+     .help = "sign changes (net) before K grows",
+     .offset = offsetof(struct fastestk_conf, thresh)},
+    {.name = "burnin",
+     .type = PL_OPT_INT,
+     .def = "100",
+     .min = 0,
+     .max = 1e12,
+     .help = "updates K stays at least",
+     .offset = offsetof(struct fastestk_conf, burnin)},
+    {.name = NULL},
+};
+
+static const char *fastestk_check(const void *conf, const struct pl_scene *scene) {
+    const struct fastestk_conf *c = conf;
+    int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
+    return k0 < scene->n_workers || scene->n_workers == 1
+               ? NULL
+               : "K must begin below the number of workers, or it could not grow; set k0 or k";
+}
+
+static void fastestk_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+    const struct fastestk *s = state;
+    (void)scene;
+    if (s->conf.k0 > 0) knobs->k = (int)s->conf.k0;
+}
+
+static void fastestk_measure(void *state, const struct pl_scene *scene, const struct pl_view *v,
+                             const struct pl_measure *m, struct pl_knobs *knobs) {
+    struct fastestk *s = state;
+    if (m->dot < 0)
+        s->counter++;
+    else if (m->dot >= 0 && s->counter > 0)
+        s->counter--;
+    if (s->counter > s->conf.thresh && v->version - s->changed > (uint64_t)s->conf.burnin &&
+        knobs->k + s->conf.step <= scene->n_workers) {
+        knobs->k += (int)s->conf.step;
+        s->counter = 0;
+        s->changed = v->version;
+    }
+}
+
+const struct pl_tuner pl_tuner_fastestk = {
+    .id = {.name = "fastestk",
+           .brief = "K grows when successive gradients disagree in direction",
+           .paper = "Kas Hanna et al., arXiv 2002.11005, 2208.03134",
+           .opts = fastestk_opts,
+           .conf_size = sizeof(struct fastestk_conf)},
+    .moves = PL_USES_K,
+    .state_size = sizeof(struct fastestk),
+    .check = fastestk_check,
+    .init = fastestk_init,
+    .measure = fastestk_measure,
+};

@@ -1,0 +1,9 @@
+/* Fixed: K and the bound stay what the policy's options say. */
+#include "core/tuner.h"
+
+const struct pl_tuner pl_tuner_fixed = {
+    .id = {.name = "fixed",
+           .brief = "K and the bound stay as the policy's options say",
+           .paper = "",
+           .opts = pl_no_opts},
+};

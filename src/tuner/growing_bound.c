@@ -1,0 +1,36 @@
+/* Growing bound: R = max(1, floor(sqrt(version))).
+ *
+ * The parameter-agnostic threshold of the Ringmaster LMO code: Ringmaster's own R needs the
+ * gradient noise and the target accuracy, which nobody knows; this one needs nothing. */
+#include <math.h>
+
+#include "core/tuner.h"
+
+static void growing_bound_set(uint64_t version, struct pl_knobs *knobs) {
+    double r = floor(sqrt((double)version));
+    knobs->bound = r < 1 ? 1 : (uint64_t)r;
+}
+
+static void growing_bound_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+    (void)state;
+    (void)scene;
+    growing_bound_set(0, knobs);
+}
+
+static void growing_bound_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+                                 const struct pl_arrival *a, struct pl_knobs *knobs) {
+    (void)state;
+    (void)scene;
+    (void)a;
+    growing_bound_set(v->version, knobs);
+}
+
+const struct pl_tuner pl_tuner_growing_bound = {
+    .id = {.name = "growing-bound",
+           .brief = "the staleness bound grows as the square root of the updates",
+           .paper = "after Maranjyan, Tyurin, Richtarik, ICML 2025 (Ringmaster, its LMO code)",
+           .opts = pl_no_opts},
+    .moves = PL_USES_BOUND,
+    .init = growing_bound_init,
+    .arrive = growing_bound_arrive,
+};

@@ -1,0 +1,94 @@
+#!/bin/sh
+# What `make install` installs is complete and works where it lies: a C and a C++ program find it by
+# pkg-config and by find_package, link to it and run; the shared library shows exactly the functions
+# that paceline.h declares.
+set -eu
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skipped: programs outside the build are not instrumented ($SANITIZE)"
+    exit 77
+fi
+: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+step() {
+    echo "-- $*"
+}
+
+step "install with DESTDIR and a prefix"
+DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
+    { cat "$work/log"; fail "cmake --install"; }
+root=$work/dest/opt/paceline
+[ "$(ls "$work/dest")" = opt ] || fail "something was installed outside the prefix"
+pc=$(find "$root" -name paceline.pc)
+lib=$(dirname "$(dirname "$pc")")
+version=$(sed -n 's/^#define PL_VERSION "\(.*\)"$/\1/p' "$root/include/paceline.h")
+for f in bin/paceline include/paceline.h share/man/man1/paceline.1; do
+    [ -s "$root/$f" ] || fail "$f is not installed"
+done
+for f in libpaceline.a libpaceline.so "libpaceline.so.$version"; do
+    [ -s "$lib/$f" ] || fail "$f is not installed"
+done
+"$root/bin/paceline" --version | grep -F "$version" || fail "bin/paceline --version"
+grep -q '^\.TH PACELINE 1' "$root/share/man/man1/paceline.1" || fail "paceline.1 is no manual page"
+
+step "the shared library exports what paceline.h declares, and nothing else"
+"${CC:-cc}" -E -P "$root/include/paceline.h" | grep -o 'pl_[a-z0-9_]* *(' | tr -d ' (' | sort \
+    >"$work/declared"
+nm -D --defined-only "$lib/libpaceline.so" | awk '$NF !~ /^_/ { print $NF }' | sort \
+    >"$work/exported"
+[ -s "$work/declared" ] || fail "paceline.h declares no function"
+diff "$work/declared" "$work/exported" || fail "declared (<) and exported (>) functions differ"
+
+export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
+[ "$(pkg-config --modversion paceline)" = "$version" ] || fail "the version of paceline.pc"
+strict="-Wall -Wextra -Wpedantic -Werror"
+consumer=$SOURCE_DIR/tests/install/consumer.c
+cc=${CC:-cc}
+cxx=no
+for c in "${CXX:-c++}" g++ clang++; do
+    if command -v "$c" >/dev/null; then
+        cxx=$c
+        break
+    fi
+done
+
+# shellcheck disable=SC2046,SC2086 # flags are words
+{
+    step "C by pkg-config"
+    $cc -std=c99 $strict "$consumer" -o "$work/c" $(pkg-config --cflags --libs paceline)
+    "$work/c"
+
+    step "C by pkg-config, the static library"
+    static=$(pkg-config --static --cflags --libs paceline | sed "s|-lpaceline|$lib/libpaceline.a|")
+    $cc -std=c99 $strict "$consumer" -o "$work/c-static" $static
+    env -u LD_LIBRARY_PATH "$work/c-static"
+
+    if [ "$cxx" = no ]; then
+        step "C++: skipped, there is no C++ compiler"
+    else
+        step "C++ by pkg-config"
+        $cxx -std=c++11 $strict -x c++ "$consumer" -o "$work/cxx" \
+            $(pkg-config --cflags --libs paceline)
+        "$work/cxx"
+    fi
+}
+
+step "find_package"
+cmake_args=-DWITH_CXX=OFF
+[ "$cxx" = no ] || cmake_args="-DWITH_CXX=ON -DCMAKE_CXX_COMPILER=$cxx"
+# shellcheck disable=SC2086 # flags are words
+cmake -S "$SOURCE_DIR/tests/install" -B "$work/cmake" -DCMAKE_C_COMPILER="$cc" $cmake_args \
+    -DCMAKE_PREFIX_PATH="$root" >"$work/log" 2>&1 || { cat "$work/log"; fail "find_package"; }
+grep -q "^paceline_DIR:PATH=$root/" "$work/cmake/CMakeCache.txt" || fail "found another paceline"
+cmake --build "$work/cmake" >"$work/log" 2>&1 || { cat "$work/log"; fail "build by find_package"; }
+for program in "$work"/cmake/consumer-*; do
+    env -u LD_LIBRARY_PATH "$program" || fail "$program"
+done
+
+echo "installed, found and run"
