@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-/* --- status -------------------------------------------------------------------------------- */
+/* --- status ------------------------------------------------------------------------------ */
 
 #define PL_STATUS_LIST(X)                                                                          \
     X(PL_EUSAGE, -1, "the request cannot be carried out as it is written")                         \
@@ -56,7 +56,7 @@ enum {
 PL_API const char *pl_status_text(int status);
 PL_API const char *pl_version(void); /* of the library; PL_VERSION is the header's */
 
-/* --- setting up ---------------------------------------------------------------------------- */
+/* --- setting up -------------------------------------------------------------------------- */
 
 typedef struct pl_setup pl_setup; /* what to run */
 typedef struct pl_run pl_run;     /* what came of it */
@@ -130,7 +130,7 @@ struct pl_function {
 /* Uses a function instead of the "model" option. The struct is copied, ctx is borrowed. */
 PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
 
-/* --- running ------------------------------------------------------------------------------- */
+/* --- running ----------------------------------------------------------------------------- */
 
 /* Runs on a virtual clock. */
 PL_API int pl_simulate(pl_setup *setup, pl_run **out);
@@ -152,7 +152,7 @@ PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 /* Non-zero where the run ended because no finite gradient came any more. */
 PL_API int pl_run_diverged(const pl_run *run);
 
-/* --- looking up ---------------------------------------------------------------------------- */
+/* --- looking up -------------------------------------------------------------------------- */
 
 struct pl_item_option {
     const char *name, *def, *help;
@@ -164,7 +164,7 @@ struct pl_item {
     const char *name, *brief;
     const char *paper; /* "" where there is none to cite */
     char detail[400];  /* of a method: the row of choices it stands for; of an option: who reads it,
-                          "simulate", "plan" or both; otherwise "" */
+                          some of "simulate race plan"; otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;
 };
@@ -175,7 +175,7 @@ struct pl_item {
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);
 
-/* --- planning ------------------------------------------------------------------------------ */
+/* --- planning ---------------------------------------------------------------------------- */
 
 /* What theory says of one variant ("ksync", "kbatchsync", "kasync", "kbatchasync") at one K. */
 struct pl_plan_row {
@@ -195,7 +195,7 @@ struct pl_plan_row {
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 
-/* --- drawing ------------------------------------------------------------------------------- */
+/* --- drawing ----------------------------------------------------------------------------- */
 
 struct pl_curve {
     const char *name;

@@ -11,7 +11,7 @@
 #include "model/callback.h"
 #include "sys/pool.h"
 
-#define DEFAULT_METHOD "adasync-kasync"
+#define DEFAULT_METHOD "abs"
 #define DEFAULT_UPDATES 1000
 #define DATA_SEED 1       /* of generated data: the same set whatever the run's seed */
 #define EVALUATIONS 50    /* in a run of known length */
@@ -129,7 +129,8 @@ static int build_model(struct pl_setup *s, struct pl_built *b) {
         const char *args;
         const struct pl_entry *entry = NULL;
         int rc = pl_spec_split(c->model, name, &args, &s->why);
-        if (!rc) rc = pl_entry_find(&pl_model_family, name, &entry, &s->why);
+        if (rc) return pl_fail_in(&s->why, rc, "model");
+        rc = pl_entry_find(&pl_model_family, name, &entry, &s->why);
         if (rc) return rc;
         wants = ((const struct pl_model_kind *)entry)->wants_data;
     }
@@ -220,6 +221,14 @@ void pl_built_free(struct pl_built *b) {
 int pl_setup_check(pl_setup *s) {
     struct pl_built built;
     int rc = pl_build(s, &built);
-    if (!rc) pl_built_free(&built);
+    if (rc) return rc;
+    /* whether policy, tuner and workers suit each other is control's to say */
+    const struct pl_job *job = &built.job;
+    struct pl_control *control = NULL;
+    rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
+                        (const struct pl_tuner *)job->tuner.entry, job->tuner.conf, job->n_workers,
+                        job->seed, &control, &s->why);
+    pl_control_free(control);
+    pl_built_free(&built);
     return rc;
 }

@@ -44,15 +44,27 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
     each(ctx, &item);
 }
 
-/* Which of pl_simulate and pl_plan reads an option: said in the item's detail. */
+/* Who reads an option, said in the item's detail. A race sets method, seed and log itself. */
 static const char *list_readers(const char *name) {
-    static const char *const planner[] = {"smoothness", "noise", "start-loss", "target"};
-    static const char *const both[] = {"workers", "delay", "batch", "lr", "seed"};
-    for (size_t i = 0; i < sizeof planner / sizeof *planner; i++)
-        if (strcmp(name, planner[i]) == 0) return "plan";
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
-        if (strcmp(name, both[i]) == 0) return "simulate plan";
-    return "simulate";
+    static const struct {
+        const char *name, *readers;
+    } special[] = {
+        {"smoothness", "plan"},
+        {"noise", "plan"},
+        {"start-loss", "plan"},
+        {"target", "plan"},
+        {"workers", "simulate race plan"},
+        {"delay", "simulate race plan"},
+        {"batch", "simulate race plan"},
+        {"lr", "simulate race plan"},
+        {"seed", "simulate race plan"},
+        {"method", "simulate"},
+        {"log", "simulate"},
+        {"events", "simulate"},
+    };
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (strcmp(name, special[i].name) == 0) return special[i].readers;
+    return "simulate race";
 }
 
 /* The run's own options, one item each. */

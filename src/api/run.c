@@ -26,8 +26,7 @@ const char *pl_version(void) {
     return PL_VERSION;
 }
 
-/* --- running ------------------------------------------------------------------------------------
- */
+/* --- running ----------------------------------------------------------------------------- */
 
 struct run_watch {
     const struct pl_setup *setup;
@@ -107,8 +106,7 @@ void pl_run_free(pl_run *run) {
     free(run);
 }
 
-/* --- what came of it ----------------------------------------------------------------------------
- */
+/* --- what came of it --------------------------------------------------------------------- */
 
 /* One list of the numbers: the JSON object and pl_run_number are both made from it. A name with a
  * dot is inside an object of that name. `whole` numbers print without a fraction. */

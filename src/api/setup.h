@@ -2,6 +2,8 @@
 #ifndef PL_API_SETUP_H
 #define PL_API_SETUP_H
 
+#include <stdatomic.h>
+
 #include "core/recipe.h"
 #include "learn/job.h"
 #include "sim/net.h"
@@ -28,7 +30,7 @@ extern const struct pl_opt pl_setup_opts[];
 struct pl_shared_data {
     struct pl_data *data;
     char spec[PL_TEXT_MAX];
-    int n_holders;
+    atomic_int n_holders; /* copies of a setup may be used and freed on several threads at once */
 };
 
 struct pl_setup {

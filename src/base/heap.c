@@ -1,12 +1,48 @@
 #include "base/heap.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/status.h"
 
 static bool heap_before(const struct pl_timed *a, const struct pl_timed *b) {
     return a->when_ns != b->when_ns ? a->when_ns < b->when_ns : a->seq < b->seq;
+}
+
+/* Puts `it` where the hole at i is, or above. */
+static void heap_rise(struct pl_heap *h, size_t i, struct pl_timed it) {
+    while (i > 0 && heap_before(&it, &h->item[(i - 1) / 4])) {
+        h->item[i] = h->item[(i - 1) / 4];
+        i = (i - 1) / 4;
+    }
+    h->item[i] = it;
+}
+
+/* The earliest of the up to four siblings that begin at `first`. Which one that is cannot be
+ * predicted, so a full set is decided without a branch. */
+static size_t heap_earliest(const struct pl_heap *h, size_t first) {
+    const struct pl_timed *s = &h->item[first];
+    if (first + 4 <= h->n) {
+        size_t a = heap_before(&s[1], &s[0]) ? 1 : 0, b = heap_before(&s[3], &s[2]) ? 3 : 2;
+        return first + (heap_before(&s[b], &s[a]) ? b : a);
+    }
+    size_t best = first;
+    for (size_t c = first + 1; c < h->n; c++)
+        if (heap_before(&h->item[c], &h->item[best])) best = c;
+    return best;
+}
+
+/* Puts `it` where the hole at i is, or below. */
+static void heap_sink(struct pl_heap *h, size_t i, struct pl_timed it) {
+    for (size_t child; (child = 4 * i + 1) < h->n; i = child) {
+        /* without a branch to guess on, the processor would wait for the next level's memory */
+        size_t next = 4 * child + 1;
+        for (size_t c = 0; c < 16 && next + 16 <= h->n; c += 2)
+            __builtin_prefetch(&h->item[next + c]);
+        child = heap_earliest(h, child);
+        if (!heap_before(&h->item[child], &it)) break;
+        h->item[i] = h->item[child];
+    }
+    h->item[i] = it;
 }
 
 int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who, uint64_t task) {
@@ -17,13 +53,7 @@ int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who,
         h->item = item;
         h->room = room;
     }
-    struct pl_timed it = {when_ns, h->seq++, task, who, what};
-    size_t i = h->n++;
-    while (i > 0 && heap_before(&it, &h->item[(i - 1) / 4])) {
-        h->item[i] = h->item[(i - 1) / 4];
-        i = (i - 1) / 4;
-    }
-    h->item[i] = it;
+    heap_rise(h, h->n++, (struct pl_timed){when_ns, h->seq++, task, who, what});
     return PL_OK;
 }
 
@@ -33,16 +63,17 @@ const struct pl_timed *pl_heap_top(const struct pl_heap *h) {
 
 struct pl_timed pl_heap_pop(struct pl_heap *h) {
     struct pl_timed top = h->item[0], last = h->item[--h->n];
-    size_t i = 0;
-    for (size_t child; (child = 4 * i + 1) < h->n; i = child) {
-        size_t end = child + 4 < h->n ? child + 4 : h->n;
-        for (size_t c = child + 1; c < end; c++)
-            if (heap_before(&h->item[c], &h->item[child])) child = c;
-        if (!heap_before(&h->item[child], &last)) break;
-        h->item[i] = h->item[child];
-    }
-    if (h->n) h->item[i] = last;
+    if (h->n) heap_sink(h, 0, last);
     return top;
+}
+
+void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct pl_timed *),
+                  const void *ctx) {
+    size_t n = 0;
+    for (size_t i = 0; i < h->n; i++)
+        if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
+    h->n = n;
+    for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink(h, i, h->item[i]); /* whoever has children */
 }
 
 void pl_heap_free(struct pl_heap *h) {

@@ -3,6 +3,7 @@
 #ifndef PL_BASE_HEAP_H
 #define PL_BASE_HEAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,10 @@ const struct pl_timed *pl_heap_top(const struct pl_heap *h);
 
 /* Removes the earliest; the heap must not be empty. */
 struct pl_timed pl_heap_pop(struct pl_heap *h);
+
+/* Keeps the entries for which keep() says so. The order in which the rest comes out stays. */
+void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct pl_timed *),
+                  const void *ctx);
 
 void pl_heap_free(struct pl_heap *h);
 

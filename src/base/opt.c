@@ -138,7 +138,8 @@ static bool opt_list(const struct pl_opt *opt, const char *value, struct pl_list
         memcpy(piece, value, n);
         piece[n] = '\0';
         if (!opt_number(opt, piece, &out->at[out->n++])) return false;
-        value += n + (value[n] == ',');
+        value += n;
+        if (*value == ',' && *++value == '\0') return false;
     }
     return true;
 }
@@ -244,7 +245,8 @@ int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_
     while (*args) {
         char key[PL_NAME_MAX], value[PL_TEXT_MAX];
         size_t n = strcspn(args, "=,");
-        if (first && opts->type == PL_OPT_TEXT && opts->name && !opt_known(opts, args, n)) {
+        bool bare = first && *args != ',' && !opt_known(opts, args, n);
+        if (bare && opts->name && opts->type == PL_OPT_TEXT) {
             snprintf(key, sizeof key, "%s", opts->name);
         } else {
             if (args[n] != '=' || n == 0 || n >= sizeof key)
@@ -261,14 +263,15 @@ int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_
             if (args[len + 1 + next] == '=') break;
             len += 1 + next;
         }
+        if (len > 0 && args[len - 1] == ',')
+            return pl_fail(why, PL_EUSAGE, "a spec cannot %s",
+                           args[len] ? "have two commas in a row" : "end with a comma");
         if (len >= sizeof value)
             return pl_fail(why, PL_EUSAGE, "the value of '%s' is longer than %d characters", key,
                            PL_TEXT_MAX - 1);
         memcpy(value, args, len);
         value[len] = '\0';
-        args += len;
-        if (*args == ',' && *++args == '\0')
-            return pl_fail(why, PL_EUSAGE, "a spec cannot end with a comma");
+        args += len + (args[len] == ',');
         int rc = pl_opt_set(opts, conf, key, value, n_workers, why);
         if (rc) return rc;
     }
@@ -280,7 +283,8 @@ int pl_spec_parse(const struct pl_family *family, const char *spec, int n_worker
     char name[PL_NAME_MAX];
     const char *args = "";
     int rc = pl_spec_split(spec, name, &args, why);
-    if (!rc) rc = pl_entry_find(family, name, entry, why);
+    if (rc) return pl_fail_in(why, rc, family->name);
+    rc = pl_entry_find(family, name, entry, why);
     if (rc) return rc;
     void *fresh = calloc(1, (*entry)->conf_size ? (*entry)->conf_size : 1);
     if (!fresh) return pl_fail(why, PL_ENOMEM, "out of memory");

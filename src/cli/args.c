@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -17,6 +18,7 @@ int cli_fail(int status, const char *fmt, ...) {
 
 void cli_say(void *ctx, int warning, const char *sentence) {
     (void)ctx;
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* the progress line goes */
     fprintf(stderr, "paceline: %s%s\n", warning ? "warning: " : "", sentence);
 }
 
@@ -33,7 +35,7 @@ bool cli_takes(const struct pl_item *option, const char *command) {
     return strstr(option->detail, command) != NULL;
 }
 
-/* --- help ---------------------------------------------------------------------------------- */
+/* --- help -------------------------------------------------------------------------------- */
 
 static void args_print_option(void *ctx, const struct pl_item *item) {
     const struct cli_args *a = ctx;
@@ -56,7 +58,7 @@ static void args_help(struct cli_args *a) {
     printf("\n%s", a->notes);
 }
 
-/* --- parsing ------------------------------------------------------------------------------- */
+/* --- parsing ----------------------------------------------------------------------------- */
 
 struct args_search {
     const struct cli_args *args;
@@ -144,6 +146,9 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         snprintf(key, sizeof key, "%.*s", (int)s.n, s.name);
         int rc = pl_setup_set(setup, key, value);
         if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
+        if (strcmp(key, "time") == 0) a->time = strtod(value, NULL);
+        if (strcmp(key, "seed") == 0) a->seed = strtod(value, NULL);
+        if (strcmp(key, "updates") == 0) a->updates = strtod(value, NULL);
     }
     return CLI_OK;
 }

@@ -25,7 +25,7 @@ int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 
 /* snprintf at the end of a string that lives in out[max]; cuts, never overflows. */
 void cli_append(char *out, size_t max, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* --- arguments ----------------------------------------------------------------------------- */
+/* --- arguments --------------------------------------------------------------------------- */
 
 /* A flag of one command alone. Exactly one of the two targets is set. */
 struct cli_flag {
@@ -36,12 +36,13 @@ struct cli_flag {
 
 struct cli_args {
     const char *command, *brief, *usage;
-    const char *options;         /* which of the library's options it takes: "simulate" or "plan" */
+    const char *options; /* which of the library's options it takes: "simulate", "race" … */
     const struct cli_flag *flag; /* ends with a NULL name */
     const char *notes;           /* at the end of --help: examples */
     int n_words;
-    char **word;              /* what is not a flag, if the command takes words */
-    bool takes_words, helped; /* helped: --help was asked for and answered */
+    char **word;                /* what is not a flag, if the command takes words */
+    bool takes_words, helped;   /* helped: --help was asked for and answered */
+    double time, updates, seed; /* what was said for those options of the library */
 };
 
 /* Takes flags off argv and puts the library's into `setup`. CLI_OK, or CLI_USAGE after having said
@@ -51,7 +52,7 @@ int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
 /* Whether `command` ("simulate", "plan") takes the library's option. */
 bool cli_takes(const struct pl_item *option, const char *command);
 
-/* --- watching ------------------------------------------------------------------------------ */
+/* --- watching ---------------------------------------------------------------------------- */
 
 /* One line on a terminal, renewed while a run goes on; silent elsewhere. Also ends the run on
  * Ctrl-C and SIGTERM. */
@@ -61,7 +62,7 @@ struct cli_progress {
     bool shown;
     double next, loss, accuracy;
 };
-void cli_progress_begin(struct cli_progress *p, const char *name);
+void cli_progress_begin(struct cli_progress *p, const char *name, const struct cli_args *args);
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

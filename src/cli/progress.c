@@ -32,7 +32,9 @@ static double progress_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void cli_progress_begin(struct cli_progress *p, const char *name) {
+void cli_progress_begin(struct cli_progress *p, const char *name, const struct cli_args *args) {
+    p->time = args->time;
+    p->updates = args->updates;
     snprintf(p->name, sizeof p->name, "%s", name);
     p->loss = p->accuracy = NAN;
     p->next = progress_now() + PROGRESS_FIRST;

@@ -15,16 +15,16 @@
 static const char *const race_default[] = {
     "sync", "backup", "kasync", "adasync-kasync", "abs", "gap-aware@lr=0.01", "async"};
 
-/* The demo: Fashion-MNIST, sixteen workers with heavy-tailed delays. */
+/* The demo: Fashion-MNIST, eight workers whose delays have infinite variance. */
 static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"model", "mlp:hidden=64"},
-                                           {"workers", "16"},
-                                           {"batch", "32"},
-                                           {"lr", "0.1"},
+                                           {"workers", "8"},
+                                           {"batch", "16"},
+                                           {"lr", "0.05"},
                                            {"delay", "pareto:shape=1.5,scale=1"},
                                            {"target-accuracy", "0.84"},
-                                           {"time", "600"},
-                                           {"eval-every", "10"}};
+                                           {"time", "30000"},
+                                           {"eval-every", "100"}};
 
 /* One entrant: method[:options][@key=value…], and what its runs came to. */
 struct race_entrant {
@@ -40,13 +40,14 @@ struct race {
     pl_setup *setup;
     struct race_entrant *entrant;
     int n, n_seeds;
-    long first_seed;
+    double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    bool quiet;
+    const struct cli_args *args;
+    int name_width; /* of the longest entrant */
 };
 
-/* --- entrants -------------------------------------------------------------------------------- */
+/* --- entrants ---------------------------------------------------------------------------- */
 
 /* A copy of the setup with the entrant's method and options in it. */
 static int race_enter(const struct race *r, const struct race_entrant *e, pl_setup **out) {
@@ -78,7 +79,7 @@ static int race_check(const struct race *r) {
     return CLI_OK;
 }
 
-/* --- running --------------------------------------------------------------------------------- */
+/* --- running ----------------------------------------------------------------------------- */
 
 /* A quoted JSON string of an entrant's name. */
 static void race_quote(FILE *f, const char *s) {
@@ -115,9 +116,10 @@ static int race_one(struct race *r, int i, int seed) {
     pl_setup *one = NULL;
     char text[RACE_PATH + 64], name[32];
     int status = race_enter(r, e, &one);
-    snprintf(text, sizeof text, "%ld", r->first_seed + seed);
-    if (status == CLI_OK) pl_setup_set(one, "seed", text);
-    snprintf(text, sizeof text, "%.400s/points-%02d-seed%ld.jsonl", r->out, i + 1,
+    snprintf(text, sizeof text, "%.0f", r->first_seed + seed);
+    if (status == CLI_OK && pl_setup_set(one, "seed", text))
+        status = cli_fail(CLI_USAGE, "--%s", pl_setup_why(one));
+    snprintf(text, sizeof text, "%.400s/points-%02d-seed%.0f.jsonl", r->out, i + 1,
              r->first_seed + seed);
     if (status == CLI_OK) pl_setup_set(one, "log", text);
     if (status == CLI_OK) {
@@ -125,7 +127,8 @@ static int race_one(struct race *r, int i, int seed) {
         pl_run *run = NULL;
         snprintf(name, sizeof name, "%d/%d", i * r->n_seeds + seed + 1, r->n * r->n_seeds);
         snprintf(text, sizeof text, "%s %.40s", name, e->name);
-        cli_progress_begin(&progress, text);
+        cli_progress_begin(&progress, text, r->args);
+        pl_setup_log(one, cli_say, NULL);
         pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
         int rc = pl_simulate(one, &run);
         cli_progress_end(&progress);
@@ -139,7 +142,7 @@ static int race_one(struct race *r, int i, int seed) {
     return status;
 }
 
-/* --- the leaderboard -------------------------------------------------------------------------- */
+/* --- the leaderboard --------------------------------------------------------------------- */
 
 /* Two-sided 95 % quantile of Student's t. */
 static double race_t95(int degrees) {
@@ -176,12 +179,17 @@ static double race_key(const struct race_entrant *e, int n_seeds) {
     return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
 }
 
+/* Large numbers without an exponent and without digits nobody reads. */
+static void race_number(char *out, size_t max, const char *format, double x) {
+    cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
+}
+
 static void race_cell(struct race_mean m, const char *format, int width) {
-    char text[64] = "-", half[24] = "";
-    if (m.n > 0) snprintf(text, sizeof text, format, m.mean);
+    char text[64] = "";
+    race_number(text, sizeof text, m.n > 0 ? format : "-", m.mean);
     if (isfinite(m.half)) {
-        snprintf(half, sizeof half, format, m.half);
-        cli_append(text, sizeof text, " ± %s", half);
+        cli_append(text, sizeof text, " ± ");
+        race_number(text, sizeof text, format, m.half);
         width++; /* ± is two bytes and one column */
     }
     printf(" %*s", width, text);
@@ -194,7 +202,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     for (int s = 0; s < r->n_seeds; s++)
         ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
     struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
-    printf("%-26.26s", e->name);
+    printf("%-*s", r->name_width, e->name);
     race_cell(target, "%.4g", wide);
     race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
     race_cell(race_mean_of(e->accuracy, r->n_seeds), "%.4f", wide);
@@ -220,8 +228,8 @@ static void race_board(const struct race *r) {
             order[j] = order[j - 1];
         order[j] = e;
     }
-    printf("%-26s %*s %*s %*s %*s %10s %8s %8s\n", "method", wide, "s to target", wide, "x of sync",
-           wide, "accuracy", wide, "loss", "staleness", "wasted %", "idle %");
+    printf("%-*s %*s %*s %*s %*s %10s %8s %8s\n", r->name_width, "method", wide, "s to target",
+           wide, "x of sync", wide, "accuracy", wide, "loss", "staleness", "wasted %", "idle %");
     for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
 }
 
@@ -235,14 +243,14 @@ static int race_plot(const struct race *r) {
     int rc = pl_plot(path, "error against time", curve, (size_t)r->n, why, sizeof why);
     if (rc == PL_OK)
         printf("\nplot: %s   curves and results: %s/*.jsonl\n", path, r->out);
-    else if (rc == PL_EMISSING)
+    else if (rc == PL_EMISSING || rc == PL_EUSAGE)
         printf("\nno plot: %s; curves and results: %s/*.jsonl\n", why, r->out);
     else
         return cli_fail(CLI_FAILED, "%s", why);
     return CLI_OK;
 }
 
-/* --- the command ------------------------------------------------------------------------------ */
+/* --- the command ------------------------------------------------------------------------- */
 
 /* Makes the folder for the results: the one that was named, or the first free of race, race-2, … */
 static int race_folder(struct race *r, const char *named) {
@@ -285,20 +293,20 @@ static int race_run(struct race *r, const char *out) {
 
 int cli_race(int argc, char **argv) {
     bool demo = false;
-    const char *seeds = "1", *out = NULL, *first = "1";
+    const char *seeds = "1", *out = NULL;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 16 workers with heavy-tailed delays", &demo, NULL},
-        {"seeds", "N", "repeat with N seeds and give 95 % intervals (1)", NULL, &seeds},
-        {"first-seed", "N", "the first of those seeds (1)", NULL, &first},
+        {"seeds", "N", "repeat with N seeds from --seed on, with 95 % intervals (1)", NULL, &seeds},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "race",
         .brief = "several methods on one workload with common random numbers",
         .usage = "race [METHOD[:OPTIONS][@NAME=VALUE] ...] [--NAME VALUE ...]",
-        .options = "simulate",
+        .options = "race",
         .flag = flags,
         .takes_words = true,
+        .seed = 1,
         .notes =
             "Without methods: sync backup kasync adasync-kasync abs gap-aware async. A method\n"
             "may carry options of its parts and, behind @, of its run. Examples:\n\n"
@@ -316,18 +324,21 @@ int cli_race(int argc, char **argv) {
     int status = cli_parse(&args, argc, argv, r.setup);
     char *end;
     r.n_seeds = (int)strtol(seeds, &end, 10);
-    if (status == CLI_OK && (*end || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
+    if (status == CLI_OK && (*end || !*seeds || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
         status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
                           RACE_SEEDS);
-    r.first_seed = strtol(first, &end, 10);
-    if (status == CLI_OK && (*end || r.first_seed < 0))
-        status = cli_fail(CLI_USAGE, "--first-seed %.20s is not a whole number", first);
+    r.first_seed = args.seed;
     if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
         status = cli_fail(CLI_USAGE, "at most %d methods can race at once", RACE_ENTRANTS);
     if (status == CLI_OK && !args.helped) {
+        r.args = &args;
         r.n = args.n_words ? args.n_words : (int)(sizeof race_default / sizeof *race_default);
-        for (int i = 0; i < r.n; i++)
+        r.name_width = 17;
+        for (int i = 0; i < r.n; i++) {
             entrants[i].name = args.n_words ? args.word[i] : race_default[i];
+            if ((int)strlen(entrants[i].name) > r.name_width)
+                r.name_width = (int)strlen(entrants[i].name);
+        }
         status = race_run(&r, out);
     }
     for (int i = 0; i < r.n; i++) free(entrants[i].point);

@@ -64,7 +64,7 @@ int cli_simulate(int argc, char **argv) {
         struct cli_progress progress = {0};
         pl_run *run = NULL;
         cli_catch_signals();
-        cli_progress_begin(&progress, "");
+        cli_progress_begin(&progress, "", &args);
         pl_setup_log(setup, cli_say, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = pl_simulate(setup, &run);

@@ -1,8 +1,11 @@
 #include "core/control.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CONTROL_NO_VERSION UINT64_MAX /* base of a worker that has not fetched since it joined */
 
 struct pl_control {
     const struct pl_policy *policy;
@@ -35,8 +38,28 @@ static int control_broke(const struct pl_control *c, struct pl_why *why, const c
     return pl_fail(why, PL_EPOLICY, "policy '%s' broke its contract: %s", c->policy->id.name, how);
 }
 
-/* --- lists of idle and busy workers ------------------------------------------------------------
- */
+/* What a tuner turned, against what it may: knobs it says it moves, to values a run can live with.
+ * K beyond the workers is for policies that count mini-batches. */
+static int control_tuned(const struct pl_control *c, struct pl_knobs before, struct pl_why *why) {
+    struct pl_knobs now = c->view.knobs;
+    unsigned moved =
+        (now.k != before.k ? PL_USES_K : 0u) | (now.bound != before.bound ? PL_USES_BOUND : 0u);
+    unsigned unsaid = moved & ~c->tuner->moves;
+    char how[80];
+    if (unsaid)
+        snprintf(how, sizeof how, "it moved %s, which is not among what it says it moves",
+                 unsaid & PL_USES_K ? "K" : "the bound");
+    else if (moved & PL_USES_K &&
+             (now.k < 1 || (now.k > c->view.n_workers && !c->policy->by_batch)))
+        snprintf(how, sizeof how, "it set K to %d, with %d workers", now.k, c->view.n_workers);
+    else if (moved & PL_USES_BOUND && now.bound < 1)
+        snprintf(how, sizeof how, "it set a staleness bound that nothing is below");
+    else
+        return PL_OK;
+    return pl_fail(why, PL_EPOLICY, "tuner '%s' broke its contract: %s", c->tuner->id.name, how);
+}
+
+/* --- lists of idle and busy workers ------------------------------------------------------ */
 
 static void control_unlink(struct pl_control *c, int i) {
     struct pl_worker *w = &c->worker[i];
@@ -77,8 +100,7 @@ static void control_move(struct pl_control *c, int i, enum pl_worker_state to, u
     if (to == PL_IDLE) c->view.n_idle++;
 }
 
-/* --- making ------------------------------------------------------------------------------------
- */
+/* --- making ------------------------------------------------------------------------------ */
 
 static int control_check(const struct pl_policy *policy, const void *policy_conf,
                          const struct pl_tuner *tuner, const void *tuner_conf,
@@ -148,6 +170,11 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .busy = -1,
                                .rng = &c->rng};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
+    rc = control_tuned(c, knobs, why);
+    if (rc) {
+        pl_control_free(c);
+        return rc;
+    }
     *out = c;
     return PL_OK;
 }
@@ -167,8 +194,7 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
     c->log_ctx = ctx;
 }
 
-/* --- carrying out a plan -----------------------------------------------------------------------
- */
+/* --- carrying out a plan ----------------------------------------------------------------- */
 
 /* A busy worker's task ends without use. */
 static void control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tell_tuner) {
@@ -213,7 +239,7 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
         return control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
-    if (a->from == PL_KEEP && w->task == 0)
+    if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
         return control_broke(c, why, "it let a worker keep a version it never had");
     control_move(c, a->worker, PL_BUSY, now_ns);
     a->task = ++w->task;
@@ -231,8 +257,12 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     for (size_t n = 0; n < c->plan.n; n++) {
         struct pl_action *a = &c->plan.action[n];
         int rc = PL_OK;
+        if (!isfinite(a->factor))
+            return control_broke(c, why, "it said a factor that is not finite");
         switch (a->verb) {
         case PL_TAKE:
+            /* the closed group is read until the next event: it cannot be the open one as well */
+            if (c->closed) return control_broke(c, why, "it took an arrival after its commit");
             n_decided++;
             rc = control_do_take(c, e, a, why);
             break;
@@ -243,8 +273,8 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
             c->fates.dropped++;
             break;
         case PL_COMMIT:
-            if (c->view.n_taken == 0) return control_broke(c, why, "it committed an empty group");
             if (c->closed) return control_broke(c, why, "it committed twice for one event");
+            if (c->view.n_taken == 0) return control_broke(c, why, "it committed an empty group");
             control_do_commit(c, a);
             break;
         case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
@@ -270,8 +300,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     return PL_OK;
 }
 
-/* --- events ------------------------------------------------------------------------------------
- */
+/* --- events ------------------------------------------------------------------------------ */
 
 static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     struct pl_worker *w = &c->worker[e->worker];
@@ -281,6 +310,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
         if (c->worker[i].state != PL_GONE && c->worker[i].clock < slowest)
             slowest = c->worker[i].clock;
     w->clock = slowest;
+    w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
     c->view.n_alive++;
     control_move(c, e->worker, PL_IDLE, e->now_ns);
     if (c->policy->join)
@@ -301,15 +331,28 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
 }
 
 /* The task's time is booked as useful for now; a drop moves it to wasted. */
-static void control_on_arrive(struct pl_control *c, const struct pl_event *e) {
+static int control_on_arrive(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     struct pl_worker *w = &c->worker[e->worker];
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
-    if (c->tuner->arrive) c->tuner->arrive(c->tuner_state, &c->scene, &c->view, &a, &c->view.knobs);
+    if (c->tuner->arrive) {
+        struct pl_knobs before = c->view.knobs;
+        c->tuner->arrive(c->tuner_state, &c->scene, &c->view, &a, &c->view.knobs);
+        int rc = control_tuned(c, before, why);
+        if (rc) return rc;
+    }
     c->policy->arrive(c->policy_state, &c->view, &a, &c->plan);
+    return PL_OK;
+}
+
+static int control_on_measured(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
+    if (!c->tuner->measure) return PL_OK;
+    struct pl_knobs before = c->view.knobs;
+    c->tuner->measure(c->tuner_state, &c->scene, &c->view, &e->measure, &c->view.knobs);
+    return control_tuned(c, before, why);
 }
 
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
@@ -348,6 +391,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
                        c->view.n_workers);
     bool arrived = false;
     uint64_t spent_ns = 0;
+    int rc = PL_OK;
     switch (e->kind) {
     case PL_JOIN:
         if (c->worker[e->worker].state != PL_GONE) return PL_OK;
@@ -363,24 +407,20 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         arrived = e->kind == PL_ARRIVE;
         spent_ns = e->now_ns - c->worker[e->worker].since_ns;
         if (arrived)
-            control_on_arrive(c, e);
+            rc = control_on_arrive(c, e, why);
         else
             control_on_reject(c, e);
         break;
-    case PL_MEASURED:
-        if (c->tuner->measure)
-            c->tuner->measure(c->tuner_state, &c->scene, &c->view, &e->measure, &c->view.knobs);
-        break;
+    case PL_MEASURED: rc = control_on_measured(c, e, why); break;
     }
-    int rc = control_do(c, e, arrived, why);
+    if (!rc) rc = control_do(c, e, arrived, why);
     if (rc) return rc;
     if (arrived) control_book_arrival(c, e, spent_ns);
     if (c->log) c->log(c->log_ctx, c, e, &c->plan);
     return PL_OK;
 }
 
-/* --- what hosts and reports read ---------------------------------------------------------------
- */
+/* --- what hosts and reports read --------------------------------------------------------- */
 
 const struct pl_view *pl_control_view(const struct pl_control *c) {
     return &c->view;

@@ -6,10 +6,11 @@
  * real server drive it alike, and a recorded sequence of events gives the same sequence of plans.
  *
  * What it guarantees, or else refuses with PL_EPOLICY:
- *   - exactly one take or drop per arrival, none without one;
- *   - a commit only of a non-empty group;
+ *   - exactly one take or drop per arrival, none without one, and no take after a commit;
+ *   - at most one commit per event, and only of a non-empty group; factors are finite;
  *   - only idle workers are started, only busy ones cancelled;
- *   - never a stall: as long as anyone is alive, somebody is busy or the run has stopped.
+ *   - never a stall: as long as anyone is alive, somebody is busy or the run has stopped;
+ *   - a tuner turns only the knobs it says it turns, to values a run can live with.
  * An answer whose task is not its worker's current one never reaches the policy, so a cancel only
  * saves work and correctness never depends on it. */
 #ifndef PL_CORE_CONTROL_H
@@ -98,7 +99,7 @@ struct pl_staleness pl_control_staleness(const struct pl_control *c);
 struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns);
 
 /* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
- * from 1: "2.3 arrive W2#1@w0 lag 0: take, commit w1 <- W1@w0 W2@w0, start W1#2@w1 W2#2@w1". */
+ * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1". */
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max);
 

@@ -6,8 +6,9 @@
  * The measured rule needs d_K = E[X_{K+1:P}] - E[X_{K:P}] of a law nobody told us. It keeps the
  * last PL_GROWK_TIMES task times. Under K-sync only the fastest K of P are ever seen and the rest
  * is cut off by the cancel, so those count as censored: the survival curve is Kaplan and Meier's
- * (1958), continued beyond the last completed task by an exponential with the overall rate. The
- * expected order statistic is read off the curve at Blom's position (K - 3/8)/(P + 1/4). */
+ * (1958), continued beyond the last completed task by an exponential. Its rate is that of
+ * completions after the first, so that a delay everybody has (a shift) does not pass for slowness.
+ * The expected order statistic is read off the curve at Blom's position (K - 3/8)/(P + 1/4). */
 #include <math.h>
 #include <string.h>
 
@@ -34,13 +35,13 @@ int pl_adasync_discrete(int k0, double f0, double f, int k_max,
 struct growk_curve {
     double time[PL_GROWK_TIMES], share[PL_GROWK_TIMES];
     int n;
-    double rate; /* completions per second, over everything seen */
+    double rate; /* completions per second of work, both counted from the first completion */
     int n_workers;
 };
 
 static void growk_curve_of(const struct pl_growk *g, int n_workers, struct growk_curve *c) {
     float t[PL_GROWK_TIMES];
-    int n = g->n_times < PL_GROWK_TIMES ? (int)g->n_times : PL_GROWK_TIMES, n_done = 0;
+    int n = g->n_times < PL_GROWK_TIMES ? (int)g->n_times : PL_GROWK_TIMES;
     double exposure = 0;
     memcpy(t, g->time, sizeof t);
     for (int i = 1; i < n; i++) { /* insertion sort by length; completions before cancels */
@@ -53,14 +54,13 @@ static void growk_curve_of(const struct pl_growk *g, int n_workers, struct growk
     *c = (struct growk_curve){.n_workers = n_workers};
     double share = 1;
     for (int i = 0; i < n; i++) {
-        exposure += fabs((double)t[i]);
+        if (c->n > 0) exposure += fabs((double)t[i]) - c->time[0];
         if (t[i] < 0) continue;
-        n_done++;
         share *= 1.0 - 1.0 / (n - i);
         c->time[c->n] = (double)t[i];
         c->share[c->n++] = share;
     }
-    c->rate = exposure > 0 ? n_done / exposure : 0;
+    c->rate = exposure > 0 ? (c->n - 1) / exposure : INFINITY;
 }
 
 /* Where the curve has fallen to `share`, linear between its points. */
@@ -102,7 +102,7 @@ static int growk_measured(const struct pl_growk *g, const struct pl_scene *scene
 
 const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_scene *scene) {
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
-    return k0 < scene->n_workers || scene->n_workers == 1
+    return k0 < scene->n_workers || k0 == 1
                ? NULL
                : "K must begin below the number of workers, or it could not grow; set k0 or k";
 }
@@ -135,7 +135,8 @@ void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
         g->f0_sum += a->loss;
         g->f0_n++;
     }
-    double every = c->every > 0 ? c->every : PL_GROWK_EVERY * g->seconds / (double)(g->n_ended + 1);
+    double tasks = g->n_ended > 0 ? (double)g->n_ended : 1;
+    double every = c->every > 0 ? c->every : PL_GROWK_EVERY * g->seconds / tasks;
     if ((double)(v->now_ns - g->began_ns) >= every * 1e9) {
         if (g->n > 0 && g->f0_n > 0 && g->k0 < scene->n_workers) {
             int rule = c->rule != PL_GROWK_AUTO ? c->rule

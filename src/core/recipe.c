@@ -49,8 +49,8 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
     X(abs, "abs",                                                                                  \
       "K-async with K growing, the staleness bound shrinking and stale workers "                   \
       "restarted (reconstructed)",                                                                 \
-      "after Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1,stop=yes", "abs", "none", "mean",     \
-      "sgd", "gradient")                                                                           \
+      "after Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1,stop=yes", "abs:rule=measured",       \
+      "none", "mean", "sgd", "gradient")                                                           \
     X(staleness_aware, "staleness-aware", "asynchronous, each gradient divided by its staleness",  \
       "Zhang, Gupta, Lian, Liu, IJCAI 2016", "kasync:k=1", "fixed", "lag", "mean", "sgd",          \
       "gradient")                                                                                  \
@@ -148,7 +148,9 @@ int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
                            name, (int)(key < 40 ? key : 40), args, (*recipe)->column[0],
                            (*recipe)->column[1]);
         pl_append(spec[c], PL_SPEC_MAX, "%c%.*s", strchr(spec[c], ':') ? ',' : ':', (int)len, args);
-        args += len + (args[len] == ',');
+        args += len;
+        if (*args == ',' && *++args == '\0')
+            return pl_fail(why, PL_EUSAGE, "method '%s': a spec cannot end with a comma", name);
     }
     return PL_OK;
 }

@@ -35,8 +35,7 @@ typedef PL_REAL pl_real;
 double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n);
 double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
 
-/* --- correct ------------------------------------------------------------------------------------
- */
+/* --- correct ----------------------------------------------------------------------------- */
 
 /* What is known of the contribution as a whole. */
 struct pl_correct_at {
@@ -73,8 +72,7 @@ struct pl_correct {
 };
 extern const struct pl_family pl_correct_family;
 
-/* --- reduce -------------------------------------------------------------------------------------
- */
+/* --- reduce ------------------------------------------------------------------------------ */
 
 struct pl_reduce {
     struct pl_entry id;
@@ -87,8 +85,7 @@ struct pl_reduce {
 };
 extern const struct pl_family pl_reduce_family;
 
-/* --- optim --------------------------------------------------------------------------------------
- */
+/* --- optim ------------------------------------------------------------------------------- */
 
 struct pl_optim_at {
     double lr;
@@ -129,8 +126,7 @@ struct pl_optim {
 };
 extern const struct pl_family pl_optim_family;
 
-/* --- local --------------------------------------------------------------------------------------
- */
+/* --- local ------------------------------------------------------------------------------- */
 
 /* One task of one worker. */
 struct pl_local_task {
@@ -154,8 +150,7 @@ struct pl_local {
 };
 extern const struct pl_family pl_local_family;
 
-/* --- schedule -----------------------------------------------------------------------------------
- */
+/* --- schedule ---------------------------------------------------------------------------- */
 
 /* A factor on the learning rate. Progress comes in the unit the schedule is set to. */
 struct pl_schedule {

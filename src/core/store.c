@@ -55,8 +55,7 @@ static void *store_vector(size_t dim) {
     return v;
 }
 
-/* --- versions ----------------------------------------------------------------------------------
- */
+/* --- versions ---------------------------------------------------------------------------- */
 
 static struct pl_version *store_free_version(struct pl_store *s) {
     for (int i = 0; i < s->n_versions; i++)
@@ -73,6 +72,7 @@ static struct pl_version *store_free_version(struct pl_store *s) {
     v->model = store_vector(s->conf.dim);
     v->handed = s->looks_ahead ? store_vector(s->conf.dim) : v->model;
     if (!v->model || !v->handed) {
+        if (v->handed != v->model) free(v->handed);
         free(v->model);
         free(v);
         return NULL;
@@ -98,8 +98,7 @@ int pl_store_n_versions(const struct pl_store *s) {
     return s->n_versions;
 }
 
-/* --- the rate ----------------------------------------------------------------------------------
- */
+/* --- the rate ---------------------------------------------------------------------------- */
 
 double pl_store_epochs(const struct pl_store *s) {
     double size = s->conf.rate.epoch_samples;
@@ -118,8 +117,7 @@ static double store_rate(const struct pl_store *s) {
     return lr;
 }
 
-/* --- making ------------------------------------------------------------------------------------
- */
+/* --- making ------------------------------------------------------------------------------ */
 
 int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_store **out,
                  struct pl_why *why) {
@@ -175,8 +173,7 @@ void pl_store_free(struct pl_store *s) {
     free(s);
 }
 
-/* --- the group ---------------------------------------------------------------------------------
- */
+/* --- the group --------------------------------------------------------------------------- */
 
 static bool store_grow(struct pl_store *s) {
     if (s->n_members < s->room_members) return true;
@@ -210,8 +207,7 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
     return PL_OK;
 }
 
-/* --- a commit ----------------------------------------------------------------------------------
- */
+/* --- a commit ---------------------------------------------------------------------------- */
 
 struct store_job {
     struct pl_store *s;

@@ -54,8 +54,7 @@ double pl_adasync_sqrt(double k0, double f0, double f);
 int pl_adasync_discrete(int k0, double f0, double f, int k_max,
                         double (*step)(const void *ctx, int k), const void *ctx);
 
-/* --- K that grows as the loss falls: shared by the tuners adasync and abs -----------------------
- */
+/* --- K that grows as the loss falls: shared by the tuners adasync and abs ---------------- */
 
 enum pl_growk_rule { PL_GROWK_AUTO, PL_GROWK_QUADRATIC, PL_GROWK_SQRT, PL_GROWK_MEASURED };
 #define PL_GROWK_RULES "auto|quadratic|sqrt|measured"

@@ -44,8 +44,7 @@ void pl_desk_free(struct pl_desk *d) {
     free(d);
 }
 
-/* --- tasks ---------------------------------------------------------------------------------------
- */
+/* --- tasks ------------------------------------------------------------------------------- */
 
 struct task_call {
     const struct pl_job *job;
@@ -106,8 +105,7 @@ bool pl_task_sound(const float *out, size_t dim, double loss) {
     return isfinite(loss) && !bad;
 }
 
-/* --- evaluation ----------------------------------------------------------------------------------
- */
+/* --- evaluation -------------------------------------------------------------------------- */
 
 static uint32_t score_n_train(const struct pl_job *job) {
     return job->eval_samples < job->data->n_train ? job->eval_samples : job->data->n_train;

@@ -22,8 +22,7 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
 /* Whether a contribution may be applied: every element finite. */
 bool pl_task_sound(const float *out, size_t dim, double loss);
 
-/* --- evaluation ----------------------------------------------------------------------------------
- */
+/* --- evaluation -------------------------------------------------------------------------- */
 
 struct pl_score {
     double loss;                     /* on a fixed subset of the training set */

@@ -11,15 +11,13 @@ static void distance_sums(const void *conf, const struct pl_correct_block *b, do
     sum[0] += pl_vec_distance2(b->w, b->base, b->n);
 }
 
-/* --- none ---------------------------------------------------------------------------------------
- */
+/* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_correct correct_none = {
     .id = {.name = "none", .brief = "apply it as it is", .paper = "", .opts = pl_no_opts},
 };
 
-/* --- lag: the rate divided by the staleness ------------------------------------------------------
- */
+/* --- lag: the rate divided by the staleness ---------------------------------------------- */
 
 static double lag_factor(const void *conf, struct pl_correct_at *at) {
     (void)conf;
@@ -34,8 +32,7 @@ static const struct pl_correct correct_lag = {
     .factor = lag_factor,
 };
 
-/* --- distance: Dutta et al. 2018, eq. 11-13 ------------------------------------------------------
- */
+/* --- distance: Dutta et al. 2018, eq. 11-13 ---------------------------------------------- */
 
 struct distance {
     double c, eta_max;
@@ -135,7 +132,7 @@ static double gap_factor(const void *conf, struct pl_correct_at *at) {
 }
 
 static void gap_apply(const void *conf, const struct pl_correct_at *at,
-                      const struct pl_correct_block *b, pl_real *out) {
+                      const struct pl_correct_block *b, pl_real *restrict out) {
     const struct gap *c = conf;
     const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
     if (c->form == GAP_SCALAR) {
@@ -151,8 +148,10 @@ static void gap_apply(const void *conf, const struct pl_correct_at *at,
         r[i] = decay * r[i] + rest * v[i] * v[i];
         pl_real unit = eta * ((pl_real)sqrt(r[i] * fix) + eps);
         pl_real moved = (pl_real)fabs(w[i] - base[i]);
-        /* nothing moved: no penalty, whatever the unit */
-        out[i] = moved > 0 ? g[i] / (1 + moved / unit) : g[i];
+        /* nothing moved: no penalty, even where the unit is 0; without a branch, so that the loop
+         * is vectorised */
+        unit += moved > 0 ? 0 : 1;
+        out[i] = g[i] / (1 + moved / unit);
     }
 }
 
@@ -207,7 +206,7 @@ static const struct pl_opt dc_opts[] = {
 };
 
 static void dc_apply(const void *conf, const struct pl_correct_at *at,
-                     const struct pl_correct_block *b, pl_real *out) {
+                     const struct pl_correct_block *b, pl_real *restrict out) {
     const struct dc *c = conf;
     const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
     pl_real lambda = (pl_real)c->lambda;
@@ -236,8 +235,7 @@ static const struct pl_correct correct_dc = {
     .apply = dc_apply,
 };
 
-/* --- delay-adaptive rates ------------------------------------------------------------------------
- */
+/* --- delay-adaptive rates ---------------------------------------------------------------- */
 
 enum { DELAY_INVERSE, DELAY_THRESHOLD };
 
@@ -271,8 +269,7 @@ static const struct pl_correct correct_delay_adaptive = {
     .factor = delay_adaptive_factor,
 };
 
-/* --- clip ----------------------------------------------------------------------------------------
- */
+/* --- clip -------------------------------------------------------------------------------- */
 
 struct clip {
     double c;

@@ -4,8 +4,7 @@
 
 #include "core/rule.h"
 
-/* --- gradient ------------------------------------------------------------------------------------
- */
+/* --- gradient ---------------------------------------------------------------------------- */
 
 static uint32_t gradient_steps(const void *conf) {
     (void)conf;
@@ -63,6 +62,11 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
     float eta = (float)(c->lr > 0 ? c->lr : t->lr), decay = (float)t->weight_decay;
     float *restrict model = t->model, *restrict g = t->g, *restrict out = t->out;
     double sum = 0;
+    if (c->u == 1) { /* a plain gradient; there is no scratch for it */
+        int rc = t->gradient(t->ctx, t->w, 0, out, loss);
+        for (size_t i = 0; !rc && i < t->dim; i++) out[i] += decay * t->w[i];
+        return rc;
+    }
     memcpy(model, t->w, t->dim * sizeof *model);
     memset(out, 0, t->dim * sizeof *out);
     for (uint32_t u = 0; u < (uint32_t)c->u; u++) {

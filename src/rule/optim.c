@@ -1,11 +1,12 @@
-/* Optimizers: how the reduced vector u moves the model w at rate eta. */
+/* Optimizers: how the reduced vector u moves the model w at rate eta. Where five or more arrays are
+ * in play the loop is split in two: compilers give up on vectors when too many might overlap, and
+ * what the first loop wrote is still in the first-level cache. */
 #include <math.h>
 #include <string.h>
 
 #include "core/rule.h"
 
-/* --- sgd -----------------------------------------------------------------------------------------
- */
+/* --- sgd --------------------------------------------------------------------------------- */
 
 static void sgd_step(const void *conf, const struct pl_optim_at *at,
                      const struct pl_optim_block *b) {
@@ -131,8 +132,9 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
     for (size_t i = 0; i < b->n; i++) {
         m[i] = b1 * m[i] + r1 * u[i];
         s[i] = b2 * s[i] + r2 * u[i] * u[i];
-        out[i] = w[i] - eta * (fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps));
     }
+    for (size_t i = 0; i < b->n; i++)
+        out[i] = w[i] - eta * (fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps));
     if (!b->direction) return;
     for (size_t i = 0; i < b->n; i++)
         b->direction[i] = fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps);
@@ -190,15 +192,18 @@ static void dana_step(const void *conf, const struct pl_optim_at *at,
     const struct dana *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->own, *restrict s = b->state[0];
-    pl_real eta = (pl_real)at->lr, beta = (pl_real)c->beta, ahead = (pl_real)(at->lr * c->beta);
+    pl_real *restrict ahead = b->ahead; /* NULL but for zero */
+    pl_real eta = (pl_real)at->lr, beta = (pl_real)c->beta, reach = (pl_real)(at->lr * c->beta);
     switch (c->form) {
     case DANA_ZERO:
         for (size_t i = 0; i < b->n; i++) {
             pl_real old = v[i];
             v[i] = beta * old + u[i];
             s[i] += v[i] - old;
+        }
+        for (size_t i = 0; i < b->n; i++) {
             out[i] = w[i] - eta * v[i];
-            b->ahead[i] = out[i] - ahead * s[i];
+            ahead[i] = out[i] - reach * s[i];
         }
         break;
     case DANA_SLIM:

@@ -11,8 +11,7 @@
         .help = "what its numbers count", .offset = offsetof(struct pl_schedule_unit, unit)        \
     }
 
-/* --- constant ------------------------------------------------------------------------------------
- */
+/* --- constant ---------------------------------------------------------------------------- */
 
 static const struct pl_opt constant_opts[] = {SCHEDULE_UNIT, {.name = NULL}};
 
@@ -74,8 +73,7 @@ static const struct pl_schedule schedule_warmup = {
     .factor = warmup_factor,
 };
 
-/* --- step ----------------------------------------------------------------------------------------
- */
+/* --- step -------------------------------------------------------------------------------- */
 
 struct step {
     struct pl_schedule_unit unit;
@@ -120,8 +118,7 @@ static const struct pl_schedule schedule_step = {
     .factor = step_factor,
 };
 
-/* --- cosine --------------------------------------------------------------------------------------
- */
+/* --- cosine ------------------------------------------------------------------------------ */
 
 struct cosine {
     struct pl_schedule_unit unit;

@@ -116,7 +116,7 @@ void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t) {
 
 void pl_ahead_need(struct pl_ahead *a, int n) {
     int most = AHEAD_PER_THREAD * a->n_threads;
-    n = n < 1 ? 1 : n > most ? most : n;
+    n = n < 0 ? 0 : n > most ? most : n;
     if (n == a->need) return;
     a->need = n;
     pl_pool_window(a->pool, n);

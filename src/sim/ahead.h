@@ -32,12 +32,14 @@ void pl_ahead_free(struct pl_ahead *a); /* every task must have been collected o
 int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
                    const struct pl_version *version, uint64_t finish_ns);
 
-/* Waits for the result; t->vector is the caller's now, to give back. 0 or PL_ENOMEM. */
+/* Waits for the result; t->vector is the caller's now, to give back. 0, PL_ENOMEM, or what the
+ * model's gradient() returned. */
 int pl_ahead_collect(struct pl_ahead *a, struct pl_ahead_task *t);
 void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t);
 void pl_ahead_give_back(struct pl_ahead *a, float *vector);
 
-/* How many tasks are sure to be wanted; nothing beyond is computed. */
+/* How many tasks are sure to be wanted; nothing beyond is begun. 0 while tasks are started and
+ * cancelled in numbers: the first to be started is not the first to finish. */
 void pl_ahead_need(struct pl_ahead *a, int n);
 
 struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version);

@@ -57,8 +57,13 @@ int pl_script_read(const char *path, int n_workers, struct pl_script *out, struc
         rc = whole ? script_parse(text, n_workers, &out->line[out->n++], why)
                    : pl_fail(why, PL_EDATA, "the line is too long");
     }
-    if (!rc && ferror(f)) rc = pl_fail(why, PL_EIO, "it cannot be read to the end");
+    bool broken = !rc && ferror(f);
+    int error = errno;
     fclose(f);
+    if (broken) {
+        pl_script_free(out);
+        return pl_fail(why, PL_EIO, "script '%.200s' cannot be read: %s", path, strerror(error));
+    }
     if (rc) {
         char where[300];
         snprintf(where, sizeof where, "script '%.200s', line %zu", path, number);

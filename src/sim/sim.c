@@ -9,6 +9,7 @@
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
 #define SIM_TICK 256                    /* events between two looks at the watch, timing alone */
+#define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
 enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT };
 
@@ -40,6 +41,7 @@ struct sim {
     size_t n_script; /* lines that have not happened yet */
     bool ended;
     uint64_t scored_ns; /* when the last evaluation was; UINT64_MAX: never */
+    uint64_t scored;    /* which version that was */
     struct pl_outcome *out;
 };
 
@@ -58,8 +60,7 @@ static int sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who
     return PL_OK;
 }
 
-/* --- watching -----------------------------------------------------------------------------------
- */
+/* --- watching ---------------------------------------------------------------------------- */
 
 static struct pl_point sim_point(const struct sim *s) {
     const struct pl_view *v = pl_control_view(s->control);
@@ -77,8 +78,11 @@ static struct pl_point sim_point(const struct sim *s) {
 }
 
 static void sim_evaluate(struct sim *s) {
-    if (!s->store || s->scored_ns == s->now_ns) return;
+    if (!s->store) return;
+    uint64_t newest = pl_store_newest(s->store)->id;
+    if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
+    s->scored = newest;
     const struct pl_limits *l = &s->job->limits;
     struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
     s->out->score = score;
@@ -100,15 +104,16 @@ static void sim_tick(struct sim *s) {
     if (s->conf->watch.tick(s->conf->watch.ctx, &p)) s->ended = true;
 }
 
-/* --- carrying out plans -------------------------------------------------------------------------
- */
+/* --- carrying out plans ------------------------------------------------------------------ */
 
 static int sim_start(struct sim *s, const struct pl_action *a) {
     struct sim_worker *w = &s->worker[a->worker];
-    uint64_t from = s->now_ns > w->frozen_until_ns ? s->now_ns : w->frozen_until_ns, at = from;
+    uint64_t at = s->now_ns;
     if (s->net_matters)
-        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, from) : pl_net_tell(&s->net, from);
-    w->comm_ns = at - from;
+        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
+    w->comm_ns = at - s->now_ns;
+    /* what is sent to a frozen worker gets there; it is read when the worker goes on */
+    if (w->frozen_until_ns > at) at = w->frozen_until_ns;
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
@@ -136,9 +141,9 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
-    s->group[s->n_group++] = w->now.vector;
     if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+    s->group[s->n_group++] = w->now.vector;
     w->now.vector = NULL;
     return PL_OK;
 }
@@ -173,6 +178,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             committed = true;
             s->n_rejected = 0;
             s->out->last_update = sim_seconds(s->now_ns);
+            if (s->store && s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, 0);
             if (s->store) rc = sim_commit(s, a, &measure);
             if (a->version == s->job->limits.updates) s->ended = true;
             break;
@@ -201,8 +207,14 @@ static int sim_event(struct sim *s, const struct pl_event *e) {
     return rc ? rc : sim_execute(s, plan);
 }
 
-/* --- events -------------------------------------------------------------------------------------
- */
+/* --- events ------------------------------------------------------------------------------ */
+
+/* Tasks that will surely arrive: what the open group still waits for, where its end cancels all. */
+static int sim_sure(const struct sim *s) {
+    const struct pl_view *v = pl_control_view(s->control);
+    if (s->cancels != PL_CANCELS_ALL) return v->n_workers;
+    return v->knobs.k > v->n_taken ? v->knobs.k - v->n_taken : 1;
+}
 
 static int sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
@@ -225,8 +237,14 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .samples = s->store ? pl_task_samples(s->job) : 0,
                          .loss = NAN};
     if (s->store) {
+        /* this one is one less; the place it leaves is not for a task that may be cancelled */
+        if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
         int rc = pl_ahead_collect(s->ahead, &w->now);
-        if (rc) return pl_fail(s->why, rc, "out of memory for a gradient");
+        if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
+        if (rc) /* only a function of the embedding program fails in any other way */
+            return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                           "the gradient of worker %d, task %llu, failed with status %d",
+                           t->who + 1, (unsigned long long)t->task, rc);
         e.loss = w->now.loss;
         if (!w->now.sound) {
             e.kind = PL_REJECT;
@@ -252,10 +270,15 @@ static int sim_script(struct sim *s, const struct pl_script_line *line) {
     const struct pl_view *v = pl_control_view(s->control);
     s->n_script--;
     switch (line->verb) {
-    case PL_SCRIPT_FREEZE:
-        w->frozen_until_ns = s->now_ns + line->for_ns;
-        if (v->worker[line->worker].state == PL_BUSY) w->late_ns += line->for_ns;
+    case PL_SCRIPT_FREEZE: {
+        /* where it stands still already, only what is longer counts */
+        uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
+        if (w->frozen_until_ns > from) from = w->frozen_until_ns;
+        if (until <= from) return PL_OK;
+        if (v->worker[line->worker].state == PL_BUSY) w->late_ns += until - from;
+        w->frozen_until_ns = until;
         return PL_OK;
+    }
     case PL_SCRIPT_LEAVE:
         e.kind = PL_LEAVE;
         if (s->store && v->worker[line->worker].state == PL_BUSY) pl_ahead_drop(s->ahead, &w->now);
@@ -265,11 +288,25 @@ static int sim_script(struct sim *s, const struct pl_script_line *line) {
     return sim_event(s, &e);
 }
 
-/* Tasks that will surely arrive: what the open group still waits for, where its end cancels all. */
-static void sim_need(struct sim *s) {
-    if (!s->store) return;
-    const struct pl_view *v = pl_control_view(s->control);
-    pl_ahead_need(s->ahead, s->cancels == PL_CANCELS_ALL ? v->knobs.k - v->n_taken : v->n_workers);
+static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
+    const struct sim *s = ctx;
+    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED) ||
+           pl_control_is_current(s->control, t->who, t->task);
+}
+
+/* Entries of cancelled and lost tasks stay in the queue until their time comes; where they are most
+ * of it (every K-sync update leaves P - K of them), they are thrown out. */
+static void sim_tidy(struct sim *s) {
+    size_t n_awaited = (size_t)pl_n_busy(pl_control_view(s->control)) + s->n_script + 1;
+    if (s->heap.n > SIM_QUEUE && s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
+}
+
+/* What the event after this one will most likely read: with many workers it is in no cache. */
+static void sim_foresee(const struct sim *s) {
+    const struct pl_timed *t = pl_heap_top(&s->heap);
+    if (!t) return;
+    __builtin_prefetch(&s->worker[t->who]);
+    __builtin_prefetch(&pl_control_view(s->control)->worker[t->who]);
 }
 
 static int sim_loop(struct sim *s) {
@@ -283,6 +320,7 @@ static int sim_loop(struct sim *s) {
             break;
         }
         struct pl_timed t = pl_heap_pop(&s->heap);
+        sim_foresee(s);
         s->now_ns = t.when_ns;
         s->n_events++;
         int rc = PL_OK;
@@ -299,14 +337,14 @@ static int sim_loop(struct sim *s) {
         if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0)
             return pl_fail(s->why, PL_EUSAGE, "every worker has left at %g s and none will join",
                            sim_seconds(s->now_ns));
-        sim_need(s);
+        if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
+        sim_tidy(s);
         sim_tick(s);
     }
     return PL_OK;
 }
 
-/* --- beginning and end --------------------------------------------------------------------------
- */
+/* --- beginning and end ------------------------------------------------------------------- */
 
 static int sim_begin(struct sim *s) {
     const struct pl_job *job = s->job;
@@ -339,10 +377,12 @@ static int sim_begin(struct sim *s) {
         s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
+    if (s->store) pl_ahead_need(s->ahead, 0);
     for (int i = 0; !rc && i < job->n_workers; i++) {
         struct pl_event e = {.kind = PL_JOIN, .worker = i};
         if (!absent[i]) rc = sim_event(s, &e);
     }
+    if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
     free(absent);
     return rc;
 }

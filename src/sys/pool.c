@@ -33,8 +33,7 @@ struct pl_pool {
     int n_threads; /* started; 0: the owner does everything */
 };
 
-/* --- the queue: an indexed binary heap ----------------------------------------------------------
- */
+/* --- the queue: an indexed binary heap --------------------------------------------------- */
 
 static bool pool_before(const struct pl_work *a, const struct pl_work *b) {
     return a->key != b->key ? a->key < b->key : a->seq < b->seq;
@@ -62,8 +61,7 @@ static void pool_remove(struct pl_pool *p, struct pl_work *w) {
     if (last != w) pool_place(p, at, last);
 }
 
-/* --- threads ------------------------------------------------------------------------------------
- */
+/* --- threads ----------------------------------------------------------------------------- */
 
 static void *pool_main(void *arg) {
     struct pool_thread *t = arg;

@@ -53,7 +53,7 @@ static const struct pl_opt fastestk_opts[] = {
 static const char *fastestk_check(const void *conf, const struct pl_scene *scene) {
     const struct fastestk_conf *c = conf;
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
-    return k0 < scene->n_workers || scene->n_workers == 1
+    return k0 < scene->n_workers || k0 == 1
                ? NULL
                : "K must begin below the number of workers, or it could not grow; set k0 or k";
 }

@@ -1,0 +1,286 @@
+#!/bin/sh
+# The command line: exit statuses, one sentence on standard error for everything that is wrong, one
+# JSON object where it was asked for, and nothing lost or written over. Runs in a fresh directory.
+set -u
+: "${PACELINE:?}"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+bad=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    bad=1
+}
+
+step() {
+    echo "-- $*"
+}
+
+# Runs the program with standard output in out, standard error in err, status in $status.
+run() {
+    "$PACELINE" "$@" >out 2>err
+    status=$?
+}
+
+# refused STATUS WORDS ARGUMENTS...: this status, one sentence that holds WORDS on standard error,
+# nothing on standard output.
+refused() {
+    wanted=$1
+    words=$2
+    shift 2
+    run "$@"
+    [ "$status" -eq "$wanted" ] || fail "paceline $*: status $status, not $wanted"
+    [ "$(wc -l <err)" -eq 1 ] || fail "paceline $*: not one line on standard error: $(cat err)"
+    case $(cat err) in
+    'paceline: '*"$words"*) ;;
+    *) fail "paceline $*: \"$(cat err)\" lacks \"$words\"" ;;
+    esac
+    [ ! -s out ] || fail "paceline $*: wrote to standard output"
+}
+
+# works ARGUMENTS...: status 0, silent on standard error.
+works() {
+    run "$@"
+    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat err)"
+    [ ! -s err ] || fail "paceline $*: said $(cat err)"
+}
+
+keys='method policy workers seed time updates time_per_update tasks started applied dropped'
+keys="$keys cancelled lost rejected running staleness mean max fresh_fraction worker_time compute"
+keys="$keys communication idle wasted loss test_loss test_accuracy time_to_target k_final "
+
+# out holds one JSON object with these keys in this order, and nothing else
+json() {
+    [ "$(wc -l <out)" -eq 1 ] || fail "$1: not one line of JSON"
+    [ "$(grep -o '"[a-z_]*":' out | tr -d '":' | tr '\n' ' ')" = "$keys" ] ||
+        fail "$1: other keys: $(cat out)"
+    if command -v python3 >/dev/null; then
+        python3 -c 'import json, sys; json.load(sys.stdin)' <out || fail "$1: not JSON: $(cat out)"
+    fi
+}
+
+small='--data digits:samples=300,test=50 --model softmax --workers 3'
+
+step "help, version, manual"
+for command in simulate race plan list; do
+    works $command --help
+    grep -q "^usage: paceline $command" out || fail "$command --help has no usage"
+    works $command -h
+done
+works --help
+for command in simulate race plan list; do
+    grep -q "^  $command " out || fail "--help does not mention $command"
+done
+works help
+works --version
+grep -Eq '^paceline [0-9]+\.[0-9]+\.[0-9]+$' out || fail "--version says $(cat out)"
+run
+[ $status -eq 2 ] || fail "no command at all: status $status"
+grep -q '^usage:' err || fail "no command at all: no usage on standard error"
+works --man
+cp out paceline.1
+grep -q '^\.TH PACELINE 1' paceline.1 || fail "--man is no manual page"
+if command -v groff >/dev/null; then
+    groff -ww -man -Tutf8 -z paceline.1 2>err || fail "groff fails on --man"
+    [ ! -s err ] || fail "groff warns about --man: $(head -3 err)"
+fi
+if command -v man >/dev/null && man -l paceline.1 >page 2>err; then
+    [ ! -s err ] || fail "man -l warns: $(head -3 err)"
+    grep -q fastest page || fail "man -l shows no methods"
+fi
+
+step "lists"
+works list
+for family in method policy tuner correct reduce optim local schedule model data partition delay \
+    option; do
+    grep -q "^$family: " out || fail "list lacks $family"
+done
+works list method optim
+grep -q '^optim: ' out || fail "list method optim"
+
+step "unknown names, with the nearest"
+refused 2 "did you mean 'simulate'?" simulat
+refused 2 "there are simulate, race, plan, list" frobnicate
+refused 2 "did you mean --workers?" simulate --workres 3
+refused 2 "see paceline simulate --help" simulate --qqqq 3
+refused 2 "did you mean --workers?" plan --worker 3
+refused 2 "did you mean 'gap-aware'?" simulate --method gap-awre
+refused 2 "did you mean 'ksync'?" simulate --policy ksnc
+refused 2 "did you mean 'kasync'?" race kasinc --model none
+refused 2 "no method is called 'zzzz'; 'paceline list method' shows them" simulate --method zzzz
+refused 2 "there is no family 'polcy'" list polcy
+refused 2 "is not one of ksync" plan --policy nosuch
+refused 2 "'3' is not a flag of simulate" simulate 3
+refused 2 "'-x' is not a flag" simulate -x
+refused 2 "needs a value" simulate --workers
+refused 2 "takes no value" simulate --json=yes
+
+step "values out of range, not numbers, empty"
+refused 2 "--workers=0 is not accepted; workers takes a whole number from 1" simulate --workers 0
+refused 2 "--workers=-3" simulate --workers=-3
+refused 2 "--workers=1.5" simulate --workers 1.5
+refused 2 "--workers=99999999999999999999" simulate --workers 99999999999999999999
+refused 2 "--lr=nan" simulate --lr nan
+refused 2 "--lr=inf" simulate --lr inf
+refused 2 "--lr=-inf" simulate --lr -inf
+refused 2 "--lr= is not accepted" simulate --lr ''
+refused 2 "--updates=1e400" simulate --updates 1e400
+refused 2 "--workers= is not accepted" simulate --workers=
+refused 2 "delay ''" simulate --model none --delay ''
+refused 2 "model: '' is not a spec" simulate --model ''
+refused 2 "data: '' is not a spec" simulate --data ''
+refused 2 "schedule: '' is not a spec" simulate --model quadratic --lr-schedule ''
+refused 2 "mean=nan" simulate --model none --delay exp:mean=nan
+refused 2 "cannot end with a comma" simulate --model none --delay exp:mean=1,
+refused 2 "k=0" simulate --model none --policy ksync:k=0
+refused 2 "k cannot be more than the number of workers" simulate --model none --policy ksync:k=9
+refused 2 "k cannot be more than the number of workers" simulate --model none --method kasync:k=9
+refused 2 "more than the number of workers" race kasync:k=9 --model none --out never
+refused 2 "one at a time" simulate --model none --optim dana --policy kasync:k=2
+refused 2 "--seeds 0" race sync --model none --seeds 0
+refused 2 "--seeds x" race sync --model none --seeds x
+refused 2 "'@lr' is not @key=value" race sync@lr --model none
+refused 2 "lr=nan" race sync@lr=nan --model none
+[ ! -e never ] || fail "a race that was refused left its folder"
+
+step "files that are missing, folders, damaged or full"
+refused 1 "/nowhere" simulate --data libsvm:/nowhere
+refused 1 "has no file train-images" simulate --data idx:.
+refused 1 "nosuch" simulate --model none --script nosuch
+refused 1 "nosuch" simulate --model none --delay trace:nosuch
+refused 1 "script '.' cannot be read: Is a directory" simulate --model none --script .
+refused 1 "Is a directory" simulate --model none --delay trace:.
+refused 1 "not a plain file" simulate --data libsvm:.
+mkdir idx
+for f in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
+    printf 'this is no IDX file' >idx/$f-ubyte
+done
+refused 1 "train-images-idx3-ubyte" simulate --data idx:idx
+printf '1 1:0.5\n2 2:zero\n' >bad.svm
+refused 1 "bad.svm" simulate --data libsvm:bad.svm
+printf '1.5\nfast\n' >bad.trace
+refused 1 "bad.trace" simulate --model none --delay trace:bad.trace
+printf '1 leave 1\n2 explode 1\n' >bad.script
+refused 1 "line 2" simulate --model none --script bad.script
+if [ -w /dev/full ]; then
+    refused 1 "/dev/full" simulate --model none --updates 3 --log /dev/full
+    "$PACELINE" list >/dev/full 2>err
+    [ $? -eq 1 ] || fail "list to a full disk does not fail"
+    grep -q '^paceline: standard output' err || fail "list to a full disk: $(cat err)"
+    "$PACELINE" simulate --model none --updates 3 --json >/dev/full 2>err
+    [ $? -eq 1 ] || fail "simulate to a full disk does not fail"
+    [ "$(wc -l <err)" -eq 1 ] || fail "simulate to a full disk: $(cat err)"
+fi
+# a file that cannot grow beyond 512 or 1024 bytes is a full disk; the thread sanitizer itself needs
+# larger ones
+case ${SANITIZE:-} in
+*thread*) ;;
+*)
+    (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
+        --events short 2>&1 >/dev/null) | cat >err
+    grep -q "^paceline: events file 'short' could not be written to the end" err ||
+        fail "events on a full disk: $(cat err)"
+    ;;
+esac
+
+step "a pipe that nobody reads, and none at all"
+mkfifo go
+{
+    read -r _ <go
+    "$PACELINE" list 2>err
+    echo $? >code
+} | {
+    exec <&-
+    echo go >go
+}
+while [ ! -s code ]; do sleep 1; done
+[ "$(cat code)" -eq 1 ] || fail "list into a closed pipe: status $(cat code)"
+[ "$(wc -l <err)" -eq 1 ] || fail "list into a closed pipe: $(cat err)"
+"$PACELINE" list 2>/dev/null | head -1 | grep -q '^method' || fail "list | head -1"
+"$PACELINE" --version >&- 2>err
+[ $? -eq 1 ] || fail "--version without a standard output does not fail"
+
+step "one JSON object"
+for arguments in "--model none --updates 20" "--method abs $small --updates 20" \
+    "--policy ksync:k=2 $small --updates 20 --target-loss 0.001"; do
+    # shellcheck disable=SC2086
+    works simulate $arguments --json
+    json "simulate $arguments"
+done
+# shellcheck disable=SC2086
+works simulate $small --updates 20 --json --seed 7 --method "async"
+grep -q '"method":"async","policy":"kasync:k=1","workers":3,"seed":7,' out ||
+    fail "other values: $(cat out)"
+cp out first
+# shellcheck disable=SC2086
+works simulate $small --updates 20 --json --seed=7 --method async --threads 3
+cmp -s first out || fail "the same run gives another object"
+# shellcheck disable=SC2086
+works simulate $small --updates 20
+grep -q 'time per update' out || fail "the summary lacks the time per update"
+run simulate --policy kasync:k=1 --optim momentum --lr 10 --model quadratic --json
+[ $status -eq 1 ] || fail "a run that diverges: status $status"
+json "a run that diverges"
+grep -q '^paceline: the run diverged' err || fail "a run that diverges says $(cat err)"
+works plan --workers 4 --json
+[ "$(grep -c '^{"policy":"[a-z]*","k":[1-4],.*}$' out)" -eq "$(wc -l <out)" ] ||
+    fail "plan --json: $(head -1 out)"
+works plan --workers 8 --policy ksync
+grep -q '^    8  ksync' out || fail "plan has no row for K = 8"
+
+step "what exists stays as it is"
+echo precious >kept
+refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --log kept
+refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --events kept
+[ "$(cat kept)" = precious ] || fail "a file was written over"
+# shellcheck disable=SC2086
+works simulate $small --updates 20 --log new.jsonl --events new.events
+grep -q '^{"method":' new.jsonl || fail "--log wrote $(cat new.jsonl)"
+[ "$(grep -c commit new.events)" -eq 20 ] || fail "--events has other than 20 commits"
+
+step "races"
+works race sync async@lr=0.05 --model quadratic --updates 30 --seeds 2 --out raced
+for f in results points-01-seed1 points-01-seed2 points-02-seed1 points-02-seed2; do
+    [ -s "raced/$f.jsonl" ] || fail "the race has no $f.jsonl"
+done
+[ "$(wc -l <raced/results.jsonl)" -eq 4 ] || fail "the race has not 4 results"
+grep -q '^async@lr=0.05 ' out || fail "the leaderboard lacks an entrant: $(cat out)"
+if command -v gnuplot >/dev/null; then
+    [ -s raced/plot.svg ] || fail "the race has no plot"
+fi
+cp raced/results.jsonl first
+refused 1 "it exists, and is left as it is" race sync --model quadratic --updates 3 --out raced
+cmp -s raced/results.jsonl first || fail "a race wrote over another"
+refused 1 "cannot be made" race sync --model quadratic --updates 3 --out no/such/place
+for folder in race race-2; do
+    works race sync --model quadratic --updates 30
+    [ -s $folder/results.jsonl ] || fail "a race without --out did not go to $folder"
+done
+
+# interrupted SIGNAL ARGUMENTS...: the run is stopped once its log exists, which is after its
+# signals are caught; it tells what it has and exits with 1.
+interrupted() {
+    signal=$1
+    shift
+    rm -f began
+    "$PACELINE" "$@" --log began >out 2>err &
+    process=$!
+    while [ ! -e began ] && kill -0 $process 2>/dev/null; do sleep 0.1 2>/dev/null || sleep 1; done
+    kill -s "$signal" $process
+    wait $process
+    status=$?
+    [ $status -eq 1 ] || fail "SIG$signal: status $status"
+    [ "$(cat err)" = "paceline: interrupted; these are the results so far" ] ||
+        fail "SIG$signal: $(cat err)"
+}
+
+step "signals"
+interrupted INT simulate --model none --updates 1e15 --json
+json "an interrupted run"
+# shellcheck disable=SC2086
+interrupted TERM simulate $small --updates 1e15
+grep -q 'time per update' out || fail "SIGTERM: no results: $(cat out)"
+
+[ $bad -eq 0 ] && echo "all as it should be"
+exit $bad

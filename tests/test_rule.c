@@ -1,0 +1,536 @@
+/* Every rule of every table against a naive twin: the papers' formulas in double precision, one
+ * element after the other, no blocks, no tiles. A rule without a twin fails here, so a new one
+ * brings its own. Groups of one and of more than a thousand, vectors of one element and of many
+ * tiles.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "core/store.h"
+
+#define N_WORKERS 6
+#define N_VECTORS 7 /* different contributions; a large group uses each several times */
+#define LR 0.05
+#define TOLERANCE 1e-6 /* relative to 1 + |value| */
+
+static uint64_t test_seed = 1;
+static bool slow; /* under a sanitizer: smaller */
+
+/* ---- the twin: a whole store, naively ---- */
+
+struct twin {
+    size_t dim;
+    double lr, lr_max, decay;
+    double *w, *handed;
+    double *mean_square, mean_number; /* of corrections */
+    double *v, *second;               /* of optimizers */
+    double *own[N_WORKERS], bucket;
+    enum pl_velocity kind;  /* what Gap-Aware goes by: */
+    const double *velocity; /* NULL: the gradient itself */
+    double *direction;
+    uint64_t n_corrected, n_commits;
+};
+
+struct twin_member {
+    const double *g, *base; /* [dim] weight decay added; what it was computed on */
+    uint64_t base_id, lag;
+    int worker;
+    uint32_t samples;
+};
+
+typedef void twin_correct(struct twin *t, const struct twin_member *m, double *out);
+typedef void twin_optim(struct twin *t, const double *u, const struct twin_member *first);
+
+static double twin_dot(const double *a, const double *b, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static double twin_distance(const struct twin *t, const double *base) {
+    double sum = 0;
+    for (size_t i = 0; i < t->dim; i++) sum += (t->w[i] - base[i]) * (t->w[i] - base[i]);
+    return sqrt(sum);
+}
+
+static void twin_scale(const struct twin *t, const double *g, double factor, double *out) {
+    for (size_t i = 0; i < t->dim; i++) out[i] = factor * g[i];
+}
+
+static void none(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, 1, out);
+}
+
+static void lag(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, m->lag > 1 ? 1.0 / (double)m->lag : 1, out);
+}
+
+static void distance(struct twin *t, const struct twin_member *m, double *out) {
+    double d = twin_distance(t, m->base), eta = d > 0 ? fmin(0.005 / d / d, t->lr) : t->lr;
+    twin_scale(t, m->g, eta / t->lr, out);
+}
+
+static void gap(struct twin *t, const struct twin_member *m, double *out) {
+    const double *v = t->velocity ? t->velocity : m->g;
+    for (size_t i = 0; i < t->dim; i++) {
+        t->mean_square[i] = 0.999 * t->mean_square[i] + 0.001 * v[i] * v[i];
+        double r = t->mean_square[i] / (1 - pow(0.999, (double)t->n_corrected));
+        double moved = fabs(t->w[i] - m->base[i]), c = t->lr_max * (sqrt(r) + 1e-8);
+        out[i] = m->g[i] / (1 + moved / c);
+    }
+}
+
+static void gap_scalar(struct twin *t, const struct twin_member *m, double *out) {
+    const double *v = t->velocity ? t->velocity : m->g;
+    t->mean_number = 0.999 * t->mean_number + 0.001 * twin_dot(v, v, t->dim);
+    double r = t->mean_number / (1 - pow(0.999, (double)t->n_corrected));
+    double c = t->lr_max * (sqrt(r) + 1e-8);
+    twin_scale(t, m->g, 1 / (1 + twin_distance(t, m->base) / c), out);
+}
+
+static void dc(struct twin *t, const struct twin_member *m, double *out) {
+    for (size_t i = 0; i < t->dim; i++)
+        out[i] = m->g[i] + 0.04 * m->g[i] * m->g[i] * (t->w[i] - m->base[i]);
+}
+
+static void dc_a(struct twin *t, const struct twin_member *m, double *out) {
+    for (size_t i = 0; i < t->dim; i++) {
+        double g = m->g[i];
+        t->mean_square[i] = 0.95 * t->mean_square[i] + 0.05 * g * g;
+        out[i] = g + 2 / sqrt(t->mean_square[i] + 1e-7) * g * g * (t->w[i] - m->base[i]);
+    }
+}
+
+static void inverse(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, N_WORKERS / fmax(N_WORKERS, (double)m->lag), out);
+}
+
+static void threshold(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, m->lag <= N_WORKERS ? 1 : 1.0 / (double)m->lag, out);
+}
+
+static void clip(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, fmin(1, 0.7 / sqrt(twin_dot(m->g, m->g, t->dim))), out);
+}
+
+/* The first row of a rule is its default. */
+static const struct {
+    const char *spec;
+    twin_correct *apply;
+} correct_twin[] = {
+    {"none", none},
+    {"lag", lag},
+    {"distance", distance},
+    {"gap", gap},
+    {"gap:form=scalar", gap_scalar},
+    {"dc", dc},
+    {"dc:form=a,lambda=2", dc_a},
+    {"delay-adaptive", inverse},
+    {"delay-adaptive:rule=threshold", threshold},
+    {"clip:c=0.7", clip},
+};
+#define N_CORRECT (sizeof correct_twin / sizeof *correct_twin)
+
+static void sgd(struct twin *t, const double *u, const struct twin_member *m) {
+    (void)m;
+    for (size_t i = 0; i < t->dim; i++) t->w[i] -= t->lr * u[i];
+    memcpy(t->handed, t->w, t->dim * sizeof *t->w);
+}
+
+static void momentum(struct twin *t, const double *u, const struct twin_member *m) {
+    for (size_t i = 0; i < t->dim; i++) t->v[i] = 0.9 * t->v[i] + u[i];
+    sgd(t, t->v, m);
+}
+
+static void nesterov(struct twin *t, const double *u, const struct twin_member *m) {
+    momentum(t, u, m);
+    for (size_t i = 0; i < t->dim; i++) t->handed[i] -= t->lr * 0.9 * t->v[i];
+}
+
+static void adam(struct twin *t, const double *u, const struct twin_member *m) {
+    double n = (double)t->n_commits;
+    for (size_t i = 0; i < t->dim; i++) {
+        t->v[i] = 0.9 * t->v[i] + 0.1 * u[i];
+        t->second[i] = 0.999 * t->second[i] + 0.001 * u[i] * u[i];
+        t->direction[i] =
+            t->v[i] / (1 - pow(0.9, n)) / (sqrt(t->second[i] / (1 - pow(0.999, n))) + 1e-8);
+    }
+    sgd(t, t->direction, m);
+}
+
+static void multi(struct twin *t, const double *u, const struct twin_member *m) {
+    double *v = t->own[m->worker];
+    for (size_t i = 0; i < t->dim; i++) v[i] = 0.9 * v[i] + u[i];
+    sgd(t, v, m);
+}
+
+static void dana(struct twin *t, const double *u, const struct twin_member *m) {
+    multi(t, u, m);
+    for (int k = 0; k < N_WORKERS; k++)
+        for (size_t i = 0; i < t->dim; i++) t->handed[i] -= t->lr * 0.9 * t->own[k][i];
+}
+
+static void slim(struct twin *t, const double *u, const struct twin_member *m) {
+    double *v = t->own[m->worker];
+    for (size_t i = 0; i < t->dim; i++) {
+        v[i] = 0.9 * v[i] + u[i];
+        t->direction[i] = 0.9 * v[i] + u[i];
+    }
+    sgd(t, t->direction, m);
+}
+
+static void ormo(struct twin *t, const double *u, const struct twin_member *m) {
+    double b = ceil((double)m->base_id / N_WORKERS);
+    for (; b > t->bucket; t->bucket++)
+        for (size_t i = 0; i < t->dim; i++) {
+            t->w[i] -= 0.9 * t->v[i];
+            t->v[i] *= 0.9;
+        }
+    double e = t->bucket - b;
+    for (size_t i = 0; i < t->dim; i++) {
+        t->v[i] += pow(0.9, e) * t->lr * u[i];
+        t->w[i] -= (1 - pow(0.9, e + 1)) / 0.1 * t->lr * u[i];
+    }
+    memcpy(t->handed, t->w, t->dim * sizeof *t->w);
+}
+
+static const struct {
+    const char *spec;
+    twin_optim *step;
+} optim_twin[] = {
+    {"sgd", sgd},   {"momentum", momentum},     {"nesterov", nesterov},   {"adam", adam},
+    {"dana", dana}, {"dana:form=multi", multi}, {"dana:form=slim", slim}, {"ormo", ormo},
+};
+#define N_OPTIM (sizeof optim_twin / sizeof *optim_twin)
+
+static struct twin twin_new(size_t dim, double decay, const double *w0) {
+    struct twin t = {.dim = dim, .lr = LR, .lr_max = LR, .decay = decay};
+    double **array[] = {&t.w, &t.handed, &t.mean_square, &t.v, &t.second, &t.direction};
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
+        assert_non_null(*array[i] = calloc(dim, sizeof(double)));
+    for (int k = 0; k < N_WORKERS; k++) assert_non_null(t.own[k] = calloc(dim, sizeof(double)));
+    memcpy(t.w, w0, dim * sizeof *w0);
+    memcpy(t.handed, w0, dim * sizeof *w0);
+    return t;
+}
+
+static void twin_free(struct twin *t) {
+    free(t->w);
+    free(t->handed);
+    free(t->mean_square);
+    free(t->v);
+    free(t->second);
+    free(t->direction);
+    for (int k = 0; k < N_WORKERS; k++) free(t->own[k]);
+}
+
+/* A commit: every member decayed and corrected, weighed, and one step of their sum. */
+static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step, bool by_samples,
+                        const struct twin_member *member, int n) {
+    double *g = calloc(t->dim, sizeof *g), *one = calloc(t->dim, sizeof *one);
+    double *u = calloc(t->dim, sizeof *u), samples = 0;
+    assert_true(g && one && u);
+    for (int k = 0; k < n; k++) samples += member[k].samples;
+    for (int k = 0; k < n; k++) {
+        struct twin_member m = member[k];
+        t->velocity = t->kind == PL_VELOCITY_OWN         ? t->own[m.worker]
+                      : t->kind == PL_VELOCITY_STATE     ? t->v
+                      : t->kind == PL_VELOCITY_DIRECTION ? t->direction
+                                                         : NULL;
+        for (size_t i = 0; i < t->dim; i++) g[i] = m.g[i] + t->decay * t->w[i];
+        m.g = g;
+        t->n_corrected++;
+        correct(t, &m, one);
+        double weight = by_samples ? m.samples / samples : 1.0 / n;
+        for (size_t i = 0; i < t->dim; i++) u[i] += weight * one[i];
+    }
+    t->n_commits++;
+    step(t, u, &member[0]);
+    free(g);
+    free(one);
+    free(u);
+}
+
+/* ---- both, side by side ---- */
+
+struct pair {
+    struct pl_store_conf conf;
+    struct pl_store *store;
+    struct pl_version *held[N_WORKERS];
+    struct twin twin;
+    double *base[N_WORKERS]; /* the twin's copies of what workers hold */
+    twin_correct *correct;
+    twin_optim *step;
+    bool by_samples;
+    float *vector[N_VECTORS];
+    double *wide[N_VECTORS];
+    struct pl_rng rng;
+};
+
+static struct pl_choice pair_choice(const struct pl_family *family, const char *spec) {
+    struct pl_choice choice;
+    struct pl_why why = {""};
+    if (pl_spec_parse(family, spec, N_WORKERS, &choice.entry, &choice.conf, &why))
+        fail_msg("%s", why.text);
+    return choice;
+}
+
+static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, bool by_samples,
+                      double decay) {
+    struct pl_why why = {""};
+    float *w0 = calloc(dim, sizeof *w0);
+    double *wide = calloc(dim, sizeof *wide);
+    assert_true(w0 && wide);
+    *p = (struct pair){
+        .conf = {.dim = dim,
+                 .n_workers = N_WORKERS,
+                 .correct = pair_choice(&pl_correct_family, correct_twin[correct].spec),
+                 .reduce = pair_choice(&pl_reduce_family, by_samples ? "mean:by=samples" : "mean"),
+                 .optim = pair_choice(&pl_optim_family, optim_twin[optim].spec),
+                 .rate = {.lr = LR},
+                 .weight_decay = decay},
+        .correct = correct_twin[correct].apply,
+        .step = optim_twin[optim].step,
+        .by_samples = by_samples};
+    pl_rng_init(&p->rng, test_seed, PL_STREAM_TEST, (uint32_t)(correct * N_OPTIM + optim), dim);
+    for (size_t i = 0; i < dim; i++) wide[i] = w0[i] = (float)pl_rng_normal(&p->rng);
+    if (pl_store_new(&p->conf, w0, &p->store, &why)) fail_msg("%s", why.text);
+    p->twin = twin_new(dim, decay, wide);
+    p->twin.kind = ((const struct pl_optim *)p->conf.optim.entry)->velocity;
+    for (int k = 0; k < N_WORKERS; k++) {
+        pl_store_hold(p->held[k] = pl_store_newest(p->store));
+        assert_non_null(p->base[k] = malloc(dim * sizeof(double)));
+        memcpy(p->base[k], wide, dim * sizeof(double));
+    }
+    for (int k = 0; k < N_VECTORS; k++) {
+        assert_non_null(p->vector[k] = malloc(dim * sizeof(float)));
+        assert_non_null(p->wide[k] = malloc(dim * sizeof(double)));
+    }
+    free(w0);
+    free(wide);
+}
+
+static void pair_close(struct pair *p) {
+    pl_store_free(p->store);
+    twin_free(&p->twin);
+    free(p->conf.correct.conf);
+    free(p->conf.reduce.conf);
+    free(p->conf.optim.conf);
+    for (int k = 0; k < N_WORKERS; k++) free(p->base[k]);
+    for (int k = 0; k < N_VECTORS; k++) {
+        free(p->vector[k]);
+        free(p->wide[k]);
+    }
+}
+
+/* The twin goes on from the store's own weights. Gap-Aware asks how far a weight has moved, which
+ * for a small move is the rounding of that weight: without this the two would measure different
+ * moves, both rightly. Everything else a rule remembers stays apart. */
+static void pair_join(struct pair *p) {
+    const struct pl_version *v = pl_store_newest(p->store);
+    for (size_t i = 0; i < p->conf.dim; i++) {
+        p->twin.w[i] = v->model[i];
+        p->twin.handed[i] = v->handed[i];
+    }
+    for (int w = 0; w < N_WORKERS; w++)
+        for (size_t i = 0; i < p->conf.dim; i++) p->base[w][i] = p->held[w]->handed[i];
+}
+
+/* One commit loses a few units in the last place of its operands, 6e-8 each. Gap-Aware and Adam
+ * divide by an element that may be almost zero, which magnifies what that element lost: with them
+ * one element in a thousand may be further off. */
+static void pair_compare(const struct pair *p, const char *what) {
+    const struct pl_version *v = pl_store_newest(p->store);
+    bool divides = p->correct == gap || p->step == adam;
+    size_t n_far = 0;
+    for (size_t i = 0; i < p->conf.dim; i++) {
+        double model = fabs(v->model[i] - p->twin.w[i]) / (1 + fabs(p->twin.w[i]));
+        double handed = fabs(v->handed[i] - p->twin.handed[i]) / (1 + fabs(p->twin.handed[i]));
+        double off = fmax(model, handed);
+        n_far += off > TOLERANCE;
+        if (!(off <= (divides ? LR : TOLERANCE)) || n_far > p->conf.dim / 1000 + 1)
+            fail_msg("%s: element %zu of %zu is %.9g (%.9g handed), the twin has %.9g (%.9g)", what,
+                     i, p->conf.dim, v->model[i], v->handed[i], p->twin.w[i], p->twin.handed[i]);
+    }
+}
+
+/* One commit of a group of n random contributions of random workers, on both sides. */
+static void pair_commit(struct pair *p, int n) {
+    struct pl_version *now = pl_store_newest(p->store);
+    struct twin_member *member = calloc((size_t)n, sizeof *member);
+    bool brought[N_WORKERS] = {false};
+    assert_non_null(member);
+    for (int k = 0; k < N_VECTORS && k < n; k++)
+        for (size_t i = 0; i < p->conf.dim; i++)
+            p->wide[k][i] = p->vector[k][i] = (float)(0.3 * pl_rng_normal(&p->rng));
+    for (int k = 0; k < n; k++) {
+        int w = (int)pl_rng_below(&p->rng, N_WORKERS), v = k % N_VECTORS;
+        struct pl_member m = {.worker = w,
+                              .base = p->held[w]->id,
+                              .lag = now->id - p->held[w]->id,
+                              .samples = 1 + pl_rng_below(&p->rng, 50),
+                              .factor = 1};
+        assert_int_equal(pl_store_take(p->store, &m, p->held[w], p->vector[v]), 0);
+        member[k] = (struct twin_member){.g = p->wide[v],
+                                         .base = p->base[w],
+                                         .base_id = m.base,
+                                         .lag = m.lag,
+                                         .worker = w,
+                                         .samples = m.samples};
+        brought[w] = true;
+    }
+    assert_int_equal(pl_store_commit(p->store, 1, NULL), 0);
+    twin_commit(&p->twin, p->correct, p->step, p->by_samples, member, n);
+    free(member);
+    for (int w = 0; w < N_WORKERS; w++) {
+        if (!brought[w]) continue;
+        pl_store_release(p->store, p->held[w]);
+        pl_store_hold(p->held[w] = pl_store_newest(p->store));
+    }
+}
+
+static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_commits,
+                     bool by_samples, double decay) {
+    struct pair p;
+    char what[160];
+    pair_open(&p, dim, correct, optim, by_samples, decay);
+    for (int k = 0; k < n_commits; k++) {
+        pair_commit(&p, group);
+        snprintf(what, sizeof what, "%s x %s, group of %d, commit %d", correct_twin[correct].spec,
+                 optim_twin[optim].spec, group, k + 1);
+        assert_int_equal(pl_store_newest(p.store)->id, k + 1);
+        pair_compare(&p, what);
+        pair_join(&p);
+    }
+    pair_close(&p);
+}
+
+static bool optim_single(size_t optim) {
+    struct pl_choice c = pair_choice(&pl_optim_family, optim_twin[optim].spec);
+    free(c.conf);
+    return ((const struct pl_optim *)c.entry)->single;
+}
+
+/* ---- the tests ---- */
+
+static void every_rule_has_a_twin(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *e = pl_correct_family.table; *e; e++) {
+        bool found = false;
+        for (size_t i = 0; i < N_CORRECT; i++)
+            found |= strncmp(correct_twin[i].spec, (*e)->name, strlen((*e)->name)) == 0;
+        if (!found) fail_msg("correct '%s' has no twin in this file", (*e)->name);
+    }
+    for (const struct pl_entry *const *e = pl_optim_family.table; *e; e++) {
+        bool found = false;
+        for (size_t i = 0; i < N_OPTIM; i++)
+            found |= strncmp(optim_twin[i].spec, (*e)->name, strlen((*e)->name)) == 0;
+        if (!found) fail_msg("optim '%s' has no twin in this file", (*e)->name);
+    }
+    for (const struct pl_entry *const *e = pl_reduce_family.table; *e; e++)
+        if (strcmp((*e)->name, "mean") != 0)
+            fail_msg("reduce '%s' has no twin in this file", (*e)->name);
+}
+
+/* Every correction with every optimizer, one gradient at a time and, where they may, in groups. */
+static void rules_agree_with_their_twins(void **state) {
+    static const size_t dims[] = {1, 15, 16, 17, 1000};
+    (void)state;
+    for (size_t c = 0; c < N_CORRECT; c++)
+        for (size_t o = 0; o < N_OPTIM; o++)
+            for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+                pair_run(dims[d], c, o, 1, slow ? 6 : 20, false, 0);
+                if (!optim_single(o)) pair_run(dims[d], c, o, 5, slow ? 4 : 10, true, 0.01);
+            }
+}
+
+static void rules_agree_on_long_vectors(void **state) {
+    (void)state;
+    for (size_t c = 0; c < N_CORRECT; c++)
+        for (size_t o = 0; o < N_OPTIM; o++) pair_run(70000, c, o, 1, 2, false, 0.001);
+}
+
+/* 64 members are the last whose pointers are on the stack, 1024 the last with whole blocks. */
+static void rules_agree_in_large_groups(void **state) {
+    static const int groups[] = {2, 63, 64, 65, 100, 1023, 1024, 1025, 1300};
+    (void)state;
+    for (size_t c = 0; c < N_CORRECT; c++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+            if (slow && groups[g] > 100 && groups[g] != 1025) continue;
+            pair_run(groups[g] > 100 ? 333 : 1100, c, 1, groups[g], 3, g % 2, g % 3 ? 0.01 : 0);
+        }
+    pair_run(70000, 0, 0, 70, 2, true, 0);
+    pair_run(70000, 3, 2, 70, 2, false, 0.01);
+}
+
+/* A group that shrinks after one that was large finds its scratch again, and the other way. */
+static void groups_may_change_their_size(void **state) {
+    static const int groups[] = {1, 1200, 3, 65, 64, 1, 2000, 100};
+    (void)state;
+    for (size_t c = 0; c < N_CORRECT; c++) {
+        struct pair p;
+        pair_open(&p, 500, c, 1, false, 0.01);
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+            pair_commit(&p, groups[g]);
+            pair_compare(&p, correct_twin[c].spec);
+            pair_join(&p);
+        }
+        pair_close(&p);
+    }
+}
+
+/* Sums are those of a plain loop, to rounding, and depend on the values and n alone. */
+static void sums_are_sums(void **state) {
+    static const size_t lengths[] = {0, 1, 7, 8, 9, 15, 16, 17, 63, 1000, 4097};
+    float a[4097 + 3], b[4097 + 3];
+    struct pl_rng rng;
+    (void)state;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1000, 0);
+    for (size_t i = 0; i < 4097 + 3; i++) {
+        a[i] = (float)pl_rng_normal(&rng);
+        b[i] = (float)pl_rng_normal(&rng);
+    }
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        size_t n = lengths[l];
+        double dot = 0, distance2 = 0, size = 0;
+        for (size_t i = 0; i < n; i++) {
+            dot += (double)a[i] * b[i];
+            size += fabs((double)a[i] * b[i]);
+            distance2 += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        }
+        double got = pl_vec_dot(a, b, n), far = pl_vec_distance2(a, b, n);
+        assert_true(fabs(got - dot) <= 1e-13 * size);
+        assert_true(fabs(far - distance2) <= 1e-13 * distance2);
+        for (size_t shift = 1; shift <= 3; shift++) { /* other alignments, the same bits */
+            float x[4097 + 3], y[4097 + 3];
+            memcpy(x + shift, a, n * sizeof *x);
+            memcpy(y + 3 - shift, b, n * sizeof *y);
+            assert_true(pl_vec_dot(x + shift, y + 3 - shift, n) == got);
+            assert_true(pl_vec_distance2(x + shift, y + 3 - shift, n) == far);
+        }
+    }
+}
+
+int main(void) {
+    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
+    if (seed) test_seed = strtoull(seed, NULL, 10);
+    slow = sanitize && sanitize[0];
+    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_has_a_twin),
+        cmocka_unit_test(rules_agree_with_their_twins),
+        cmocka_unit_test(rules_agree_on_long_vectors),
+        cmocka_unit_test(rules_agree_in_large_groups),
+        cmocka_unit_test(groups_may_change_their_size),
+        cmocka_unit_test(sums_are_sums),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,595 @@
+/* The simulator through the public header: a run is its setup and its seed, bit for bit, on any
+ * number of threads; books balance; every method of the table trains; limits, scripts, networks
+ * and targets do what they say.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <math.h>
+#include <paceline.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MAX_METHODS 64
+
+static unsigned long long test_seed = 1;
+static bool slow;       /* under a sanitizer: smaller */
+static pl_setup *small; /* digits, a small network, five workers */
+static char test_dir[512];
+
+/* ---- setting up and running ---- */
+
+static void set(pl_setup *s, const char *key, const char *value) {
+    if (pl_setup_set(s, key, value)) fail_msg("%s", pl_setup_why(s));
+}
+
+static void set_list(pl_setup *s, va_list ap) {
+    for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
+}
+
+/* A copy of `from` with pairs of keys and values changed; ends with NULL. */
+static pl_setup *change(const pl_setup *from, ...) {
+    pl_setup *s = NULL;
+    va_list ap;
+    assert_int_equal(pl_setup_copy(from, &s), 0);
+    va_start(ap, from);
+    set_list(s, ap);
+    va_end(ap);
+    return s;
+}
+
+static pl_run *run_setup(pl_setup *s) {
+    pl_run *run = NULL;
+    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_setup_free(s);
+    return run;
+}
+
+static double number(const pl_run *run, const char *key) {
+    return pl_run_number(run, key);
+}
+
+static bool same_weights(const pl_run *a, const pl_run *b) {
+    size_t na, nb;
+    const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
+    return na == nb && memcmp(wa, wb, na * sizeof *wa) == 0;
+}
+
+static void check_books(const char *what, const pl_run *run) {
+    static const char *const fates[] = {"tasks.applied", "tasks.dropped",  "tasks.cancelled",
+                                        "tasks.lost",    "tasks.rejected", "tasks.running"};
+    static const char *const shares[] = {"worker_time.compute", "worker_time.communication",
+                                         "worker_time.idle", "worker_time.wasted"};
+    double tasks = 0, time = 0;
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) tasks += number(run, fates[i]);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        assert_true(number(run, shares[i]) >= 0);
+        time += number(run, shares[i]);
+    }
+    if (tasks != number(run, "tasks.started"))
+        fail_msg("%s: fates sum to %g of %g tasks", what, tasks, number(run, "tasks.started"));
+    if (!(fabs(time - 1) <= 1e-9)) fail_msg("%s: the workers' time sums to %.12g", what, time);
+}
+
+/* The points are in order of time and end with what the run reports. */
+static void check_points(const char *what, const pl_run *run) {
+    const struct pl_point *p;
+    size_t n = pl_run_points(run, &p);
+    if (n < 2) fail_msg("%s: %zu evaluations", what, n);
+    for (size_t i = 1; i < n; i++)
+        assert_true(p[i].time >= p[i - 1].time && p[i].updates >= p[i - 1].updates);
+    assert_true(p[n - 1].time == number(run, "time"));
+    assert_true((double)p[n - 1].updates == number(run, "updates"));
+    assert_true(p[n - 1].loss == number(run, "loss"));
+    assert_true(p[0].time == 0 && p[0].updates == 0);
+}
+
+static const char *script(const char *text) {
+    static char path[600];
+    snprintf(path, sizeof path, "%s/script", test_dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* ---- every method ---- */
+
+static char methods[MAX_METHODS][64];
+static size_t n_methods;
+
+static void collect_method(void *ctx, const struct pl_item *item) {
+    (void)ctx;
+    assert_true(n_methods < MAX_METHODS);
+    snprintf(methods[n_methods++], sizeof *methods, "%s", item->name);
+}
+
+/* A rate at which the method should learn in a few hundred updates. */
+static const char *sensible_rate(const char *method) {
+    static const struct {
+        const char *method, *lr;
+    } row[] = {{"gap-aware", "0.02"},     {"dana", "0.02"},       {"dana-ga", "0.02"},
+               {"ormo", "0.01"},          {"sa-adasync", "0.15"}, {"staleness-aware", "0.15"},
+               {"adasync-ksync", "0.05"}, {"fastest-k", "0.05"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (strcmp(row[i].method, method) == 0) return row[i].lr;
+    return "0.05";
+}
+
+/* The same bits on one thread, on two, on five and once more; other bits from another seed; books
+ * that balance; and a loss that falls. */
+static void check_repeats(const pl_setup *base, const char *what, bool learns) {
+    static const char *const threads[] = {"1", "2", "5", "5"};
+    pl_run *first = NULL;
+    char seed[32];
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        if (slow && t % 2) continue;
+        pl_run *run = run_setup(change(base, "threads", threads[t], NULL));
+        check_books(what, run);
+        check_points(what, run);
+        if (!first) {
+            first = run;
+            continue;
+        }
+        if (!same_weights(first, run))
+            fail_msg("%s: other weights on %s threads", what, threads[t]);
+        assert_string_equal(pl_run_json(first), pl_run_json(run));
+        pl_run_free(run);
+    }
+    const struct pl_point *p;
+    size_t n = pl_run_points(first, &p);
+    if (learns && !(p[n - 1].loss < 0.8 * p[0].loss))
+        fail_msg("%s: the loss went from %g to %g", what, p[0].loss, p[n - 1].loss);
+    snprintf(seed, sizeof seed, "%llu", test_seed + 1);
+    pl_run *other = run_setup(change(base, "seed", seed, "threads", "2", NULL));
+    assert_false(same_weights(first, other));
+    pl_run_free(other);
+    pl_run_free(first);
+}
+
+static void every_method_repeats_and_learns(void **state) {
+    (void)state;
+    assert_int_equal(pl_list("method", collect_method, NULL), 0);
+    assert_true(n_methods > 20);
+    for (size_t m = 0; m < n_methods; m++) {
+        pl_setup *s = change(small, "method", methods[m], "lr", sensible_rate(methods[m]), NULL);
+        if (strcmp(methods[m], "local-sgd") == 0) set(s, "updates", slow ? "20" : "50");
+        check_repeats(s, methods[m], !slow);
+        pl_setup_free(s);
+    }
+}
+
+static void other_models_repeat_too(void **state) {
+    static const char *const some[] = {"sync", "ksync", "async", "abs", "dana-ga", "local-sgd"};
+    (void)state;
+    for (size_t m = 0; m < sizeof some / sizeof *some; m++) {
+        pl_setup *s = change(small, "method", some[m], "model", "quadratic:dim=300,noise=0.1",
+                             "updates", "200", "lr", "0.02", "eval-every", "10", NULL);
+        check_repeats(s, "quadratic", !slow);
+        pl_setup_free(s);
+        s = change(small, "method", some[m], "model", "cnn:filters=2,2,dense=8", "lr", "0.05",
+                   "updates", slow ? "5" : "30", "batch", "8", "eval-samples", "100", NULL);
+        if (m % 2) set(s, "weight-decay", "0.001");
+        check_repeats(s, "cnn", false);
+        pl_setup_free(s);
+    }
+}
+
+/* With the same seed two methods see the same delays and the same mini-batches. */
+static void methods_share_their_random_numbers(void **state) {
+    (void)state;
+    pl_run *a = run_setup(change(small, "method", "async", NULL));
+    pl_run *b = run_setup(change(small, "method", "ssp:s=inf", NULL));
+    assert_true(same_weights(a, b));
+    pl_run_free(a);
+    pl_run_free(b);
+    a = run_setup(change(small, "method", "sync", "updates", "50", NULL));
+    b = run_setup(change(small, "method", "kasync:k=all", "updates", "50", NULL));
+    assert_true(same_weights(a, b));
+    assert_true(number(a, "time") == number(b, "time"));
+    pl_run_free(a);
+    pl_run_free(b);
+}
+
+/* ---- local steps ---- */
+
+static void check_close(const pl_run *a, const pl_run *b) {
+    size_t na, nb;
+    const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
+    assert_int_equal(na, nb);
+    for (size_t i = 0; i < na; i++)
+        if (!(fabs(wa[i] - wb[i]) <= 2e-5 * (1 + fabs(wa[i]))))
+            fail_msg("weight %zu is %.9g and %.9g", i, wa[i], wb[i]);
+}
+
+/* One local step is a gradient; u steps of one worker are u updates of one worker. */
+static void local_steps_are_steps(void **state) {
+    (void)state;
+    pl_setup *s = change(small, "policy", "ksync", "method", "", "updates", "40", "weight-decay",
+                         "0.01", "lr-schedule", "warmup:over=20,unit=updates", NULL);
+    pl_run *gradient = run_setup(change(s, "local", "gradient", NULL));
+    pl_run *steps = run_setup(change(s, "local", "steps:u=1", NULL));
+    check_close(gradient, steps);
+    assert_true(number(gradient, "time") == number(steps, "time"));
+    pl_run_free(gradient);
+    pl_run_free(steps);
+    set(s, "workers", "1");
+    set(s, "lr-schedule", "constant");
+    gradient = run_setup(change(s, "local", "gradient", NULL));
+    steps = run_setup(change(s, "local", "steps:u=4", "updates", "10", NULL));
+    check_close(gradient, steps);
+    assert_true(number(gradient, "epochs") == number(steps, "epochs"));
+    pl_run_free(gradient);
+    pl_run_free(steps);
+    pl_setup_free(s);
+}
+
+/* ---- limits, targets, evaluations ---- */
+
+static void epochs_end_a_run(void **state) {
+    (void)state;
+    /* 1000 samples, 25 a task: 40 tasks an epoch */
+    pl_run *run = run_setup(
+        change(small, "method", "async", "updates", "0", "epochs", "2", "batch", "25", NULL));
+    assert_true(number(run, "updates") == 80 && number(run, "epochs") == 2);
+    pl_run_free(run);
+    run = run_setup(
+        change(small, "method", "sync", "updates", "0", "epochs", "0.9", "batch", "25", NULL));
+    assert_true(number(run, "updates") == 8); /* the first whole group that reaches it */
+    pl_run_free(run);
+}
+
+static void time_ends_a_run(void **state) {
+    (void)state;
+    pl_run *run = run_setup(change(small, "method", "async", "updates", "0", "time", "12.5", NULL));
+    assert_true(number(run, "time") == 12.5);
+    assert_true(number(run, "time_per_update") * number(run, "updates") <= 12.5);
+    const struct pl_point *p;
+    assert_int_equal(pl_run_points(run, &p), 51); /* a fiftieth, and the start */
+    pl_run_free(run);
+}
+
+static void targets_end_a_run(void **state) {
+    const struct pl_point *p;
+    (void)state;
+    pl_setup *s =
+        change(small, "method", "sync", "lr", "0.2", "updates", "2000", "eval-every", "5", NULL);
+    pl_run *run = run_setup(change(s, "target-loss", "1.2", NULL));
+    size_t n = pl_run_points(run, &p);
+    assert_true(number(run, "loss") <= 1.2 && p[n - 2].loss > 1.2);
+    assert_true(number(run, "time_to_target") == number(run, "time"));
+    assert_true(number(run, "updates") < 2000);
+    pl_run_free(run);
+    run = run_setup(change(s, "target-accuracy", "0.6", NULL));
+    n = pl_run_points(run, &p);
+    assert_true(number(run, "test_accuracy") >= 0.6 && p[n - 2].test_accuracy < 0.6);
+    pl_run_free(run);
+    run = run_setup(change(s, "target-accuracy", "1", "updates", "3", NULL));
+    assert_true(isnan(number(run, "time_to_target")) && number(run, "updates") == 3);
+    assert_non_null(strstr(pl_run_json(run), "\"time_to_target\":null"));
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+/* On f(w) = w^2/2 the loss that is reported belongs to the weights that are handed out, also where
+ * the last update and a regular evaluation fall on the same moment. */
+static void the_end_is_evaluated(void **state) {
+    static const char *const every[] = {"0", "1", "3", "20", "1e9"};
+    (void)state;
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
+        size_t n;
+        pl_run *run = run_setup(change(small, "method", "sync", "delay", "const:t=1", "model",
+                                       "quadratic:dim=1,noise=0", "lr", "0.1", "updates", "20",
+                                       "eval-every", every[i], NULL));
+        double w = pl_run_weights(run, &n)[0];
+        assert_true(n == 1 && number(run, "time") == 20);
+        assert_true(fabs(w - pow(0.9, 20)) < 1e-6);
+        if (!(fabs(number(run, "loss") - w * w / 2) < 1e-9))
+            fail_msg("eval-every %s: loss %g, but the weights have %g", every[i],
+                     number(run, "loss"), w * w / 2);
+        pl_run_free(run);
+    }
+}
+
+struct watched {
+    int n_points, n_ticks, stop_after;
+    double last_time;
+    char said[600];
+    int n_said;
+};
+
+static void watch_point(void *ctx, const struct pl_point *p) {
+    struct watched *w = ctx;
+    w->n_points++;
+    w->last_time = p->time;
+}
+
+static int watch_tick(void *ctx, const struct pl_point *p) {
+    struct watched *w = ctx;
+    (void)p;
+    return ++w->n_ticks >= w->stop_after;
+}
+
+static void watch_say(void *ctx, int warning, const char *sentence) {
+    struct watched *w = ctx;
+    assert_int_equal(warning, 1);
+    if (w->n_said++ == 0) snprintf(w->said, sizeof w->said, "%s", sentence);
+}
+
+static void watchers_see_and_stop(void **state) {
+    const struct pl_point *p;
+    struct watched w = {.stop_after = 40};
+    (void)state;
+    pl_setup *s = change(small, "method", "async", NULL);
+    pl_setup_watch(s, watch_point, watch_tick, &w);
+    pl_run *run = run_setup(s);
+    assert_int_equal(w.n_ticks, 40);
+    assert_true(number(run, "updates") <= 40);
+    assert_int_equal(w.n_points, pl_run_points(run, &p));
+    assert_true(w.last_time == number(run, "time")); /* an end in good order is evaluated too */
+    check_books("stopped", run);
+    pl_run_free(run);
+}
+
+/* ---- divergence ---- */
+
+static void divergence_is_reported(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        struct watched w = {.stop_after = 1000000};
+        pl_setup *s = change(small, "policy", "kasync:k=1", "method", "", "optim", "momentum", "lr",
+                             "10", "model", "quadratic", "updates", "100000", "threads",
+                             threads == 1 ? "1" : "2", NULL);
+        pl_setup_log(s, watch_say, &w);
+        pl_run *run = run_setup(s);
+        assert_true(pl_run_diverged(run));
+        assert_true(number(run, "tasks.rejected") > 10 && number(run, "updates") < 1000);
+        check_books("diverged", run);
+        assert_true(w.n_said >= 1);
+        assert_non_null(strstr(w.said, "not finite"));
+        pl_run_free(run);
+    }
+    pl_run *run = run_setup(change(small, "method", "async", "updates", "20", NULL));
+    assert_false(pl_run_diverged(run));
+    pl_run_free(run);
+}
+
+/* ---- computing ahead ---- */
+
+/* What is sure to be cancelled is not computed. */
+static void little_is_computed_in_vain(void **state) {
+    static const char *const policies[] = {"ksync:k=1", "ksync:k=2", "ksync:k=4", "kasync:k=2",
+                                           "ksync:k=3,cancel=no"};
+    (void)state;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        for (int threads = 1; threads <= 5; threads += 2) {
+            char text[16];
+            snprintf(text, sizeof text, "%d", threads);
+            pl_run *run = run_setup(change(small, "policy", policies[i], "method", "", "threads",
+                                           text, "updates", slow ? "50" : "300", NULL));
+            double most = number(run, "tasks.applied") + number(run, "tasks.dropped") +
+                          number(run, "tasks.running") + 4 * threads;
+            double computed = number(run, "gradients_computed");
+            if (!(computed <= most))
+                fail_msg("%s on %d threads computed %g gradients where %g arrived", policies[i],
+                         threads, computed, number(run, "tasks.applied"));
+            assert_true(computed >= number(run, "tasks.applied"));
+            pl_run_free(run);
+        }
+}
+
+/* ---- scripts ---- */
+
+static void workers_leave_and_join(void **state) {
+    (void)state;
+    pl_setup *s = change(small, "updates", "0", "time", "40", "eval-every", "1", "script",
+                         script("# two leave, one comes back, one comes late\n"
+                                "5.5 leave 2\n"
+                                "5.5 leave 3\n\n"
+                                "20.25 join 2   # again\n"
+                                "10.5 join 5\n"
+                                "12 freeze 1 3.5\n"),
+                         NULL);
+    static const char *const some[] = {"sync", "async",   "kasync",  "ksync", "abs",
+                                       "ssp",  "dana-ga", "rennala", "pbsp"};
+    for (size_t m = 0; m < sizeof some / sizeof *some; m++) {
+        pl_run *first = NULL;
+        for (int threads = 1; threads <= 3; threads++) {
+            pl_run *run = run_setup(change(s, "method", some[m], "lr", sensible_rate(some[m]),
+                                           "threads", threads == 1 ? "1" : "3", NULL));
+            const struct pl_point *p;
+            size_t n = pl_run_points(run, &p);
+            check_books(some[m], run);
+            assert_true(number(run, "tasks.lost") <= 2);
+            assert_int_equal(n, 41);
+            assert_true(p[0].workers == 0 || p[0].workers == 4); /* before or after the joins */
+            assert_true(p[5].workers == 4 && p[6].workers == 2 && p[11].workers == 3);
+            assert_true(p[21].workers == 4 && p[40].workers == 4);
+            if (first) {
+                assert_true(same_weights(first, run));
+                assert_string_equal(pl_run_json(first), pl_run_json(run));
+                pl_run_free(run);
+            } else {
+                first = run;
+            }
+        }
+        assert_true(number(first, "loss") < 2.5);
+        pl_run_free(first);
+    }
+    pl_setup_free(s);
+}
+
+static double time_of(const char *policy, const char *lines, const char *updates, const char *net) {
+    pl_run *run = run_setup(change(small, "method", "", "policy", policy, "model", "none",
+                                   "workers", "2", "delay", "const:t=1", "updates", updates,
+                                   "script", script(lines), "net", net, NULL));
+    double time = number(run, "time");
+    check_books(lines, run);
+    pl_run_free(run);
+    return time;
+}
+
+/* Two workers, a second a task: when the last update comes is computed by hand. */
+static void frozen_workers_stand_still(void **state) {
+    (void)state;
+    assert_true(time_of("ksync", "", "3", "") == 3);
+    assert_true(time_of("ksync", "0.5 freeze 2 10\n", "1", "") == 11);
+    assert_true(time_of("ksync", "0.5 freeze 2 10\n", "3", "") == 13);
+    assert_true(time_of("ksync", "0.5 freeze 2 2\n0.75 freeze 1 1\n", "1", "") == 3);
+    /* a freeze inside another adds nothing; one that overlaps adds what is longer */
+    assert_true(time_of("ksync", "0.5 freeze 2 10\n1 freeze 2 1\n", "1", "") == 11);
+    assert_true(time_of("ksync", "0.5 freeze 2 10\n1 freeze 2 11\n", "1", "") == 12.5);
+    assert_true(time_of("ksync", "0.5 freeze 2 1\n3.25 freeze 2 1\n", "4", "") == 6);
+    /* nobody waits for a frozen worker that is not needed, whatever way its model is sent */
+    assert_true(time_of("ksync:k=1", "0.5 freeze 2 1000\n", "20", "") == 20);
+    assert_true(fabs(time_of("ksync:k=1", "0.5 freeze 2 1000\n", "20", "server=1000,bytes=1") -
+                     20.06) < 0.03);
+}
+
+static void bad_scripts_are_refused(void **state) {
+    static const struct {
+        const char *text, *word;
+    } row[] = {
+        {"1 leave\n", "line 1: write TIME leave|join|freeze WORKER"},
+        {"\n1 go 1\n", "line 2: 'go' is not one of leave, join, freeze"},
+        {"1 leave 6\n", "worker 6: there are 1 to 5"},
+        {"1 leave 0\n", "worker 0"},
+        {"1 freeze 1\n", "freeze takes a worker and seconds"},
+        {"1 leave 1 2\n", "leave takes a worker and no more"},
+        {"-1 leave 1\n", "times are from 0"},
+        {"nan leave 1\n", "times are from 0"},
+        {"1 freeze 1 -2\n", "times are from 0"},
+        {"1 leave 1\n1 leave 2\n1 leave 3\n1 leave 4\n1 leave 5\n", "every worker has left at 1 s"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        pl_run *run = NULL;
+        pl_setup *s = change(small, "method", "async", "script", script(row[i].text), NULL);
+        assert_true(pl_simulate(s, &run) < 0);
+        if (!strstr(pl_setup_why(s), row[i].word))
+            fail_msg("\"%s\" lacks '%s'", pl_setup_why(s), row[i].word);
+        assert_null(run);
+        pl_setup_free(s);
+    }
+}
+
+/* ---- the network ---- */
+
+static void networks_take_time(void **state) {
+    static const char *const nets[] = {"", "latency=0.1", "latency=0.1,bandwidth=1e5",
+                                       "latency=0.1,bandwidth=1e5,server=1e5"};
+    double share = -1, time = -1;
+    (void)state;
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        pl_run *run = run_setup(
+            change(small, "method", "kasync:k=2", "updates", "100", "net", nets[i], NULL));
+        check_books(nets[i], run);
+        assert_true(number(run, "worker_time.communication") > share);
+        assert_true(number(run, "time") > time);
+        if (i == 0) assert_true(number(run, "worker_time.communication") == 0);
+        share = number(run, "worker_time.communication");
+        time = number(run, "time");
+        pl_run_free(run);
+    }
+    /* by hand: a second of work and a tenth each way */
+    pl_run *run = run_setup(change(small, "method", "sync", "model", "none", "updates", "10",
+                                   "delay", "const:t=1", "net", "latency=0.1", NULL));
+    assert_true(fabs(number(run, "time") - 12) < 1e-6);
+    assert_true(fabs(number(run, "worker_time.communication") - 0.2 / 1.2) < 1e-9);
+    pl_run_free(run);
+}
+
+/* ---- data ---- */
+
+static void sampling_and_partitions(void **state) {
+    static const char *const partitions[] = {"whole", "iid", "label:alpha=0.1"};
+    static const char *const samplings[] = {"iid", "epoch"};
+    pl_run *run[6];
+    int n = 0;
+    (void)state;
+    for (int p = 0; p < 3; p++)
+        for (int s = 0; s < 2; s++) {
+            pl_setup *setup = change(small, "method", "sync", "updates", "30", "partition",
+                                     partitions[p], "sampling", samplings[s], NULL);
+            run[n] = run_setup(change(setup, "threads", "1", NULL));
+            pl_run *again = run_setup(change(setup, "threads", "3", NULL));
+            assert_true(same_weights(run[n], again));
+            for (int i = 0; i < n; i++) assert_false(same_weights(run[i], run[n]));
+            pl_run_free(again);
+            pl_setup_free(setup);
+            n++;
+        }
+    for (int i = 0; i < n; i++) pl_run_free(run[i]);
+}
+
+static void timing_alone_needs_no_data(void **state) {
+    (void)state;
+    size_t n = 7;
+    pl_run *run = run_setup(change(small, "method", "abs", "model", "none", "data", "idx:/nowhere",
+                                   "updates", "300", NULL));
+    assert_null(pl_run_weights(run, &n));
+    assert_int_equal(n, 0);
+    assert_true(isnan(number(run, "loss")) && number(run, "updates") == 300);
+    assert_non_null(strstr(pl_run_json(run), "\"loss\":null"));
+    check_books("none", run);
+    pl_run_free(run);
+}
+
+static int setup(void **state) {
+    const char *tmp = getenv("TMPDIR");
+    char seed[32];
+    (void)state;
+    snprintf(test_dir, sizeof test_dir, "%s/pl_test_sim_XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(test_dir) || pl_setup_new(&small)) return -1;
+    snprintf(seed, sizeof seed, "%llu", test_seed);
+    set(small, "data", "digits:samples=1000,test=200");
+    set(small, "model", "mlp:hidden=16");
+    set(small, "workers", "5");
+    set(small, "batch", "16");
+    set(small, "updates", slow ? "100" : "300");
+    set(small, "eval-samples", "300");
+    set(small, "seed", seed);
+    return pl_setup_check(small);
+}
+
+static int teardown(void **state) {
+    char path[600];
+    (void)state;
+    pl_setup_free(small);
+    snprintf(path, sizeof path, "%s/script", test_dir);
+    unlink(path);
+    return rmdir(test_dir);
+}
+
+int main(void) {
+    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
+    if (seed) test_seed = strtoull(seed, NULL, 10);
+    slow = sanitize && sanitize[0];
+    printf("seed %llu (PL_TEST_SEED)\n", test_seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_repeats_and_learns),
+        cmocka_unit_test(other_models_repeat_too),
+        cmocka_unit_test(methods_share_their_random_numbers),
+        cmocka_unit_test(local_steps_are_steps),
+        cmocka_unit_test(epochs_end_a_run),
+        cmocka_unit_test(time_ends_a_run),
+        cmocka_unit_test(targets_end_a_run),
+        cmocka_unit_test(the_end_is_evaluated),
+        cmocka_unit_test(watchers_see_and_stop),
+        cmocka_unit_test(divergence_is_reported),
+        cmocka_unit_test(little_is_computed_in_vain),
+        cmocka_unit_test(workers_leave_and_join),
+        cmocka_unit_test(frozen_workers_stand_still),
+        cmocka_unit_test(bad_scripts_are_refused),
+        cmocka_unit_test(networks_take_time),
+        cmocka_unit_test(sampling_and_partitions),
+        cmocka_unit_test(timing_alone_needs_no_data),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
