@@ -1,7 +1,7 @@
 # A thin front for CMake: `make help` lists what there is.
 
 # The main job, as `make demo` runs it.
-DEMO = $(BUILD)/paceline race --demo
+DEMO = $(BUILD)/paceline race --demo --seeds 3
 
 BUILD       = build
 PREFIX      = /usr/local

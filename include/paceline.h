@@ -16,7 +16,7 @@
  * and what would be right is then in pl_setup_why(). Outputs are set only on success. There is no
  * global state: any number of setups may be used at once, each by one thread at a time.
  *
- * The ABI is stable within a major version; structs only grow at their end. */
+ * Programs written for one version compile with every later one of the same major version. */
 #ifndef PACELINE_H
 #define PACELINE_H
 
@@ -44,14 +44,12 @@ extern "C" {
     X(PL_ENOMEM, -4, "out of memory")                                                              \
     X(PL_EPOLICY, -5, "a policy broke its contract")                                               \
     X(PL_ECANCELLED, -6, "cancelled")                                                              \
-    X(PL_EMISSING, -7, "a program or part that is needed is not installed")
+    X(PL_EMISSING, -7, "a program or part that is needed is not installed")                        \
+    X(PL_ERUN, -8, "the run cannot go on")
 
-enum {
-    PL_OK = 0,
-#define X(name, value, text) name = value,
-    PL_STATUS_LIST(X)
-#undef X
-};
+#define PL_STATUS_ENUM(name, value, text) name = value,
+enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };
+#undef PL_STATUS_ENUM
 
 PL_API const char *pl_status_text(int status);
 PL_API const char *pl_version(void); /* of the library; PL_VERSION is the header's */
@@ -139,9 +137,14 @@ PL_API void pl_run_free(pl_run *run); /* NULL is fine */
 /* The JSON object that `paceline simulate --json` prints. Owned by the run. */
 PL_API const char *pl_run_json(pl_run *run);
 
-/* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; NAN where it
- * is unknown or there is no such number. */
+/* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
+ * "epochs", and "gradients_computed", which exceeds the arrivals where some were computed ahead in
+ * vain. NAN where it is unknown or there is no such number. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
+
+/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; NULL where there
+ * is no such text. */
+PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
 PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);

@@ -172,7 +172,7 @@ static void options_counts(void **state) {
     assert_int_equal(parsed("count=12.5%", 16).count, 2);
     assert_int_equal(parsed("count=9", 4).count,
                      9); /* more than there are: for the policy to say */
-    refused("count=0", "'all' or a share like 75%");
+    refused("count=0", "'all' or a share up to 100%");
     refused("count=101%", "count=101%");
     refused("count=-1%", "count=-1%");
     refused("count=nan%", "count=nan%");

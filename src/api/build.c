@@ -1,5 +1,6 @@
 /* From options to a job: names are looked up, specs parsed, files opened, and everything that does
  * not fit together is refused before anything runs. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +14,10 @@
 
 #define DEFAULT_METHOD "abs"
 #define DEFAULT_UPDATES 1000
-#define DATA_SEED 1       /* of generated data: the same set whatever the run's seed */
-#define EVALUATIONS 50    /* in a run of known length */
-#define EVALUATE_TASKS 20 /* typical tasks between evaluations, otherwise */
+#define TARGET_UPDATES 100000 /* where only a target would end the run */
+#define DATA_SEED 1           /* of generated data: the same set whatever the run's seed */
+#define EVALUATIONS 50        /* in a run of known length */
+#define EVALUATE_TASKS 20     /* typical tasks between evaluations, otherwise */
 
 static int build_choice(const struct pl_family *family, const char *spec, int n_workers,
                         struct pl_choice *out, struct pl_why *why) {
@@ -71,7 +73,10 @@ static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, str
     rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
     for (;;) {
         char one[PL_TEXT_MAX];
+        /* a + that chains stands before a name; the one in 1e+2 does not */
         size_t n = strcspn(rest, "+");
+        while (rest[n] == '+' && isdigit((unsigned char)rest[n + 1]))
+            n += 1 + strcspn(rest + n + 1, "+");
         if (rate->n_chain == PL_SCHEDULES)
             return pl_fail(why, PL_EUSAGE, "lr-schedule chains more than %d schedules",
                            PL_SCHEDULES);
@@ -97,11 +102,8 @@ static int build_data(struct pl_setup *s, struct pl_built *b) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_shared_data *d = s->data;
     if (d && strcmp(d->spec, c->data) != 0) {
-        if (--d->n_holders == 0) {
-            pl_data_free(d->data);
-            free(d);
-        }
-        s->data = d = NULL;
+        pl_setup_let_go(s);
+        d = NULL;
     }
     if (!d) {
         d = calloc(1, sizeof *d);
@@ -162,13 +164,30 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, struc
         return pl_fail(why, PL_EUSAGE, "target-accuracy needs a test set, and the data has none");
     if (c->epochs > 0 && !b->job.data)
         return pl_fail(why, PL_EUSAGE, "epochs need data to count; use updates or time");
-    if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0) && !target)
-        l->updates = DEFAULT_UPDATES;
+    if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0))
+        l->updates = target ? TARGET_UPDATES : DEFAULT_UPDATES;
     b->job.eval_every = c->eval_every > 0 ? c->eval_every
                         : c->time > 0     ? c->time / EVALUATIONS
                                           : EVALUATE_TASKS * build_typical(&b->job);
     if (!(b->job.eval_every > 0)) b->job.eval_every = 1;
     return PL_OK;
+}
+
+/* Versions, contributions and optimizer state at their most, against the machine's memory. */
+static int build_size(const struct pl_job *job, struct pl_why *why) {
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
+    double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
+    double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
+    double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
+    if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
+        return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
+                       job->batch, pl_task_steps(job));
+    if (bytes < there) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "%d workers on a model of %zu parameters may need %.1f GB, and the machine has "
+                   "%.1f; use fewer workers or a smaller model",
+                   job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
 static int build_all(struct pl_setup *s, struct pl_built *b) {
@@ -186,11 +205,13 @@ static int build_all(struct pl_setup *s, struct pl_built *b) {
     int rc = build_columns(s, b, &s->why);
     if (!rc) rc = build_check_optim(job, &s->why);
     if (!rc) rc = pl_delay_open(c->delay, job->n_workers, job->seed, &job->delay, &s->why);
-    if (!rc) rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why);
+    if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
+        pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, b);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_limits(c, b, &s->why);
+    if (!rc && job->model) rc = build_size(job, &s->why);
     return rc;
 }
 

@@ -165,9 +165,7 @@ const char *pl_run_json(pl_run *run) {
     run_numbers(run, n);
     pl_json_open(&j, NULL, '{');
     pl_json_text(&j, "method", run->method);
-    static const char *const columns[PL_N_COLUMNS] = {"policy", "tuner", "correct",
-                                                      "reduce", "optim", "local"};
-    pl_json_text(&j, columns[0], run->spec[0]);
+    pl_json_text(&j, "policy", run->spec[PL_COLUMN_POLICY]);
     for (int i = 0; i < RUN_NUMBERS; i++) {
         const char *key = n[i].key, *dot = strchr(key, '.');
         size_t inside = dot ? (size_t)(dot - key) : 0;
@@ -202,6 +200,13 @@ double pl_run_number(const pl_run *run, const char *key) {
     for (int i = 0; i < RUN_NUMBERS; i++)
         if (strcmp(n[i].key, key) == 0) return n[i].value;
     return run_extra(run, key);
+}
+
+const char *pl_run_text(const pl_run *run, const char *key) {
+    if (strcmp(key, "method") == 0) return run->method;
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        if (strcmp(key, pl_column_family[i]->name) == 0) return run->spec[i];
+    return NULL;
 }
 
 size_t pl_run_points(const pl_run *run, const struct pl_point **points) {

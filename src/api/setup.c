@@ -11,7 +11,8 @@ const struct pl_opt pl_setup_opts[] = {
     {.name = "method",
      .type = PL_OPT_TEXT,
      .def = "",
-     .help = "a published method, with options of its parts: kasync:k=4",
+     .help =
+         "a published method, with options of its parts: kasync:k=4; abs where no policy is said",
      .offset = AT(method)},
     {.name = "policy",
      .type = PL_OPT_TEXT,
@@ -123,7 +124,8 @@ const struct pl_opt pl_setup_opts[] = {
      .def = "0",
      .min = 0,
      .max = 1e15,
-     .help = "end after so many updates; 1000 where nothing else ends the run",
+     .help = "end after so many updates; 1000 where nothing else ends the run, 100000 where only a "
+             "target does",
      .offset = AT(updates)},
     {.name = "epochs",
      .type = PL_OPT_REAL,
@@ -239,7 +241,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     return PL_OK;
 }
 
-static void setup_let_go(pl_setup *s) {
+void pl_setup_let_go(struct pl_setup *s) {
     if (s->data && --s->data->n_holders == 0) {
         pl_data_free(s->data->data);
         free(s->data);
@@ -249,7 +251,7 @@ static void setup_let_go(pl_setup *s) {
 
 void pl_setup_free(pl_setup *s) {
     if (!s) return;
-    setup_let_go(s);
+    pl_setup_let_go(s);
     free(s);
 }
 

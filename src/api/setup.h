@@ -45,6 +45,9 @@ struct pl_setup {
     struct pl_log log;
 };
 
+/* Gives up the data, and frees it where nobody else holds it. */
+void pl_setup_let_go(struct pl_setup *s);
+
 /* A job with what it owns. */
 struct pl_built {
     struct pl_job job;

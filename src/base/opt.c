@@ -80,7 +80,9 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_OPT_REAL: pl_append(out, max, "a number"); break;
     case PL_OPT_BOOL: pl_append(out, max, "yes or no"); return;
     case PL_OPT_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
-    case PL_OPT_COUNT: pl_append(out, max, "a whole number, 'all' or a share like 75%%"); return;
+    case PL_OPT_COUNT:
+        pl_append(out, max, "a whole number from %.10g, 'all' or a share up to 100%%", opt->min);
+        return;
     case PL_OPT_BOUND: pl_append(out, max, "a whole number or 'inf'"); break;
     case PL_OPT_TEXT: pl_append(out, max, "a text"); return;
     case PL_OPT_LIST: pl_append(out, max, "numbers separated by commas"); break;

@@ -69,8 +69,7 @@ struct args_search {
     char near[64];
 };
 
-/* How many leading and common letters two names share: enough to say what was meant. */
-static int args_likeness(const char *a, size_t n, const char *b) {
+int cli_likeness(const char *a, size_t n, const char *b) {
     int same = 0, used[128] = {0};
     for (size_t i = 0; b[i]; i++) used[(unsigned char)b[i] & 127]++;
     for (size_t i = 0; i < n; i++)
@@ -82,7 +81,7 @@ static int args_likeness(const char *a, size_t n, const char *b) {
 
 static void args_consider(struct args_search *s, const char *name) {
     if (strlen(name) == s->n && strncmp(s->name, name, s->n) == 0) s->exact = true;
-    int like = args_likeness(s->name, s->n, name);
+    int like = cli_likeness(s->name, s->n, name);
     if (like > s->best) {
         s->best = like;
         snprintf(s->near, sizeof s->near, "%s", name);
@@ -147,6 +146,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         int rc = pl_setup_set(setup, key, value);
         if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
         if (strcmp(key, "time") == 0) a->time = strtod(value, NULL);
+        if (strncmp(key, "target-", 7) == 0) a->target = true;
         if (strcmp(key, "seed") == 0) a->seed = strtod(value, NULL);
         if (strcmp(key, "updates") == 0) a->updates = strtod(value, NULL);
     }

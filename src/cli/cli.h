@@ -43,11 +43,16 @@ struct cli_args {
     char **word;                /* what is not a flag, if the command takes words */
     bool takes_words, helped;   /* helped: --help was asked for and answered */
     double time, updates, seed; /* what was said for those options of the library */
+    bool target;                /* a target was said */
 };
 
 /* Takes flags off argv and puts the library's into `setup`. CLI_OK, or CLI_USAGE after having said
  * why. */
 int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
+
+/* How much the n letters at `a` look like the name `b`: 0 not at all. Letters in common, and a
+ * common beginning, are enough to say what was meant. */
+int cli_likeness(const char *a, size_t n, const char *b);
 
 /* Whether `command` ("simulate", "plan") takes the library's option. */
 bool cli_takes(const struct pl_item *option, const char *command);

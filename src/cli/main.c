@@ -50,10 +50,18 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return cli_finish(commands[i].run(argc - 1, argv + 1));
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (argv[1][0] == commands[i].name[0])
-            return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", argv[1],
-                            commands[i].name);
+    int best = 0;
+    const char *near = NULL;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        int like = cli_likeness(argv[1], strlen(argv[1]), commands[i].name);
+        if (like > best) {
+            best = like;
+            near = commands[i].name;
+        }
+    }
+    if (best > 3)
+        return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", argv[1],
+                        near);
     return cli_fail(CLI_USAGE, "there is no command '%.40s'; there are simulate, race, plan, list",
                     argv[1]);
 }

@@ -24,16 +24,20 @@ static void plan_cell(double value, int width, const char *format) {
     printf("%*s", width, text);
 }
 
+/* A number, or null where it is not finite. */
+static void plan_json_number(const char *key, double value) {
+    printf(isfinite(value) ? "\"%s\":%.9g," : "\"%s\":null,", key, value);
+}
+
 static void plan_json(const struct pl_plan_row *r) {
-    printf("{\"policy\":\"%s\",\"k\":%d,\"time_per_update\":%.9g,\"updates_per_second\":%.9g,"
-           "\"staleness\":%.9g,",
-           r->policy, r->k, r->time_per_update, 1 / r->time_per_update, r->staleness);
-    printf(isfinite(r->error_floor) ? "\"error_floor\":%.9g," : "\"error_floor\":null,",
-           r->error_floor);
-    printf(isfinite(r->time_to_target) ? "\"time_to_target\":%.9g," : "\"time_to_target\":null,",
-           r->time_to_target);
-    printf("\"exact\":%s,\"recommended\":%s}\n", r->exact ? "true" : "false",
-           r->best ? "true" : "false");
+    printf("{\"policy\":\"%s\",\"k\":%d,", r->policy, r->k);
+    plan_json_number("time_per_update", r->time_per_update);
+    plan_json_number("updates_per_second", 1 / r->time_per_update);
+    plan_json_number("staleness", r->staleness);
+    plan_json_number("error_floor", r->error_floor);
+    plan_json_number("time_to_target", r->time_to_target);
+    printf("\"exact\":%s,\"best_of_policy\":%s,\"best_of_all\":%s}\n", r->exact ? "true" : "false",
+           r->best ? "true" : "false", r->best_of_all ? "true" : "false");
 }
 
 static void plan_row(void *ctx, const struct pl_plan_row *r) {

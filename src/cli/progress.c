@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,10 +63,12 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
     cli_append(line, sizeof line, "  update %llu  %.4g s", (unsigned long long)p->updates, p->time);
     if (isfinite(c->loss)) cli_append(line, sizeof line, "  loss %.4f", c->loss);
     if (isfinite(c->accuracy)) cli_append(line, sizeof line, "  accuracy %.4f", c->accuracy);
-    cli_append(line, sizeof line, "  K %d  staleness %.2f  workers %d  unused %llu", p->k,
+    cli_append(line, sizeof line, "  K %d  stale %.2f  workers %d  unused %llu", p->k,
                isfinite(p->staleness) ? p->staleness : 0, p->workers,
                (unsigned long long)p->dropped);
-    fprintf(stderr, "\r\033[K%.120s", line);
+    struct winsize size = {.ws_col = 80};
+    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    fprintf(stderr, "\r\033[K%.*s", size.ws_col > 20 ? size.ws_col - 1 : 79, line);
     c->shown = true;
     return 0;
 }

@@ -11,6 +11,9 @@
 #define RACE_ENTRANTS 64
 #define RACE_SEEDS 200
 #define RACE_PATH 512
+#define RACE_DEMO_TIME 30000
+#define RACE_TEXT(x) RACE_TEXT_OF(x)
+#define RACE_TEXT_OF(x) #x
 
 static const char *const race_default[] = {
     "sync", "backup", "kasync", "adasync-kasync", "abs", "gap-aware@lr=0.01", "async"};
@@ -23,7 +26,7 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"lr", "0.05"},
                                            {"delay", "pareto:shape=1.5,scale=1"},
                                            {"target-accuracy", "0.84"},
-                                           {"time", "30000"},
+                                           {"time", RACE_TEXT(RACE_DEMO_TIME)},
                                            {"eval-every", "100"}};
 
 /* One entrant: method[:options][@key=value…], and what its runs came to. */
@@ -31,6 +34,7 @@ struct race_entrant {
     const char *name;
     double to_target[RACE_SEEDS], accuracy[RACE_SEEDS], loss[RACE_SEEDS];
     double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
+    double per_update[RACE_SEEDS];
     int n_diverged;
     struct pl_point *point; /* of the first seed, for the plot */
     size_t n_points;
@@ -66,8 +70,9 @@ static int race_enter(const struct race *r, const struct race_entrant *e, pl_set
 }
 
 static int race_check(const struct race *r) {
-    int rc = pl_setup_check(r->setup);
-    if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
+    /* opens the data once, for all to share; what is wrong is said by the entrant that has it */
+    int rc = pl_setup_set(r->setup, "method", "sync");
+    if (!rc) rc = pl_setup_check(r->setup);
     for (int i = 0; i < r->n; i++) {
         pl_setup *one = NULL;
         int status = race_enter(r, &r->entrant[i], &one);
@@ -99,6 +104,7 @@ static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *
     e->staleness[seed] = pl_run_number(run, "staleness.mean");
     e->wasted[seed] = pl_run_number(run, "worker_time.wasted");
     e->idle[seed] = pl_run_number(run, "worker_time.idle");
+    e->per_update[seed] = pl_run_number(run, "time_per_update");
     e->n_diverged += pl_run_diverged(run) != 0;
     fputs("{\"entrant\":", r->results);
     race_quote(r->results, e->name);
@@ -134,7 +140,7 @@ static int race_one(struct race *r, int i, int seed) {
         cli_progress_end(&progress);
         if (rc)
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
-        else
+        else if (!cli_interrupted()) /* a run that was cut short is no result */
             race_book(r, e, seed, run);
         pl_run_free(run);
     }
@@ -198,11 +204,12 @@ static void race_cell(struct race_mean m, const char *format, int width) {
 static void race_row(const struct race *r, const struct race_entrant *e,
                      const struct race_entrant *sync) {
     double ratio[RACE_SEEDS];
-    int wide = r->n_seeds > 1 ? 19 : 11;
+    int wide = r->n_seeds > 1 ? 16 : 11;
     for (int s = 0; s < r->n_seeds; s++)
         ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
     struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
     printf("%-*s", r->name_width, e->name);
+    race_cell(race_mean_of(e->per_update, r->n_seeds), "%.4g", wide);
     race_cell(target, "%.4g", wide);
     race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
     race_cell(race_mean_of(e->accuracy, r->n_seeds), "%.4f", wide);
@@ -219,17 +226,18 @@ static void race_row(const struct race *r, const struct race_entrant *e,
 
 static void race_board(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS], *sync = NULL;
-    int wide = r->n_seeds > 1 ? 19 : 11;
+    int wide = r->n_seeds > 1 ? 16 : 11;
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
-        if (strcmp(e->name, "sync") == 0) sync = e;
+        if (!sync && strncmp(e->name, "sync", 4) == 0 && strchr("@:", e->name[4])) sync = e;
         int j = i;
         for (; j > 0 && race_key(e, r->n_seeds) < race_key(order[j - 1], r->n_seeds); j--)
             order[j] = order[j - 1];
         order[j] = e;
     }
-    printf("%-*s %*s %*s %*s %*s %10s %8s %8s\n", r->name_width, "method", wide, "s to target",
-           wide, "x of sync", wide, "accuracy", wide, "loss", "staleness", "wasted %", "idle %");
+    printf("%-*s %*s %*s %*s %*s %*s %10s %8s %8s\n", r->name_width, "method", wide, "s/update",
+           wide, "s to target", wide, "x of sync", wide, "accuracy", wide, "loss", "staleness",
+           "wasted %", "idle %");
     for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
 }
 
@@ -295,7 +303,7 @@ int cli_race(int argc, char **argv) {
     bool demo = false;
     const char *seeds = "1", *out = NULL;
     const struct cli_flag flags[] = {
-        {"demo", NULL, "Fashion-MNIST on 16 workers with heavy-tailed delays", &demo, NULL},
+        {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"seeds", "N", "repeat with N seeds from --seed on, with 95 % intervals (1)", NULL, &seeds},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
@@ -317,10 +325,12 @@ int cli_race(int argc, char **argv) {
     struct race_entrant *entrants = calloc(RACE_ENTRANTS, sizeof *entrants);
     if (!entrants || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
     r.entrant = entrants;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--demo") == 0)
-            for (size_t j = 0; j < sizeof race_demo / sizeof *race_demo; j++)
-                pl_setup_set(r.setup, race_demo[j][0], race_demo[j][1]);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--demo") != 0) continue;
+        args.time = RACE_DEMO_TIME;
+        for (size_t j = 0; j < sizeof race_demo / sizeof *race_demo; j++)
+            pl_setup_set(r.setup, race_demo[j][0], race_demo[j][1]);
+    }
     int status = cli_parse(&args, argc, argv, r.setup);
     char *end;
     r.n_seeds = (int)strtol(seeds, &end, 10);

@@ -7,15 +7,19 @@
 
 static void simulate_line(const char *name, double value, const char *unit) {
     if (isfinite(value))
-        printf("  %-18s %.6g%s\n", name, value, unit);
+        printf(value == floor(value) && fabs(value) < 1e15 ? "  %-18s %.0f%s\n"
+                                                           : "  %-18s %.6g%s\n",
+               name, value, unit);
     else
         printf("  %-18s -\n", name);
 }
 
-static void simulate_summary(const pl_run *run) {
+static void simulate_summary(const pl_run *run, bool target) {
     static const char *const fates[] = {"applied", "dropped",  "cancelled",
                                         "lost",    "rejected", "running"};
     static const char *const shares[] = {"compute", "communication", "idle", "wasted"};
+    printf("  %-18s %s: %s, %.0f workers\n", "method", pl_run_text(run, "method"),
+           pl_run_text(run, "policy"), pl_run_number(run, "workers"));
     simulate_line("time", pl_run_number(run, "time"), " s");
     simulate_line("updates", pl_run_number(run, "updates"), "");
     simulate_line("time per update", pl_run_number(run, "time_per_update"), " s");
@@ -24,10 +28,13 @@ static void simulate_summary(const pl_run *run) {
     simulate_line("", pl_run_number(run, "staleness.max"), " max");
     if (isfinite(pl_run_number(run, "loss"))) {
         simulate_line("loss", pl_run_number(run, "loss"), "");
+        simulate_line("test loss", pl_run_number(run, "test_loss"), "");
         simulate_line("test accuracy", pl_run_number(run, "test_accuracy"), "");
     }
     if (isfinite(pl_run_number(run, "time_to_target")))
         simulate_line("time to target", pl_run_number(run, "time_to_target"), " s");
+    else if (target)
+        printf("  %-18s not reached\n", "target");
     printf("  %-18s %.0f started:", "tasks", pl_run_number(run, "tasks.started"));
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
         char key[32];
@@ -75,7 +82,7 @@ int cli_simulate(int argc, char **argv) {
             if (json)
                 puts(pl_run_json(run));
             else
-                simulate_summary(run);
+                simulate_summary(run, args.target);
             if (pl_run_diverged(run))
                 status = cli_fail(CLI_FAILED,
                                   "the run diverged: no finite gradient came after update %.0f; a "

@@ -119,11 +119,10 @@ static int control_check(const struct pl_policy *policy, const void *policy_conf
             tuner->id.name, tuner->moves & ~policy->uses & PL_USES_K ? "K" : "the staleness bound",
             policy->id.name);
     if (tuner->moves & PL_USES_BOUND && policy->knobs(policy_conf).bound != PL_NO_BOUND)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "tuner '%s' moves the staleness bound, so the policy cannot set one too; add "
-            "the tuner 'fixed' to keep it",
-            tuner->id.name);
+        return pl_fail(why, PL_EUSAGE,
+                       "tuner '%s' moves the staleness bound, so the policy cannot set one too; "
+                       "--tuner fixed keeps it",
+                       tuner->id.name);
     no = tuner->check ? tuner->check(tuner_conf, scene) : NULL;
     if (no) {
         pl_spec_print(&tuner->id, tuner_conf, spec, sizeof spec);
@@ -465,32 +464,49 @@ struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_
     return t;
 }
 
+/* Nanoseconds as seconds, exactly, without trailing zeros. */
+static void control_print_time(uint64_t ns, char *out, size_t max) {
+    snprintf(out, max, "%llu.%09llu", (unsigned long long)(ns / 1000000000u),
+             (unsigned long long)(ns % 1000000000u));
+    size_t n = strlen(out);
+    while (out[n - 1] == '0') out[--n] = '\0';
+    if (out[n - 1] == '.') out[n - 1] = '\0';
+}
+
+size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
+    return 128 + 64 * (plan->n + c->n_group);
+}
+
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
     static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
-    out[0] = '\0';
-    pl_append(out, max, "%.9g %s", (double)e->now_ns * 1e-9, kinds[e->kind]);
-    if (e->kind != PL_MEASURED) pl_append(out, max, " W%d", e->worker + 1);
-    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT)
-        pl_append(out, max, "#%llu", (unsigned long long)e->task);
+    char time[32];
+    size_t n = 0; /* written so far; pl_append would look for the end every time */
+#define SAY(...)                                                                                   \
+    do {                                                                                           \
+        if (n < max) n += (size_t)snprintf(out + n, max - n, __VA_ARGS__);                         \
+    } while (0)
+    control_print_time(e->now_ns, time, sizeof time);
+    SAY("%s %s", time, kinds[e->kind]);
+    if (e->kind != PL_MEASURED) SAY(" W%d", e->worker + 1);
+    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
     const char *sep = ": ";
-    for (size_t n = 0; n < plan->n; n++, sep = ", ") {
-        const struct pl_action *a = &plan->action[n];
+    for (size_t i = 0; i < plan->n; i++, sep = ", ") {
+        const struct pl_action *a = &plan->action[i];
         switch (a->verb) {
-        case PL_TAKE: pl_append(out, max, "%stake", sep); break;
-        case PL_DROP: pl_append(out, max, "%sdrop", sep); break;
-        case PL_STOP: pl_append(out, max, "%sstop", sep); break;
-        case PL_CANCEL: pl_append(out, max, "%scancel W%d", sep, a->worker + 1); break;
+        case PL_TAKE: SAY("%stake", sep); break;
+        case PL_DROP: SAY("%sdrop", sep); break;
+        case PL_STOP: SAY("%sstop", sep); break;
+        case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
         case PL_START:
-            pl_append(out, max, "%sstart W%d@w%llu", sep, a->worker + 1,
-                      (unsigned long long)a->version);
+            SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
             break;
         case PL_COMMIT:
-            pl_append(out, max, "%scommit w%llu <-", sep, (unsigned long long)a->version);
-            for (size_t i = 0; i < c->n_group; i++)
-                pl_append(out, max, " W%d@w%llu", c->group[i].worker + 1,
-                          (unsigned long long)c->group[i].base);
+            SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);
+            for (size_t m = 0; m < c->n_group; m++)
+                SAY(" W%d@w%llu", c->group[m].worker + 1, (unsigned long long)c->group[m].base);
             break;
         }
     }
+#undef SAY
 }

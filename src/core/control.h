@@ -100,6 +100,8 @@ struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_
 
 /* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
  * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1". */
+size_t pl_control_print_room(const struct pl_control *c,
+                             const struct pl_plan *plan); /* is enough */
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max);
 

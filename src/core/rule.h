@@ -61,7 +61,8 @@ struct pl_correct_block {
 struct pl_correct {
     struct pl_entry id;
     int n_vectors, n_sums;
-    bool needs_base; /* reads block->base: old versions are kept for it */
+    bool needs_base;                      /* reads block->base: old versions are kept for it */
+    bool (*wants_sums)(const void *conf); /* NULL: whenever n_sums > 0 */
     /* Adds the block's part to sum[]. */
     void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
     /* One factor for the whole vector, once per contribution; may update at->number. NULL: 1. */

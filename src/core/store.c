@@ -328,7 +328,8 @@ static void store_tiles(struct pl_store *s, void (*job)(void *, int), void *arg)
 static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
     const struct pl_correct *c = s->correct;
     size_t n = (size_t)PL_TILES * (size_t)s->n_members;
-    if (c->n_sums > 0) {
+    bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
+    if (sums) {
         job->sum = calloc(n, sizeof *job->sum);
         if (!job->sum) return PL_ENOMEM;
         store_tiles(s, store_sums, job);
@@ -341,7 +342,7 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
                                      .lr_max = s->lr_max,
                                      .n_workers = s->conf.n_workers};
         memcpy(at->number, s->correct_number, sizeof at->number);
-        for (int t = 0; t < PL_TILES; t++)
+        for (int t = 0; sums && t < PL_TILES; t++)
             for (int i = 0; i < c->n_sums; i++) at->sum[i] += job->sum[t * s->n_members + m][i];
         s->weight[m] *= s->member[m].factor;
         if (c->factor) s->weight[m] *= c->factor(s->conf.correct.conf, at);

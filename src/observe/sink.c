@@ -6,8 +6,6 @@
 
 #include "base/json.h"
 
-#define SINK_LINE 4096 /* longest line of the event log; longer ones end in "..." */
-
 int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why) {
     FILE *f = fopen(path, "wx");
     if (!f)
@@ -20,6 +18,7 @@ int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *
 
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why) {
     if (!f) return PL_OK;
+    errno = 0;
     bool bad = ferror(f) != 0;
     if (fclose(f) != 0) bad = true;
     return bad ? pl_fail(why, PL_EIO, "%s file '%.200s' could not be written to the end: %s", what,
@@ -48,8 +47,13 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
 
 void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                    const struct pl_plan *plan) {
-    char line[SINK_LINE];
-    pl_control_print(c, e, plan, line, sizeof line);
-    if (strlen(line) == sizeof line - 1) memcpy(line + sizeof line - 4, "...", 4);
+    size_t room = pl_control_print_room(c, plan);
+    char *line = malloc(room);
+    if (!line) {
+        fprintf(ctx, "(a line is missing: out of memory)\n");
+        return;
+    }
+    pl_control_print(c, e, plan, line, room);
     fprintf(ctx, "%s\n", line);
+    free(line);
 }

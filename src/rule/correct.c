@@ -115,8 +115,12 @@ static const struct pl_opt gap_opts[] = {
     {.name = NULL},
 };
 
+static bool gap_wants_sums(const void *conf) {
+    return ((const struct gap *)conf)->form == GAP_SCALAR;
+}
+
 static void gap_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
-    if (((const struct gap *)conf)->form != GAP_SCALAR) return;
+    (void)conf;
     const pl_real *v = b->velocity ? b->velocity : b->g;
     sum[0] += pl_vec_distance2(b->w, b->base, b->n);
     sum[1] += pl_vec_dot(v, v, b->n);
@@ -164,6 +168,7 @@ static const struct pl_correct correct_gap = {
     .n_vectors = 1,
     .n_sums = 2,
     .needs_base = true,
+    .wants_sums = gap_wants_sums,
     .sums = gap_sums,
     .factor = gap_factor,
     .apply = gap_apply,

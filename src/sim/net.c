@@ -47,18 +47,23 @@ static uint64_t net_ns(double seconds) {
     return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
 }
 
+/* Saturates: a queue that never empties ends beyond any clock, not before the present. */
+static uint64_t net_sum(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns) {
     uint64_t at = now_ns;
     if (n->conf.server > 0) {
         if (n->free_ns[way] > at) at = n->free_ns[way];
-        at += net_ns(n->bytes / n->conf.server);
+        at = net_sum(at, net_ns(n->bytes / n->conf.server));
         n->free_ns[way] = at;
     }
     double rest = n->conf.latency;
     if (n->conf.bandwidth > 0) rest += n->bytes / n->conf.bandwidth;
-    return at + net_ns(rest);
+    return net_sum(at, net_ns(rest));
 }
 
 uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns) {
-    return now_ns + net_ns(n->conf.latency);
+    return net_sum(now_ns, net_ns(n->conf.latency));
 }

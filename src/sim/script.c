@@ -1,6 +1,7 @@
 #include "sim/script.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,8 @@
 static int script_parse(char *text, int n_workers, struct pl_script_line *out, struct pl_why *why) {
     static const char *const verbs[] = {"leave", "join", "freeze"};
     char verb[16], extra[2];
-    double when, seconds = 0;
-    int worker;
-    int n = sscanf(text, "%lf %15s %d %lf %1s", &when, verb, &worker, &seconds, extra);
+    double when, worker, seconds = 0;
+    int n = sscanf(text, "%lf %15s %lf %lf %1s", &when, verb, &worker, &seconds, extra);
     if (n < 3)
         return pl_fail(why, PL_EDATA, "write TIME leave|join|freeze WORKER, and SECONDS to freeze");
     int v = 0;
@@ -24,10 +24,10 @@ static int script_parse(char *text, int n_workers, struct pl_script_line *out, s
                        v == PL_SCRIPT_FREEZE ? "a worker and seconds" : "a worker and no more");
     if (!(when >= 0 && when <= SCRIPT_TIME) || !(seconds >= 0 && seconds <= SCRIPT_TIME))
         return pl_fail(why, PL_EDATA, "times are from 0 to %g seconds", SCRIPT_TIME);
-    if (worker < 1 || worker > n_workers)
-        return pl_fail(why, PL_EDATA, "worker %d: there are 1 to %d", worker, n_workers);
+    if (!(worker >= 1 && worker <= n_workers) || worker != floor(worker))
+        return pl_fail(why, PL_EDATA, "worker %.10g: there are 1 to %d", worker, n_workers);
     *out = (struct pl_script_line){(uint64_t)(when * 1e9 + 0.5), (uint64_t)(seconds * 1e9 + 0.5),
-                                   (enum pl_script_verb)v, worker - 1};
+                                   (enum pl_script_verb)v, (int)worker - 1};
     return PL_OK;
 }
 

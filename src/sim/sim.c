@@ -6,9 +6,11 @@
 
 #include "base/heap.h"
 #include "sim/ahead.h"
+#include "sys/fpu.h"
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
 #define SIM_TICK 256                    /* events between two looks at the watch, timing alone */
+#define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
 enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT };
@@ -36,6 +38,7 @@ struct sim {
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t n_rejected; /* in a row */
+    uint64_t n_still;    /* events at this very moment */
     enum pl_cancels cancels;
     uint32_t steps;
     size_t n_script; /* lines that have not happened yet */
@@ -281,6 +284,7 @@ static int sim_script(struct sim *s, const struct pl_script_line *line) {
     }
     case PL_SCRIPT_LEAVE:
         e.kind = PL_LEAVE;
+        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
         if (s->store && v->worker[line->worker].state == PL_BUSY) pl_ahead_drop(s->ahead, &w->now);
         break;
     case PL_SCRIPT_JOIN: e.kind = PL_JOIN; break;
@@ -309,21 +313,35 @@ static void sim_foresee(const struct sim *s) {
     __builtin_prefetch(&pl_control_view(s->control)->worker[t->who]);
 }
 
+/* A run that only time can end must not stand still in time. */
+static int sim_moves(const struct sim *s) {
+    const struct pl_limits *l = &s->job->limits;
+    if (l->updates > 0 || l->epochs > 0 ||
+        s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers)
+        return PL_OK;
+    return pl_fail(s->why, PL_ERUN,
+                   "virtual time stands still at %g s, because tasks take none; give the delay a "
+                   "length or the run a number of updates",
+                   sim_seconds(s->now_ns));
+}
+
 static int sim_loop(struct sim *s) {
     uint64_t end_ns = s->job->limits.seconds > 0 ? sim_ns(s->job->limits.seconds) : SIM_END_NS;
     while (s->heap.n > 0 && !s->ended) {
         if (pl_heap_top(&s->heap)->when_ns > end_ns) {
             s->now_ns = end_ns;
             if (end_ns == SIM_END_NS)
-                return pl_fail(s->why, PL_EUSAGE,
+                return pl_fail(s->why, PL_ERUN,
                                "the virtual clock ran out after 285 years; use shorter delays");
             break;
         }
         struct pl_timed t = pl_heap_pop(&s->heap);
         sim_foresee(s);
+        s->n_still = t.when_ns == s->now_ns ? s->n_still + 1 : 0;
         s->now_ns = t.when_ns;
         s->n_events++;
-        int rc = PL_OK;
+        int rc = sim_moves(s);
+        if (rc) return rc;
         switch ((enum sim_what)t.what) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
@@ -335,7 +353,7 @@ static int sim_loop(struct sim *s) {
         }
         if (rc) return rc;
         if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0)
-            return pl_fail(s->why, PL_EUSAGE, "every worker has left at %g s and none will join",
+            return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
                            sim_seconds(s->now_ns));
         if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
         sim_tidy(s);
@@ -430,6 +448,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
         .conf = conf, .job = conf->job, .why = why, .scored_ns = UINT64_MAX, .out = out};
     *out = (struct pl_outcome){
         .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+    uint64_t fpu = pl_fpu_flush();
     int rc = conf->job->model ? sim_model(&s) : PL_OK;
     if (!rc) rc = sim_begin(&s);
     if (!rc) rc = sim_loop(&s);
@@ -444,5 +463,6 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     pl_heap_free(&s.heap);
     free(s.worker);
     free(s.group);
+    pl_fpu_restore(fpu);
     return rc;
 }

@@ -5,8 +5,10 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/status.h"
+#include "sys/fpu.h"
 
 struct pool_thread {
     struct pl_pool *pool;
@@ -66,6 +68,7 @@ static void pool_remove(struct pl_pool *p, struct pl_work *w) {
 static void *pool_main(void *arg) {
     struct pool_thread *t = arg;
     struct pl_pool *p = t->pool;
+    pl_fpu_flush();
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
         if (p->each.next < p->each.n) {
@@ -213,4 +216,8 @@ int pl_cores(void) {
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int n = CPU_COUNT(&set);
     return n > 0 ? n : 1;
+}
+
+double pl_memory(void) {
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }

@@ -40,6 +40,7 @@ void pl_pool_drop(struct pl_pool *p, struct pl_work *w); /* any state; NEW after
  * done. Goes before everything that waits. */
 void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int thread), void *arg);
 
-int pl_cores(void); /* cores this process may use */
+int pl_cores(void);     /* cores this process may use */
+double pl_memory(void); /* bytes of memory the machine has */
 
 #endif

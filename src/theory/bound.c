@@ -55,7 +55,8 @@ int pl_problem_check(const struct pl_problem *p, struct pl_why *why) {
 
 void pl_bound_of(const struct pl_problem *p, enum pl_variant variant, int k, double lag, double p0,
                  struct pl_bound *out) {
-    bool async = variant == PL_KASYNC || variant == PL_KBATCHASYNC;
+    /* without staleness an asynchronous variant is the synchronous one */
+    bool async = (variant == PL_KASYNC || variant == PL_KBATCHASYNC) && lag > 0;
     double move = p->eta * p->smooth * lag;
     out->gamma = !async ? 0.0 : isnan(p->gamma) ? fmin(1.0, move * move) : p->gamma;
     out->gamma_prime = async ? 1.0 - out->gamma + 0.5 * (isnan(p->p0) ? p0 : p->p0) : 1.0;
