@@ -6,11 +6,8 @@
  * step is timed in the same few moments as a product of the peer, and medians are compared, so
  * that a neighbour on the machine slows both. */
 #include <cblas.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
-#include "base/rng.h"
+#include "bench.h"
 #include "model/model.h"
 
 #define BENCH_SIDE 512
@@ -22,31 +19,6 @@ struct bench_case {
     double flops; /* per sample, forward; see bench_cases */
     double first; /* the part of it that is the first layer's */
 };
-
-static double bench_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int bench_order(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double bench_median(double *t, int n) {
-    qsort(t, (size_t)n, sizeof *t, bench_order);
-    return t[n / 2];
-}
-
-static float *bench_floats(size_t n) {
-    struct pl_rng rng;
-    float *p = malloc(n * sizeof *p);
-    if (!p) abort();
-    pl_rng_init(&rng, 1, PL_STREAM_TEST, 0, 0);
-    for (size_t i = 0; i < n; i++) p[i] = (float)pl_rng_unit(&rng) - 0.5f;
-    return p;
-}
 
 /* Seconds of one 512^3 product. */
 static double bench_sgemm(const float *a, const float *b, float *c) {

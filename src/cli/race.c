@@ -209,9 +209,13 @@ static void race_row(const struct race *r, const struct race_entrant *e,
         ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
     struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
     printf("%-*s", r->name_width, e->name);
-    race_cell(race_mean_of(e->per_update, r->n_seeds), "%.4g", wide);
-    race_cell(target, "%.4g", wide);
-    race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
+    if (r->args->target) {
+        race_cell(target, "%.4g", wide);
+        race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
+    } else {
+        race_cell((struct race_mean){race_mean_of(e->per_update, r->n_seeds).mean, NAN, 1}, "%.4g",
+                  11);
+    }
     race_cell(race_mean_of(e->accuracy, r->n_seeds), "%.4f", wide);
     race_cell(race_mean_of(e->loss, r->n_seeds), "%.4f", wide);
     race_cell((struct race_mean){race_mean_of(e->staleness, r->n_seeds).mean, NAN, 1}, "%.2f", 10);
@@ -235,9 +239,13 @@ static void race_board(const struct race *r) {
             order[j] = order[j - 1];
         order[j] = e;
     }
-    printf("%-*s %*s %*s %*s %*s %*s %10s %8s %8s\n", r->name_width, "method", wide, "s/update",
-           wide, "s to target", wide, "x of sync", wide, "accuracy", wide, "loss", "staleness",
-           "wasted %", "idle %");
+    printf("%-*s", r->name_width, "method");
+    if (r->args->target)
+        printf(" %*s %*s", wide, "s to target", wide, "x of sync");
+    else
+        printf(" %11s", "s/update");
+    printf(" %*s %*s %10s %8s %8s\n", wide, "accuracy", wide, "loss", "staleness", "wasted %",
+           "idle %");
     for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
 }
 
@@ -328,6 +336,7 @@ int cli_race(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--demo") != 0) continue;
         args.time = RACE_DEMO_TIME;
+        args.target = true;
         for (size_t j = 0; j < sizeof race_demo / sizeof *race_demo; j++)
             pl_setup_set(r.setup, race_demo[j][0], race_demo[j][1]);
     }

@@ -1,34 +1,43 @@
 #include "core/plan.h"
 
-static void plan_say(struct pl_plan *p, struct pl_action a) {
-    if (p->n == p->room)
+/* Field by field into its place: a struct built elsewhere and copied is read back before it is
+ * written, which costs more than all the rest. */
+static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_from from,
+                     double factor) {
+    if (p->n == p->room) {
         p->overflow = true;
-    else
-        p->action[p->n++] = a;
+        return;
+    }
+    struct pl_action *a = &p->action[p->n++];
+    a->verb = verb;
+    a->from = from;
+    a->worker = worker;
+    a->task = a->version = 0;
+    a->factor = factor;
 }
 
 void pl_take(struct pl_plan *p, double factor) {
-    plan_say(p, (struct pl_action){.verb = PL_TAKE, .factor = factor});
+    plan_say(p, PL_TAKE, 0, PL_FETCH, factor);
 }
 
 void pl_drop(struct pl_plan *p) {
-    plan_say(p, (struct pl_action){.verb = PL_DROP});
+    plan_say(p, PL_DROP, 0, PL_FETCH, 0);
 }
 
 void pl_commit(struct pl_plan *p, double factor) {
-    plan_say(p, (struct pl_action){.verb = PL_COMMIT, .factor = factor});
+    plan_say(p, PL_COMMIT, 0, PL_FETCH, factor);
 }
 
 void pl_start(struct pl_plan *p, int worker, enum pl_from from) {
-    plan_say(p, (struct pl_action){.verb = PL_START, .worker = worker, .from = from});
+    plan_say(p, PL_START, worker, from, 0);
 }
 
 void pl_cancel(struct pl_plan *p, int worker) {
-    plan_say(p, (struct pl_action){.verb = PL_CANCEL, .worker = worker});
+    plan_say(p, PL_CANCEL, worker, PL_FETCH, 0);
 }
 
 void pl_stop(struct pl_plan *p) {
-    plan_say(p, (struct pl_action){.verb = PL_STOP});
+    plan_say(p, PL_STOP, 0, PL_FETCH, 0);
 }
 
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v) {

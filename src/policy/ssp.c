@@ -12,6 +12,12 @@ struct ssp {
     uint64_t s;
 };
 
+struct ssp_state {
+    struct ssp conf;
+    uint64_t slowest; /* clock of the slowest worker */
+    int n_slowest;    /* workers at it, or fewer; 0: it must be looked for */
+};
+
 static const struct pl_opt ssp_opts[] = {
     {.name = "s",
      .type = PL_OPT_BOUND,
@@ -28,28 +34,53 @@ static struct pl_knobs ssp_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
-/* Starts every idle worker that is not too far ahead. */
-static void ssp_release(const struct ssp *s, const struct pl_view *v, struct pl_plan *p) {
-    uint64_t slowest = UINT64_MAX;
-    if (s->s != PL_NO_BOUND) {
-        for (int i = 0; i < v->n_workers; i++)
-            if (v->worker[i].state != PL_GONE && v->worker[i].clock < slowest)
-                slowest = v->worker[i].clock;
+/* Looks for the slowest clock; between two looks every worker at it must have moved on, so that an
+ * event costs little however many workers there are. */
+static void ssp_look(struct ssp_state *s, const struct pl_view *v) {
+    s->slowest = UINT64_MAX;
+    for (int i = 0; i < v->n_workers; i++) {
+        const struct pl_worker *w = &v->worker[i];
+        if (w->state == PL_GONE || w->clock > s->slowest) continue;
+        if (w->clock < s->slowest) s->n_slowest = 0;
+        s->slowest = w->clock;
+        s->n_slowest++;
     }
+}
+
+static bool ssp_may(const struct ssp_state *s, const struct pl_view *v, int i) {
+    return s->conf.s == PL_NO_BOUND || v->worker[i].clock - s->slowest <= s->conf.s;
+}
+
+/* Starts every idle worker that is not too far ahead. */
+static void ssp_release(const struct ssp_state *s, const struct pl_view *v, struct pl_plan *p) {
     for (int i = v->idle; i >= 0; i = pl_next(v, i))
-        if (s->s == PL_NO_BOUND || v->worker[i].clock - slowest <= s->s) pl_start(p, i, PL_FETCH);
+        if (ssp_may(s, v, i)) pl_start(p, i, PL_FETCH);
 }
 
 static void ssp_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                        struct pl_plan *p) {
-    (void)a;
+    struct ssp_state *s = state;
     pl_take(p, 1);
     pl_commit(p, 1);
-    ssp_release(state, v, p);
+    if (s->n_slowest > 0 && v->worker[a->worker].clock == s->slowest + 1) s->n_slowest--;
+    if (s->conf.s != PL_NO_BOUND && s->n_slowest == 0) {
+        ssp_look(s, v);
+        ssp_release(s, v, p);
+    } else if (ssp_may(s, v, a->worker)) {
+        pl_start(p, a->worker, PL_FETCH); /* the slowest is where it was: nobody else may */
+    }
+}
+
+/* A newcomer is at the pace of the slowest; where it is alone, that is a pace of its own. */
+static void ssp_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    (void)v;
+    ((struct ssp_state *)state)->n_slowest = 0;
+    pl_start(p, worker, PL_FETCH);
 }
 
 static void ssp_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     (void)worker;
+    ssp_look(state, v);
     ssp_release(state, v, p);
 }
 
@@ -59,8 +90,9 @@ const struct pl_policy pl_policy_ssp = {
            .paper = "Ho et al., NIPS 2013",
            .opts = ssp_opts,
            .conf_size = sizeof(struct ssp)},
-    .state_size = sizeof(struct ssp),
+    .state_size = sizeof(struct ssp_state),
     .knobs = ssp_knobs,
     .arrive = ssp_arrive,
+    .join = ssp_join,
     .leave = ssp_leave,
 };
