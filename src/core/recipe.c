@@ -15,98 +15,117 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define CHEN "Chen, Pan, Monga, Bengio, Jozefowicz, arXiv 1604.00981"
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
 
-/* X(name, brief, paper, policy, tuner, correct, reduce, optim, local) */
-#define RECIPES(X)                                                                                 \
-    X(sync, "sync", "wait for everybody", "", "ksync:k=all", "fixed", "none", "mean", "sgd",       \
-      "gradient")                                                                                  \
-    X(async, "async", "wait for nobody", DUTTA, "kasync:k=1", "fixed", "none", "mean", "sgd",      \
-      "gradient")                                                                                  \
-    X(ksync, "ksync", "wait for the first half of the workers, call the rest back", DUTTA,         \
-      "ksync:k=50%", "fixed", "none", "mean", "sgd", "gradient")                                   \
-    X(kbatchsync, "kbatchsync", "wait for K mini-batches of one version, whoever brings them",     \
-      DUTTA, "kbatchsync:k=50%", "fixed", "none", "mean", "sgd", "gradient")                       \
-    X(kasync, "kasync", "wait for half of the workers, on any version", DUTTA, "kasync:k=50%",     \
-      "fixed", "none", "mean", "sgd", "gradient")                                                  \
-    X(kbatchasync, "kbatchasync", "update at every K-th mini-batch", DUTTA, "kbatchasync:k=50%",   \
-      "fixed", "none", "mean", "sgd", "gradient")                                                  \
-    X(backup, "backup",                                                                            \
-      "synchronous with a fifth of the workers as spares; late ones are dropped", CHEN,            \
-      "ksync:k=80%,cancel=no", "fixed", "none", "mean", "sgd", "gradient")                         \
-    X(adasync_ksync, "adasync-ksync", "K-sync with K growing as the loss falls", ADASYNC,          \
-      "ksync:k=1", "adasync", "none", "mean", "sgd", "gradient")                                   \
-    X(adasync_kbatchsync, "adasync-kbatchsync", "K-batch-sync with K growing as the loss falls",   \
-      ADASYNC, "kbatchsync:k=1", "adasync", "none", "mean", "sgd", "gradient")                     \
-    X(adasync_kasync, "adasync-kasync", "K-async with K growing as the loss falls", ADASYNC,       \
-      "kasync:k=1", "adasync", "none", "mean", "sgd", "gradient")                                  \
-    X(adasync_kbatchasync, "adasync-kbatchasync",                                                  \
-      "K-batch-async with K growing as the loss falls", ADASYNC, "kbatchasync:k=1", "adasync",     \
-      "none", "mean", "sgd", "gradient")                                                           \
-    X(sa_adasync, "sa-adasync",                                                                    \
-      "AdaSync K-async, each gradient divided by its staleness "                                   \
-      "(reconstructed)",                                                                           \
-      "baseline of Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1", "adasync", "lag", "mean",     \
-      "sgd", "gradient")                                                                           \
-    X(abs, "abs",                                                                                  \
-      "K-async with K growing, the staleness bound shrinking and stale workers "                   \
-      "restarted (reconstructed)",                                                                 \
-      "after Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1,stop=yes", "abs:rule=measured",       \
-      "none", "mean", "sgd", "gradient")                                                           \
-    X(staleness_aware, "staleness-aware", "asynchronous, each gradient divided by its staleness",  \
-      "Zhang, Gupta, Lian, Liu, IJCAI 2016", "kasync:k=1", "fixed", "lag", "mean", "sgd",          \
-      "gradient")                                                                                  \
-    X(distance_rate, "distance-rate", "asynchronous, rate bounded by the distance travelled",      \
-      DUTTA ", eq. 11-13", "kasync:k=1", "fixed", "distance", "mean", "sgd", "gradient")           \
-    X(gap_aware, "gap-aware", "asynchronous momentum, gradients divided by their gap",             \
-      "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "momentum",     \
-      "gradient")                                                                                  \
-    X(dana, "dana", "asynchronous, a momentum per worker and a look-ahead over all",               \
-      "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", "kasync:k=1", "fixed", "none", "mean",  \
-      "dana", "gradient")                                                                          \
-    X(dana_ga, "dana-ga", "DANA with Gap-Aware (which copy is compared is recalled)",              \
-      "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "dana",         \
-      "gradient")                                                                                  \
-    X(dc_asgd, "dc-asgd", "asynchronous with delay compensation", "Zheng et al., ICML 2017",       \
-      "kasync:k=1", "fixed", "dc", "mean", "sgd", "gradient")                                      \
-    X(delay_adaptive, "delay-adaptive", "asynchronous, smaller rate beyond the usual delay",       \
-      "Mishchenko et al., NeurIPS 2022", "kasync:k=1", "fixed", "delay-adaptive", "mean", "sgd",   \
-      "gradient")                                                                                  \
-    X(clipped_asgd, "clipped-asgd", "asynchronous, gradients clipped (c is ours to set)",          \
-      "Erickson and Johansson, arXiv 2606.13287", "kasync:k=1", "fixed", "clip", "mean", "sgd",    \
-      "gradient")                                                                                  \
-    X(ssp, "ssp", "asynchronous, nobody more than s steps ahead of the slowest",                   \
-      "Ho et al., NIPS 2013", "ssp", "fixed", "none", "mean", "sgd", "gradient")                   \
-    X(pbsp, "pbsp", "asynchronous, nobody ahead of a random sample", PSP, "psp:s=0", "fixed",      \
-      "none", "mean", "sgd", "gradient")                                                           \
-    X(pssp, "pssp", "asynchronous, nobody more than s steps ahead of a random sample", PSP,        \
-      "psp:s=4", "fixed", "none", "mean", "sgd", "gradient")                                       \
-    X(ringmaster, "ringmaster",                                                                    \
-      "asynchronous below a staleness bound, stale workers restarted; "                            \
-      "bound grows by itself",                                                                     \
-      "Maranjyan, Tyurin, Richtarik, ICML 2025", "kasync:k=1,stop=yes", "growing-bound", "none",   \
-      "mean", "sgd", "gradient")                                                                   \
-    X(rennala, "rennala", "B mini-batches of one version, here as many as workers",                \
-      "Tyurin and Richtarik, NeurIPS 2023", "kbatchsync:k=all", "fixed", "none", "mean", "sgd",    \
-      "gradient")                                                                                  \
-    X(ormo, "ormo", "asynchronous with ordered momentum (recalled; algebra derived)",              \
-      "Shi, Yang, Li, NeurIPS 2024", "kasync:k=1", "fixed", "none", "mean", "ormo", "gradient")    \
-    X(fastest_k, "fastest-k", "K-sync with K growing when gradients disagree",                     \
-      "Kas Hanna et al., arXiv 2002.11005", "ksync:k=1", "fastestk", "none", "mean", "sgd",        \
-      "gradient")                                                                                  \
-    X(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",             \
-      "ksync:k=all", "fixed", "none", "mean", "sgd", "steps")
-
-#define X(symbol, word, text, cite, a, b, c, d, e, f)                                              \
+/* symbol, name, what it does, citation, then its columns: policy, tuner, correct, reduce, optim,
+ * local. A new row also goes into the table below. */
+#define RECIPE(symbol, word, text, cite, ...)                                                      \
     static const struct pl_recipe recipe_##symbol = {                                              \
         .id = {.name = word, .brief = text, .paper = cite, .opts = pl_no_opts},                    \
-        .column = {a, b, c, d, e, f}};
-RECIPES(X)
-#undef X
+        .column = {__VA_ARGS__}}
 
-static const struct pl_entry *const recipe_table[] = {
-#define X(symbol, word, text, cite, a, b, c, d, e, f) &recipe_##symbol.id,
-    RECIPES(X)
-#undef X
-        NULL};
+RECIPE(sync, "sync", "wait for everybody", DUTTA, "ksync:k=all", "fixed", "none", "mean", "sgd",
+       "gradient");
+RECIPE(async, "async", "wait for nobody", DUTTA, "kasync:k=1", "fixed", "none", "mean", "sgd",
+       "gradient");
+RECIPE(ksync, "ksync", "wait for the first half of the workers, call the rest back", DUTTA,
+       "ksync:k=50%", "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(kbatchsync, "kbatchsync", "wait for K mini-batches of one version, whoever brings them",
+       DUTTA, "kbatchsync:k=50%", "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(kasync, "kasync", "wait for half of the workers, on any version", DUTTA, "kasync:k=50%",
+       "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(kbatchasync, "kbatchasync", "update at every K-th mini-batch", DUTTA, "kbatchasync:k=50%",
+       "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(backup, "backup", "synchronous with a fifth of the workers as spares; late ones are dropped",
+       CHEN, "ksync:k=80%,cancel=no", "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(adasync_ksync, "adasync-ksync", "K-sync with K growing as the loss falls", ADASYNC,
+       "ksync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+RECIPE(adasync_kbatchsync, "adasync-kbatchsync", "K-batch-sync with K growing as the loss falls",
+       ADASYNC, "kbatchsync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+RECIPE(adasync_kasync, "adasync-kasync", "K-async with K growing as the loss falls", ADASYNC,
+       "kasync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+RECIPE(adasync_kbatchasync, "adasync-kbatchasync", "K-batch-async with K growing as the loss falls",
+       ADASYNC, "kbatchasync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+RECIPE(sa_adasync, "sa-adasync",
+       "AdaSync K-async, each gradient divided by its staleness (reconstructed)",
+       "baseline of Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1", "adasync", "lag", "mean",
+       "sgd", "gradient");
+RECIPE(abs, "abs",
+       "K-async with K growing, the staleness bound shrinking and stale workers restarted "
+       "(reconstructed)",
+       "after Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1,stop=yes", "abs:rule=measured",
+       "none", "mean", "sgd", "gradient");
+RECIPE(staleness_aware, "staleness-aware", "asynchronous, each gradient divided by its staleness",
+       "Zhang, Gupta, Lian, Liu, IJCAI 2016", "kasync:k=1", "fixed", "lag", "mean", "sgd",
+       "gradient");
+RECIPE(distance_rate, "distance-rate", "asynchronous, rate bounded by the distance travelled",
+       DUTTA ", eq. 11-13", "kasync:k=1", "fixed", "distance", "mean", "sgd", "gradient");
+RECIPE(gap_aware, "gap-aware", "asynchronous momentum, gradients divided by their gap",
+       "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "momentum",
+       "gradient");
+RECIPE(dana, "dana", "asynchronous, a momentum per worker and a look-ahead over all",
+       "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", "kasync:k=1", "fixed", "none", "mean",
+       "dana", "gradient");
+RECIPE(dana_ga, "dana-ga", "DANA with Gap-Aware (which copy is compared is recalled)",
+       "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "dana",
+       "gradient");
+RECIPE(dc_asgd, "dc-asgd", "asynchronous with delay compensation", "Zheng et al., ICML 2017",
+       "kasync:k=1", "fixed", "dc", "mean", "sgd", "gradient");
+RECIPE(delay_adaptive, "delay-adaptive", "asynchronous, smaller rate beyond the usual delay",
+       "Mishchenko et al., NeurIPS 2022", "kasync:k=1", "fixed", "delay-adaptive", "mean", "sgd",
+       "gradient");
+RECIPE(clipped_asgd, "clipped-asgd", "asynchronous, gradients clipped (c is ours to set)",
+       "Erickson and Johansson, arXiv 2606.13287", "kasync:k=1", "fixed", "clip", "mean", "sgd",
+       "gradient");
+RECIPE(ssp, "ssp", "asynchronous, nobody more than s steps ahead of the slowest",
+       "Ho et al., NIPS 2013", "ssp", "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(pbsp, "pbsp", "asynchronous, nobody ahead of a random sample", PSP, "psp:s=0", "fixed",
+       "none", "mean", "sgd", "gradient");
+RECIPE(pssp, "pssp", "asynchronous, nobody more than s steps ahead of a random sample", PSP,
+       "psp:s=4", "fixed", "none", "mean", "sgd", "gradient");
+RECIPE(ringmaster, "ringmaster",
+       "asynchronous below a staleness bound, stale workers restarted; bound grows by itself",
+       "Maranjyan, Tyurin, Richtarik, ICML 2025", "kasync:k=1,stop=yes", "growing-bound", "none",
+       "mean", "sgd", "gradient");
+RECIPE(rennala, "rennala", "B mini-batches of one version, here as many as workers",
+       "Tyurin and Richtarik, NeurIPS 2023", "kbatchsync:k=all", "fixed", "none", "mean", "sgd",
+       "gradient");
+RECIPE(ormo, "ormo", "asynchronous with ordered momentum (recalled; algebra derived)",
+       "Shi, Yang, Li, NeurIPS 2024", "kasync:k=1", "fixed", "none", "mean", "ormo", "gradient");
+RECIPE(fastest_k, "fastest-k", "K-sync with K growing when gradients disagree",
+       "Kas Hanna et al., arXiv 2002.11005", "ksync:k=1", "fastestk", "none", "mean", "sgd",
+       "gradient");
+RECIPE(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",
+       "ksync:k=all", "fixed", "none", "mean", "sgd", "steps");
+
+static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
+                                                      &recipe_async.id,
+                                                      &recipe_ksync.id,
+                                                      &recipe_kbatchsync.id,
+                                                      &recipe_kasync.id,
+                                                      &recipe_kbatchasync.id,
+                                                      &recipe_backup.id,
+                                                      &recipe_adasync_ksync.id,
+                                                      &recipe_adasync_kbatchsync.id,
+                                                      &recipe_adasync_kasync.id,
+                                                      &recipe_adasync_kbatchasync.id,
+                                                      &recipe_sa_adasync.id,
+                                                      &recipe_abs.id,
+                                                      &recipe_staleness_aware.id,
+                                                      &recipe_distance_rate.id,
+                                                      &recipe_gap_aware.id,
+                                                      &recipe_dana.id,
+                                                      &recipe_dana_ga.id,
+                                                      &recipe_dc_asgd.id,
+                                                      &recipe_delay_adaptive.id,
+                                                      &recipe_clipped_asgd.id,
+                                                      &recipe_ssp.id,
+                                                      &recipe_pbsp.id,
+                                                      &recipe_pssp.id,
+                                                      &recipe_ringmaster.id,
+                                                      &recipe_rennala.id,
+                                                      &recipe_ormo.id,
+                                                      &recipe_fastest_k.id,
+                                                      &recipe_local_sgd.id,
+                                                      NULL};
 
 const struct pl_family pl_recipe_family = {"method", "a published method: one row of choices",
                                            recipe_table};
