@@ -194,7 +194,8 @@ struct pl_plan_row {
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",
- * "noise", "start-loss", "target" (see `paceline plan --help`). Rows are ordered by K. */
+ * "noise", "convexity", "start-loss", "target" (see `paceline plan --help`). Rows are ordered by K.
+ */
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 

@@ -91,6 +91,11 @@ if command -v man >/dev/null && man -l paceline.1 >page 2>err && grep -q PACELIN
     grep -q fastest page || fail "man -l shows no methods"
 fi
 
+step "the planner"
+works plan --workers 4 --delay exp:mean=1 --policy ksync --convexity 0.1
+grep -q '^    1  ksync               0.25            4          0       0.1562 ' out ||
+    fail "plan: eta L sigma^2 / (2 c K m) is 0.15625, not: $(sed -n 2p out)"
+
 step "lists"
 works list
 for family in method policy tuner correct reduce optim local schedule model data partition delay \
@@ -106,6 +111,7 @@ refused 2 "there are simulate, race, plan, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
+refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
 refused 2 "net: there is no option" simulate --net latancy=1 --model none
 refused 2 "see paceline simulate --help" simulate --qqqq 3
@@ -169,7 +175,7 @@ refused 1 "bad.trace" simulate --model none --delay trace:bad.trace
 printf '1 leave 1\n2 explode 1\n' >bad.script
 refused 1 "line 2" simulate --model none --script bad.script
 if [ -w /dev/full ]; then
-    refused 1 "/dev/full" simulate --model none --updates 3 --log /dev/full
+    refused 1 "/dev/full" simulate --model quadratic --updates 3 --log /dev/full
     "$PACELINE" list >/dev/full 2>err
     [ $? -eq 1 ] || fail "list to a full disk does not fail"
     grep -q '^paceline: standard output' err || fail "list to a full disk: $(cat err)"
@@ -236,7 +242,7 @@ grep -q '^    8  ksync' out || fail "plan has no row for K = 8"
 
 step "what exists stays as it is"
 echo precious >kept
-refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --log kept
+refused 1 "it exists, and is left as it is" simulate --model quadratic --updates 3 --log kept
 refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --events kept
 [ "$(cat kept)" = precious ] || fail "a file was written over"
 # shellcheck disable=SC2086
@@ -281,7 +287,7 @@ interrupted() {
 }
 
 step "signals"
-interrupted INT simulate --model none --updates 1e15 --json
+interrupted INT simulate --model quadratic --updates 1e15 --json
 json "an interrupted run"
 # shellcheck disable=SC2086
 interrupted TERM simulate $small --updates 1e15

@@ -157,6 +157,9 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, struc
     bool target = c->target_loss > 0 || c->target_accuracy > 0;
     if (target && !b->job.model)
         return pl_fail(why, PL_EUSAGE, "a target needs a model; with --model none nothing learns");
+    if (c->log[0] && !b->job.model)
+        return pl_fail(why, PL_EUSAGE,
+                       "log has a line per evaluation; with model none there is none");
     if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");

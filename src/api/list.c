@@ -50,6 +50,7 @@ static const char *list_readers(const char *name) {
         const char *name, *readers;
     } special[] = {
         {"smoothness", "plan"},
+        {"convexity", "plan"},
         {"noise", "plan"},
         {"start-loss", "plan"},
         {"target", "plan"},

@@ -21,6 +21,7 @@ int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *r
     in.problem.batch = (double)c->batch;
     in.problem.smooth = c->smoothness;
     in.problem.sigma2 = c->noise;
+    in.problem.convex = c->convexity;
     in.problem.gap = c->start_loss;
     struct pl_planner_best best;
     int n = 0;

@@ -22,7 +22,7 @@ struct pl_setup_conf {
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
     double epochs, time, target_loss, target_accuracy, eval_every;
     char log[PL_TEXT_MAX], events[PL_TEXT_MAX];
-    double smoothness, noise, start_loss, target; /* of the planner */
+    double smoothness, noise, convexity, start_loss, target; /* of the planner */
 };
 extern const struct pl_opt pl_setup_opts[];
 

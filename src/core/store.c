@@ -35,6 +35,8 @@ struct pl_store {
     pl_real *last;    /* the reduced vector of the commit before, where conf.measures */
     pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
     size_t scratch_room;
+    double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
+    size_t room_sums;
 
     double lr_max;
     uint64_t n_corrected, n_commits;
@@ -166,6 +168,7 @@ void pl_store_free(struct pl_store *s) {
     free(s->direction);
     free(s->last);
     free(s->scratch);
+    free(s->sums);
     free(s->version);
     free(s->member);
     free(s->samples);
@@ -330,8 +333,14 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
     size_t n = (size_t)PL_TILES * (size_t)s->n_members;
     bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
     if (sums) {
-        job->sum = calloc(n, sizeof *job->sum);
-        if (!job->sum) return PL_ENOMEM;
+        if (n > s->room_sums) {
+            free(s->sums);
+            s->sums = malloc(n * sizeof *s->sums);
+            s->room_sums = s->sums ? n : 0;
+        }
+        if (!s->sums) return PL_ENOMEM;
+        memset(s->sums, 0, n * sizeof *s->sums);
+        job->sum = s->sums;
         store_tiles(s, store_sums, job);
     }
     for (int m = 0; m < s->n_members; m++) {
@@ -348,7 +357,6 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
         if (c->factor) s->weight[m] *= c->factor(s->conf.correct.conf, at);
         memcpy(s->correct_number, at->number, sizeof at->number);
     }
-    free(job->sum);
     return PL_OK;
 }
 

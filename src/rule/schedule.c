@@ -13,8 +13,6 @@
 
 /* --- constant ---------------------------------------------------------------------------- */
 
-static const struct pl_opt constant_opts[] = {SCHEDULE_UNIT, {.name = NULL}};
-
 static double constant_factor(const void *conf, double progress, int n_workers) {
     (void)conf;
     (void)progress;
@@ -26,7 +24,7 @@ static const struct pl_schedule schedule_constant = {
     .id = {.name = "constant",
            .brief = "the rate stays",
            .paper = "",
-           .opts = constant_opts,
+           .opts = pl_no_opts,
            .conf_size = sizeof(struct pl_schedule_unit)},
     .factor = constant_factor,
 };
