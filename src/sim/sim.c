@@ -39,6 +39,7 @@ struct sim {
     uint64_t now_ns, eval_ns, n_events;
     uint64_t n_rejected; /* in a row */
     uint64_t n_still;    /* events at this very moment */
+    bool warned;         /* of a gradient that is not finite */
     enum pl_cancels cancels;
     uint32_t steps;
     size_t n_script; /* lines that have not happened yet */
@@ -117,6 +118,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
     w->comm_ns = at - s->now_ns;
     /* what is sent to a frozen worker gets there; it is read when the worker goes on */
     if (w->frozen_until_ns > at) at = w->frozen_until_ns;
+    if (at > SIM_END_NS)
+        at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
@@ -251,12 +254,13 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         e.loss = w->now.loss;
         if (!w->now.sound) {
             e.kind = PL_REJECT;
-            if (s->n_rejected == 0)
+            if (!s->warned)
                 pl_log_warn(
                     &s->job->log,
-                    "worker %d brought a gradient that is not finite at %g s, task %llu; it "
-                    "is rejected",
+                    "worker %d brought a gradient that is not finite at %g s, task %llu; it is "
+                    "rejected, as all such are from now on without a word",
                     t->who + 1, sim_seconds(s->now_ns), (unsigned long long)t->task);
+            s->warned = true;
             pl_ahead_give_back(s->ahead, w->now.vector);
             w->now.vector = NULL;
             /* the model itself is no longer finite: nobody will ever bring a sound gradient */
