@@ -14,11 +14,12 @@
 
 #include "base/rng.h"
 #include "core/store.h"
+#include "seed.h"
 
 #define DIM 2
 #define MAX_WORKERS 8
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 
 /* A store with the contributions of its workers: worker i computed on held[i]. */
 struct rig {
@@ -603,9 +604,7 @@ static void schedules_chain(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_table),
         cmocka_unit_test(dc_without_lambda_is_async),

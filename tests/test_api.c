@@ -19,7 +19,9 @@
 
 #include <cmocka.h>
 
-static uint64_t test_seed = 1;
+#include "seed.h"
+
+static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
 static char test_dir[512];
 
@@ -658,10 +660,8 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_train),         cmocka_unit_test(functions_need_little),
         cmocka_unit_test(functions_may_fail),      cmocka_unit_test(functions_on_data),

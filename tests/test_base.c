@@ -17,8 +17,9 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/rng.h"
+#include "seed.h"
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
 
 /* ---- options ---- */
@@ -600,10 +601,8 @@ static void log_reaches_its_owner(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_of_every_type),
         cmocka_unit_test(options_out_of_range),

@@ -18,8 +18,9 @@
 
 #include "base/rng.h"
 #include "data/data.h"
+#include "seed.h"
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 static char test_dir[512];
 
 #define N_TRAIN 3
@@ -603,9 +604,7 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_round_trip),
         cmocka_unit_test(idx_damage_is_refused),

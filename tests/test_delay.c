@@ -17,6 +17,7 @@
 
 #include "base/rng.h"
 #include "core/delay.h"
+#include "seed.h"
 
 #define LEVEL 1e-9
 #define N_DRAWS 40000
@@ -421,9 +422,7 @@ static void test_fuzz(void **state) {
 }
 
 int main(void) {
-    const char *given = getenv("PL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 10) : 20240607;
-    printf("PL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = seed_of_test(20240607);
     int fd = mkstemp(path);
     if (fd < 0) return 1;
     close(fd);

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "paceline.h"
+#include "seed.h"
 
 #define SIGMAS 4.5
 #define LEAST 20000 /* updates, however small the variance */
@@ -421,10 +422,8 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const char *s = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    seed = s ? strtoull(s, NULL, 10) : 1;
-    if (sanitize && *sanitize) wider = 5;
-    printf("PL_TEST_SEED=%llu\n", seed);
+    seed = seed_of_test(1);
+    if (seed_sanitized()) wider = 5;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exponential),    cmocka_unit_test(test_shifted_exponential),
         cmocka_unit_test(test_pareto),         cmocka_unit_test(test_backup_called_back),

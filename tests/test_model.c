@@ -16,8 +16,9 @@
 #include "model/conv.h"
 #include "model/dense.h"
 #include "model/model.h"
+#include "seed.h"
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 
 /* What to open, for the laws that hold for all. Each kind in the table must appear. */
 static const struct test_case {
@@ -556,9 +557,7 @@ static void bad_requests_get_a_sentence(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_has_a_case),      cmocka_unit_test(gradient_is_the_slope),
         cmocka_unit_test(same_inputs_same_bits),      cmocka_unit_test(cancel_stops),

@@ -14,6 +14,7 @@
 
 #include "core/plan.h"
 #include "core/recipe.h"
+#include "seed.h"
 #include "suite_policy.h"
 
 static uint64_t seed;
@@ -297,10 +298,8 @@ static void test_mutants_are_found(void **state) {
 }
 
 int main(void) {
-    const char *s = getenv("PL_TEST_SEED"), *slow = getenv("SANITIZE");
-    seed = s ? strtoull(s, NULL, 10) : 1;
-    if (slow && *slow) n_rounds /= 10;
-    printf("PL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = seed_of_test(1);
+    if (seed_sanitized()) n_rounds /= 10;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_policies_with_tuners),
                                        cmocka_unit_test(test_recipes),
                                        cmocka_unit_test(test_mutants_are_found)};

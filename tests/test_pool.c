@@ -14,13 +14,14 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "seed.h"
 #include "sys/lock.h"
 #include "sys/pool.h"
 
 #define MAX_THREADS 16
 #define N_PIECES 40
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
 
 /* What pieces find wrong; cmocka's checks are for the owner's thread. */
@@ -293,10 +294,8 @@ static void there_is_a_core(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_runs_every_index_once),
         cmocka_unit_test(pieces_survive_a_random_owner),

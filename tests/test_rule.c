@@ -15,13 +15,14 @@
 
 #include "base/rng.h"
 #include "core/store.h"
+#include "seed.h"
 
 #define N_WORKERS 6
 #define N_VECTORS 7 /* different contributions; a large group uses each several times */
 #define LR 0.05
 #define TOLERANCE 1e-6 /* relative to 1 + |value| */
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
 
 /* ---- the twin: a whole store, naively ---- */
@@ -520,10 +521,8 @@ static void sums_are_sums(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_has_a_twin),
         cmocka_unit_test(rules_agree_with_their_twins),

@@ -15,9 +15,11 @@
 
 #include <cmocka.h>
 
+#include "seed.h"
+
 #define MAX_METHODS 64
 
-static unsigned long long test_seed = 1;
+static unsigned long long test_seed;
 static bool slow;       /* under a sanitizer: smaller */
 static pl_setup *small; /* digits, a small network, five workers */
 static char test_dir[512];
@@ -568,10 +570,8 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
-    printf("seed %llu (PL_TEST_SEED)\n", test_seed);
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_repeats_and_learns),
         cmocka_unit_test(other_models_repeat_too),

@@ -14,12 +14,13 @@
 
 #include "base/rng.h"
 #include "core/store.h"
+#include "seed.h"
 #include "sys/pool.h"
 
 #define N_WORKERS 5
 #define N_VECTORS 3
 
-static uint64_t test_seed = 1;
+static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
 
 /* Every member of the tables as it is by default, and these as well. */
@@ -390,12 +391,10 @@ static void measures_are_dot_products(void **state) {
 }
 
 int main(void) {
-    const char *seed = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    if (seed) test_seed = strtoull(seed, NULL, 10);
-    slow = sanitize && sanitize[0];
+    test_seed = seed_of_test(1);
+    slow = seed_sanitized();
     n_corrections = test_specs(&pl_correct_family, more_corrections, corrections);
     n_optimizers = test_specs(&pl_optim_family, more_optimizers, optimizers);
-    printf("seed %llu (PL_TEST_SEED)\n", (unsigned long long)test_seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_the_team),
         cmocka_unit_test(bits_of_large_groups_neither),

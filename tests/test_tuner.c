@@ -17,6 +17,7 @@
 
 #include "core/control.h"
 #include "paceline.h"
+#include "seed.h"
 
 static uint64_t seed;
 static bool slow; /* a sanitizer is at work */
@@ -471,10 +472,8 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const char *s = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
-    seed = s ? strtoull(s, NULL, 10) : 1;
-    slow = sanitize && *sanitize;
-    printf("PL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = seed_of_test(1);
+    slow = seed_sanitized();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adasync_values),   cmocka_unit_test(test_adasync_discrete),
         cmocka_unit_test(test_adasync_choice),   cmocka_unit_test(test_adasync_measured),

@@ -16,10 +16,6 @@ double pl_log_gamma(double x) {
     return lgamma_r(x, &sign);
 }
 
-double pl_log_choose(double n, double k) {
-    return pl_log_gamma(n + 1.0) - pl_log_gamma(k + 1.0) - pl_log_gamma(n - k + 1.0);
-}
-
 double pl_harmonic(int m, int n) {
     double sum = 0.0;
     for (int i = n; i > m; i--) sum += 1.0 / i; /* small terms first */

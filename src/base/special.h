@@ -10,9 +10,6 @@
 /* log Gamma(x) for x > 0. Unlike lgamma() it touches no global. */
 double pl_log_gamma(double x);
 
-/* log (n choose k) for real n >= k >= 0. */
-double pl_log_choose(double n, double k);
-
 /* H_n - H_m = 1/(m+1) + ... + 1/n for 0 <= m <= n. */
 double pl_harmonic(int m, int n);
 
