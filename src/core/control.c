@@ -30,8 +30,11 @@ struct pl_control {
     struct pl_worker_time time;
     uint64_t max_clock;
 
-    pl_control_log *log;
-    void *log_ctx;
+    struct {
+        pl_control_log *log;
+        void *ctx;
+    } listener[PL_LISTENERS];
+    int n_listeners;
 };
 
 static int control_broke(const struct pl_control *c, struct pl_why *why, const char *how) {
@@ -189,8 +192,9 @@ void pl_control_free(struct pl_control *c) {
 }
 
 void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
-    c->log = log;
-    c->log_ctx = ctx;
+    if (!log || c->n_listeners == PL_LISTENERS) return;
+    c->listener[c->n_listeners].log = log;
+    c->listener[c->n_listeners++].ctx = ctx;
 }
 
 /* --- carrying out a plan ----------------------------------------------------------------- */
@@ -415,7 +419,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
     if (!rc) rc = control_do(c, e, arrived, why);
     if (rc) return rc;
     if (arrived) control_book_arrival(c, e, spent_ns);
-    if (c->log) c->log(c->log_ctx, c, e, &c->plan);
+    for (int i = 0; i < c->n_listeners; i++) c->listener[i].log(c->listener[i].ctx, c, e, &c->plan);
     return PL_OK;
 }
 

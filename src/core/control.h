@@ -73,7 +73,9 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                    uint64_t seed, struct pl_control **out, struct pl_why *why);
 void pl_control_free(struct pl_control *c);
 
-/* Called after every event with what it led to: the event log. */
+/* Called after every event with what it led to: the event log. Up to PL_LISTENERS may listen; they
+ * are called in the order in which they came. */
+#define PL_LISTENERS 8
 typedef void pl_control_log(void *ctx, const struct pl_control *c, const struct pl_event *e,
                             const struct pl_plan *plan);
 void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);

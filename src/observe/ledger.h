@@ -1,0 +1,47 @@
+/* The ledger: where every worker's time went, kept from the event log of any host.
+ *
+ * Threads: one. */
+#ifndef PL_OBSERVE_LEDGER_H
+#define PL_OBSERVE_LEDGER_H
+
+#include "core/control.h"
+
+enum pl_span_kind { PL_SPAN_COMPUTE, PL_SPAN_COMMUNICATE, PL_SPAN_IDLE, PL_SPAN_WASTED };
+
+/* A stretch of one worker's time. */
+struct pl_span {
+    int worker;
+    enum pl_span_kind kind;
+    uint64_t from_ns, to_ns;
+    uint64_t task;   /* 0 for idle */
+    const char *why; /* of wasted time: "dropped", "cancelled", "lost", "rejected"; or "" */
+};
+
+struct pl_ledger_row {
+    double seconds[4];  /* by enum pl_span_kind, closed spans only */
+    uint64_t n_arrived; /* tasks that came back and were taken */
+    uint64_t n_wasted;  /* tasks that ended otherwise */
+    double arrived;     /* seconds of all tasks that came back, from start to arrival */
+    uint64_t n_timed;   /* how many those were */
+    double held_up;     /* seconds that others, done already, waited for this one alone */
+    uint64_t n_last;    /* updates that had to wait for it last */
+};
+
+struct pl_ledger;
+int pl_ledger_new(int n_workers, struct pl_ledger **out); /* 0 or PL_ENOMEM */
+void pl_ledger_free(struct pl_ledger *l);
+
+/* A pl_control_log; ctx is the ledger. */
+void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                     const struct pl_plan *plan);
+
+/* Called with every span as it closes. */
+void pl_ledger_on_span(struct pl_ledger *l, void (*span)(void *ctx, const struct pl_span *s),
+                       void *ctx);
+
+/* Closes what is open at the end of the run. */
+void pl_ledger_end(struct pl_ledger *l, uint64_t now_ns);
+
+const struct pl_ledger_row *pl_ledger_rows(const struct pl_ledger *l); /* [n_workers] */
+
+#endif

@@ -1,0 +1,117 @@
+/* Transports move orders down and results up. They know tasks and vectors, and nothing of training.
+ *
+ * The server has one port; every worker has a link to it. Whatever a worker reads or writes lies in
+ * memory that came from the port: versions of the model, which workers only read, and slots, which
+ * they write their results into. Where the memory is shared nothing is copied on the way.
+ *
+ *   server                                        worker
+ *   tell(worker, order)   ── task, version, slot ──▶   pull() -> order
+ *   cancel(worker)        ── never mind ───────────▶   cancelled(), between layers
+ *   news() -> RESULT      ◀── task, loss, samples ──   push(result)
+ *   news() -> HERE, GONE  ◀── it came, it went away
+ *
+ * A worker has at most one order at a time. An order that is told before the last one was answered
+ * replaces it; a result that crosses it on the way is delivered like any other, and whoever reads
+ * it sees by its task that it is late. What a worker may still be reading (its version) or writing
+ * (its slot) is its own until holds() says that it has let go.
+ *
+ * Threads: the port belongs to one thread, but for wake(); a link belongs to one thread. */
+#ifndef PL_TRANSPORT_TRANSPORT_H
+#define PL_TRANSPORT_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct pl_port; /* the server's end */
+struct pl_link; /* a worker's end */
+
+struct pl_order {
+    uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
+    uint64_t version; /* of the model */
+    double lr;        /* in force at that version */
+    const float *w;   /* [dim] that version */
+    float *out;       /* [dim] the slot for the result */
+};
+
+/* Why a result will not do; PL_SOUND where it will. */
+enum pl_flaw { PL_SOUND, PL_NOT_FINITE, PL_WRONG_SIZE, PL_NOT_COMPUTED };
+
+struct pl_result {
+    uint64_t task;
+    enum pl_flaw flaw;
+    uint32_t samples;
+    double loss;
+    uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered */
+};
+
+enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_HERE, PL_NEWS_RESULT, PL_NEWS_GONE };
+
+struct pl_news {
+    enum pl_news_kind kind;
+    int worker;
+    struct pl_result result; /* PL_NEWS_RESULT; checked for plausible values, not for its task */
+};
+
+/* What a worker was doing when it was last heard of. */
+enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
+
+struct pl_port_conf {
+    int n_workers;
+    size_t dim;
+    int n_versions, n_slots; /* at most; memory is used when they are first asked for */
+    const char
+        *listen; /* path of a socket where workers that nobody here made can come; NULL: no */
+};
+
+struct pl_transport {
+    const char *name, *brief;
+    bool processes; /* its workers are processes: they can be killed, and share no other memory */
+
+    /* --- the server's end --- */
+    int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
+    /* Tells all workers that the run is over, and waits for them for at most `wait_ns`. Links of
+     * threads must have been closed before the port is freed. */
+    void (*over)(struct pl_port *p, uint64_t wait_ns);
+    void (*close)(struct pl_port *p);
+
+    float *(*version)(struct pl_port *p); /* memory for one more; NULL: there is no more */
+    float *(*slot)(struct pl_port *p);
+
+    void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
+    void (*cancel)(struct pl_port *p, int worker);
+    /* Whether the worker may still touch what belongs to orders before its latest. */
+    bool (*holds)(const struct pl_port *p, int worker);
+    enum pl_phase (*phase)(const struct pl_port *p, int worker);
+
+    /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
+    void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
+    void (*wake)(struct pl_port *p); /* from any thread: news() returns PL_NEWS_NONE soon */
+
+    /* --- making a worker: before, in the new thread or process, after (in the parent) --- */
+    int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
+    int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
+    void (*made)(struct pl_port *p, int worker);
+
+    /* --- a worker's end --- */
+    /* The next order; waits until there is one. 0, or PL_ECANCELLED: the run is over or the server
+     * is gone. */
+    int (*pull)(struct pl_link *l, struct pl_order *out);
+    const atomic_bool *(*cancelled)(const struct pl_link *l); /* of the order that was pulled */
+    /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled. */
+    int (*rest)(struct pl_link *l, uint64_t ns);
+    void (*push)(struct pl_link *l, const struct pl_result *r);
+    void (*detach)(struct pl_link *l);
+};
+
+extern const struct pl_transport pl_inproc, pl_shm;
+
+/* Comes to a port that listens at `path`; *worker is the number it was given and *dim the length of
+ * the vectors. For workers that the server did not make. */
+int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *dim,
+                   struct pl_why *why);
+
+#endif
