@@ -85,6 +85,9 @@ struct pl_point {
     double staleness;                /* mean over the gradients applied so far */
     uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
     int workers;                     /* present */
+    int expected;                    /* workers there could be */
+    uint64_t staleness_max;
+    double samples; /* in gradients applied so far */
 };
 
 /* Called on the thread that runs. `point` after every evaluation; `tick` often, with the losses
@@ -132,7 +135,32 @@ PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
 
 /* Runs on a virtual clock. */
 PL_API int pl_simulate(pl_setup *setup, pl_run **out);
+
+/* Runs for real: this thread is the server, workers are threads or processes that it makes
+ * ("spawn"), or programs that come by themselves ("listen", see below). Processes are made by
+ * fork(), so a function's ctx is copied with everything else; they see nothing of what changes here
+ * afterwards. Returns when the run has ended and no worker is left. */
+PL_API int pl_train(pl_setup *setup, pl_run **out);
 PL_API void pl_run_free(pl_run *run); /* NULL is fine */
+
+/* Runs a recording (the option "record") once more: the same workers come, go and bring their tasks
+ * back at the same times, and every decision and every weight follows. All options are set as they
+ * were then, but "threads" and those that name files to write. The run then has the numbers
+ * "replay.events", how many were the same from the start on, and "replay.same", 1 or 0, and the
+ * text "replay", a sentence: the same, or what differed first, or where the recording was cut
+ * short. */
+PL_API int pl_replay(pl_setup *setup, const char *path, pl_run **out);
+
+/* Sets all options that were not set yet as they were when the recording was made, but "threads"
+ * and those that name files to write, and "delay" to the times tasks took: for running the same
+ * with a difference. "net" is empty then, as those times have the network in them. Where "method"
+ * was set, "policy" and the other columns are not taken from the recording. */
+PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
+
+/* Evaluates a checkpoint: a file, or the latest of a folder. Model, data and all else are as they
+ * were when it was made, but for the options that are set. The run then has "updates", "loss",
+ * "test_loss" and "test_accuracy". */
+PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
 /* The JSON object that `paceline simulate --json` prints. Owned by the run. */
 PL_API const char *pl_run_json(pl_run *run);
@@ -142,8 +170,8 @@ PL_API const char *pl_run_json(pl_run *run);
  * vain. NAN where it is unknown or there is no such number. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; NULL where there
- * is no such text. */
+/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; "replay"; NULL
+ * where there is no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -152,8 +180,60 @@ PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
 /* The final weights; NULL for timing alone. */
 PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 
+/* Where one worker's time went, in seconds; kept by real runs. */
+struct pl_worker_report {
+    double compute, communication, idle, wasted;
+    uint64_t tasks, unused; /* tasks that were taken, and that ended otherwise */
+    double task;            /* mean seconds from start to arrival; NAN where none arrived */
+    double held_up;         /* seconds that others, done already, waited for this one alone */
+    uint64_t last;          /* updates that waited for it last */
+};
+
+/* One per worker; 0 where they were not kept. */
+PL_API size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **reports);
+
 /* Non-zero where the run ended because no finite gradient came any more. */
 PL_API int pl_run_diverged(const pl_run *run);
+
+/* --- being a worker ---------------------------------------------------------------------- */
+
+/* A place in a run that another process of this user and machine serves with the option "listen":
+ *
+ *     pl_seat *seat;
+ *     struct pl_seat_task task;
+ *     char why[200];
+ *     if (pl_seat_open("run.socket", &seat, why, sizeof why)) …
+ *     while (pl_seat_pull(seat, &task) == PL_OK) {
+ *         … compute the gradient at task.w into task.out; stop where pl_seat_cancelled(seat) …
+ *         pl_seat_push(seat, task.dim, samples, loss);
+ *     }
+ *     pl_seat_close(seat);
+ *
+ * The vectors are shared memory: nothing is copied on the way. One thread at a time. */
+typedef struct pl_seat pl_seat;
+
+struct pl_seat_task {
+    int worker;       /* this one's number, from 0 */
+    uint64_t task;    /* numbers the tasks of this worker: with `worker` it can name a mini-batch */
+    uint64_t version; /* of the model: updates before it */
+    double lr;        /* in force, for workers that take steps of their own */
+    size_t dim;
+    const float *w; /* [dim] the model; read-only */
+    float *out;     /* [dim] for the gradient */
+};
+
+PL_API int pl_seat_open(const char *path, pl_seat **out, char *why, size_t why_max);
+PL_API void pl_seat_close(pl_seat *seat); /* leaves the run; NULL is fine */
+
+/* Waits for the next task. PL_ECANCELLED: the run is over, or its server is gone. */
+PL_API int pl_seat_pull(pl_seat *seat, struct pl_seat_task *task);
+
+/* Non-zero where the task that was pulled is no longer wanted. Cheap; pull the next one then. */
+PL_API int pl_seat_cancelled(const pl_seat *seat);
+
+/* Answers the task that was pulled: n elements were written, mean over so many samples, with that
+ * loss. What is not finite or not dim elements long is rejected, and counted. */
+PL_API void pl_seat_push(pl_seat *seat, size_t n, uint32_t samples, double loss);
 
 /* --- looking up -------------------------------------------------------------------------- */
 
@@ -167,7 +247,7 @@ struct pl_item {
     const char *name, *brief;
     const char *paper; /* "" where there is none to cite */
     char detail[400];  /* of a method: the row of choices it stands for; of an option: who reads it,
-                          some of "simulate race plan"; otherwise "" */
+                          some of "simulate race plan replay"; otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;
 };
@@ -194,8 +274,8 @@ struct pl_plan_row {
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",
- * "noise", "convexity", "start-loss", "target" (see `paceline plan --help`). Rows are ordered by K.
- */
+ * "noise", "convexity", "start-loss", "target", and "trace" in place of the delay (see `paceline
+ * plan --help`). Rows are ordered by K. */
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 

@@ -63,13 +63,13 @@ json() {
 small='--data digits:samples=300,test=50 --model softmax --workers 3'
 
 step "help, version, manual"
-for command in simulate race plan list; do
+for command in simulate race replay plan list; do
     works $command --help
     grep -q "^usage: paceline $command" out || fail "$command --help has no usage"
     works $command -h
 done
 works --help
-for command in simulate race plan list; do
+for command in simulate race replay plan list; do
     grep -q "^  $command " out || fail "--help does not mention $command"
 done
 works help
@@ -107,7 +107,7 @@ grep -q '^optim: ' out || fail "list method optim"
 
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
-refused 2 "there are simulate, race, plan, list" frobnicate
+refused 2 "there are train, simulate, race, replay, eval, plan, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
@@ -268,6 +268,62 @@ for folder in race race-2; do
     works race sync --model quadratic --updates 30
     [ -s $folder/results.jsonl ] || fail "a race without --out did not go to $folder"
 done
+
+step "recordings"
+# shellcheck disable=SC2086
+works simulate $small --method kasync:k=2 --updates 40 --record run.rec --events run.events
+works replay run.rec --events again.events --record again.rec --threads 2
+grep -q 'the same [0-9]* events, decisions and weights, bit for bit' out ||
+    fail "replay: $(cat out)"
+cmp -s run.events again.events || fail "a replay has other events"
+cmp -s run.rec again.rec || fail "a replay records something else"
+works replay run.rec --json
+grep -q '"replay":{"events":[0-9]*,"same":1,"text":"the same ' out ||
+    fail "replay --json: $(cat out)"
+works replay run.rec --method sync --workers 5 --json
+json "replay --method"
+grep -q '"method":"sync","policy":"ksync:k=5","workers":5' out || fail "replay --method: $(cat out)"
+works replay run.rec --policy ksync:k=1 --delay const:t=1 --updates 7 --json
+grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"time":7,"updates":7' out ||
+    fail "replay --policy: $(cat out)"
+works plan --trace run.rec --json
+[ "$(grep -c '"k":3' out)" -gt 0 ] && [ "$(grep -c '"k":4' out)" -eq 0 ] ||
+    fail "plan --trace has not the recording's 3 workers"
+printf '1.5\n2.5\n' >seconds
+works plan --trace seconds --workers 2
+works simulate --model none --delay recording:run.rec,order=random --updates 20
+size=$(wc -c <run.rec)
+head -c $((size - 100)) run.rec >cut.rec
+works replay cut.rec
+grep -q 'cut short after [0-9]* events: replayed up to there' out || fail "cut: $(cat out)"
+head -c 100 run.rec >head.rec
+refused 1 "is cut short in its head" replay head.rec
+head -c $((size - 200)) run.rec >bad.rec
+printf x >>bad.rec
+tail -c 199 run.rec >>bad.rec
+refused 1 "its checksum does not match" replay bad.rec
+refused 1 "its checksum does not match" simulate --model none --delay recording:bad.rec
+refused 1 "is not a recording" replay seconds
+refused 1 "cannot be read" replay nosuch
+refused 1 "not a plain file" replay .
+refused 2 "replay takes one recording" replay
+refused 2 "replay takes one recording" replay run.rec cut.rec
+refused 2 "did you mean --method?" replay run.rec --methd sync
+refused 2 "no method is called" replay run.rec --method zzzz
+refused 2 "plan has no option --record" plan --record x
+refused 2 "both the law of the delays" plan --trace run.rec --delay exp
+refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --record kept
+refused 1 "it exists, and is left as it is" replay run.rec --record run.rec
+[ "$(cat kept)" = precious ] || fail "a recording was written over a file"
+case ${SANITIZE:-} in
+*thread*) ;;
+*)
+    (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
+        --record short.rec 2>&1 >/dev/null) | cat >err
+    grep -q "^paceline: record file 'short.rec' could not be written to the end" err ||
+        fail "a recording on a full disk: $(cat err)"
+    ;;
+esac
 
 # interrupted SIGNAL ARGUMENTS...: the run is stopped once its log exists, which is after its
 # signals are caught; it tells what it has and exits with 1.

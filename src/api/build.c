@@ -13,6 +13,7 @@
 #include "sys/pool.h"
 
 #define DEFAULT_METHOD "abs"
+#define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* where only a target would end the run */
 #define DATA_SEED 1           /* of generated data: the same set whatever the run's seed */
@@ -147,7 +148,18 @@ static double build_typical(const struct pl_job *job) {
     return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_task_steps(job);
 }
 
-static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
+/* Seconds between evaluations where nobody said. */
+static double build_eval_every(const struct pl_setup_conf *c, const struct pl_job *job,
+                               enum pl_host host) {
+    if (c->eval_every > 0) return c->eval_every;
+    if (c->time > 0) return c->time / EVALUATIONS;
+    if (host == PL_HOST_REAL) return REAL_EVAL;
+    double typical = EVALUATE_TASKS * build_typical(job);
+    return typical > 0 ? typical : 1;
+}
+
+static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum pl_host host,
+                        struct pl_why *why) {
     struct pl_limits *l = &b->job.limits;
     *l = (struct pl_limits){.updates = (uint64_t)c->updates,
                             .epochs = c->epochs,
@@ -169,10 +181,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, struc
         return pl_fail(why, PL_EUSAGE, "epochs need data to count; use updates or time");
     if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0))
         l->updates = target ? TARGET_UPDATES : DEFAULT_UPDATES;
-    b->job.eval_every = c->eval_every > 0 ? c->eval_every
-                        : c->time > 0     ? c->time / EVALUATIONS
-                                          : EVALUATE_TASKS * build_typical(&b->job);
-    if (!(b->job.eval_every > 0)) b->job.eval_every = 1;
+    b->job.eval_every = build_eval_every(c, &b->job, host);
     return PL_OK;
 }
 
@@ -193,7 +202,35 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
                    job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
-static int build_all(struct pl_setup *s, struct pl_built *b) {
+/* What only one of the two hosts can do. */
+static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
+                      struct pl_why *why) {
+    if (host == PL_HOST_VIRTUAL) return PL_OK;
+    if (!job->model)
+        return pl_fail(why, PL_EUSAGE,
+                       "a real run needs something to compute; model quadratic is the smallest");
+    if (c->net[0] || c->script[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "%s is for simulated runs; a real one has real networks and real faults",
+                       c->net[0] ? "net" : "script");
+    if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "spawn none means that workers come by themselves; say where with listen");
+    if (c->spawn == PL_SPAWN_THREADS && (c->listen[0] || c->respawn))
+        return pl_fail(why, PL_EUSAGE,
+                       "%s is for workers that are processes; threads are here to "
+                       "stay",
+                       c->listen[0] ? "listen" : "respawn");
+    return PL_OK;
+}
+
+static int build_delay(struct pl_setup *s, struct pl_job *job, enum pl_host host) {
+    const char *law = pl_setup_delay(s);
+    if (host == PL_HOST_REAL && law != s->conf.delay) return PL_OK; /* nothing is injected */
+    return pl_delay_open(law, job->n_workers, job->seed, &job->delay, &s->why);
+}
+
+static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_job *job = &b->job;
     *job = (struct pl_job){.method = b->method,
@@ -207,21 +244,22 @@ static int build_all(struct pl_setup *s, struct pl_built *b) {
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);
     if (!rc) rc = build_check_optim(job, &s->why);
-    if (!rc) rc = pl_delay_open(c->delay, job->n_workers, job->seed, &job->delay, &s->why);
+    if (!rc) rc = build_delay(s, job, host);
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, b);
     if (!rc) rc = build_schedule(c, b, &s->why);
-    if (!rc) rc = build_limits(c, b, &s->why);
+    if (!rc) rc = build_host(c, job, host, &s->why);
+    if (!rc) rc = build_limits(c, b, host, &s->why);
     if (!rc && job->model) rc = build_size(job, &s->why);
     return rc;
 }
 
-int pl_build(struct pl_setup *s, struct pl_built *out) {
+int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
     *out = (struct pl_built){0};
-    int rc = build_all(s, out);
+    int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;
 }
@@ -244,7 +282,7 @@ void pl_built_free(struct pl_built *b) {
 
 int pl_setup_check(pl_setup *s) {
     struct pl_built built;
-    int rc = pl_build(s, &built);
+    int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
     /* whether policy, tuner and workers suit each other is control's to say */
     const struct pl_job *job = &built.job;

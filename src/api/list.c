@@ -44,7 +44,8 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
     each(ctx, &item);
 }
 
-/* Who reads an option, said in the item's detail. A race sets method, seed and log itself. */
+/* Who reads an option, said in the item's detail. A race sets method, seed and log itself; those
+ * of a replay leave what is replayed as it is. */
 static const char *list_readers(const char *name) {
     static const struct {
         const char *name, *readers;
@@ -54,18 +55,35 @@ static const char *list_readers(const char *name) {
         {"noise", "plan"},
         {"start-loss", "plan"},
         {"target", "plan"},
-        {"workers", "simulate race plan"},
-        {"delay", "simulate race plan"},
-        {"batch", "simulate race plan"},
-        {"lr", "simulate race plan"},
-        {"seed", "simulate race plan"},
-        {"method", "simulate"},
-        {"log", "simulate"},
-        {"events", "simulate"},
+        {"workers", "simulate train race plan"},
+        {"delay", "simulate train race plan"},
+        {"batch", "simulate train race plan"},
+        {"lr", "simulate train race plan"},
+        {"seed", "simulate train race plan"},
+        {"net", "simulate race"},
+        {"script", "simulate race"},
+        {"method", "simulate train"},
+        {"threads", "simulate train race replay eval"},
+        {"log", "simulate train replay"},
+        {"events", "simulate train replay"},
+        {"record", "simulate train replay"},
+        {"log-dir", "simulate train replay"},
+        {"model", "simulate train race eval"},
+        {"data", "simulate train race eval"},
+        {"eval-samples", "simulate train race eval"},
+        {"trace", "plan"},
+        {"spawn", "train race"},
+        {"respawn", "train race"},
+        {"listen", "train"},
+        {"checkpoint", "train"},
+        {"checkpoint-every", "train"},
+        {"checkpoint-keep", "train"},
+        {"resume", "train"},
+        {"metrics", "train"},
     };
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
         if (strcmp(name, special[i].name) == 0) return special[i].readers;
-    return "simulate race";
+    return "simulate train race";
 }
 
 /* The run's own options, one item each. */

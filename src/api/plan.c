@@ -1,19 +1,48 @@
 /* pl_plan: the planner of src/theory behind the public header. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/setup.h"
+#include "core/recording.h"
 #include "theory/planner.h"
+
+/* The law to plan with: the delay, or what was measured. A recording says how many workers there
+ * were, where nobody else did. */
+static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_workers) {
+    const struct pl_setup_conf *c = &s->conf;
+    *n_workers = c->workers;
+    snprintf(law, max, "%s", pl_setup_delay(s));
+    if (!c->trace[0]) return PL_OK;
+    if (pl_setup_said(s, "delay"))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "trace and delay are both the law of the delays; use one of them");
+    if (!pl_recording_is(c->trace)) {
+        snprintf(law, max, "trace:file=%s", c->trace);
+        return PL_OK;
+    }
+    snprintf(law, max, "recording:order=random,file=%s", c->trace);
+    if (pl_setup_said(s, "workers")) return PL_OK;
+    struct pl_recording r;
+    int rc = pl_recording_read(c->trace, &r, &s->why);
+    if (rc) return rc;
+    *n_workers = r.n_workers;
+    pl_recording_free(&r);
+    return PL_OK;
+}
 
 int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row), void *ctx) {
     const struct pl_setup_conf *c = &setup->conf;
     struct pl_why *why = &setup->why;
     why->text[0] = '\0';
     struct pl_delay *delay = NULL;
-    int rc = pl_delay_open(c->delay, (int)c->workers, (uint64_t)c->seed, &delay, why);
+    char law[PL_SPEC_MAX];
+    int64_t n_workers;
+    int rc = plan_law(setup, law, sizeof law, &n_workers);
+    if (!rc) rc = pl_delay_open(law, (int)n_workers, (uint64_t)c->seed, &delay, why);
     if (rc) return rc;
     struct pl_planner_in in = {.delay = delay,
-                               .n_workers = (int)c->workers,
+                               .n_workers = (int)n_workers,
                                .problem = pl_problem_default,
                                .target = c->target,
                                .seed = (uint64_t)c->seed};

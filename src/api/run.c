@@ -1,42 +1,30 @@
-/* Running a setup, and what came of it. */
+/* What came of a run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/setup.h"
+#include "api/run.h"
 #include "base/json.h"
-#include "observe/sink.h"
-#include "sim/sim.h"
-
-struct pl_run {
-    struct pl_outcome outcome;
-    char method[PL_NAME_MAX];
-    char spec[PL_N_COLUMNS][PL_SPEC_MAX];
-    int n_workers;
-    uint64_t seed;
-    size_t dim;
-    struct pl_point *point;
-    size_t n_points, room;
-    bool lost_points; /* out of memory for one */
-    char *json;
-};
 
 const char *pl_version(void) {
     return PL_VERSION;
 }
 
-/* --- running ----------------------------------------------------------------------------- */
+struct pl_run *pl_run_new(const struct pl_built *built) {
+    struct pl_run *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->outcome = pl_outcome_none();
+    memcpy(r->method, built->method, sizeof r->method);
+    memcpy(r->spec, built->spec, sizeof r->spec);
+    r->n_workers = built->job.n_workers;
+    r->seed = built->job.seed;
+    r->dim = built->job.model ? built->job.model->dim : 0;
+    r->saved = NAN;
+    return r;
+}
 
-struct run_watch {
-    const struct pl_setup *setup;
-    struct pl_run *run;
-    FILE *log;
-};
-
-static void run_point(void *ctx, const struct pl_point *p) {
-    struct run_watch *w = ctx;
-    struct pl_run *r = w->run;
+void pl_run_point(struct pl_run *r, const struct pl_point *p) {
     if (r->n_points == r->room) {
         size_t room = r->room ? 2 * r->room : 64;
         struct pl_point *grown = realloc(r->point, room * sizeof *grown);
@@ -49,52 +37,27 @@ static void run_point(void *ctx, const struct pl_point *p) {
         r->point[r->n_points++] = *p;
     else
         r->lost_points = true;
-    if (w->log) pl_sink_point(w->log, r->method, p);
-    if (w->setup->point) w->setup->point(w->setup->watch_ctx, p);
 }
 
-static int run_tick(void *ctx, const struct pl_point *p) {
-    struct run_watch *w = ctx;
-    return w->setup->tick(w->setup->watch_ctx, p);
+int pl_run_complete(struct pl_run *r, struct pl_why *why) {
+    return r->lost_points ? pl_fail(why, PL_ENOMEM, "out of memory for evaluations") : PL_OK;
 }
 
-int pl_simulate(pl_setup *setup, pl_run **out) {
-    struct pl_built built;
-    int rc = pl_build(setup, &built);
-    if (rc) return rc;
-    struct pl_why *why = &setup->why;
-    const struct pl_setup_conf *c = &setup->conf;
-    struct pl_run *run = calloc(1, sizeof *run);
-    FILE *events = NULL;
-    struct run_watch watch = {setup, run, NULL};
-    if (!run) rc = pl_fail(why, PL_ENOMEM, "out of memory");
-    if (!rc && c->log[0]) rc = pl_sink_open("log", c->log, &watch.log, why);
-    if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &events, why);
-    if (!rc) {
-        memcpy(run->method, built.method, sizeof run->method);
-        memcpy(run->spec, built.spec, sizeof run->spec);
-        run->n_workers = built.job.n_workers;
-        run->seed = built.job.seed;
-        run->dim = built.job.model ? built.job.model->dim : 0;
-        struct pl_sim_conf sim = {.job = &built.job,
-                                  .net = built.net,
-                                  .script = &built.script,
-                                  .watch = {run_point, setup->tick ? run_tick : NULL, &watch},
-                                  .events = events ? pl_sink_event : NULL,
-                                  .events_ctx = events};
-        rc = pl_sim_run(&sim, &run->outcome, why);
-    }
-    if (!rc && run->lost_points) rc = pl_fail(why, PL_ENOMEM, "out of memory for evaluations");
-    int closed = pl_sink_close("log", c->log, watch.log, rc ? NULL : why);
-    if (!rc) rc = closed;
-    closed = pl_sink_close("events", c->events, events, rc ? NULL : why);
-    if (!rc) rc = closed;
-    pl_built_free(&built);
-    if (rc) {
-        pl_run_free(run);
-        return rc;
-    }
-    *out = run;
+int pl_run_report(struct pl_run *r, const struct pl_ledger *ledger, struct pl_why *why) {
+    const struct pl_ledger_row *row = pl_ledger_rows(ledger);
+    r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
+    if (!r->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", r->n_workers);
+    for (int i = 0; i < r->n_workers; i++)
+        r->worker[i] = (struct pl_worker_report){
+            .compute = row[i].seconds[PL_SPAN_COMPUTE],
+            .communication = row[i].seconds[PL_SPAN_COMMUNICATE],
+            .idle = row[i].seconds[PL_SPAN_IDLE],
+            .wasted = row[i].seconds[PL_SPAN_WASTED],
+            .tasks = row[i].n_arrived,
+            .unused = row[i].n_wasted,
+            .task = row[i].n_timed ? row[i].arrived / (double)row[i].n_timed : NAN,
+            .held_up = row[i].held_up,
+            .last = row[i].n_last};
     return PL_OK;
 }
 
@@ -102,6 +65,7 @@ void pl_run_free(pl_run *run) {
     if (!run) return;
     free(run->outcome.weights);
     free(run->point);
+    free(run->worker);
     free(run->json);
     free(run);
 }
@@ -154,6 +118,8 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
+    if (r->replayed && strcmp(key, "replay.events") == 0) return (double)r->check.n_same;
+    if (r->replayed && strcmp(key, "replay.same") == 0) return !r->check.differs;
     return NAN;
 }
 
@@ -185,6 +151,13 @@ const char *pl_run_json(pl_run *run) {
     }
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
+    if (run->replayed) {
+        pl_json_open(&j, "replay", '{');
+        pl_json_whole(&j, "events", run->check.n_same);
+        pl_json_whole(&j, "same", !run->check.differs);
+        pl_json_text(&j, "text", run->replay);
+        pl_json_close(&j, '}');
+    }
     pl_json_close(&j, '}');
     if (j.failed) {
         free(j.text);
@@ -204,6 +177,7 @@ double pl_run_number(const pl_run *run, const char *key) {
 
 const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
+    if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     for (int i = 0; i < PL_N_COLUMNS; i++)
         if (strcmp(key, pl_column_family[i]->name) == 0) return run->spec[i];
     return NULL;
@@ -217,6 +191,11 @@ size_t pl_run_points(const pl_run *run, const struct pl_point **points) {
 const float *pl_run_weights(const pl_run *run, size_t *n) {
     *n = run->dim;
     return run->outcome.weights;
+}
+
+size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **reports) {
+    *reports = run->worker;
+    return run->worker ? (size_t)run->n_workers : 0;
 }
 
 int pl_run_diverged(const pl_run *run) {

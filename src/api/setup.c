@@ -106,8 +106,9 @@ const struct pl_opt pl_setup_opts[] = {
      .offset = AT(weight_decay)},
     {.name = "delay",
      .type = PL_OPT_TEXT,
-     .def = "exp:mean=1",
-     .help = "law of the time a mini-batch takes",
+     .def = "auto",
+     .help = "law of the time a mini-batch takes; in a real run, of what is added to it; auto: "
+             "exp:mean=1 where simulated, nothing where real",
      .offset = AT(delay)},
     {.name = "net",
      .type = PL_OPT_TEXT,
@@ -183,6 +184,55 @@ const struct pl_opt pl_setup_opts[] = {
      .max = 1024,
      .help = "threads that compute; 0: one a core",
      .offset = AT(threads)},
+    {.name = "spawn",
+     .type = PL_OPT_CHOICE,
+     .def = "processes",
+     .choices = "processes|threads|none",
+     .help = "what workers are; none: they come by themselves (--listen)",
+     .offset = AT(spawn)},
+    {.name = "respawn",
+     .type = PL_OPT_BOOL,
+     .def = "no",
+     .help = "make a new worker for every one that goes",
+     .offset = AT(respawn)},
+    {.name = "listen",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "path of a socket where workers of other programs can join",
+     .offset = AT(listen)},
+    {.name = "checkpoint",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "folder for checkpoints",
+     .offset = AT(checkpoint)},
+    {.name = "checkpoint-every",
+     .type = PL_OPT_TEXT,
+     .def = "60s",
+     .help = "between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)",
+     .offset = AT(checkpoint_every)},
+    {.name = "checkpoint-keep",
+     .type = PL_OPT_INT,
+     .def = "3",
+     .min = 1,
+     .max = 1e6,
+     .help = "checkpoints to keep; older ones are deleted",
+     .offset = AT(checkpoint_keep)},
+    {.name = "resume",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "go on from a checkpoint: its file or folder, or auto: from the folder of "
+             "--checkpoint where there is one, else from the start",
+     .offset = AT(resume)},
+    {.name = "log-dir",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "folder for JSON lines, TensorBoard events, a Chrome trace and the event log",
+     .offset = AT(log_dir)},
+    {.name = "metrics",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "HOST:PORT (or PORT, on loopback) where Prometheus finds /metrics and /healthz",
+     .offset = AT(metrics)},
     {.name = "log",
      .type = PL_OPT_TEXT,
      .def = "",
@@ -193,6 +243,11 @@ const struct pl_opt pl_setup_opts[] = {
      .def = "",
      .help = "file for the event log, as text",
      .offset = AT(events)},
+    {.name = "record",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "file for a recording of the run: see paceline replay",
+     .offset = AT(record)},
     {.name = "smoothness",
      .type = PL_OPT_REAL,
      .def = "1",
@@ -228,8 +283,15 @@ const struct pl_opt pl_setup_opts[] = {
      .max = 1e12,
      .help = "plan: squared gradient norm (convex: excess loss) to reach; 0: 0.02",
      .offset = AT(target)},
+    {.name = "trace",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "plan: draw delays from a recording, or from a file of measured seconds",
+     .offset = AT(trace)},
     {.name = NULL},
 };
+
+_Static_assert(sizeof pl_setup_opts / sizeof *pl_setup_opts <= PL_SETUP_OPTS, "one flag each");
 
 int pl_setup_new(pl_setup **out) {
     pl_setup *s = calloc(1, sizeof *s);
@@ -262,9 +324,26 @@ void pl_setup_free(pl_setup *s) {
     free(s);
 }
 
+static int setup_index(const char *key) {
+    for (int i = 0; pl_setup_opts[i].name; i++)
+        if (strcmp(pl_setup_opts[i].name, key) == 0) return i;
+    return -1;
+}
+
+const char *pl_setup_delay(const struct pl_setup *s) {
+    return strcmp(s->conf.delay, "auto") == 0 ? "exp:mean=1" : s->conf.delay;
+}
+
+bool pl_setup_said(const struct pl_setup *s, const char *key) {
+    int i = setup_index(key);
+    return i >= 0 && s->said[i];
+}
+
 int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     s->why.text[0] = '\0';
-    return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
+    int i = setup_index(key), rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
+    if (!rc) s->said[i] = true;
+    return rc;
 }
 
 const char *pl_setup_why(const pl_setup *s) {

@@ -9,6 +9,8 @@
 #include "sim/net.h"
 #include "sim/script.h"
 
+enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
+
 /* Every key of pl_setup_set; the table is setup_opts in setup.c. */
 struct pl_setup_conf {
     char method[PL_TEXT_MAX];
@@ -21,10 +23,17 @@ struct pl_setup_conf {
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
     double epochs, time, target_loss, target_accuracy, eval_every;
-    char log[PL_TEXT_MAX], events[PL_TEXT_MAX];
+    int spawn; /* enum pl_spawn */
+    bool respawn;
+    char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
+    int64_t checkpoint_keep;
+    char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];
+    char log[PL_TEXT_MAX], events[PL_TEXT_MAX], record[PL_TEXT_MAX];
     double smoothness, noise, convexity, start_loss, target; /* of the planner */
+    char trace[PL_TEXT_MAX];                                 /* of the planner */
 };
 extern const struct pl_opt pl_setup_opts[];
+#define PL_SETUP_OPTS 64 /* is more than there are */
 
 /* A data set that several setups use. */
 struct pl_shared_data {
@@ -35,6 +44,7 @@ struct pl_shared_data {
 
 struct pl_setup {
     struct pl_setup_conf conf;
+    bool said[PL_SETUP_OPTS]; /* by index into pl_setup_opts: somebody has set it */
     struct pl_why why;
     struct pl_shared_data *data; /* NULL until a run needed it */
     bool has_function;
@@ -43,10 +53,30 @@ struct pl_setup {
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
     struct pl_log log;
+    void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
+    void *made_ctx;
 };
+
+/* The law of the delays: what was set, or, for "auto", that of a virtual clock. */
+const char *pl_setup_delay(const struct pl_setup *s);
+
+/* Whether somebody has set the option. */
+bool pl_setup_said(const struct pl_setup *s, const char *key);
 
 /* Gives up the data, and frees it where nobody else holds it. */
 void pl_setup_let_go(struct pl_setup *s);
+
+/* Every option as a line "key=value", but those that say what is written where; *out is the
+ * caller's to free(). */
+int pl_setup_text(struct pl_setup *s, char **out);
+
+/* Sets all options as such lines say, but those that were said: they stay. Where a method was said,
+ * its columns are its own. */
+int pl_setup_lines(struct pl_setup *s, const char *text);
+
+/* Reads a recording and sets the options it was made with, in the same way. The caller frees it. */
+struct pl_recording;
+int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out);
 
 /* A job with what it owns. */
 struct pl_built {
@@ -57,8 +87,12 @@ struct pl_built {
     char spec[PL_N_COLUMNS][PL_SPEC_MAX]; /* resolved, as they are reported */
 };
 
+/* Who will run it: on a virtual clock a task takes as long as its law says, on a real one it takes
+ * as long as it takes and the law comes on top. */
+enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
+
 /* Resolves and checks everything; opens data, model and laws. Free with pl_built_free. */
-int pl_build(struct pl_setup *setup, struct pl_built *out);
+int pl_build(struct pl_setup *setup, enum pl_host host, struct pl_built *out);
 void pl_built_free(struct pl_built *b);
 
 #endif

@@ -301,12 +301,20 @@ int pl_spec_parse(const struct pl_family *family, const char *spec, int n_worker
     return PL_OK;
 }
 
+/* As people write it where that is the same number, else with all its digits. */
+static void opt_print_real(double x, char *out, size_t max) {
+    char text[40];
+    snprintf(text, sizeof text, "%.10g", x);
+    if (strtod(text, NULL) != x) snprintf(text, sizeof text, "%.17g", x);
+    pl_append(out, max, "%s", text);
+}
+
 void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t max) {
     const void *at = (const char *)conf + opt->offset;
     out[0] = '\0';
     switch (opt->type) {
     case PL_OPT_INT: pl_append(out, max, "%lld", (long long)*(const int64_t *)at); break;
-    case PL_OPT_REAL: pl_append(out, max, "%.10g", *(const double *)at); break;
+    case PL_OPT_REAL: opt_print_real(*(const double *)at, out, max); break;
     case PL_OPT_BOOL: pl_append(out, max, "%s", *(const bool *)at ? "yes" : "no"); break;
     case PL_OPT_COUNT: pl_append(out, max, "%d", *(const int *)at); break;
     case PL_OPT_TEXT: pl_append(out, max, "%s", (const char *)at); break;
@@ -324,7 +332,10 @@ void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t 
     }
     case PL_OPT_LIST: {
         const struct pl_list_of *list = at;
-        for (int i = 0; i < list->n; i++) pl_append(out, max, "%s%.10g", i ? "," : "", list->at[i]);
+        for (int i = 0; i < list->n; i++) {
+            if (i) pl_append(out, max, ",");
+            opt_print_real(list->at[i], out, max);
+        }
         break;
     }
     }

@@ -64,7 +64,8 @@ struct args_search {
     const struct cli_args *args;
     const char *name;
     size_t n;
-    bool exact;
+    bool exact, own; /* own: the command itself is among its readers */
+    bool yes_no;     /* what it takes */
     int best;
     char near[64];
 };
@@ -90,7 +91,12 @@ static void args_consider(struct args_search *s, const char *name) {
 
 static void args_look(void *ctx, const struct pl_item *item) {
     struct args_search *s = ctx;
-    if (cli_takes(item, s->args->options)) args_consider(s, item->name);
+    if (!cli_takes(item, s->args->options)) return;
+    args_consider(s, item->name);
+    if (strlen(item->name) == s->n && strncmp(s->name, item->name, s->n) == 0) {
+        s->own = cli_takes(item, s->args->command);
+        s->yes_no = strcmp(item->option[0].accepts, "yes or no") == 0;
+    }
 }
 
 static int args_unknown(const struct cli_args *a, const struct args_search *s) {
@@ -135,6 +141,10 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         for (const struct cli_flag *f = a->flag; f->name; f++) args_consider(&s, f->name);
         pl_list("option", args_look, &s);
         if (!own && !s.exact) return args_unknown(a, &s);
+        /* one that takes yes or no is a switch where nothing is said */
+        bool said =
+            i + 1 < argc && (strcmp(argv[i + 1], "no") == 0 || strcmp(argv[i + 1], "yes") == 0);
+        if (!value && s.yes_no && !said) value = "yes";
         if (!value && ++i < argc) value = argv[i];
         if (!value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
         if (own) {
@@ -145,6 +155,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         snprintf(key, sizeof key, "%.*s", (int)s.n, s.name);
         int rc = pl_setup_set(setup, key, value);
         if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
+        if (!s.own) a->changes = true;
         if (strcmp(key, "time") == 0) a->time = strtod(value, NULL);
         if (strncmp(key, "target-", 7) == 0) a->target = true;
         if (strcmp(key, "seed") == 0) a->seed = strtod(value, NULL);

@@ -9,10 +9,13 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /* One file per command; each returns an exit status. argv[0] is the command's name. */
+int cli_train(int argc, char **argv);
 int cli_simulate(int argc, char **argv);
 int cli_race(int argc, char **argv);
+int cli_replay(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
+int cli_eval(int argc, char **argv);
 
 void cli_man(FILE *out); /* the manual, as roff */
 
@@ -44,6 +47,7 @@ struct cli_args {
     bool takes_words, helped;   /* helped: --help was asked for and answered */
     double time, updates, seed; /* what was said for those options of the library */
     bool target;                /* a target was said */
+    bool changes;               /* an option was said that is not the command's own */
 };
 
 /* Takes flags off argv and puts the library's into `setup`. CLI_OK, or CLI_USAGE after having said
@@ -57,6 +61,15 @@ int cli_likeness(const char *a, size_t n, const char *b);
 /* Whether `command` ("simulate", "plan") takes the library's option. */
 bool cli_takes(const struct pl_item *option, const char *command);
 
+/* --- results ----------------------------------------------------------------------------- */
+
+/* Prints what came of a run; returns the exit status. */
+int cli_report(pl_run *run, bool json, bool target);
+
+/* Parses, runs and reports: all that a command with one run does. */
+int cli_one_run(struct cli_args *args, int argc, char **argv,
+                int (*run)(pl_setup *setup, pl_run **out));
+
 /* --- watching ---------------------------------------------------------------------------- */
 
 /* One line on a terminal, renewed while a run goes on; silent elsewhere. Also ends the run on
@@ -66,6 +79,7 @@ struct cli_progress {
     double time, updates; /* where the run ends, 0 where unknown */
     bool shown;
     double next, loss, accuracy;
+    double at, samples; /* the run's time and samples when the line was last renewed */
 };
 void cli_progress_begin(struct cli_progress *p, const char *name, const struct cli_args *args);
 void cli_progress_point(void *ctx, const struct pl_point *p);

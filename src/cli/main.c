@@ -8,8 +8,11 @@ static const struct {
     const char *name, *brief;
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
     {"race", "several methods on one workload; leaderboard and plot", cli_race},
+    {"replay", "a recorded run once more, bit for bit, or with a difference", cli_replay},
+    {"eval", "the loss and accuracy of a checkpoint", cli_eval},
     {"plan", "what theory says of every K for your delays", cli_plan},
     {"list", "methods, policies, tuners, rules, models, data sets, delay laws", cli_list},
 };
@@ -62,6 +65,8 @@ int main(int argc, char **argv) {
     if (best > 3)
         return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", argv[1],
                         near);
-    return cli_fail(CLI_USAGE, "there is no command '%.40s'; there are simulate, race, plan, list",
-                    argv[1]);
+    char names[200] = "";
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        cli_append(names, sizeof names, "%s%s", i ? ", " : "", commands[i].name);
+    return cli_fail(CLI_USAGE, "there is no command '%.40s'; there are %s", argv[1], names);
 }

@@ -70,6 +70,7 @@ void cli_man(FILE *out) {
           ".TP\n.B simulate\nTrain on a virtual clock, with any number of workers.\n"
           ".TP\n.B race\nRun several methods on one workload; print a leaderboard, draw a plot.\n"
           "\\-\\-seeds N repeats it, \\-\\-out DIR names the folder for results.\n"
+          ".TP\n.B replay\nRun a recording once more, bit for bit, or with other options.\n"
           ".TP\n.B plan\nPrint what theory says of every K for a delay law or measured delays.\n"
           ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
           ".PP\nEach command explains itself with \\-\\-help. Specs are written\n"

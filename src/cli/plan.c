@@ -81,10 +81,11 @@ int cli_plan(int argc, char **argv) {
         .options = "plan",
         .flag = flags,
         .notes =
-            "Delays may be measured ones: --delay trace:FILE, a number of seconds a line. "
-            "Examples:\n\n"
+            "Delays may be measured ones: --trace FILE, a recording of a run (--record) or a\n"
+            "number of seconds a line. Examples:\n\n"
             "  paceline plan --workers 16 --delay pareto:shape=2,scale=1\n"
-            "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n\n"
+            "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n"
+            "  paceline plan --trace run.rec\n\n"
             "Times and staleness are exact or sampled (~). The error floor and the time to target\n"
             "are bounds (docs/theory.md): good for comparing K, not for booking machines.\n"};
     pl_setup *setup;

@@ -63,9 +63,14 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
     cli_append(line, sizeof line, "  update %llu  %.4g s", (unsigned long long)p->updates, p->time);
     if (isfinite(c->loss)) cli_append(line, sizeof line, "  loss %.4f", c->loss);
     if (isfinite(c->accuracy)) cli_append(line, sizeof line, "  accuracy %.4f", c->accuracy);
-    cli_append(line, sizeof line, "  K %d  stale %.2f  workers %d  unused %llu", p->k,
-               isfinite(p->staleness) ? p->staleness : 0, p->workers,
-               (unsigned long long)p->dropped);
+    if (p->time > c->at && p->samples >= c->samples)
+        cli_append(line, sizeof line, "  %.3g samples/s",
+                   (p->samples - c->samples) / (p->time - c->at));
+    c->at = p->time;
+    c->samples = p->samples;
+    cli_append(line, sizeof line, "  K %d  stale %.2f/%llu  workers %d/%d  dropped %llu", p->k,
+               isfinite(p->staleness) ? p->staleness : 0, (unsigned long long)p->staleness_max,
+               p->workers, p->expected, (unsigned long long)p->dropped);
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
     fprintf(stderr, "\r\033[K%.*s", size.ws_col > 20 ? size.ws_col - 1 : 79, line);

@@ -12,6 +12,7 @@
 #define RACE_SEEDS 200
 #define RACE_PATH 512
 #define RACE_DEMO_TIME 30000
+#define RACE_DEMO_REAL_TIME 60
 #define RACE_TEXT(x) RACE_TEXT_OF(x)
 #define RACE_TEXT_OF(x) #x
 
@@ -29,12 +30,21 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"time", RACE_TEXT(RACE_DEMO_TIME)},
                                            {"eval-every", "100"}};
 
+/* The same for real: a hundredth of the time, and an easier target. */
+static const char *const race_demo_real[][2] = {{"batch", "32"},
+                                                {"delay", "pareto:shape=1.5,scale=0.01"},
+                                                {"target-accuracy", "0.8"},
+                                                {"time", RACE_TEXT(RACE_DEMO_REAL_TIME)},
+                                                {"eval-every", "0.2"}};
+
 /* One entrant: method[:options][@key=value…], and what its runs came to. */
 struct race_entrant {
     const char *name;
     double to_target[RACE_SEEDS], accuracy[RACE_SEEDS], loss[RACE_SEEDS];
     double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
     double per_update[RACE_SEEDS];
+    double predicted[RACE_SEEDS],
+        predicted_per_update[RACE_SEEDS]; /* simulated, before a real race */
     int n_diverged;
     struct pl_point *point; /* of the first seed, for the plot */
     size_t n_points;
@@ -48,6 +58,7 @@ struct race {
     char out[RACE_PATH];
     FILE *results;
     const struct cli_args *args;
+    bool real;
     int name_width; /* of the longest entrant */
 };
 
@@ -117,6 +128,22 @@ static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *
     e->n_points = n;
 }
 
+/* What the simulator says of the run that is about to be made, from the injected delays alone. */
+static int race_predict(struct race_entrant *e, int seed, pl_setup *one) {
+    pl_setup *copy;
+    pl_run *run = NULL;
+    if (pl_setup_copy(one, &copy)) return PL_ENOMEM;
+    pl_setup_set(copy, "log", "");
+    int rc = pl_simulate(copy, &run);
+    if (!rc) {
+        e->predicted[seed] = pl_run_number(run, "time_to_target");
+        e->predicted_per_update[seed] = pl_run_number(run, "time_per_update");
+    }
+    pl_run_free(run);
+    pl_setup_free(copy);
+    return rc;
+}
+
 static int race_one(struct race *r, int i, int seed) {
     struct race_entrant *e = &r->entrant[i];
     pl_setup *one = NULL;
@@ -136,7 +163,8 @@ static int race_one(struct race *r, int i, int seed) {
         cli_progress_begin(&progress, text, r->args);
         pl_setup_log(one, cli_say, NULL);
         pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
-        int rc = pl_simulate(one, &run);
+        int rc = r->real ? race_predict(e, seed, one) : PL_OK;
+        if (!rc && !cli_interrupted()) rc = (r->real ? pl_train : pl_simulate)(one, &run);
         cli_progress_end(&progress);
         if (rc)
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
@@ -249,6 +277,55 @@ static void race_board(const struct race *r) {
     for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
 }
 
+/* --- simulated and real ------------------------------------------------------------------ */
+
+static int race_compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of two entrants, who was ahead: -1, 1, or 0 where that is not known. */
+static int race_ahead(const double *x, const double *y, int n) {
+    struct race_mean a = race_mean_of(x, n), b = race_mean_of(y, n);
+    if (a.n == 0 || b.n == 0) return 0;
+    return a.mean < b.mean ? -1 : 1;
+}
+
+static void race_prediction(const struct race *r) {
+    bool target = r->args->target;
+    double off[RACE_ENTRANTS];
+    int n_off = 0, n_pairs = 0, n_right = 0;
+    printf("\nhow well the simulator predicted it, from the injected delays alone:\n");
+    printf("%-*s %12s %12s %8s", r->name_width, "method", "s/update", "predicted", "ratio");
+    if (target) printf(" %12s %12s %8s", "s to target", "predicted", "ratio");
+    putchar('\n');
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        double u = race_mean_of(e->per_update, r->n_seeds).mean;
+        double pu = race_mean_of(e->predicted_per_update, r->n_seeds).mean;
+        double t = race_mean_of(e->to_target, r->n_seeds).mean;
+        double pt = race_mean_of(e->predicted, r->n_seeds).mean;
+        printf("%-*s %12.5f %12.5f %8.3f", r->name_width, e->name, u, pu, u / pu);
+        if (target) printf(" %12.3f %12.3f %8.3f", t, pt, t / pt);
+        putchar('\n');
+        if (isfinite(u / pu)) off[n_off++] = fabs(u / pu - 1);
+        for (int j = 0; target && j < i; j++) {
+            const struct race_entrant *f = &r->entrant[j];
+            int real = race_ahead(e->to_target, f->to_target, r->n_seeds);
+            int simulated = race_ahead(e->predicted, f->predicted, r->n_seeds);
+            n_pairs += real != 0 && simulated != 0;
+            n_right += real != 0 && real == simulated;
+        }
+    }
+    if (n_off) {
+        qsort(off, (size_t)n_off, sizeof *off, race_compare);
+        printf("time per update: %.1f %% off at the median, %.1f %% at most", 100 * off[n_off / 2],
+               100 * off[n_off - 1]);
+    }
+    if (n_pairs) printf("; who of two is faster: right in %d of %d", n_right, n_pairs);
+    putchar('\n');
+}
+
 static int race_plot(const struct race *r) {
     struct pl_curve curve[RACE_ENTRANTS];
     char path[RACE_PATH + 16], why[600];
@@ -304,14 +381,33 @@ static int race_run(struct race *r, const char *out) {
     if (cli_interrupted())
         return cli_fail(CLI_FAILED, "interrupted; what was finished is in %s", r->out);
     race_board(r);
+    if (r->real) race_prediction(r);
     return race_plot(r);
 }
 
-int cli_race(int argc, char **argv) {
+/* The demo's options, which those that are said go over. */
+static void race_preset(struct race *r, struct cli_args *args, int argc, char **argv) {
     bool demo = false;
+    for (int i = 1; i < argc; i++) {
+        demo = demo || strcmp(argv[i], "--demo") == 0;
+        r->real = r->real || strcmp(argv[i], "--real") == 0;
+    }
+    if (!demo) return;
+    args->time = r->real ? RACE_DEMO_REAL_TIME : RACE_DEMO_TIME;
+    args->target = true;
+    for (size_t i = 0; i < sizeof race_demo / sizeof *race_demo; i++)
+        pl_setup_set(r->setup, race_demo[i][0], race_demo[i][1]);
+    for (size_t i = 0; r->real && i < sizeof race_demo_real / sizeof *race_demo_real; i++)
+        pl_setup_set(r->setup, race_demo_real[i][0], race_demo_real[i][1]);
+}
+
+int cli_race(int argc, char **argv) {
+    bool demo = false, real = false;
     const char *seeds = "1", *out = NULL;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
+        {"real", NULL, "race with real workers on this machine; the simulator predicts first",
+         &real, NULL},
         {"seeds", "N", "repeat with N seeds from --seed on, with 95 % intervals (1)", NULL, &seeds},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
@@ -328,18 +424,13 @@ int cli_race(int argc, char **argv) {
             "may carry options of its parts and, behind @, of its run. Examples:\n\n"
             "  paceline race --demo\n"
             "  paceline race sync kasync:k=4 gap-aware@lr=0.01 --data digits --time 200\n"
-            "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"};
+            "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"
+            "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n"};
     struct race r = {0};
     struct race_entrant *entrants = calloc(RACE_ENTRANTS, sizeof *entrants);
     if (!entrants || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
     r.entrant = entrants;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--demo") != 0) continue;
-        args.time = RACE_DEMO_TIME;
-        args.target = true;
-        for (size_t j = 0; j < sizeof race_demo / sizeof *race_demo; j++)
-            pl_setup_set(r.setup, race_demo[j][0], race_demo[j][1]);
-    }
+    race_preset(&r, &args, argc, argv);
     int status = cli_parse(&args, argc, argv, r.setup);
     char *end;
     r.n_seeds = (int)strtol(seeds, &end, 10);

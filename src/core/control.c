@@ -197,6 +197,94 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
     c->listener[c->n_listeners++].ctx = ctx;
 }
 
+/* --- keeping ----------------------------------------------------------------------------- */
+
+/* The memory of a policy or tuner: what follows its conf. It fits only one of the same name. */
+static size_t control_keep_state(const struct pl_keep *k, const char *family,
+                                 const struct pl_entry *id, void *state, size_t size) {
+    char name[PL_NAME_MAX + 16];
+    snprintf(name, sizeof name, "%s.%s", family, id->name);
+    char none = 0; /* so that the name is kept even where there is no memory */
+    size_t n = size - id->conf_size;
+    return k->bytes(k->ctx, name, n ? (char *)state + id->conf_size : &none, n ? n : 1);
+}
+
+/* What the tuner had made of K and the bound, as far as it fits the workers there are now. */
+static void control_restore_knobs(struct pl_control *c, uint64_t k, uint64_t bound) {
+    uint64_t most = c->policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
+    if (c->tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
+    if (c->tuner->moves & PL_USES_BOUND && bound > 0) c->view.knobs.bound = bound;
+}
+
+/* Where each worker is in its data: its tasks are numbered on, and one that was running is done
+ * again. */
+static int control_keep_workers(struct pl_control *c, const struct pl_keep *k) {
+    size_t n = (size_t)c->view.n_workers;
+    uint64_t *at = malloc(2 * n * sizeof *at);
+    if (!at) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        at[2 * i] = c->worker[i].task - (c->worker[i].state == PL_BUSY);
+        at[2 * i + 1] = c->worker[i].clock;
+    }
+    k->wholes(k->ctx, "workers", at, 2 * n);
+    for (size_t i = 0; k->restoring && i < n; i++) {
+        c->worker[i].task = at[2 * i];
+        c->worker[i].clock = at[2 * i + 1];
+    }
+    free(at);
+    return PL_OK;
+}
+
+int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
+    struct pl_fates f = pl_control_fates(c);
+    uint64_t counts[] = {c->view.version,
+                         c->view.now_ns,
+                         c->lag_sum,
+                         c->lag_max,
+                         c->n_fresh,
+                         c->max_clock,
+                         f.started,
+                         f.applied,
+                         f.dropped,
+                         f.cancelled,
+                         f.lost + f.running,
+                         f.rejected,
+                         (uint64_t)c->view.knobs.k,
+                         c->view.knobs.bound};
+    double seconds[] = {c->time.compute, c->time.communication, c->time.idle, c->time.wasted};
+    uint64_t rng[] = {c->rng.key[0], c->rng.key[1], c->rng.ctr[0], c->rng.ctr[1],
+                      c->rng.ctr[2], c->rng.ctr[3], c->rng.out[0], c->rng.out[1],
+                      c->rng.out[2], c->rng.out[3], c->rng.left};
+    size_t n_rng = sizeof rng / sizeof *rng;
+    k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
+    k->numbers(k->ctx, "control.seconds", seconds, 4);
+    k->wholes(k->ctx, "control.rng", rng, n_rng);
+    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy->state_size);
+    bool tuned =
+        control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size) != 0;
+    if (control_keep_workers(c, k)) return PL_ENOMEM;
+    if (!k->restoring) return PL_OK;
+    c->view.version = counts[0];
+    c->view.now_ns = counts[1];
+    c->lag_sum = counts[2];
+    c->lag_max = counts[3];
+    c->n_fresh = counts[4];
+    c->max_clock = counts[5];
+    c->fates = (struct pl_fates){.started = counts[6],
+                                 .applied = counts[7],
+                                 .dropped = counts[8],
+                                 .cancelled = counts[9],
+                                 .lost = counts[10],
+                                 .rejected = counts[11]};
+    if (tuned) control_restore_knobs(c, counts[12], counts[13]);
+    c->time = (struct pl_worker_time){seconds[0], seconds[1], seconds[2], seconds[3]};
+    for (int i = 0; i < 2; i++) c->rng.key[i] = (uint32_t)rng[i];
+    for (int i = 0; i < 4; i++) c->rng.ctr[i] = (uint32_t)rng[2 + i];
+    for (int i = 0; i < 4; i++) c->rng.out[i] = (uint32_t)rng[6 + i];
+    c->rng.left = rng[10] <= 4 ? (uint32_t)rng[10] : 0;
+    return PL_OK;
+}
+
 /* --- carrying out a plan ----------------------------------------------------------------- */
 
 /* A busy worker's task ends without use. */

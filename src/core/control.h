@@ -16,6 +16,7 @@
 #ifndef PL_CORE_CONTROL_H
 #define PL_CORE_CONTROL_H
 
+#include "core/keep.h"
 #include "core/plan.h"
 #include "core/tuner.h"
 
@@ -79,6 +80,11 @@ void pl_control_free(struct pl_control *c);
 typedef void pl_control_log(void *ctx, const struct pl_control *c, const struct pl_event *e,
                             const struct pl_plan *plan);
 void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+
+/* Saves or restores everything but the workers' presence: whoever was there has gone, what was
+ * running is lost. Restoring comes before the first event and works with another number of workers;
+ * the clock goes on from view.now_ns. 0 or PL_ENOMEM. */
+int pl_control_keep(struct pl_control *c, const struct pl_keep *k);
 
 /* Handles one event. *plan is valid until the next call; its actions carry task and version. */
 int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,

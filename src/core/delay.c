@@ -2,27 +2,23 @@
  *
  * The laws are those of Dutta et al. 2018 (exponential, shifted exponential, Pareto), of the
  * DANA and Gap-Aware simulators (gamma; `hetero:v=` is the CVB model of Ali et al. 2000: worker i's
- * mean is multiplied by p_i ~ Gamma(1/v^2, v^2), mean 1), log-normal, constant, and a trace of
- * measured seconds. `hetero` multiplies up to three speeds: v (random), power ((i+1)^power for
- * worker i counted from 0) and slow/by (the last share of the workers is so many times slower).
+ * mean is multiplied by p_i ~ Gamma(1/v^2, v^2), mean 1), log-normal, constant, and what was
+ * measured (measured.h), as a trace or in a recording. `hetero` multiplies up to three speeds: v
+ * (random), power ((i+1)^power for worker i counted from 0) and slow/by (the last share of the
+ * workers is so many times slower).
  *
  * Memory: one law, or one per item of a list; per worker a law index where there is a list and a
  * speed where there is a hetero; nothing per worker otherwise. A draw is keyed by (seed, worker,
- * task), is cut at PL_DELAY_MAX and is therefore always finite.
- *
- * A trace file has one number of seconds per line, or two columns "worker seconds" with workers
- * numbered from 1; '#' begins a comment. Worker i draws with replacement from its own
- * measurements; with more workers than the file knows, the file's workers are used in turn. */
+ * task), is cut at PL_DELAY_MAX and is therefore always finite. */
 #include "core/delay.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "base/special.h"
+#include "core/measured.h"
 
 #define DELAY_WORKERS_MAX (1 << 24) /* workers of one run */
 #define DELAY_ITEMS_MAX 256         /* laws in a list */
@@ -30,21 +26,12 @@
 #define DELAY_SPEED_MIN                                                                            \
     1e-3 /* a drawn speed below is raised to this: nobody is infinitely fast                       \
           */
-#define TRACE_VALUES_MAX 4000000  /* measurements in a file */
-#define TRACE_WORKERS_MAX 1000000 /* workers in a file */
-#define TRACE_LINE_MAX 256        /* characters in a line, with its final zero */
-
-struct trace {
-    double *value; /* [n], each worker's part ascending */
-    size_t *start; /* [n_groups + 1] */
-    double *mean;  /* [n_groups] */
-    size_t n_groups;
-};
 
 struct law {
     enum pl_delay_kind kind;
-    double a, b; /* see enum pl_delay_kind */
-    struct trace *trace;
+    double a, b;                  /* see enum pl_delay_kind */
+    bool in_order;                /* a recording: the n-th task takes the n-th time */
+    struct pl_measured *measured; /* a trace or a recording */
 };
 
 struct pl_delay {
@@ -113,34 +100,46 @@ static const struct pl_entry delay_trace = {
     "trace", "draws from measured delays, each worker from its own where the file tells them apart",
     "", trace_opts, sizeof(struct trace_conf)};
 
-static size_t trace_group(const struct trace *t, uint32_t worker, const double **value) {
-    size_t g = worker % t->n_groups;
-    *value = t->value + t->start[g];
-    return t->start[g + 1] - t->start[g];
-}
+struct recording_conf {
+    char file[PL_TEXT_MAX];
+    int order;
+};
+enum { ORDER_SEQUENCE, ORDER_RANDOM };
+static const struct pl_opt recording_opts[] = {
+    {.name = "file",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "a recording of a run, as --record writes it",
+     .offset = offsetof(struct recording_conf, file)},
+    {.name = "order",
+     .type = PL_OPT_CHOICE,
+     .def = "sequence",
+     .choices = "sequence|random",
+     .help = "the n-th task takes the n-th time, round and round, or one that is drawn",
+     .offset = offsetof(struct recording_conf, order)},
+    {.name = NULL}};
+static const struct pl_entry delay_recording = {
+    "recording", "the times that tasks took in a recorded run, each worker its own", "",
+    recording_opts, sizeof(struct recording_conf)};
 
-static double trace_cdf(const struct trace *t, uint32_t worker, double x, bool upper) {
-    const double *value;
-    size_t n = trace_group(t, worker, &value), lo = 0, hi = n;
+static double sample_cdf(struct pl_sample s, double x, bool upper) {
+    size_t lo = 0, hi = s.n;
     while (lo < hi) { /* how many are <= x */
         size_t mid = lo + (hi - lo) / 2;
-        if (value[mid] <= x)
+        if (s.ascending[mid] <= x)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return (double)(upper ? n - lo : lo) / (double)n;
+    return (double)(upper ? s.n - lo : lo) / (double)s.n;
 }
 
-static double trace_quantile(const struct trace *t, uint32_t worker, double u) {
-    const double *value;
-    size_t n = trace_group(t, worker, &value);
-    double at = ceil(u * (double)n) - 1.0;
-    return value[at <= 0.0 ? 0 : at >= (double)(n - 1) ? n - 1 : (size_t)at];
+static double sample_quantile(struct pl_sample s, double u) {
+    double at = ceil(u * (double)s.n) - 1.0;
+    return s.ascending[at <= 0.0 ? 0 : at >= (double)(s.n - 1) ? s.n - 1 : (size_t)at];
 }
 
-static double law_draw(const struct law *l, uint32_t worker, struct pl_rng *r) {
-    const double *value;
+static double law_draw(const struct law *l, uint32_t worker, uint64_t task, struct pl_rng *r) {
     switch (l->kind) {
     case PL_DELAY_CONST: return l->a;
     case PL_DELAY_EXP:
@@ -148,9 +147,11 @@ static double law_draw(const struct law *l, uint32_t worker, struct pl_rng *r) {
     case PL_DELAY_PARETO: return l->b * exp(pl_rng_exp(r) / l->a);
     case PL_DELAY_GAMMA: return l->b / l->a * pl_rng_gamma(r, l->a);
     case PL_DELAY_LOGNORMAL: return exp(l->a + l->b * pl_rng_normal(r));
-    case PL_DELAY_TRACE: {
-        size_t n = trace_group(l->trace, worker, &value);
-        return value[pl_rng_below(r, (uint32_t)n)];
+    case PL_DELAY_TRACE:
+    case PL_DELAY_RECORDING: {
+        struct pl_sample s = pl_measured_of(l->measured, worker);
+        return l->in_order ? s.in_order[(task - 1) % s.n]
+                           : s.ascending[pl_rng_below(r, (uint32_t)s.n)];
     }
     }
     return 0.0;
@@ -164,7 +165,8 @@ static double law_mean(const struct law *l, uint32_t worker) {
     case PL_DELAY_PARETO: return l->a > 1.0 ? l->a * l->b / (l->a - 1.0) : INFINITY;
     case PL_DELAY_GAMMA: return l->b;
     case PL_DELAY_LOGNORMAL: return exp(l->a + 0.5 * l->b * l->b);
-    case PL_DELAY_TRACE: return l->trace->mean[worker % l->trace->n_groups];
+    case PL_DELAY_TRACE:
+    case PL_DELAY_RECORDING: return pl_measured_of(l->measured, worker).mean;
     }
     return 0.0;
 }
@@ -179,7 +181,8 @@ static double law_cdf(const struct law *l, uint32_t worker, double t, bool upper
     case PL_DELAY_PARETO: x = t > l->b ? l->a * log(t / l->b) : 0.0; break;
     case PL_DELAY_GAMMA: return pl_gamma_cdf(l->a, t * l->a / l->b, upper);
     case PL_DELAY_LOGNORMAL: return pl_normal_cdf((log(t) - l->a) / l->b, upper);
-    case PL_DELAY_TRACE: return trace_cdf(l->trace, worker, t, upper);
+    case PL_DELAY_TRACE:
+    case PL_DELAY_RECORDING: return sample_cdf(pl_measured_of(l->measured, worker), t, upper);
     }
     return upper ? exp(-x) : -expm1(-x);
 }
@@ -192,7 +195,8 @@ static double law_quantile(const struct law *l, uint32_t worker, double u) {
     case PL_DELAY_PARETO: return l->b * exp(-log1p(-u) / l->a);
     case PL_DELAY_GAMMA: return l->b / l->a * pl_gamma_quantile(l->a, u);
     case PL_DELAY_LOGNORMAL: return exp(l->a + l->b * pl_normal_quantile(u));
-    case PL_DELAY_TRACE: return trace_quantile(l->trace, worker, u);
+    case PL_DELAY_TRACE:
+    case PL_DELAY_RECORDING: return sample_quantile(pl_measured_of(l->measured, worker), u);
     }
     return 0.0;
 }
@@ -218,145 +222,13 @@ static const struct pl_entry delay_hetero = {
     "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero)};
 
 /* in the order of enum pl_delay_kind */
-static const struct pl_entry *const delay_table[] = {&delay_const,  &delay_exp,    &delay_shiftexp,
-                                                     &delay_pareto, &delay_gamma,  &delay_lognormal,
-                                                     &delay_trace,  &delay_hetero, NULL};
+static const struct pl_entry *const delay_table[] = {
+    &delay_const,     &delay_exp,   &delay_shiftexp,  &delay_pareto, &delay_gamma,
+    &delay_lognormal, &delay_trace, &delay_recording, &delay_hetero, NULL};
 
 const struct pl_family pl_delay_family = {
     "delay", "how long does a mini-batch take on a worker? lists: LAW|LAW|2*LAW, in turn",
     delay_table};
-
-/* Reading a trace */
-
-struct measured {
-    uint32_t worker; /* from 1; 1 for all where the file has one column */
-    double seconds;
-};
-
-struct measured_list {
-    struct measured *at;
-    size_t n, room;
-    int columns;
-};
-
-static int measured_compare(const void *pa, const void *pb) {
-    const struct measured *a = pa, *b = pb;
-    if (a->worker != b->worker) return a->worker < b->worker ? -1 : 1;
-    return (a->seconds > b->seconds) - (a->seconds < b->seconds);
-}
-
-/* Adds the numbers of one line, if any. Returns what is wrong with it, or NULL. */
-static const char *measured_line(struct measured_list *m, char *line) {
-    line[strcspn(line, "#\r\n")] = '\0';
-    double x[2] = {0, 0};
-    int n = 0;
-    for (char *p = line + strspn(line, " \t"); *p; p += strspn(p, " \t")) {
-        char *end;
-        if (n == 2) return "has more than two columns";
-        x[n] = strtod(p, &end);
-        if (end == p || !strchr(" \t", *end)) return "is not a number of seconds";
-        n++;
-        p = end;
-    }
-    if (n == 0) return NULL;
-    if (m->columns == 0) m->columns = n;
-    if (n != m->columns) return "has another number of columns than the lines before it";
-    double seconds = x[n - 1];
-    if (!(seconds >= 0.0 && seconds <= PL_DELAY_MAX)) return "is not between 0 and 1e9 seconds";
-    if (n == 2 && !(x[0] >= 1.0 && x[0] <= TRACE_WORKERS_MAX && x[0] == floor(x[0])))
-        return "does not begin with a worker's number, counted from 1";
-    if (m->n == m->room) {
-        if (m->n == TRACE_VALUES_MAX) return "is one measurement too many; 4000000 are accepted";
-        size_t room = m->room ? 2 * m->room : 1024;
-        if (room > TRACE_VALUES_MAX) room = TRACE_VALUES_MAX;
-        struct measured *at = realloc(m->at, room * sizeof *at);
-        if (!at) return "does not fit into memory";
-        m->at = at;
-        m->room = room;
-    }
-    m->at[m->n++] = (struct measured){n == 2 ? (uint32_t)x[0] : 1u, seconds};
-    return NULL;
-}
-
-static int measured_read(const char *file, struct measured_list *m, struct pl_why *why) {
-    if (!file[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "delay 'trace' needs a file of measured seconds: trace:FILE");
-    FILE *in = fopen(file, "r");
-    if (!in) return pl_fail(why, PL_EIO, "delay trace '%s': %s", file, strerror(errno));
-    char line[TRACE_LINE_MAX];
-    const char *wrong = NULL;
-    unsigned long number = 0;
-    while (!wrong && fgets(line, sizeof line, in)) {
-        number++;
-        if (!strchr(line, '\n') && !feof(in))
-            wrong = "is longer than 255 characters or not text";
-        else
-            wrong = measured_line(m, line);
-    }
-    int failed = ferror(in) ? errno : 0;
-    fclose(in);
-    if (failed) return pl_fail(why, PL_EIO, "delay trace '%s': %s", file, strerror(failed));
-    if (wrong)
-        return pl_fail(why, PL_EDATA,
-                       "delay trace '%s': line %lu %s; a line is SECONDS or WORKER SECONDS", file,
-                       number, wrong);
-    if (m->n == 0)
-        return pl_fail(why, PL_EDATA, "delay trace '%s' holds no measurement; a line is SECONDS",
-                       file);
-    return PL_OK;
-}
-
-static void trace_free(struct trace *t) {
-    if (!t) return;
-    free(t->value);
-    free(t->start);
-    free(t->mean);
-    free(t);
-}
-
-static int trace_build(const char *file, struct measured_list *m, struct trace **out,
-                       struct pl_why *why) {
-    qsort(m->at, m->n, sizeof *m->at, measured_compare);
-    size_t n_groups = m->at[m->n - 1].worker;
-    struct trace *t = calloc(1, sizeof *t);
-    if (t) {
-        t->value = malloc(m->n * sizeof *t->value);
-        t->start = calloc(n_groups + 1, sizeof *t->start);
-        t->mean = calloc(n_groups, sizeof *t->mean);
-    }
-    if (!t || !t->value || !t->start || !t->mean) {
-        trace_free(t);
-        return pl_fail(why, PL_ENOMEM, "out of memory for delay trace '%s'", file);
-    }
-    t->n_groups = n_groups;
-    size_t i = 0;
-    for (size_t g = 0; g < n_groups; g++) {
-        t->start[g] = i;
-        for (; i < m->n && m->at[i].worker == g + 1; i++) {
-            t->value[i] = m->at[i].seconds;
-            t->mean[g] += (t->value[i] - t->mean[g]) / (double)(i - t->start[g] + 1);
-        }
-        if (i == t->start[g]) {
-            trace_free(t);
-            return pl_fail(why, PL_EDATA,
-                           "delay trace '%s' has no line for worker %zu; it needs one for each of "
-                           "its %zu workers",
-                           file, g + 1, n_groups);
-        }
-    }
-    t->start[n_groups] = m->n;
-    *out = t;
-    return PL_OK;
-}
-
-static int trace_open(const char *file, struct trace **out, struct pl_why *why) {
-    struct measured_list m = {0};
-    int rc = measured_read(file, &m, why);
-    if (!rc) rc = trace_build(file, &m, out, why);
-    free(m.at);
-    return rc;
-}
 
 /* Parsing */
 
@@ -369,7 +241,10 @@ static int delay_law(const char *spec, int n_workers, struct law *law, struct pl
     *law = (struct law){0};
     while (delay_table[law->kind] != entry) law->kind++;
     if (law->kind == PL_DELAY_TRACE) {
-        rc = trace_open(((struct trace_conf *)conf)->file, &law->trace, why);
+        rc = pl_measured_trace(((struct trace_conf *)conf)->file, &law->measured, why);
+    } else if (law->kind == PL_DELAY_RECORDING) {
+        law->in_order = ((struct recording_conf *)conf)->order == ORDER_SEQUENCE;
+        rc = pl_measured_recording(((struct recording_conf *)conf)->file, &law->measured, why);
     } else {
         const struct numbers *x = conf;
         law->a = x->a;
@@ -398,7 +273,7 @@ static int delay_times(const char **item, size_t *times, struct pl_why *why) {
  * where it is new. So "exp|exp" is one law. */
 static uint16_t delay_keep(struct pl_delay *d) {
     const struct law *last = &d->law[d->n_laws];
-    for (int i = 0; i < d->n_laws && !last->trace; i++)
+    for (int i = 0; i < d->n_laws && !last->measured; i++)
         if (d->law[i].kind == last->kind && d->law[i].a == last->a && d->law[i].b == last->b)
             return (uint16_t)i;
     return (uint16_t)d->n_laws++;
@@ -489,7 +364,8 @@ static int delay_hetero_open(struct pl_delay *d, const char *args, uint64_t seed
 
 static bool delay_is_alike(const struct pl_delay *d) {
     for (int i = 0; i < d->n_laws; i++)
-        if (d->law[i].trace && d->law[i].trace->n_groups > 1 && d->n_workers > 1) return false;
+        if (d->law[i].measured && pl_measured_workers(d->law[i].measured) > 1 && d->n_workers > 1)
+            return false;
     for (int w = 1; w < d->n_workers; w++) {
         if (d->law_of && d->law_of[w] != d->law_of[0]) return false;
         if (d->speed && d->speed[w] != d->speed[0]) return false;
@@ -532,7 +408,7 @@ int pl_delay_open(const char *spec, int n_workers, uint64_t seed, struct pl_dela
 
 void pl_delay_free(struct pl_delay *d) {
     if (!d) return;
-    for (int i = 0; d->law && i < d->n_laws; i++) trace_free(d->law[i].trace);
+    for (int i = 0; d->law && i < d->n_laws; i++) pl_measured_free(d->law[i].measured);
     free(d->law);
     free(d->law_of);
     free(d->speed);
@@ -555,8 +431,11 @@ double pl_delay_draw(const struct pl_delay *d, uint64_t seed, uint32_t worker, u
     double speed, sum = 0.0;
     const struct law *law = delay_of(d, worker, &speed);
     pl_rng_init(&r, seed, PL_STREAM_DELAY, worker, task);
+    /* what was recorded is a whole task, however many mini-batches it had */
+    if (law->kind == PL_DELAY_RECORDING)
+        return fmin(speed * steps * law_draw(law, worker, task, &r), PL_DELAY_MAX);
     for (uint32_t i = 0; i < steps && sum < PL_DELAY_MAX; i++)
-        sum += speed * law_draw(law, worker, &r);
+        sum += speed * law_draw(law, worker, task, &r);
     return sum < PL_DELAY_MAX ? sum : PL_DELAY_MAX;
 }
 
@@ -593,9 +472,12 @@ double pl_delay_quantile(const struct pl_delay *d, uint32_t worker, double u) {
 
 void pl_delay_look(const struct pl_delay *d, uint32_t worker, struct pl_delay_look *out) {
     const struct law *law = delay_of(d, worker, &out->speed);
-    out->kind = law->kind;
+    bool measured = law->measured != NULL;
+    out->kind = measured ? PL_DELAY_TRACE : law->kind;
     out->a = out->kind == PL_DELAY_EXP ? law->b : law->a;
     out->b = out->kind == PL_DELAY_EXP ? 0.0 : law->b;
-    out->sample = NULL;
-    out->n_sample = law->trace ? trace_group(law->trace, worker, &out->sample) : 0;
+    struct pl_sample s = {0};
+    if (measured) s = pl_measured_of(law->measured, worker);
+    out->sample = s.ascending;
+    out->n_sample = s.n;
 }

@@ -2,6 +2,7 @@
  *
  *   const:t=T  exp:mean=M  shiftexp:shift=S,mean=M  pareto:shape=A,scale=S
  *   gamma:shape=A,mean=M  lognormal:mu=U,sigma=S  trace:FILE
+ *   recording:FILE,order=sequence|random
  *   LAW|LAW|2*LAW          a law per worker, in turn, repeated when there are more workers
  *   hetero:v=0.6,LAW       every worker a speed of its own (see `paceline list delay`)
  *
@@ -26,7 +27,8 @@ int pl_delay_open(const char *spec, int n_workers, uint64_t seed, struct pl_dela
 void pl_delay_free(struct pl_delay *d);
 
 /* Seconds that task `task` of `worker` takes when it is made of `steps` mini-batches: the sum of
- * that many independent draws. Pure and thread-safe. */
+ * that many independent draws, or what a recording has for a task, in proportion to its own
+ * mini-batches. Pure and thread-safe. */
 double pl_delay_draw(const struct pl_delay *d, uint64_t seed, uint32_t worker, uint64_t task,
                      uint32_t steps);
 
@@ -49,7 +51,8 @@ enum pl_delay_kind {
     PL_DELAY_PARETO,    /* a = shape, b = scale */
     PL_DELAY_GAMMA,     /* a = shape, b = mean */
     PL_DELAY_LOGNORMAL, /* a = mu, b = sigma */
-    PL_DELAY_TRACE      /* sample[n_sample], ascending */
+    PL_DELAY_TRACE,     /* sample[n_sample], ascending */
+    PL_DELAY_RECORDING  /* pl_delay_look calls it a trace */
 };
 
 struct pl_delay_look {

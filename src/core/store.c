@@ -1,6 +1,7 @@
 #include "core/store.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,19 @@ static void *store_vector(size_t dim) {
 
 /* --- versions ---------------------------------------------------------------------------- */
 
+static pl_real *store_placed(const struct pl_store *s) {
+    const struct pl_place *place = &s->conf.place;
+    return place->vector ? place->vector(place->ctx) : store_vector(s->conf.dim);
+}
+
+static void store_forget(const struct pl_store *s, struct pl_version *v) {
+    if (!s->conf.place.vector) {
+        if (v->handed != v->model) free(v->handed);
+        free(v->model);
+    }
+    free(v);
+}
+
 static struct pl_version *store_free_version(struct pl_store *s) {
     for (int i = 0; i < s->n_versions; i++)
         if (s->version[i]->n_holders == 0) return s->version[i];
@@ -71,12 +85,10 @@ static struct pl_version *store_free_version(struct pl_store *s) {
     }
     struct pl_version *v = calloc(1, sizeof *v);
     if (!v) return NULL;
-    v->model = store_vector(s->conf.dim);
-    v->handed = s->looks_ahead ? store_vector(s->conf.dim) : v->model;
+    v->model = store_placed(s);
+    v->handed = s->looks_ahead ? store_placed(s) : v->model;
     if (!v->model || !v->handed) {
-        if (v->handed != v->model) free(v->handed);
-        free(v->model);
-        free(v);
+        store_forget(s, v);
         return NULL;
     }
     s->version[s->n_versions++] = v;
@@ -105,6 +117,10 @@ int pl_store_n_versions(const struct pl_store *s) {
 double pl_store_epochs(const struct pl_store *s) {
     double size = s->conf.rate.epoch_samples;
     return size > 0 ? s->samples_applied / size : 0;
+}
+
+double pl_store_samples(const struct pl_store *s) {
+    return s->samples_applied;
 }
 
 static double store_rate(const struct pl_store *s) {
@@ -154,11 +170,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
 
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
-    for (int i = 0; i < s->n_versions; i++) {
-        if (s->version[i]->handed != s->version[i]->model) free(s->version[i]->handed);
-        free(s->version[i]->model);
-        free(s->version[i]);
-    }
+    for (int i = 0; i < s->n_versions; i++) store_forget(s, s->version[i]);
     for (int i = 0; i < PL_RULE_VECTORS; i++) {
         free(s->correct_state[i]);
         free(s->optim_state[i]);
@@ -174,6 +186,53 @@ void pl_store_free(struct pl_store *s) {
     free(s->samples);
     free(s->weight);
     free(s);
+}
+
+/* --- keeping ----------------------------------------------------------------------------- */
+
+/* A worker's own vector: made when one was kept for it. */
+static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worker) {
+    char name[32];
+    snprintf(name, sizeof name, "own.%d", worker + 1);
+    pl_real *v = s->own[worker];
+    if (!v && k->restoring && !(v = store_vector(s->conf.dim))) return PL_ENOMEM;
+    if (v && k->reals(k->ctx, name, v, s->conf.dim) == 0 && !s->own[worker]) {
+        free(v);
+        v = NULL;
+    }
+    s->own[worker] = v;
+    return PL_OK;
+}
+
+int pl_store_keep(struct pl_store *s, const struct pl_keep *k) {
+    size_t dim = s->conf.dim;
+    char name[32];
+    uint64_t counts[2] = {s->n_commits, s->n_corrected};
+    double numbers[2] = {s->lr_max, s->samples_applied};
+    k->wholes(k->ctx, "store.counts", counts, 2);
+    k->numbers(k->ctx, "store.numbers", numbers, 2);
+    k->numbers(k->ctx, "store.correct", s->correct_number, PL_RULE_NUMBERS);
+    k->numbers(k->ctx, "store.optim", s->optim_number, PL_RULE_NUMBERS);
+    for (int i = 0; i < s->correct->n_vectors; i++) {
+        snprintf(name, sizeof name, "correct.%d", i);
+        k->reals(k->ctx, name, s->correct_state[i], dim);
+    }
+    for (int i = 0; i < s->optim->n_vectors; i++) {
+        snprintf(name, sizeof name, "optim.%d", i);
+        k->reals(k->ctx, name, s->optim_state[i], dim);
+    }
+    if (s->direction) k->reals(k->ctx, "direction", s->direction, dim);
+    if (s->last) k->reals(k->ctx, "last", s->last, dim);
+    if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->handed, dim);
+    for (int i = 0; s->own && i < s->conf.n_workers; i++)
+        if (store_keep_own(s, k, i)) return PL_ENOMEM;
+    if (!k->restoring) return PL_OK;
+    s->n_commits = s->newest->id = counts[0];
+    s->n_corrected = counts[1];
+    s->lr_max = numbers[0];
+    s->samples_applied = numbers[1];
+    s->newest->lr = store_rate(s);
+    return PL_OK;
 }
 
 /* --- the group --------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #define PL_CORE_STORE_H
 
 #include "core/control.h"
+#include "core/keep.h"
 #include "core/rule.h"
 
 #define PL_TILES 64
@@ -49,14 +50,22 @@ struct pl_team {
     void *ctx;
 };
 
+/* Where versions live when somebody else must see them: memory for one vector [dim], aligned to 64
+ * bytes, or NULL where there is no more. It stays the host's. */
+struct pl_place {
+    pl_real *(*vector)(void *ctx);
+    void *ctx;
+};
+
 struct pl_store_conf {
     size_t dim;
     int n_workers;
     struct pl_choice correct, reduce, optim;
     struct pl_rate rate;
-    double weight_decay; /* added to every contribution before it is corrected */
-    bool measures;       /* commits report a struct pl_measure */
-    struct pl_team team; /* run == NULL: this thread alone */
+    double weight_decay;   /* added to every contribution before it is corrected */
+    bool measures;         /* commits report a struct pl_measure */
+    struct pl_team team;   /* run == NULL: this thread alone */
+    struct pl_place place; /* vector == NULL: memory of its own */
 };
 
 struct pl_store;
@@ -79,8 +88,13 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
 /* Group -> one step -> a new version; the group is empty afterwards. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 
+/* Saves or restores all but the model itself, which is what the store was made with. Restoring
+ * comes first, before anybody holds a version. 0 or PL_ENOMEM. */
+int pl_store_keep(struct pl_store *s, const struct pl_keep *k);
+
 /* Progress that schedules and reports count by: samples in committed contributions. */
 double pl_store_epochs(const struct pl_store *s);
+double pl_store_samples(const struct pl_store *s);
 
 /* The largest number of versions that were alive at one time. */
 int pl_store_n_versions(const struct pl_store *s);

@@ -1,8 +1,68 @@
 #include "learn/outcome.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 struct pl_worker_time pl_worker_shares(struct pl_worker_time t) {
     double all = t.compute + t.communication + t.idle + t.wasted;
     if (!(all > 0)) return t;
     return (struct pl_worker_time){t.compute / all, t.communication / all, t.idle / all,
                                    t.wasted / all};
+}
+
+struct pl_point pl_point_now(const struct pl_control *control, const struct pl_store *store,
+                             uint64_t now_ns) {
+    const struct pl_view *v = pl_control_view(control);
+    struct pl_fates f = pl_control_fates(control);
+    struct pl_staleness stale = pl_control_staleness(control);
+    return (struct pl_point){.time = (double)now_ns * 1e-9,
+                             .updates = v->version,
+                             .epochs = store ? pl_store_epochs(store) : NAN,
+                             .loss = NAN,
+                             .test_loss = NAN,
+                             .test_accuracy = NAN,
+                             .k = v->knobs.k,
+                             .staleness = stale.mean,
+                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
+                             .workers = v->n_alive,
+                             .expected = v->n_workers,
+                             .staleness_max = stale.max,
+                             .samples = store ? pl_store_samples(store) : NAN};
+}
+
+struct pl_outcome pl_outcome_none(void) {
+    return (struct pl_outcome){
+        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+}
+
+bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
+                      const struct pl_score *score, struct pl_point *p) {
+    out->score = *score;
+    p->loss = score->loss;
+    p->test_loss = score->test_loss;
+    p->test_accuracy = score->test_accuracy;
+    /* a target that is not set is NAN, and nothing compares with that */
+    bool reached =
+        score->loss <= limits->target_loss || score->test_accuracy >= limits->target_accuracy;
+    if (reached && isnan(out->time_to_target)) out->time_to_target = p->time;
+    return reached;
+}
+
+int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
+                   const struct pl_store *store, size_t dim, uint64_t now_ns) {
+    const struct pl_view *v = pl_control_view(control);
+    out->time = (double)now_ns * 1e-9;
+    out->time_ns = now_ns;
+    out->updates = v->version;
+    out->fates = pl_control_fates(control);
+    out->staleness = pl_control_staleness(control);
+    out->worker_time = pl_worker_shares(pl_control_worker_time(control, now_ns));
+    out->k_final = v->knobs.k;
+    if (!store) return PL_OK;
+    out->epochs = pl_store_epochs(store);
+    out->weights = malloc(dim * sizeof *out->weights);
+    if (!out->weights) return PL_ENOMEM;
+    memcpy(out->weights, pl_store_newest(store)->model, dim * sizeof *out->weights);
+    return PL_OK;
 }

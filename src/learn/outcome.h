@@ -7,6 +7,7 @@
 
 struct pl_outcome {
     double time;        /* seconds at the end */
+    uint64_t time_ns;   /* the same, exactly */
     double last_update; /* seconds at the last commit */
     uint64_t updates;
     double epochs;
@@ -32,5 +33,20 @@ struct pl_watch {
 
 /* Seconds of each kind to shares of their sum. */
 struct pl_worker_time pl_worker_shares(struct pl_worker_time t);
+
+/* The state of a run now, its losses unknown; `store` is NULL for timing alone. */
+struct pl_point pl_point_now(const struct pl_control *control, const struct pl_store *store,
+                             uint64_t now_ns);
+
+/* An outcome before anything has come of it. */
+struct pl_outcome pl_outcome_none(void);
+
+/* Notes an evaluation made at `p`, which gets its losses; true where a target is reached. */
+bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
+                      const struct pl_score *score, struct pl_point *p);
+
+/* Fills in what control and store know at the end. 0 or PL_ENOMEM. */
+int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
+                   const struct pl_store *store, size_t dim, uint64_t now_ns);
 
 #endif

@@ -6,6 +6,7 @@
  * the gradients of all of these but the first; work space shared by stages and dense layers; and
  * one byte per pooled value of every stage. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,25 @@ static void cnn_score(const struct pl_model *base, const float *w, const struct 
                    n_right);
 }
 
+/* "conv1.weight" [out, kernel, kernel, in], "conv1.bias" [out], …, then the dense layers */
+static bool cnn_tensor(const struct pl_model *base, int i, struct pl_model_tensor *out) {
+    const struct cnn *m = (const struct cnn *)base;
+    int stage = i / 2, n_before = stage < m->n_stages ? stage : m->n_stages;
+    size_t offset = 0;
+    if (i < 0) return false;
+    for (int s = 0; s < n_before; s++) offset += pl_conv_dim(&m->stage[s]);
+    if (stage >= m->n_stages) return pl_dense_tensor(&m->dense, offset, i - 2 * m->n_stages, out);
+    const struct pl_conv *c = &m->stage[stage];
+    if (i % 2 == 0)
+        *out = (struct pl_model_tensor){
+            .offset = offset, .n_dims = 4, .shape = {c->n_out, c->kernel, c->kernel, c->n_in}};
+    else
+        *out = (struct pl_model_tensor){
+            .offset = offset + pl_conv_dim(c) - c->n_out, .n_dims = 1, .shape = {c->n_out}};
+    snprintf(out->name, sizeof out->name, "conv%d.%s", stage + 1, i % 2 ? "bias" : "weight");
+    return true;
+}
+
 static const struct pl_opt cnn_opts[] = {
     {.name = "filters",
      .type = PL_OPT_LIST,
@@ -242,4 +262,5 @@ const struct pl_model_kind pl_model_cnn = {
     .scratch = cnn_scratch,
     .gradient = cnn_gradient,
     .score = cnn_score,
+    .tensor = cnn_tensor,
 };

@@ -9,6 +9,7 @@
 
 #include <cblas.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -68,6 +69,19 @@ void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, floa
         memset(w + in * out, 0, out * sizeof *w);
         w += (in + 1) * out;
     }
+}
+
+bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_model_tensor *out) {
+    int layer = i / 2;
+    bool bias = i % 2 == 1;
+    if (i < 0 || layer >= d->n_layers) return false;
+    for (int l = 0; l < layer; l++) offset += ((size_t)d->width[l] + 1) * d->width[l + 1];
+    uint64_t in = d->width[layer], n_out = d->width[layer + 1];
+    *out = (struct pl_model_tensor){.offset = bias ? offset + in * n_out : offset,
+                                    .n_dims = bias ? 1 : 2,
+                                    .shape = {n_out, bias ? 0 : in}};
+    snprintf(out->name, sizeof out->name, "layer%d.%s", layer + 1, bias ? "bias" : "weight");
+    return true;
 }
 
 /* z [n][out] += b [out], and ReLU where it is a hidden layer */

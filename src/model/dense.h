@@ -28,6 +28,11 @@ void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer)
 /* He-normal weights and zero biases; `layer` numbers the first one. */
 void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, float *w);
 
+/* The i-th named part, where the first layer begins at w[offset]: "layer1.weight" [out, in],
+ * "layer1.bias" [out], "layer2.weight", …; false where there is none. */
+struct pl_model_tensor;
+bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_model_tensor *out);
+
 /* x [n][width[0]], label [n], w and g [dim]. dx [n][width[0]] receives the gradient with respect
  * to x where it is not NULL. Mean loss to *loss. 0 or PL_ECANCELLED. */
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,

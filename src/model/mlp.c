@@ -75,6 +75,10 @@ static void mlp_score(const struct pl_model *m, const float *w, const struct pl_
                    loss, n_right);
 }
 
+static bool mlp_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {
+    return pl_dense_tensor(&((const struct mlp *)m)->dense, 0, i, out);
+}
+
 static const struct pl_opt mlp_opts[] = {
     {.name = "hidden",
      .type = PL_OPT_LIST,
@@ -100,6 +104,7 @@ const struct pl_model_kind pl_model_mlp = {
     .scratch = mlp_scratch,
     .gradient = mlp_gradient,
     .score = mlp_score,
+    .tensor = mlp_tensor,
 };
 
 const struct pl_model_kind pl_model_softmax = {
@@ -116,4 +121,5 @@ const struct pl_model_kind pl_model_softmax = {
     .scratch = mlp_scratch,
     .gradient = mlp_gradient,
     .score = mlp_score,
+    .tensor = mlp_tensor,
 };

@@ -36,3 +36,10 @@ int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model 
 void pl_model_close(struct pl_model *m) {
     if (m) m->kind->close(m);
 }
+
+bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {
+    if (m->kind->tensor) return m->kind->tensor(m, i, out);
+    if (i != 0) return false;
+    *out = (struct pl_model_tensor){.name = "weights", .n_dims = 1, .shape = {m->dim}};
+    return true;
+}

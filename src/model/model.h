@@ -34,6 +34,14 @@ struct pl_model {
     /* the kind's own fields follow */
 };
 
+/* One named part of the flat vector: shape in C order, beginning at w[offset]. */
+struct pl_model_tensor {
+    char name[32]; /* "layer1.weight" */
+    size_t offset;
+    int n_dims;
+    uint64_t shape[4];
+};
+
 struct pl_model_kind {
     struct pl_entry id;
     bool wants_data;
@@ -57,11 +65,18 @@ struct pl_model_kind {
     /* Adds the batch's summed loss to *loss and the number classified right to *n_right. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                   float *scratch, double *loss, uint32_t *n_right);
+
+    /* The i-th part of the vector, in order: together they cover [0, dim) without holes. false
+     * where there is none. NULL: one part, "weights" [dim]. */
+    bool (*tensor)(const struct pl_model *m, int i, struct pl_model_tensor *out);
 };
 
 int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model **out,
                   struct pl_why *why);
 void pl_model_close(struct pl_model *m); /* NULL is fine */
+
+/* The i-th named part of the vector, i = 0, 1, …; false where there is none. */
+bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out);
 
 static inline bool pl_cancelled(const atomic_bool *cancel) {
     return cancel && atomic_load_explicit(cancel, memory_order_relaxed);

@@ -13,7 +13,7 @@
 #define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
-enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT };
+enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED };
 
 struct sim_worker {
     struct pl_version *held;  /* what its task computes on */
@@ -42,7 +42,9 @@ struct sim {
     bool warned;         /* of a gradient that is not finite */
     enum pl_cancels cancels;
     uint32_t steps;
-    size_t n_script; /* lines that have not happened yet */
+    size_t n_script;                 /* lines that have not happened yet */
+    struct pl_replay *replay;        /* NULL: a run of its own */
+    const struct pl_event *recorded; /* the one that is queued */
     bool ended;
     uint64_t scored_ns; /* when the last evaluation was; UINT64_MAX: never */
     uint64_t scored;    /* which version that was */
@@ -62,6 +64,11 @@ static int sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who
     if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
     return PL_OK;
+}
+
+/* Something came about that ends a run. A replay ends where its recording does. */
+static void sim_over(struct sim *s) {
+    if (!s->replay) s->ended = true;
 }
 
 /* --- watching ---------------------------------------------------------------------------- */
@@ -98,7 +105,7 @@ static void sim_evaluate(struct sim *s) {
     /* a target that is not set is NAN, and nothing compares with that */
     if (score.loss <= l->target_loss || score.test_accuracy >= l->target_accuracy) {
         if (isnan(s->out->time_to_target)) s->out->time_to_target = p.time;
-        s->ended = true;
+        sim_over(s);
     }
 }
 
@@ -110,9 +117,14 @@ static void sim_tick(struct sim *s) {
 
 /* --- carrying out plans ------------------------------------------------------------------ */
 
-static int sim_start(struct sim *s, const struct pl_action *a) {
+/* Decides when a task that starts now is done, and queues that. */
+static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
     uint64_t at = s->now_ns;
+    if (s->replay) { /* it was decided then, and comes with the recording */
+        *finish = pl_replay_finish(s->replay, a->worker, a->task);
+        return PL_OK;
+    }
     if (s->net_matters)
         at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
@@ -123,8 +135,14 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
-    uint64_t finish = at + sim_ns(seconds);
-    int rc = sim_push(s, finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
+    *finish = at + sim_ns(seconds);
+    return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
+}
+
+static int sim_start(struct sim *s, const struct pl_action *a) {
+    struct sim_worker *w = &s->worker[a->worker];
+    uint64_t finish;
+    int rc = sim_schedule(s, a, &finish);
     if (rc || !s->store) return rc;
     if (a->from == PL_FETCH) {
         pl_store_release(s->store, w->held);
@@ -186,19 +204,19 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             s->out->last_update = sim_seconds(s->now_ns);
             if (s->store && s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, 0);
             if (s->store) rc = sim_commit(s, a, &measure);
-            if (a->version == s->job->limits.updates) s->ended = true;
+            if (a->version == s->job->limits.updates) sim_over(s);
             break;
         case PL_START: rc = sim_start(s, a); break;
         case PL_CANCEL:
             if (s->store) pl_ahead_drop(s->ahead, &s->worker[a->worker].now);
             break;
-        case PL_STOP: s->ended = true; break;
+        case PL_STOP: sim_over(s); break;
         }
         if (rc) return rc;
     }
     if (committed && s->store && s->job->limits.epochs > 0 &&
         pl_store_epochs(s->store) >= s->job->limits.epochs)
-        s->ended = true;
+        sim_over(s);
     if (committed && s->store && pl_control_measures(s->control)) {
         struct pl_event e = {.kind = PL_MEASURED, .now_ns = s->now_ns, .measure = measure};
         return sim_event(s, &e);
@@ -222,6 +240,45 @@ static int sim_sure(const struct sim *s) {
     return v->knobs.k > v->n_taken ? v->knobs.k - v->n_taken : 1;
 }
 
+/* The vector of `e` is of no use: it is not finite, or it was rejected when it was recorded. */
+static void sim_reject(struct sim *s, struct pl_event *e) {
+    struct sim_worker *w = &s->worker[e->worker];
+    e->kind = PL_REJECT;
+    if (!s->warned && !w->now.sound)
+        pl_log_warn(&s->job->log,
+                    "worker %d brought a gradient that is not finite at %g s, task %llu; it is "
+                    "rejected, as all such are from now on without a word",
+                    e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
+    s->warned = s->warned || !w->now.sound;
+    pl_ahead_give_back(s->ahead, w->now.vector);
+    w->now.vector = NULL;
+    /* the model itself is no longer finite: nobody will ever bring a sound gradient */
+    if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) {
+        s->out->diverged = true;
+        sim_over(s);
+    }
+}
+
+/* A task is back: `e` says whose and which. Its vector is looked at, and control hears of it. */
+static int sim_bring(struct sim *s, struct pl_event *e) {
+    struct sim_worker *w = &s->worker[e->worker];
+    e->loss = NAN;
+    if (s->store) {
+        e->samples = pl_task_samples(s->job);
+        /* this one is one less; the place it leaves is not for a task that may be cancelled */
+        if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
+        int rc = pl_ahead_collect(s->ahead, &w->now);
+        if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
+        if (rc) /* only a function of the embedding program fails in any other way */
+            return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                           "the gradient of worker %d, task %llu, failed with status %d",
+                           e->worker + 1, (unsigned long long)e->task, rc);
+        e->loss = w->now.loss;
+        if (!w->now.sound || e->kind == PL_REJECT) sim_reject(s, e);
+    }
+    return sim_event(s, e);
+}
+
 static int sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
     if (!pl_control_is_current(s->control, t->who, t->task)) return PL_OK;
@@ -239,42 +296,24 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .now_ns = s->now_ns,
                          .worker = t->who,
                          .task = t->task,
-                         .comm_ns = w->comm_ns,
-                         .samples = s->store ? pl_task_samples(s->job) : 0,
-                         .loss = NAN};
-    if (s->store) {
-        /* this one is one less; the place it leaves is not for a task that may be cancelled */
-        if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
-        int rc = pl_ahead_collect(s->ahead, &w->now);
-        if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
-        if (rc) /* only a function of the embedding program fails in any other way */
-            return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
-                           "the gradient of worker %d, task %llu, failed with status %d",
-                           t->who + 1, (unsigned long long)t->task, rc);
-        e.loss = w->now.loss;
-        if (!w->now.sound) {
-            e.kind = PL_REJECT;
-            if (!s->warned)
-                pl_log_warn(
-                    &s->job->log,
-                    "worker %d brought a gradient that is not finite at %g s, task %llu; it is "
-                    "rejected, as all such are from now on without a word",
-                    t->who + 1, sim_seconds(s->now_ns), (unsigned long long)t->task);
-            s->warned = true;
-            pl_ahead_give_back(s->ahead, w->now.vector);
-            w->now.vector = NULL;
-            /* the model itself is no longer finite: nobody will ever bring a sound gradient */
-            if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers)
-                s->out->diverged = s->ended = true;
-        }
+                         .comm_ns = w->comm_ns};
+    return sim_bring(s, &e);
+}
+
+/* A worker comes or goes. */
+static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
+    struct sim_worker *w = &s->worker[worker];
+    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
+    if (kind == PL_LEAVE) {
+        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
+        if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
+            pl_ahead_drop(s->ahead, &w->now);
     }
     return sim_event(s, &e);
 }
 
 static int sim_script(struct sim *s, const struct pl_script_line *line) {
     struct sim_worker *w = &s->worker[line->worker];
-    struct pl_event e = {.now_ns = s->now_ns, .worker = line->worker};
-    const struct pl_view *v = pl_control_view(s->control);
     s->n_script--;
     switch (line->verb) {
     case PL_SCRIPT_FREEZE: {
@@ -282,18 +321,33 @@ static int sim_script(struct sim *s, const struct pl_script_line *line) {
         uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
         if (w->frozen_until_ns > from) from = w->frozen_until_ns;
         if (until <= from) return PL_OK;
-        if (v->worker[line->worker].state == PL_BUSY) w->late_ns += until - from;
+        if (pl_control_view(s->control)->worker[line->worker].state == PL_BUSY)
+            w->late_ns += until - from;
         w->frozen_until_ns = until;
         return PL_OK;
     }
-    case PL_SCRIPT_LEAVE:
-        e.kind = PL_LEAVE;
-        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
-        if (s->store && v->worker[line->worker].state == PL_BUSY) pl_ahead_drop(s->ahead, &w->now);
-        break;
-    case PL_SCRIPT_JOIN: e.kind = PL_JOIN; break;
+    case PL_SCRIPT_LEAVE: return sim_move(s, PL_LEAVE, line->worker);
+    case PL_SCRIPT_JOIN: return sim_move(s, PL_JOIN, line->worker);
     }
-    return sim_event(s, &e);
+    return PL_OK;
+}
+
+/* Queues the next event of the recording; one at a time, so that their order is the recorded one
+ * also where they happened at the same moment. */
+static int sim_recall(struct sim *s) {
+    s->recorded = pl_replay_next(s->replay);
+    if (!s->recorded) return PL_OK;
+    return sim_push(s, s->recorded->now_ns, SIM_RECORDED, s->recorded->worker, s->recorded->task);
+}
+
+static int sim_recorded(struct sim *s) {
+    struct pl_event e = *s->recorded;
+    int rc = PL_OK;
+    if (e.kind == PL_JOIN || e.kind == PL_LEAVE)
+        rc = sim_move(s, e.kind, e.worker);
+    else if (pl_control_is_current(s->control, e.worker, e.task))
+        rc = sim_bring(s, &e);
+    return rc ? rc : sim_recall(s);
 }
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
@@ -320,7 +374,7 @@ static void sim_foresee(const struct sim *s) {
 /* A run that only time can end must not stand still in time. */
 static int sim_moves(const struct sim *s) {
     const struct pl_limits *l = &s->job->limits;
-    if (l->updates > 0 || l->epochs > 0 ||
+    if (s->replay || l->updates > 0 || l->epochs > 0 ||
         s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers)
         return PL_OK;
     return pl_fail(s->why, PL_ERUN,
@@ -329,8 +383,14 @@ static int sim_moves(const struct sim *s) {
                    sim_seconds(s->now_ns));
 }
 
+/* When the clock ends the run. */
+static uint64_t sim_until(const struct sim *s) {
+    if (s->replay) return pl_replay_until(s->replay);
+    return s->job->limits.seconds > 0 ? sim_ns(s->job->limits.seconds) : SIM_END_NS;
+}
+
 static int sim_loop(struct sim *s) {
-    uint64_t end_ns = s->job->limits.seconds > 0 ? sim_ns(s->job->limits.seconds) : SIM_END_NS;
+    uint64_t end_ns = sim_until(s);
     while (s->heap.n > 0 && !s->ended) {
         if (pl_heap_top(&s->heap)->when_ns > end_ns) {
             s->now_ns = end_ns;
@@ -349,6 +409,7 @@ static int sim_loop(struct sim *s) {
         switch ((enum sim_what)t.what) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
+        case SIM_RECORDED: rc = sim_recorded(s); break;
         case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
         case SIM_EVAL:
             sim_evaluate(s);
@@ -356,56 +417,62 @@ static int sim_loop(struct sim *s) {
             break;
         }
         if (rc) return rc;
-        if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0)
+        if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0 && !s->replay)
             return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
                            sim_seconds(s->now_ns));
         if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
         sim_tidy(s);
         sim_tick(s);
     }
+    if (s->replay && !s->ended) s->now_ns = end_ns;
     return PL_OK;
 }
 
 /* --- beginning and end ------------------------------------------------------------------- */
 
+/* Everybody joins who is there at first: whoever has no line in the script, or whose first line is
+ * not a join. */
+static int sim_joins(struct sim *s) {
+    int n_workers = s->job->n_workers, rc = PL_OK;
+    bool *absent = calloc((size_t)n_workers, sizeof *absent);
+    if (!absent) return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", n_workers);
+    for (size_t i = s->n_script; i-- > 0;) { /* backwards, so that the first has the last word */
+        const struct pl_script_line *line = &s->conf->script->line[i];
+        absent[line->worker] = line->verb == PL_SCRIPT_JOIN;
+    }
+    for (int i = 0; !rc && i < n_workers; i++)
+        if (!absent[i]) rc = sim_move(s, PL_JOIN, i);
+    free(absent);
+    return rc;
+}
+
 static int sim_begin(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct pl_script *script = s->conf->script;
     s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
     s->steps = pl_task_steps(job);
     int rc = pl_control_new(policy, job->policy.conf, (const struct pl_tuner *)job->tuner.entry,
                             job->tuner.conf, job->n_workers, job->seed, &s->control, s->why);
+    if (!rc && s->conf->replay)
+        rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
     pl_control_on_event(s->control, s->conf->events, s->conf->events_ctx);
+    if (s->replay) pl_control_on_event(s->control, pl_replay_event, s->replay);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
-    bool *absent = calloc((size_t)job->n_workers, sizeof *absent);
-    if (!s->worker || !absent) {
-        free(absent);
+    if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    }
     pl_net_init(&s->net, &s->conf->net, job->model ? job->model->dim : 0);
     s->net_matters = pl_net_matters(&s->net);
-    /* a worker whose first line is a join is not there at first; lines backwards, so that the
-     * first one has the last word */
-    s->n_script = script ? script->n : 0;
-    for (size_t i = s->n_script; i-- > 0;) {
-        const struct pl_script_line *line = &script->line[i];
-        absent[line->worker] = line->verb == PL_SCRIPT_JOIN;
-    }
+    s->n_script = s->conf->script && !s->replay ? s->conf->script->n : 0;
     for (size_t i = 0; !rc && i < s->n_script; i++)
-        rc = sim_push(s, script->line[i].when_ns, SIM_SCRIPT, 0, i);
+        rc = sim_push(s, s->conf->script->line[i].when_ns, SIM_SCRIPT, 0, i);
     if (!rc && s->store && job->eval_every > 0) {
         s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
     if (s->store) pl_ahead_need(s->ahead, 0);
-    for (int i = 0; !rc && i < job->n_workers; i++) {
-        struct pl_event e = {.kind = PL_JOIN, .worker = i};
-        if (!absent[i]) rc = sim_event(s, &e);
-    }
+    if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
-    free(absent);
     return rc;
 }
 
@@ -432,6 +499,7 @@ static int sim_model(struct sim *s) {
 static int sim_end(struct sim *s) {
     struct pl_outcome *out = s->out;
     const struct pl_view *v = pl_control_view(s->control);
+    out->time_ns = s->now_ns;
     out->time = sim_seconds(s->now_ns);
     out->updates = v->version;
     out->fates = pl_control_fates(s->control);
@@ -460,10 +528,13 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
         pl_ahead_drop(s.ahead, &s.worker[i].now);
     if (!rc) sim_evaluate(&s);
     if (!rc) rc = sim_end(&s);
+    if (!rc && s.replay)
+        pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
     pl_ahead_free(s.ahead);
     pl_store_free(s.store);
     pl_control_free(s.control);
+    pl_replay_free(s.replay);
     pl_heap_free(&s.heap);
     free(s.worker);
     free(s.group);

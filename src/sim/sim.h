@@ -8,6 +8,7 @@
 
 #include "learn/outcome.h"
 #include "sim/net.h"
+#include "sim/replay.h"
 #include "sim/script.h"
 
 struct pl_sim_conf {
@@ -17,6 +18,10 @@ struct pl_sim_conf {
     struct pl_watch watch;
     pl_control_log *events; /* the event log; NULL: not wanted */
     void *events_ctx;
+    /* Feeds the run with what was recorded instead of delays, network, script and limits; then
+     * `check` tells how it compares. NULL: no replay. */
+    const struct pl_recording *replay;
+    struct pl_replay_check *check;
 };
 
 /* out->weights is the caller's to free(). */

@@ -209,6 +209,7 @@ static struct pl_order order_alike(const struct pl_delay *d, int n_workers, int 
     case PL_DELAY_EXP: mean = pl_order_exp(look.a, n_workers, k); break;
     case PL_DELAY_SHIFTEXP: mean = look.a + pl_order_exp(look.b, n_workers, k); break;
     case PL_DELAY_PARETO: mean = pl_order_pareto(look.a, look.b, n_workers, k); break;
+    case PL_DELAY_RECORDING: /* is looked at as a trace */
     case PL_DELAY_TRACE: mean = pl_order_sample(look.sample, look.n_sample, n_workers, k); break;
     case PL_DELAY_GAMMA:
     case PL_DELAY_LOGNORMAL:

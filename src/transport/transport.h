@@ -13,7 +13,10 @@
  * A worker has at most one order at a time. An order that is told before the last one was answered
  * replaces it; a result that crosses it on the way is delivered like any other, and whoever reads
  * it sees by its task that it is late. What a worker may still be reading (its version) or writing
- * (its slot) is its own until holds() says that it has let go.
+ * (its slot) is told by holds().
+ *
+ * Nobody believes what lies in shared memory: a worker that writes nonsense has its results
+ * refused, and one that dies half-way through anything is gone and no more.
  *
  * Threads: the port belongs to one thread, but for wake(); a link belongs to one thread. */
 #ifndef PL_TRANSPORT_TRANSPORT_H
@@ -33,8 +36,8 @@ struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
     uint64_t version; /* of the model */
     double lr;        /* in force at that version */
-    const float *w;   /* [dim] that version */
-    float *out;       /* [dim] the slot for the result */
+    const float *w;   /* [dim] that version; came from version() */
+    float *out;       /* [dim] the slot for the result; came from slot() */
 };
 
 /* Why a result will not do; PL_SOUND where it will. */
@@ -45,15 +48,19 @@ struct pl_result {
     enum pl_flaw flaw;
     uint32_t samples;
     double loss;
-    uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered */
+    uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
+                                      fills them in; pulled <= pushed <= now, by pl_now_ns() */
 };
 
 enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_HERE, PL_NEWS_RESULT, PL_NEWS_GONE };
 
+/* A worker's HERE comes before its results, and its GONE after the last that was whole. A worker
+ * that was expected and died before it came has a GONE alone. From GONE on, its number is free. */
 struct pl_news {
     enum pl_news_kind kind;
-    int worker;
-    struct pl_result result; /* PL_NEWS_RESULT; checked for plausible values, not for its task */
+    int worker;              /* -1 with PL_NEWS_NONE */
+    struct pl_result result; /* PL_NEWS_RESULT; checked for plausible values, not for its task: what
+                                cannot be is PL_NOT_COMPUTED, with no samples */
 };
 
 /* What a worker was doing when it was last heard of. */
@@ -63,8 +70,9 @@ struct pl_port_conf {
     int n_workers;
     size_t dim;
     int n_versions, n_slots; /* at most; memory is used when they are first asked for */
-    const char
-        *listen; /* path of a socket where workers that nobody here made can come; NULL: no */
+    /* Path of a socket where workers that nobody here made can come, each to the lowest number that
+     * is free; must not exist, and is gone after close(). NULL: no. */
+    const char *listen;
 };
 
 struct pl_transport {
@@ -73,37 +81,47 @@ struct pl_transport {
 
     /* --- the server's end --- */
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
-    /* Tells all workers that the run is over, and waits for them for at most `wait_ns`. Links of
-     * threads must have been closed before the port is freed. */
+    /* Cancels everything, tells all workers that the run is over, and waits for them for at most
+     * `wait_ns`. Links of threads must have been closed before the port is freed. */
     void (*over)(struct pl_port *p, uint64_t wait_ns);
     void (*close)(struct pl_port *p);
 
     float *(*version)(struct pl_port *p); /* memory for one more; NULL: there is no more */
     float *(*slot)(struct pl_port *p);
 
+    /* To a worker that is expected or here; for others nothing happens. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
-    /* Whether the worker may still touch what belongs to orders before its latest. */
-    bool (*holds)(const struct pl_port *p, int worker);
+    /* The task of an earlier order than its latest whose version and slot the worker may still
+     * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled until
+     * it pulls again, pushes or is gone; never one that was replaced before it was pulled. Once it
+     * does not hold an earlier order, that is free for good. What a broken worker says it holds may
+     * be a task that never was. */
+    uint64_t (*holds)(const struct pl_port *p, int worker);
     enum pl_phase (*phase)(const struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
-    void (*wake)(struct pl_port *p); /* from any thread: news() returns PL_NEWS_NONE soon */
+    /* From any thread, or a signal handler: the next news(), or the one that waits, returns
+     * PL_NEWS_NONE. */
+    void (*wake)(struct pl_port *p);
 
-    /* --- making a worker: before, in the new thread or process, after (in the parent) --- */
+    /* --- making a worker: before, in the new thread or process, after (in the parent) ---
+     * A new process calls attach() and nothing else on the port; it is killed when the thread that
+     * forked it ends. made() is due also where no process could be made: PL_NEWS_GONE follows. */
     int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
     int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
     void (*made)(struct pl_port *p, int worker);
 
     /* --- a worker's end --- */
-    /* The next order; waits until there is one. 0, or PL_ECANCELLED: the run is over or the server
-     * is gone. */
+    /* The next order; waits until there is one. One that was neither answered, replaced nor
+     * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
     const atomic_bool *(*cancelled)(const struct pl_link *l); /* of the order that was pulled */
-    /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled. */
+    /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
     int (*rest)(struct pl_link *l, uint64_t ns);
-    void (*push)(struct pl_link *l, const struct pl_result *r);
+    void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched
+                                                                   from here on */
     void (*detach)(struct pl_link *l);
 };
 

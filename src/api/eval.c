@@ -1,0 +1,64 @@
+/* pl_eval: the weights of a checkpoint on a data set. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "api/run.h"
+#include "run/checkpoint.h"
+#include "run/scorer.h"
+
+static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl_run *run,
+                      const struct pl_job *job) {
+    struct pl_scorer *scorer = NULL;
+    float *w = malloc(job->model->dim * sizeof *w);
+    if (!w || pl_scorer_new(job, NULL, NULL, &scorer)) {
+        free(w);
+        return pl_fail(&s->why, PL_ENOMEM, "out of memory for the model");
+    }
+    int rc = pl_saved_weights(from, job->model, w, &s->why);
+    if (!rc) {
+        pl_scorer_send(scorer, w);
+        run->outcome.score = pl_scorer_wait(scorer);
+        run->outcome.weights = w;
+        w = NULL;
+    }
+    pl_scorer_free(scorer);
+    free(w);
+    return rc;
+}
+
+static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
+    struct pl_built built;
+    const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
+    int rc = text ? pl_setup_lines(s, text) : PL_OK; /* another program's has the weights alone */
+    if (!rc) rc = pl_build(s, PL_HOST_VIRTUAL, &built);
+    if (rc) return rc;
+    struct pl_run *run = pl_run_new(&built);
+    if (!run)
+        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    else if (!built.job.model)
+        rc = pl_fail(&s->why, PL_EUSAGE, "there is nothing to evaluate with model none");
+    else
+        rc = eval_score(s, from, run, &built.job);
+    if (!rc && updates) run->outcome.updates = strtoull(updates, NULL, 10);
+    pl_built_free(&built);
+    if (rc)
+        pl_run_free(run);
+    else
+        *out = run;
+    return rc;
+}
+
+int pl_eval(pl_setup *setup, const char *path, pl_run **out) {
+    struct pl_setup *s = NULL; /* a copy: what the checkpoint says is for this once */
+    struct pl_saved *from = NULL;
+    char file[PL_TEXT_MAX + 64];
+    setup->why.text[0] = '\0';
+    if (pl_setup_copy(setup, &s)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
+    int rc = pl_checkpoint_find(path, file, sizeof file, &s->why);
+    if (!rc) rc = pl_checkpoint_read(file, &from, &s->why);
+    if (!rc) rc = eval_run(s, from, out);
+    setup->why = s->why;
+    pl_saved_free(from);
+    pl_setup_free(s);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* Inside a pl_run: what came of a run, whoever ran it. */
+#ifndef PL_API_RUN_H
+#define PL_API_RUN_H
+
+#include "api/sinks.h"
+#include "observe/ledger.h"
+#include "sim/replay.h"
+
+struct pl_run {
+    struct pl_outcome outcome;
+    char method[PL_NAME_MAX];
+    char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    int n_workers;
+    uint64_t seed;
+    size_t dim;
+    struct pl_point *point;
+    size_t n_points, room;
+    bool lost_points; /* out of memory for one */
+    char *json;
+    struct pl_worker_report *worker; /* [n_workers]; NULL: not kept */
+    double saved;                    /* when the last checkpoint was written, since 1970; or NAN */
+    bool replayed;
+    struct pl_replay_check check;
+    char replay[240]; /* a sentence */
+};
+
+struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */
+
+/* After every evaluation. One that there was no memory for is missed by pl_run_complete. */
+void pl_run_point(struct pl_run *r, const struct pl_point *p);
+int pl_run_complete(struct pl_run *r, struct pl_why *why);
+
+/* Where the workers' time went. */
+int pl_run_report(struct pl_run *r, const struct pl_ledger *ledger, struct pl_why *why);
+
+#endif

@@ -1,0 +1,66 @@
+/* Being a worker in a run that another process serves. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "learn/task.h"
+#include "sys/clock.h"
+#include "transport/transport.h"
+
+struct pl_seat {
+    struct pl_link *link;
+    int worker;
+    size_t dim;
+    struct pl_order order;
+    uint64_t pulled_ns;
+};
+
+int pl_seat_open(const char *path, pl_seat **out, char *why, size_t why_max) {
+    struct pl_why sentence = {.text = ""};
+    struct pl_seat *s = calloc(1, sizeof *s);
+    int rc = s ? pl_shm_connect(path, &s->link, &s->worker, &s->dim, &sentence)
+               : pl_fail(&sentence, PL_ENOMEM, "out of memory");
+    if (why_max > 0) snprintf(why, why_max, "%s", sentence.text);
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    *out = s;
+    return PL_OK;
+}
+
+void pl_seat_close(pl_seat *s) {
+    if (!s) return;
+    pl_shm.detach(s->link);
+    free(s);
+}
+
+int pl_seat_pull(pl_seat *s, struct pl_seat_task *task) {
+    int rc = pl_shm.pull(s->link, &s->order);
+    if (rc) return rc;
+    s->pulled_ns = pl_now_ns();
+    *task = (struct pl_seat_task){.worker = s->worker,
+                                  .task = s->order.task,
+                                  .version = s->order.version,
+                                  .lr = s->order.lr,
+                                  .dim = s->dim,
+                                  .w = s->order.w,
+                                  .out = s->order.out};
+    return PL_OK;
+}
+
+int pl_seat_cancelled(const pl_seat *s) {
+    return pl_cancelled(pl_shm.cancelled(s->link));
+}
+
+void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
+    struct pl_result r = {.task = s->order.task,
+                          .samples = samples,
+                          .loss = loss,
+                          .pulled_ns = s->pulled_ns,
+                          .pushed_ns = pl_now_ns()};
+    if (n != s->dim)
+        r.flaw = PL_WRONG_SIZE;
+    else if (!pl_task_sound(s->order.out, s->dim, loss))
+        r.flaw = PL_NOT_FINITE;
+    pl_shm.push(s->link, &r);
+}

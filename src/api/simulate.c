@@ -1,0 +1,107 @@
+/* A setup on a virtual clock, and a recording once more. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/run.h"
+#include "sim/sim.h"
+
+struct simulate_watch {
+    const struct pl_setup *setup;
+    struct pl_run *run;
+    struct pl_sinks sinks;
+};
+
+static void simulate_point(void *ctx, const struct pl_point *p) {
+    struct simulate_watch *w = ctx;
+    pl_run_point(w->run, p);
+    pl_sinks_point(&w->sinks, p);
+    if (w->setup->point) w->setup->point(w->setup->watch_ctx, p);
+}
+
+static int simulate_tick(void *ctx, const struct pl_point *p) {
+    struct simulate_watch *w = ctx;
+    return w->setup->tick(w->setup->watch_ctx, p);
+}
+
+/* Runs what the setup says on a virtual clock, fed with `replay` where it is not NULL. */
+static int simulate_setup(pl_setup *setup, const struct pl_recording *replay, pl_run **out) {
+    struct pl_built built;
+    int rc = pl_build(setup, PL_HOST_VIRTUAL, &built);
+    if (rc) return rc;
+    struct pl_why *why = &setup->why;
+    struct pl_run *run = pl_run_new(&built);
+    if (!run) {
+        pl_built_free(&built);
+        return pl_fail(why, PL_ENOMEM, "out of memory");
+    }
+    struct simulate_watch watch = {.setup = setup, .run = run};
+    rc = pl_sinks_open(&watch.sinks, setup, &built);
+    if (!rc) {
+        struct pl_sim_conf sim = {
+            .job = &built.job,
+            .net = built.net,
+            .script = &built.script,
+            .watch = {simulate_point, setup->tick ? simulate_tick : NULL, &watch},
+            .events = pl_sinks_log(&watch.sinks),
+            .events_ctx = &watch.sinks,
+            .replay = replay,
+            .check = &run->check};
+        rc = pl_sim_run(&sim, &run->outcome, why);
+        if (!rc) pl_sinks_end(&watch.sinks, &run->outcome, run->dim);
+    }
+    if (!rc) rc = pl_run_complete(run, why);
+    int closed = pl_sinks_close(&watch.sinks, rc ? NULL : why);
+    if (!rc) rc = closed;
+    pl_built_free(&built);
+    if (rc) {
+        pl_run_free(run);
+        return rc;
+    }
+    *out = run;
+    return PL_OK;
+}
+
+int pl_simulate(pl_setup *setup, pl_run **out) {
+    return simulate_setup(setup, NULL, out);
+}
+
+/* What came of a replay, as a sentence. */
+static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
+    const struct pl_replay_check *c = &run->check;
+    char program[40] = "another version";
+    pl_recording_line(r->text, "program", program, sizeof program);
+    run->replayed = true;
+    if (c->differs)
+        snprintf(run->replay, sizeof run->replay, "differs at %s", c->how);
+    else if (c->n_same < r->n_events)
+        snprintf(run->replay, sizeof run->replay,
+                 "stopped after %zu of %zu events, the same so far", c->n_same, r->n_events);
+    else if (r->cut)
+        snprintf(run->replay, sizeof run->replay,
+                 "cut short after %zu events: replayed up to there", r->n_events);
+    else
+        snprintf(run->replay, sizeof run->replay, "the same %zu events%s, bit for bit", r->n_events,
+                 run->outcome.weights ? ", decisions and weights" : " and decisions");
+    if (c->differs && strcmp(program, PL_VERSION) != 0)
+        pl_append(run->replay, sizeof run->replay, "; it was recorded by version %s", program);
+}
+
+int pl_replay(pl_setup *setup, const char *path, pl_run **out) {
+    struct pl_recording r;
+    char from[8] = "";
+    memset(setup->said, 0, sizeof setup->said); /* all options are the recording's */
+    int rc = pl_setup_from(setup, path, &r);
+    if (rc) return rc;
+    /* whoever comes and goes, and when, is in the recording */
+    setup->conf.script[0] = setup->conf.net[0] = '\0';
+    pl_recording_line(r.text, "resume", from, sizeof from);
+    if (from[0])
+        rc = pl_fail(&setup->why, PL_EUSAGE,
+                     "recording '%.200s' is of a run that went on from a checkpoint, and cannot be "
+                     "replayed exactly; with an option that differs it can be simulated",
+                     path);
+    if (!rc) rc = simulate_setup(setup, &r, out);
+    if (!rc) simulate_compare(*out, &r);
+    pl_recording_free(&r);
+    return rc;
+}

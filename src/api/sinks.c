@@ -1,0 +1,74 @@
+#include "api/sinks.h"
+
+#include <stdlib.h>
+
+#include "learn/task.h"
+
+static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct pl_job *job) {
+    char *text;
+    int rc = pl_setup_text(setup, &text);
+    if (rc) return rc;
+    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_task_steps(job),
+                          &s->recorder, &setup->why);
+    free(text);
+    return rc;
+}
+
+int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built) {
+    const struct pl_setup_conf *c = &setup->conf;
+    int rc = PL_OK;
+    *s = (struct pl_sinks){.conf = c, .method = built->method};
+    if (c->log[0]) rc = pl_sink_open("log", c->log, &s->log, &setup->why);
+    if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &s->events, &setup->why);
+    if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job);
+    if (!rc && c->log_dir[0] &&
+        (rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
+                             &setup->why)))
+        pl_fail_in(&setup->why, rc, "log-dir");
+    return rc;
+}
+
+static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                        const struct pl_plan *plan) {
+    struct pl_sinks *s = ctx;
+    s->last_ns = e->now_ns;
+    if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
+    if (s->events) pl_sink_event(s->events, c, e, plan);
+    if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
+}
+
+pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
+    return s->events || s->recorder || s->logdir ? sinks_event : NULL;
+}
+
+void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p) {
+    if (s->log) pl_sink_point(s->log, s->method, p);
+    if (s->logdir) pl_logdir_point(s->logdir, p);
+}
+
+void pl_sinks_flush(const struct pl_sinks *s) {
+    if (s->log) fflush(s->log);
+    if (s->events) fflush(s->events);
+    if (s->recorder) pl_recorder_flush(s->recorder);
+    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing tells what went wrong */
+}
+
+void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim) {
+    if (s->recorder)
+        pl_recorder_end(s->recorder, out->time_ns, out->updates, out->weights,
+                        out->weights ? dim : 0);
+}
+
+int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {
+    int rc = pl_sink_close("log", s->conf->log, s->log, why), next;
+    next = pl_sink_close("events", s->conf->events, s->events, rc ? NULL : why);
+    if (!rc) rc = next;
+    next = pl_recorder_close(s->recorder, rc ? NULL : why);
+    if (!rc) rc = next;
+    next = pl_logdir_close(s->logdir, s->last_ns, rc ? NULL : why);
+    if (!rc) rc = next;
+    s->logdir = NULL;
+    s->log = s->events = NULL;
+    s->recorder = NULL;
+    return rc;
+}

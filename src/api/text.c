@@ -1,0 +1,112 @@
+/* A setup as text, "key=value" a line, and back: what a recording keeps of the run it is of. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/setup.h"
+#include "core/recording.h"
+
+/* What a run writes, and on how many threads, is not part of what it is. */
+static const char *const text_not[] = {"log",        "events", "record",  "log-dir", "metrics",
+                                       "checkpoint", "listen", "threads", "trace"};
+
+static bool text_skips(const char *key) {
+    for (size_t i = 0; i < sizeof text_not / sizeof *text_not; i++)
+        if (strcmp(text_not[i], key) == 0) return true;
+    return false;
+}
+
+/* What is said now stays; a method that is said now comes with its own columns. */
+static bool text_stays(const struct pl_setup *s, const char *key) {
+    if (pl_setup_said(s, key)) return true;
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        if (strcmp(key, pl_column_family[i]->name) == 0) return pl_setup_said(s, "method");
+    return false;
+}
+
+/* The program that wrote it, and the parameters of a function in place of the model; then every
+ * option. */
+int pl_setup_text(struct pl_setup *s, char **out) {
+    size_t room = 200;
+    for (const struct pl_opt *o = pl_setup_opts; o->name; o++)
+        room += strlen(o->name) + PL_SPEC_MAX + 2;
+    char *text = malloc(room);
+    if (!text) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    size_t n = (size_t)snprintf(text, room, "program=%s\nfunction=%zu\n", PL_VERSION,
+                                s->has_function ? s->function.dim : 0);
+    for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
+        char value[PL_SPEC_MAX];
+        pl_opt_print(o, &s->conf, value, sizeof value);
+        if (strchr(value, '\n')) {
+            free(text);
+            return pl_fail(&s->why, PL_EUSAGE, "the value of %s has a line break in it", o->name);
+        }
+        if (text_skips(o->name)) continue;
+        n += (size_t)snprintf(text + n, room - n, "%s=%s\n", o->name, value);
+    }
+    *out = text;
+    return PL_OK;
+}
+
+static int text_line(struct pl_setup *s, const char *line, size_t length) {
+    char key[PL_NAME_MAX], value[PL_SPEC_MAX];
+    size_t n = strcspn(line, "=\n");
+    if (n >= length || n >= sizeof key || length - n > sizeof value)
+        return pl_fail(&s->why, PL_EDATA, "'%.*s' is not key=value", length < 60 ? (int)length : 60,
+                       line);
+    snprintf(key, sizeof key, "%.*s", (int)n, line);
+    snprintf(value, sizeof value, "%.*s", (int)(length - n - 1), line + n + 1);
+    /* where a run went on from is told, and not done again */
+    if (strcmp(key, "program") == 0 || strcmp(key, "resume") == 0 || text_skips(key)) return PL_OK;
+    if (strcmp(key, "function") == 0) {
+        char mine[32];
+        snprintf(mine, sizeof mine, "%zu", s->has_function ? s->function.dim : 0);
+        if (strcmp(value, mine) == 0) return PL_OK;
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "it is of a run %s a function of the embedding program in place of the "
+                       "model; the same must be set now",
+                       strcmp(value, "0") == 0 ? "without" : "with");
+    }
+    if (text_stays(s, key)) return PL_OK;
+    return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
+}
+
+int pl_setup_lines(struct pl_setup *s, const char *text) {
+    s->why.text[0] = '\0';
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        int rc = text_line(s, line, length);
+        if (rc) return rc;
+        line += length + (line[length] == '\n');
+    }
+    return PL_OK;
+}
+
+/* Leaves the recording with the caller, who frees it; nothing is left where this fails. */
+int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out) {
+    s->why.text[0] = '\0';
+    int rc = pl_recording_read(path, out, &s->why);
+    if (rc) return rc;
+    rc = pl_setup_lines(s, out->text);
+    if (rc) {
+        char where[300];
+        snprintf(where, sizeof where, "recording '%.200s'", path);
+        pl_recording_free(out);
+        return pl_fail_in(&s->why, rc, where);
+    }
+    return PL_OK;
+}
+
+int pl_setup_recorded(pl_setup *s, const char *path) {
+    struct pl_recording r;
+    int rc = pl_setup_from(s, path, &r);
+    if (rc) return rc;
+    pl_recording_free(&r);
+    /* what was recorded has the network in it */
+    if (!pl_setup_said(s, "net")) s->conf.net[0] = '\0';
+    if (pl_setup_said(s, "delay")) return PL_OK;
+    int n = snprintf(s->conf.delay, sizeof s->conf.delay, "recording:file=%s", path);
+    if (n < 0 || (size_t)n >= sizeof s->conf.delay)
+        return pl_fail(&s->why, PL_EUSAGE, "the name of the recording is too long");
+    return PL_OK;
+}

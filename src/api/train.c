@@ -1,0 +1,199 @@
+/* pl_train: a setup run for real. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/run.h"
+#include "observe/metrics.h"
+#include "run/server.h"
+#include "sys/clock.h"
+
+struct train {
+    struct pl_setup *setup;
+    struct pl_run *run;
+    struct pl_sinks sinks;
+    struct pl_metrics *metrics;
+    struct pl_ledger *ledger;
+    const struct pl_control *control; /* as the event log shows it */
+    struct pl_point last, scored;     /* the latest tick and evaluation */
+    uint64_t updates;                 /* at the last look, */
+    double updated;                   /* and when they had last changed, since 1970 */
+};
+
+/* --- while it runs ----------------------------------------------------------------------- */
+
+static void train_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                        const struct pl_plan *plan) {
+    struct train *t = ctx;
+    t->control = c;
+    pl_ledger_event(t->ledger, c, e, plan);
+}
+
+static void train_point(void *ctx, const struct pl_point *p) {
+    struct train *t = ctx;
+    t->scored = *p;
+    pl_run_point(t->run, p);
+    pl_sinks_point(&t->sinks, p);
+    if (t->setup->point) t->setup->point(t->setup->watch_ctx, p);
+}
+
+static int train_tick(void *ctx, const struct pl_point *p) {
+    struct train *t = ctx;
+    t->last = *p;
+    return t->setup->tick ? t->setup->tick(t->setup->watch_ctx, p) : 0;
+}
+
+static void train_publish(struct train *t, uint64_t now_ns) {
+    if (!t->metrics || !t->control) return;
+    const struct pl_view *v = pl_control_view(t->control);
+    if (v->version != t->updates) {
+        t->updates = v->version;
+        t->updated = pl_wall_seconds();
+    }
+    pl_metrics_publish(
+        t->metrics,
+        &(struct pl_metrics_now){.updates = v->version,
+                                 .samples = t->last.samples > 0 ? (uint64_t)t->last.samples : 0,
+                                 .fates = pl_control_fates(t->control),
+                                 .staleness = pl_control_staleness(t->control),
+                                 .workers = v->n_alive,
+                                 .workers_expected = v->n_workers,
+                                 .k = v->knobs.k,
+                                 .loss = t->scored.loss,
+                                 .test_loss = t->scored.test_loss,
+                                 .test_accuracy = t->scored.test_accuracy,
+                                 .run_seconds = (double)now_ns * 1e-9,
+                                 .last_update = t->updated,
+                                 .last_checkpoint = t->run->saved,
+                                 .row = pl_ledger_rows(t->ledger),
+                                 .n_rows = v->n_workers});
+}
+
+static void train_second(void *ctx, uint64_t now_ns) {
+    struct train *t = ctx;
+    pl_sinks_flush(&t->sinks);
+    train_publish(t, now_ns);
+}
+
+/* --- checkpoints ------------------------------------------------------------------------- */
+
+/* "500": updates; "60s", "10m", "2h": time. */
+static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *server,
+                       struct pl_why *why) {
+    char *end;
+    double n = strtod(c->checkpoint_every, &end);
+    double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
+    bool digit = isdigit((unsigned char)c->checkpoint_every[0]);
+    if (!digit || !(n > 0) || n > 1e9 || (*end && (unit == 0 || end[1])) ||
+        (!*end && n != floor(n)))
+        return pl_fail(why, PL_EUSAGE,
+                       "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "
+                       "time, like 60s, 10m or 2h",
+                       c->checkpoint_every);
+    if (*end)
+        server->save_ns = (uint64_t)(n * unit * 1e9);
+    else
+        server->save_updates = (uint64_t)n;
+    return PL_OK;
+}
+
+/* Opens what is to be gone on from, and takes over the options nobody has said anew. */
+static int train_resume(struct pl_setup *s, struct pl_saved **out) {
+    const struct pl_setup_conf *c = &s->conf;
+    char path[PL_TEXT_MAX + 64];
+    bool any = strcmp(c->resume, "auto") == 0;
+    if (!c->resume[0]) return PL_OK;
+    if (any && !c->checkpoint[0])
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "--resume auto goes on from the folder of --checkpoint; say which that is");
+    int rc = pl_checkpoint_find(any ? c->checkpoint : c->resume, path, sizeof path, &s->why);
+    if (any && rc == PL_EMISSING) {
+        s->why.text[0] = '\0';
+        return PL_OK; /* nothing yet: from the start */
+    }
+    if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
+    if (rc) return rc;
+    const char *text = pl_saved_text(*out, "setup");
+    if (!text)
+        rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
+                     path);
+    if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
+    return rc;
+}
+
+/* --- all together ------------------------------------------------------------------------ */
+
+static int train_open(struct train *t, const struct pl_built *built) {
+    struct pl_setup *s = t->setup;
+    int rc = pl_sinks_open(&t->sinks, s, built);
+    if (!rc && pl_ledger_new(built->job.n_workers, &t->ledger))
+        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
+        pl_fail_in(&s->why, rc, "metrics");
+    return rc;
+}
+
+static int train_run(struct train *t, const struct pl_built *built, struct pl_saved *from) {
+    struct pl_setup *s = t->setup;
+    const struct pl_setup_conf *c = &s->conf;
+    char *text = NULL;
+    struct pl_server_conf server = {.job = &built->job,
+                                    .transport =
+                                        c->spawn == PL_SPAWN_THREADS ? &pl_inproc : &pl_shm,
+                                    .spawn = c->spawn != PL_SPAWN_NONE,
+                                    .respawn = c->respawn,
+                                    .listen = c->listen[0] ? c->listen : NULL,
+                                    .watch = {train_point, train_tick, t},
+                                    .second = train_second,
+                                    .second_ctx = t,
+                                    .from = from,
+                                    .save_dir = c->checkpoint[0] ? c->checkpoint : NULL,
+                                    .save_keep = (size_t)c->checkpoint_keep,
+                                    .saved = &t->run->saved,
+                                    .made = s->made,
+                                    .made_ctx = s->made_ctx};
+    server.listener[server.n_listeners++] = (struct pl_listener){train_event, t};
+    pl_control_log *log = pl_sinks_log(&t->sinks);
+    if (log) server.listener[server.n_listeners++] = (struct pl_listener){log, &t->sinks};
+    int rc = train_every(c, &server, &s->why);
+    if (!rc) rc = pl_setup_text(s, &text);
+    server.save_text = text;
+    if (!rc) rc = pl_server_run(&server, &t->run->outcome, &s->why);
+    if (!rc) pl_sinks_end(&t->sinks, &t->run->outcome, built->job.model->dim);
+    free(text);
+    return rc;
+}
+
+int pl_train(pl_setup *setup, pl_run **out) {
+    struct pl_setup *s = NULL; /* a copy: what a checkpoint says is this run's alone */
+    struct pl_built built;
+    struct pl_saved *from = NULL;
+    struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
+                      .updated = NAN};
+    setup->why.text[0] = '\0';
+    if (pl_setup_copy(setup, &s)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
+    int rc = train_resume(s, &from);
+    if (!rc) rc = pl_build(s, PL_HOST_REAL, &built);
+    if (rc) goto out;
+    t.setup = s;
+    t.run = pl_run_new(&built);
+    rc = t.run ? train_open(&t, &built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (!rc) rc = train_run(&t, &built, from);
+    if (!rc) rc = pl_run_complete(t.run, &s->why);
+    if (!rc) rc = pl_run_report(t.run, t.ledger, &s->why);
+    pl_metrics_close(t.metrics);
+    pl_ledger_free(t.ledger);
+    int closed = t.run ? pl_sinks_close(&t.sinks, rc ? NULL : &s->why) : PL_OK;
+    if (!rc) rc = closed;
+    pl_built_free(&built);
+    if (rc)
+        pl_run_free(t.run);
+    else
+        *out = t.run;
+out:
+    setup->why = s->why;
+    pl_saved_free(from);
+    pl_setup_free(s);
+    return rc;
+}

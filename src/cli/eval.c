@@ -1,0 +1,57 @@
+/* paceline eval: the weights of a checkpoint on a data set. */
+#include <math.h>
+#include <string.h>
+
+#include "cli.h"
+
+static void eval_print(const pl_run *run, bool json) {
+    static const char *const keys[] = {"updates", "loss", "test_loss", "test_accuracy"};
+    static const char *const names[] = {"updates", "loss", "test loss", "test accuracy"};
+    if (json) putchar('{');
+    for (int i = 0; i < 4; i++) {
+        double value = pl_run_number(run, keys[i]);
+        char text[40];
+        snprintf(text, sizeof text, json && i > 0 ? "%.17g" : "%.8g", value);
+        if (!isfinite(value)) snprintf(text, sizeof text, "%s", json ? "null" : "-");
+        if (json)
+            printf("%s\"%s\":%s", i ? "," : "", keys[i], text);
+        else
+            printf("  %-18s %s\n", names[i], text);
+    }
+    if (json) puts("}");
+}
+
+int cli_eval(int argc, char **argv) {
+    bool json = false;
+    const struct cli_flag flags[] = {
+        {"json", NULL, "print one JSON object and nothing else", &json, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "eval",
+        .brief = "the loss and accuracy of a checkpoint",
+        .usage = "eval CHECKPOINT [--data DATA] [--NAME VALUE ...]",
+        .options = "eval",
+        .flag = flags,
+        .takes_words = true,
+        .notes =
+            "CHECKPOINT is a file of train --checkpoint, or the folder: its latest. Model and\n"
+            "data are those it was trained with, where nothing else is said. Examples:\n\n"
+            "  paceline train --data digits --updates 200 --checkpoint saved\n"
+            "  paceline eval saved\n"};
+    pl_setup *setup;
+    pl_run *run = NULL;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    int status = cli_parse(&args, argc, argv, setup);
+    if (status == CLI_OK && !args.helped) {
+        int rc = args.n_words == 1 ? pl_eval(setup, args.word[0], &run) : PL_EUSAGE;
+        if (args.n_words != 1)
+            status = cli_fail(CLI_USAGE, "eval takes one checkpoint: paceline eval CHECKPOINT");
+        else if (rc)
+            status = cli_fail(rc, "%s", pl_setup_why(setup));
+        else
+            eval_print(run, json);
+    }
+    pl_run_free(run);
+    pl_setup_free(setup);
+    return status;
+}

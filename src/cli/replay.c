@@ -1,0 +1,58 @@
+/* paceline replay: a recorded run once more, exactly or with a difference. */
+#include "cli.h"
+
+static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
+    const char *path = args->word[0];
+    struct cli_progress progress = {0};
+    pl_run *run = NULL;
+    cli_catch_signals();
+    cli_progress_begin(&progress, "", args);
+    pl_setup_log(setup, cli_say, NULL);
+    pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
+    int rc;
+    if (args->changes) {
+        rc = pl_setup_recorded(setup, path);
+        if (!rc) rc = pl_simulate(setup, &run);
+    } else {
+        rc = pl_replay(setup, path, &run);
+    }
+    cli_progress_end(&progress);
+    int status = rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, args->target);
+    pl_run_free(run);
+    return status;
+}
+
+int cli_replay(int argc, char **argv) {
+    bool json = false;
+    const struct cli_flag flags[] = {
+        {"json", NULL, "print one JSON object and nothing else", &json, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "replay",
+        .brief = "a recorded run once more, bit for bit, or with a difference",
+        .usage = "replay FILE [--NAME VALUE ...]",
+        .options = "simulate",
+        .flag = flags,
+        .takes_words = true,
+        .notes =
+            "FILE is a recording, as --record writes it. Without options that change the run it "
+            "is\n"
+            "replayed exactly: the same arrivals at the same times; every decision and all "
+            "weights\n"
+            "follow and are compared; exit status 1 where they differ. --threads, --log, --events\n"
+            "and --record change nothing. With any other option, the run is simulated with the\n"
+            "recording's options but those said, and with the times that its tasks took. Examples:"
+            "\n\n"
+            "  paceline simulate --method kasync:k=2 --data digits --updates 200 --record run.rec\n"
+            "  paceline replay run.rec --events events.txt\n"
+            "  paceline replay run.rec --method sync\n"};
+    pl_setup *setup;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    int status = cli_parse(&args, argc, argv, setup);
+    if (status == CLI_OK && !args.helped)
+        status = args.n_words == 1
+                     ? replay_run(&args, json, setup)
+                     : cli_fail(CLI_USAGE, "replay takes one recording: paceline replay FILE");
+    pl_setup_free(setup);
+    return status;
+}

@@ -1,0 +1,20 @@
+/* paceline train: one run for real, on this machine. */
+#include "cli.h"
+
+int cli_train(int argc, char **argv) {
+    struct cli_args args = {
+        .command = "train",
+        .brief = "train with real workers on this machine, processes or threads",
+        .usage = "train [--method METHOD] [--NAME VALUE ...]",
+        .options = "train",
+        .notes = "Ctrl-C or SIGTERM ends the run in good order: the update is finished, a "
+                 "checkpoint is\n"
+                 "written where --checkpoint says so, and the results are printed; twice ends it "
+                 "at once."
+                 "\n'paceline list' shows methods, policies, laws and their options. Examples:\n\n"
+                 "  paceline train --method abs --workers 4 --time 20\n"
+                 "  paceline train --data digits --delay '3*const:t=0.01|const:t=0.05' --record "
+                 "run.rec\n"
+                 "  paceline train --data digits --checkpoint saved --resume auto --respawn\n"};
+    return cli_one_run(&args, argc, argv, pl_train);
+}

@@ -1,0 +1,407 @@
+/* The bytes of a recording, written and read one by one; docs/recording.md is their description. */
+#include "core/recording.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <zlib.h>
+
+#define RECORDING_VERSION 1
+#define RECORDING_HEAD 24       /* bytes before the text */
+#define RECORDING_EVENT 56      /* bytes of an event */
+#define RECORDING_BUFFER 65536  /* bytes kept back before they are written */
+#define RECORDING_MAX 0x1p32    /* bytes of a file that is read: some seventy million events */
+#define RECORDING_END_NS 9e18   /* times are below: 285 years */
+#define RECORDING_STEPS_MAX 1e9 /* mini-batches in a task */
+
+static const uint8_t recording_magic[8] = {0x89, 'P', 'L', 'R', 'E', 'C', '\r', '\n'};
+
+/* Kinds of events in a file; those of control in the order of enum pl_event_kind, from 1. */
+enum { RECORDED_JOIN = 1, RECORDED_ARRIVE, RECORDED_REJECT, RECORDED_LEAVE, RECORDED_END };
+
+/* --- bytes ------------------------------------------------------------------------------- */
+
+static void put_u32(uint8_t *at, uint32_t x) {
+    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(x >> 8 * i);
+}
+
+static void put_u64(uint8_t *at, uint64_t x) {
+    for (int i = 0; i < 8; i++) at[i] = (uint8_t)(x >> 8 * i);
+}
+
+static uint32_t get_u32(const uint8_t *at) {
+    uint32_t x = 0;
+    for (int i = 0; i < 4; i++) x |= (uint32_t)at[i] << 8 * i;
+    return x;
+}
+
+static uint64_t get_u64(const uint8_t *at) {
+    return get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
+}
+
+static uint32_t recording_crc(uint32_t crc, const uint8_t *at, size_t n) {
+    return (uint32_t)crc32(crc, at, (uInt)n);
+}
+
+/* The checksum of an event covers the one before it, and so everything before it. */
+static uint32_t recording_chain(uint32_t before, const uint8_t *event) {
+    uint8_t link[4];
+    put_u32(link, before);
+    return recording_crc(recording_crc(0, link, sizeof link), event, RECORDING_EVENT - 4);
+}
+
+/* --- writing ----------------------------------------------------------------------------- */
+
+struct pl_recorder {
+    int fd, error; /* error: errno of the first write that failed */
+    char *path;
+    int n_workers;
+    uint64_t *began_ns; /* [n_workers] when its current task was started */
+    uint32_t crc;
+    size_t n;
+    uint8_t buffer[RECORDING_BUFFER];
+};
+
+void pl_recorder_flush(struct pl_recorder *r) {
+    size_t done = 0;
+    while (done < r->n && !r->error) {
+        ssize_t n = write(r->fd, r->buffer + done, r->n - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n < 0 && errno != EINTR)
+            r->error = errno;
+    }
+    r->n = 0;
+}
+
+static void recorder_write(struct pl_recorder *r, const void *from, size_t n) {
+    for (size_t done = 0; done < n;) {
+        size_t piece = RECORDING_BUFFER - r->n < n - done ? RECORDING_BUFFER - r->n : n - done;
+        memcpy(r->buffer + r->n, (const uint8_t *)from + done, piece);
+        r->n += piece;
+        done += piece;
+        if (r->n == RECORDING_BUFFER) pl_recorder_flush(r);
+    }
+}
+
+static void recorder_head(struct pl_recorder *r, const char *text, size_t length, uint32_t steps) {
+    uint8_t head[RECORDING_HEAD], crc[4];
+    memcpy(head, recording_magic, 8);
+    put_u32(head + 8, RECORDING_VERSION);
+    put_u32(head + 12, (uint32_t)r->n_workers);
+    put_u32(head + 16, steps);
+    put_u32(head + 20, (uint32_t)length);
+    r->crc = recording_crc(0, head, sizeof head);
+    r->crc = recording_crc(r->crc, (const uint8_t *)text, length);
+    put_u32(crc, r->crc);
+    recorder_write(r, head, sizeof head);
+    recorder_write(r, text, length);
+    recorder_write(r, crc, sizeof crc);
+}
+
+static void recorder_free(struct pl_recorder *r) {
+    if (!r) return;
+    free(r->path);
+    free(r->began_ns);
+    free(r);
+}
+
+int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t steps,
+                     struct pl_recorder **out, struct pl_why *why) {
+    size_t length = strlen(text);
+    if (length > PL_RECORDING_TEXT_MAX)
+        return pl_fail(why, PL_EUSAGE, "the setup is too long to be recorded: %zu characters of %d",
+                       length, PL_RECORDING_TEXT_MAX);
+    struct pl_recorder *r = calloc(1, sizeof *r);
+    if (r) {
+        r->path = strdup(path);
+        r->began_ns = calloc((size_t)n_workers, sizeof *r->began_ns);
+    }
+    if (!r || !r->path || !r->began_ns) {
+        recorder_free(r);
+        return pl_fail(why, PL_ENOMEM, "out of memory for the recording");
+    }
+    r->n_workers = n_workers;
+    r->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (r->fd < 0) {
+        recorder_free(r);
+        return pl_fail(why, PL_EIO, "record file '%.200s' cannot be made: %s", path,
+                       errno == EEXIST ? "it exists, and is left as it is; choose another name"
+                                       : strerror(errno));
+    }
+    recorder_head(r, text, length, steps);
+    *out = r;
+    return PL_OK;
+}
+
+struct recorder_line {
+    uint32_t kind, worker;
+    uint64_t now_ns, task, began_ns, comm_ns;
+    double loss;
+    uint32_t samples;
+};
+
+static void recorder_add(struct pl_recorder *r, const struct recorder_line *l) {
+    uint8_t b[RECORDING_EVENT];
+    uint64_t loss;
+    memcpy(&loss, &l->loss, sizeof loss);
+    put_u32(b, l->kind);
+    put_u32(b + 4, l->worker);
+    put_u64(b + 8, l->now_ns);
+    put_u64(b + 16, l->task);
+    put_u64(b + 24, l->began_ns);
+    put_u64(b + 32, l->comm_ns);
+    put_u64(b + 40, loss);
+    put_u32(b + 48, l->samples);
+    r->crc = recording_chain(r->crc, b);
+    put_u32(b + 52, r->crc);
+    recorder_write(r, b, sizeof b);
+}
+
+void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                       const struct pl_plan *plan) {
+    struct pl_recorder *r = ctx;
+    (void)c;
+    if (e->kind != PL_MEASURED && e->worker >= 0 && e->worker < r->n_workers) {
+        struct recorder_line l = {
+            .kind = (uint32_t)e->kind + 1, .worker = (uint32_t)e->worker, .now_ns = e->now_ns};
+        if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
+            l.task = e->task;
+            l.began_ns = r->began_ns[e->worker];
+            l.comm_ns = e->comm_ns;
+            l.loss = e->loss;
+            l.samples = e->samples;
+        }
+        recorder_add(r, &l);
+    }
+    for (size_t i = 0; i < plan->n; i++)
+        if (plan->action[i].verb == PL_START) r->began_ns[plan->action[i].worker] = e->now_ns;
+}
+
+void pl_recorder_end(struct pl_recorder *r, uint64_t now_ns, uint64_t n_updates,
+                     const float *weights, size_t dim) {
+    struct recorder_line l = {.kind = RECORDED_END,
+                              .now_ns = now_ns,
+                              .task = n_updates,
+                              .comm_ns = pl_digest(weights, dim)};
+    recorder_add(r, &l);
+}
+
+int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
+    if (!r) return PL_OK;
+    pl_recorder_flush(r);
+    if (close(r->fd) != 0 && !r->error) r->error = errno;
+    int rc = r->error
+                 ? pl_fail(why, PL_EIO, "record file '%.200s' could not be written to the end: %s",
+                           r->path, strerror(r->error))
+                 : PL_OK;
+    recorder_free(r);
+    return rc;
+}
+
+/* --- reading ----------------------------------------------------------------------------- */
+
+struct reader {
+    FILE *f;
+    const char *path;
+    uint64_t left; /* bytes of the file not read yet */
+    uint32_t crc;
+    struct pl_recording *out;
+    struct pl_why *why;
+};
+
+static int reader_open(struct reader *r) {
+    /* O_NONBLOCK: a pipe must be refused below, not waited for here */
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int error = errno;
+        if (fd >= 0) close(fd);
+        return pl_fail(r->why, PL_EIO, "recording '%.200s' cannot be read: %s", r->path,
+                       strerror(error));
+    }
+    if (!S_ISREG(st.st_mode) || !(r->f = fdopen(fd, "rb"))) {
+        close(fd);
+        return pl_fail(r->why, PL_EIO, "recording '%.200s' is not a plain file", r->path);
+    }
+    r->left = (uint64_t)st.st_size;
+    if ((double)st.st_size > RECORDING_MAX)
+        return pl_fail(r->why, PL_EDATA,
+                       "recording '%.200s' is larger than 4 GB, the most accepted", r->path);
+    return PL_OK;
+}
+
+/* n bytes, or false where the file has no more so many. */
+static bool reader_get(struct reader *r, void *to, size_t n) {
+    if (r->left < n || fread(to, 1, n, r->f) != n) return false;
+    r->left -= n;
+    return true;
+}
+
+static int reader_no_head(const struct reader *r) {
+    return pl_fail(r->why, PL_EDATA,
+                   "recording '%.200s' is cut short in its head: nothing can be read of it",
+                   r->path);
+}
+
+/* Reads the head and makes room for text and events. */
+static int reader_head(struct reader *r) {
+    uint8_t head[RECORDING_HEAD], crc[4];
+    struct pl_recording *out = r->out;
+    size_t have = r->left < sizeof head ? (size_t)r->left : sizeof head;
+    if (!reader_get(r, head, have)) return reader_no_head(r);
+    if (memcmp(head, recording_magic, have < 8 ? have : 8) != 0)
+        return pl_fail(r->why, PL_EDATA,
+                       "'%.200s' is not a recording; 'simulate --record FILE' makes one", r->path);
+    if (have < sizeof head) return reader_no_head(r);
+    if (get_u32(head + 8) != RECORDING_VERSION)
+        return pl_fail(r->why, PL_EDATA,
+                       "recording '%.200s' has format %u; this program reads format %d", r->path,
+                       (unsigned)get_u32(head + 8), RECORDING_VERSION);
+    uint32_t n_workers = get_u32(head + 12), steps = get_u32(head + 16),
+             length = get_u32(head + 20);
+    if (n_workers < 1 || n_workers > PL_MAX_WORKERS || steps < 1 || steps > RECORDING_STEPS_MAX ||
+        length > PL_RECORDING_TEXT_MAX)
+        return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged: its head makes no sense",
+                       r->path);
+    if (r->left < (uint64_t)length + sizeof crc) return reader_no_head(r);
+    size_t room = (size_t)((r->left - length - sizeof crc) / RECORDING_EVENT);
+    size_t each = sizeof *out->event + sizeof *out->began_ns;
+    out->memory = malloc(room * each + length + 1);
+    if (!out->memory)
+        return pl_fail(r->why, PL_ENOMEM, "out of memory for the %zu events of recording '%.200s'",
+                       room, r->path);
+    out->event = out->memory;
+    out->began_ns = (uint64_t *)(void *)(out->event + room);
+    out->text = (char *)(out->began_ns + room);
+    out->n_workers = (int)n_workers;
+    out->steps = steps;
+    if (!reader_get(r, out->text, length) || !reader_get(r, crc, sizeof crc))
+        return reader_no_head(r);
+    out->text[length] = '\0';
+    r->crc = recording_crc(0, head, sizeof head);
+    r->crc = recording_crc(r->crc, (const uint8_t *)out->text, length);
+    if (get_u32(crc) != r->crc || strlen(out->text) != length)
+        return pl_fail(r->why, PL_EDATA,
+                       "recording '%.200s' is damaged in its head: its checksum does not match",
+                       r->path);
+    return PL_OK;
+}
+
+static int reader_damaged(const struct reader *r, const char *how) {
+    return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged at event %zu: %s", r->path,
+                   r->out->n_events + 1, how);
+}
+
+static int reader_event(struct reader *r, const uint8_t *b) {
+    struct pl_recording *out = r->out;
+    r->crc = recording_chain(r->crc, b);
+    if (get_u32(b + 52) != r->crc) return reader_damaged(r, "its checksum does not match");
+    uint32_t kind = get_u32(b), worker = get_u32(b + 4);
+    uint64_t now_ns = get_u64(b + 8), loss = get_u64(b + 40);
+    uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
+    if (kind < RECORDED_JOIN || kind > RECORDED_END)
+        return reader_damaged(r, "there is no such kind of event");
+    if (worker >= (uint32_t)out->n_workers)
+        return reader_damaged(r, "its worker is beyond the number of workers");
+    if (now_ns < before || (double)now_ns >= RECORDING_END_NS)
+        return reader_damaged(r, "its time cannot be");
+    if (kind == RECORDED_END) {
+        if (r->left > 0) return reader_damaged(r, "the run has ended, and the file goes on");
+        out->ended = true;
+        out->end_ns = now_ns;
+        out->n_updates = get_u64(b + 16);
+        out->digest = get_u64(b + 32);
+        return PL_OK;
+    }
+    struct pl_event *e = &out->event[out->n_events];
+    *e = (struct pl_event){.kind = (enum pl_event_kind)(kind - 1),
+                           .now_ns = now_ns,
+                           .worker = (int)worker,
+                           .task = get_u64(b + 16),
+                           .comm_ns = get_u64(b + 32),
+                           .samples = get_u32(b + 48)};
+    memcpy(&e->loss, &loss, sizeof loss);
+    out->began_ns[out->n_events] = get_u64(b + 24);
+    if (out->began_ns[out->n_events] > now_ns)
+        return reader_damaged(r, "its task came back before it was started");
+    out->n_events++;
+    return PL_OK;
+}
+
+static int reader_all(struct reader *r) {
+    uint8_t b[RECORDING_EVENT];
+    int rc = reader_open(r);
+    if (!rc) rc = reader_head(r);
+    while (!rc && !r->out->ended && reader_get(r, b, sizeof b)) rc = reader_event(r, b);
+    if (!rc && ferror(r->f))
+        rc = pl_fail(r->why, PL_EIO, "recording '%.200s' cannot be read: %s", r->path,
+                     strerror(errno));
+    r->out->cut = !r->out->ended;
+    return rc;
+}
+
+int pl_recording_read(const char *path, struct pl_recording *out, struct pl_why *why) {
+    *out = (struct pl_recording){0};
+    struct reader r = {.path = path, .out = out, .why = why};
+    int rc = reader_all(&r);
+    if (r.f) fclose(r.f);
+    if (rc) pl_recording_free(out);
+    return rc;
+}
+
+void pl_recording_free(struct pl_recording *r) {
+    free(r->memory);
+    *r = (struct pl_recording){0};
+}
+
+bool pl_recording_is(const char *path) {
+    uint8_t magic[8];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    bool is = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
+              memcmp(magic, recording_magic, sizeof magic) == 0;
+    close(fd);
+    return is;
+}
+
+bool pl_recording_line(const char *text, const char *key, char *out, size_t max) {
+    size_t n = strlen(key);
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        if (length > n && line[n] == '=' && strncmp(line, key, n) == 0) {
+            if (max > 0) snprintf(out, max, "%.*s", (int)(length - n - 1), line + n + 1);
+            return true;
+        }
+        line += length + (line[length] == '\n');
+    }
+    return false;
+}
+
+/* --- digest ------------------------------------------------------------------------------ */
+
+#define DIGEST_LANES 4
+#define DIGEST_BASIS 0xcbf29ce484222325u
+#define DIGEST_PRIME 0x100000001b3u
+
+/* FNV-1a over 32-bit words in four lanes, side by side so that none waits for another; word i goes
+ * to lane i mod 4, lane l begins at the basis plus l. The lanes and the number of words are then
+ * put together the same way. */
+uint64_t pl_digest(const float *w, size_t dim) {
+    if (!w || dim == 0) return 0;
+    uint64_t lane[DIGEST_LANES], digest = DIGEST_BASIS;
+    for (size_t l = 0; l < DIGEST_LANES; l++) lane[l] = DIGEST_BASIS + l;
+    for (size_t i = 0; i < dim; i += DIGEST_LANES)
+        for (size_t l = 0; l < DIGEST_LANES && i + l < dim; l++) {
+            uint32_t word;
+            memcpy(&word, &w[i + l], sizeof word);
+            lane[l] = (lane[l] ^ word) * DIGEST_PRIME;
+        }
+    for (size_t l = 0; l < DIGEST_LANES; l++) digest = (digest ^ lane[l]) * DIGEST_PRIME;
+    return (digest ^ dim) * DIGEST_PRIME;
+}

@@ -1,0 +1,279 @@
+#include "observe/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "observe/http.h"
+#include "sys/clock.h"
+#include "sys/lock.h"
+
+#define METRICS_PATIENCE_S 30
+#define METRICS_PATIENCE_MEANS 10
+
+struct pl_metrics {
+    struct pl_http *http;
+    struct pl_lock *lock; /* of all below */
+    uint64_t (*now_ns)(void);
+    struct pl_metrics_now now;
+    struct pl_ledger_row *row; /* [room], what now.row points to */
+    int room;
+    bool published;
+    uint64_t first;                /* updates when the first was published */
+    uint64_t begun_ns, updated_ns; /* when that was; when an update was seen last */
+};
+
+/* --- the text ---------------------------------------------------------------------------- */
+
+/* A page that grows; after `failed` nothing more is written. */
+struct metrics_page {
+    char *text;
+    size_t n, room;
+    bool failed;
+};
+
+static void page_say(struct metrics_page *p, const char *fmt, ...) PL_PRINTF(2, 3);
+
+static void page_say(struct metrics_page *p, const char *fmt, ...) {
+    char line[300];
+    va_list ap;
+    va_start(ap, fmt);
+    int length = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (p->failed || length < 0 || (size_t)length >= sizeof line) {
+        p->failed = true;
+        return;
+    }
+    if (p->n + (size_t)length + 1 > p->room) {
+        size_t room = 2 * p->room + 4096;
+        char *grown = realloc(p->text, room);
+        if (!grown) {
+            p->failed = true;
+            return;
+        }
+        p->text = grown;
+        p->room = room;
+    }
+    memcpy(p->text + p->n, line, (size_t)length + 1);
+    p->n += (size_t)length;
+}
+
+static void page_head(struct metrics_page *p, const char *name, const char *type,
+                      const char *help) {
+    page_say(p, "# HELP paceline_%s %s\n# TYPE paceline_%s %s\n", name, help, name, type);
+}
+
+/* One number with its labels ("" or "{…}"). */
+static void page_value(struct metrics_page *p, const char *name, const char *labels, double value) {
+    if (isinf(value))
+        page_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
+    else if (value == trunc(value) && fabs(value) < 1e18) /* a count is not rounded */
+        page_say(p, "paceline_%s%s %.0f\n", name, labels, value);
+    else
+        page_say(p, "paceline_%s%s %.15g\n", name, labels, value);
+}
+
+static void page_one(struct metrics_page *p, const char *name, const char *type, const char *help,
+                     double value) {
+    if (isnan(value)) return;
+    page_head(p, name, type, help);
+    page_value(p, name, "", value);
+}
+
+static void page_fates(struct metrics_page *p, const struct pl_fates *f) {
+    const struct {
+        const char *name;
+        uint64_t n;
+    } fate[] = {{"applied", f->applied},
+                {"dropped", f->dropped},
+                {"cancelled", f->cancelled},
+                {"lost", f->lost},
+                {"rejected", f->rejected}};
+    char labels[40];
+    page_one(p, "tasks_started_total", "counter", "Tasks that workers were given.",
+             (double)f->started);
+    page_head(p, "tasks_total", "counter", "Tasks that ended, by what became of them.");
+    for (size_t i = 0; i < sizeof fate / sizeof fate[0]; i++) {
+        snprintf(labels, sizeof labels, "{fate=\"%s\"}", fate[i].name);
+        page_value(p, "tasks_total", labels, (double)fate[i].n);
+    }
+}
+
+/* Workers are numbered from 1, as everywhere that people look. */
+static void page_workers(struct metrics_page *p, const struct pl_ledger_row *row, int n) {
+    static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
+                                        [PL_SPAN_COMMUNICATE] = "communication",
+                                        [PL_SPAN_IDLE] = "idle",
+                                        [PL_SPAN_WASTED] = "wasted"};
+    char labels[60];
+    if (n <= 0) return;
+    page_head(p, "worker_seconds_total", "counter", "Where a worker's time went.");
+    for (int i = 0; i < n; i++)
+        for (int kind = 0; kind < 4; kind++) {
+            snprintf(labels, sizeof labels, "{worker=\"%d\",kind=\"%s\"}", i + 1, kinds[kind]);
+            page_value(p, "worker_seconds_total", labels, row[i].seconds[kind]);
+        }
+}
+
+char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
+    struct metrics_page p = {0};
+    double max = now->fates.applied ? (double)now->staleness.max : NAN;
+    page_head(&p, "build_info", "gauge", "The version that runs.");
+    page_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
+    page_one(&p, "updates_total", "counter", "Updates of the model.", (double)now->updates);
+    page_one(&p, "samples_total", "counter", "Samples in the updates.", (double)now->samples);
+    page_fates(&p, &now->fates);
+    page_one(&p, "staleness_mean", "gauge", "Mean staleness of the gradients that were applied.",
+             now->staleness.mean);
+    page_one(&p, "staleness_max", "gauge", "Largest staleness of a gradient that was applied.",
+             max);
+    page_one(&p, "workers", "gauge", "Workers that are there.", now->workers);
+    page_one(&p, "workers_expected", "gauge", "Workers that the run is for.",
+             now->workers_expected);
+    page_one(&p, "k", "gauge", "Contributions that an update waits for.", now->k);
+    page_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);
+    page_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
+    page_one(&p, "test_accuracy", "gauge", "Share of the test set that is classified right.",
+             now->test_accuracy);
+    page_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
+    page_one(&p, "last_update_timestamp_seconds", "gauge",
+             "When the model was updated last, in seconds since 1970.", now->last_update);
+    page_one(&p, "checkpoint_last_timestamp_seconds", "gauge",
+             "When a checkpoint was written last, in seconds since 1970.", now->last_checkpoint);
+    page_workers(&p, now->row, now->n_rows);
+    if (p.failed) {
+        free(p.text);
+        return NULL;
+    }
+    *n = p.n;
+    return p.text;
+}
+
+bool pl_metrics_well(double since, double mean, char *out, size_t max) {
+    double patience = fmax(METRICS_PATIENCE_S, METRICS_PATIENCE_MEANS * mean);
+    if (since <= patience) {
+        snprintf(out, max, "ok\n");
+        return true;
+    }
+    if (isnan(mean))
+        snprintf(out, max, "no update came for %.0f s\n", since);
+    else
+        snprintf(out, max, "no update came for %.0f s, where one in %.3g s is usual\n", since,
+                 mean);
+    return false;
+}
+
+/* --- the server -------------------------------------------------------------------------- */
+
+/* The page from a copy, so that nobody waits for the lock while text is made. */
+static void metrics_page(struct pl_metrics *m, struct pl_http_answer *out) {
+    struct pl_ledger_row *row = NULL;
+    pl_lock_enter(m->lock);
+    struct pl_metrics_now now = m->now;
+    if (now.n_rows > 0) {
+        row = malloc((size_t)now.n_rows * sizeof *row);
+        if (row) memcpy(row, m->row, (size_t)now.n_rows * sizeof *row);
+    }
+    pl_lock_leave(m->lock);
+    now.row = row;
+    if (!row) now.n_rows = 0;
+    out->status = 503;
+    out->text = pl_metrics_text(&now, &out->n);
+    free(row);
+    if (!out->text) return;
+    out->status = 200;
+    out->type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+static void metrics_health(struct pl_metrics *m, struct pl_http_answer *out) {
+    enum { ROOM = 160 };
+    pl_lock_enter(m->lock);
+    uint64_t now_ns = m->now_ns();
+    double since = now_ns > m->updated_ns ? (double)(now_ns - m->updated_ns) * 1e-9 : 0;
+    double took = (double)(m->updated_ns - m->begun_ns) * 1e-9;
+    double n = (double)(m->now.updates - m->first);
+    pl_lock_leave(m->lock);
+    out->status = 503;
+    out->text = malloc(ROOM);
+    if (!out->text) return;
+    if (pl_metrics_well(since, n > 0 ? took / n : NAN, out->text, ROOM)) out->status = 200;
+    out->n = strlen(out->text);
+}
+
+static void metrics_answer(void *ctx, const char *path, struct pl_http_answer *out) {
+    if (strcmp(path, "/metrics") == 0) metrics_page(ctx, out);
+    if (strcmp(path, "/healthz") == 0) metrics_health(ctx, out);
+}
+
+int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why *why) {
+    struct pl_metrics *m = calloc(1, sizeof *m);
+    if (m) m->lock = pl_lock_new();
+    if (!m || !m->lock) {
+        free(m);
+        return pl_fail(why, PL_ENOMEM, "out of memory for the metrics");
+    }
+    m->now_ns = pl_now_ns;
+    m->begun_ns = m->updated_ns = pl_now_ns();
+    m->now = (struct pl_metrics_now){.staleness = {NAN, 0, NAN},
+                                     .loss = NAN,
+                                     .test_loss = NAN,
+                                     .test_accuracy = NAN,
+                                     .run_seconds = NAN,
+                                     .last_update = NAN,
+                                     .last_checkpoint = NAN};
+    int rc = pl_http_open(address, metrics_answer, m, &m->http, why);
+    if (rc) {
+        pl_metrics_close(m);
+        return rc;
+    }
+    *out = m;
+    return PL_OK;
+}
+
+void pl_metrics_close(struct pl_metrics *m) {
+    if (!m) return;
+    pl_http_close(m->http);
+    pl_lock_free(m->lock);
+    free(m->row);
+    free(m);
+}
+
+int pl_metrics_port(const struct pl_metrics *m) {
+    return pl_http_port(m->http);
+}
+
+void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) {
+    int n = now->row && now->n_rows > 0 ? now->n_rows : 0;
+    if (n > PL_METRICS_WORKERS) n = PL_METRICS_WORKERS;
+    pl_lock_enter(m->lock);
+    uint64_t now_ns = m->now_ns();
+    if (n > m->room) {
+        struct pl_ledger_row *grown = realloc(m->row, (size_t)n * sizeof *grown);
+        if (grown) {
+            m->row = grown;
+            m->room = n;
+        }
+    }
+    if (n > m->room) n = m->room; /* out of memory: fewer are shown */
+    if (n > 0) memcpy(m->row, now->row, (size_t)n * sizeof *m->row);
+    if (!m->published) { /* a run that goes on where another ended has updates already */
+        m->first = now->updates;
+        m->begun_ns = m->updated_ns = now_ns;
+    }
+    if (now->updates != m->now.updates) m->updated_ns = now_ns;
+    m->now = *now;
+    m->now.row = NULL;
+    m->now.n_rows = n;
+    m->published = true;
+    pl_lock_leave(m->lock);
+}
+
+void pl_metrics_clock(struct pl_metrics *m, uint64_t (*now_ns)(void)) {
+    pl_lock_enter(m->lock);
+    m->now_ns = now_ns;
+    m->begun_ns = m->updated_ns = now_ns();
+    pl_lock_leave(m->lock);
+}

@@ -1,0 +1,55 @@
+/* Names a slow worker before anybody asks: either its task runs much longer than tasks take, or its
+ * tasks take much longer than those of the others, again and again.
+ *
+ * Pure: it hears the event log and is asked with a time; it reads no clock and writes nothing.
+ * Threads: one. */
+#ifndef PL_OBSERVE_SLOW_H
+#define PL_OBSERVE_SLOW_H
+
+#include "core/control.h"
+
+/* A task that runs is slow beyond this many medians of the last PL_SLOW_RING tasks and this much
+ * more than it, once so many tasks came back. */
+#define PL_SLOW_RING 64
+#define PL_SLOW_TASK_MEDIANS 4
+#define PL_SLOW_TASK_NS 1000000000u
+#define PL_SLOW_TASK_ARRIVALS 8
+
+/* A worker is slow where its own mean is beyond this many medians of the others' means, after so
+ * many tasks. */
+#define PL_SLOW_WORKER_MEDIANS 3
+#define PL_SLOW_WORKER_TASKS 5
+
+/* It has recovered when its last task and its mean are within this many medians of all tasks. */
+#define PL_SLOW_WELL_MEDIANS 2
+
+enum pl_slow_kind {
+    PL_SLOW_TASK,  /* the task it has now runs for too long */
+    PL_SLOW_WORKER /* its tasks take too long on average */
+};
+
+struct pl_slow_found {
+    enum pl_slow_kind kind;
+    int worker;     /* from 0 */
+    double elapsed; /* seconds: of the running task, or its own mean */
+    double usual;   /* seconds: the median it is held against */
+};
+
+struct pl_slow;
+int pl_slow_new(int n_workers, struct pl_slow **out); /* 0 or PL_ENOMEM */
+void pl_slow_free(struct pl_slow *s);
+
+/* A pl_control_log; ctx is the struct pl_slow. */
+void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                   const struct pl_plan *plan);
+
+/* Whether there is a slow worker that was not named yet. Each is named once until it has recovered
+ * or come anew; call again until the answer is no. */
+bool pl_slow_look(struct pl_slow *s, const struct pl_view *v, uint64_t now_ns,
+                  struct pl_slow_found *found);
+
+/* "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing". `phase`,
+ * here "computing", may be NULL. */
+void pl_slow_sentence(const struct pl_slow_found *found, const char *phase, char *out, size_t max);
+
+#endif

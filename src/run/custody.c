@@ -1,0 +1,183 @@
+#include "run/custody.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct custody_worker {
+    struct pl_version *told;   /* of its latest order */
+    uint64_t told_from;        /* first task that was told to compute on it, */
+    uint64_t told_to;          /* and the latest */
+    struct pl_version *old;    /* of orders that were replaced; it may still be reading it, */
+    uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
+    float *slot;
+};
+
+struct pl_custody {
+    const struct pl_job *job;
+    const struct pl_transport *t;
+    struct pl_port *port;
+    struct pl_store *store;
+    struct custody_worker *worker;
+    float **spare; /* slots nobody has */
+    size_t n_spare, n_slots;
+    float **group; /* slots of the open group */
+    size_t n_group, most_group;
+    float **copy; /* copies of members beyond that */
+    size_t n_copies, room_copies;
+    int n_old; /* workers that have an old version */
+};
+
+static size_t custody_group(const struct pl_job *job) {
+    int k = ((const struct pl_policy *)job->policy.entry)->knobs(job->policy.conf).k;
+    return (size_t)(k > job->n_workers ? k : job->n_workers);
+}
+
+void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf) {
+    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
+    const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
+    bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
+    /* told, old, and bases of the open group; the newest, the next, one scored, one saved */
+    int versions = (correct->needs_base ? 3 : 2) * job->n_workers + 4;
+    conf->n_workers = job->n_workers;
+    conf->dim = job->model->dim;
+    conf->n_versions = versions * (ahead ? 2 : 1);
+    conf->n_slots = job->n_workers + (int)custody_group(job);
+}
+
+int pl_custody_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
+                   struct pl_store *store, struct pl_custody **out) {
+    struct pl_custody *c = calloc(1, sizeof *c);
+    if (!c) return PL_ENOMEM;
+    c->job = job;
+    c->t = t;
+    c->port = port;
+    c->store = store;
+    c->most_group = custody_group(job);
+    c->n_slots = (size_t)job->n_workers + c->most_group;
+    c->worker = calloc((size_t)job->n_workers, sizeof *c->worker);
+    c->spare = malloc(c->n_slots * sizeof(*c->spare));
+    c->group = malloc(c->most_group * sizeof(*c->group));
+    if (!c->worker || !c->spare || !c->group) {
+        pl_custody_free(c);
+        return PL_ENOMEM;
+    }
+    *out = c;
+    return PL_OK;
+}
+
+void pl_custody_free(struct pl_custody *c) {
+    if (!c) return;
+    for (int i = 0; c->worker && i < c->job->n_workers; i++) pl_custody_gone(c, i);
+    for (size_t i = 0; i < c->n_copies; i++) free(c->copy[i]);
+    free(c->copy);
+    free(c->worker);
+    free(c->spare);
+    free(c->group);
+    free(c);
+}
+
+/* --- versions ---------------------------------------------------------------------------- */
+
+static void custody_forget_old(struct pl_custody *c, struct custody_worker *w) {
+    if (!w->old) return;
+    pl_store_release(c->store, w->old);
+    w->old = NULL;
+    c->n_old--;
+}
+
+static bool custody_holds_old(const struct pl_custody *c, int worker) {
+    const struct custody_worker *w = &c->worker[worker];
+    uint64_t task = c->t->holds(c->port, worker);
+    return task >= w->old_from && task <= w->old_to;
+}
+
+/* A version was replaced by a newer one; a worker that has not noticed may still be reading it. */
+static void custody_replace(struct pl_custody *c, int worker, struct custody_worker before) {
+    struct custody_worker *w = &c->worker[worker];
+    uint64_t task = c->t->holds(c->port, worker);
+    if (w->old && !custody_holds_old(c, worker)) custody_forget_old(c, w);
+    if (!before.told) return;
+    if (task < before.told_from || task > before.told_to) {
+        pl_store_release(c->store, before.told);
+        return;
+    }
+    custody_forget_old(c, w);
+    w->old = before.told;
+    w->old_from = before.told_from;
+    w->old_to = before.told_to;
+    c->n_old++;
+}
+
+/* Who has moved on since. */
+static void custody_tidy(struct pl_custody *c) {
+    for (int i = 0; c->n_old > 0 && i < c->job->n_workers; i++)
+        if (c->worker[i].old && !custody_holds_old(c, i)) custody_forget_old(c, &c->worker[i]);
+}
+
+/* --- slots ------------------------------------------------------------------------------- */
+
+static float *custody_slot(struct pl_custody *c) {
+    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->slot(c->port);
+}
+
+/* --- carrying out ------------------------------------------------------------------------ */
+
+int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from) {
+    struct custody_worker *w = &c->worker[worker], before = *w;
+    if (!w->slot && !(w->slot = custody_slot(c))) return PL_ENOMEM;
+    if (from == PL_FETCH) {
+        w->told = pl_store_newest(c->store);
+        pl_store_hold(w->told);
+        w->told_from = task;
+    }
+    w->told_to = task;
+    c->t->tell(c->port, worker,
+               &(struct pl_order){.task = task,
+                                  .version = w->told->id,
+                                  .lr = w->told->lr,
+                                  .w = w->told->handed,
+                                  .out = w->slot});
+    if (from == PL_FETCH) custody_replace(c, worker, before);
+    return PL_OK;
+}
+
+static int custody_copy(struct pl_custody *c, const struct pl_member *m) {
+    struct custody_worker *w = &c->worker[m->worker];
+    size_t bytes = c->job->model->dim * sizeof(float);
+    if (c->n_copies == c->room_copies) {
+        size_t room = c->room_copies ? 2 * c->room_copies : 16;
+        float **grown = realloc(c->copy, room * sizeof(*grown));
+        if (!grown) return PL_ENOMEM;
+        c->copy = grown;
+        c->room_copies = room;
+    }
+    float *copy = malloc(bytes);
+    if (!copy) return PL_ENOMEM;
+    memcpy(copy, w->slot, bytes);
+    c->copy[c->n_copies++] = copy;
+    return pl_store_take(c->store, m, w->told, copy);
+}
+
+int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
+    struct custody_worker *w = &c->worker[m->worker];
+    if (c->n_group == c->most_group) return custody_copy(c, m);
+    int rc = pl_store_take(c->store, m, w->told, w->slot);
+    if (rc) return rc;
+    c->group[c->n_group++] = w->slot;
+    w->slot = NULL;
+    return PL_OK;
+}
+
+void pl_custody_commit(struct pl_custody *c) {
+    while (c->n_group > 0) c->spare[c->n_spare++] = c->group[--c->n_group];
+    while (c->n_copies > 0) free(c->copy[--c->n_copies]);
+    custody_tidy(c);
+}
+
+void pl_custody_gone(struct pl_custody *c, int worker) {
+    struct custody_worker *w = &c->worker[worker];
+    custody_forget_old(c, w);
+    pl_store_release(c->store, w->told);
+    if (w->slot) c->spare[c->n_spare++] = w->slot;
+    *w = (struct custody_worker){0};
+}

@@ -1,0 +1,35 @@
+/* Custody: which version a worker may be reading, which slot it may be writing, and which slots the
+ * open group needs until its commit. Nothing is copied, and nothing is used again while somebody
+ * may still touch it.
+ *
+ * Memory: every worker has one version it was told to compute on and one slot. A worker that was
+ * cancelled and has not noticed yet may have an older version besides, and so may a member of the
+ * open group where a rule wants to know what it was computed on. Slots for K further contributions
+ * are there; in a larger group the rest is copied out of its slots. */
+#ifndef PL_RUN_CUSTODY_H
+#define PL_RUN_CUSTODY_H
+
+#include "learn/job.h"
+#include "transport/transport.h"
+
+/* How many vectors a port must have room for. */
+void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf);
+
+struct pl_custody;
+int pl_custody_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
+                   struct pl_store *store, struct pl_custody **out);
+void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
+
+/* The worker computes `task`: hands it the newest version (or the one it has) and a slot. */
+int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from);
+
+/* What it wrote joins the open group. */
+int pl_custody_take(struct pl_custody *c, const struct pl_member *m);
+
+/* The group was committed. */
+void pl_custody_commit(struct pl_custody *c);
+
+/* The worker is gone and touches nothing any more. */
+void pl_custody_gone(struct pl_custody *c, int worker);
+
+#endif

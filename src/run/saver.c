@@ -1,0 +1,104 @@
+#include "run/saver.h"
+
+#include <stdlib.h>
+
+#include "sys/clock.h"
+#include "sys/errand.h"
+
+struct pl_saver {
+    const struct pl_server_conf *conf;
+    struct pl_errand *errand;
+    struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
+    struct pl_version *held;      /* the version it is made of */
+    uint64_t updates;             /* of the last one that was begun, */
+    uint64_t began_ns;            /* and when */
+    bool any;                     /* one was begun */
+    int rc;                       /* of the last one that was written, */
+    struct pl_why why;            /* with its sentence */
+    bool failed;                  /* somebody was told */
+};
+
+int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
+                 struct pl_saver **out, struct pl_why *why) {
+    struct pl_saver *s = calloc(1, sizeof *s);
+    if (!s || pl_errand_new(done, ctx, &s->errand)) {
+        free(s);
+        return pl_fail(why, PL_ENOMEM, "out of memory for checkpoints");
+    }
+    s->conf = conf;
+    *out = s;
+    return PL_OK;
+}
+
+void pl_saver_free(struct pl_saver *s) {
+    if (!s) return;
+    pl_errand_free(s->errand);
+    pl_snapshot_free(s->snapshot);
+    free(s);
+}
+
+bool pl_saver_due(const struct pl_saver *s, uint64_t updates) {
+    return s->conf->save_updates > 0 && updates >= s->updates + s->conf->save_updates;
+}
+
+static void saver_run(void *arg) {
+    struct pl_saver *s = arg;
+    s->rc = pl_checkpoint_write(s->conf->save_dir, s->conf->save_keep, s->snapshot, s->updates,
+                                &s->why);
+}
+
+/* What was under way is written: lets go of it, and warns once where it failed. */
+static void saver_collect(struct pl_saver *s, struct pl_store *store) {
+    if (!s->snapshot) return;
+    pl_errand_wait(s->errand);
+    pl_snapshot_free(s->snapshot);
+    pl_store_release(store, s->held);
+    s->snapshot = NULL;
+    if (s->rc && !s->failed)
+        pl_log_warn(&s->conf->job->log, "%s; the run goes on without", s->why.text);
+    if (!s->rc && s->conf->saved) *s->conf->saved = pl_wall_seconds();
+    s->failed = s->rc != PL_OK;
+}
+
+static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl_store *store) {
+    int rc = pl_snapshot_new(&s->snapshot, &s->why);
+    if (rc) return rc;
+    struct pl_keep keep = pl_snapshot_keep(s->snapshot);
+    pl_control_keep(control, &keep);
+    pl_store_keep(store, &keep);
+    s->held = pl_store_newest(store);
+    pl_store_hold(s->held);
+    pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held->model);
+    pl_snapshot_text(s->snapshot, "setup", s->conf->save_text);
+    s->updates = s->held->id;
+    s->any = true;
+    pl_errand_send(s->errand, saver_run, s);
+    return PL_OK;
+}
+
+void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
+                   uint64_t now_ns) {
+    if (pl_errand_busy(s->errand)) return;
+    saver_collect(s, store);
+    uint64_t updates = pl_control_view(control)->version;
+    if (!s->any && s->began_ns == 0) { /* the first is due one interval on */
+        s->began_ns = now_ns;
+        s->updates = updates;
+    }
+    bool by_time = s->conf->save_ns > 0 && now_ns >= s->began_ns + s->conf->save_ns;
+    if ((!by_time && !pl_saver_due(s, updates)) || (s->any && updates == s->updates)) return;
+    s->began_ns = now_ns;
+    saver_begin(s, control, store);
+}
+
+int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
+                    struct pl_why *why) {
+    saver_collect(s, store);
+    /* also where the last one has the same number: tasks have ended since */
+    int rc = saver_begin(s, control, store);
+    if (!rc) {
+        saver_collect(s, store);
+        rc = s->rc;
+    }
+    return rc ? pl_fail(why, rc, "%s", s->why.text) : PL_OK;
+}

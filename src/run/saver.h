@@ -1,0 +1,26 @@
+/* The saver: checkpoints, made while the run goes on. What changes is copied in a moment; the model
+ * is written from a version that is held. */
+#ifndef PL_RUN_SAVER_H
+#define PL_RUN_SAVER_H
+
+#include "run/server.h"
+
+struct pl_saver;
+
+/* `done` is called, on another thread, when a file is written. */
+int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
+                 struct pl_saver **out, struct pl_why *why);
+void pl_saver_free(struct pl_saver *s); /* NULL is fine */
+
+/* Whether the number of updates alone makes one due. */
+bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
+
+/* Begins one where one is due and none is under way; warns where the last could not be written. */
+void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
+                   uint64_t now_ns);
+
+/* One last checkpoint; the sentence where it, or one before, could not be written. */
+int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
+                    struct pl_why *why);
+
+#endif

@@ -1,0 +1,75 @@
+#include "run/scorer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "sys/errand.h"
+#include "sys/fpu.h"
+#include "sys/pool.h"
+
+struct pl_scorer {
+    const struct pl_job *job;
+    struct pl_errand *errand;
+    struct pl_pool *pool;  /* the errand's */
+    struct pl_desk **desk; /* [threads of the pool] */
+    struct pl_score_piece *piece;
+    const float *w;
+    struct pl_score score;
+};
+
+int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
+                  struct pl_scorer **out) {
+    struct pl_scorer *s = calloc(1, sizeof *s);
+    if (!s) return PL_ENOMEM;
+    s->job = job;
+    s->score = (struct pl_score){NAN, NAN, NAN};
+    bool ok = pl_pool_new(job->n_threads, &s->pool) == PL_OK;
+    int n = ok ? pl_pool_size(s->pool) : 0;
+    s->desk = calloc((size_t)n + 1, sizeof(*s->desk));
+    s->piece = calloc((size_t)pl_score_pieces(job), sizeof *s->piece);
+    ok = ok && s->desk && s->piece;
+    for (int i = 0; ok && i < n; i++) ok = pl_desk_new(job, &s->desk[i]) == PL_OK;
+    if (!ok || pl_errand_new(done, ctx, &s->errand)) {
+        pl_scorer_free(s);
+        return PL_ENOMEM;
+    }
+    *out = s;
+    return PL_OK;
+}
+
+void pl_scorer_free(struct pl_scorer *s) {
+    if (!s) return;
+    pl_errand_free(s->errand);
+    for (int i = 0; s->desk && s->pool && i < pl_pool_size(s->pool); i++) pl_desk_free(s->desk[i]);
+    if (s->pool) pl_pool_free(s->pool);
+    free(s->desk);
+    free(s->piece);
+    free(s);
+}
+
+static void scorer_piece(void *arg, int i, int thread) {
+    struct pl_scorer *s = arg;
+    pl_score_run(s->job, s->desk[thread], s->w, i, &s->piece[i]);
+}
+
+static void scorer_run(void *arg) {
+    struct pl_scorer *s = arg;
+    uint64_t fpu = pl_fpu_flush();
+    pl_pool_each(s->pool, pl_score_pieces(s->job), scorer_piece, s);
+    s->score = pl_score_sum(s->job, s->piece);
+    pl_fpu_restore(fpu);
+}
+
+bool pl_scorer_busy(struct pl_scorer *s) {
+    return pl_errand_busy(s->errand);
+}
+
+void pl_scorer_send(struct pl_scorer *s, const float *w) {
+    s->w = w;
+    pl_errand_send(s->errand, scorer_run, s);
+}
+
+struct pl_score pl_scorer_wait(struct pl_scorer *s) {
+    pl_errand_wait(s->errand);
+    return s->score;
+}

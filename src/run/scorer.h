@@ -1,0 +1,18 @@
+/* The scorer: evaluates a version on threads of its own while the run goes on. */
+#ifndef PL_RUN_SCORER_H
+#define PL_RUN_SCORER_H
+
+#include "learn/task.h"
+
+struct pl_scorer;
+
+/* `done` is called, on another thread, when a score is there. */
+int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
+                  struct pl_scorer **out);
+void pl_scorer_free(struct pl_scorer *s); /* NULL is fine */
+
+bool pl_scorer_busy(struct pl_scorer *s);
+void pl_scorer_send(struct pl_scorer *s, const float *w); /* w stays until the score is there */
+struct pl_score pl_scorer_wait(struct pl_scorer *s);      /* the score of what was sent last */
+
+#endif

@@ -1,0 +1,527 @@
+#include "run/server.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "observe/slow.h"
+#include "run/custody.h"
+#include "run/launch.h"
+#include "run/saver.h"
+#include "run/scorer.h"
+#include "sys/clock.h"
+#include "sys/fpu.h"
+#include "sys/pool.h"
+
+#define SERVER_TICK 100000000u      /* ns between two looks at the watch */
+#define SERVER_SECOND 1000000000u   /* ns between two looks at everything else */
+#define SERVER_GATHER 20000000000u  /* ns in which those who are expected must have come */
+#define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
+#define SERVER_SPLIT 65536          /* parameters from which a commit is split over threads */
+#define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
+
+struct server_worker {
+    bool here;
+    bool warned;      /* of a result that will not do */
+    int n_stillborn;  /* times it went without an answer, in a row */
+    uint64_t told_ns; /* when its order went out */
+};
+
+struct server {
+    const struct pl_server_conf *conf;
+    const struct pl_job *job;
+    const struct pl_transport *t;
+    struct pl_why *why;
+    struct pl_port *port;
+    struct pl_launch *launch; /* NULL where others make the workers */
+    struct pl_control *control;
+    struct pl_store *store;
+    struct pl_custody *custody;
+    struct pl_pool *pool; /* commits are split over; NULL: none are */
+    struct pl_scorer *scorer;
+    struct pl_saver *saver; /* NULL: no checkpoints */
+    struct pl_slow *slow;
+    struct server_worker *worker;
+    uint64_t zero_ns;            /* the run's clock began then, */
+    uint64_t last_ns;            /* and its last event was then */
+    uint64_t tick_ns, second_ns; /* when to look next */
+    uint64_t n_rejected;         /* in a row */
+    struct pl_version *scored;   /* what is being scored; NULL: nothing */
+    struct pl_point scored_at;
+    uint64_t score_ns, scored_id; /* when to score next, what was scored last */
+    int n_here;
+    bool ended, left_alone;
+    struct pl_outcome *out;
+};
+
+static uint64_t server_now(const struct server *s) {
+    uint64_t now = pl_now_ns() - s->zero_ns;
+    return now > s->last_ns ? now : s->last_ns;
+}
+
+/* --- commits on all cores ---------------------------------------------------------------- */
+
+struct server_tiles {
+    void (*job)(void *arg, int i);
+    void *arg;
+};
+
+static void server_tile(void *arg, int i, int thread) {
+    const struct server_tiles *tiles = arg;
+    (void)thread;
+    tiles->job(tiles->arg, i);
+}
+
+static void server_team(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
+    const struct server *s = ctx;
+    struct server_tiles tiles = {job, arg};
+    pl_pool_each(s->pool, n, server_tile, &tiles);
+}
+
+static bool server_splits(const struct server *s) {
+    return s->job->n_threads > 1 && s->job->model->dim >= SERVER_SPLIT;
+}
+
+static float *server_place(void *ctx) {
+    struct server *s = ctx;
+    return s->t->version(s->port);
+}
+
+/* --- carrying out plans ------------------------------------------------------------------ */
+
+static int server_event(struct server *s, struct pl_event *e);
+
+static int server_memory(const struct server *s) {
+    return pl_fail(s->why, PL_ENOMEM, "out of memory at update %llu",
+                   (unsigned long long)pl_control_view(s->control)->version);
+}
+
+static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
+    if (pl_store_commit(s->store, a->factor, measure)) return server_memory(s);
+    pl_custody_commit(s->custody);
+    s->n_rejected = 0;
+    s->out->last_update = (double)s->last_ns * 1e-9;
+    const struct pl_limits *l = &s->job->limits;
+    if (l->updates > 0 && a->version >= l->updates) s->ended = true;
+    if (l->epochs > 0 && pl_store_epochs(s->store) >= l->epochs) s->ended = true;
+    return PL_OK;
+}
+
+static int server_execute(struct server *s, const struct pl_plan *plan) {
+    struct pl_measure measure;
+    bool committed = false;
+    size_t n;
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct pl_action *a = &plan->action[i];
+        int rc = PL_OK;
+        switch (a->verb) {
+        case PL_TAKE: {
+            const struct pl_member *group = pl_control_group(s->control, &n);
+            if (pl_custody_take(s->custody, &group[n - 1])) rc = server_memory(s);
+            break;
+        }
+        case PL_DROP: break;
+        case PL_COMMIT:
+            committed = true;
+            rc = server_commit(s, a, &measure);
+            break;
+        case PL_START:
+            s->worker[a->worker].told_ns = pl_now_ns();
+            if (pl_custody_start(s->custody, a->worker, a->task, a->from)) rc = server_memory(s);
+            break;
+        case PL_CANCEL: s->t->cancel(s->port, a->worker); break;
+        case PL_STOP: s->ended = true; break;
+        }
+        if (rc) return rc;
+    }
+    if (!committed || !pl_control_measures(s->control)) return PL_OK;
+    struct pl_event e = {.kind = PL_MEASURED, .now_ns = s->last_ns, .measure = measure};
+    return server_event(s, &e);
+}
+
+/* Hands an event to control and carries out what comes back. A plan holds at most one commit and
+ * PL_MEASURED leads to none, so this nests once at most. */
+static int server_event(struct server *s, struct pl_event *e) {
+    const struct pl_plan *plan;
+    /* no two events at one time: their order can be read from their times */
+    if (e->kind != PL_MEASURED) {
+        uint64_t now = pl_now_ns() - s->zero_ns;
+        e->now_ns = s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
+    }
+    int rc = pl_control_step(s->control, e, &plan, s->why);
+    return rc ? rc : server_execute(s, plan);
+}
+
+/* --- news -------------------------------------------------------------------------------- */
+
+static int server_join(struct server *s, int worker) {
+    struct pl_event e = {.kind = PL_JOIN, .worker = worker};
+    return server_event(s, &e);
+}
+
+static const char *server_flaw(enum pl_flaw flaw) {
+    switch (flaw) {
+    case PL_NOT_FINITE: return "that is not finite";
+    case PL_WRONG_SIZE: return "of the wrong size";
+    default: return "that it could not compute";
+    }
+}
+
+static int server_reject(struct server *s, int worker, const struct pl_result *r) {
+    struct pl_event e = {.kind = PL_REJECT, .worker = worker, .task = r->task};
+    struct server_worker *w = &s->worker[worker];
+    if (!w->warned)
+        pl_log_warn(&s->job->log,
+                    "worker %d brought a gradient %s, task %llu; it is rejected, as all such of "
+                    "this worker are from now on without a word",
+                    worker + 1, server_flaw(r->flaw), (unsigned long long)r->task);
+    w->warned = true;
+    /* the model itself is no longer finite: nobody will ever bring a sound gradient */
+    if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) s->out->diverged = s->ended = true;
+    return server_event(s, &e);
+}
+
+static int server_result(struct server *s, int worker, const struct pl_result *r) {
+    struct server_worker *w = &s->worker[worker];
+    w->n_stillborn = 0;
+    if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
+    s->out->computed++;
+    if (r->flaw != PL_SOUND) return server_reject(s, worker, r);
+    uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
+    if (r->pulled_ns > w->told_ns) comm += r->pulled_ns - w->told_ns;
+    struct pl_event e = {.kind = PL_ARRIVE,
+                         .worker = worker,
+                         .task = r->task,
+                         .comm_ns = comm,
+                         .samples = r->samples,
+                         .loss = r->loss};
+    return server_event(s, &e);
+}
+
+/* Makes a worker anew, unless it keeps dying before it has done anything. */
+static int server_respawn(struct server *s, int worker) {
+    struct server_worker *w = &s->worker[worker];
+    if (!s->conf->respawn || s->ended) return PL_OK;
+    if (++w->n_stillborn >= SERVER_STILLBORN) {
+        pl_log_warn(&s->job->log,
+                    "worker %d went %d times before its first answer and is not made again",
+                    worker + 1, w->n_stillborn);
+        return PL_OK;
+    }
+    return pl_launch_start(s->launch, worker, s->why);
+}
+
+static int server_gone(struct server *s, int worker) {
+    struct server_worker *w = &s->worker[worker];
+    char how[96] = "left";
+    bool was_here = w->here;
+    if (s->launch) pl_launch_gone(s->launch, worker, how, sizeof how);
+    if (was_here) s->n_here--;
+    w->here = w->warned = false;
+    struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
+    int rc = PL_OK;
+    pl_custody_gone(s->custody, worker);
+    if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
+    bool again = s->launch && s->conf->respawn;
+    if (was_here || s->launch)
+        pl_log_warn(&s->job->log, "worker %d %s; the run goes on with %d of %d%s", worker + 1, how,
+                    s->n_here, s->job->n_workers, again ? ", and a new one is made" : "");
+    if (!rc && s->launch) rc = server_respawn(s, worker);
+    return rc;
+}
+
+static int server_news(struct server *s, const struct pl_news *n) {
+    switch (n->kind) {
+    case PL_NEWS_NONE: return PL_OK;
+    case PL_NEWS_HERE:
+        s->worker[n->worker].here = true;
+        s->n_here++;
+        return server_join(s, n->worker);
+    case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
+    case PL_NEWS_GONE: return server_gone(s, n->worker);
+    }
+    return PL_OK;
+}
+
+/* --- scoring and watching ---------------------------------------------------------------- */
+
+static void server_scored(struct server *s) {
+    struct pl_score score = pl_scorer_wait(s->scorer);
+    bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &s->scored_at);
+    s->scored_id = s->scored->id;
+    pl_store_release(s->store, s->scored);
+    s->scored = NULL;
+    if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &s->scored_at);
+    if (reached) s->ended = true;
+}
+
+/* The newest version goes to the scorer; the score is that of this moment, whenever it comes. */
+static void server_score(struct server *s) {
+    uint64_t now = server_now(s);
+    s->scored = pl_store_newest(s->store);
+    pl_store_hold(s->scored);
+    s->scored_at = pl_point_now(s->control, s->store, now);
+    pl_scorer_send(s->scorer, s->scored->model);
+}
+
+static void server_look_at_scores(struct server *s, uint64_t now) {
+    if (s->scored && !pl_scorer_busy(s->scorer)) {
+        uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
+        server_scored(s);
+        /* scoring takes at most half of the time, however often it is wanted */
+        if (s->score_ns < now + took) s->score_ns = now + took;
+    }
+    if (s->scored || now < s->score_ns || !(s->job->eval_every > 0)) return;
+    s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
+    server_score(s);
+}
+
+static const char *server_phase(const struct server *s, int worker) {
+    if (s->launch && pl_launch_stopped(s->launch, worker)) return "stopped from outside";
+    switch (s->t->phase(s->port, worker)) {
+    case PL_PHASE_AWAY: return "away";
+    case PL_PHASE_WAITING: return "waiting for its order";
+    case PL_PHASE_RESTING: return "in its injected delay";
+    case PL_PHASE_COMPUTING: return "computing";
+    }
+    return "unknown";
+}
+
+static void server_second(struct server *s, uint64_t now) {
+    struct pl_slow_found found;
+    char sentence[200];
+    while (pl_slow_look(s->slow, pl_control_view(s->control), now, &found)) {
+        pl_slow_sentence(&found, server_phase(s, found.worker), sentence, sizeof sentence);
+        pl_log_warn(&s->job->log, "%s", sentence);
+    }
+    if (s->saver) pl_saver_look(s->saver, s->control, s->store, now);
+    if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
+}
+
+/* What is due by the clock. */
+static void server_look(struct server *s) {
+    uint64_t now = server_now(s);
+    const struct pl_limits *l = &s->job->limits;
+    server_look_at_scores(s, now);
+    if (l->seconds > 0 && (double)now * 1e-9 >= l->seconds) s->ended = true;
+    if (now >= s->tick_ns) {
+        s->tick_ns = now + SERVER_TICK;
+        struct pl_point p = pl_point_now(s->control, s->store, now);
+        if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) s->ended = true;
+    }
+    if (now >= s->second_ns) {
+        s->second_ns = now + SERVER_SECOND;
+        server_second(s, now);
+    }
+}
+
+static uint64_t server_wait(const struct server *s) {
+    uint64_t now = server_now(s), until = s->tick_ns;
+    if (!s->scored && s->score_ns < until) until = s->score_ns;
+    if (s->job->limits.seconds > 0) {
+        uint64_t end = (uint64_t)llround(s->job->limits.seconds * 1e9);
+        if (end < until) until = end;
+    }
+    return until > now ? until - now : 0;
+}
+
+static int server_loop(struct server *s) {
+    while (!s->ended) {
+        struct pl_news news;
+        s->t->news(s->port, server_wait(s), &news);
+        int rc = server_news(s, &news);
+        if (rc) return rc;
+        if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
+            pl_saver_look(s->saver, s->control, s->store, server_now(s));
+        server_look(s);
+        if (!s->ended && s->n_here == 0 && s->launch && !s->conf->respawn && !s->conf->listen) {
+            s->left_alone = s->ended = true;
+            return PL_OK;
+        }
+    }
+    return PL_OK;
+}
+
+/* --- beginning --------------------------------------------------------------------------- */
+
+static int server_store(struct server *s) {
+    const struct pl_job *job = s->job;
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    float *w0 = malloc(job->model->dim * sizeof *w0);
+    if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    int rc = PL_OK;
+    if (s->conf->from)
+        rc = pl_saved_weights(s->conf->from, job->model, w0, s->why);
+    else
+        job->model->kind->init(job->model, job->seed, w0);
+    struct pl_store_conf conf = {.dim = job->model->dim,
+                                 .n_workers = job->n_workers,
+                                 .correct = job->correct,
+                                 .reduce = job->reduce,
+                                 .optim = job->optim,
+                                 .rate = job->rate,
+                                 .weight_decay = local->decays ? 0 : job->weight_decay,
+                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure,
+                                 .team = {server_splits(s) ? server_team : NULL, s},
+                                 .place = {server_place, s}};
+    if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
+    free(w0);
+    return rc;
+}
+
+static int server_restore(struct server *s) {
+    if (!s->conf->from) return PL_OK;
+    struct pl_keep keep = pl_saved_keep(s->conf->from);
+    if (pl_store_keep(s->store, &keep) || pl_control_keep(s->control, &keep))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
+    return PL_OK;
+}
+
+static void server_wake(void *ctx) {
+    struct server *s = ctx;
+    s->t->wake(s->port);
+}
+
+static int server_open(struct server *s) {
+    const struct pl_job *job = s->job;
+    struct pl_port_conf port = {.listen = s->conf->listen};
+    pl_custody_room(job, &port);
+    s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
+    if (!s->worker)
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
+                            (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
+                            job->n_workers, job->seed, &s->control, s->why);
+    if (!rc) rc = s->t->open(&port, &s->port, s->why);
+    if (!rc) rc = server_store(s);
+    if (!rc) rc = server_restore(s);
+    if (rc) return rc;
+    if (pl_custody_new(job, s->t, s->port, s->store, &s->custody) ||
+        pl_slow_new(job->n_workers, &s->slow))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    for (int i = 0; i < s->conf->n_listeners; i++)
+        pl_control_on_event(s->control, s->conf->listener[i].log, s->conf->listener[i].ctx);
+    pl_control_on_event(s->control, pl_slow_event, s->slow);
+    return PL_OK;
+}
+
+/* Threads come last: processes are made while there is but one. */
+static int server_helpers(struct server *s) {
+    if (pl_scorer_new(s->job, server_wake, s, &s->scorer))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
+    if (server_splits(s) && pl_pool_new(s->job->n_threads, &s->pool)) return server_memory(s);
+    if (!s->conf->save_dir) return PL_OK;
+    return pl_saver_new(s->conf, server_wake, s, &s->saver, s->why);
+}
+
+/* Makes the workers and waits until all have come (or some have, where others make them), so that
+ * nobody begins alone what all are to begin together. */
+static int server_gather(struct server *s) {
+    const struct pl_job *job = s->job;
+    struct pl_launch_conf conf = {job, s->t, s->port, s->conf->made, s->conf->made_ctx};
+    if (s->conf->spawn && pl_launch_new(&conf, &s->launch)) return server_memory(s);
+    for (int i = 0; s->launch && i < job->n_workers; i++) {
+        int rc = pl_launch_start(s->launch, i, s->why);
+        if (rc) return rc;
+    }
+    uint64_t until = pl_now_ns() + SERVER_GATHER;
+    struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
+    int n_gone = 0;
+    while (s->n_here + n_gone < job->n_workers) {
+        struct pl_news news;
+        s->t->news(s->port, SERVER_TICK, &news);
+        if (news.kind == PL_NEWS_HERE) {
+            s->worker[news.worker].here = true;
+            s->n_here++;
+        }
+        if (news.kind == PL_NEWS_GONE) {
+            char how[96] = "left";
+            if (s->launch) pl_launch_gone(s->launch, news.worker, how, sizeof how);
+            pl_log_warn(&job->log, "worker %d %s before the run began", news.worker + 1, how);
+            if (s->worker[news.worker].here) s->n_here--;
+            s->worker[news.worker].here = false;
+            n_gone += s->launch != NULL;
+        }
+        if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) {
+            s->ended = true;
+            return PL_OK;
+        }
+        if (pl_now_ns() >= until && s->n_here > 0) break;
+        if (pl_now_ns() >= until && s->launch) break;
+    }
+    if (s->n_here == 0)
+        return pl_fail(s->why, PL_ERUN, "none of the %d workers came up", job->n_workers);
+    return PL_OK;
+}
+
+static int server_begin(struct server *s) {
+    int rc = server_gather(s);
+    if (!rc) rc = server_helpers(s);
+    if (rc || s->ended) return rc;
+    s->last_ns = pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
+    s->zero_ns = pl_now_ns() - s->last_ns;
+    s->tick_ns = s->last_ns + SERVER_TICK;
+    s->second_ns = s->last_ns + SERVER_SECOND;
+    s->score_ns = s->last_ns;
+    const struct pl_limits *l = &s->job->limits;
+    s->ended = (l->updates > 0 && pl_control_view(s->control)->version >= l->updates) ||
+               (l->epochs > 0 && pl_store_epochs(s->store) >= l->epochs);
+    for (int i = 0; !rc && !s->ended && i < s->job->n_workers; i++)
+        if (s->worker[i].here) rc = server_join(s, i);
+    return rc;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+static int server_finish(struct server *s) {
+    uint64_t now = server_now(s);
+    if (s->scored) server_scored(s);
+    if (s->scorer && s->scored_id != pl_store_newest(s->store)->id) {
+        server_score(s);
+        s->scored_at.time = (double)now * 1e-9;
+        server_scored(s);
+    }
+    int rc = s->saver ? pl_saver_finish(s->saver, s->control, s->store, s->why) : PL_OK;
+    if (rc) return rc;
+    if (s->left_alone)
+        return pl_fail(s->why, PL_ERUN,
+                       "every worker has gone at %g s, after update %llu; --respawn makes new ones",
+                       (double)now * 1e-9,
+                       (unsigned long long)pl_control_view(s->control)->version);
+    return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, now)
+               ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
+               : PL_OK;
+}
+
+static void server_close(struct server *s) {
+    if (s->port) s->t->over(s->port, SERVER_PATIENCE);
+    pl_launch_free(s->launch);
+    s->launch = NULL;
+}
+
+int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {
+    struct server s = {.conf = conf,
+                       .job = conf->job,
+                       .t = conf->transport,
+                       .why = why,
+                       .scored_id = UINT64_MAX,
+                       .out = out};
+    *out = pl_outcome_none();
+    uint64_t fpu = pl_fpu_flush();
+    int rc = server_open(&s);
+    if (!rc) rc = server_begin(&s);
+    if (!rc) rc = server_loop(&s);
+    server_close(&s);
+    if (!rc) rc = server_finish(&s);
+    pl_scorer_free(s.scorer);
+    pl_saver_free(s.saver);
+    pl_custody_free(s.custody);
+    pl_slow_free(s.slow);
+    pl_store_free(s.store);
+    pl_control_free(s.control);
+    if (s.port) s.t->close(s.port);
+    if (s.pool) pl_pool_free(s.pool);
+    free(s.worker);
+    pl_fpu_restore(fpu);
+    return rc;
+}

@@ -1,0 +1,42 @@
+#include "run/worker.h"
+
+#include <math.h>
+
+#include "sys/clock.h"
+#include "sys/fpu.h"
+
+/* The injected delay comes first: whoever is cancelled in it has computed nothing in vain. */
+static int worker_rest(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
+                       int worker, uint64_t task) {
+    if (!job->delay) return PL_OK;
+    double seconds =
+        pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_task_steps(job));
+    return seconds > 0 ? t->rest(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+}
+
+int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
+                   int worker) {
+    struct pl_desk *desk = NULL;
+    struct pl_order order;
+    uint64_t fpu = pl_fpu_flush();
+    int made = pl_desk_new(job, &desk);
+    while (!made && t->pull(link, &order) == PL_OK) {
+        struct pl_result r = {
+            .task = order.task, .samples = pl_task_samples(job), .pulled_ns = pl_now_ns()};
+        struct pl_version version = {
+            .id = order.version, .lr = order.lr, .handed = (float *)(uintptr_t)order.w};
+        int rc = worker_rest(job, t, link, worker, order.task);
+        if (!rc)
+            rc = pl_task_run(job, desk, (uint32_t)worker, order.task, &version, order.out, &r.loss,
+                             t->cancelled(link));
+        if (rc == PL_ECANCELLED) continue;
+        r.flaw = rc                                                  ? PL_NOT_COMPUTED
+                 : pl_task_sound(order.out, job->model->dim, r.loss) ? PL_SOUND
+                                                                     : PL_NOT_FINITE;
+        r.pushed_ns = pl_now_ns();
+        t->push(link, &r);
+    }
+    pl_desk_free(desk);
+    pl_fpu_restore(fpu);
+    return made;
+}

@@ -1,0 +1,57 @@
+#define _GNU_SOURCE
+#include "sys/segment.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+/* Takes the descriptor, also where it fails. */
+static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED) {
+        if (fd >= 0) close(fd);
+        return PL_ENOMEM;
+    }
+    *out = (struct pl_segment){.at = at, .size = size, .fd = fd};
+    return PL_OK;
+}
+
+int pl_segment_new(size_t size, bool shared, struct pl_segment *out) {
+    if (size == 0 || size > PTRDIFF_MAX) return PL_ENOMEM;
+    if (!shared) return segment_map(-1, size, MAP_PRIVATE | MAP_ANONYMOUS, out);
+    int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return PL_ENOMEM;
+    /* sealed: whoever gets the descriptor cannot cut it short under the others' feet */
+    if (fchmod(fd, 0600) || ftruncate(fd, (off_t)size) ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+        close(fd);
+        return PL_ENOMEM;
+    }
+    return segment_map(fd, size, MAP_SHARED, out);
+}
+
+int pl_segment_map(int fd, size_t size, struct pl_segment *out) {
+    struct stat s;
+    int seals = fcntl(fd, F_GET_SEALS);
+    bool fits = fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size >= 0 &&
+                (uint64_t)s.st_size >= size && seals >= 0 && (seals & F_SEAL_SHRINK);
+    if (!fits || size == 0 || size > PTRDIFF_MAX) {
+        close(fd);
+        return PL_EDATA;
+    }
+    return segment_map(fd, size, MAP_SHARED, out);
+}
+
+void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size) {
+    if (size) mprotect((char *)s->at + from, size, PROT_READ);
+}
+
+void pl_segment_free(struct pl_segment *s) {
+    if (s->at) munmap(s->at, s->size);
+    if (s->at && s->fd >= 0) close(s->fd);
+    *s = (struct pl_segment){.fd = -1};
+}

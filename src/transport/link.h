@@ -1,0 +1,28 @@
+/* A worker's end of a port: its box, and how it learns that the server is gone. What the functions
+ * promise is in transport.h. */
+#ifndef PL_TRANSPORT_LINK_H
+#define PL_TRANSPORT_LINK_H
+
+#include "transport/box.h"
+#include "transport/transport.h"
+
+struct pl_link_conf {
+    const struct pl_shape *shape; /* is copied */
+    void *at;                     /* the segment */
+    int worker;
+    unsigned owner;
+    int sock;                            /* of a process, owned from then on; or -1 */
+    void (*left)(void *ctx, int worker); /* of a thread: called last of all; or NULL */
+    void *ctx;
+};
+
+/* Says hello as well. 0 or PL_ENOMEM. */
+int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out);
+
+int pl_link_pull(struct pl_link *l, struct pl_order *out);
+const atomic_bool *pl_link_cancelled(const struct pl_link *l);
+int pl_link_rest(struct pl_link *l, uint64_t ns);
+void pl_link_push(struct pl_link *l, const struct pl_result *r);
+void pl_link_detach(struct pl_link *l);
+
+#endif

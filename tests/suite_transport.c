@@ -1,0 +1,175 @@
+#include "suite_transport.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "sys/clock.h"
+#include "sys/thread.h"
+
+static int count_files(const char *dir) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+struct pl_shape crew_shape(const struct crew *c) {
+    struct pl_shape s = {.n_workers = (uint64_t)c->n_workers,
+                         .dim = c->dim,
+                         .n_versions = CREW_VECTORS,
+                         .n_slots = CREW_VECTORS};
+    assert_true(pl_shape_of(&s));
+    return s;
+}
+
+void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
+               bool listens) {
+    struct pl_why why = {""};
+    memset(c, 0, sizeof *c);
+    c->n_files = count_files("/proc/self/fd");
+    if (listens && t->processes)
+        snprintf(c->path, sizeof c->path, "transport-%d.sock", (int)getpid());
+    struct pl_port_conf conf = {.n_workers = n_workers,
+                                .dim = dim,
+                                .n_versions = CREW_VECTORS,
+                                .n_slots = CREW_VECTORS,
+                                .listen = *c->path ? c->path : NULL};
+    c->t = t;
+    c->n_workers = n_workers;
+    c->dim = dim;
+    if (t->open(&conf, &c->p, &why)) fail_msg("%s", why.text);
+    c->notes =
+        mmap(NULL, sizeof *c->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(c->notes != MAP_FAILED);
+    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->version(c->p);
+    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->slot(c->p);
+}
+
+/* No descriptor, path or child is left; the segment never had a name. */
+void crew_close(struct crew *c) {
+    struct stat s;
+    c->t->close(c->p);
+    assert_int_equal(c->notes->n_wrong, 0);
+    munmap(c->notes, sizeof *c->notes);
+    assert_int_equal(count_files("/proc/self/fd"), c->n_files);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    if (*c->path) assert_int_equal(lstat(c->path, &s), -1);
+}
+
+struct pl_link *crew_guest(struct crew *c, int worker) {
+    struct pl_link *l = NULL;
+    struct pl_why why = {""};
+    if (c->t->processes) {
+        int number;
+        size_t dim;
+        if (pl_shm_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);
+        assert_int_equal(number, worker);
+        assert_int_equal(dim, c->dim);
+    } else {
+        assert_int_equal(c->t->expect(c->p, worker, &why), 0);
+        assert_int_equal(c->t->attach(c->p, worker, &l), 0);
+        c->t->made(c->p, worker);
+    }
+    return l;
+}
+
+static void member_main(void *arg) {
+    struct crew_member *m = arg;
+    struct pl_link *l;
+    if (m->crew->t->attach(m->crew->p, m->worker, &l)) {
+        m->crew->notes->n_wrong++;
+        return;
+    }
+    m->work(m->crew, l, m->worker);
+    m->crew->t->detach(l);
+}
+
+void crew_spawn(struct crew *c, int worker, crew_work *work) {
+    struct pl_why why = {""};
+    struct crew_member *m = &c->member[worker];
+    *m = (struct crew_member){.crew = c, .worker = worker, .work = work};
+    if (c->t->expect(c->p, worker, &why)) fail_msg("%s", why.text);
+    if (!c->t->processes) {
+        assert_int_equal(pl_thread_start(member_main, m, &m->thread), 0);
+    } else if ((m->pid = fork()) == 0) {
+        member_main(m);
+        _exit(0);
+    }
+    c->t->made(c->p, worker);
+    assert_true(m->pid >= 0);
+}
+
+int crew_join(struct crew *c, int worker) {
+    struct crew_member *m = &c->member[worker];
+    int status = 0;
+    pl_thread_join(m->thread);
+    if (m->pid > 0) assert_int_equal(waitpid(m->pid, &status, 0), m->pid);
+    m->thread = NULL;
+    m->pid = 0;
+    return status;
+}
+
+static struct pl_news crew_next(struct crew *c, bool pass_results) {
+    struct pl_news n;
+    uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
+    do c->t->news(c->p, CREW_PATIENCE_NS, &n);
+    while (pl_now_ns() < end &&
+           (n.kind == PL_NEWS_NONE || (pass_results && n.kind == PL_NEWS_RESULT)));
+    return n;
+}
+
+struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker) {
+    struct pl_news n = crew_next(c, false);
+    assert_int_equal(n.kind, kind);
+    assert_int_equal(n.worker, worker);
+    return n;
+}
+
+void crew_until(struct crew *c, enum pl_news_kind kind, int worker) {
+    struct pl_news n = crew_next(c, true);
+    if (n.kind == PL_NEWS_HERE && kind != PL_NEWS_HERE) n = crew_next(c, true);
+    assert_int_equal(n.kind, kind);
+    assert_int_equal(n.worker, worker);
+}
+
+void crew_silent(struct crew *c) {
+    struct pl_news n;
+    c->t->news(c->p, 0, &n);
+    assert_int_equal(n.kind, PL_NEWS_NONE);
+    assert_int_equal(n.worker, -1);
+}
+
+void crew_sleep(uint64_t ns) {
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+bool crew_wait(const atomic_int *value, int least) {
+    uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
+    while (atomic_load(value) < least) {
+        if (pl_now_ns() > end) return false;
+        crew_sleep(100000);
+    }
+    return true;
+}
+
+bool crew_forks(const struct pl_transport *t) {
+    const char *sanitize = getenv("SANITIZE");
+    if (!t->processes || !sanitize || !strstr(sanitize, "thread")) return true;
+    printf("skipped for %s: the thread sanitizer does not see other processes\n", t->name);
+    return false;
+}

@@ -1,0 +1,72 @@
+/* A port with its workers, for tests: made and ended alike whatever the transport, and checked at
+ * the end for having left nothing behind. */
+#ifndef PL_TESTS_SUITE_TRANSPORT_H
+#define PL_TESTS_SUITE_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "transport/box.h"
+#include "transport/transport.h"
+
+#define CREW_MAX 8
+#define CREW_VECTORS 32
+#define CREW_PATIENCE_NS UINT64_C(60000000000) /* then a test has failed */
+
+struct crew;
+typedef void crew_work(struct crew *c, struct pl_link *l, int worker);
+
+struct crew_member {
+    struct crew *crew;
+    int worker;
+    crew_work *work;
+    pid_t pid;                /* 0: none */
+    struct pl_thread *thread; /* NULL: none */
+};
+
+/* Seen by everybody, also by processes. */
+struct crew_notes {
+    atomic_int n_wrong;
+    atomic_int gate;
+    atomic_int value[CREW_MAX];
+};
+
+struct crew {
+    const struct pl_transport *t;
+    struct pl_port *p;
+    int n_workers;
+    size_t dim;
+    float *version[CREW_VECTORS], *slot[CREW_VECTORS];
+    struct crew_notes *notes;
+    struct crew_member member[CREW_MAX];
+    struct pl_order last; /* for stories */
+    char path[64];        /* where it listens, or "" */
+    int n_files;          /* open before it was */
+};
+
+void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
+               bool listens);
+void crew_close(struct crew *c);
+struct pl_shape crew_shape(const struct crew *c);
+
+/* A worker's end in this very thread: attached, or come as a guest. */
+struct pl_link *crew_guest(struct crew *c, int worker);
+
+/* A worker of its own, thread or process. */
+void crew_spawn(struct crew *c, int worker, crew_work *work);
+int crew_join(struct crew *c, int worker); /* the status of a process; 0 of a thread */
+
+/* The next news, which must be this. */
+struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker);
+/* The same, but results may come first. */
+void crew_until(struct crew *c, enum pl_news_kind kind, int worker);
+void crew_silent(struct crew *c); /* there are none */
+
+void crew_sleep(uint64_t ns);
+bool crew_wait(const atomic_int *value, int least); /* until it is; false: patience has ended */
+
+/* Whether processes can be made here; prints why not. */
+bool crew_forks(const struct pl_transport *t);
+
+#endif

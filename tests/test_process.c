@@ -1,0 +1,527 @@
+/* Workers that are processes: killed, stopped, broken, without a server; guests that come by a
+ * socket; and nothing that any of them leaves behind.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "seed.h"
+#include "suite_transport.h"
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "sys/segment.h"
+#include "sys/thread.h"
+
+static uint64_t test_seed;
+
+static void tell(struct crew *c, int worker, uint64_t task) {
+    struct pl_order o = {
+        .task = task, .version = task, .lr = 1, .w = c->version[worker], .out = c->slot[worker]};
+    c->t->tell(c->p, worker, &o);
+}
+
+static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->pull(l, &o) == 0) {
+        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.w[i] + (float)o.task;
+        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
+    }
+}
+
+static void result_is(struct crew *c, int worker, uint64_t task) {
+    struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
+    assert_int_equal(r.task, task);
+    assert_int_equal(r.flaw, PL_SOUND);
+    assert_true(r.samples == 1 && r.loss == 2);
+    for (size_t i = 0; i < c->dim; i++)
+        assert_true(c->slot[worker][i] == c->version[worker][i] + (float)task);
+}
+
+static void all_end_well(struct crew *c) {
+    c->t->over(c->p, CREW_PATIENCE_NS);
+    for (int w = 0; w < c->n_workers; w++) assert_int_equal(crew_join(c, w), 0);
+    crew_close(c);
+}
+
+/* --- death ------------------------------------------------------------------------------- */
+
+static void a_killed_worker_is_gone(void **state) {
+    (void)state;
+    struct crew c;
+    struct pl_rng rng;
+    uint64_t task = 0, got = 0;
+    if (!crew_forks(&pl_shm)) return;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 71, 0);
+    crew_open(&c, &pl_shm, 2, 50, false);
+    crew_spawn(&c, 1, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 1);
+    for (int round = 0; round < 40; round++) {
+        bool here = false, gone = false;
+        uint64_t first = task + 1;
+        crew_spawn(&c, 0, echo_worker);
+        for (uint64_t n = pl_rng_below(&rng, 30); n > 0; n--) {
+            tell(&c, 0, ++task);
+            crew_sleep(pl_rng_below(&rng, 40000));
+        }
+        kill(c.member[0].pid, SIGKILL);
+        while (!gone) {
+            struct pl_news n;
+            c.t->news(c.p, CREW_PATIENCE_NS, &n);
+            assert_int_equal(n.worker, 0);
+            assert_true(n.kind != PL_NEWS_RESULT ||
+                        (here && n.result.task >= first && n.result.task <= task &&
+                         n.result.task > got && n.result.flaw == PL_SOUND));
+            assert_true(n.kind != PL_NEWS_HERE || !here);
+            if (n.kind == PL_NEWS_RESULT) got = n.result.task;
+            here = here || n.kind == PL_NEWS_HERE;
+            gone = n.kind == PL_NEWS_GONE;
+        }
+        assert_int_equal(crew_join(&c, 0), SIGKILL);
+        assert_false(c.t->holds(c.p, 0));
+        crew_silent(&c);
+        tell(&c, 1, (uint64_t)round + 1);
+        result_is(&c, 1, (uint64_t)round + 1);
+    }
+    all_end_well(&c);
+}
+
+static void dies_at_once(struct crew *c, struct pl_link *l, int worker) {
+    (void)c;
+    (void)l;
+    (void)worker;
+    raise(SIGKILL);
+}
+
+/* Between fork and attach; no fork at all is in test_transport.c. */
+static void a_worker_may_die_before_it_comes(void **state) {
+    (void)state;
+    struct crew c;
+    if (!crew_forks(&pl_shm)) return;
+    crew_open(&c, &pl_shm, 1, 3, false);
+    for (int round = 0; round < 20; round++) {
+        assert_int_equal(c.t->expect(c.p, 0, NULL), 0);
+        tell(&c, 0, 5);
+        pid_t pid = fork();
+        if (pid == 0) _exit(3);
+        c.t->made(c.p, 0);
+        crew_news(&c, PL_NEWS_GONE, 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        crew_spawn(&c, 0, dies_at_once);
+        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_GONE, 0);
+        assert_int_equal(crew_join(&c, 0), SIGKILL);
+    }
+    crew_spawn(&c, 0, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 0);
+    tell(&c, 0, 6);
+    result_is(&c, 0, 6);
+    all_end_well(&c);
+}
+
+static void a_stopped_worker_holds_up_nobody(void **state) {
+    (void)state;
+    struct crew c;
+    struct pl_rng rng;
+    if (!crew_forks(&pl_shm)) return;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 72, 0);
+    crew_open(&c, &pl_shm, 2, 50, false);
+    crew_spawn(&c, 0, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_spawn(&c, 1, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 1);
+    for (uint64_t round = 1; round < 30; round++) {
+        int status;
+        tell(&c, 0, round);
+        crew_sleep(pl_rng_below(&rng, 60000));
+        kill(c.member[0].pid, SIGSTOP);
+        assert_int_equal(waitpid(c.member[0].pid, &status, WUNTRACED), c.member[0].pid);
+        assert_true(WIFSTOPPED(status));
+        bool early = false; /* it was done before it was stopped */
+        for (uint64_t i = 0; i < 10; i++) {
+            struct pl_news n;
+            tell(&c, 1, 100 * round + i);
+            do {
+                n = (struct pl_news){.kind = PL_NEWS_NONE};
+                c.t->news(c.p, CREW_PATIENCE_NS, &n);
+                assert_int_equal(n.kind, PL_NEWS_RESULT);
+                early = early || n.worker == 0;
+            } while (n.worker == 0);
+            assert_int_equal(n.result.task, 100 * round + i);
+        }
+        kill(c.member[0].pid, SIGCONT);
+        if (!early) result_is(&c, 0, round);
+    }
+    kill(c.member[0].pid, SIGSTOP);
+    c.t->over(c.p, 20000000); /* comes back although one of them cannot hear */
+    kill(c.member[0].pid, SIGCONT);
+    all_end_well(&c);
+}
+
+static void vandal(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer has its own */
+    if (c->t->pull(l, &o)) return;
+    o.out[0] = 1;
+    memset((void *)(uintptr_t)o.w, 7, c->dim * sizeof *o.w);
+}
+
+static void a_worker_cannot_write_a_version(void **state) {
+    (void)state;
+    struct crew c;
+    if (!crew_forks(&pl_shm)) return;
+    crew_open(&c, &pl_shm, 1, 50, false);
+    crew_spawn(&c, 0, vandal);
+    crew_news(&c, PL_NEWS_HERE, 0);
+    tell(&c, 0, 1);
+    crew_news(&c, PL_NEWS_GONE, 0);
+    assert_int_equal(WTERMSIG(crew_join(&c, 0)), SIGSEGV);
+    for (int i = 0; i < 50; i++) assert_true(c.version[0][i] == 0);
+    assert_true(c.slot[0][0] == 1);
+    crew_close(&c);
+}
+
+static void noise_maker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_shape s = crew_shape(c);
+    struct pl_rng rng;
+    (void)l;
+    (void)worker;
+    struct pl_head *head = (void *)((char *)c->version[0] - s.versions);
+    _Atomic uint64_t *word = (void *)head;
+    size_t from = (s.boxes + sizeof(struct pl_box)) / sizeof *word; /* its own box, and what is */
+    size_t n = s.versions / sizeof *word - from;                    /* behind it */
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 73, 0);
+    for (uint64_t i = 0;; i++) {
+        word[from + i % n] = pl_rng_u64(&rng);
+        if (i % 64 == 0) atomic_fetch_or(&head->ready[0], 2);
+        if (i == 100000) atomic_store(&c->notes->gate, 1);
+    }
+}
+
+/* Noise while the server reads; the next owner of the box finds it clean. */
+static void a_mad_worker_harms_itself(void **state) {
+    (void)state;
+    struct crew c;
+    if (!crew_forks(&pl_shm)) return;
+    crew_open(&c, &pl_shm, 2, 50, false);
+    crew_spawn(&c, 0, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_spawn(&c, 1, noise_maker);
+    for (uint64_t task = 1; task < 200 || !atomic_load(&c.notes->gate); task++) {
+        struct pl_news n;
+        tell(&c, 0, task);
+        tell(&c, 1, task);
+        c.t->cancel(c.p, 1);
+        do {
+            c.t->news(c.p, CREW_PATIENCE_NS, &n);
+            assert_true(n.kind == PL_NEWS_HERE || n.kind == PL_NEWS_RESULT);
+            c.t->holds(c.p, 1);
+            assert_true(c.t->phase(c.p, 1) <= PL_PHASE_COMPUTING);
+        } while (n.worker != 0);
+        assert_int_equal(n.result.task, task);
+    }
+    kill(c.member[1].pid, SIGKILL);
+    crew_until(&c, PL_NEWS_GONE, 1);
+    crew_join(&c, 1);
+    crew_spawn(&c, 1, echo_worker);
+    crew_news(&c, PL_NEWS_HERE, 1);
+    tell(&c, 1, 7);
+    result_is(&c, 1, 7);
+    all_end_well(&c);
+}
+
+/* --- the server's death ------------------------------------------------------------------ */
+
+/* Without the signal that a parent's death sends; the socket must do. */
+static void orphan_pulls(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    if (worker) prctl(PR_SET_PDEATHSIG, 0);
+    atomic_fetch_add(&c->notes->gate, 1);
+    while (c->t->pull(l, &o) == 0) {
+    }
+}
+
+static void orphan_rests(struct crew *c, struct pl_link *l, int worker) {
+    prctl(PR_SET_PDEATHSIG, 0);
+    atomic_fetch_add(&c->notes->gate, 1);
+    if (c->t->rest(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
+}
+
+/* A guest that is a process, and no child of the server's. */
+static void orphan_guest(struct crew *c) {
+    struct pl_link *l;
+    int worker;
+    size_t dim;
+    if (pl_shm_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
+    orphan_pulls(c, l, worker);
+    _exit(0);
+}
+
+static void server_main(struct crew *c, int say) {
+    char one = 1;
+    crew_open(c, &pl_shm, 5, 3, true);
+    crew_spawn(c, 0, orphan_pulls);
+    crew_spawn(c, 1, orphan_pulls);
+    crew_spawn(c, 2, orphan_rests);
+    crew_spawn(c, 3, orphan_pulls);
+    if (fork() == 0) orphan_guest(c);
+    if (!crew_wait(&c->notes->gate, 5) || write(say, &one, 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
+static void workers_end_with_their_server(void **state) {
+    (void)state;
+    struct crew c;
+    int pipes[2];
+    char byte;
+    if (!crew_forks(&pl_shm)) return;
+    assert_int_equal(pipe(pipes), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        close(pipes[0]);
+        server_main(&c, pipes[1]);
+    }
+    close(pipes[1]);
+    struct pollfd end = {.fd = pipes[0], .events = POLLIN};
+    assert_int_equal(poll(&end, 1, (int)(CREW_PATIENCE_NS / 1000000)), 1);
+    assert_int_equal(read(pipes[0], &byte, 1), 1);
+    kill(server, SIGKILL);
+    assert_int_equal(waitpid(server, NULL, 0), server);
+    /* the pipe ends when the last of them has ended */
+    assert_int_equal(poll(&end, 1, (int)(CREW_PATIENCE_NS / 1000000)), 1);
+    assert_int_equal(read(pipes[0], &byte, 1), 0);
+    close(pipes[0]);
+    char path[64];
+    snprintf(path, sizeof path, "transport-%d.sock", (int)server);
+    assert_int_equal(unlink(path), 0); /* what a killed server does leave */
+}
+
+/* --- guests ------------------------------------------------------------------------------ */
+
+static void guests_come_and_are_refused(void **state) {
+    (void)state;
+    struct crew c;
+    struct stat s;
+    struct pl_link *l = NULL;
+    struct pl_why why;
+    int worker;
+    size_t dim;
+    crew_open(&c, &pl_shm, 3, 50, true);
+    assert_int_equal(lstat(c.path, &s), 0);
+    assert_true(S_ISSOCK(s.st_mode));
+    assert_int_equal(s.st_mode & 0777, 0600);
+    struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
+    for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_HERE, w);
+    assert_int_equal(pl_shm_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
+    assert_non_null(strstr(why.text, "has all its 3 workers"));
+    c.t->detach(b);
+    crew_news(&c, PL_NEWS_GONE, 1);
+    b = crew_guest(&c, 1);
+    crew_news(&c, PL_NEWS_HERE, 1);
+    struct pl_order o;
+    tell(&c, 1, 4);
+    assert_int_equal(c.t->pull(b, &o), 0);
+    assert_int_equal(o.task, 4);
+    c.t->over(c.p, 0);
+    assert_int_equal(c.t->pull(a, &o), PL_ECANCELLED);
+    c.t->detach(a);
+    c.t->detach(b);
+    c.t->detach(d);
+    crew_close(&c);
+}
+
+/* Guests and children at the same time: every number once, everybody finds work. */
+static void guests_and_children_mix(void **state) {
+    (void)state;
+    struct crew c;
+    pid_t guest[4];
+    uint64_t done[CREW_MAX] = {0};
+    if (!crew_forks(&pl_shm)) return;
+    crew_open(&c, &pl_shm, 8, 50, true);
+    for (int i = 0; i < 4; i++) crew_spawn(&c, 4 + i, echo_worker);
+    for (int i = 0; i < 4; i++) {
+        if ((guest[i] = fork())) continue;
+        struct pl_link *l;
+        int worker;
+        size_t dim;
+        if (pl_shm_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
+        echo_worker(&c, l, worker);
+        c.t->detach(l);
+        _exit(0);
+    }
+    for (int left = 8 * 20; left > 0;) {
+        struct pl_news n;
+        c.t->news(c.p, CREW_PATIENCE_NS, &n);
+        assert_true(n.kind == PL_NEWS_HERE || n.kind == PL_NEWS_RESULT);
+        assert_true(n.kind == PL_NEWS_HERE ? done[n.worker] == 0 : n.result.task == done[n.worker]);
+        if (n.kind == PL_NEWS_RESULT) left--;
+        if (done[n.worker] < 20) tell(&c, n.worker, ++done[n.worker]);
+    }
+    c.t->over(c.p, CREW_PATIENCE_NS);
+    for (int i = 0; i < 4; i++) {
+        int status = -1;
+        assert_int_equal(waitpid(guest[i], &status, 0), guest[i]);
+        assert_int_equal(status, 0);
+        assert_int_equal(crew_join(&c, 4 + i), 0);
+    }
+    crew_close(&c);
+}
+
+static void bad_paths_are_refused(void **state) {
+    (void)state;
+    struct pl_why why;
+    struct pl_port *p = NULL;
+    struct pl_link *l = NULL;
+    struct stat s;
+    char path[64], lengthy[300];
+    int worker;
+    size_t dim;
+    struct pl_port_conf conf = {
+        .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = path};
+    snprintf(path, sizeof path, "transport-%d.txt", (int)getpid());
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+    assert_true(fd >= 0 && write(fd, "mine", 4) == 4);
+    close(fd);
+    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EIO);
+    assert_non_null(strstr(why.text, path));
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_size, 4);
+    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    unlink(path);
+    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    assert_int_equal(pl_shm_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
+    memset(lengthy, 'x', sizeof lengthy - 1);
+    lengthy[sizeof lengthy - 1] = 0;
+    conf.listen = lengthy;
+    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EUSAGE);
+    assert_int_equal(pl_shm_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
+    conf.listen = "no/such/folder/socket";
+    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EIO);
+    assert_null(p);
+    /* somebody else's file in the place of ours stays */
+    conf.listen = path;
+    assert_int_equal(pl_shm.open(&conf, &p, &why), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_true((fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0);
+    close(fd);
+    pl_shm.close(p);
+    assert_int_equal(unlink(path), 0);
+}
+
+struct liar {
+    int sock;
+    size_t n;
+    uint64_t word[16];
+};
+
+static void liar_main(void *arg) {
+    struct liar *liar = arg;
+    int guest = accept(liar->sock, NULL, NULL);
+    if (liar->n) send(guest, liar->word, liar->n, MSG_NOSIGNAL);
+    close(guest);
+}
+
+/* Whatever a socket says that is not a server's, the guest fails with a sentence. */
+static void greetings_are_not_believed(void **state) {
+    (void)state;
+    const uint64_t magic = UINT64_C(0x656e696c65636170), one = UINT64_C(1) << 32;
+    struct liar liar[] = {
+        {0, 0, {0}},
+        {0, 10, {0}},
+        {0, 64, {0}},
+        {0, 128, {magic, 1}},
+        {0, 64, {magic, 2}},
+        {0, 64, {magic, 1 | 9 * one, 0, 1, 1, 1, 1, 3 * PL_PAGE}},
+        {0, 64, {magic, 1, 0, 1, 1, 1, 1, 3 * PL_PAGE}}, /* all is right, but there is no memory */
+        {0, 64, {magic, 1, 5, 1, 1, 1, 1, 3 * PL_PAGE}},
+        {0, 64, {magic, 1, 0, 1, UINT64_MAX, 1, 1, 3 * PL_PAGE}},
+    };
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "transport-%d.liar", (int)getpid());
+    int sock = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(sock, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(sock, 1), 0);
+    for (size_t i = 0; i < sizeof liar / sizeof *liar; i++) {
+        struct pl_thread *thread;
+        struct pl_link *l = NULL;
+        struct pl_why why = {""};
+        int worker;
+        size_t dim;
+        liar[i].sock = sock;
+        assert_int_equal(pl_thread_start(liar_main, &liar[i], &thread), 0);
+        int rc = pl_shm_connect(a.sun_path, &l, &worker, &dim, &why);
+        assert_int_equal(rc, i == 0 || i == 1 || i == 3 ? PL_ERUN : PL_EDATA);
+        assert_true(strlen(why.text) > 10);
+        pl_thread_join(thread);
+    }
+    close(sock);
+    unlink(a.sun_path);
+}
+
+/* --- nothing is left --------------------------------------------------------------------- */
+
+static int entries(const char *dir) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+static void segments_have_no_name_and_keep_their_size(void **state) {
+    (void)state;
+    int before = entries("/dev/shm");
+    struct pl_segment s, t;
+    struct stat at;
+    assert_int_equal(pl_segment_new(3 * PL_PAGE, true, &s), 0);
+    assert_int_equal(fstat(s.fd, &at), 0);
+    assert_int_equal(at.st_mode & 0777, 0600);
+    assert_int_equal(at.st_blocks, 0);
+    assert_int_equal(entries("/dev/shm"), before);
+    assert_int_equal(ftruncate(s.fd, PL_PAGE), -1); /* by whoever was given the descriptor */
+    assert_int_equal(pl_segment_map(dup(s.fd), 3 * PL_PAGE + 1, &t), PL_EDATA);
+    assert_int_equal(pl_segment_map(dup(s.fd), 3 * PL_PAGE, &t), 0);
+    ((char *)t.at)[PL_PAGE] = 5;
+    assert_int_equal(((char *)s.at)[PL_PAGE], 5);
+    int zero = open("/dev/zero", O_RDWR);
+    assert_int_equal(pl_segment_map(zero, PL_PAGE, &(struct pl_segment){0}), PL_EDATA);
+    pl_segment_free(&t);
+    pl_segment_free(&s);
+    pl_segment_free(&s);
+    assert_int_equal(pl_segment_new(0, true, &s), PL_ENOMEM);
+    assert_int_equal(pl_segment_new(SIZE_MAX, false, &s), PL_ENOMEM);
+}
+
+int main(void) {
+    test_seed = seed_of_test(1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_worker_is_gone),
+        cmocka_unit_test(a_worker_may_die_before_it_comes),
+        cmocka_unit_test(a_stopped_worker_holds_up_nobody),
+        cmocka_unit_test(a_worker_cannot_write_a_version),
+        cmocka_unit_test(a_mad_worker_harms_itself),
+        cmocka_unit_test(workers_end_with_their_server),
+        cmocka_unit_test(guests_come_and_are_refused),
+        cmocka_unit_test(guests_and_children_mix),
+        cmocka_unit_test(bad_paths_are_refused),
+        cmocka_unit_test(greetings_are_not_believed),
+        cmocka_unit_test(segments_have_no_name_and_keep_their_size),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

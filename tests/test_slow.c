@@ -1,0 +1,227 @@
+/* Slow workers, named: hand-made runs through a real control. Every worker is started anew when it
+ * answers, so times are those of the story. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "observe/slow.h"
+
+static struct pl_control *control;
+static struct pl_slow *slow;
+static struct pl_slow_found found;
+static double now; /* seconds */
+
+static int begin_run(int n_workers) {
+    const struct pl_entry *policy, *tuner;
+    void *policy_conf, *tuner_conf;
+    struct pl_why why = {""};
+    assert_int_equal(
+        pl_spec_parse(&pl_policy_family, "kbatchasync:k=1", n_workers, &policy, &policy_conf, &why),
+        0);
+    assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", n_workers, &tuner, &tuner_conf, &why),
+                     0);
+    assert_int_equal(pl_control_new((const struct pl_policy *)policy, policy_conf,
+                                    (const struct pl_tuner *)tuner, tuner_conf, n_workers, 1,
+                                    &control, &why),
+                     0);
+    assert_int_equal(pl_slow_new(n_workers, &slow), 0);
+    pl_control_on_event(control, pl_slow_event, slow);
+    free(policy_conf);
+    free(tuner_conf);
+    now = 0;
+    return 0;
+}
+
+static int end_run(void **state) {
+    (void)state;
+    pl_slow_free(slow);
+    pl_control_free(control);
+    return 0;
+}
+
+static void event(enum pl_event_kind kind, int worker) {
+    const struct pl_plan *plan;
+    struct pl_why why = {""};
+    struct pl_event e = {.kind = kind,
+                         .now_ns = (uint64_t)llround(now * 1e9),
+                         .worker = worker - 1,
+                         .task = pl_control_view(control)->worker[worker - 1].task};
+    if (pl_control_step(control, &e, &plan, &why)) fail_msg("%s", why.text);
+}
+
+/* Worker comes back `seconds` after it was started. Times of others go on meanwhile. */
+static void answer(int worker, double seconds) {
+    double start = (double)pl_control_view(control)->worker[worker - 1].since_ns * 1e-9;
+    if (start + seconds > now) now = start + seconds;
+    event(PL_ARRIVE, worker);
+}
+
+static bool look(void) {
+    return pl_slow_look(slow, pl_control_view(control), (uint64_t)llround(now * 1e9), &found);
+}
+
+static void near(double got, double want) {
+    if (!(fabs(got - want) <= 1e-6)) fail_msg("%.12g is not %.12g", got, want);
+}
+
+static int two_workers(void **state) {
+    (void)state;
+    begin_run(2);
+    event(PL_JOIN, 1);
+    event(PL_JOIN, 2);
+    return 0;
+}
+
+static int four_workers(void **state) {
+    (void)state;
+    begin_run(4);
+    for (int i = 1; i <= 4; i++) event(PL_JOIN, i);
+    return 0;
+}
+
+/* W2 hangs in its first task while W1 answers every half second. */
+static void test_running(void **state) {
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        answer(1, 0.5);
+        assert_false(look()); /* seven are not enough to know what is usual */
+    }
+    answer(1, 0.5);
+    assert_true(look());
+    assert_int_equal(found.kind, PL_SLOW_TASK);
+    assert_int_equal(found.worker, 1);
+    near(found.elapsed, 4);
+    near(found.usual, 0.5);
+    assert_false(look()); /* once */
+    for (int i = 0; i < 100; i++) {
+        answer(1, 0.5);
+        assert_false(look());
+    }
+    answer(2, 60); /* that it is back at last is no recovery */
+    now += 5;
+    assert_true(look()); /* W1 hangs as well */
+    assert_int_equal(found.worker, 0);
+    answer(1, 5);
+    for (int i = 0; i < 40; i++) { /* the mean has to come down too */
+        answer(1, 0.5);
+        answer(2, 0.5);
+        assert_false(look());
+    }
+    now += 3;
+    assert_true(look()); /* both were well again, and hang */
+    assert_true(look());
+    assert_false(look());
+}
+
+/* Both thresholds of a running task: four medians, and a second more than one. */
+static void test_running_limits(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        answer(1, 0.01);
+        answer(2, 0.01);
+    }
+    now += 0.9; /* ninety medians, but not a second */
+    assert_false(look());
+    now += 0.12;
+    assert_true(look());
+    for (int i = 0; i < 200; i++) {
+        answer(1, 10);
+        answer(2, 10);
+        while (look()) continue;
+    }
+    answer(1, 10);
+    answer(2, 10);
+    now += 39.9; /* half a minute more than usual, but not four medians */
+    assert_false(look());
+    now += 0.2;
+    assert_true(look());
+    near(found.usual, 10);
+}
+
+/* W4 answers, but each task takes ten times as long: milliseconds, so no task runs for too long. */
+static void test_on_average(void **state) {
+    (void)state;
+    for (int i = 1; i <= 5; i++) {
+        for (int j = 0; j < 3; j++)
+            for (int w = 1; w <= 3; w++) answer(w, 0.001 * w);
+        double start = (double)pl_control_view(control)->worker[3].since_ns * 1e-9;
+        answer(4, now - start + 0.02);
+        assert_int_equal(look(), i == 5);
+    }
+    assert_int_equal(found.kind, PL_SLOW_WORKER);
+    assert_int_equal(found.worker, 3);
+    assert_true(found.usual < found.elapsed / 3 && found.elapsed >= 0.02);
+    assert_false(look());
+    answer(4, 0.02);
+    assert_false(look()); /* still the same */
+    event(PL_LEAVE, 4);
+    now += 0.001;
+    event(PL_JOIN, 4); /* who comes back is somebody else */
+    for (int i = 1; i <= 5; i++) {
+        for (int j = 0; j < 20; j++) answer(1 + j % 3, 0.001);
+        answer(4, 0.05);
+        assert_int_equal(look(), i == 5);
+    }
+    for (int i = 0; i < 30; i++)
+        for (int w = 1; w <= 4; w++) answer(w, 0.001);
+    assert_false(look());
+    for (int i = 0; i < 5 && !look(); i++) answer(4, 0.05);
+    assert_int_equal(found.worker, 3); /* it had recovered, and is slow again */
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    begin_run(1);
+    event(PL_JOIN, 1);
+    for (int i = 0; i < 50; i++) {
+        answer(1, i % 2 ? 0.1 : 0.9); /* nobody to be slower than */
+        assert_false(look());
+    }
+    event(PL_LEAVE, 1);
+    now += 100;
+    assert_false(look()); /* who is gone is not slow */
+    end_run(NULL);
+}
+
+static void test_sentence(void **state) {
+    (void)state;
+    static const struct {
+        struct pl_slow_found found;
+        const char *phase, *text;
+    } row[] = {
+        {{PL_SLOW_TASK, 2, 12.3, 0.41},
+         "computing",
+         "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing"},
+        {{PL_SLOW_WORKER, 0, 1234.5, 101.9},
+         NULL,
+         "worker 1 is slow: its tasks take 1234 s where 102 s is usual"},
+        {{PL_SLOW_WORKER, 9, 0.0123, 0.00000041},
+         "",
+         "worker 10 is slow: its tasks take 0.0123 s where 0.41 µs is usual"},
+    };
+    char text[200];
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        pl_slow_sentence(&row[i].found, row[i].phase, text, sizeof text);
+        assert_string_equal(text, row[i].text);
+    }
+    pl_slow_sentence(&row[0].found, "x", text, 10);
+    assert_string_equal(text, "worker 3 ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_running, two_workers, end_run),
+        cmocka_unit_test_setup_teardown(test_running_limits, two_workers, end_run),
+        cmocka_unit_test_setup_teardown(test_on_average, four_workers, end_run),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,659 @@
+/* Real runs: every method on threads and on processes does what the simulator does with the same
+ * times, bit for bit; whatever happens to workers, the run goes on and its books balance; whatever
+ * happens to the server, its workers go and a checkpoint is there to go on from.
+ *
+ * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "api/setup.h"
+#include "seed.h"
+
+#define PIDS 64
+
+static uint64_t test_seed;
+static bool slow; /* under a sanitizer: smaller */
+static char test_dir[400];
+static const char *const spawns[] = {"threads", "processes"};
+
+/* Thread sanitizer cannot follow a fork that makes threads; processes are the other one's part. */
+static size_t n_spawns(void) {
+    const char *sanitize = getenv("SANITIZE");
+    return sanitize && strstr(sanitize, "thread") ? 1 : 2;
+}
+
+static void skip_processes(void) {
+    if (n_spawns() < 2) {
+        print_message("processes are not tested under thread sanitizer\n");
+        skip();
+    }
+}
+
+static const char *path_of(const char *name) {
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
+    return path[turn];
+}
+
+static void say(void *ctx, int warning, const char *sentence) {
+    (void)warning;
+    pl_append(ctx, 4096, "%s\n", sentence);
+}
+
+/* A small run: "key=value key=value …" over what all have in common. */
+static pl_setup *make(const char *options) {
+    static const char common[] = "workers=4 model=softmax data=digits batch=8 lr=0.05 updates=30 "
+                                 "eval-samples=100 eval-every=10 threads=2";
+    char text[1000], seed[32], *rest = text;
+    pl_setup *s = NULL;
+    assert_int_equal(pl_setup_new(&s), 0);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
+    pl_setup_set(s, "seed", seed);
+    snprintf(text, sizeof text, "%s %s", common, options);
+    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
+        if (!*one) continue;
+        char *value = strchr(one, '=');
+        *value = '\0';
+        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
+    }
+    return s;
+}
+
+static pl_run *train(pl_setup *s) {
+    pl_run *run = NULL;
+    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    return run;
+}
+
+static double number(const pl_run *run, const char *key) {
+    return pl_run_number(run, key);
+}
+
+/* Every task has one fate. */
+static void check_books(const pl_run *run) {
+    static const char *const fates[] = {"applied", "dropped",  "cancelled",
+                                        "lost",    "rejected", "running"};
+    double sum = 0;
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "tasks.%s", fates[i]);
+        assert_true(number(run, key) >= 0);
+        sum += number(run, key);
+    }
+    assert_true(sum == number(run, "tasks.started"));
+    double time = number(run, "worker_time.compute") + number(run, "worker_time.communication") +
+                  number(run, "worker_time.idle") + number(run, "worker_time.wasted");
+    assert_true(fabs(time - 1) < 1e-9);
+}
+
+static void check_same_weights(const pl_run *a, const pl_run *b) {
+    size_t n, m;
+    const float *w = pl_run_weights(a, &n), *v = pl_run_weights(b, &m);
+    assert_int_equal(n, m);
+    assert_true(n > 0);
+    assert_memory_equal(w, v, n * sizeof *w);
+}
+
+/* --- nothing is left behind ---------------------------------------------------------------- */
+
+static int count_entries(const char *dir) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    if (!d) return 0;
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+struct left {
+    int n_files, n_shm;
+};
+
+static struct left look_around(void) {
+    return (struct left){count_entries("/proc/self/fd"), count_entries("/dev/shm")};
+}
+
+static void check_left(struct left before) {
+    struct left now = look_around();
+    assert_int_equal(now.n_files, before.n_files);
+    assert_int_equal(now.n_shm, before.n_shm);
+    errno = 0;
+    assert_true(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+}
+
+/* --- real and simulated -------------------------------------------------------------------- */
+
+static char *read_text(const char *path) {
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* A real run, and the simulator with the times that were recorded: the same plans, line by line of
+ * the event log, and the same weights. */
+static void check_replay(const char *options) {
+    struct left before = look_around();
+    const char *tape = path_of("tape"), *real = path_of("real.txt"), *virtual = path_of("sim.txt");
+    unlink(tape);
+    unlink(real);
+    unlink(virtual);
+    pl_setup *s = make(options), *again = NULL;
+    pl_setup_set(s, "record", tape);
+    pl_setup_set(s, "events", real);
+    pl_run *run = train(s), *replay = NULL;
+    check_books(run);
+    assert_int_equal(pl_setup_new(&again), 0);
+    pl_setup_set(again, "events", virtual);
+    if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
+    if (number(replay, "replay.same") != 1)
+        fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
+    check_same_weights(run, replay);
+    char *a = read_text(real), *b = read_text(virtual);
+    if (strcmp(a, b) != 0) fail_msg("%s: the event logs differ", options);
+    assert_true(number(run, "updates") == number(replay, "updates"));
+    assert_true(number(run, "staleness.mean") == number(replay, "staleness.mean"));
+    free(a);
+    free(b);
+    pl_run_free(run);
+    pl_run_free(replay);
+    pl_setup_free(s);
+    pl_setup_free(again);
+    check_left(before);
+}
+
+static void test_every_method_as_simulated(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        for (size_t i = 0; i < n_spawns(); i++) {
+            char options[200];
+            snprintf(options, sizeof options, "method=%s spawn=%s delay=exp:mean=0.002", (*m)->name,
+                     spawns[i]);
+            check_replay(options);
+        }
+    }
+}
+
+static void test_twenty_asynchronous_runs(void **state) {
+    (void)state;
+    for (int i = 0; i < (slow ? 4 : 20); i++) {
+        char options[200];
+        snprintf(options, sizeof options,
+                 "method=%s workers=%d updates=150 spawn=%s optim=momentum seed=%d",
+                 i % 3 == 0   ? "async"
+                 : i % 3 == 1 ? "gap-aware"
+                              : "kasync:k=2",
+                 2 + i % 5, spawns[(size_t)i % n_spawns()], i + 1);
+        check_replay(options);
+    }
+}
+
+/* More workers than cores, more parameters than one tile per thread, groups larger than the
+ * workers, weights that are looked ahead of. */
+static void test_shapes(void **state) {
+    (void)state;
+    check_replay("workers=24 method=async updates=200");
+    check_replay("policy=kbatchsync:k=19 workers=3 updates=6");
+    check_replay("policy=kbatchasync:k=19 workers=3 updates=6 correct=gap optim=momentum");
+    check_replay("model=mlp:hidden=1000 workers=3 updates=10 method=ssp");
+    check_replay("method=dana-ga workers=5 updates=60");
+    check_replay("method=local-sgd:u=3 workers=3 updates=10");
+    check_replay("workers=1 method=sync updates=10");
+    check_replay("model=quadratic:dim=7 workers=9 updates=300 method=abs");
+}
+
+/* --- faults -------------------------------------------------------------------------------- */
+
+struct pids {
+    atomic_int pid[PIDS];
+    atomic_bool over;
+    int n_faults, n_done;
+};
+
+static void note_pid(void *ctx, int worker, int pid) {
+    struct pids *p = ctx;
+    atomic_store(&p->pid[worker], pid);
+}
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
+static void strike(int pid, int number_) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    int parent = 0;
+    if (end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == (int)getpid())
+        kill(pid, number_);
+}
+
+static void *storm(void *arg) {
+    struct pids *p = arg;
+    struct pl_rng rng;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1, 0);
+    while (p->n_done < p->n_faults && !atomic_load(&p->over)) {
+        nap(pl_rng_below(&rng, 30));
+        int pid = atomic_load(&p->pid[pl_rng_below(&rng, 8)]);
+        if (pid <= 0) continue;
+        static const int what[] = {SIGKILL, SIGKILL, SIGSTOP, SIGSTOP, SIGCONT, SIGTERM, SIGCONT};
+        strike(pid, what[pl_rng_below(&rng, 7)]);
+        p->n_done++;
+    }
+    return NULL;
+}
+
+/* Ends the run when the storm is over. */
+static int until_done(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    (void)p;
+    return pids->n_done >= pids->n_faults;
+}
+
+static void check_storm(const char *method, int n_faults) {
+    struct left before = look_around();
+    char options[200], log[4096] = "";
+    snprintf(options, sizeof options,
+             "workers=8 respawn=yes updates=100000000 delay=exp:mean=0.003 method=%s", method);
+    struct pids pids = {.n_faults = n_faults};
+    pl_setup *s = make(options);
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_log(s, say, log);
+    pl_setup_watch(s, NULL, until_done, &pids);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, storm, &pids), 0);
+    pl_run *run = train(s);
+    atomic_store(&pids.over, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(pids.n_done, n_faults);
+    check_books(run);
+    assert_true(number(run, "updates") > 20);
+    assert_true(number(run, "tasks.lost") > 0);
+    assert_non_null(strstr(log, "was killed by signal 9"));
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+static void test_storm(void **state) {
+    (void)state;
+    skip_processes();
+    const char *given = getenv("PL_TEST_FAULTS");
+    int n = given ? (int)strtol(given, NULL, 10) : slow ? 40 : 200;
+    check_storm("async", n);
+    check_storm("sync", n / 2);
+    check_storm("abs", n / 2);
+    check_storm("kbatchsync:k=4", n / 4);
+}
+
+/* A frozen worker holds nobody up where nobody waits for it, is named, and costs no more than its
+ * task. */
+static int freeze_one(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    if (pids->n_done == 0 && p->updates > 50) {
+        strike(atomic_load(&pids->pid[1]), SIGSTOP);
+        pids->n_done = 1;
+    }
+    return 0;
+}
+
+static void test_frozen_worker_is_named(void **state) {
+    (void)state;
+    skip_processes();
+    char log[4096] = "";
+    struct left before = look_around();
+    struct pids pids = {.n_faults = 1};
+    pl_setup *s = make("method=async delay=const:t=0.01 updates=100000 time=4");
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_log(s, say, log);
+    pl_setup_watch(s, NULL, freeze_one, &pids);
+    pl_run *run = train(s);
+    if (!strstr(log, "worker 2 is slow") || !strstr(log, "stopped from outside"))
+        fail_msg("not named: %s", log);
+    assert_true(number(run, "updates") > 300);
+    check_books(run);
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+static int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                        double *loss) {
+    (void)ctx;
+    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
+    *loss = 0.5;
+    if (b->worker == 1 && b->batch_no % 3 == 2) g[1] = NAN;
+    if (b->worker == 2 && b->batch_no == 4) *loss = INFINITY;
+    return 0;
+}
+
+static void test_rejected(void **state) {
+    (void)state;
+    for (size_t i = 0; i < n_spawns(); i++) {
+        char log[4096] = "", options[100];
+        snprintf(options, sizeof options, "method=async updates=200 spawn=%s", spawns[i]);
+        const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
+        pl_setup *s = make(options);
+        pl_setup_function(s, &f);
+        pl_setup_log(s, say, log);
+        pl_run *run = train(s);
+        check_books(run);
+        assert_true(number(run, "tasks.rejected") > 1);
+        if (!strstr(log, "worker 2 brought a gradient that is not finite"))
+            fail_msg("not named: %s", log);
+        size_t n;
+        const float *w = pl_run_weights(run, &n);
+        for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]));
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}
+
+/* All workers die and none is made anew: the run says so, and its checkpoint is there. */
+static int kill_all(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    for (int i = 0; p->updates > 5 && i < 4; i++) strike(atomic_load(&pids->pid[i]), SIGKILL);
+    return 0;
+}
+
+static void test_left_alone(void **state) {
+    (void)state;
+    skip_processes();
+    struct pids pids = {0};
+    char options[600];
+    snprintf(options, sizeof options,
+             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", path_of("alone"));
+    pl_setup *s = make(options);
+    pl_run *run = NULL;
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_watch(s, NULL, kill_all, &pids);
+    assert_int_equal(pl_train(s, &run), PL_ERUN);
+    assert_non_null(strstr(pl_setup_why(s), "every worker has gone"));
+    pl_setup_set(s, "resume", "auto");
+    pl_setup_set(s, "updates", "60");
+    pl_setup_watch(s, NULL, NULL, NULL);
+    run = train(s);
+    assert_true(number(run, "updates") >= 60);
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+/* --- the server dies ----------------------------------------------------------------------- */
+
+static bool alive(int pid) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && end[2] != 'Z';
+}
+
+static void test_server_killed(void **state) {
+    (void)state;
+    skip_processes();
+    char options[600];
+    snprintf(options, sizeof options,
+             "method=kasync:k=2 delay=exp:mean=0.005 updates=1000000 checkpoint=%s "
+             "checkpoint-every=10 resume=auto",
+             path_of("killed"));
+    struct pids *pids =
+        mmap(NULL, sizeof *pids, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(pids != MAP_FAILED);
+    double reached = 0;
+    for (int round = 0; round < 3; round++) {
+        memset(pids, 0, sizeof *pids);
+        pid_t server = fork();
+        if (server == 0) {
+            pl_setup *s = make(options);
+            pl_run *run;
+            s->made = note_pid;
+            s->made_ctx = pids;
+            pl_train(s, &run);
+            _exit(0);
+        }
+        nap(slow ? 3000 : 700 + 200 * round);
+        kill(server, SIGKILL);
+        waitpid(server, NULL, 0);
+        int n_alive = 4;
+        for (int tries = 0; n_alive > 0 && tries < 1000; tries++) {
+            n_alive = 0;
+            for (int i = 0; i < 4; i++) n_alive += alive(atomic_load(&pids->pid[i]));
+            nap(10);
+        }
+        assert_int_equal(n_alive, 0);
+        pl_setup *s = make(options);
+        pl_setup_set(s, "updates", "1"); /* is there already: only looks */
+        pl_run *run = train(s);
+        assert_true(number(run, "updates") > reached);
+        reached = number(run, "updates");
+        check_books(run);
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+    munmap(pids, sizeof *pids);
+}
+
+/* --- going on ------------------------------------------------------------------------------ */
+
+/* With one worker a run is determined: stopped half-way and resumed, it ends with the same bits. */
+static void test_resume_is_exact(void **state) {
+    (void)state;
+    static const char *const variants[] = {"optim=momentum",
+                                           "optim=adam",
+                                           "optim=nesterov",
+                                           "correct=gap optim=momentum",
+                                           "method=dana-ga",
+                                           "correct=dc",
+                                           "lr-schedule=step:at=20,unit=updates",
+                                           "local=steps:u=2",
+                                           "weight-decay=0.01",
+                                           "sampling=epoch"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char options[600], name[32];
+        const char *method = strstr(variants[i], "method=") ? "" : "method=async";
+        snprintf(name, sizeof name, "exact-%zu", i);
+        snprintf(options, sizeof options, "workers=1 spawn=threads updates=40 %s %s", method,
+                 variants[i]);
+        pl_setup *s = make(options);
+        pl_run *whole = train(s);
+        pl_setup_set(s, "checkpoint", path_of(name));
+        pl_setup_set(s, "updates", "20");
+        pl_run *half = train(s);
+        pl_setup_set(s, "resume", "auto");
+        pl_setup_set(s, "updates", "40");
+        pl_run *rest = train(s);
+        assert_true(number(half, "updates") == 20);
+        assert_true(number(rest, "updates") == 40);
+        assert_true(number(rest, "tasks.applied") == number(whole, "tasks.applied"));
+        check_same_weights(whole, rest);
+        pl_run_free(whole);
+        pl_run_free(half);
+        pl_run_free(rest);
+        pl_setup_free(s);
+    }
+}
+
+/* What a checkpoint is of need not be said again, and another number of workers will do. */
+static void test_resume_with_other_workers(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        char options[700], dir[64];
+        snprintf(dir, sizeof dir, "other-%s", (*m)->name);
+        snprintf(options, sizeof options, "spawn=threads method=%s checkpoint=%s", (*m)->name,
+                 path_of(dir));
+        pl_setup *s = make(options), *next = NULL;
+        pl_run *run = train(s);
+        pl_run_free(run);
+        static const char *const workers[] = {"2", "7"};
+        static const char *const updates[] = {"40", "50"};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(pl_setup_new(&next), 0);
+            pl_setup_set(next, "resume", path_of(dir));
+            pl_setup_set(next, "checkpoint", path_of(dir));
+            pl_setup_set(next, "workers", workers[i]);
+            pl_setup_set(next, "updates", updates[i]);
+            run = train(next);
+            check_books(run);
+            assert_string_equal(pl_run_text(run, "method"), (*m)->name);
+            assert_true(number(run, "updates") == strtod(updates[i], NULL));
+            assert_true(number(run, "workers") == strtod(workers[i], NULL));
+            pl_run_free(run);
+            pl_setup_free(next);
+        }
+        pl_setup_free(s);
+    }
+}
+
+/* --- workers of other programs ------------------------------------------------------------- */
+
+static int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                     double *loss) {
+    (void)ctx;
+    (void)b;
+    *loss = 0;
+    for (int i = 0; i < 5; i++) {
+        g[i] = w[i] - (float)i;
+        *loss += 0.5 * g[i] * g[i];
+    }
+    return 0;
+}
+
+/* A program of its own, as far as the server can tell: all it has is a path. */
+static void be_a_worker(const char *path, bool odd) {
+    pl_seat *seat = NULL;
+    struct pl_seat_task task;
+    char why[200];
+    for (int tries = 0; pl_seat_open(path, &seat, why, sizeof why); tries++) {
+        if (tries == 1000) _exit(9);
+        nap(10);
+    }
+    for (int n = 0; pl_seat_pull(seat, &task) == PL_OK; n++) {
+        double loss = 0;
+        if (task.dim != 5 || pl_seat_cancelled(seat)) _exit(8);
+        quadratic(NULL, task.w, NULL, task.out, &loss);
+        pl_seat_push(seat, odd && n == 3 ? 4 : task.dim, 1, loss);
+        if (odd && n == 20) break; /* leaves politely in the middle */
+        nap(1);
+    }
+    pl_seat_close(seat);
+    _exit(0);
+}
+
+static void test_workers_that_come(void **state) {
+    (void)state;
+    skip_processes();
+    struct left before = look_around();
+    char options[600], log[4096] = "";
+    const char *path = path_of("run.socket");
+    snprintf(options, sizeof options, "workers=3 method=async spawn=none updates=300 listen=%s",
+             path);
+    pid_t pid[3];
+    for (int i = 0; i < 3; i++)
+        if ((pid[i] = fork()) == 0) be_a_worker(path, i == 1);
+    const struct pl_function f = {.dim = 5, .gradient = quadratic};
+    pl_setup *s = make(options);
+    pl_setup_function(s, &f);
+    pl_setup_log(s, say, log);
+    pl_run *run = train(s);
+    check_books(run);
+    assert_true(number(run, "updates") == 300);
+    assert_true(number(run, "tasks.rejected") == 1);
+    if (!strstr(log, "of the wrong size") || !strstr(log, "left")) fail_msg("not told: %s", log);
+    size_t n;
+    const float *w = pl_run_weights(run, &n);
+    for (int i = 0; i < 5; i++) assert_true(fabs((double)w[i] - i) < 0.1);
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"model=none", "needs something to compute"},
+        {"net=latency=1", "is for simulated runs"},
+        {"spawn=none", "say where with listen"},
+        {"spawn=threads respawn=yes", "respawn is for workers that are processes"},
+        {"resume=auto", "--checkpoint"},
+        {"checkpoint=/x checkpoint-every=abc", "checkpoint-every"},
+        {"checkpoint=/x checkpoint-every=0s", "checkpoint-every"},
+        {"resume=/nowhere/at/all", "/nowhere/at/all"},
+        {"metrics=nohost:99999", "metrics"},
+        {"log-dir=/proc/nowhere/at/all", "log-dir"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_setup *s = make(bad[i][0]);
+        pl_run *run = NULL;
+        assert_true(pl_train(s, &run) < 0);
+        if (!strstr(pl_setup_why(s), bad[i][1])) fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
+        pl_setup_free(s);
+    }
+}
+
+int main(void) {
+    test_seed = seed_of_test(11);
+    slow = seed_sanitized();
+    const char *tmp = getenv("TMPDIR");
+    snprintf(test_dir, sizeof test_dir, "%s/paceline-train-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(test_dir)) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_method_as_simulated),
+        cmocka_unit_test(test_twenty_asynchronous_runs),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_storm),
+        cmocka_unit_test(test_frozen_worker_is_named),
+        cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_server_killed),
+        cmocka_unit_test(test_resume_is_exact),
+        cmocka_unit_test(test_resume_with_other_workers),
+        cmocka_unit_test(test_workers_that_come),
+        cmocka_unit_test(test_refusals),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[500];
+    snprintf(command, sizeof command, "rm -rf '%s'", test_dir);
+    if (system(command) != 0) failed++;
+    return failed;
+}

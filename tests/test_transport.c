@@ -1,0 +1,505 @@
+/* Transports, each by the same suite: what is told arrives whole, once and in order, without a
+ * copy; a cancel is never lost and never strikes another order; holds() says what is free; and
+ * whatever a worker does to its box, the server lives. One thread plays both ends here, so every
+ * interleaving is the one that is written down. Workers of their own are in test_race.c, and what
+ * happens when processes die is in test_process.c.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "seed.h"
+#include "suite_transport.h"
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "sys/thread.h"
+#include "transport/box.h"
+
+static uint64_t test_seed;
+static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
+#define N_KINDS (sizeof kinds / sizeof *kinds)
+
+/* --- one thread, both ends --------------------------------------------------------------- */
+
+static struct pl_order order_of(struct crew *c, uint64_t task) {
+    return (struct pl_order){.task = task,
+                             .version = 3 * task,
+                             .lr = 1.0 / (double)task,
+                             .w = c->version[task % CREW_VECTORS],
+                             .out = c->slot[task % CREW_VECTORS]};
+}
+
+static void tell(struct crew *c, int worker, uint64_t task) {
+    struct pl_order o = order_of(c, task);
+    c->t->tell(c->p, worker, &o);
+}
+
+static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
+    struct pl_order o, told = order_of(c, task);
+    assert_int_equal(c->t->pull(l, &o), 0);
+    assert_int_equal(o.task, told.task);
+    assert_int_equal(o.version, told.version);
+    assert_true(o.lr == told.lr);
+    if (!c->t->processes) { /* the very same memory */
+        assert_ptr_equal(o.w, told.w);
+        assert_ptr_equal(o.out, told.out);
+    }
+    c->last = o;
+}
+
+static void push(struct crew *c, struct pl_link *l, uint64_t task) {
+    struct pl_result r = {
+        .task = task, .flaw = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
+    c->t->push(l, &r);
+}
+
+static void result_is(struct crew *c, int worker, uint64_t task) {
+    struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
+    assert_int_equal(r.task, task);
+    assert_int_equal(r.flaw, PL_NOT_FINITE);
+    assert_int_equal(r.samples, task + 5);
+    assert_true(r.loss == -0.5);
+    assert_true(r.pulled_ns <= r.pushed_ns && r.pushed_ns <= pl_now_ns());
+}
+
+/* Runs a story on every transport, with workers 0 and 1 at hand. */
+static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_link *b)) {
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct crew c;
+        crew_open(&c, kinds[k], 2, 33, true);
+        struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1);
+        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_HERE, 1);
+        story(&c, a, b);
+        c.t->detach(a);
+        c.t->detach(b);
+        c.t->over(c.p, CREW_PATIENCE_NS);
+        crew_close(&c);
+    }
+}
+
+static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    crew_silent(c);
+    for (uint64_t task = 1; task < 40; task++) {
+        struct pl_link *l = task % 3 ? a : b;
+        int worker = task % 3 ? 0 : 1;
+        float *w = c->version[task % CREW_VECTORS], *out = c->slot[task % CREW_VECTORS];
+        for (size_t i = 0; i < 33; i++) w[i] = (float)(task * 100 + i);
+        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_WAITING);
+        tell(c, worker, task);
+        pull_is(c, l, task);
+        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_COMPUTING);
+        assert_false(atomic_load(c->t->cancelled(l)));
+        w[32] = -1; /* after the pull: nothing is copied */
+        for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.w[i] + 1;
+        push(c, l, task);
+        result_is(c, worker, task);
+        for (size_t i = 0; i < 32; i++) assert_true(out[i] == (float)(task * 100 + i) + 1);
+        assert_true(out[32] == 0);
+        crew_silent(c);
+    }
+}
+
+static void orders_and_results_arrive_whole(void **state) {
+    (void)state;
+    on_all(story_order_and_result);
+}
+
+static void story_replaced(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    tell(c, 0, 1);
+    tell(c, 0, 2);
+    pull_is(c, a, 2);
+    tell(c, 0, 3);
+    assert_false(atomic_load(c->t->cancelled(a)));
+    push(c, a, 2); /* crosses 3 on the way */
+    pull_is(c, a, 3);
+    result_is(c, 0, 2);
+    push(c, a, 3);
+    tell(c, 0, 4);
+    pull_is(c, a, 4);
+    push(c, a, 4); /* nobody has read 3, which was late as soon as 4 was told */
+    result_is(c, 0, 4);
+    crew_silent(c);
+    tell(c, 0, 5);
+    pull_is(c, a, 5);
+    pull_is(c, a, 5); /* neither answered nor cancelled */
+    /* by the time they were pushed, not by number */
+    tell(c, 1, 6);
+    pull_is(c, b, 6);
+    push(c, b, 6);
+    push(c, a, 5);
+    result_is(c, 1, 6);
+    result_is(c, 0, 5);
+}
+
+static void a_new_order_replaces_the_last(void **state) {
+    (void)state;
+    on_all(story_replaced);
+}
+
+static void story_cancel(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    (void)b;
+    tell(c, 0, 1);
+    c->t->cancel(c->p, 0);
+    tell(c, 0, 2);
+    pull_is(c, a, 2); /* the cancel of 1 does not strike 2 */
+    assert_false(atomic_load(c->t->cancelled(a)));
+    assert_int_equal(c->t->rest(a, 1000), 0);
+    c->t->cancel(c->p, 0);
+    assert_true(atomic_load(c->t->cancelled(a)));
+    assert_int_equal(c->t->rest(a, PL_FOREVER), PL_ECANCELLED);
+    tell(c, 0, 3);
+    assert_true(atomic_load(c->t->cancelled(a))); /* it is still at 2 */
+    pull_is(c, a, 3);
+    assert_false(atomic_load(c->t->cancelled(a)));
+    c->t->cancel(c->p, 0);
+    push(c, a, 3); /* crosses the cancel */
+    result_is(c, 0, 3);
+    c->t->cancel(c->p, 0); /* nothing */
+    tell(c, 0, 4);
+    pull_is(c, a, 4);
+    push(c, a, 4);
+    result_is(c, 0, 4);
+    crew_silent(c);
+}
+
+static void a_cancel_strikes_its_order_alone(void **state) {
+    (void)state;
+    on_all(story_cancel);
+}
+
+static void holds_is(struct crew *c, uint64_t task) {
+    assert_int_equal(c->t->holds(c->p, 0), task);
+}
+
+static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    (void)b;
+    holds_is(c, 0);
+    tell(c, 0, 1);
+    holds_is(c, 0);
+    tell(c, 0, 2); /* 1 was never pulled */
+    holds_is(c, 0);
+    pull_is(c, a, 2);
+    holds_is(c, 0); /* 2 is its latest */
+    tell(c, 0, 3);
+    holds_is(c, 2);
+    tell(c, 0, 4);
+    holds_is(c, 2);
+    pull_is(c, a, 4);
+    holds_is(c, 0);
+    push(c, a, 4);
+    tell(c, 0, 5);
+    holds_is(c, 0); /* 4 was answered */
+    pull_is(c, a, 5);
+    tell(c, 0, 6);
+    push(c, a, 5);
+    holds_is(c, 0); /* late, but answered */
+    pull_is(c, a, 6);
+    c->t->cancel(c->p, 0);
+    holds_is(c, 6);
+    tell(c, 0, 7);
+    holds_is(c, 6);
+    pull_is(c, a, 7);
+    holds_is(c, 0);
+    c->t->cancel(c->p, 0);
+    holds_is(c, 7); /* at the end of the story it goes, and takes nothing along */
+}
+
+static void holds_tells_when_vectors_are_free(void **state) {
+    (void)state;
+    on_all(story_holds);
+    for (size_t k = 0; k < N_KINDS; k++) { /* gone is let go, and the next owner starts clean */
+        struct crew c;
+        crew_open(&c, kinds[k], 1, 33, true);
+        for (uint64_t task = 1; task < 8; task += 2) {
+            holds_is(&c, 0);
+            struct pl_link *a = crew_guest(&c, 0);
+            crew_news(&c, PL_NEWS_HERE, 0);
+            tell(&c, 0, task);
+            pull_is(&c, a, task);
+            c.t->cancel(c.p, 0);
+            tell(&c, 0, task + 1);
+            holds_is(&c, task);
+            c.t->detach(a);
+            crew_news(&c, PL_NEWS_GONE, 0);
+            holds_is(&c, 0);
+            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+            tell(&c, 0, 99); /* to nobody: not for the next owner either */
+            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+        }
+        struct pl_link *a = crew_guest(&c, 0);
+        crew_news(&c, PL_NEWS_HERE, 0);
+        tell(&c, 0, 20);
+        pull_is(&c, a, 20);
+        push(&c, a, 20);
+        c.t->detach(a);
+        result_is(&c, 0, 20); /* the last result, and then */
+        crew_news(&c, PL_NEWS_GONE, 0);
+        crew_silent(&c);
+        crew_close(&c);
+    }
+}
+
+/* --- a worker that writes what it likes -------------------------------------------------- */
+
+static struct pl_box *box_of(struct crew *c, int worker) {
+    struct pl_shape s = crew_shape(c);
+    return (struct pl_box *)(void *)((char *)c->version[0] - s.versions + s.boxes) + worker;
+}
+
+static void claim(struct crew *c, int worker, const uint64_t word[PL_CELL_WORDS]) {
+    struct pl_shape s = crew_shape(c);
+    struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
+    pl_cell_write(&box_of(c, worker)->result, word);
+    atomic_fetch_or(&head->ready[0], UINT64_C(1) << worker);
+}
+
+static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    (void)a;
+    uint64_t now = pl_now_ns();
+    const uint64_t sound[PL_CELL_WORDS] = {1, 7, 3, 0, now, now};
+    const struct {
+        int at;
+        uint64_t value;
+    } lie[] = {
+        {PL_RESULT_SIZE, UINT64_C(4) << 32},
+        {PL_RESULT_SIZE, UINT64_MAX},
+        {PL_RESULT_SIZE, UINT64_C(1) << 31},
+        {PL_RESULT_PUSHED, UINT64_MAX},
+        {PL_RESULT_PUSHED, now + 3600000000000u},
+        {PL_RESULT_PUSHED, now - 1},
+        {PL_RESULT_PULLED, now + 1},
+        {PL_RESULT_PULLED, 0},
+    };
+    claim(c, 0, sound);
+    assert_int_equal(crew_news(c, PL_NEWS_RESULT, 0).result.flaw, PL_SOUND);
+    for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
+        uint64_t word[PL_CELL_WORDS];
+        memcpy(word, sound, sizeof word);
+        word[lie[i].at] = lie[i].value;
+        claim(c, 0, word);
+        struct pl_result r = crew_news(c, PL_NEWS_RESULT, 0).result;
+        assert_int_equal(r.task, 7);
+        assert_int_equal(r.flaw, PL_NOT_COMPUTED);
+        assert_int_equal(r.samples, 0);
+        assert_true(isnan(r.loss) && r.pulled_ns <= r.pushed_ns && r.pushed_ns <= pl_now_ns());
+    }
+    uint64_t other[PL_CELL_WORDS] = {2, 7, 3, 0, now, now};
+    claim(c, 0, other); /* of an owner that is not the present one */
+    crew_silent(c);
+    atomic_fetch_or(&box_of(c, 0)->result.seq, 1); /* as if it had died, or stopped, in push() */
+    claim(c, 1, sound);
+    crew_news(c, PL_NEWS_RESULT, 1); /* the other one is not held up */
+    crew_silent(c);
+    atomic_store(&box_of(c, 0)->phase, 77);
+    assert_int_equal(c->t->phase(c->p, 0), PL_PHASE_AWAY);
+    atomic_store(&box_of(c, 0)->held, 12345);
+    assert_int_equal(c->t->holds(c->p, 0), 12345);
+    /* a worker takes no order with vectors that are not the server's */
+    tell(c, 1, 9);
+    atomic_store(&box_of(c, 1)->order.word[PL_ORDER_W], UINT64_MAX - 63);
+    c->t->over(c->p, 0);
+    struct pl_order o;
+    assert_int_equal(c->t->pull(b, &o), PL_ECANCELLED);
+}
+
+static void a_lying_box_harms_nobody_else(void **state) {
+    (void)state;
+    on_all(story_hostile);
+}
+
+static void story_lost_bell(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    struct pl_shape s = crew_shape(c);
+    struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
+    (void)b;
+    tell(c, 0, 1);
+    pull_is(c, a, 1);
+    push(c, a, 1);
+    atomic_store(&head->ready[0], 0); /* another worker did that */
+    result_is(c, 0, 1);               /* later, but it comes */
+}
+
+static void a_cleared_bit_is_a_delay_and_no_loss(void **state) {
+    (void)state;
+    on_all(story_lost_bell);
+}
+
+/* Everything a worker can write is noise, again and again. */
+static void noise_kills_nobody(void **state) {
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct crew c;
+        struct pl_rng rng;
+        crew_open(&c, kinds[k], 2, 33, true);
+        struct pl_link *a = crew_guest(&c, 0);
+        struct pl_shape s = crew_shape(&c);
+        _Atomic uint64_t *word = (void *)((char *)c.version[0] - s.versions);
+        size_t n = (s.boxes + 2 * sizeof(struct pl_box)) / sizeof *word;
+        pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
+        for (int round = 0; round < 2000; round++) {
+            for (size_t i = 0; i < n; i++)
+                if (pl_rng_below(&rng, 4) == 0)
+                    atomic_store(&word[i],
+                                 pl_rng_below(&rng, 2) ? pl_rng_u64(&rng) : pl_rng_below(&rng, 3));
+            struct pl_news news;
+            c.t->news(c.p, 0, &news);
+            assert_true(news.kind <= PL_NEWS_RESULT);
+            assert_true(news.worker < 1); /* nobody is made up */
+            if (news.kind == PL_NEWS_RESULT)
+                assert_true(news.result.flaw <= PL_NOT_COMPUTED &&
+                            news.result.samples <= INT32_MAX &&
+                            news.result.pushed_ns <= pl_now_ns());
+            assert_true(c.t->phase(c.p, 0) <= PL_PHASE_COMPUTING);
+            tell(&c, 0, (uint64_t)round + 1);
+            c.t->cancel(c.p, 0);
+            c.t->holds(c.p, 0);
+        }
+        c.t->detach(a);
+        crew_until(&c, PL_NEWS_GONE, 0);
+        crew_silent(&c);
+        crew_close(&c);
+    }
+}
+
+/* --- the port itself --------------------------------------------------------------------- */
+
+static void memory_is_lined_up_and_ends(void **state) {
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct pl_port_conf conf = {.n_workers = 3, .dim = 17, .n_versions = 5, .n_slots = 4};
+        struct pl_port *p = NULL;
+        float *at[9];
+        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
+        for (int i = 0; i < 9; i++) {
+            at[i] = i < 5 ? kinds[k]->version(p) : kinds[k]->slot(p);
+            assert_non_null(at[i]);
+            assert_int_equal((uintptr_t)at[i] % 64, 0);
+            for (int j = 0; j < 17; j++) assert_true(at[i][j] == 0);
+            for (int j = 0; j < 17; j++) at[i][j] = (float)i;
+        }
+        for (int i = 0; i < 9; i++)
+            for (int j = 0; j < 17; j++) assert_true(at[i][j] == (float)i);
+        assert_null(kinds[k]->version(p));
+        assert_null(kinds[k]->slot(p));
+        kinds[k]->close(p);
+        /* what is not touched costs nothing: 40 GB, or what a sanitizer has room for */
+        conf.dim = seed_sanitized() ? 1000000 : 10000000;
+        conf.n_versions = 1000;
+        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
+        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->version(p);
+        at[0][0] = 1;
+        kinds[k]->close(p);
+        kinds[k]->close(NULL);
+    }
+}
+
+static void absurd_ports_are_refused(void **state) {
+    (void)state;
+    const struct pl_port_conf conf[] = {
+        {.n_workers = 0, .dim = 1, .n_versions = 1, .n_slots = 1},
+        {.n_workers = -1, .dim = 1, .n_versions = 1, .n_slots = 1},
+        {.n_workers = INT32_MAX, .dim = 1, .n_versions = 1, .n_slots = 1},
+        {.n_workers = 1, .dim = 0, .n_versions = 1, .n_slots = 1},
+        {.n_workers = 1, .dim = SIZE_MAX, .n_versions = 1, .n_slots = 1},
+        {.n_workers = 1, .dim = 1, .n_versions = INT32_MIN, .n_slots = 1},
+        {.n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 0},
+    };
+    struct pl_port_conf huge = {
+        .n_workers = 1, .dim = (size_t)1 << 38, .n_versions = 1 << 20, .n_slots = 1 << 20};
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct pl_port *p = NULL;
+        struct pl_why why;
+        for (size_t i = 0; i < sizeof conf / sizeof *conf; i++) {
+            why.text[0] = 0;
+            assert_int_equal(kinds[k]->open(&conf[i], &p, &why), PL_EUSAGE);
+            assert_true(strlen(why.text) > 10);
+        }
+        assert_int_equal(kinds[k]->open(&huge, &p, &why), PL_ENOMEM);
+        assert_null(p);
+    }
+    struct pl_port *p = NULL;
+    struct pl_port_conf listens = {
+        .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = "here"};
+    assert_int_equal(pl_inproc.open(&listens, &p, NULL), PL_EUSAGE);
+}
+
+static void numbers_are_given_once(void **state) {
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct crew c;
+        struct pl_why why;
+        crew_open(&c, kinds[k], 2, 3, true);
+        assert_int_equal(c.t->expect(c.p, -1, &why), PL_EUSAGE);
+        assert_int_equal(c.t->expect(c.p, 2, &why), PL_EUSAGE);
+        struct pl_link *a = crew_guest(&c, 0);
+        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
+        crew_news(&c, PL_NEWS_HERE, 0);
+        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
+        c.t->detach(a);
+        crew_news(&c, PL_NEWS_GONE, 0);
+        assert_int_equal(c.t->expect(c.p, 0, &why), 0); /* but nobody is made */
+        c.t->made(c.p, 0);
+        if (c.t->processes)
+            crew_news(&c, PL_NEWS_GONE, 0);
+        else
+            crew_silent(&c);
+        assert_int_equal(c.t->expect(c.p, 0, &why), 0);
+        c.t->made(c.p, 0);
+        c.t->over(c.p, CREW_PATIENCE_NS);
+        crew_close(&c);
+    }
+}
+
+static void wake_later(void *arg) {
+    struct crew *c = arg;
+    struct timespec t = {.tv_nsec = 20000000};
+    nanosleep(&t, NULL);
+    c->t->wake(c->p);
+}
+
+static void wake_ends_the_wait(void **state) {
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct crew c;
+        struct pl_news news;
+        struct pl_thread *thread;
+        crew_open(&c, kinds[k], 1, 3, true);
+        assert_int_equal(pl_thread_start(wake_later, &c, &thread), 0);
+        c.t->news(c.p, PL_FOREVER, &news);
+        assert_int_equal(news.kind, PL_NEWS_NONE);
+        pl_thread_join(thread);
+        struct pl_link *a = crew_guest(&c, 0);
+        c.t->wake(c.p); /* beforehand, and while there is something */
+        c.t->news(c.p, PL_FOREVER, &news);
+        assert_int_equal(news.kind, PL_NEWS_NONE);
+        c.t->news(c.p, PL_FOREVER, &news);
+        assert_int_equal(news.kind, PL_NEWS_HERE);
+        c.t->detach(a);
+        crew_news(&c, PL_NEWS_GONE, 0);
+        crew_close(&c);
+    }
+}
+
+int main(void) {
+    test_seed = seed_of_test(1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(orders_and_results_arrive_whole),
+        cmocka_unit_test(a_new_order_replaces_the_last),
+        cmocka_unit_test(a_cancel_strikes_its_order_alone),
+        cmocka_unit_test(holds_tells_when_vectors_are_free),
+        cmocka_unit_test(a_lying_box_harms_nobody_else),
+        cmocka_unit_test(a_cleared_bit_is_a_delay_and_no_loss),
+        cmocka_unit_test(noise_kills_nobody),
+        cmocka_unit_test(memory_is_lined_up_and_ends),
+        cmocka_unit_test(absurd_ports_are_refused),
+        cmocka_unit_test(numbers_are_given_once),
+        cmocka_unit_test(wake_ends_the_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
