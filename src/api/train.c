@@ -1,6 +1,7 @@
 /* pl_train: a setup run for real. */
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,7 +110,7 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
                        "--resume auto goes on from the folder of --checkpoint; say which that is");
     int rc = pl_checkpoint_find(any ? c->checkpoint : c->resume, path, sizeof path, &s->why);
     if (any && rc == PL_EMISSING) {
-        s->why.text[0] = '\0';
+        s->why.text[0] = s->conf.resume[0] = '\0';
         return PL_OK; /* nothing yet: from the start */
     }
     if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
@@ -119,6 +120,10 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
         rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
                      path);
     if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
+    /* a recording tells which one it was */
+    char *whole = rc ? NULL : realpath(path, NULL);
+    if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
+    free(whole);
     return rc;
 }
 

@@ -17,7 +17,7 @@
 #define SERVER_SECOND 1000000000u   /* ns between two looks at everything else */
 #define SERVER_GATHER 20000000000u  /* ns in which those who are expected must have come */
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
-#define SERVER_SPLIT 65536          /* parameters from which a commit is split over threads */
+#define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
 struct server_worker {
@@ -78,8 +78,10 @@ static void server_team(void *ctx, int n, void (*job)(void *arg, int i), void *a
     pl_pool_each(s->pool, n, server_tile, &tiles);
 }
 
-static bool server_splits(const struct server *s) {
-    return s->job->n_threads > 1 && s->job->model->dim >= SERVER_SPLIT;
+/* How many threads a commit is split over. */
+static int server_threads(const struct server *s) {
+    size_t most = s->job->model->dim / SERVER_SHARE;
+    return most < (size_t)s->job->n_threads ? (int)most : s->job->n_threads;
 }
 
 static float *server_place(void *ctx) {
@@ -362,7 +364,7 @@ static int server_store(struct server *s) {
                                  .rate = job->rate,
                                  .weight_decay = local->decays ? 0 : job->weight_decay,
                                  .measures = ((const struct pl_tuner *)job->tuner.entry)->measure,
-                                 .team = {server_splits(s) ? server_team : NULL, s},
+                                 .team = {server_threads(s) > 1 ? server_team : NULL, s},
                                  .place = {server_place, s}};
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
@@ -409,7 +411,8 @@ static int server_open(struct server *s) {
 static int server_helpers(struct server *s) {
     if (pl_scorer_new(s->job, server_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
-    if (server_splits(s) && pl_pool_new(s->job->n_threads, &s->pool)) return server_memory(s);
+    int n = server_threads(s);
+    if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
     return pl_saver_new(s->conf, server_wake, s, &s->saver, s->why);
 }

@@ -456,6 +456,11 @@ static int sim_begin(struct sim *s) {
     if (!rc && s->conf->replay)
         rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
+    if (s->conf->from) {
+        if (pl_control_keep(s->control, &s->conf->from->keep))
+            return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
+        s->now_ns = pl_control_view(s->control)->now_ns;
+    }
     pl_control_on_event(s->control, s->conf->events, s->conf->events_ctx);
     if (s->replay) pl_control_on_event(s->control, pl_replay_event, s->replay);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
@@ -482,7 +487,10 @@ static int sim_model(struct sim *s) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
-    job->model->kind->init(job->model, job->seed, w0);
+    if (s->conf->from)
+        memcpy(w0, s->conf->from->weights, job->model->dim * sizeof *w0);
+    else
+        job->model->kind->init(job->model, job->seed, w0);
     struct pl_store_conf conf = {.dim = job->model->dim,
                                  .n_workers = job->n_workers,
                                  .correct = job->correct,
@@ -493,6 +501,8 @@ static int sim_model(struct sim *s) {
                                  .measures = ((const struct pl_tuner *)job->tuner.entry)->measure};
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
+    if (!rc && s->conf->from && pl_store_keep(s->store, &s->conf->from->keep))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
