@@ -86,6 +86,9 @@ grep -q '^usage:' err || fail "no command at all: no usage on standard error"
 works --man
 cp out paceline.1
 grep -q '^\.TH PACELINE 1' paceline.1 || fail "--man is no manual page"
+for command in train simulate race replay eval plan list; do
+    grep -q "^\.B $command$" paceline.1 || fail "--man does not mention $command"
+done
 if command -v groff >/dev/null; then
     groff -ww -man -Tutf8 -z paceline.1 2>err || fail "groff fails on --man"
     [ ! -s err ] || fail "groff warns about --man: $(head -3 err)"
@@ -118,6 +121,8 @@ refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --
 refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
+refused 2 "train has no option --net; these commands have it: simulate race" train --net latency=1
+refused 2 "simulate has no option --metrics; these commands have it: train" simulate --metrics 0
 refused 2 "net: there is no option" simulate --net latancy=1 --model none
 refused 2 "see paceline simulate --help" simulate --qqqq 3
 refused 2 "did you mean --workers?" plan --worker 3
@@ -441,7 +446,15 @@ works race sync async --real --model quadratic --workers 2 --updates 20 --delay 
 grep -q '^how well the simulator predicted it' out || fail "race --real: $(cat out)"
 grep -q '^time per update: [0-9.]* % off at the median' out || fail "race --real: $(cat out)"
 [ "$(wc -l <real/results.jsonl)" -eq 2 ] || fail "race --real has not 2 results"
+works race sync@record=sync.rec async --real --model quadratic --workers 2 --updates 20 \
+    --delay const:t=0.001 --out recorded
+works replay sync.rec
+works race sync --real --model quadratic --workers 2 --updates 20 --out undelayed
+grep -q '^nothing was predicted' out || fail "race --real without delays: $(cat out)"
+! grep -q nan out || fail "race --real shows what is no number: $(cat out)"
 refused 2 "net is for simulated runs" race sync --real --model quadratic --net latency=1 --out never
+refused 2 "a real run needs something" race sync --real --model none --updates 3 --out never
+[ ! -e never ] || fail "a real race that was refused left its folder"
 
 # begun ARGUMENTS...: starts a run and returns once its log exists, which is after its signals are
 # caught; $process is its number.

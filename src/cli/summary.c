@@ -22,8 +22,9 @@ static void summary_print(const pl_run *run, bool target) {
     static const char *const fates[] = {"applied", "dropped",  "cancelled",
                                         "lost",    "rejected", "running"};
     static const char *const shares[] = {"compute", "communication", "idle", "wasted"};
-    printf("  %-18s %s: %s, %.0f workers\n", "method", pl_run_text(run, "method"),
-           pl_run_text(run, "policy"), pl_run_number(run, "workers"));
+    double workers = pl_run_number(run, "workers");
+    printf("  %-18s %s: %s, %.0f worker%s\n", "method", pl_run_text(run, "method"),
+           pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
     summary_line("time", pl_run_number(run, "time"), " s");
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_line("time per update", pl_run_number(run, "time_per_update"), " s");
@@ -39,7 +40,8 @@ static void summary_print(const pl_run *run, bool target) {
         summary_line("time to target", pl_run_number(run, "time_to_target"), " s");
     else if (target)
         printf("  %-18s not reached\n", "target");
-    printf("  %-18s %.0f started:", "tasks", pl_run_number(run, "tasks.started"));
+    double started = pl_run_number(run, "tasks.started");
+    printf("  %-18s %.0f started%s", "tasks", started, started > 0 ? ":" : "");
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
         char key[32];
         snprintf(key, sizeof key, "tasks.%s", fates[i]);

@@ -512,8 +512,8 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
     const struct pl_tensor *t = pl_tensors_find(s->tensors, part->name);
     if (!t)
         return pl_fail(why, PL_EUSAGE,
-                       "checkpoint '%s' is of another model: it has no '%s'; give the model that "
-                       "it was made with",
+                       "checkpoint '%s' is of another model: it has no '%s'; give the model and "
+                       "the data that it was made with",
                        s->path, part->name);
     if (t->type == PL_F32 && t->n_dims == part->n_dims &&
         !memcmp(t->shape, part->shape, (size_t)t->n_dims * sizeof *t->shape))
@@ -523,7 +523,7 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
     saved_shape(part->n_dims, part->shape, wanted);
     return pl_fail(why, PL_EUSAGE,
                    "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is F32 "
-                   "[%s]; give the model that it was made with",
+                   "[%s]; give the model and the data that it was made with",
                    s->path, part->name, t->type == PL_F32 ? "F32" : "not F32", is, wanted);
 }
 
@@ -541,7 +541,7 @@ static int saved_is_of(const struct pl_saved *s, const struct pl_model *m, struc
     if (n_weights != n_parts)
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint '%s' is of another model: it has %zu arrays of weights, the "
-                       "model has %zu; give the model that it was made with",
+                       "model has %zu; give the model and the data that it was made with",
                        s->path, n_weights, n_parts);
     return PL_OK;
 }
