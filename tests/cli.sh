@@ -385,7 +385,7 @@ cmp -s logs/events.txt first || fail "a log folder was written over"
 refused 1 "log-dir" train --model quadratic --updates 3 --log-dir no/such/place
 
 step "metrics"
-"$paceline" train --model quadratic --workers 2 --updates 20 --metrics 0 >out 2>err ||
+"$PACELINE" train --model quadratic --workers 2 --updates 20 --metrics 0 >out 2>err ||
     fail "metrics at any port: $(cat err)"
 grep -Eq '^paceline: metrics are at port [0-9]+$' err || fail "metrics tell no port: $(cat err)"
 refused 2 "with a port from 0 to 65535" train --model quadratic --metrics 127.0.0.1:99999
