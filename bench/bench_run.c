@@ -251,7 +251,7 @@ static void bench_growth(void) {
         printf("\n    %10zu", dims[d]);
         for (int i = 0; i < 4; i++) {
             printf(" %9.1f",
-                   1e6 * bench_update("async", workers[i], dims[d], dims[d] < 1e6 ? 1 : 4));
+                   1e6 * bench_update("async", workers[i], dims[d], dims[d] < 1000000 ? 1 : 4));
             fflush(stdout);
         }
     }

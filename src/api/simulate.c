@@ -28,6 +28,8 @@ static int simulate_tick(void *ctx, const struct pl_point *p) {
 /* What a checkpoint holds; the weights are the caller's to free(). */
 static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
                          struct pl_sim_from *out, struct pl_why *why) {
+    if (!model)
+        return pl_fail(why, PL_EDATA, "a run without a model cannot go on from a checkpoint");
     float *w = malloc(model->dim * sizeof *w);
     if (!w) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     int rc = pl_saved_weights(saved, model, w, why);
@@ -54,8 +56,8 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     }
     struct simulate_watch watch = {.setup = setup, .run = run};
     struct pl_sim_from from = {.weights = NULL};
-    rc = saved ? simulate_from(saved, built.job.model, &from, why) : PL_OK;
-    if (!rc) rc = pl_sinks_open(&watch.sinks, setup, &built);
+    rc = pl_sinks_open(&watch.sinks, setup, &built);
+    if (!rc && saved) rc = simulate_from(saved, built.job.model, &from, why);
     if (!rc) {
         struct pl_sim_conf sim = {
             .job = &built.job,

@@ -86,7 +86,7 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
     double n = strtod(c->checkpoint_every, &end);
     double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
     bool digit = isdigit((unsigned char)c->checkpoint_every[0]);
-    if (!digit || !(n > 0) || n > 1e9 || (*end && (unit == 0 || end[1])) ||
+    if (!digit || !(n > 0) || n > 1e9 || n * unit > 1e9 || (*end && (unit == 0 || end[1])) ||
         (!*end && n != floor(n)))
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "

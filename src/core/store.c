@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORE_MANY (UINT64_C(1) << 62) /* no run commits so often, or on so many samples */
+
 struct store_member {
     struct pl_version *base; /* NULL where no rule asks for it */
     const pl_real *vector;
@@ -192,41 +194,63 @@ void pl_store_free(struct pl_store *s) {
 
 /* A worker's own vector: made when one was kept for it. */
 static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worker) {
-    char name[32];
-    snprintf(name, sizeof name, "own.%d", worker + 1);
+    char name[PL_NAME_MAX + 32];
+    snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
     pl_real *v = s->own[worker];
     if (!v && k->restoring && !(v = store_vector(s->conf.dim))) return PL_ENOMEM;
-    if (v && k->reals(k->ctx, name, v, s->conf.dim) == 0 && !s->own[worker]) {
+    size_t kept = v ? k->reals(k->ctx, name, v, s->conf.dim) : 0;
+    if (kept == 0 && !s->own[worker]) {
         free(v);
         v = NULL;
     }
     s->own[worker] = v;
+    return kept == 0 || kept == s->conf.dim ? PL_OK : PL_EDATA;
+}
+
+/* Vectors of a rule. They fit only one of the same name: what one optimizer calls its first is no
+ * other's. */
+static int store_keep_vectors(const struct pl_store *s, const struct pl_keep *k, const char *family,
+                              const struct pl_entry *id, pl_real *const *v, int n) {
+    for (int i = 0; i < n; i++) {
+        char name[PL_NAME_MAX + 32];
+        snprintf(name, sizeof name, "%s.%s.%d", family, id->name, i);
+        size_t kept = k->reals(k->ctx, name, v[i], s->conf.dim);
+        if (kept != 0 && kept != s->conf.dim) return PL_EDATA;
+    }
     return PL_OK;
+}
+
+/* Vectors and numbers of both rules. */
+static int store_keep_rules(struct pl_store *s, const struct pl_keep *k) {
+    char name[PL_NAME_MAX + 32];
+    snprintf(name, sizeof name, "store.correct.%s", s->correct->id.name);
+    k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
+    snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
+    k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
+    int rc = store_keep_vectors(s, k, "correct", &s->correct->id, s->correct_state,
+                                s->correct->n_vectors);
+    return rc ? rc
+              : store_keep_vectors(s, k, "optim", &s->optim->id, s->optim_state,
+                                   s->optim->n_vectors);
 }
 
 int pl_store_keep(struct pl_store *s, const struct pl_keep *k) {
     size_t dim = s->conf.dim;
-    char name[32];
     uint64_t counts[2] = {s->n_commits, s->n_corrected};
     double numbers[2] = {s->lr_max, s->samples_applied};
     k->wholes(k->ctx, "store.counts", counts, 2);
     k->numbers(k->ctx, "store.numbers", numbers, 2);
-    k->numbers(k->ctx, "store.correct", s->correct_number, PL_RULE_NUMBERS);
-    k->numbers(k->ctx, "store.optim", s->optim_number, PL_RULE_NUMBERS);
-    for (int i = 0; i < s->correct->n_vectors; i++) {
-        snprintf(name, sizeof name, "correct.%d", i);
-        k->reals(k->ctx, name, s->correct_state[i], dim);
-    }
-    for (int i = 0; i < s->optim->n_vectors; i++) {
-        snprintf(name, sizeof name, "optim.%d", i);
-        k->reals(k->ctx, name, s->optim_state[i], dim);
-    }
+    int rc = store_keep_rules(s, k);
+    if (rc) return rc;
     if (s->direction) k->reals(k->ctx, "direction", s->direction, dim);
     if (s->last) k->reals(k->ctx, "last", s->last, dim);
     if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->handed, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
-        if (store_keep_own(s, k, i)) return PL_ENOMEM;
+        if ((rc = store_keep_own(s, k, i)) != 0) return rc;
     if (!k->restoring) return PL_OK;
+    if (counts[0] >= STORE_MANY || counts[1] >= STORE_MANY || !isfinite(numbers[0]) ||
+        !(numbers[1] >= 0 && numbers[1] < (double)STORE_MANY))
+        return PL_EDATA;
     s->n_commits = s->newest->id = counts[0];
     s->n_corrected = counts[1];
     s->lr_max = numbers[0];
@@ -330,7 +354,7 @@ static const pl_real *store_reduce(struct store_job *job, int tile, size_t at, s
     const pl_real *list[64];
     const pl_real **member = list;
     /* room for the pointers of a large group lies at the end of the tile's scratch */
-    pl_real *scratch = s->scratch + (size_t)tile * s->scratch_room;
+    pl_real *scratch = s->scratch ? s->scratch + (size_t)tile * s->scratch_room : NULL;
     if (s->n_members > 64)
         member =
             (const pl_real **)(void *)(scratch + s->scratch_room -

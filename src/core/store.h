@@ -89,7 +89,8 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 
 /* Saves or restores all but the model itself, which is what the store was made with. Restoring
- * comes first, before anybody holds a version. 0 or PL_ENOMEM. */
+ * comes first, before anybody holds a version. 0, PL_ENOMEM, or PL_EDATA for what no store keeps.
+ */
 int pl_store_keep(struct pl_store *s, const struct pl_keep *k);
 
 /* Progress that schedules and reports count by: samples in committed contributions. */

@@ -39,4 +39,10 @@ struct pl_job {
     struct pl_log log;
 };
 
+/* The store of a job that has a model; team and place are the host's to set. */
+struct pl_store_conf pl_job_store(const struct pl_job *job);
+
+/* What pl_store_keep or pl_control_keep came to when they restored, with its sentence. */
+int pl_job_restored(int rc, struct pl_why *why);
+
 #endif

@@ -99,6 +99,7 @@ int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_st
     /* also where the last one has the same number: tasks have ended since */
     int rc = saver_begin(s, control, store);
     if (!rc) {
+        s->failed = true; /* whether it was written is told by the caller, and nothing goes on */
         saver_collect(s, store);
         rc = s->rc;
     }

@@ -20,13 +20,16 @@
 #define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
 #define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
+#define SERVER_LOOKS 64             /* workers that are looked at in a second */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
 struct server_worker {
     bool here;
+    bool due;         /* it is to be made anew */
     bool warned;      /* of a result that will not do */
     int n_stillborn;  /* times it went without an answer, in a row */
     uint64_t told_ns; /* when its order went out */
+    bool stopped;     /* from outside, and somebody was told */
 };
 
 struct server {
@@ -46,14 +49,16 @@ struct server {
     struct server_worker *worker;
     uint64_t zero_ns;            /* the run's clock began then, */
     uint64_t last_ns;            /* and its last event was then */
+    uint64_t end_ns;             /* when the last was over, before anybody was waited for */
     uint64_t tick_ns, second_ns; /* when to look next */
     uint64_t n_rejected;         /* in a row */
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
-    int n_here, n_named;
+    int looked;                   /* worker that was looked at last */
+    int n_here, n_due, n_named;
+    int n_lost;        /* workers that were made here, went, and are not made again */
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
-    uint64_t end_ns;   /* when the run ended */
     bool ended, left_alone;
     struct pl_outcome *out;
 };
@@ -206,17 +211,38 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     return server_event(s, &e);
 }
 
-/* Makes a worker anew, unless it keeps dying before it has done anything. */
-static int server_respawn(struct server *s, int worker) {
+/* A worker is to be made anew, unless it keeps dying before it has done anything. */
+static void server_respawn(struct server *s, int worker) {
     struct server_worker *w = &s->worker[worker];
-    if (!s->conf->respawn || s->ended) return PL_OK;
-    if (++w->n_stillborn >= SERVER_STILLBORN) {
+    if (w->n_stillborn >= SERVER_STILLBORN) return; /* it was given up */
+    if (s->conf->respawn && ++w->n_stillborn < SERVER_STILLBORN) {
+        w->due = true;
+        s->n_due++;
+        return;
+    }
+    s->n_lost++;
+    if (s->conf->respawn)
         pl_log_warn(&s->job->log,
                     "worker %d went %d times before its first answer and is not made again",
                     worker + 1, w->n_stillborn);
-        return PL_OK;
+}
+
+/* Makes those that are due. Not while a version is scored: a process that is forked while a thread
+ * is inside the linear algebra library inherits its locks as they are, and may wait for one that
+ * nobody gives back. */
+static void server_make(struct server *s) {
+    if (s->t->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
+    for (int i = 0; s->n_due > 0 && i < s->job->n_workers; i++) {
+        struct server_worker *w = &s->worker[i];
+        struct pl_why why = {.text = ""};
+        if (!w->due) continue;
+        w->due = false;
+        s->n_due--;
+        if (!pl_launch_start(s->launch, i, &why)) continue;
+        pl_log_warn(&s->job->log, "%s; the run goes on without it", why.text);
+        w->n_stillborn = SERVER_STILLBORN;
+        s->n_lost++;
     }
-    return pl_launch_start(s->launch, worker, s->why);
 }
 
 static int server_gone(struct server *s, int worker) {
@@ -230,11 +256,11 @@ static int server_gone(struct server *s, int worker) {
     int rc = PL_OK;
     pl_custody_gone(s->custody, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
-    bool again = s->launch && s->conf->respawn;
+    bool again = s->launch && s->conf->respawn && w->n_stillborn + 1 < SERVER_STILLBORN;
     if (was_here || s->launch)
         pl_log_warn(&s->job->log, "worker %d %s; the run goes on with %d of %d%s", worker + 1, how,
                     s->n_here, s->job->n_workers, again ? ", and a new one is made" : "");
-    if (!rc && s->launch) rc = server_respawn(s, worker);
+    if (s->launch) server_respawn(s, worker);
     return rc;
 }
 
@@ -295,6 +321,20 @@ static const char *server_phase(const struct server *s, int worker) {
     return "unknown";
 }
 
+/* A worker that is frozen while its tasks are cancelled and started anew is slow in none of them:
+ * it is named for being frozen. So many a second are looked at, in turn. */
+static void server_look_for_stopped(struct server *s) {
+    int n = s->job->n_workers;
+    for (int looks = n < SERVER_LOOKS ? n : SERVER_LOOKS; s->launch && looks > 0; looks--) {
+        int i = s->looked = (s->looked + 1) % n;
+        struct server_worker *w = &s->worker[i];
+        bool stopped = w->here && pl_launch_stopped(s->launch, i);
+        if (stopped && !w->stopped)
+            pl_log_warn(&s->job->log, "worker %d is stopped from outside", i + 1);
+        w->stopped = stopped;
+    }
+}
+
 static void server_second(struct server *s, uint64_t now) {
     struct pl_slow_found found;
     char sentence[200];
@@ -302,6 +342,7 @@ static void server_second(struct server *s, uint64_t now) {
         pl_slow_sentence(&found, server_phase(s, found.worker), sentence, sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
+    server_look_for_stopped(s);
     if (s->saver) pl_saver_look(s->saver, s->control, s->store, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }
@@ -336,7 +377,7 @@ static uint64_t server_wait(const struct server *s) {
 /* Whoever ends all of a run's processes together ends the workers first at times: before nobody is
  * left, there is a moment in which the watch can say so. */
 static void server_look_for_workers(struct server *s) {
-    bool alone = s->n_here == 0 && s->launch && !s->conf->respawn && !s->conf->listen;
+    bool alone = s->n_here == 0 && s->n_lost == s->job->n_workers && !s->conf->listen;
     uint64_t now = server_now(s);
     if (!alone)
         s->alone_ns = 0;
@@ -354,6 +395,7 @@ static int server_loop(struct server *s) {
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
+        if (s->n_due > 0 && !s->ended) server_make(s);
         server_look(s);
         server_look_for_workers(s);
     }
@@ -364,7 +406,6 @@ static int server_loop(struct server *s) {
 
 static int server_store(struct server *s) {
     const struct pl_job *job = s->job;
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float *w0 = malloc(job->model->dim * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     int rc = PL_OK;
@@ -372,16 +413,9 @@ static int server_store(struct server *s) {
         rc = pl_saved_weights(s->conf->from, job->model, w0, s->why);
     else
         job->model->kind->init(job->model, job->seed, w0);
-    struct pl_store_conf conf = {.dim = job->model->dim,
-                                 .n_workers = job->n_workers,
-                                 .correct = job->correct,
-                                 .reduce = job->reduce,
-                                 .optim = job->optim,
-                                 .rate = job->rate,
-                                 .weight_decay = local->decays ? 0 : job->weight_decay,
-                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure,
-                                 .team = {server_threads(s) > 1 ? server_team : NULL, s},
-                                 .place = {server_place, s}};
+    struct pl_store_conf conf = pl_job_store(job);
+    conf.team = (struct pl_team){server_threads(s) > 1 ? server_team : NULL, s};
+    conf.place = (struct pl_place){server_place, s};
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
     return rc;
@@ -390,9 +424,9 @@ static int server_store(struct server *s) {
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
-    if (pl_store_keep(s->store, &keep) || pl_control_keep(s->control, &keep))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
-    return PL_OK;
+    int rc = pl_store_keep(s->store, &keep);
+    if (!rc) rc = pl_control_keep(s->control, &keep);
+    return pl_job_restored(rc, s->why);
 }
 
 static void server_wake(void *ctx) {
@@ -447,9 +481,9 @@ static int server_gather(struct server *s) {
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
-    int n_gone = 0;
-    while (s->n_here + n_gone < job->n_workers) {
+    while (s->n_here + s->n_lost < job->n_workers) {
         struct pl_news news;
+        if (s->n_due > 0) server_make(s);
         s->t->news(s->port, SERVER_TICK, &news);
         if (news.kind == PL_NEWS_HERE) {
             s->worker[news.worker].here = true;
@@ -461,7 +495,7 @@ static int server_gather(struct server *s) {
             pl_log_warn(&job->log, "worker %d %s before the run began", news.worker + 1, how);
             if (s->worker[news.worker].here) s->n_here--;
             s->worker[news.worker].here = false;
-            n_gone += s->launch != NULL;
+            if (s->launch) server_respawn(s, news.worker);
         }
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) {
             s->ended = true;
@@ -478,9 +512,9 @@ static int server_gather(struct server *s) {
 static int server_begin(struct server *s) {
     int rc = server_gather(s);
     if (!rc) rc = server_helpers(s);
-    if (rc || s->ended) return rc;
     s->last_ns = pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
     s->zero_ns = pl_now_ns() - s->last_ns;
+    if (rc || s->ended) return rc;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
     s->score_ns = s->last_ns;
@@ -503,9 +537,9 @@ static void server_save(struct server *s) {
     if (s->saver && pl_saver_finish(s->saver, s->control, s->store, &s->out->trouble) == PL_OK)
         s->out->trouble.text[0] = '\0';
     if (s->left_alone)
-        pl_fail(&s->out->trouble, PL_ERUN,
-                "every worker has gone at %g s, after update %llu; --respawn makes new ones",
-                (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version);
+        pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
+                (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
+                s->conf->respawn ? "" : "; --respawn makes new ones");
 }
 
 static int server_finish(struct server *s) {

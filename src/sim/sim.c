@@ -73,45 +73,22 @@ static void sim_over(struct sim *s) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-static struct pl_point sim_point(const struct sim *s) {
-    const struct pl_view *v = pl_control_view(s->control);
-    struct pl_fates f = pl_control_fates(s->control);
-    return (struct pl_point){.time = sim_seconds(s->now_ns),
-                             .updates = v->version,
-                             .epochs = s->store ? pl_store_epochs(s->store) : NAN,
-                             .loss = NAN,
-                             .test_loss = NAN,
-                             .test_accuracy = NAN,
-                             .k = v->knobs.k,
-                             .staleness = pl_control_staleness(s->control).mean,
-                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
-                             .workers = v->n_alive};
-}
-
 static void sim_evaluate(struct sim *s) {
     if (!s->store) return;
     uint64_t newest = pl_store_newest(s->store)->id;
     if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
     s->scored = newest;
-    const struct pl_limits *l = &s->job->limits;
     struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
-    s->out->score = score;
-    struct pl_point p = sim_point(s);
-    p.loss = score.loss;
-    p.test_loss = score.test_loss;
-    p.test_accuracy = score.test_accuracy;
+    struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
+    bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &p);
-    /* a target that is not set is NAN, and nothing compares with that */
-    if (score.loss <= l->target_loss || score.test_accuracy >= l->target_accuracy) {
-        if (isnan(s->out->time_to_target)) s->out->time_to_target = p.time;
-        sim_over(s);
-    }
+    if (reached) sim_over(s);
 }
 
 static void sim_tick(struct sim *s) {
     if (!s->conf->watch.tick || (!s->store && s->n_events % SIM_TICK != 0)) return;
-    struct pl_point p = sim_point(s);
+    struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
     if (s->conf->watch.tick(s->conf->watch.ctx, &p)) s->ended = true;
 }
 
@@ -457,8 +434,8 @@ static int sim_begin(struct sim *s) {
         rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
     if (s->conf->from) {
-        if (pl_control_keep(s->control, &s->conf->from->keep))
-            return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
+        rc = pl_job_restored(pl_control_keep(s->control, &s->conf->from->keep), s->why);
+        if (rc) return rc;
         s->now_ns = pl_control_view(s->control)->now_ns;
     }
     pl_control_on_event(s->control, s->conf->events, s->conf->events_ctx);
@@ -484,52 +461,32 @@ static int sim_begin(struct sim *s) {
 /* Version 0, the store and the threads. */
 static int sim_model(struct sim *s) {
     const struct pl_job *job = s->job;
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     if (s->conf->from)
         memcpy(w0, s->conf->from->weights, job->model->dim * sizeof *w0);
     else
         job->model->kind->init(job->model, job->seed, w0);
-    struct pl_store_conf conf = {.dim = job->model->dim,
-                                 .n_workers = job->n_workers,
-                                 .correct = job->correct,
-                                 .reduce = job->reduce,
-                                 .optim = job->optim,
-                                 .rate = job->rate,
-                                 .weight_decay = local->decays ? 0 : job->weight_decay,
-                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure};
+    struct pl_store_conf conf = pl_job_store(job);
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
-    if (!rc && s->conf->from && pl_store_keep(s->store, &s->conf->from->keep))
-        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
+    if (!rc && s->conf->from)
+        rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
 static int sim_end(struct sim *s) {
-    struct pl_outcome *out = s->out;
-    const struct pl_view *v = pl_control_view(s->control);
-    out->time_ns = s->now_ns;
-    out->time = sim_seconds(s->now_ns);
-    out->updates = v->version;
-    out->fates = pl_control_fates(s->control);
-    out->staleness = pl_control_staleness(s->control);
-    out->worker_time = pl_worker_shares(pl_control_worker_time(s->control, s->now_ns));
-    out->k_final = v->knobs.k;
-    if (!s->store) return PL_OK;
-    out->epochs = pl_store_epochs(s->store);
-    out->computed = pl_ahead_computed(s->ahead);
-    out->weights = malloc(s->job->model->dim * sizeof *out->weights);
-    if (!out->weights) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
-    memcpy(out->weights, pl_store_newest(s->store)->model, s->job->model->dim * sizeof(float));
-    return PL_OK;
+    size_t dim = s->store ? s->job->model->dim : 0;
+    if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
+    return pl_outcome_end(s->out, s->control, s->store, dim, s->now_ns)
+               ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
+               : PL_OK;
 }
 
 int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl_why *why) {
     struct sim s = {
         .conf = conf, .job = conf->job, .why = why, .scored_ns = UINT64_MAX, .out = out};
-    *out = (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+    *out = pl_outcome_none();
     uint64_t fpu = pl_fpu_flush();
     int rc = conf->job->model ? sim_model(&s) : PL_OK;
     if (!rc) rc = sim_begin(&s);
