@@ -18,7 +18,9 @@ struct pl_limits {
 
 struct pl_job {
     const char *method; /* name of the recipe, "" where there is none */
-    struct pl_choice policy, tuner, correct, reduce, optim, local;
+    struct pl_choice policy, tuner, correct, optim, local;
+    struct pl_chain reduce;
+    int k; /* contributions in a group, to begin with */
     struct pl_rate rate;
     double weight_decay;
 

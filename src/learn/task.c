@@ -94,6 +94,15 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
     return local->run(job->local.conf, &t, loss);
 }
 
+int pl_task_send(const struct pl_job *job, float **memory, float *out) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    if (!local->remembers || !local->remembers(job->local.conf)) return PL_OK;
+    if (!*memory) *memory = calloc(job->model->dim + 1, sizeof **memory);
+    if (!*memory) return PL_ENOMEM;
+    local->send(job->local.conf, job->model->dim, *memory, out);
+    return PL_OK;
+}
+
 /* All exponent bits set: infinite or not a number. */
 static uint32_t task_bad(const float *x) {
     uint32_t bits;

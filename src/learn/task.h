@@ -19,6 +19,10 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
                 const struct pl_version *version, float *out, double *loss,
                 const atomic_bool *cancel);
 
+/* A sound contribution goes out. *memory is what its worker remembers from task to task: NULL at
+ * first, and for good where the local rule remembers nothing; free() it. 0 or PL_ENOMEM. */
+int pl_task_send(const struct pl_job *job, float **memory, float *out);
+
 /* Whether a contribution may be applied: every element finite. */
 bool pl_task_sound(const float *out, size_t dim, double loss);
 

@@ -360,6 +360,8 @@ static int server_store(struct server *s) {
                                  .n_workers = job->n_workers,
                                  .correct = job->correct,
                                  .reduce = job->reduce,
+                                 .k = job->k,
+                                 .seed = job->seed,
                                  .optim = job->optim,
                                  .rate = job->rate,
                                  .weight_decay = local->decays ? 0 : job->weight_decay,

@@ -1,6 +1,7 @@
 #include "run/worker.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "sys/clock.h"
 #include "sys/fpu.h"
@@ -18,6 +19,7 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
                    int worker) {
     struct pl_desk *desk = NULL;
     struct pl_order order;
+    float *memory = NULL;
     uint64_t fpu = pl_fpu_flush();
     int made = pl_desk_new(job, &desk);
     while (!made && t->pull(link, &order) == PL_OK) {
@@ -33,9 +35,11 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         r.flaw = rc                                                  ? PL_NOT_COMPUTED
                  : pl_task_sound(order.out, job->model->dim, r.loss) ? PL_SOUND
                                                                      : PL_NOT_FINITE;
+        if (r.flaw == PL_SOUND && pl_task_send(job, &memory, order.out)) r.flaw = PL_NOT_COMPUTED;
         r.pushed_ns = pl_now_ns();
         t->push(link, &r);
     }
+    free(memory);
     pl_desk_free(desk);
     pl_fpu_restore(fpu);
     return made;

@@ -21,6 +21,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     struct pl_ahead_task now; /* only where there is a model */
+    float *memory;            /* of its local rule */
 };
 
 struct sim {
@@ -180,6 +181,12 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
     return PL_OK;
 }
 
+/* What arrived was sent, whatever becomes of it. */
+static int sim_sent(struct sim *s, struct sim_worker *w) {
+    int rc = pl_task_send(s->job, &w->memory, w->now.vector);
+    return rc ? pl_fail(s->why, rc, "out of memory for the momentum of a worker") : PL_OK;
+}
+
 static int sim_event(struct sim *s, const struct pl_event *e);
 
 static int sim_execute(struct sim *s, const struct pl_plan *plan) {
@@ -188,6 +195,9 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
+        if (s->store && (a->verb == PL_TAKE || a->verb == PL_DROP))
+            rc = sim_sent(s, &s->worker[a->worker]);
+        if (rc) return rc;
         switch (a->verb) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
@@ -305,7 +315,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct sim_worker *w = &s->worker[worker];
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
-        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
+        w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
+        free(w->memory);
+        w->memory = NULL;
         if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
             pl_ahead_drop(s->ahead, &w->now);
     }
@@ -495,6 +507,8 @@ static int sim_model(struct sim *s) {
                                  .n_workers = job->n_workers,
                                  .correct = job->correct,
                                  .reduce = job->reduce,
+                                 .k = job->k,
+                                 .seed = job->seed,
                                  .optim = job->optim,
                                  .rate = job->rate,
                                  .weight_decay = local->decays ? 0 : job->weight_decay,
@@ -540,6 +554,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
+    for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
     pl_ahead_free(s.ahead);
     pl_store_free(s.store);
