@@ -34,7 +34,7 @@ struct sim {
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
     struct sim_worker *worker;
-    float **group; /* vectors of the open group */
+    struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t n_rejected; /* in a row */
@@ -160,23 +160,24 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     const struct pl_member *group = pl_control_group(s->control, &n);
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
-        float **grown = realloc(s->group, room * sizeof(*grown));
+        struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
         if (!grown) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
         s->group = grown;
         s->room_group = room;
     }
     if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
-    s->group[s->n_group++] = w->now.vector;
+    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->now.vector = NULL;
     return PL_OK;
 }
 
 static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_store_commit(s->store, a->factor, measure))
+    if (pl_task_forge(s->job, s->group, (int)s->n_group) ||
+        pl_store_commit(s->store, a->factor, measure))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
-    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group]);
+    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
     return PL_OK;
 }
 
@@ -530,7 +531,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
+    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_ahead_free(s.ahead);
     pl_store_free(s.store);
     pl_control_free(s.control);
