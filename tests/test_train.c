@@ -223,6 +223,9 @@ static void test_shapes(void **state) {
     check_replay("method=dana-ga workers=5 updates=60");
     check_replay("method=local-sgd:u=3 workers=3 updates=10");
     check_replay("workers=1 method=sync updates=10");
+    /* what a worker remembers is what counted, though half of its tasks are cancelled */
+    check_replay("method=ksync:k=2 workers=4 local=gradient:beta=0.9 updates=200");
+    check_replay("method=abs workers=6 local=gradient:beta=0.9 updates=200 attack=signflip:f=2");
     check_replay("model=quadratic:dim=7 workers=9 updates=300 method=abs");
 }
 

@@ -94,6 +94,24 @@ static int build_check_reduce(struct pl_built *b, struct pl_why *why) {
     return rc;
 }
 
+static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struct pl_why *why) {
+    if (!c->attack[0]) return PL_OK;
+    int rc = build_choice(&pl_attack_family, c->attack, job->n_workers, &job->attack, why);
+    if (rc) return rc;
+    const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
+    int f = ((const struct pl_attack_who *)job->attack.conf)->f;
+    if (!a->anybody && f > job->n_workers)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' has f=%d hostile workers, and there are %d",
+                       a->id.name, f, job->n_workers);
+    if (!job->model)
+        return pl_fail(why, PL_EUSAGE,
+                       "an attack needs a model; with --model none nothing is sent");
+    if (a->labels && !job->data)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
+                       a->id.name);
+    return PL_OK;
+}
+
 static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
     struct pl_rate *rate = &b->job.rate;
     rate->lr = c->lr;
@@ -267,6 +285,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, b);
+    if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
@@ -295,6 +314,7 @@ void pl_built_free(struct pl_built *b) {
     free(job->correct.conf);
     free(job->optim.conf);
     free(job->local.conf);
+    free(job->attack.conf);
     *b = (struct pl_built){0};
 }
 
