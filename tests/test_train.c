@@ -403,8 +403,10 @@ static void test_left_alone(void **state) {
     s->made = note_pid;
     s->made_ctx = &pids;
     pl_setup_watch(s, NULL, kill_all, &pids);
-    assert_int_equal(pl_train(s, &run), PL_ERUN);
-    assert_non_null(strstr(pl_setup_why(s), "every worker has gone"));
+    run = train(s);
+    assert_non_null(strstr(pl_run_text(run, "trouble"), "every worker has gone"));
+    check_books(run);
+    pl_run_free(run);
     pl_setup_set(s, "resume", "auto");
     pl_setup_set(s, "updates", "60");
     pl_setup_watch(s, NULL, NULL, NULL);
@@ -633,6 +635,7 @@ static void test_refusals(void **state) {
         {"spawn=none", "say where with listen"},
         {"spawn=threads respawn=yes", "respawn is for workers that are processes"},
         {"resume=auto", "--checkpoint"},
+        {"checkpoint=/proc/x", "/proc/x"},
         {"checkpoint=/x checkpoint-every=abc", "checkpoint-every"},
         {"checkpoint=/x checkpoint-every=0s", "checkpoint-every"},
         {"resume=/nowhere/at/all", "/nowhere/at/all"},

@@ -166,7 +166,8 @@ const struct pl_opt pl_setup_opts[] = {
      .def = "0",
      .min = 0,
      .max = 1e9,
-     .help = "seconds between evaluations; 0: a fiftieth of --time, or 20 typical tasks",
+     .help = "seconds between evaluations; 0: a fiftieth of --time; where that is not said, 20 "
+             "typical tasks, or 1 s in a real run",
      .offset = AT(eval_every)},
     {.name = "eval-samples",
      .type = PL_OPT_INT,

@@ -136,6 +136,8 @@ static int train_open(struct train *t, const struct pl_built *built) {
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
+    if (!rc && t->metrics)
+        pl_log_note(&s->log, "metrics are at port %d", pl_metrics_port(t->metrics));
     return rc;
 }
 
@@ -186,6 +188,7 @@ int pl_train(pl_setup *setup, pl_run **out) {
     rc = t.run ? train_open(&t, &built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc) rc = train_run(&t, &built, from);
     if (!rc) rc = pl_run_complete(t.run, &s->why);
+    if (!rc) pl_ledger_end(t.ledger, t.run->outcome.time_ns);
     if (!rc) rc = pl_run_report(t.run, t.ledger, &s->why);
     pl_metrics_close(t.metrics);
     pl_ledger_free(t.ledger);

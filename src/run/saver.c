@@ -20,6 +20,8 @@ struct pl_saver {
 
 int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
                  struct pl_saver **out, struct pl_why *why) {
+    int rc = pl_checkpoint_folder(conf->save_dir, why);
+    if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
     if (!s || pl_errand_new(done, ctx, &s->errand)) {
         free(s);

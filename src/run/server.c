@@ -18,6 +18,8 @@
 #define SERVER_GATHER 20000000000u  /* ns in which those who are expected must have come */
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
 #define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
+#define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
+#define SERVER_NAMED 3              /* workers named for bringing what will not do */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
 struct server_worker {
@@ -49,7 +51,9 @@ struct server {
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
-    int n_here;
+    int n_here, n_named;
+    uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
+    uint64_t end_ns;   /* when the run ended */
     bool ended, left_alone;
     struct pl_outcome *out;
 };
@@ -171,7 +175,9 @@ static const char *server_flaw(enum pl_flaw flaw) {
 static int server_reject(struct server *s, int worker, const struct pl_result *r) {
     struct pl_event e = {.kind = PL_REJECT, .worker = worker, .task = r->task};
     struct server_worker *w = &s->worker[worker];
-    if (!w->warned)
+    if (!w->warned && ++s->n_named == SERVER_NAMED + 1)
+        pl_log_warn(&s->job->log, "other workers bring gradients that will not do, too");
+    if (!w->warned && s->n_named <= SERVER_NAMED)
         pl_log_warn(&s->job->log,
                     "worker %d brought a gradient %s, task %llu; it is rejected, as all such of "
                     "this worker are from now on without a word",
@@ -327,6 +333,19 @@ static uint64_t server_wait(const struct server *s) {
     return until > now ? until - now : 0;
 }
 
+/* Whoever ends all of a run's processes together ends the workers first at times: before nobody is
+ * left, there is a moment in which the watch can say so. */
+static void server_look_for_workers(struct server *s) {
+    bool alone = s->n_here == 0 && s->launch && !s->conf->respawn && !s->conf->listen;
+    uint64_t now = server_now(s);
+    if (!alone)
+        s->alone_ns = 0;
+    else if (s->alone_ns == 0)
+        s->alone_ns = now + SERVER_ALONE;
+    else if (now >= s->alone_ns && !s->ended)
+        s->left_alone = s->ended = true;
+}
+
 static int server_loop(struct server *s) {
     while (!s->ended) {
         struct pl_news news;
@@ -336,10 +355,7 @@ static int server_loop(struct server *s) {
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
         server_look(s);
-        if (!s->ended && s->n_here == 0 && s->launch && !s->conf->respawn && !s->conf->listen) {
-            s->left_alone = s->ended = true;
-            return PL_OK;
-        }
+        server_look_for_workers(s);
     }
     return PL_OK;
 }
@@ -429,6 +445,8 @@ static int server_gather(struct server *s) {
         int rc = pl_launch_start(s->launch, i, s->why);
         if (rc) return rc;
     }
+    if (!s->launch)
+        pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
     int n_gone = 0;
@@ -471,6 +489,10 @@ static int server_begin(struct server *s) {
     const struct pl_limits *l = &s->job->limits;
     s->ended = (l->updates > 0 && pl_control_view(s->control)->version >= l->updates) ||
                (l->epochs > 0 && pl_store_epochs(s->store) >= l->epochs);
+    if (s->ended)
+        pl_log_note(&s->job->log,
+                    "there is nothing left to do: the checkpoint is at update %llu already",
+                    (unsigned long long)pl_control_view(s->control)->version);
     for (int i = 0; !rc && !s->ended && i < s->job->n_workers; i++)
         if (s->worker[i].here) rc = server_join(s, i);
     return rc;
@@ -478,22 +500,24 @@ static int server_begin(struct server *s) {
 
 /* --- the end ----------------------------------------------------------------------------- */
 
+/* The model goes to the disk first: whoever is in a hurry to end us has not done so yet. */
+static void server_save(struct server *s) {
+    if (s->saver && pl_saver_finish(s->saver, s->control, s->store, &s->out->trouble) == PL_OK)
+        s->out->trouble.text[0] = '\0';
+    if (s->left_alone)
+        pl_fail(&s->out->trouble, PL_ERUN,
+                "every worker has gone at %g s, after update %llu; --respawn makes new ones",
+                (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version);
+}
+
 static int server_finish(struct server *s) {
-    uint64_t now = server_now(s);
     if (s->scored) server_scored(s);
     if (s->scorer && s->scored_id != pl_store_newest(s->store)->id) {
         server_score(s);
-        s->scored_at.time = (double)now * 1e-9;
+        s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
-    int rc = s->saver ? pl_saver_finish(s->saver, s->control, s->store, s->why) : PL_OK;
-    if (rc) return rc;
-    if (s->left_alone)
-        return pl_fail(s->why, PL_ERUN,
-                       "every worker has gone at %g s, after update %llu; --respawn makes new ones",
-                       (double)now * 1e-9,
-                       (unsigned long long)pl_control_view(s->control)->version);
-    return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, now)
+    return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, s->end_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
 }
@@ -509,6 +533,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
                        .job = conf->job,
                        .t = conf->transport,
                        .why = why,
+                       .zero_ns = pl_now_ns(),
                        .scored_id = UINT64_MAX,
                        .out = out};
     *out = pl_outcome_none();
@@ -516,6 +541,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     int rc = server_open(&s);
     if (!rc) rc = server_begin(&s);
     if (!rc) rc = server_loop(&s);
+    s.end_ns = server_now(&s);
+    if (!rc) server_save(&s);
     server_close(&s);
     if (!rc) rc = server_finish(&s);
     pl_scorer_free(s.scorer);
