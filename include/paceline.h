@@ -255,7 +255,7 @@ struct pl_item {
 };
 
 /* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
- * local, schedule, model, data, partition, delay; and option, whose items are the keys of
+ * local, schedule, model, data, partition, delay, attack; and option, whose items are the keys of
  * pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);

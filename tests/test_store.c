@@ -47,17 +47,18 @@ static struct pl_choice test_choice(const struct pl_family *family, const char *
 }
 
 static struct pl_store_conf test_conf(size_t dim, const char *correct, const char *optim) {
-    return (struct pl_store_conf){.dim = dim,
-                                  .n_workers = N_WORKERS,
-                                  .correct = test_choice(&pl_correct_family, correct),
-                                  .reduce = test_choice(&pl_reduce_family, "mean:by=samples"),
-                                  .optim = test_choice(&pl_optim_family, optim),
-                                  .rate = {.lr = 0.05}};
+    return (struct pl_store_conf){
+        .dim = dim,
+        .n_workers = N_WORKERS,
+        .correct = test_choice(&pl_correct_family, correct),
+        .reduce = {{test_choice(&pl_reduce_family, "mean:by=samples")}, 1},
+        .optim = test_choice(&pl_optim_family, optim),
+        .rate = {.lr = 0.05}};
 }
 
 static void test_conf_free(struct pl_store_conf *c) {
     free(c->correct.conf);
-    free(c->reduce.conf);
+    pl_chain_free(&c->reduce);
     free(c->optim.conf);
 }
 

@@ -9,6 +9,8 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
                                   .n_workers = job->n_workers,
                                   .correct = job->correct,
                                   .reduce = job->reduce,
+                                  .k = job->k,
+                                  .seed = job->seed,
                                   .optim = job->optim,
                                   .rate = job->rate,
                                   .weight_decay = local->decays ? 0 : job->weight_decay,

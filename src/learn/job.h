@@ -7,6 +7,7 @@
 #include "core/delay.h"
 #include "core/store.h"
 #include "data/data.h"
+#include "learn/attack.h"
 #include "model/model.h"
 
 /* When a run ends: at whichever comes first. Zero, or NAN for the targets: no such limit. */
@@ -18,9 +19,12 @@ struct pl_limits {
 
 struct pl_job {
     const char *method; /* name of the recipe, "" where there is none */
-    struct pl_choice policy, tuner, correct, reduce, optim, local;
+    struct pl_choice policy, tuner, correct, optim, local;
+    struct pl_chain reduce;
+    int k; /* contributions in a group, to begin with */
     struct pl_rate rate;
     double weight_decay;
+    struct pl_choice attack; /* entry NULL: nobody is hostile */
 
     int n_workers;
     uint32_t batch;

@@ -108,8 +108,7 @@ static int server_memory(const struct server *s) {
 }
 
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_store_commit(s->store, a->factor, measure)) return server_memory(s);
-    pl_custody_commit(s->custody);
+    if (pl_custody_commit(s->custody, a->factor, measure)) return server_memory(s);
     s->n_rejected = 0;
     s->out->last_update = (double)s->last_ns * 1e-9;
     const struct pl_limits *l = &s->job->limits;
@@ -208,6 +207,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = comm,
                          .samples = r->samples,
                          .loss = r->loss};
+    pl_custody_heard(s->custody, worker, r->task);
     return server_event(s, &e);
 }
 

@@ -21,6 +21,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     struct pl_ahead_task now; /* only where there is a model */
+    float *memory;            /* of its local rule */
 };
 
 struct sim {
@@ -34,7 +35,7 @@ struct sim {
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
     struct sim_worker *worker;
-    float **group; /* vectors of the open group */
+    struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t n_rejected; /* in a row */
@@ -137,23 +138,35 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     const struct pl_member *group = pl_control_group(s->control, &n);
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
-        float **grown = realloc(s->group, room * sizeof(*grown));
+        struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
         if (!grown) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
         s->group = grown;
         s->room_group = room;
     }
     if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
-    s->group[s->n_group++] = w->now.vector;
+    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->now.vector = NULL;
     return PL_OK;
 }
 
 static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_store_commit(s->store, a->factor, measure))
+    if (pl_task_forge(s->job, s->group, (int)s->n_group) ||
+        pl_store_commit(s->store, a->factor, measure))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
-    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group]);
+    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
+    return PL_OK;
+}
+
+/* What arrived was sent, whatever becomes of it. */
+static int sim_sent(struct sim *s, const struct pl_action *a) {
+    struct sim_worker *w = &s->worker[a->worker];
+    if (!w->memory && pl_task_remembers(s->job) &&
+        !(w->memory = calloc(s->job->model->dim, sizeof *w->memory)))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers",
+                       a->worker + 1);
+    pl_task_send(s->job, (uint32_t)a->worker, a->task, w->memory, w->now.vector);
     return PL_OK;
 }
 
@@ -165,6 +178,8 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
+        if (s->store && (a->verb == PL_TAKE || a->verb == PL_DROP)) rc = sim_sent(s, a);
+        if (rc) return rc;
         switch (a->verb) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
@@ -282,7 +297,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct sim_worker *w = &s->worker[worker];
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
-        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
+        w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
+        free(w->memory);
+        w->memory = NULL;
         if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
             pl_ahead_drop(s->ahead, &w->now);
     }
@@ -497,7 +514,8 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
+    for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
+    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_ahead_free(s.ahead);
     pl_store_free(s.store);
     pl_control_free(s.control);
