@@ -199,6 +199,38 @@ static void test_every_attack_runs(void **state) {
     unlink(tape);
 }
 
+/* Waiting for 7 of 10, delays without a variance, two liars, and honest workers that leave and come
+ * back: trimming learns, the mean does not. */
+static void test_with_stragglers_and_leavers(void **state) {
+    (void)state;
+    char script[] = "/tmp/paceline-script-XXXXXX";
+    int fd = mkstemp(script);
+    static const char lines[] = "5 leave 1\n8 leave 2\n30 join 1\n40 join 2\n45 freeze 3 20\n";
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, lines, sizeof lines - 1), (int)sizeof lines - 1);
+    close(fd);
+    double accuracy[2];
+    for (int i = 0; i < 2; i++) {
+        pl_setup *s = make("signflip:f=2,scale=-10", NULL);
+        pl_run *run = NULL;
+        static const char *const more[][2] = {
+            {"method", ""},     {"policy", "ksync:k=7"}, {"workers", "10"},
+            {"updates", "150"}, {"lr", "0.1"},           {"delay", "pareto:shape=1.5,scale=0.3"}};
+        for (size_t j = 0; j < sizeof more / sizeof *more; j++)
+            assert_int_equal(pl_setup_set(s, more[j][0], more[j][1]), 0);
+        pl_setup_set(s, "script", script);
+        pl_setup_set(s, "reduce", i ? "trimmed:f=2" : "mean");
+        if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+        accuracy[i] = pl_run_number(run, "test_accuracy");
+        assert_true(pl_run_number(run, "tasks.lost") > 0);
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+    unlink(script);
+    print_message("mean %.3f, trimmed %.3f\n", accuracy[0], accuracy[1]);
+    assert_true(accuracy[1] > 0.45 && accuracy[0] < 0.3);
+}
+
 static void test_refused(void **state) {
     (void)state;
     static const char *const bad[][2] = {{"signflip:f=7", "f=7 hostile workers, and there are 6"},
@@ -222,6 +254,7 @@ int main(void) {
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_every_attack_runs),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_with_stragglers_and_leavers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

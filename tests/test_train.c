@@ -329,6 +329,8 @@ static void test_storm(void **state) {
     check_storm("sync", n / 2);
     check_storm("abs", n / 2);
     check_storm("kbatchsync:k=4", n / 4);
+    /* straggling, dying and lying at once */
+    check_storm("ksync:k=5 reduce=trimmed:f=2 attack=signflip:f=2,scale=-10", n / 4);
 }
 
 /* A frozen worker holds nobody up where nobody waits for it, is named, and costs no more than its

@@ -192,8 +192,10 @@ int pl_train(pl_setup *setup, pl_run **out) {
     if (!rc) rc = pl_run_report(t.run, t.ledger, &s->why);
     pl_metrics_close(t.metrics);
     pl_ledger_free(t.ledger);
-    int closed = t.run ? pl_sinks_close(&t.sinks, rc ? NULL : &s->why) : PL_OK;
-    if (!rc) rc = closed;
+    /* what could not be written to the end costs nobody the results */
+    if (t.run)
+        pl_sinks_close(&t.sinks,
+                       rc || t.run->outcome.trouble.text[0] ? NULL : &t.run->outcome.trouble);
     pl_built_free(&built);
     if (rc)
         pl_run_free(t.run);

@@ -24,3 +24,14 @@ int pl_job_restored(int rc, struct pl_why *why) {
                        "alone can be used, with eval");
     return rc ? pl_fail(why, rc, "out of memory for the checkpoint") : PL_OK;
 }
+
+void pl_job_tell_median(const struct pl_job *job, const struct pl_store *store, bool *told) {
+    if (*told || pl_store_n_medians(store) == 0) return;
+    char spec[PL_SPEC_MAX];
+    pl_chain_print(&job->reduce, spec, sizeof spec);
+    pl_log_warn(&job->log,
+                "reduce '%.200s' cannot stand so many hostile members in a group as small as one "
+                "was; the coordinate median stands in for it there, from now on without a word",
+                spec);
+    *told = true;
+}

@@ -59,7 +59,7 @@ struct server {
     int n_here, n_due, n_named;
     int n_lost;        /* workers that were made here, went, and are not made again */
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
-    bool ended, left_alone;
+    bool ended, left_alone, told_median;
     struct pl_outcome *out;
 };
 
@@ -109,6 +109,7 @@ static int server_memory(const struct server *s) {
 
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
     if (pl_custody_commit(s->custody, a->factor, measure)) return server_memory(s);
+    pl_job_tell_median(s->job, s->store, &s->told_median);
     s->n_rejected = 0;
     s->out->last_update = (double)s->last_ns * 1e-9;
     const struct pl_limits *l = &s->job->limits;

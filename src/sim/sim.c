@@ -41,6 +41,7 @@ struct sim {
     uint64_t n_rejected; /* in a row */
     uint64_t n_still;    /* events at this very moment */
     bool warned;         /* of a gradient that is not finite */
+    bool told_median;
     enum pl_cancels cancels;
     uint32_t steps;
     size_t n_script;                 /* lines that have not happened yet */
@@ -156,6 +157,7 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
     while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
+    pl_job_tell_median(s->job, s->store, &s->told_median);
     return PL_OK;
 }
 
