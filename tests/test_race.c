@@ -39,7 +39,7 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
     uint64_t last = 0;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 62, (uint64_t)worker);
     while (c->t->pull(l, &o) == 0) {
-        const atomic_bool *cancelled = c->t->cancelled(l);
+        const struct pl_cancel *cancelled = c->t->cancelled(l);
         bool wrong = o.task <= last || o.version != 3 * o.task || o.lr != 1.0 / (double)o.task;
         last = o.task;
         for (int pass = 0; pass < 2; pass++) {
@@ -50,7 +50,7 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
             if (pass == 0 && pl_rng_below(&rng, 4) == 0) c->t->rest(l, pl_rng_below(&rng, 200000));
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
-        if (atomic_load(cancelled) && pl_rng_below(&rng, 4)) continue;
+        if (pl_cancelled(cancelled) && pl_rng_below(&rng, 4)) continue;
         c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
     }
 }
@@ -251,13 +251,13 @@ static void parity_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
     while (c->t->pull(l, &o) == 0) {
-        const atomic_bool *cancelled = c->t->cancelled(l);
+        const struct pl_cancel *cancelled = c->t->cancelled(l);
         if (o.task % 2 == 0) {
             c->t->rest(l, PL_FOREVER); /* a cancel that was lost: for ever */
             continue;
         }
         for (int i = 0; i < 20; i++)
-            if (atomic_load(cancelled)) atomic_fetch_add(&c->notes->n_wrong, 1);
+            if (pl_cancelled(cancelled)) atomic_fetch_add(&c->notes->n_wrong, 1);
         c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1});
     }
 }

@@ -22,11 +22,11 @@
 #ifndef PL_TRANSPORT_TRANSPORT_H
 #define PL_TRANSPORT_TRANSPORT_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/status.h"
 
 struct pl_port; /* the server's end */
@@ -117,7 +117,8 @@ struct pl_transport {
     /* The next order; waits until there is one. One that was neither answered, replaced nor
      * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
-    const atomic_bool *(*cancelled)(const struct pl_link *l); /* of the order that was pulled */
+    const struct pl_cancel *(*cancelled)(
+        const struct pl_link *l); /* of the order that was pulled */
     /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
     int (*rest)(struct pl_link *l, uint64_t ns);
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched
