@@ -72,6 +72,7 @@ static const char *list_readers(const char *name) {
         {"data", "simulate train race eval"},
         {"eval-samples", "simulate train race eval"},
         {"trace", "plan"},
+        {"transport", "train"},
         {"spawn", "train race"},
         {"respawn", "train race"},
         {"listen", "train"},

@@ -184,6 +184,13 @@ const struct pl_opt pl_setup_opts[] = {
      .max = 1024,
      .help = "threads that compute; 0: one a core",
      .offset = AT(threads)},
+    {.name = "transport",
+     .type = PL_OPT_CHOICE,
+     .def = "auto",
+     .choices = "auto|inproc|shm|mpi",
+     .help = "how workers are reached: threads, processes over shared memory, or ranks of mpirun "
+             "or srun; auto: ranks where a launcher started several, else as --spawn says",
+     .offset = AT(transport)},
     {.name = "spawn",
      .type = PL_OPT_CHOICE,
      .def = "processes",

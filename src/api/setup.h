@@ -9,6 +9,7 @@
 #include "sim/net.h"
 #include "sim/script.h"
 
+enum pl_where { PL_WHERE_AUTO, PL_WHERE_INPROC, PL_WHERE_SHM, PL_WHERE_MPI };
 enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
 
 /* Every key of pl_setup_set; the table is setup_opts in setup.c. */
@@ -23,7 +24,8 @@ struct pl_setup_conf {
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
     double epochs, time, target_loss, target_accuracy, eval_every;
-    int spawn; /* enum pl_spawn */
+    int transport; /* enum pl_where */
+    int spawn;     /* enum pl_spawn */
     bool respawn;
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;

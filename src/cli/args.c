@@ -6,9 +6,15 @@
 
 #include "cli.h"
 
+/* Who speaks, where several do: "rank 3: ". Rank 0 speaks for the whole run. */
+static void args_name(void) {
+    fputs("paceline: ", stderr);
+    if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
+}
+
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
-    fputs("paceline: ", stderr);
+    args_name();
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
@@ -19,7 +25,8 @@ int cli_fail(int status, const char *fmt, ...) {
 void cli_say(void *ctx, int warning, const char *sentence) {
     (void)ctx;
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* the progress line goes */
-    fprintf(stderr, "paceline: %s%s\n", warning ? "warning: " : "", sentence);
+    args_name();
+    fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {

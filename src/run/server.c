@@ -334,7 +334,7 @@ static int server_loop(struct server *s) {
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
         server_look(s);
-        if (!s->ended && s->n_here == 0 && s->launch && !s->conf->respawn && !s->conf->listen) {
+        if (!s->ended && s->n_here == 0 && !s->conf->respawn && !s->conf->listen) {
             s->left_alone = s->ended = true;
             return PL_OK;
         }
@@ -484,10 +484,10 @@ static int server_finish(struct server *s) {
     int rc = s->saver ? pl_saver_finish(s->saver, s->control, s->store, s->why) : PL_OK;
     if (rc) return rc;
     if (s->left_alone)
-        return pl_fail(s->why, PL_ERUN,
-                       "every worker has gone at %g s, after update %llu; --respawn makes new ones",
-                       (double)now * 1e-9,
-                       (unsigned long long)pl_control_view(s->control)->version);
+        return pl_fail(s->why, PL_ERUN, "every worker has gone at %g s, after update %llu; %s",
+                       (double)now * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
+                       s->conf->spawn ? "--respawn makes new ones"
+                                      : "--resume auto goes on from the last checkpoint");
     return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, now)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;

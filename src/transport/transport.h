@@ -1,8 +1,9 @@
 /* Transports move orders down and results up. They know tasks and vectors, and nothing of training.
  *
- * The server has one port; every worker has a link to it. Whatever a worker reads or writes lies in
- * memory that came from the port: versions of the model, which workers only read, and slots, which
- * they write their results into. Where the memory is shared nothing is copied on the way.
+ * The server has one port; every worker has a link to it. Versions of the model, which workers only
+ * read, and slots, where their results are, lie in memory that came from the port. Where that
+ * memory is shared nothing is copied on the way; where it is not, a version is sent from where it
+ * lies into the worker's own memory, and a result from there into its slot.
  *
  *   server                                        worker
  *   tell(worker, order)   ── task, version, slot ──▶   pull() -> order
@@ -34,7 +35,7 @@ struct pl_link; /* a worker's end */
 
 struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
-    uint64_t version; /* of the model */
+    uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
     double lr;        /* in force at that version */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
@@ -49,7 +50,8 @@ struct pl_result {
     uint32_t samples;
     double loss;
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
-                                      fills them in; pulled <= pushed <= now, by pl_now_ns() */
+                                      fills them in; pulled <= pushed <= now, by the server's
+                                      pl_now_ns() */
 };
 
 enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_HERE, PL_NEWS_RESULT, PL_NEWS_GONE };
@@ -78,6 +80,7 @@ struct pl_port_conf {
 struct pl_transport {
     const char *name, *brief;
     bool processes; /* its workers are processes: they can be killed, and share no other memory */
+    bool shared; /* versions and slots are the same memory at both ends; otherwise they are sent */
 
     /* --- the server's end --- */
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
@@ -93,12 +96,13 @@ struct pl_transport {
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
     /* The task of an earlier order than its latest whose version and slot the worker may still
-     * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled until
-     * it pulls again, pushes or is gone; never one that was replaced before it was pulled. Once it
+     * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled (or,
+     * where versions are sent, that is on its way) until it pulls again, pushes or is gone; never
+     * one that was replaced before that. Once it
      * does not hold an earlier order, that is free for good. What a broken worker says it holds may
      * be a task that never was. */
     uint64_t (*holds)(const struct pl_port *p, int worker);
-    enum pl_phase (*phase)(const struct pl_port *p, int worker);
+    enum pl_phase (*phase)(struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
