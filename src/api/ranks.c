@@ -49,11 +49,13 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
                        where == PL_WHERE_SHM ? "shm" : "inproc");
     if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
     r->transport = r->mpi ? &pl_mpi : threads ? &pl_inproc : &pl_shm;
-    return r->mpi ? ranks_check(s, r) : PL_OK;
+    return PL_OK;
 }
 
 /* As many workers as there are ranks for; another number cannot be had. */
 static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
+    int rc = ranks_check(s, r);
+    if (rc) return rc;
     if (pl_setup_said(s, "workers") && s->conf.workers != r->size - 1)
         return pl_fail(&s->why, PL_EUSAGE,
                        "%lld workers were asked for, and %d ranks are one server and %d workers; "
@@ -76,6 +78,7 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     if (!rc && r->rank != 0) {
         memset(s->said, 0, sizeof s->said);
         rc = pl_setup_lines(s, text);
+        if (rc) rc = pl_ranks_ready(s, r, rc); /* this rank alone: the others hear of it there */
     }
     free(text);
     return rc;

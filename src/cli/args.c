@@ -12,8 +12,10 @@ static void args_name(void) {
     if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
 }
 
+/* Bad usage is the same for all ranks, and rank 0's to say. */
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
+    if ((status == PL_EUSAGE || status == CLI_USAGE) && pl_rank() > 0) return CLI_USAGE;
     args_name();
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -174,5 +176,6 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
 int cli_finish(int status) {
     if (fflush(stdout) != 0 || ferror(stdout))
         return cli_fail(CLI_FAILED, "standard output could not be written to the end");
-    return status;
+    /* bad usage is rank 0's to end the job by: whoever is faster must not, before it has spoken */
+    return status == CLI_USAGE && pl_rank() > 0 ? CLI_OK : status;
 }
