@@ -62,7 +62,7 @@ static void push_pull_worker(int n) {
     struct pl_order o;
     int worker;
     float *a = bench_floats((size_t)n), *b = bench_floats((size_t)n);
-    bench_need(!pl_mpi_connect((size_t)n, &l, &worker, NULL), "no link");
+    bench_need(!pl_mpi_connect(&(struct pl_range){0, (size_t)n}, 1, &l, &worker, NULL), "no link");
     for (int i = -3; i < REPEATS; i++) {
         bare_round(1, a, b, n);
         if (pl_mpi.pull(l, &o)) break;

@@ -25,7 +25,7 @@ static void test_shapes(void **state) {
 static void test_refusals_of_ranks(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"workers=3", "5 ranks are one server and 4 workers"},
+        {"workers=3", "5 ranks are 1 of servers and 4 of workers"},
         {"spawn=threads", "spawn is for workers on this machine"},
         {"model=none", "needs something to compute"},
         {"model=mlp:hidden=x", "hidden"},

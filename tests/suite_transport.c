@@ -161,7 +161,7 @@ static void crew_work_once(struct crew_notes *notes, int worker) {
     struct crew c = {.t = &pl_mpi, .notes = notes, .dim = (size_t)atomic_load(&notes->dim)};
     struct pl_link *l;
     crew_work *work = (crew_work *)((intptr_t)member_main + (intptr_t)atomic_load(&notes->work));
-    if (pl_mpi_connect(c.dim, &l, &worker, NULL)) {
+    if (pl_mpi_connect(&(struct pl_range){0, c.dim}, 1, &l, &worker, NULL)) {
         atomic_fetch_add(&notes->n_wrong, 1);
         return;
     }

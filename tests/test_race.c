@@ -355,8 +355,11 @@ static void who_waits_uses_no_processor(void **state) {
         tell(&c, 1, 1);
         phase_becomes(&c, 0, PL_PHASE_WAITING);
         phase_becomes(&c, 1, PL_PHASE_RESTING);
-        crew_news(&c, PL_NEWS_HERE, 0);
-        crew_news(&c, PL_NEWS_HERE, 1);
+        for (int n_here = 0; n_here < 2; n_here++) { /* ranks come in any order */
+            c.t->news(c.p, CREW_PATIENCE_NS, &news);
+            assert_int_equal(news.kind, PL_NEWS_HERE);
+            if (c.t->shared) assert_int_equal(news.worker, n_here);
+        }
         int pid = c.t->shared ? c.member[0].pid : atomic_load(&c.notes->value[2]);
         if (pid) assert_int_equal(clock_getcpuclockid(pid, &theirs), 0);
         double ours = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID), other = cpu_seconds(theirs);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "run/shards.h"
 #include "run/worker.h"
 #include "transport/mpi.h"
 
@@ -47,6 +48,9 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
         return pl_fail(&s->why, PL_EUSAGE, "spawn %s does not go with transport %s",
                        c->spawn == PL_SPAWN_THREADS ? "threads" : "processes or none",
                        where == PL_WHERE_SHM ? "shm" : "inproc");
+    if (!r->mpi && pl_setup_said(s, "servers") && c->servers > 1)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "servers is for runs over MPI; on one machine there is one");
     if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
     r->transport = r->mpi ? &pl_mpi : threads ? &pl_inproc : &pl_shm;
     return PL_OK;
@@ -56,13 +60,17 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
 static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
     int rc = ranks_check(s, r);
     if (rc) return rc;
-    if (pl_setup_said(s, "workers") && s->conf.workers != r->size - 1)
+    long long workers = s->conf.workers, servers = s->conf.servers;
+    if (servers >= r->size)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "%lld workers were asked for, and %d ranks are one server and %d workers; "
-                       "start %lld ranks, or leave workers out",
-                       (long long)s->conf.workers, r->size, r->size - 1,
-                       (long long)s->conf.workers + 1);
-    s->conf.workers = r->size - 1;
+                       "%lld servers and workers for them are more than %d ranks", servers,
+                       r->size);
+    if (pl_setup_said(s, "workers") && workers != r->size - servers)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%lld workers were asked for, and %d ranks are %lld of servers and %lld of "
+                       "workers; start %lld ranks, or leave workers out",
+                       workers, r->size, servers, r->size - servers, workers + servers);
+    s->conf.workers = r->size - servers;
     s->conf.spawn = PL_SPAWN_PROCESSES;
     s->conf.respawn = false;
     s->conf.listen[0] = '\0';
@@ -92,9 +100,20 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     return r->mpi ? pl_mpi_agree(rc, RANKS_END, &s->why) : rc;
 }
 
-int pl_ranks_work(struct pl_setup *s, const struct pl_job *job) {
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+    int tiles = pl_tiles(job->model->dim);
+    if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
+    return pl_fail(&s->why, PL_EUSAGE,
+                   "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,
+                   job->model->dim);
+}
+
+int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+    int n_servers = (int)s->conf.servers;
+    if (r->rank < n_servers) return pl_shards_follow(job, n_servers, r->rank, &s->why);
+    struct pl_cut cut = pl_cut_of(job, n_servers);
     struct pl_link *link;
-    int worker, rc = pl_mpi_connect(job->model->dim, &link, &worker, &s->why);
+    int worker, rc = pl_mpi_connect(cut.range, n_servers, &link, &worker, &s->why);
     if (rc) return rc;
     rc = pl_worker_loop(job, &pl_mpi, link, worker);
     pl_mpi.detach(link);

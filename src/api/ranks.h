@@ -22,7 +22,10 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc);
 int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc);
 int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc);
 
-/* Works until the run is over. */
-int pl_ranks_work(struct pl_setup *s, const struct pl_job *job);
+/* What every rank but 0 does until the run is over: it works, or serves a part of the vector. */
+int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job);
+
+/* Whether the vector can be cut among the servers. */
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job);
 
 #endif

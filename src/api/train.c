@@ -142,6 +142,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     char *text = NULL;
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
+                                    .n_servers = ranks->mpi ? (int)c->servers : 1,
                                     .spawn = !ranks->mpi && c->spawn != PL_SPAWN_NONE,
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
@@ -191,7 +192,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
 static int train_work(struct pl_setup *s, const struct pl_built *built,
                       const struct pl_ranks *ranks) {
     int rc = pl_ranks_ready(s, ranks, PL_OK);
-    return rc ? rc : pl_ranks_end(s, ranks, pl_ranks_work(s, &built->job));
+    return rc ? rc : pl_ranks_end(s, ranks, pl_ranks_work(s, ranks, &built->job));
 }
 
 int pl_train(pl_setup *setup, pl_run **out) {
@@ -210,6 +211,7 @@ int pl_train(pl_setup *setup, pl_run **out) {
     rc = pl_ranks_share(s, &ranks, rc);
     if (rc) goto out;
     rc = pl_build(s, PL_HOST_REAL, &built);
+    if (!rc && (rc = pl_ranks_cut(s, &ranks, &built.job))) pl_built_free(&built);
     if (rc) {
         rc = pl_ranks_ready(s, &ranks, rc); /* the others hear of it */
         goto out;

@@ -9,6 +9,7 @@
 #include "run/launch.h"
 #include "run/saver.h"
 #include "run/scorer.h"
+#include "run/shards.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 #include "sys/pool.h"
@@ -37,7 +38,10 @@ struct server {
     struct pl_control *control;
     struct pl_store *store;
     struct pl_custody *custody;
-    struct pl_pool *pool; /* commits are split over; NULL: none are */
+    struct pl_shards shared;  /* what the servers share, and */
+    struct pl_shards *shards; /* that where there are others; NULL: there are none */
+    float *whole;             /* [dim] what is being scored, where there are others */
+    struct pl_pool *pool;     /* commits are split over; NULL: none are */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_slow *slow;
@@ -96,8 +100,15 @@ static int server_memory(const struct server *s) {
                    (unsigned long long)pl_control_view(s->control)->version);
 }
 
+static int server_unanswered(const struct server *s) {
+    return pl_fail(s->why, PL_ERUN, "a server did not answer at update %llu",
+                   (unsigned long long)pl_control_view(s->control)->version);
+}
+
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_store_commit(s->store, a->factor, measure)) return server_memory(s);
+    pl_shards_commit(s->shards, a->factor);
+    int rc = pl_store_commit(s->store, a->factor, measure);
+    if (rc) return rc == PL_ERUN ? server_unanswered(s) : server_memory(s);
     pl_custody_commit(s->custody);
     s->n_rejected = 0;
     s->out->last_update = (double)s->last_ns * 1e-9;
@@ -117,6 +128,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
         switch (a->verb) {
         case PL_TAKE: {
             const struct pl_member *group = pl_control_group(s->control, &n);
+            pl_shards_take(s->shards, &group[n - 1]);
             if (pl_custody_take(s->custody, &group[n - 1])) rc = server_memory(s);
             break;
         }
@@ -127,9 +139,13 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         case PL_START:
             s->worker[a->worker].told_ns = pl_now_ns();
+            pl_shards_start(s->shards, a->worker, a->task, a->from);
             if (pl_custody_start(s->custody, a->worker, a->task, a->from)) rc = server_memory(s);
             break;
-        case PL_CANCEL: s->t->cancel(s->port, a->worker); break;
+        case PL_CANCEL:
+            pl_shards_cancel(s->shards, a->worker);
+            s->t->cancel(s->port, a->worker);
+            break;
         case PL_STOP: s->ended = true; break;
         }
         if (rc) return rc;
@@ -220,6 +236,7 @@ static int server_gone(struct server *s, int worker) {
     w->here = w->warned = false;
     struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
+    pl_shards_gone(s->shards, worker);
     pl_custody_gone(s->custody, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
     bool again = s->launch && s->conf->respawn;
@@ -261,7 +278,13 @@ static void server_score(struct server *s) {
     s->scored = pl_store_newest(s->store);
     pl_store_hold(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
-    pl_scorer_send(s->scorer, s->scored->model);
+    const float *model = s->scored->model;
+    if (s->shards) {
+        /* a server that does not answer is missed at the next commit, and at the end */
+        if (pl_shards_model(s->shards, s->scored, s->whole)) s->ended = s->shards->failed = true;
+        model = s->whole;
+    }
+    pl_scorer_send(s->scorer, model);
 }
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
@@ -344,9 +367,19 @@ static int server_loop(struct server *s) {
 
 /* --- beginning --------------------------------------------------------------------------- */
 
+static int server_shards(struct server *s) {
+    if (s->shared.cut.n == 1) return PL_OK;
+    s->shared.port = s->port;
+    s->shared.whole = malloc(s->job->model->dim * sizeof *s->shared.whole);
+    s->whole = malloc(s->job->model->dim * sizeof *s->whole);
+    if (!s->shared.whole || !s->whole)
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    s->shards = &s->shared;
+    return PL_OK;
+}
+
 static int server_store(struct server *s) {
     const struct pl_job *job = s->job;
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float *w0 = malloc(job->model->dim * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     int rc = PL_OK;
@@ -354,16 +387,10 @@ static int server_store(struct server *s) {
         rc = pl_saved_weights(s->conf->from, job->model, w0, s->why);
     else
         job->model->kind->init(job->model, job->seed, w0);
-    struct pl_store_conf conf = {.dim = job->model->dim,
-                                 .n_workers = job->n_workers,
-                                 .correct = job->correct,
-                                 .reduce = job->reduce,
-                                 .optim = job->optim,
-                                 .rate = job->rate,
-                                 .weight_decay = local->decays ? 0 : job->weight_decay,
-                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure,
-                                 .team = {server_splits(s) ? server_team : NULL, s},
-                                 .place = {server_place, s}};
+    struct pl_store_conf conf = pl_shards_store(&s->shared, 0);
+    conf.team = (struct pl_team){server_splits(s) ? server_team : NULL, s};
+    conf.place = (struct pl_place){server_place, s};
+    if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
     return rc;
@@ -372,7 +399,8 @@ static int server_store(struct server *s) {
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
-    if (pl_store_keep(s->store, &keep) || pl_control_keep(s->control, &keep))
+    struct pl_keep shared = pl_shards_keep(s->shards, &keep);
+    if (pl_store_keep(s->store, &shared) || pl_control_keep(s->control, &keep))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
     return PL_OK;
 }
@@ -384,7 +412,12 @@ static void server_wake(void *ctx) {
 
 static int server_open(struct server *s) {
     const struct pl_job *job = s->job;
-    struct pl_port_conf port = {.listen = s->conf->listen};
+    s->shared = (struct pl_shards){
+        .job = job, .cut = pl_cut_of(job, s->conf->n_servers > 1 ? s->conf->n_servers : 1)};
+    struct pl_port_conf port = {.listen = s->conf->listen,
+                                .dim = s->shared.cut.range[0].n,
+                                .range = s->shared.cut.range,
+                                .n_servers = s->shared.cut.n};
     pl_custody_room(job, &port);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
@@ -393,10 +426,11 @@ static int server_open(struct server *s) {
                             (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
                             job->n_workers, job->seed, &s->control, s->why);
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
+    if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
-    if (pl_custody_new(job, s->t, s->port, s->store, &s->custody) ||
+    if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < s->conf->n_listeners; i++)
@@ -411,7 +445,7 @@ static int server_helpers(struct server *s) {
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
     if (server_splits(s) && pl_pool_new(s->job->n_threads, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
-    return pl_saver_new(s->conf, server_wake, s, &s->saver, s->why);
+    return pl_saver_new(s->conf, s->shards, server_wake, s, &s->saver, s->why);
 }
 
 /* Makes the workers and waits until all have come (or some have, where others make them), so that
@@ -488,7 +522,12 @@ static int server_finish(struct server *s) {
                        (double)now * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
                        s->conf->spawn ? "--respawn makes new ones"
                                       : "--resume auto goes on from the last checkpoint");
-    return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, now)
+    const float *weights = pl_store_newest(s->store)->model;
+    if (s->shards &&
+        (s->shards->failed || pl_shards_model(s->shards, pl_store_newest(s->store), s->whole)))
+        return server_unanswered(s);
+    return pl_outcome_end(s->out, s->control, s->store, s->shards ? s->whole : weights,
+                          s->job->model->dim, now)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
 }
@@ -513,6 +552,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) rc = server_loop(&s);
     server_close(&s);
     if (!rc) rc = server_finish(&s);
+    pl_shards_end(s.shards);
     pl_scorer_free(s.scorer);
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
@@ -522,6 +562,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.port) s.t->close(s.port);
     if (s.pool) pl_pool_free(s.pool);
     free(s.worker);
+    free(s.whole);
+    free(s.shared.whole);
     pl_fpu_restore(fpu);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* Runs that a launcher started: mpirun or srun has made all processes, every one has a number (its
- * rank), rank 0 serves and rank w + 1 is worker w.
+ * rank), rank 0 serves and rank w + 1 is worker w (rank w + S where S ranks serve, see shards.h).
  *
  * All calls to MPI are made by the one thread of a rank that serves or works, so that
  * MPI_THREAD_FUNNELED is enough. MPI is begun once in a process and ends with it. Nobody may spin
@@ -27,9 +27,10 @@ int pl_mpi_share(int rc, char **text, struct pl_why *why);
  * those who did not come are named, and the job will be aborted when this process ends. */
 int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why);
 
-/* A worker's end, at any rank but 0. `dim` must be what the server has: a server with another one
- * ends the link at once. */
-int pl_mpi_connect(size_t dim, struct pl_link **out, int *worker, struct pl_why *why);
+/* A worker's end, at any rank that does not serve. range [n_servers] is what each server has of the
+ * vector, one after the other: a server of a vector of another length ends the link at once. */
+int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
+                   struct pl_why *why);
 
 extern const struct pl_transport pl_mpi;
 

@@ -9,17 +9,19 @@
 #include "transport/box.h"
 #include "transport/mpi.h"
 #include "transport/mpi_wire.h"
+#include "transport/shards.h"
 
 #define LINK_PATIENCE 5000000000u /* ns that the server has for its last word */
 
 struct pl_link {
-    size_t dim;
-    float *w, *out;
+    float *w, *out; /* whole vectors */
     struct pl_wire in;
     struct pl_outbox outbox;
-    MPI_Request request; /* persistent, for small messages */
-    MPI_Request vector;  /* the version that comes */
-    MPI_Request answer;  /* the result that goes */
+    int n_servers;
+    struct pl_range range[PL_MAX_SERVERS];
+    MPI_Request request;                /* persistent, for small messages */
+    MPI_Request vector[PL_MAX_SERVERS]; /* the version that comes, from each server its range */
+    MPI_Request answer[PL_MAX_SERVERS]; /* the result that goes */
 
     struct pl_wire order; /* that has come, if `fresh`: not pulled yet */
     bool fresh, over;
@@ -48,7 +50,9 @@ static void link_hear(struct pl_link *l) {
         l->order = w;
         l->fresh = true;
         if (w.flags & WIRE_WITH_VECTOR)
-            MPI_Irecv(l->w, (int)l->dim, MPI_FLOAT, 0, WIRE_VECTOR, pl_mpi_comm(), &l->vector);
+            for (int i = 0; i < l->n_servers; i++)
+                MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
+                          pl_mpi_comm(), &l->vector[i]);
         break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
@@ -89,9 +93,9 @@ static void link_glance(void *ctx) {
     link_look(ctx);
 }
 
-static bool link_done(MPI_Request *request) {
+static bool link_done(const struct pl_link *l, MPI_Request *request) {
     int done = 0;
-    if (!pl_mpi_broken()) MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    if (!pl_mpi_broken()) MPI_Testall(l->n_servers, request, &done, MPI_STATUSES_IGNORE);
     return done || pl_mpi_broken();
 }
 
@@ -103,10 +107,14 @@ static void link_free(struct pl_link *l) {
     free(l);
 }
 
-int pl_mpi_connect(size_t dim, struct pl_link **out, int *worker, struct pl_why *why) {
+int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
+                   struct pl_why *why) {
     struct pl_link *l = calloc(1, sizeof *l);
-    size_t bytes = (dim * sizeof *l->w + 63) & ~(size_t)63;
-    if (dim == 0 || dim > INT_MAX || pl_mpi_rank() == 0 || pl_mpi_broken()) {
+    const struct pl_range *last = &range[n_servers - 1];
+    size_t dim = last->from + last->n, bytes = (dim * sizeof *l->w + 63) & ~(size_t)63;
+    bool sane = dim > 0 && n_servers <= PL_MAX_SERVERS && pl_mpi_rank() >= n_servers;
+    for (int i = 0; i < n_servers; i++) sane = sane && range[i].n <= INT_MAX;
+    if (!sane || pl_mpi_broken()) {
         free(l);
         return pl_fail(why, PL_EUSAGE, "rank %d cannot work on a vector of %zu parameters",
                        pl_mpi_rank(), dim);
@@ -121,15 +129,18 @@ int pl_mpi_connect(size_t dim, struct pl_link **out, int *worker, struct pl_why 
     }
     memset(l->w, 0, bytes);
     memset(l->out, 0, bytes);
-    l->dim = dim;
-    l->vector = l->answer = MPI_REQUEST_NULL;
+    l->n_servers = n_servers;
+    for (int i = 0; i < n_servers; i++) {
+        l->range[i] = range[i];
+        l->vector[i] = l->answer[i] = MPI_REQUEST_NULL;
+    }
     l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
     pl_outbox_new(&l->outbox);
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
     link_listen(l);
     link_say(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .version = dim});
     *out = l;
-    *worker = pl_mpi_rank() - 1;
+    *worker = pl_mpi_rank() - n_servers;
     return PL_OK;
 }
 
@@ -142,7 +153,7 @@ void pl_mpi_detach(struct pl_link *l) {
     for (;; now = pl_now_ns()) {
         link_look(l);
         l->fresh = false;
-        bool moved = link_done(&l->vector) & link_done(&l->answer) & pl_outbox_sent(&l->outbox);
+        bool moved = link_done(l, l->vector) & link_done(l, l->answer) & pl_outbox_sent(&l->outbox);
         if (moved && l->over) break;
         if (now - began > LINK_PATIENCE) pl_mpi_break();
         if (pl_mpi_broken()) return; /* something may still go to or from its memory */
@@ -162,7 +173,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     atomic_store(&l->flag, false);
     for (;; now = pl_now_ns()) {
         link_look(l);
-        bool came = link_done(&l->vector), went = link_done(&l->answer);
+        bool came = link_done(l, l->vector), went = link_done(l, l->answer);
         if (l->over) return PL_ECANCELLED;
         link_let_go(l, came);
         if (l->fresh && came && went) break;
@@ -210,7 +221,9 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
                                   .samples = r->samples,
                                   .flaw = r->flaw,
                                   .took_ns = pl_now_ns() - l->pulled_ns});
-    if (send) MPI_Isend(l->out, (int)l->dim, MPI_FLOAT, 0, WIRE_VECTOR, pl_mpi_comm(), &l->answer);
+    for (int i = 0; send && i < l->n_servers; i++)
+        MPI_Isend(l->out + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
+                  pl_mpi_comm(), &l->answer[i]);
     l->task = 0;
     atomic_store(&l->flag, false);
 }

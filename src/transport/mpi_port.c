@@ -4,51 +4,16 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
-#include "sys/segment.h"
-#include "transport/box.h"
 #include "transport/mpi.h"
-#include "transport/mpi_wire.h"
+#include "transport/mpi_link.h"
+#include "transport/mpi_port.h"
 
-/* What the server knows of a worker. It is told an order only when it has none, so that the vector
- * is sent to somebody who waits for it; a newer one waits here until then, and replaces what waits.
- */
-struct seat {
-    bool expected, here;   /* by expect(); it said hello */
-    bool told_over;        /* nothing more is sent */
-    bool busy;             /* it has `sent` and has not answered */
-    bool waiting;          /* `order` is not sent yet */
-    bool cancelling;       /* it was told to leave off `sent` */
-    struct pl_order order; /* the latest; task 0: none, or it was cancelled */
-    struct pl_order sent;
-    uint64_t sent_ns;
-    bool has; /* `version` was sent to it */
-    uint64_t version;
-    enum pl_phase phase;
-    struct pl_result result; /* whose vector is being received */
-};
+int pl_port_rank(const struct pl_port *p, int worker) {
+    return p->n_servers + worker;
+}
 
-struct pl_port {
-    int n_workers;
-    size_t dim;
-    struct pl_shape shape;
-    struct pl_segment memory;
-    size_t n_versions, n_slots;
-    struct seat *seat;
-    struct pl_wire *in;       /* [n_workers] */
-    struct pl_outbox *outbox; /* [n_workers] */
-    /* [3][n_workers]: persistent, for small messages; vectors that come; vectors that go */
-    MPI_Request *request;
-    int *which; /* what a test found */
-    int n_moving;
-
-    struct pl_news *queue; /* ring of room */
-    int first, n_queued, room;
-    atomic_bool woken;
-    atomic_uint bell;
-};
-
-static int port_rank(int worker) {
-    return worker + 1;
+static bool port_follows(void) {
+    return pl_mpi_rank() > 0;
 }
 
 /* --- opening ----------------------------------------------------------------------------- */
@@ -86,11 +51,13 @@ static int port_allocate(struct pl_port *p, struct pl_why *why) {
 static void port_listen(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
         pl_outbox_new(&p->outbox[w]);
-        MPI_Recv_init(&p->in[w], sizeof *p->in, MPI_BYTE, port_rank(w), WIRE_UP, pl_mpi_comm(),
-                      &p->request[w]);
-        MPI_Start(&p->request[w]);
+        p->request[w] = MPI_REQUEST_NULL;
         p->request[p->n_workers + w] = MPI_REQUEST_NULL;
         p->request[2 * p->n_workers + w] = MPI_REQUEST_NULL;
+        if (port_follows()) continue;
+        MPI_Recv_init(&p->in[w], sizeof *p->in, MPI_BYTE, pl_port_rank(p, w), WIRE_UP,
+                      pl_mpi_comm(), &p->request[w]);
+        MPI_Start(&p->request[w]);
     }
 }
 
@@ -107,15 +74,21 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
             "a port over MPI has 1 to 2^20 workers, versions and slots, of 1 to 2^31 - 1 "
             "parameters, and listens nowhere else; not %d, %d, %d, of %zu",
             conf->n_workers, conf->n_versions, conf->n_slots, conf->dim);
-    if (rank != 0 || conf->n_workers >= size || pl_mpi_broken())
-        return pl_fail(why, PL_ERUN, "rank %d of %d cannot serve %d workers", rank, size,
-                       conf->n_workers);
+    int n_servers = conf->range ? conf->n_servers : 1;
+    if (n_servers < 1 || n_servers > PL_MAX_SERVERS || rank >= n_servers ||
+        conf->n_workers > size - n_servers || pl_mpi_broken())
+        return pl_fail(why, PL_ERUN, "rank %d of %d cannot be one of %d servers of %d workers",
+                       rank, size, n_servers, conf->n_workers);
     struct pl_port *p = calloc(1, sizeof *p);
     if (!p) return pl_fail(why, PL_ENOMEM, "out of memory");
     p->n_workers = conf->n_workers;
     p->dim = conf->dim;
     p->shape = shape;
+    p->n_servers = n_servers;
+    p->range[0].n = conf->dim;
+    for (int i = 0; conf->range && i < n_servers; i++) p->range[i] = conf->range[i];
     rc = port_allocate(p, why);
+    if (!rc && pl_shards_open(p)) rc = pl_fail(why, PL_ENOMEM, "out of memory");
     if (rc) {
         port_free(p);
         return rc;
@@ -142,7 +115,19 @@ static float *port_slot(struct pl_port *p) {
 /* --- orders ------------------------------------------------------------------------------ */
 
 static void port_small(struct pl_port *p, int worker, const struct pl_wire *w) {
-    pl_outbox_send(&p->outbox[worker], port_rank(worker), WIRE_DOWN, w);
+    pl_outbox_send(&p->outbox[worker], pl_port_rank(p, worker), WIRE_DOWN, w);
+}
+
+void pl_port_move_out(struct pl_port *p, int worker, const float *w) {
+    MPI_Isend(w, (int)p->dim, MPI_FLOAT, pl_port_rank(p, worker), WIRE_VECTOR, pl_mpi_comm(),
+              &p->request[2 * p->n_workers + worker]);
+    p->n_moving++;
+}
+
+void pl_port_move_in(struct pl_port *p, int worker, float *out) {
+    MPI_Irecv(out, (int)p->dim, MPI_FLOAT, pl_port_rank(p, worker), WIRE_VECTOR, pl_mpi_comm(),
+              &p->request[p->n_workers + worker]);
+    p->n_moving++;
 }
 
 /* The order goes out; its vector with it, unless the worker has that version. */
@@ -156,11 +141,8 @@ static void port_send(struct pl_port *p, int worker) {
                                  .task = o->task,
                                  .version = o->version,
                                  .number = o->lr});
-    if (send) {
-        MPI_Isend(o->w, (int)p->dim, MPI_FLOAT, port_rank(worker), WIRE_VECTOR, pl_mpi_comm(),
-                  &p->request[2 * p->n_workers + worker]);
-        p->n_moving++;
-    }
+    pl_port_log(p, ENTRY_SENT, worker, send);
+    if (send) pl_port_move_out(p, worker, o->w);
     s->has = true;
     s->version = o->version;
     s->sent = *o;
@@ -172,9 +154,10 @@ static void port_send(struct pl_port *p, int worker) {
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     struct seat *s = &p->seat[worker];
-    if ((!s->expected && !s->here) || s->told_over) return;
+    if (!port_follows() && ((!s->expected && !s->here) || s->told_over)) return;
     s->order = *o;
     s->waiting = true;
+    if (port_follows()) return; /* the log tells when */
     if (s->here && !s->busy) port_send(p, worker);
 }
 
@@ -185,6 +168,7 @@ static void port_cancel(struct pl_port *p, int worker) {
     s->waiting = false;
     if (!s->here || s->told_over || !s->busy || s->cancelling || task == 0) return;
     s->cancelling = true;
+    if (port_follows()) return;
     port_small(p, worker, &(struct pl_wire){.kind = WIRE_CANCEL, .task = s->sent.task});
 }
 
@@ -216,6 +200,7 @@ static void port_freed(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
     s->busy = false;
     s->phase = PL_PHASE_WAITING;
+    pl_port_log(p, ENTRY_FREED, worker, 0);
     if (s->waiting && !s->told_over) port_send(p, worker);
 }
 
@@ -224,7 +209,8 @@ static void port_hello(struct pl_port *p, int worker, const struct pl_wire *w) {
     bool waiting = s->waiting;
     struct pl_order order = s->order;
     *s = (struct seat){.here = true, .phase = PL_PHASE_WAITING, .order = order};
-    if (w->version != p->dim || w->flags != WIRE_PROTOCOL) {
+    const struct pl_range *last = &p->range[p->n_servers - 1];
+    if (w->version != last->from + last->n || w->flags != WIRE_PROTOCOL) {
         port_over_to(p, worker);
         return;
     }
@@ -258,9 +244,8 @@ static bool port_result(struct pl_port *p, int worker, const struct pl_wire *w) 
     if (!s->busy) return false;
     s->result = port_judge(s, w);
     if (w->flags & WIRE_WITH_VECTOR) {
-        MPI_Irecv(s->sent.out, (int)p->dim, MPI_FLOAT, port_rank(worker), WIRE_VECTOR,
-                  pl_mpi_comm(), &p->request[p->n_workers + worker]);
-        p->n_moving++;
+        pl_port_log(p, ENTRY_COMES, worker, 0);
+        pl_port_move_in(p, worker, s->sent.out);
         return true;
     }
     port_enqueue(p, PL_NEWS_RESULT, worker, &s->result);
@@ -281,6 +266,7 @@ static void port_bye(struct pl_port *p, int worker) {
     bool known = s->here;
     port_over_to(p, worker);
     *s = (struct seat){.told_over = true};
+    pl_port_log(p, ENTRY_RESET, worker, 0);
     if (known) port_enqueue(p, PL_NEWS_GONE, worker, NULL);
 }
 
@@ -386,9 +372,9 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
 /* Memory that something may still be sent from or received into is not freed: the job ends soon. */
 static void port_close(struct pl_port *p) {
     if (!p) return;
-    if (port_anybody(p)) pl_mpi_break();
-    if (pl_mpi_broken()) return;
-    for (int w = 0; w < p->n_workers; w++) {
+    if (!port_follows() && port_anybody(p)) pl_mpi_break();
+    if (pl_mpi_broken() || !pl_shards_close(p)) return;
+    for (int w = 0; w < p->n_workers && !port_follows(); w++) {
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);
         MPI_Request_free(&p->request[w]);
@@ -419,8 +405,6 @@ static void port_made(struct pl_port *p, int worker) {
     (void)p;
     (void)worker;
 }
-
-#include "transport/mpi_link.h"
 
 const struct pl_transport pl_mpi = {.name = "mpi",
                                     .brief = "workers are ranks of a job that mpirun or srun made",

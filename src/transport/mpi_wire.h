@@ -22,7 +22,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { WIRE_DOWN = 1, WIRE_UP, WIRE_VECTOR, WIRE_AGREE, WIRE_VERDICT }; /* tags */
+enum { /* tags */
+       WIRE_DOWN = 1,
+       WIRE_UP,
+       WIRE_VECTOR,
+       WIRE_AGREE,
+       WIRE_VERDICT,
+       WIRE_LOG, /* these between servers: see shards.h */
+       WIRE_SLICE,
+       WIRE_TABLE,
+       WIRE_NUMBER
+};
 
 enum wire_kind {
     WIRE_HELLO, /* version: length of a vector; flags: WIRE_PROTOCOL */

@@ -68,9 +68,16 @@ struct pl_news {
 /* What a worker was doing when it was last heard of. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
 
+/* A stretch of the vector. */
+struct pl_range {
+    size_t from, n;
+};
+
 struct pl_port_conf {
     int n_workers;
-    size_t dim;
+    size_t dim; /* of what this port moves: the whole vector, or this server's range of it */
+    const struct pl_range *range; /* [n_servers]; see shards.h. NULL: there is one server */
+    int n_servers;
     int n_versions, n_slots; /* at most; memory is used when they are first asked for */
     /* Path of a socket where workers that nobody here made can come, each to the lowest number that
      * is free; must not exist, and is gone after close(). NULL: no. */
