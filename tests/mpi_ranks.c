@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "core/recipe.h"
 #include "suite_train.h"
 
 static void test_shapes(void **state) {
@@ -21,11 +22,75 @@ static void test_shapes(void **state) {
     check_replay("model=quadratic:dim=7 updates=300 method=abs");
 }
 
+/* --- several servers ------------------------------------------------------------------------- */
+
+/* The simulator has one store, so these are the weights that one server would have come to. */
+static void test_every_method_on_three_servers(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        char options[200];
+        snprintf(options, sizeof options,
+                 "method=%s transport=mpi servers=3 workers=2 delay=exp:mean=0.002", (*m)->name);
+        check_replay(options);
+    }
+    check_replay(
+        "policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum servers=2 workers=3");
+    check_replay("model=mlp:hidden=300 updates=100 method=gap-aware servers=3 workers=2");
+    check_replay("model=mlp:hidden=300 updates=30 optim=adam weight-decay=0.01 correct=dc method="
+                 "async servers=4 workers=1 eval-every=0.01");
+}
+
+/* With one worker a run is determined: on four servers, stopped half-way and resumed, it ends with
+ * the bits of a run on this machine. */
+static void check_resumed(const char *variant, const char *name) {
+    static const char *const where[] = {"transport=inproc", "transport=mpi servers=4"};
+    pl_run *run[3] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        char options[600];
+        const char *method = strstr(variant, "method=") ? "" : "method=async";
+        snprintf(options, sizeof options, "workers=1 updates=40 %s %s %s", method, variant,
+                 where[i]);
+        pl_setup *s = make(options);
+        if (i == 1) {
+            pl_setup_set(s, "checkpoint", path_of(name));
+            pl_setup_set(s, "updates", "20");
+            pl_run *half = NULL;
+            if (pl_train(s, &half)) fail_msg("%s", pl_setup_why(s));
+            pl_run_free(half);
+            pl_setup_set(s, "resume", "auto");
+            pl_setup_set(s, "updates", "40");
+        }
+        if (pl_train(s, &run[i])) fail_msg("%s", pl_setup_why(s));
+        pl_setup_free(s);
+    }
+    if (run[1]) check_same_weights(run[0], run[1]);
+    for (int i = 0; i < 2; i++) pl_run_free(run[i]);
+}
+
+static void test_resume_on_four_servers(void **state) {
+    (void)state;
+    static const char *const variants[] = {"optim=momentum",
+                                           "optim=adam",
+                                           "optim=nesterov",
+                                           "correct=gap optim=momentum",
+                                           "method=dana-ga",
+                                           "correct=dc",
+                                           "lr-schedule=step:at=20,unit=updates",
+                                           "weight-decay=0.01"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "cut-%zu", i);
+        check_resumed(variants[i], name);
+    }
+}
+
 /* Over MPI: refused at all ranks alike, told at rank 0; and the next run is none the worse. */
 static void test_refusals_of_ranks(void **state) {
     (void)state;
     static const char *const bad[][2] = {
         {"workers=3", "5 ranks are 1 of servers and 4 of workers"},
+        {"servers=5", "5 servers and workers for them"},
+        {"servers=2", "start 6 ranks"},
         {"spawn=threads", "spawn is for workers on this machine"},
         {"model=none", "needs something to compute"},
         {"model=mlp:hidden=x", "hidden"},
@@ -67,6 +132,8 @@ int main(void) {
         cmocka_unit_test(test_twenty_asynchronous_runs),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_every_method_on_three_servers),
+        cmocka_unit_test(test_resume_on_four_servers),
         cmocka_unit_test(test_refusals_of_ranks),
         cmocka_unit_test(test_a_rank_that_fails),
     };

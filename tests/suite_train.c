@@ -224,7 +224,8 @@ void test_rejected(void **state) {
     (void)state;
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
         char log[4096] = "", options[100];
-        snprintf(options, sizeof options, "method=async updates=200 %s", spawns[i]);
+        snprintf(options, sizeof options, "method=async updates=200 delay=const:t=0.0005 %s",
+                 spawns[i]);
         const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
         pl_setup *s = make(options);
         pl_setup_function(s, &f);

@@ -33,7 +33,7 @@ void pl_wire_pause(atomic_uint *bell, unsigned seen, uint64_t waited_ns, uint64_
         pl_yield();
         return;
     }
-    uint64_t ns = waited_ns / 16;
+    uint64_t ns = waited_ns / 32;
     if (ns < PAUSE_LEAST || moving) ns = PAUSE_LEAST;
     if (ns > PAUSE_MOST) ns = PAUSE_MOST;
     pl_futex_wait(bell, seen, ns < left_ns ? ns : left_ns);
