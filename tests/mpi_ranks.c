@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -20,6 +21,44 @@ static void test_shapes(void **state) {
     check_replay("method=dana-ga updates=60");
     check_replay("method=local-sgd:u=3 updates=10");
     check_replay("model=quadratic:dim=7 updates=300 method=abs");
+}
+
+/* --- cancels --------------------------------------------------------------------------------- */
+
+static int n_taken_back, n_overdue; /* of worker 1's tasks */
+
+/* Worker 1 computes until somebody takes its task back. */
+static int stubborn_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                             double *loss) {
+    time_t end = time(NULL) + 60;
+    (void)ctx;
+    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
+    *loss = 1;
+    if (b->worker != 0 || pl_rank() != 1) return 0; /* rank 0 scores */
+    while (time(NULL) < end)
+        if (b->cancelled(b->token)) {
+            n_taken_back++;
+            return PL_ECANCELLED;
+        }
+    n_overdue++;
+    return 0;
+}
+
+static void test_a_cancel_reaches_who_computes(void **state) {
+    (void)state;
+    const struct pl_function f = {.dim = 3, .gradient = stubborn_gradient};
+    pl_setup *s = make("transport=mpi policy=ksync:k=3,cancel=yes updates=50");
+    pl_setup_function(s, &f);
+    pl_run *run = train(s);
+    if (run) {
+        check_books(run);
+        assert_true(number(run, "updates") == 50);
+        assert_true(number(run, "tasks.cancelled") >= 40);
+    }
+    assert_int_equal(n_overdue, 0);
+    assert_true(pl_rank() != 1 || n_taken_back > 0);
+    pl_run_free(run);
+    pl_setup_free(s);
 }
 
 /* --- several servers ------------------------------------------------------------------------- */
@@ -132,6 +171,7 @@ int main(void) {
         cmocka_unit_test(test_twenty_asynchronous_runs),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_a_cancel_reaches_who_computes),
         cmocka_unit_test(test_every_method_on_three_servers),
         cmocka_unit_test(test_resume_on_four_servers),
         cmocka_unit_test(test_refusals_of_ranks),

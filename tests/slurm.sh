@@ -104,7 +104,8 @@ batch() { # ntasks, arguments …
     n=$1
     shift
     timeout 120 sbatch --wait -D "$work/run" -o "$work/run/out-$n" --ntasks="$n" --overcommit \
-        --signal=TERM@1 job.sh --data digits:samples=400,test=50 --model softmax "$@" >sbatch.out 2>&1 ||
+        --signal=TERM@1 job.sh --data digits:samples=400,test=50 --model softmax "$@" \
+        >sbatch.out 2>&1 ||
         fail "job of $n tasks: $(cat sbatch.out; tail -5 "$work/run/out-$n")"
 }
 batch 5 --updates 40

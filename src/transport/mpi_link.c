@@ -155,7 +155,7 @@ void pl_mpi_detach(struct pl_link *l) {
         l->fresh = false;
         bool moved = link_done(l, l->vector) & link_done(l, l->answer) & pl_outbox_sent(&l->outbox);
         if (moved && l->over) break;
-        if (now - began > LINK_PATIENCE) pl_mpi_break();
+        if (now - began > LINK_PATIENCE) pl_mpi_break(0);
         if (pl_mpi_broken()) return; /* something may still go to or from its memory */
         pl_wire_pause(&l->bell, 0, now - began, LINK_PATIENCE, !moved);
     }

@@ -351,10 +351,14 @@ static void port_wake(struct pl_port *p) {
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-static bool port_anybody(struct pl_port *p) {
+/* The rank of somebody who is not done; -1: all are. */
+static int port_anybody(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
-        if (p->seat[w].here || !pl_outbox_sent(&p->outbox[w])) return true;
-    return p->n_moving > 0;
+        if (p->seat[w].here || !pl_outbox_sent(&p->outbox[w]) ||
+            p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
+            p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
+            return pl_port_rank(p, w);
+    return -1;
 }
 
 static void port_over(struct pl_port *p, uint64_t wait_ns) {
@@ -364,7 +368,7 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
             if (p->seat[w].here) port_over_to(p, w);
         port_look(p);
         p->n_queued = 0;
-        if (pl_mpi_broken() || !port_anybody(p) || now - began >= wait_ns) return;
+        if (pl_mpi_broken() || port_anybody(p) < 0 || now - began >= wait_ns) return;
         pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, wait_ns, p->n_moving > 0);
     }
 }
@@ -372,7 +376,8 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
 /* Memory that something may still be sent from or received into is not freed: the job ends soon. */
 static void port_close(struct pl_port *p) {
     if (!p) return;
-    if (!port_follows() && port_anybody(p)) pl_mpi_break();
+    int late = port_follows() ? -1 : port_anybody(p);
+    if (late >= 0) pl_mpi_break(late);
     if (pl_mpi_broken() || !pl_shards_close(p)) return;
     for (int w = 0; w < p->n_workers && !port_follows(); w++) {
         MPI_Cancel(&p->request[w]);

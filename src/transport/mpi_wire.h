@@ -82,6 +82,8 @@ MPI_Comm pl_mpi_comm(void); /* of all ranks, ours alone */
 int pl_mpi_rank(void);
 int pl_mpi_size(void);
 bool pl_mpi_broken(void); /* MPI reported an error: nothing more will come or go */
-void pl_mpi_break(void);  /* a run ended with something under way: the job is aborted at the end */
+/* A rank does not answer any more: nothing more will come or go, and the job is aborted when this
+ * process ends. */
+void pl_mpi_break(int rank);
 
 #endif

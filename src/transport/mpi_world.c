@@ -32,7 +32,9 @@ bool pl_mpi_broken(void) {
     return world.broken;
 }
 
-void pl_mpi_break(void) {
+void pl_mpi_break(int rank) {
+    if (!world.error[0])
+        pl_append(world.error, sizeof world.error, "rank %d does not answer any more", rank);
     world.broken = true;
 }
 
@@ -43,7 +45,7 @@ static void world_error(MPI_Comm *comm, int *code, ...) {
     int n = 0;
     (void)comm;
     MPI_Error_string(*code, text, &n);
-    if (!world.error[0]) pl_append(world.error, sizeof world.error, "%s", text);
+    if (!world.error[0]) pl_append(world.error, sizeof world.error, "MPI reports: %s", text);
     world.broken = true;
 }
 
@@ -108,8 +110,8 @@ static bool world_wait(int n, MPI_Request *request, uint64_t wait_ns) {
 }
 
 static int world_failed(struct pl_why *why) {
-    return pl_fail(why, PL_ERUN, "MPI failed: %s",
-                   world.error[0] ? world.error : "a rank did not come to the end of a run");
+    return pl_fail(why, PL_ERUN, "%s; the job is aborted",
+                   world.error[0] ? world.error : "some rank does not answer any more");
 }
 
 int pl_mpi_share(int rc, char **text, struct pl_why *why) {
