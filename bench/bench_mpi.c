@@ -209,8 +209,14 @@ int main(int argc, char **argv) {
     printf("(b) a synchronous round of %d MB, workers and a server against workers alone\n",
            ROUND_DIM / 250000);
     fflush(stdout);
-    ask(argv[0], 3, "rounds");
-    ask(argv[0], 5, "rounds");
+    for (int workers = 2; workers <= 4; workers += 2) {
+        char options[60];
+        snprintf(options, sizeof options, "method=sync time=3 workers=%d", workers);
+        ask(argv[0], workers + 1, "rounds");
+        printf("      the same over shared memory, without MPI: %.1f ms\n",
+               1e3 * train(ROUND_DIM, options));
+        fflush(stdout);
+    }
     printf("(c) idle ranks\n");
     fflush(stdout);
     ask(argv[0], 5, "idle");

@@ -61,7 +61,8 @@ ReturnToService=2
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 CONF
-export SLURM_CONF=$work/slurm.conf
+SLURM_CONF=$work/slurm.conf
+export SLURM_CONF
 
 munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
     --pid-file="$work/munge.pid" --log-file="$work/munge.log" --seed-file="$work/munge.seed" \
@@ -94,7 +95,8 @@ fail() {
 }
 
 # As root and on this machine alone: in tests only.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader PMIX_MCA_psec=native
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl=self,vader PMIX_MCA_psec=native
 export PACELINE PACELINE_MPI=$plugin
 awk '/^```bash/ { inside = 1; next } /^```/ { inside = 0 } inside' "$SOURCE_DIR/docs/cluster.md" |
     sed -n '/^#!/,$p' >job.sh
@@ -105,8 +107,10 @@ batch() { # ntasks, arguments …
     shift
     timeout 120 sbatch --wait -D "$work/run" -o "$work/run/out-$n" --ntasks="$n" --overcommit \
         --signal=TERM@1 job.sh --data digits:samples=400,test=50 --model softmax "$@" \
-        >sbatch.out 2>&1 ||
-        fail "job of $n tasks: $(cat sbatch.out; tail -5 "$work/run/out-$n")"
+        >sbatch.out 2>&1 || {
+        cat sbatch.out
+        fail "job of $n tasks: $(tail -5 "$work/run/out-$n")"
+    }
 }
 batch 5 --updates 40
 [ "$(grep -c '"workers":4,.*"updates":40,' run/out-5)" = 1 ] || fail "5 tasks: $(tail -5 run/out-5)"

@@ -153,7 +153,8 @@ void pl_mpi_detach(struct pl_link *l) {
     for (;; now = pl_now_ns()) {
         link_look(l);
         l->fresh = false;
-        bool moved = link_done(l, l->vector) & link_done(l, l->answer) & pl_outbox_sent(&l->outbox);
+        bool came = link_done(l, l->vector), went = link_done(l, l->answer);
+        bool moved = came && went && pl_outbox_sent(&l->outbox);
         if (moved && l->over) break;
         if (now - began > LINK_PATIENCE) pl_mpi_break(0);
         if (pl_mpi_broken()) return; /* something may still go to or from its memory */

@@ -6,7 +6,7 @@
 #define PAUSE_YIELD 100000u    /* ns of yielding before the first sleep */
 #define PAUSE_MOVING 10000000u /* the same while a vector is moving */
 #define PAUSE_LEAST 50000u
-#define PAUSE_MOST 1000000u
+#define PAUSE_MOST 2000000u
 
 void pl_outbox_new(struct pl_outbox *o) {
     for (int i = 0; i < WIRE_ROOM; i++) o->request[i] = MPI_REQUEST_NULL;

@@ -70,7 +70,7 @@ void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire
 bool pl_outbox_sent(struct pl_outbox *o); /* all of it */
 
 /* One step of a wait that has lasted for `waited_ns` and has `left_ns` to go. First it only yields;
- * then it sleeps on the bell, for a 32nd of what it has waited, 50 µs at least and 1 ms at most:
+ * then it sleeps on the bell, for a 32nd of what it has waited, 50 µs at least and 2 ms at most:
  * little is added to any wait, and who waits for long uses no processor. While a vector is moving
  * (`moving`), which some MPI libraries do only in calls, it yields for longer. */
 void pl_wire_pause(atomic_uint *bell, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
