@@ -1,7 +1,8 @@
 # A thin front for CMake: `make help` lists what there is.
 
-# The main job, as `make demo` runs it.
-DEMO = $(BUILD)/paceline race --demo --seeds 3
+# The main job, as `make demo` runs it: a race on a virtual clock, and the same for real.
+DEMO      = $(BUILD)/paceline race --demo --seeds 3
+DEMO_REAL = $(BUILD)/paceline race --demo --real
 
 BUILD       = build
 PREFIX      = /usr/local
@@ -18,7 +19,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-dev build demo test bench install sanitize check-compilers format clean
+.PHONY: help setup setup-dev build demo test agree bench install sanitize check-compilers format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -33,13 +34,17 @@ build: ## build the program and the library into build/, and nothing else
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product
 
-demo: setup build ## set up, build and run the main job: a race of methods
+demo: setup build ## set up, build and run the main job: a race of methods, simulated and real
 	$(DEMO)
+	$(DEMO_REAL)
 
 test: setup ## set up, build and run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
+
+agree: setup build ## time per update, simulated and real, within 10 % (three minutes)
+	@scripts/agree $(BUILD)/paceline
 
 bench: setup ## set up, build and run the benchmarks
 	@$(configure) -B $(BUILD)

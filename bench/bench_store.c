@@ -107,7 +107,8 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     struct pl_why why;
     struct pl_version *held[2 * BENCH_GROUP_MAX];
     bench_choose(&pl_correct_family, c->correct, &conf.correct);
-    bench_choose(&pl_reduce_family, "mean", &conf.reduce);
+    bench_choose(&pl_reduce_family, "mean", &conf.reduce.link[0]);
+    conf.reduce.n = 1;
     bench_choose(&pl_optim_family, c->optim, &conf.optim);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
     if (n_threads > 1) conf.team = (struct pl_team){bench_team, pool};
@@ -135,7 +136,7 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     pl_store_free(s);
     pl_pool_free(pool);
     free(conf.correct.conf);
-    free(conf.reduce.conf);
+    pl_chain_free(&conf.reduce);
     free(conf.optim.conf);
 }
 

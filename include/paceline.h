@@ -179,8 +179,9 @@ PL_API const char *pl_run_json(pl_run *run);
  * vain. NAN where it is unknown or there is no such number. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; "replay"; NULL
- * where there is no such text. */
+/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; "replay";
+ * "trouble": why a real run ended before its time, or what of it could not be kept; NULL where
+ * there is no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -196,6 +197,7 @@ struct pl_worker_report {
     double task;            /* mean seconds from start to arrival; NAN where none arrived */
     double held_up;         /* seconds that others, done already, waited for this one alone */
     uint64_t last;          /* updates that waited for it last */
+    double unfinished;      /* seconds that its task had run when the run ended */
 };
 
 /* One per worker; 0 where they were not kept. */
@@ -262,7 +264,7 @@ struct pl_item {
 };
 
 /* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
- * local, schedule, model, data, partition, delay; and option, whose items are the keys of
+ * local, schedule, model, data, partition, delay, attack; and option, whose items are the keys of
  * pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);

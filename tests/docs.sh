@@ -1,21 +1,28 @@
 #!/bin/sh
 # Every command shown in an ```sh block of README.md and docs/ runs. Runs are cut short by flags put
-# behind those shown: what is tested is that the command is accepted and does its work.
+# behind those shown: what is tested is that the command is accepted and does its work. A block is a
+# story: its commands run in order, in a folder of their own, and find the files of those before.
 set -u
 here=$(mktemp -d) || exit 1
 trap 'rm -rf "$here"' EXIT
 n=0
+blocks=0
 failed=0
 
-# commands, one a line, continued lines joined
+# commands, one a line, continued lines joined; a line with a colon alone begins a block
 cat "$SOURCE_DIR/README.md" "$SOURCE_DIR"/docs/*.md | awk '
-    /^```sh/ { inside = 1; next }
+    /^```sh/ { inside = 1; print ":"; next }
     /^```/   { inside = 0 }
     inside && sub(/\\$/, "") { kept = kept $0; next }
     inside   { print kept $0; kept = "" }' > "$here/commands"
 
 while IFS= read -r line; do
     case $line in
+    :)
+        blocks=$((blocks + 1))
+        mkdir "$here/$blocks" || exit 1
+        continue
+        ;;
     build/paceline*) command="\"\$PACELINE\"${line#build/paceline}" ;;
     make\ * | "") continue ;;
     *)
@@ -26,16 +33,19 @@ while IFS= read -r line; do
     esac
     command=${command%%" # "*}
     n=$((n + 1))
+    # a replay without other options is exact, and is left as it is
     case $command in
-    *\ simulate\ *) command="$command --updates 20" ;;
+    *\ train\ *--resume*) command="$command --updates 40" ;;
+    *\ simulate\ * | *\ train\ *) command="$command --updates 20" ;;
     *\ race\ *) command="$command --updates 20 --seeds 1 --out run-$n" ;;
+    *\ replay\ *\ --*) command="$command --updates 20" ;;
     esac
-    if ! (cd "$here" && eval "$command") > "$here/out" 2>&1; then
+    if ! (cd "$here/$blocks" && eval "$command") > "$here/out" 2>&1 < /dev/null; then
         echo "failed: $command"
         cat "$here/out"
         failed=$((failed + 1))
     fi
 done < "$here/commands"
 
-echo "$n commands, $failed failed"
+echo "$n commands in $blocks blocks, $failed failed"
 [ "$n" -gt 0 ] && [ "$failed" -eq 0 ]

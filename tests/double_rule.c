@@ -42,7 +42,7 @@ static struct rig rig_plan(int n_workers, const char *correct, const char *optim
     return (struct rig){.conf = {.dim = DIM,
                                  .n_workers = n_workers,
                                  .correct = rig_choice(&pl_correct_family, correct),
-                                 .reduce = rig_choice(&pl_reduce_family, "mean"),
+                                 .reduce = {{rig_choice(&pl_reduce_family, "mean")}, 1},
                                  .optim = rig_choice(&pl_optim_family, optim),
                                  .rate = {.lr = lr}}};
 }
@@ -66,9 +66,9 @@ static struct rig rig_new(int n_workers, const char *correct, const char *optim,
 static void rig_free(struct rig *r) {
     pl_store_free(r->store);
     free(r->conf.correct.conf);
-    free(r->conf.reduce.conf);
+    pl_chain_free(&r->conf.reduce);
     free(r->conf.optim.conf);
-    for (int i = 0; i < r->conf.rate.n_chain; i++) free(r->conf.rate.chain[i].conf);
+    pl_chain_free(&r->conf.rate.schedule);
 }
 
 static const double *rig_model(const struct rig *r) {
@@ -423,8 +423,8 @@ static void gap_by_hand(void **state) {
 static void gap_uses_the_largest_rate(void **state) {
     (void)state;
     struct rig r = rig_plan(2, "gap:decay=0,eps=0", "momentum:beta=0", 0.1);
-    r.conf.rate.chain[0] = rig_choice(&pl_schedule_family, "step:at=1,by=0.1,unit=updates");
-    r.conf.rate.n_chain = 1;
+    r.conf.rate.schedule.link[0] = rig_choice(&pl_schedule_family, "step:at=1,by=0.1,unit=updates");
+    r.conf.rate.schedule.n = 1;
     rig_open(&r, 0, 0);
     rig_step(&r, 0, 3, 0);
     rig_step(&r, 1, 4, 0); /* rate 0.01, C = 0.1 * 3, gap 2 */
@@ -536,8 +536,8 @@ static void group_weights(void **state) {
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct rig r = rig_plan(3, "none", "sgd", 1);
-        free(r.conf.reduce.conf);
-        r.conf.reduce = rig_choice(&pl_reduce_family, row[i].reduce);
+        pl_chain_free(&r.conf.reduce);
+        r.conf.reduce = (struct pl_chain){{rig_choice(&pl_reduce_family, row[i].reduce)}, 1};
         r.conf.rate.by_k = row[i].by_k;
         r.conf.rate.epoch_samples = 4;
         rig_open(&r, 0, 0);
@@ -585,9 +585,9 @@ static void schedule_closed_forms(void **state) {
 static void schedules_chain(void **state) {
     (void)state;
     struct rig r = rig_plan(4, "none", "sgd", 0.8);
-    r.conf.rate.chain[0] = rig_choice(&pl_schedule_family, "warmup:over=2,unit=epochs");
-    r.conf.rate.chain[1] = rig_choice(&pl_schedule_family, "step:at=4,by=0.5,unit=updates");
-    r.conf.rate.n_chain = 2;
+    r.conf.rate.schedule.link[0] = rig_choice(&pl_schedule_family, "warmup:over=2,unit=epochs");
+    r.conf.rate.schedule.link[1] = rig_choice(&pl_schedule_family, "step:at=4,by=0.5,unit=updates");
+    r.conf.rate.schedule.n = 2;
     r.conf.rate.epoch_samples = 12;
     rig_open(&r, 0, 0);
     double x = 0;

@@ -48,6 +48,7 @@ if [ -x "$BUILD_DIR/tests/mpi_ranks" ]; then
     : >notes
     PL_TEST_SHARED=$work/notes ranks 5 "$BUILD_DIR/tests/test_race" || fail "test_race under mpirun"
     ranks 5 "$BUILD_DIR/tests/mpi_ranks" || fail "mpi_ranks under mpirun"
+    ranks 7 "$BUILD_DIR/tests/mpi_ranks" servers || fail "mpi_ranks servers under mpirun"
 fi
 
 # --- the command line: rank 0 alone speaks

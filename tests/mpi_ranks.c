@@ -1,5 +1,6 @@
 /* Real runs on the ranks of a job: the tests of every real run, and what is refused or fails at one
- * rank. tests/mpi.sh starts this with mpirun -n 5; alone it has nothing to test.
+ * rank; and the same on several servers. tests/mpi.sh starts this with mpirun -n 5, and as
+ * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test.
  *
  * Seed: PL_TEST_SEED in the environment. */
 #include <setjmp.h>
@@ -69,20 +70,36 @@ static void test_every_method_on_three_servers(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         char options[200];
         snprintf(options, sizeof options,
-                 "method=%s transport=mpi servers=3 workers=2 delay=exp:mean=0.002", (*m)->name);
+                 "method=%s transport=mpi servers=3 workers=4 delay=exp:mean=0.002", (*m)->name);
         check_replay(options);
     }
     check_replay(
-        "policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum servers=2 workers=3");
-    check_replay("model=mlp:hidden=300 updates=100 method=gap-aware servers=3 workers=2");
+        "policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum servers=2 workers=5");
+    check_replay("model=mlp:hidden=300 updates=100 method=gap-aware servers=3 workers=4");
     check_replay("model=mlp:hidden=300 updates=30 optim=adam weight-decay=0.01 correct=dc method="
-                 "async servers=4 workers=1 eval-every=0.01");
+                 "async servers=6 workers=1 eval-every=0.01");
 }
 
-/* With one worker a run is determined: on four servers, stopped half-way and resumed, it ends with
+/* Norms, inner products and medians over a vector of which each server has a part. */
+static void test_every_reduction_on_three_servers(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *r = pl_reduce_family.table; *r; r++) {
+        char options[200];
+        snprintf(options, sizeof options, "method=sync workers=4 reduce=%s", (*r)->name);
+        pl_setup *alone = make(options); /* some prepare gradients for another rule */
+        const char *next = pl_setup_check(alone) ? "+median" : "";
+        pl_setup_free(alone);
+        snprintf(options, sizeof options,
+                 "method=sync reduce=%s%s transport=mpi servers=3 workers=4 updates=15", (*r)->name,
+                 next);
+        check_replay(options);
+    }
+}
+
+/* With one worker a run is determined: on six servers, stopped half-way and resumed, it ends with
  * the bits of a run on this machine. */
 static void check_resumed(const char *variant, const char *name) {
-    static const char *const where[] = {"transport=inproc", "transport=mpi servers=4"};
+    static const char *const where[] = {"transport=inproc", "transport=mpi servers=6"};
     pl_run *run[3] = {NULL};
     for (int i = 0; i < 2; i++) {
         char options[600];
@@ -106,7 +123,7 @@ static void check_resumed(const char *variant, const char *name) {
     for (int i = 0; i < 2; i++) pl_run_free(run[i]);
 }
 
-static void test_resume_on_four_servers(void **state) {
+static void test_resume_on_six_servers(void **state) {
     (void)state;
     static const char *const variants[] = {"optim=momentum",
                                            "optim=adam",
@@ -165,23 +182,28 @@ static void test_a_rank_that_fails(void **state) {
     check_replay("method=sync transport=mpi");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
+int main(int argc, char **argv) {
+    const struct CMUnitTest one[] = {
         cmocka_unit_test(test_every_method_as_simulated),
         cmocka_unit_test(test_twenty_asynchronous_runs),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_a_cancel_reaches_who_computes),
-        cmocka_unit_test(test_every_method_on_three_servers),
-        cmocka_unit_test(test_resume_on_four_servers),
         cmocka_unit_test(test_refusals_of_ranks),
         cmocka_unit_test(test_a_rank_that_fails),
     };
+    const struct CMUnitTest several[] = {
+        cmocka_unit_test(test_every_method_on_three_servers),
+        cmocka_unit_test(test_every_reduction_on_three_servers),
+        cmocka_unit_test(test_resume_on_six_servers),
+    };
+    bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;
     if (pl_rank() < 0) {
         printf("skipped: mpirun did not start this; tests/mpi.sh does\n");
         return 77;
     }
     if (pl_rank() > 0 && !freopen("/dev/null", "w", stdout)) return 1; /* rank 0 tells */
     if (suite_begin(11)) return 1;
-    return suite_end(cmocka_run_group_tests(tests, NULL, NULL));
+    return suite_end(servers ? cmocka_run_group_tests(several, NULL, NULL)
+                             : cmocka_run_group_tests(one, NULL, NULL));
 }

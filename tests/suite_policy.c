@@ -8,7 +8,7 @@
 
 #include "core/control.h"
 
-#define N_GROUP 128 /* members at most */
+#define N_GROUP (8 * SUITE_WORKERS + SUITE_WORKERS) /* buffers takes eight each */
 
 /* --- the book ---------------------------------------------------------------------------- */
 

@@ -488,11 +488,12 @@ static void list_one(void *ctx, const struct pl_item *item) {
 static void lists_cover_everything(void **state) {
     static const char *const families[] = {"method",    "policy", "tuner",    "correct", "reduce",
                                            "optim",     "local",  "schedule", "model",   "data",
-                                           "partition", "delay",  "option"};
+                                           "partition", "delay",  "attack",   "option"};
     static const char *const names[] = {
-        "method/abs ", "policy/ksync ",    "tuner/adasync ",   "correct/gap ",    "reduce/mean ",
-        "optim/ormo ", "local/steps ",     "schedule/cosine ", "model/none ",     "model/cnn ",
-        "data/idx ",   "partition/label ", "delay/hetero ",    "option/workers ", "option/target "};
+        "method/abs ",   "policy/ksync ", "tuner/adasync ",  "correct/gap ",
+        "reduce/mean ",  "optim/ormo ",   "local/steps ",    "schedule/cosine ",
+        "model/none ",   "model/cnn ",    "data/idx ",       "partition/label ",
+        "delay/hetero ", "attack/alie ",  "option/workers ", "option/target "};
     struct listed all = {0};
     int n = 0;
     (void)state;

@@ -473,6 +473,99 @@ static void test_log(void **state) {
     pl_control_free(control);
 }
 
+/* --- restoring --------------------------------------------------------------------------- */
+
+struct kept {
+    const char *name; /* of the counts that are not as they were */
+    uint64_t count;
+    size_t n_bytes; /* how long every piece of bytes is said to be */
+};
+
+static size_t kept_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+    (void)ctx;
+    (void)name;
+    (void)v;
+    return n;
+}
+
+static size_t kept_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+    const struct kept *k = ctx;
+    if (strcmp(name, k->name) == 0) v[0] = k->count;
+    return n;
+}
+
+static size_t kept_numbers(void *ctx, const char *name, double *v, size_t n) {
+    (void)ctx;
+    (void)name;
+    for (size_t i = 0; i < n; i++) v[i] = NAN;
+    return n;
+}
+
+static size_t kept_bytes(void *ctx, const char *name, void *v, size_t n) {
+    const struct kept *k = ctx;
+    (void)name;
+    memset(v, 0xff, k->n_bytes < n ? k->n_bytes : n);
+    return k->n_bytes;
+}
+
+static int restore(const struct pl_tuner *tuner, struct kept *k) {
+    struct pl_keep keep = {.restoring = true,
+                           .ctx = k,
+                           .reals = kept_reals,
+                           .wholes = kept_wholes,
+                           .numbers = kept_numbers,
+                           .bytes = kept_bytes};
+    assert_int_equal(begin(tuner, 3), 0);
+    return pl_control_keep(control, &keep);
+}
+
+/* Counts that would run over are refused; a task's number among them, whose next would be none. */
+static void test_restored_counts(void **state) {
+    (void)state;
+    static const char *const names[] = {"control.counts", "workers"};
+    for (int i = 0; i < 2; i++) {
+        struct kept k = {names[i], 1000, 1};
+        assert_int_equal(restore(&deaf, &k), 0);
+        pl_control_free(control);
+        k.count = UINT64_MAX;
+        assert_int_equal(restore(&deaf, &k), PL_EDATA);
+        pl_control_free(control);
+    }
+}
+
+static uint64_t recalled;
+
+static void mindful_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+    (void)scene, (void)knobs;
+    *(uint64_t *)state = 7;
+}
+
+static void mindful_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+                           const struct pl_arrival *a, struct pl_knobs *knobs) {
+    (void)scene, (void)v, (void)a, (void)knobs;
+    recalled = *(uint64_t *)state;
+}
+
+static const struct pl_tuner mindful = {
+    .id = {.name = "mindful", .brief = "", .paper = "", .opts = pl_no_opts},
+    .state_size = sizeof(uint64_t),
+    .init = mindful_init,
+    .arrive = mindful_arrive};
+
+/* The memory of one of the same name but another size, of another version say, is left alone. */
+static void test_restored_memory(void **state) {
+    (void)state;
+    static const size_t sizes[] = {0, 1, 7, 8, 9, 1000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct kept k = {"", 0, sizes[i]};
+        assert_int_equal(restore(&mindful, &k), 0);
+        assert_int_equal(event(1, PL_JOIN, 1, 0, "1"), 0);
+        assert_int_equal(event(2, PL_ARRIVE, 1, 1, "tc1"), 0);
+        assert_true(recalled == (sizes[i] == sizeof(uint64_t) ? UINT64_MAX : 7));
+        pl_control_free(control);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_every_short_plan),
@@ -481,6 +574,8 @@ int main(void) {
                                        cmocka_unit_test(test_late_answers),
                                        cmocka_unit_test(test_times_by_hand),
                                        cmocka_unit_test(test_clocks_of_newcomers),
-                                       cmocka_unit_test(test_log)};
+                                       cmocka_unit_test(test_log),
+                                       cmocka_unit_test(test_restored_counts),
+                                       cmocka_unit_test(test_restored_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,24 @@ static void check_close(const pl_run *a, const pl_run *b) {
             fail_msg("weight %zu is %.9g and %.9g", i, wa[i], wb[i]);
 }
 
+/* One worker that sends its momentum and a plain server take the steps of a plain worker and a
+ * server with that momentum, whose rate is smaller by 1-beta; also where others are cancelled. */
+static void momentum_at_the_worker(void **state) {
+    (void)state;
+    pl_setup *s =
+        change(small, "policy", "ksync:k=1", "method", "", "updates", "60", "workers", "1", NULL);
+    pl_run *there = run_setup(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
+    pl_run *here = run_setup(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
+    assert_true(fabs(number(there, "loss") - number(here, "loss")) < 1e-4);
+    pl_run_free(there);
+    pl_run_free(here);
+    set(s, "workers", "6");
+    set(s, "policy", "ksync:k=2,cancel=yes");
+    set(s, "local", "gradient:beta=0.9");
+    check_repeats(s, "momentum at the worker", false);
+    pl_setup_free(s);
+}
+
 /* One local step is a gradient; u steps of one worker are u updates of one worker. */
 static void local_steps_are_steps(void **state) {
     (void)state;
@@ -577,6 +595,7 @@ int main(void) {
         cmocka_unit_test(other_models_repeat_too),
         cmocka_unit_test(methods_share_their_random_numbers),
         cmocka_unit_test(local_steps_are_steps),
+        cmocka_unit_test(momentum_at_the_worker),
         cmocka_unit_test(epochs_end_a_run),
         cmocka_unit_test(time_ends_a_run),
         cmocka_unit_test(targets_end_a_run),

@@ -47,17 +47,18 @@ static struct pl_choice test_choice(const struct pl_family *family, const char *
 }
 
 static struct pl_store_conf test_conf(size_t dim, const char *correct, const char *optim) {
-    return (struct pl_store_conf){.dim = dim,
-                                  .n_workers = N_WORKERS,
-                                  .correct = test_choice(&pl_correct_family, correct),
-                                  .reduce = test_choice(&pl_reduce_family, "mean:by=samples"),
-                                  .optim = test_choice(&pl_optim_family, optim),
-                                  .rate = {.lr = 0.05}};
+    return (struct pl_store_conf){
+        .dim = dim,
+        .n_workers = N_WORKERS,
+        .correct = test_choice(&pl_correct_family, correct),
+        .reduce = {{test_choice(&pl_reduce_family, "mean:by=samples")}, 1},
+        .optim = test_choice(&pl_optim_family, optim),
+        .rate = {.lr = 0.05}};
 }
 
 static void test_conf_free(struct pl_store_conf *c) {
     free(c->correct.conf);
-    free(c->reduce.conf);
+    pl_chain_free(&c->reduce);
     free(c->optim.conf);
 }
 
@@ -390,6 +391,101 @@ static void measures_are_dot_products(void **state) {
     test_conf_free(&conf);
 }
 
+/* --- keeping ----------------------------------------------------------------------------- */
+
+struct kept {
+    char name[64][64];
+    size_t n;
+    size_t length; /* of vectors, when restored: 0 for "there is none" */
+    double number;
+    int n_known; /* vectors that were asked for by a name that was kept */
+};
+
+static size_t kept_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+    struct kept *k = ctx;
+    (void)v;
+    assert_true(k->n < 64);
+    snprintf(k->name[k->n++], sizeof k->name[0], "%s", name);
+    return n;
+}
+
+static size_t asked_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+    struct kept *k = ctx;
+    (void)v;
+    (void)n;
+    for (size_t i = 0; i < k->n; i++) k->n_known += strcmp(k->name[i], name) == 0;
+    return k->length;
+}
+
+static size_t kept_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+    (void)ctx;
+    (void)name;
+    (void)v;
+    return n;
+}
+
+static size_t kept_numbers(void *ctx, const char *name, double *v, size_t n) {
+    const struct kept *k = ctx;
+    (void)name;
+    for (size_t i = 0; i < n; i++) v[i] = k->number;
+    return n;
+}
+
+/* The vectors of one rule are no other's, though both have a first and a second. */
+static void kept_vectors_have_an_owner(void **state) {
+    (void)state;
+    const float w0[4] = {0};
+    for (size_t i = 0; i < n_optimizers; i++) {
+        for (size_t j = 0; j < n_optimizers; j++) {
+            struct pl_store_conf a = test_conf(4, "none", optimizers[i]);
+            struct pl_store_conf b = test_conf(4, "none", optimizers[j]);
+            struct pl_store *from = test_store(&a, w0), *to = test_store(&b, w0);
+            struct kept kept = {0};
+            struct pl_keep keep = {
+                .ctx = &kept, .reals = kept_reals, .wholes = kept_wholes, .numbers = kept_numbers};
+            assert_int_equal(pl_store_keep(from, &keep), 0);
+            size_t own = 0;
+            for (size_t n = 0; n < kept.n; n++) own += strcmp(kept.name[n], "handed") != 0;
+            keep.restoring = true;
+            keep.reals = asked_reals;
+            assert_int_equal(pl_store_keep(to, &keep), 0);
+            if (a.optim.entry == b.optim.entry)
+                assert_true(kept.n_known >= (int)own);
+            else
+                assert_true(kept.n_known == (int)(kept.n - own) || kept.n_known == 0);
+            pl_store_free(from);
+            pl_store_free(to);
+            test_conf_free(&a);
+            test_conf_free(&b);
+        }
+    }
+}
+
+/* Vectors of another length and numbers that cannot be are refused. */
+static void kept_nonsense_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        size_t length;
+        double number;
+        int rc;
+    } cases[] = {{0, 0, 0},          {4, 1, 0},         {3, 1, PL_EDATA},       {5, 1, PL_EDATA},
+                 {4, NAN, PL_EDATA}, {4, -1, PL_EDATA}, {4, INFINITY, PL_EDATA}};
+    const float w0[4] = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pl_store_conf conf = test_conf(4, "none", "dana");
+        struct pl_store *s = test_store(&conf, w0);
+        struct kept kept = {.length = cases[i].length, .number = cases[i].number};
+        struct pl_keep keep = {.restoring = true,
+                               .ctx = &kept,
+                               .reals = asked_reals,
+                               .wholes = kept_wholes,
+                               .numbers = kept_numbers};
+        assert_int_equal(pl_store_keep(s, &keep), cases[i].rc);
+        pl_store_free(s);
+        test_conf_free(&conf);
+    }
+}
+
 int main(void) {
     test_seed = seed_of_test(1);
     slow = seed_sanitized();
@@ -404,6 +500,8 @@ int main(void) {
         cmocka_unit_test(needed_bases_are_kept),
         cmocka_unit_test(bases_are_what_was_handed_out),
         cmocka_unit_test(measures_are_dot_products),
+        cmocka_unit_test(kept_vectors_have_an_owner),
+        cmocka_unit_test(kept_nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

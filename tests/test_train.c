@@ -39,10 +39,13 @@ static void test_shapes(void **state) {
     check_replay("workers=24 method=async updates=200");
     check_replay("policy=kbatchsync:k=19 workers=3 updates=6");
     check_replay("policy=kbatchasync:k=19 workers=3 updates=6 correct=gap optim=momentum");
-    check_replay("model=mlp:hidden=1000 workers=3 updates=10 method=ssp");
+    check_replay("model=mlp:hidden=4000 workers=3 updates=10 method=ssp");
     check_replay("method=dana-ga workers=5 updates=60");
     check_replay("method=local-sgd:u=3 workers=3 updates=10");
     check_replay("workers=1 method=sync updates=10");
+    /* what a worker remembers is what counted, though half of its tasks are cancelled */
+    check_replay("method=ksync:k=2 workers=4 local=gradient:beta=0.9 updates=200");
+    check_replay("method=abs workers=6 local=gradient:beta=0.9 updates=200 attack=signflip:f=2");
     check_replay("model=quadratic:dim=7 workers=9 updates=300 method=abs");
 }
 
@@ -51,7 +54,8 @@ static void test_shapes(void **state) {
 struct pids {
     atomic_int pid[PIDS];
     atomic_bool over;
-    int n_faults, n_done;
+    int n_faults;
+    atomic_int n_done;
 };
 
 static void note_pid(void *ctx, int worker, int pid) {
@@ -82,7 +86,7 @@ static void *storm(void *arg) {
     struct pids *p = arg;
     struct pl_rng rng;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1, 0);
-    while (p->n_done < p->n_faults && !atomic_load(&p->over)) {
+    while (!atomic_load(&p->over)) {
         nap(pl_rng_below(&rng, 30));
         int pid = atomic_load(&p->pid[pl_rng_below(&rng, 8)]);
         if (pid <= 0) continue;
@@ -93,11 +97,10 @@ static void *storm(void *arg) {
     return NULL;
 }
 
-/* Ends the run when the storm is over. */
+/* Ends the run, and with it the storm, when both have come far enough. */
 static int until_done(void *ctx, const struct pl_point *p) {
     struct pids *pids = ctx;
-    (void)p;
-    return pids->n_done >= pids->n_faults;
+    return pids->n_done >= pids->n_faults && p->updates > 20;
 }
 
 static void check_storm(const char *method, int n_faults) {
@@ -116,7 +119,7 @@ static void check_storm(const char *method, int n_faults) {
     pl_run *run = train(s);
     atomic_store(&pids.over, true);
     pthread_join(thread, NULL);
-    assert_int_equal(pids.n_done, n_faults);
+    assert_true(pids.n_done >= n_faults);
     check_books(run);
     assert_true(number(run, "updates") > 20);
     assert_true(number(run, "tasks.lost") > 0);
@@ -188,8 +191,10 @@ static void test_left_alone(void **state) {
     s->made = note_pid;
     s->made_ctx = &pids;
     pl_setup_watch(s, NULL, kill_all, &pids);
-    assert_int_equal(pl_train(s, &run), PL_ERUN);
-    assert_non_null(strstr(pl_setup_why(s), "every worker has gone"));
+    run = train(s);
+    assert_non_null(strstr(pl_run_text(run, "trouble"), "every worker has gone"));
+    check_books(run);
+    pl_run_free(run);
     pl_setup_set(s, "resume", "auto");
     pl_setup_set(s, "updates", "60");
     pl_setup_watch(s, NULL, NULL, NULL);
@@ -309,7 +314,7 @@ static void test_resume_with_other_workers(void **state) {
         pl_setup *s = make(options), *next = NULL;
         pl_run *run = train(s);
         pl_run_free(run);
-        static const char *const workers[] = {"2", "7"};
+        static const char *const workers[] = {"3", "7"}; /* fewer are too few for Krum */
         static const char *const updates[] = {"40", "50"};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pl_setup_new(&next), 0);
@@ -317,8 +322,21 @@ static void test_resume_with_other_workers(void **state) {
             pl_setup_set(next, "checkpoint", path_of(dir));
             pl_setup_set(next, "workers", workers[i]);
             pl_setup_set(next, "updates", updates[i]);
+            pl_setup *again = NULL;
+            pl_run *replay = NULL;
+            const char *tape = path_of("resumed.rec");
+            unlink(tape);
+            pl_setup_set(next, "record", tape);
             run = train(next);
             check_books(run);
+            /* what it went on from is in the checkpoint, all the rest in the recording */
+            assert_int_equal(pl_setup_new(&again), 0);
+            if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
+            if (number(replay, "replay.same") != 1)
+                fail_msg("%s: %s", (*m)->name, pl_run_text(replay, "replay"));
+            check_same_weights(run, replay);
+            pl_run_free(replay);
+            pl_setup_free(again);
             assert_string_equal(pl_run_text(run, "method"), (*m)->name);
             assert_true(number(run, "updates") == strtod(updates[i], NULL));
             assert_true(number(run, "workers") == strtod(workers[i], NULL));
@@ -405,8 +423,10 @@ static void test_refusals(void **state) {
         {"spawn=none", "say where with listen"},
         {"spawn=threads respawn=yes", "respawn is for workers that are processes"},
         {"resume=auto", "--checkpoint"},
+        {"checkpoint=/proc/x", "/proc/x"},
         {"checkpoint=/x checkpoint-every=abc", "checkpoint-every"},
         {"checkpoint=/x checkpoint-every=0s", "checkpoint-every"},
+        {"checkpoint=/x checkpoint-every=1000000000h", "checkpoint-every"},
         {"resume=/nowhere/at/all", "/nowhere/at/all"},
         {"metrics=nohost:99999", "metrics"},
         {"log-dir=/proc/nowhere/at/all", "log-dir"},

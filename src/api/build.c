@@ -1,6 +1,5 @@
 /* From options to a job: names are looked up, specs parsed, files opened, and everything that does
  * not fit together is refused before anything runs. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,12 +40,16 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         snprintf(b->method, sizeof b->method, "custom");
     }
     struct pl_choice *const choice[PL_N_COLUMNS] = {&b->job.policy, &b->job.tuner, &b->job.correct,
-                                                    &b->job.reduce, &b->job.optim, &b->job.local};
+                                                    NULL,           &b->job.optim, &b->job.local};
     for (int i = 0; i < PL_N_COLUMNS; i++) {
         const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : plain[i];
-        int rc = build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why);
+        int rc =
+            choice[i]
+                ? build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why)
+                : pl_chain_parse(pl_column_family[i], said, (int)c->workers, &b->job.reduce, why);
         if (rc) return rc;
-        pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
+        if (choice[i])
+            pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
     }
     return PL_OK;
 }
@@ -66,37 +69,67 @@ static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
     return PL_OK;
 }
 
+/* The K a run begins with, which is the smallest it ever has: tuners let it grow. */
+static int build_least_k(const struct pl_job *job, int *k, struct pl_why *why) {
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
+    struct pl_knobs knobs = policy->knobs(job->policy.conf);
+    struct pl_scene scene = {job->n_workers, policy->by_batch, knobs.k};
+    *k = knobs.k;
+    if (!tuner->init) return PL_OK;
+    char *state = calloc(1, tuner->state_size + 1);
+    if (!state) return pl_fail(why, PL_ENOMEM, "out of memory");
+    if (tuner->id.conf_size) memcpy(state, job->tuner.conf, tuner->id.conf_size);
+    tuner->init(state, &scene, &knobs);
+    free(state);
+    *k = knobs.k;
+    return PL_OK;
+}
+
+/* Printed behind the check, which tells links the f of their neighbours. */
+static int build_check_reduce(struct pl_built *b, struct pl_why *why) {
+    int rc = build_least_k(&b->job, &b->job.k, why);
+    if (!rc) rc = pl_reduce_check(&b->job.reduce, b->job.k, why);
+    pl_chain_print(&b->job.reduce, b->spec[PL_COLUMN_REDUCE], PL_SPEC_MAX);
+    return rc;
+}
+
+static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struct pl_why *why) {
+    if (!c->attack[0]) return PL_OK;
+    int rc = build_choice(&pl_attack_family, c->attack, job->n_workers, &job->attack, why);
+    if (rc) return rc;
+    const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
+    int f = ((const struct pl_attack_who *)job->attack.conf)->f;
+    if (!a->anybody && f > job->n_workers)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' has f=%d hostile workers, and there are %d",
+                       a->id.name, f, job->n_workers);
+    if (!job->model)
+        return pl_fail(why, PL_EUSAGE,
+                       "an attack needs a model; with --model none nothing is sent");
+    if (a->labels && !job->data)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
+                       a->id.name);
+    return PL_OK;
+}
+
 static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
-    const char *rest = c->lr_schedule;
     struct pl_rate *rate = &b->job.rate;
     rate->lr = c->lr;
     rate->by_k = c->lr_scale == 1;
     rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
-    for (;;) {
-        char one[PL_TEXT_MAX];
-        /* a + that chains stands before a name; the one in 1e+2 does not */
-        size_t n = strcspn(rest, "+");
-        while (rest[n] == '+' && isdigit((unsigned char)rest[n + 1]))
-            n += 1 + strcspn(rest + n + 1, "+");
-        if (rate->n_chain == PL_SCHEDULES)
-            return pl_fail(why, PL_EUSAGE, "lr-schedule chains more than %d schedules",
-                           PL_SCHEDULES);
-        memcpy(one, rest, n);
-        one[n] = '\0';
-        struct pl_choice *choice = &rate->chain[rate->n_chain];
-        int rc = build_choice(&pl_schedule_family, one, (int)c->workers, choice, why);
-        if (rc) return rc;
-        rate->n_chain++;
-        const struct pl_schedule_unit *unit = choice->conf;
-        bool counts = strcmp(choice->entry->name, "constant") != 0;
+    int rc =
+        pl_chain_parse(&pl_schedule_family, c->lr_schedule, (int)c->workers, &rate->schedule, why);
+    for (int i = 0; !rc && i < rate->schedule.n; i++) {
+        const struct pl_choice *link = &rate->schedule.link[i];
+        bool counts = strcmp(link->entry->name, "constant") != 0;
+        const struct pl_schedule_unit *unit = link->conf;
         if (counts && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
             return pl_fail(why, PL_EUSAGE,
                            "lr-schedule '%s' counts epochs, and there is no data to count; add "
                            "unit=updates",
-                           choice->entry->name);
-        if (rest[n] == '\0') return PL_OK;
-        rest += n + 1;
+                           link->entry->name);
     }
+    return rc;
 }
 
 static int build_data(struct pl_setup *s, struct pl_built *b) {
@@ -191,6 +224,8 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    if (local->remembers && local->remembers(job->local.conf)) vectors += p;
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
@@ -244,11 +279,13 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);
     if (!rc) rc = build_check_optim(job, &s->why);
+    if (!rc) rc = build_check_reduce(b, &s->why);
     if (!rc) rc = build_delay(s, job, host);
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, b);
+    if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
@@ -270,13 +307,14 @@ void pl_built_free(struct pl_built *b) {
     pl_partition_free(job->partition);
     pl_delay_free(job->delay);
     pl_script_free(&b->script);
-    for (int i = 0; i < job->rate.n_chain; i++) free(job->rate.chain[i].conf);
+    pl_chain_free(&job->rate.schedule);
+    pl_chain_free(&job->reduce);
     free(job->policy.conf);
     free(job->tuner.conf);
     free(job->correct.conf);
-    free(job->reduce.conf);
     free(job->optim.conf);
     free(job->local.conf);
+    free(job->attack.conf);
     *b = (struct pl_built){0};
 }
 

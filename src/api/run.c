@@ -57,7 +57,8 @@ int pl_run_report(struct pl_run *r, const struct pl_ledger *ledger, struct pl_wh
             .unused = row[i].n_wasted,
             .task = row[i].n_timed ? row[i].arrived / (double)row[i].n_timed : NAN,
             .held_up = row[i].held_up,
-            .last = row[i].n_last};
+            .last = row[i].n_last,
+            .unfinished = row[i].unfinished};
     return PL_OK;
 }
 
@@ -178,6 +179,8 @@ double pl_run_number(const pl_run *run, const char *key) {
 const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
+    if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
+        return run->outcome.trouble.text;
     for (int i = 0; i < PL_N_COLUMNS; i++)
         if (strcmp(key, pl_column_family[i]->name) == 0) return run->spec[i];
     return NULL;

@@ -16,6 +16,7 @@ enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
 struct pl_setup_conf {
     char method[PL_TEXT_MAX];
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
+    char attack[PL_TEXT_MAX];
     int64_t workers, servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;

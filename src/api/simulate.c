@@ -1,8 +1,10 @@
 /* A setup on a virtual clock, and a recording once more. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/run.h"
+#include "run/checkpoint.h"
 #include "sim/sim.h"
 
 struct simulate_watch {
@@ -23,8 +25,26 @@ static int simulate_tick(void *ctx, const struct pl_point *p) {
     return w->setup->tick(w->setup->watch_ctx, p);
 }
 
-/* Runs what the setup says on a virtual clock, fed with `replay` where it is not NULL. */
-static int simulate_setup(pl_setup *setup, const struct pl_recording *replay, pl_run **out) {
+/* What a checkpoint holds; the weights are the caller's to free(). */
+static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
+                         struct pl_sim_from *out, struct pl_why *why) {
+    if (!model)
+        return pl_fail(why, PL_EDATA, "a run without a model cannot go on from a checkpoint");
+    float *w = malloc(model->dim * sizeof *w);
+    if (!w) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
+    int rc = pl_saved_weights(saved, model, w, why);
+    if (rc) {
+        free(w);
+        return rc;
+    }
+    *out = (struct pl_sim_from){pl_saved_keep(saved), w};
+    return PL_OK;
+}
+
+/* Runs what the setup says on a virtual clock, fed with `replay` where it is not NULL, from `saved`
+ * on where that is not. */
+static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
+                          struct pl_saved *saved, pl_run **out) {
     struct pl_built built;
     int rc = pl_build(setup, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
@@ -35,7 +55,9 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay, pl
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
     struct simulate_watch watch = {.setup = setup, .run = run};
+    struct pl_sim_from from = {.weights = NULL};
     rc = pl_sinks_open(&watch.sinks, setup, &built);
+    if (!rc && saved) rc = simulate_from(saved, built.job.model, &from, why);
     if (!rc) {
         struct pl_sim_conf sim = {
             .job = &built.job,
@@ -45,11 +67,13 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay, pl
             .events = pl_sinks_log(&watch.sinks),
             .events_ctx = &watch.sinks,
             .replay = replay,
+            .from = saved ? &from : NULL,
             .check = &run->check};
         rc = pl_sim_run(&sim, &run->outcome, why);
         if (!rc) pl_sinks_end(&watch.sinks, &run->outcome, run->dim);
     }
     if (!rc) rc = pl_run_complete(run, why);
+    free((void *)(uintptr_t)from.weights);
     int closed = pl_sinks_close(&watch.sinks, rc ? NULL : why);
     if (!rc) rc = closed;
     pl_built_free(&built);
@@ -62,7 +86,7 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay, pl
 }
 
 int pl_simulate(pl_setup *setup, pl_run **out) {
-    return simulate_setup(setup, NULL, out);
+    return simulate_setup(setup, NULL, NULL, out);
 }
 
 /* What came of a replay, as a sentence. */
@@ -88,19 +112,18 @@ static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
 
 int pl_replay(pl_setup *setup, const char *path, pl_run **out) {
     struct pl_recording r;
-    char from[8] = "";
+    struct pl_saved *saved = NULL;
+    char from[PL_TEXT_MAX] = "";
     memset(setup->said, 0, sizeof setup->said); /* all options are the recording's */
     int rc = pl_setup_from(setup, path, &r);
     if (rc) return rc;
     /* whoever comes and goes, and when, is in the recording */
     setup->conf.script[0] = setup->conf.net[0] = '\0';
     pl_recording_line(r.text, "resume", from, sizeof from);
-    if (from[0])
-        rc = pl_fail(&setup->why, PL_EUSAGE,
-                     "recording '%.200s' is of a run that went on from a checkpoint, and cannot be "
-                     "replayed exactly; with an option that differs it can be simulated",
-                     path);
-    if (!rc) rc = simulate_setup(setup, &r, out);
+    if (from[0] && (rc = pl_checkpoint_read(from, &saved, &setup->why)) != 0)
+        pl_fail_in(&setup->why, rc, "the recorded run went on from a checkpoint");
+    if (!rc) rc = simulate_setup(setup, &r, saved, out);
+    pl_saved_free(saved);
     if (!rc) simulate_compare(*out, &r);
     pl_recording_free(&r);
     return rc;

@@ -97,10 +97,30 @@ int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out
     return PL_OK;
 }
 
+/* Tasks are numbered as they start: what is missing was cancelled or lost, and mostly slow. */
+static void text_warn(const struct pl_setup *s, const struct pl_recording *r) {
+    uint64_t n_back = 0, n_started = 0, *last = calloc((size_t)r->n_workers, sizeof *last);
+    for (size_t i = 0; last && i < r->n_events; i++) {
+        const struct pl_event *e = &r->event[i];
+        if (e->kind != PL_ARRIVE || e->worker >= r->n_workers) continue;
+        n_started += e->task - last[e->worker];
+        last[e->worker] = e->task;
+        n_back++;
+    }
+    free(last);
+    if (n_started > n_back + n_back / 20)
+        pl_log_warn(&s->log,
+                    "%.0f %% of the recorded tasks never came back, cancelled or lost, and those "
+                    "were the slow ones: the recorded times are too short to tell what waiting for "
+                    "them would have cost",
+                    100 * (1 - (double)n_back / (double)n_started));
+}
+
 int pl_setup_recorded(pl_setup *s, const char *path) {
     struct pl_recording r;
     int rc = pl_setup_from(s, path, &r);
     if (rc) return rc;
+    text_warn(s, &r);
     pl_recording_free(&r);
     /* what was recorded has the network in it */
     if (!pl_setup_said(s, "net")) s->conf.net[0] = '\0';

@@ -1,6 +1,7 @@
 /* pl_train: a setup run for real. */
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,7 +87,7 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
     double n = strtod(c->checkpoint_every, &end);
     double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
     bool digit = isdigit((unsigned char)c->checkpoint_every[0]);
-    if (!digit || !(n > 0) || n > 1e9 || (*end && (unit == 0 || end[1])) ||
+    if (!digit || !(n > 0) || n > 1e9 || n * unit > 1e9 || (*end && (unit == 0 || end[1])) ||
         (!*end && n != floor(n)))
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "
@@ -110,7 +111,7 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
                        "--resume auto goes on from the folder of --checkpoint; say which that is");
     int rc = pl_checkpoint_find(any ? c->checkpoint : c->resume, path, sizeof path, &s->why);
     if (any && rc == PL_EMISSING) {
-        s->why.text[0] = '\0';
+        s->why.text[0] = s->conf.resume[0] = '\0';
         return PL_OK; /* nothing yet: from the start */
     }
     if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
@@ -120,6 +121,10 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
         rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
                      path);
     if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
+    /* a recording tells which one it was */
+    char *whole = rc ? NULL : realpath(path, NULL);
+    if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
+    free(whole);
     return rc;
 }
 
@@ -132,6 +137,8 @@ static int train_open(struct train *t, const struct pl_built *built) {
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
+    if (!rc && t->metrics)
+        pl_log_note(&s->log, "metrics are at port %d", pl_metrics_port(t->metrics));
     return rc;
 }
 
@@ -177,6 +184,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (!ready) {
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
+        if (!rc) pl_ledger_end(t->ledger, t->run->outcome.time_ns);
         if (!rc) rc = pl_run_report(t->run, t->ledger, &s->why);
         rc = pl_ranks_end(s, ranks, rc);
     } else {

@@ -11,5 +11,6 @@ struct pl_log {
 };
 
 void pl_log_warn(const struct pl_log *log, const char *fmt, ...) PL_PRINTF(2, 3);
+void pl_log_note(const struct pl_log *log, const char *fmt, ...) PL_PRINTF(2, 3);
 
 #endif

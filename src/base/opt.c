@@ -72,6 +72,10 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
                    family->name, name, family->name);
 }
 
+static bool opt_auto(const struct pl_opt *opt) {
+    return strcmp(opt->def, "auto") == 0;
+}
+
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     out[0] = '\0';
     bool ranged = opt->min != 0 || opt->max != 0;
@@ -81,7 +85,8 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_OPT_BOOL: pl_append(out, max, "yes or no"); return;
     case PL_OPT_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
     case PL_OPT_COUNT:
-        pl_append(out, max, "a whole number from %.10g, 'all' or a share up to 100%%", opt->min);
+        pl_append(out, max, "a whole number from %.10g, %s'all' or a share up to 100%%", opt->min,
+                  opt_auto(opt) ? "'auto', " : "");
         return;
     case PL_OPT_BOUND: pl_append(out, max, "a whole number or 'inf'"); break;
     case PL_OPT_TEXT: pl_append(out, max, "a text"); return;
@@ -151,6 +156,8 @@ static bool opt_count(const struct pl_opt *opt, const char *value, int n_workers
     size_t n = strlen(value);
     if (strcmp(value, "all") == 0) {
         *out = n_workers;
+    } else if (opt_auto(opt) && strcmp(value, "auto") == 0) {
+        *out = PL_COUNT_AUTO;
     } else if (n > 1 && n < 32 && value[n - 1] == '%') {
         char share[32];
         const struct pl_opt percent = {.min = 0, .max = 100};
@@ -316,7 +323,12 @@ void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t 
     case PL_OPT_INT: pl_append(out, max, "%lld", (long long)*(const int64_t *)at); break;
     case PL_OPT_REAL: opt_print_real(*(const double *)at, out, max); break;
     case PL_OPT_BOOL: pl_append(out, max, "%s", *(const bool *)at ? "yes" : "no"); break;
-    case PL_OPT_COUNT: pl_append(out, max, "%d", *(const int *)at); break;
+    case PL_OPT_COUNT:
+        if (*(const int *)at == PL_COUNT_AUTO)
+            pl_append(out, max, "auto");
+        else
+            pl_append(out, max, "%d", *(const int *)at);
+        break;
     case PL_OPT_TEXT: pl_append(out, max, "%s", (const char *)at); break;
     case PL_OPT_BOUND:
         if (*(const uint64_t *)at == PL_NO_BOUND)

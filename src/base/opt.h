@@ -18,13 +18,15 @@
 #define PL_TEXT_MAX 512  /* a text option */
 #define PL_LIST_MAX 16   /* entries of a list option */
 #define PL_NO_BOUND UINT64_MAX
+#define PL_COUNT_AUTO (-1)
 
 enum pl_opt_type {
     PL_OPT_INT,    /* int64_t */
     PL_OPT_REAL,   /* double */
     PL_OPT_BOOL,   /* bool: yes|no */
     PL_OPT_CHOICE, /* int: index into `choices`, "a|b|c" */
-    PL_OPT_COUNT,  /* int: a number, "all" (workers), or a share of them, "75%" */
+    PL_OPT_COUNT,  /* int: a number, "all" (workers), or a share of them, "75%"; where that is its
+                      default also "auto" = PL_COUNT_AUTO */
     PL_OPT_BOUND,  /* uint64_t: a number, or "inf" = PL_NO_BOUND */
     PL_OPT_TEXT,   /* char[PL_TEXT_MAX] */
     PL_OPT_LIST    /* struct pl_list_of */

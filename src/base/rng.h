@@ -19,7 +19,9 @@ enum pl_stream {
     PL_STREAM_PARTITION, /* who owns which samples */
     PL_STREAM_SPEED,     /* a worker's speed in hetero: laws */
     PL_STREAM_POLICY,    /* chance used by policies (psp) */
-    PL_STREAM_TEST       /* tests and benchmarks */
+    PL_STREAM_TEST,      /* tests and benchmarks */
+    PL_STREAM_REDUCE,    /* chance used by reductions (bucketing) */
+    PL_STREAM_ATTACK     /* what hostile workers make up */
 };
 
 struct pl_rng {

@@ -75,6 +75,7 @@ struct args_search {
     size_t n;
     bool exact, own; /* own: the command itself is among its readers */
     bool yes_no;     /* what it takes */
+    char others[80]; /* commands that take it, where this one does not */
     int best;
     char near[64];
 };
@@ -100,15 +101,22 @@ static void args_consider(struct args_search *s, const char *name) {
 
 static void args_look(void *ctx, const struct pl_item *item) {
     struct args_search *s = ctx;
-    if (!cli_takes(item, s->args->options)) return;
+    bool same = strlen(item->name) == s->n && strncmp(s->name, item->name, s->n) == 0;
+    if (!cli_takes(item, s->args->options)) {
+        if (same) snprintf(s->others, sizeof s->others, "%.79s", item->detail);
+        return;
+    }
     args_consider(s, item->name);
-    if (strlen(item->name) == s->n && strncmp(s->name, item->name, s->n) == 0) {
+    if (same) {
         s->own = cli_takes(item, s->args->command);
         s->yes_no = strcmp(item->option[0].accepts, "yes or no") == 0;
     }
 }
 
 static int args_unknown(const struct cli_args *a, const struct args_search *s) {
+    if (s->others[0])
+        return cli_fail(CLI_USAGE, "%s has no option --%.*s; these commands have it: %s",
+                        a->command, (int)s->n, s->name, s->others);
     if (s->best > 0)
         return cli_fail(CLI_USAGE, "%s has no option --%.*s; did you mean --%s?", a->command,
                         (int)s->n, s->name, s->near);
@@ -167,6 +175,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         if (!s.own) a->changes = true;
         if (strcmp(key, "time") == 0) a->time = strtod(value, NULL);
         if (strncmp(key, "target-", 7) == 0) a->target = true;
+        if (strcmp(key, "delay") == 0) a->delay = true;
         if (strcmp(key, "seed") == 0) a->seed = strtod(value, NULL);
         if (strcmp(key, "updates") == 0) a->updates = strtod(value, NULL);
     }

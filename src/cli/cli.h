@@ -46,7 +46,7 @@ struct cli_args {
     char **word;                /* what is not a flag, if the command takes words */
     bool takes_words, helped;   /* helped: --help was asked for and answered */
     double time, updates, seed; /* what was said for those options of the library */
-    bool target;                /* a target was said */
+    bool target, delay;         /* a target, or delays, were said */
     bool changes;               /* an option was said that is not the command's own */
 };
 

@@ -67,15 +67,20 @@ void cli_man(FILE *out) {
     fputs(".SH NAME\npaceline \\- distributed SGD that keeps its pace when workers straggle\n"
           ".SH SYNOPSIS\n.B paceline\n.I command\n[\\-\\-name value ...]\n"
           ".SH COMMANDS\n"
+          ".TP\n.B train\nTrain with real workers on this machine, processes or threads.\n"
           ".TP\n.B simulate\nTrain on a virtual clock, with any number of workers.\n"
           ".TP\n.B race\nRun several methods on one workload; print a leaderboard, draw a plot.\n"
+          "\\-\\-real does it with real workers, after the simulator has predicted the outcome;\n"
           "\\-\\-seeds N repeats it, \\-\\-out DIR names the folder for results.\n"
           ".TP\n.B replay\nRun a recording once more, bit for bit, or with other options.\n"
+          ".TP\n.B eval\nPrint the loss and accuracy of a checkpoint.\n"
           ".TP\n.B plan\nPrint what theory says of every K for a delay law or measured delays.\n"
           ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
           ".PP\nEach command explains itself with \\-\\-help. Specs are written\n"
           ".IR name : key = value , key = value .\n"
-          ".SH EXIT STATUS\n0 done, 1 the run failed, 2 bad usage.\n",
+          ".SH EXIT STATUS\n0 done, also where a signal ended a real run in good order; 1 the run "
+          "failed;\n"
+          "2 bad usage; 130 a second signal ended it at once.\n",
           out);
     struct man_view view = {.out = out};
     pl_list("option", man_item, &view);

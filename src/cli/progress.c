@@ -1,6 +1,9 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,11 +13,12 @@
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
 
-static volatile sig_atomic_t progress_signals;
+/* Atomic: the handler may run on any thread, and the one that looks is another. */
+static atomic_int progress_signals;
 
 static void progress_on_signal(int number) {
     (void)number;
-    if (++progress_signals > 1) _exit(130);
+    if (atomic_fetch_add(&progress_signals, 1) > 0) _exit(130);
 }
 
 void cli_catch_signals(void) {
@@ -24,7 +28,7 @@ void cli_catch_signals(void) {
 }
 
 bool cli_interrupted(void) {
-    return progress_signals > 0;
+    return atomic_load(&progress_signals) > 0;
 }
 
 static double progress_now(void) {
@@ -38,6 +42,7 @@ void cli_progress_begin(struct cli_progress *p, const char *name, const struct c
     p->updates = args->updates;
     snprintf(p->name, sizeof p->name, "%s", name);
     p->loss = p->accuracy = NAN;
+    p->at = p->samples = 0;
     p->next = progress_now() + PROGRESS_FIRST;
 }
 
@@ -47,33 +52,83 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
     c->accuracy = p->test_accuracy;
 }
 
+/* --- the line ---------------------------------------------------------------------------- */
+
+#define PROGRESS_FIELDS 12
+
+/* Where the terminal is too narrow for all of them, those of the highest rank go. */
+struct progress_line {
+    int n;
+    struct {
+        int rank;
+        char text[80];
+    } field[PROGRESS_FIELDS];
+};
+
+static void progress_field(struct progress_line *l, int rank, const char *fmt, ...) {
+    va_list ap;
+    if (l->n == PROGRESS_FIELDS) return;
+    l->field[l->n].rank = rank;
+    va_start(ap, fmt);
+    vsnprintf(l->field[l->n].text, sizeof l->field[l->n].text, fmt, ap);
+    va_end(ap);
+    if (l->field[l->n].text[0]) l->n++;
+}
+
+/* Takes fields out until the rest, with two blanks between, is at most `width` long. */
+static void progress_fit(struct progress_line *l, size_t width) {
+    for (;;) {
+        size_t length = 0;
+        int worst = 0;
+        for (int i = 0; i < l->n; i++) {
+            length += strlen(l->field[i].text) + (i ? 2 : 0);
+            if (l->field[i].rank >= l->field[worst].rank) worst = i;
+        }
+        if (length <= width || l->n < 2) return;
+        l->n--;
+        memmove(&l->field[worst], &l->field[worst + 1], (size_t)(l->n - worst) * sizeof *l->field);
+    }
+}
+
+static void progress_fields(struct progress_line *l, struct cli_progress *c,
+                            const struct pl_point *p) {
+    double share = fmax(c->time > 0 ? p->time / c->time : 0,
+                        c->updates > 0 ? (double)p->updates / c->updates : 0);
+    progress_field(l, 5, "%s", c->name);
+    if (share > 0) progress_field(l, 6, "%3.0f %%", 100 * fmin(share, 1));
+    progress_field(l, 0, "update %llu", (unsigned long long)p->updates);
+    progress_field(l, 9, "%.4g s", p->time);
+    if (isfinite(c->loss)) progress_field(l, 1, "loss %.4f", c->loss);
+    if (isfinite(c->accuracy)) progress_field(l, 7, "accuracy %.4f", c->accuracy);
+    if (p->time > c->at && p->samples >= c->samples) {
+        double rate = (p->samples - c->samples) / (p->time - c->at);
+        progress_field(l, 4, rate < 1000 ? "%.3g samples/s" : "%.0f samples/s", rate);
+    }
+    c->at = p->time;
+    c->samples = p->samples;
+    progress_field(l, 8, "K %d", p->k);
+    progress_field(l, 3, "stale %.2f/%llu", isfinite(p->staleness) ? p->staleness : 0,
+                   (unsigned long long)p->staleness_max);
+    progress_field(l, 2, "workers %d/%d", p->workers, p->expected);
+    progress_field(l, 3, "dropped %llu", (unsigned long long)p->dropped);
+}
+
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
-    if (progress_signals) return 1;
+    if (cli_interrupted()) return 1;
     double now = progress_now();
     if (now < c->next) return 0;
     c->next = now + PROGRESS_EVERY;
     if (!isatty(STDERR_FILENO)) return 0;
-    char line[240];
-    snprintf(line, sizeof line, "%s", c->name);
-    double share = fmax(c->time > 0 ? p->time / c->time : 0,
-                        c->updates > 0 ? (double)p->updates / c->updates : 0);
-    if (share > 0)
-        cli_append(line, sizeof line, "%s%3.0f %%", line[0] ? "  " : "", 100 * fmin(share, 1));
-    cli_append(line, sizeof line, "  update %llu  %.4g s", (unsigned long long)p->updates, p->time);
-    if (isfinite(c->loss)) cli_append(line, sizeof line, "  loss %.4f", c->loss);
-    if (isfinite(c->accuracy)) cli_append(line, sizeof line, "  accuracy %.4f", c->accuracy);
-    if (p->time > c->at && p->samples >= c->samples)
-        cli_append(line, sizeof line, "  %.3g samples/s",
-                   (p->samples - c->samples) / (p->time - c->at));
-    c->at = p->time;
-    c->samples = p->samples;
-    cli_append(line, sizeof line, "  K %d  stale %.2f/%llu  workers %d/%d  dropped %llu", p->k,
-               isfinite(p->staleness) ? p->staleness : 0, (unsigned long long)p->staleness_max,
-               p->workers, p->expected, (unsigned long long)p->dropped);
+    struct progress_line line = {0};
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    fprintf(stderr, "\r\033[K%.*s", size.ws_col > 20 ? size.ws_col - 1 : 79, line);
+    int width = size.ws_col > 20 ? size.ws_col - 1 : 79;
+    progress_fields(&line, c, p);
+    progress_fit(&line, (size_t)width);
+    fputs("\r\033[K", stderr);
+    for (int i = 0; i < line.n; i++)
+        fprintf(stderr, "%s%.*s", i ? "  " : "", width, line.field[i].text);
     c->shown = true;
     return 0;
 }

@@ -128,20 +128,28 @@ static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *
     e->n_points = n;
 }
 
-/* What the simulator says of the run that is about to be made, from the injected delays alone. */
-static int race_predict(struct race_entrant *e, int seed, pl_setup *one) {
+/* Without injected delays the simulator has nothing to go by. */
+static bool race_predicts(const struct race *r, const struct race_entrant *e) {
+    return r->args->delay || strstr(e->name, "@delay=");
+}
+
+/* What the simulator says of the run that is about to be made, from the injected delays alone. The
+ * files that an entrant names are the real run's. */
+static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
+    static const char *const files[] = {"log", "events", "record", "log-dir"};
     pl_setup *copy;
     pl_run *run = NULL;
-    if (pl_setup_copy(one, &copy)) return PL_ENOMEM;
-    pl_setup_set(copy, "log", "");
+    if (pl_setup_copy(one, &copy)) return cli_fail(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) pl_setup_set(copy, files[i], "");
     int rc = pl_simulate(copy, &run);
     if (!rc) {
         e->predicted[seed] = pl_run_number(run, "time_to_target");
         e->predicted_per_update[seed] = pl_run_number(run, "time_per_update");
     }
+    int status = rc ? cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(copy)) : CLI_OK;
     pl_run_free(run);
     pl_setup_free(copy);
-    return rc;
+    return status;
 }
 
 static int race_one(struct race *r, int i, int seed) {
@@ -158,17 +166,25 @@ static int race_one(struct race *r, int i, int seed) {
     if (status == CLI_OK) {
         struct cli_progress progress = {0};
         pl_run *run = NULL;
+        int rc = PL_OK;
+        e->predicted[seed] = e->predicted_per_update[seed] = NAN;
         snprintf(name, sizeof name, "%d/%d", i * r->n_seeds + seed + 1, r->n * r->n_seeds);
         snprintf(text, sizeof text, "%s %.40s", name, e->name);
+        pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
+        if (r->real && race_predicts(r, e)) {
+            char simulated[sizeof progress.name];
+            snprintf(simulated, sizeof simulated, "%.48s, simulated", text);
+            cli_progress_begin(&progress, simulated, r->args);
+            status = race_predict(e, seed, one);
+        }
         cli_progress_begin(&progress, text, r->args);
         pl_setup_log(one, cli_say, NULL);
-        pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
-        int rc = r->real ? race_predict(e, seed, one) : PL_OK;
-        if (!rc && !cli_interrupted()) rc = (r->real ? pl_train : pl_simulate)(one, &run);
+        if (status == CLI_OK && !cli_interrupted())
+            rc = (r->real ? pl_train : pl_simulate)(one, &run);
         cli_progress_end(&progress);
         if (rc)
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
-        else if (!cli_interrupted()) /* a run that was cut short is no result */
+        else if (run && !cli_interrupted()) /* a run that was cut short is no result */
             race_book(r, e, seed, run);
         pl_run_free(run);
     }
@@ -291,10 +307,22 @@ static int race_ahead(const double *x, const double *y, int n) {
     return a.mean < b.mean ? -1 : 1;
 }
 
+/* What came, what was predicted, and their ratio. */
+static void race_three(double came, double predicted, const char *format) {
+    race_cell((struct race_mean){came, NAN, isfinite(came)}, format, 12);
+    race_cell((struct race_mean){predicted, NAN, isfinite(predicted)}, format, 12);
+    race_cell((struct race_mean){came / predicted, NAN, isfinite(came / predicted)}, "%.3f", 8);
+}
+
 static void race_prediction(const struct race *r) {
     bool target = r->args->target;
     double off[RACE_ENTRANTS];
-    int n_off = 0, n_pairs = 0, n_right = 0;
+    int n_off = 0, n_pairs = 0, n_right = 0, n_predicted = 0;
+    for (int i = 0; i < r->n; i++) n_predicted += race_predicts(r, &r->entrant[i]);
+    if (n_predicted == 0) {
+        printf("\nnothing was predicted: without --delay the simulator has nothing to go by\n");
+        return;
+    }
     printf("\nhow well the simulator predicted it, from the injected delays alone:\n");
     printf("%-*s %12s %12s %8s", r->name_width, "method", "s/update", "predicted", "ratio");
     if (target) printf(" %12s %12s %8s", "s to target", "predicted", "ratio");
@@ -305,8 +333,9 @@ static void race_prediction(const struct race *r) {
         double pu = race_mean_of(e->predicted_per_update, r->n_seeds).mean;
         double t = race_mean_of(e->to_target, r->n_seeds).mean;
         double pt = race_mean_of(e->predicted, r->n_seeds).mean;
-        printf("%-*s %12.5f %12.5f %8.3f", r->name_width, e->name, u, pu, u / pu);
-        if (target) printf(" %12.3f %12.3f %8.3f", t, pt, t / pt);
+        printf("%-*s", r->name_width, e->name);
+        race_three(u, pu, "%.5f");
+        if (target) race_three(t, pt, "%.3f");
         putchar('\n');
         if (isfinite(u / pu)) off[n_off++] = fabs(u / pu - 1);
         for (int j = 0; target && j < i; j++) {
@@ -364,6 +393,16 @@ static int race_folder(struct race *r, const char *named) {
                       : cli_fail(CLI_FAILED, "'%.300s' cannot be made: %s", path, strerror(errno));
 }
 
+/* A race that failed before its first result leaves nothing behind. */
+static void race_forget(const struct race *r) {
+    char path[RACE_PATH + 32];
+    struct stat s;
+    snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
+    if (!r->results || stat(path, &s) != 0 || s.st_size != 0) return;
+    unlink(path);
+    rmdir(r->out); /* unless there are curves in it */
+}
+
 static int race_run(struct race *r, const char *out) {
     int status = race_check(r);
     if (status == CLI_OK) status = race_folder(r, out);
@@ -377,7 +416,10 @@ static int race_run(struct race *r, const char *out) {
             status =
                 cli_fail(CLI_FAILED, "%s/results.jsonl could not be written to the end", r->out);
     }
-    if (status != CLI_OK) return status;
+    if (status != CLI_OK) {
+        race_forget(r);
+        return status;
+    }
     if (cli_interrupted())
         return cli_fail(CLI_FAILED, "interrupted; what was finished is in %s", r->out);
     race_board(r);
@@ -394,7 +436,7 @@ static void race_preset(struct race *r, struct cli_args *args, int argc, char **
     }
     if (!demo) return;
     args->time = r->real ? RACE_DEMO_REAL_TIME : RACE_DEMO_TIME;
-    args->target = true;
+    args->target = args->delay = true;
     for (size_t i = 0; i < sizeof race_demo / sizeof *race_demo; i++)
         pl_setup_set(r->setup, race_demo[i][0], race_demo[i][1]);
     for (size_t i = 0; r->real && i < sizeof race_demo_real / sizeof *race_demo_real; i++)

@@ -5,7 +5,8 @@
 
 #include "cli.h"
 
-#define SUMMARY_SLOW 8 /* slow workers that are told one by one */
+#define SUMMARY_STUCK 10 /* usual tasks that one must have lasted at the end to be named for it */
+#define SUMMARY_SLOW 8   /* slow workers that are told one by one */
 
 static void summary_line(const char *name, double value, const char *unit) {
     if (isfinite(value))
@@ -22,8 +23,9 @@ static void summary_print(const pl_run *run, bool target) {
     static const char *const fates[] = {"applied", "dropped",  "cancelled",
                                         "lost",    "rejected", "running"};
     static const char *const shares[] = {"compute", "communication", "idle", "wasted"};
-    printf("  %-18s %s: %s, %.0f workers\n", "method", pl_run_text(run, "method"),
-           pl_run_text(run, "policy"), pl_run_number(run, "workers"));
+    double workers = pl_run_number(run, "workers");
+    printf("  %-18s %s: %s, %.0f worker%s\n", "method", pl_run_text(run, "method"),
+           pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
     summary_line("time", pl_run_number(run, "time"), " s");
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_line("time per update", pl_run_number(run, "time_per_update"), " s");
@@ -39,7 +41,8 @@ static void summary_print(const pl_run *run, bool target) {
         summary_line("time to target", pl_run_number(run, "time_to_target"), " s");
     else if (target)
         printf("  %-18s not reached\n", "target");
-    printf("  %-18s %.0f started:", "tasks", pl_run_number(run, "tasks.started"));
+    double started = pl_run_number(run, "tasks.started");
+    printf("  %-18s %.0f started%s", "tasks", started, started > 0 ? ":" : "");
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
         char key[32];
         snprintf(key, sizeof key, "tasks.%s", fates[i]);
@@ -98,11 +101,16 @@ static void summary_slow(const pl_run *run) {
     double usual = summary_usual(w, n), slowest = 0;
     if (n < 2 || !isfinite(usual)) return;
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(w[i].task) && w[i].unused == 0) continue;
+        bool stuck = w[i].unfinished > SUMMARY_STUCK * usual && w[i].unfinished > 1;
+        if (!stuck && !isfinite(w[i].task) && w[i].unused == 0) continue;
         if (isfinite(w[i].task)) slowest = fmax(slowest, w[i].task / usual);
-        if (isfinite(w[i].task) && w[i].task < 1.5 * usual) continue;
+        if (!stuck && isfinite(w[i].task) && w[i].task < 1.5 * usual) continue;
         if (++named > SUMMARY_SLOW) continue;
-        if (isfinite(w[i].task))
+        if (stuck)
+            printf("  %-18s worker %zu: its last task had run for %.3g s when the run ended, where "
+                   "%.3g s is usual\n",
+                   "slow", i + 1, w[i].unfinished, usual);
+        else if (isfinite(w[i].task))
             summary_worker(&w[i], i, usual);
         else
             printf("  %-18s worker %zu: none of its %llu tasks came back to be used\n", "slow",
@@ -129,6 +137,9 @@ int cli_report(pl_run *run, bool json, bool target) {
         return pl_run_number(run, "replay.same") > 0
                    ? CLI_OK
                    : cli_fail(CLI_FAILED, "the replay %s", pl_run_text(run, "replay"));
+    if (pl_run_text(run, "trouble"))
+        return cli_fail(CLI_FAILED, "%s; these are the results so far",
+                        pl_run_text(run, "trouble"));
     if (pl_run_diverged(run))
         return cli_fail(CLI_FAILED,
                         "the run diverged: no finite gradient came after update %.0f; a smaller "

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTROL_NO_VERSION UINT64_MAX /* base of a worker that has not fetched since it joined */
+#define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
+#define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
 
 struct pl_control {
     const struct pl_policy *policy;
@@ -199,14 +200,22 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
 
 /* --- keeping ----------------------------------------------------------------------------- */
 
-/* The memory of a policy or tuner: what follows its conf. It fits only one of the same name. */
-static size_t control_keep_state(const struct pl_keep *k, const char *family,
-                                 const struct pl_entry *id, void *state, size_t size) {
+/* The memory of a policy or tuner: what follows its conf. It fits only one of the same name and
+ * size; others begin anew. True where it was restored. */
+static bool control_keep_state(const struct pl_keep *k, const char *family,
+                               const struct pl_entry *id, void *state, size_t size) {
     char name[PL_NAME_MAX + 16];
     snprintf(name, sizeof name, "%s.%s", family, id->name);
     char none = 0; /* so that the name is kept even where there is no memory */
-    size_t n = size - id->conf_size;
-    return k->bytes(k->ctx, name, n ? (char *)state + id->conf_size : &none, n ? n : 1);
+    size_t n = size > id->conf_size ? size - id->conf_size : 0;
+    void *at = n ? (char *)state + id->conf_size : &none;
+    if (n == 0) n = 1;
+    if (!k->restoring) return k->bytes(k->ctx, name, at, n), false;
+    void *kept = malloc(n);
+    bool fits = kept && k->bytes(k->ctx, name, kept, n) == n;
+    if (fits) memcpy(at, kept, n);
+    free(kept);
+    return fits;
 }
 
 /* What the tuner had made of K and the bound, as far as it fits the workers there are now. */
@@ -214,6 +223,12 @@ static void control_restore_knobs(struct pl_control *c, uint64_t k, uint64_t bou
     uint64_t most = c->policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
     if (c->tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
     if (c->tuner->moves & PL_USES_BOUND && bound > 0) c->view.knobs.bound = bound;
+}
+
+static bool control_sane(const uint64_t *count, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (count[i] >= CONTROL_MANY) return false;
+    return true;
 }
 
 /* Where each worker is in its data: its tasks are numbered on, and one that was running is done
@@ -227,12 +242,13 @@ static int control_keep_workers(struct pl_control *c, const struct pl_keep *k) {
         at[2 * i + 1] = c->worker[i].clock;
     }
     k->wholes(k->ctx, "workers", at, 2 * n);
-    for (size_t i = 0; k->restoring && i < n; i++) {
+    bool sane = control_sane(at, 2 * n);
+    for (size_t i = 0; k->restoring && sane && i < n; i++) {
         c->worker[i].task = at[2 * i];
         c->worker[i].clock = at[2 * i + 1];
     }
     free(at);
-    return PL_OK;
+    return sane ? PL_OK : PL_EDATA;
 }
 
 int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
@@ -261,9 +277,10 @@ int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
     k->wholes(k->ctx, "control.rng", rng, n_rng);
     control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy->state_size);
     bool tuned =
-        control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size) != 0;
-    if (control_keep_workers(c, k)) return PL_ENOMEM;
-    if (!k->restoring) return PL_OK;
+        control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
+    int rc = control_keep_workers(c, k);
+    if (rc || !k->restoring) return rc;
+    if (!control_sane(counts, 12)) return PL_EDATA; /* all but the knobs */
     c->view.version = counts[0];
     c->view.now_ns = counts[1];
     c->lag_sum = counts[2];

@@ -83,7 +83,7 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
 
 /* Saves or restores everything but the workers' presence: whoever was there has gone, what was
  * running is lost. Restoring comes before the first event and works with another number of workers;
- * the clock goes on from view.now_ns. 0 or PL_ENOMEM. */
+ * the clock goes on from view.now_ns. 0, PL_ENOMEM, or PL_EDATA for counts that no run comes to. */
 int pl_control_keep(struct pl_control *c, const struct pl_keep *k);
 
 /* Handles one event. *plan is valid until the next call; its actions carry task and version. */

@@ -1,5 +1,6 @@
 #include "core/recipe.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define DUTTA "Dutta, Joshi, Ghosh, Dube, Nagpurkar, AISTATS 2018"
 #define ADASYNC "Dutta, Wang, Joshi, arXiv 2003.10579"
 #define CHEN "Chen, Pan, Monga, Bengio, Jozefowicz, arXiv 1604.00981"
+#define XIE "Xie, Koyejo, Gupta, arXiv 1802.10116"
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
 
 /* symbol, name, what it does, citation, then its columns: policy, tuner, correct, reduce, optim,
@@ -96,6 +98,28 @@ RECIPE(fastest_k, "fastest-k", "K-sync with K growing when gradients disagree",
 RECIPE(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",
        "ksync:k=all", "fixed", "none", "mean", "sgd", "steps");
 
+RECIPE(byzantine_median, "byzantine-median", "synchronous, the median of every coordinate", XIE,
+       "ksync:k=all", "fixed", "none", "median", "sgd", "gradient");
+RECIPE(byzantine_geomedian, "byzantine-geomedian", "synchronous, the geometric median",
+       XIE "; Chen, Su, Xu, arXiv 1705.05491", "ksync:k=all", "fixed", "none", "geomedian", "sgd",
+       "gradient");
+RECIPE(byzantine_mean_around_median, "byzantine-mean-around-median",
+       "synchronous, in every coordinate the mean of the values closest to the median", XIE,
+       "ksync:k=all", "fixed", "none", "mean-around-median", "sgd", "gradient");
+RECIPE(krum, "krum", "synchronous, the one gradient that is closest to its neighbours",
+       "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017", "ksync:k=all", "fixed", "none",
+       "krum", "sgd", "gradient");
+RECIPE(bulyan, "bulyan", "synchronous, Krum again and again, then around the median",
+       "El Mhamdi, Guerraoui, Rouault, ICML 2018", "ksync:k=all", "fixed", "none", "bulyan", "sgd",
+       "gradient");
+RECIPE(centered_clipping, "centered-clipping",
+       "synchronous, momentum at the workers, the update before moved by clipped differences",
+       "Karimireddy, He, Jaggi, ICML 2021", "ksync:k=all", "fixed", "none", "centered-clip", "sgd",
+       "gradient:beta=0.9");
+RECIPE(basgd, "basgd", "asynchronous, the median of buffers that workers share",
+       "Yang and Li, JMLR 2023", "buffers:b=50%", "fixed", "none", "buffers+median", "sgd",
+       "gradient");
+
 static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_async.id,
                                                       &recipe_ksync.id,
@@ -125,10 +149,25 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_ormo.id,
                                                       &recipe_fastest_k.id,
                                                       &recipe_local_sgd.id,
+                                                      &recipe_byzantine_median.id,
+                                                      &recipe_byzantine_geomedian.id,
+                                                      &recipe_byzantine_mean_around_median.id,
+                                                      &recipe_krum.id,
+                                                      &recipe_bulyan.id,
+                                                      &recipe_centered_clipping.id,
+                                                      &recipe_basgd.id,
                                                       NULL};
 
 const struct pl_family pl_recipe_family = {"method", "a published method: one row of choices",
                                            recipe_table};
+
+/* The last link of a chain: it is the one that options are for. */
+static char *recipe_last(char *spec) {
+    char *last = spec;
+    for (char *at = spec; *at; at++)
+        if (*at == '+' && !isdigit((unsigned char)at[1])) last = at + 1; /* not that of 1e+2 */
+    return last;
+}
 
 /* The first column whose member has an option called key[0..n). */
 static int recipe_column(char spec[PL_N_COLUMNS][PL_SPEC_MAX], const char *key, size_t n) {
@@ -136,7 +175,7 @@ static int recipe_column(char spec[PL_N_COLUMNS][PL_SPEC_MAX], const char *key, 
         char name[PL_NAME_MAX];
         const char *args;
         const struct pl_entry *entry;
-        if (pl_spec_split(spec[c], name, &args, NULL)) continue;
+        if (pl_spec_split(recipe_last(spec[c]), name, &args, NULL)) continue;
         if (pl_entry_find(pl_column_family[c], name, &entry, NULL)) continue;
         for (const struct pl_opt *o = entry->opts; o->name; o++)
             if (strlen(o->name) == n && strncmp(o->name, key, n) == 0) return c;
@@ -166,7 +205,8 @@ int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
                            "policy %s, tuner %s and rules",
                            name, (int)(key < 40 ? key : 40), args, (*recipe)->column[0],
                            (*recipe)->column[1]);
-        pl_append(spec[c], PL_SPEC_MAX, "%c%.*s", strchr(spec[c], ':') ? ',' : ':', (int)len, args);
+        pl_append(spec[c], PL_SPEC_MAX, "%c%.*s", strchr(recipe_last(spec[c]), ':') ? ',' : ':',
+                  (int)len, args);
         args += len;
         if (*args == ',' && *++args == '\0')
             return pl_fail(why, PL_EUSAGE, "method '%s': a spec cannot end with a comma", name);

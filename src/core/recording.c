@@ -55,6 +55,38 @@ static uint32_t recording_chain(uint32_t before, const uint8_t *event) {
     return recording_crc(recording_crc(0, link, sizeof link), event, RECORDING_EVENT - 4);
 }
 
+/* The same while a run goes on: eight bytes at a time by tables, which takes a quarter of zlib's
+ * time for so few bytes. Readers use zlib's, so that the two check each other. */
+struct recording_tables {
+    uint32_t t[8][256];
+};
+
+static void recording_tables_fill(struct recording_tables *c) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+        c->t[0][i] = crc;
+    }
+    for (int k = 1; k < 8; k++)
+        for (int i = 0; i < 256; i++)
+            c->t[k][i] = c->t[k - 1][i] >> 8 ^ c->t[0][c->t[k - 1][i] & 255];
+}
+
+static uint32_t recording_chain_fast(const struct recording_tables *c, uint32_t before,
+                                     const uint8_t *event) {
+    _Static_assert(RECORDING_EVENT % 8 == 0, "with the one before, the event is whole words");
+    uint32_t crc = UINT32_MAX, low = before, high = get_u32(event);
+    for (const uint8_t *at = event + 4;; at += 8) {
+        low ^= crc;
+        crc = c->t[7][low & 255] ^ c->t[6][low >> 8 & 255] ^ c->t[5][low >> 16 & 255] ^
+              c->t[4][low >> 24] ^ c->t[3][high & 255] ^ c->t[2][high >> 8 & 255] ^
+              c->t[1][high >> 16 & 255] ^ c->t[0][high >> 24];
+        if (at == event + RECORDING_EVENT - 4) return ~crc;
+        low = get_u32(at);
+        high = get_u32(at + 4);
+    }
+}
+
 /* --- writing ----------------------------------------------------------------------------- */
 
 struct pl_recorder {
@@ -63,6 +95,7 @@ struct pl_recorder {
     int n_workers;
     uint64_t *began_ns; /* [n_workers] when its current task was started */
     uint32_t crc;
+    struct recording_tables tables;
     size_t n;
     uint8_t buffer[RECORDING_BUFFER];
 };
@@ -127,6 +160,7 @@ int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t
         return pl_fail(why, PL_ENOMEM, "out of memory for the recording");
     }
     r->n_workers = n_workers;
+    recording_tables_fill(&r->tables);
     r->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (r->fd < 0) {
         recorder_free(r);
@@ -158,7 +192,7 @@ static void recorder_add(struct pl_recorder *r, const struct recorder_line *l) {
     put_u64(b + 32, l->comm_ns);
     put_u64(b + 40, loss);
     put_u32(b + 48, l->samples);
-    r->crc = recording_chain(r->crc, b);
+    r->crc = recording_chain_fast(&r->tables, r->crc, b);
     put_u32(b + 52, r->crc);
     recorder_write(r, b, sizeof b);
 }

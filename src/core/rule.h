@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/opt.h"
+#include "base/rng.h"
 
 #ifndef PL_REAL
 #define PL_REAL float
@@ -34,6 +35,11 @@ typedef PL_REAL pl_real;
 /* Sums over [n] in double, in an order that depends on n alone. */
 double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n);
 double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
+
+/* The sum of n vectors times their weights, added up in their order, into out, which is returned.
+ * Those without weight are not read. */
+const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
+                               size_t n_elements, pl_real *out);
 
 /* --- correct ----------------------------------------------------------------------------- */
 
@@ -75,15 +81,59 @@ extern const struct pl_family pl_correct_family;
 
 /* --- reduce ------------------------------------------------------------------------------ */
 
+/* A reduction is a chain of links, "nnm+trimmed:f=6"; most have one. A link does one of two things,
+ * or both, one after the other:
+ *
+ *   mix     once per commit, on numbers alone: every vector that goes on is a weighted sum of those
+ *           that came. It answers with the weights; vectors are not touched. Where one goes on,
+ *           that is the result.
+ *   apply   block by block: the vectors that came, coordinate by coordinate, become the result.
+ *
+ * What a mix goes by is the matrix of inner products, computed once per commit by the store: from
+ * it follow all lengths and distances, also those between weighted sums. */
+struct pl_reduce_at {
+    int n;                   /* vectors that come to this link */
+    int f;                   /* of which at most so many are hostile; 0 where the rule has no f */
+    int k;                   /* vectors a group has where nobody is missing */
+    const uint32_t *samples; /* [n]; NULL behind another link */
+    const int *worker;       /* [n] who sent them; NULL behind another link */
+    const double *gram;      /* [n+1][n+1] inner products; the last are those of the result before.
+                                Not finite where a vector is too long for a pl_real */
+    struct pl_rng *rng;
+    double *room; /* [PL_MIX_ROOM(n)] to work in */
+};
+#define PL_MIX_ROOM(n) (2 * ((size_t)(n) + 1) * ((size_t)(n) + 4))
+#define PL_LANES 32 /* coordinates that elementwise rules work on at a time */
+#define PL_ROOM(n) (((size_t)(n) + 3) * PL_LANES)
+
 struct pl_reduce {
     struct pl_entry id;
-    /* Weights of the members from their sample counts; they sum to 1. */
-    void (*weigh)(const void *conf, int n_members, const uint32_t *samples, double *weight);
-    /* One block of n: member[i] [n] with its weight (factors multiplied in) into out, or returns a
-     * member untouched where that is the result. */
-    const pl_real *(*apply)(const void *conf, int n_members, const pl_real *const *member,
-                            const double *weight, size_t n, pl_real *out);
+    bool prepares;  /* leaves several vectors, for the link behind it */
+    bool geometry;  /* mix reads inner products */
+    bool remembers; /* … also those with the result of the commit before, zero at first */
+    /* Where there is an option f: its condition in words, the largest f it allows for n vectors
+     * (negative: n is too small for any), and the conf begins with a struct pl_reduce_f. */
+    const char *needs;
+    int (*most)(const void *conf, int n);
+    /* How many vectors mix leaves of n; NULL: 1, or all where it prepares. */
+    int (*rows)(const void *conf, int n);
+    /* Fills row[i][0 … n]: the weights of the n vectors and of the result before, all zero so far.
+     * Returns the number of rows; 0: it cannot say. NULL: they stay as they are. */
+    int (*mix)(const void *conf, const struct pl_reduce_at *at, double *row);
+    /* One block of n elements of the at->n vectors that mix left. `room` [PL_ROOM(at->n)] is
+     * to work in. NULL where mix leaves one vector or prepares. */
+    void (*apply)(const void *conf, const struct pl_reduce_at *at, const pl_real *const *member,
+                  size_t n, pl_real *room, pl_real *out);
 };
+
+/* How many may be hostile; PL_COUNT_AUTO: what another link of the chain says, or else as many as
+ * the rule's condition allows. */
+struct pl_reduce_f {
+    int f;
+};
+
+/* What stands in for a rule whose condition does not hold: the coordinate median. */
+extern const struct pl_reduce pl_reduce_median;
 extern const struct pl_family pl_reduce_family;
 
 /* --- optim ------------------------------------------------------------------------------- */
@@ -148,6 +198,12 @@ struct pl_local {
     /* Fills task->out with a pseudo-gradient: the server's step lr * out is the worker's own move
      * w - w_local where both rates are equal. *loss is the mean over the mini-batches. */
     int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
+    /* Where the worker remembers something from task to task, a vector, zero at first. It is
+     * not read or written by run(): tasks are computed ahead of their time, and some are cancelled.
+     * send() is called once for every contribution that is sent, in the order of sending, and may
+     * change both. NULL: never. */
+    bool (*remembers)(const void *conf);
+    void (*send)(const void *conf, size_t dim, float *memory, float *out);
 };
 extern const struct pl_family pl_local_family;
 

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/gram.h"
+
+#define STORE_MANY (UINT64_C(1) << 62) /* no run commits so often, or on so many samples */
+
 struct store_member {
     struct pl_version *base; /* NULL where no rule asks for it */
     const pl_real *vector;
@@ -17,7 +21,6 @@ struct store_member {
 struct pl_store {
     struct pl_store_conf conf;
     const struct pl_correct *correct;
-    const struct pl_reduce *reduce;
     const struct pl_optim *optim;
     bool looks_ahead;
     size_t from; /* first element of the share, in the whole vector */
@@ -28,13 +31,22 @@ struct pl_store {
 
     struct store_member *member;
     uint32_t *samples;
-    double *weight;
+    int *worker;
+    double *factor; /* of takes and corrections */
     int n_members, room_members;
+
+    struct pl_mixer *mixer;
+    double *gram; /* [PL_TILES + 1] squares of inner products: of every tile, and their sum */
+    size_t room_gram;
+    pl_real **kept; /* [n_kept][dim] corrected members, where they are needed twice */
+    int n_kept;
+    bool geometry;
+    uint64_t n_medians;
 
     pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
     pl_real **own; /* [n_workers], filled in when a worker first contributes */
     pl_real *direction;
-    pl_real *last;    /* the reduced vector of the commit before, where conf.measures */
+    pl_real *last;    /* the reduced vector of the commit before, where somebody asks */
     pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
     size_t scratch_room;
     double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
@@ -127,6 +139,10 @@ void pl_store_release(struct pl_store *s, struct pl_version *v) {
     if (v) v->n_holders--;
 }
 
+uint64_t pl_store_n_medians(const struct pl_store *s) {
+    return s->n_medians;
+}
+
 int pl_store_n_versions(const struct pl_store *s) {
     return s->n_versions;
 }
@@ -145,11 +161,12 @@ double pl_store_samples(const struct pl_store *s) {
 static double store_rate(const struct pl_store *s) {
     const struct pl_rate *r = &s->conf.rate;
     double lr = r->lr;
-    for (int i = 0; i < r->n_chain; i++) {
-        const struct pl_schedule *schedule = (const struct pl_schedule *)r->chain[i].entry;
-        const struct pl_schedule_unit *unit = r->chain[i].conf;
+    for (int i = 0; i < r->schedule.n; i++) {
+        const struct pl_choice *link = &r->schedule.link[i];
+        const struct pl_schedule_unit *unit = link->conf;
         double progress = unit->unit == PL_UNIT_UPDATES ? (double)s->n_commits : pl_store_epochs(s);
-        lr *= schedule->factor(r->chain[i].conf, progress, s->conf.n_workers);
+        lr *= ((const struct pl_schedule *)link->entry)
+                  ->factor(link->conf, progress, s->conf.n_workers);
     }
     return lr;
 }
@@ -162,7 +179,8 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (!s) return pl_fail(why, PL_ENOMEM, "out of memory");
     s->conf = *conf;
     s->correct = (const struct pl_correct *)conf->correct.entry;
-    s->reduce = (const struct pl_reduce *)conf->reduce.entry;
+    s->geometry = pl_reduce_geometry(&conf->reduce);
+    if (s->geometry) pl_gram_init();
     s->optim = (const struct pl_optim *)conf->optim.entry;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
     if (conf->share.whole == 0)
@@ -177,7 +195,9 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (s->optim->per_worker) ok = (s->own = calloc((size_t)conf->n_workers, sizeof *s->own)) && ok;
     if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->needs_base)
         ok = (s->direction = store_vector(conf->dim)) && ok;
-    if (conf->measures) ok = (s->last = store_vector(conf->dim)) && ok;
+    if (conf->measures || pl_reduce_remembers(&conf->reduce))
+        ok = (s->last = store_vector(conf->dim)) && ok;
+    ok = (s->mixer = pl_mixer_new()) && ok;
     s->newest = ok ? store_free_version(s) : NULL;
     if (!s->newest) {
         pl_store_free(s);
@@ -207,7 +227,12 @@ void pl_store_free(struct pl_store *s) {
     free(s->version);
     free(s->member);
     free(s->samples);
-    free(s->weight);
+    free(s->worker);
+    free(s->factor);
+    for (int i = 0; i < s->n_kept; i++) free(s->kept[i]);
+    free(s->kept);
+    free(s->gram);
+    pl_mixer_free(s->mixer);
     free(s);
 }
 
@@ -215,41 +240,63 @@ void pl_store_free(struct pl_store *s) {
 
 /* A worker's own vector: made when one was kept for it. */
 static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worker) {
-    char name[32];
-    snprintf(name, sizeof name, "own.%d", worker + 1);
+    char name[PL_NAME_MAX + 32];
+    snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
     pl_real *v = s->own[worker];
     if (!v && k->restoring && !(v = store_vector(s->conf.dim))) return PL_ENOMEM;
-    if (v && k->reals(k->ctx, name, v, s->conf.dim) == 0 && !s->own[worker]) {
+    size_t kept = v ? k->reals(k->ctx, name, v, s->conf.dim) : 0;
+    if (kept == 0 && !s->own[worker]) {
         free(v);
         v = NULL;
     }
     s->own[worker] = v;
+    return kept == 0 || kept == s->conf.dim ? PL_OK : PL_EDATA;
+}
+
+/* Vectors of a rule. They fit only one of the same name: what one optimizer calls its first is no
+ * other's. */
+static int store_keep_vectors(const struct pl_store *s, const struct pl_keep *k, const char *family,
+                              const struct pl_entry *id, pl_real *const *v, int n) {
+    for (int i = 0; i < n; i++) {
+        char name[PL_NAME_MAX + 32];
+        snprintf(name, sizeof name, "%s.%s.%d", family, id->name, i);
+        size_t kept = k->reals(k->ctx, name, v[i], s->conf.dim);
+        if (kept != 0 && kept != s->conf.dim) return PL_EDATA;
+    }
     return PL_OK;
+}
+
+/* Vectors and numbers of both rules. */
+static int store_keep_rules(struct pl_store *s, const struct pl_keep *k) {
+    char name[PL_NAME_MAX + 32];
+    snprintf(name, sizeof name, "store.correct.%s", s->correct->id.name);
+    k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
+    snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
+    k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
+    int rc = store_keep_vectors(s, k, "correct", &s->correct->id, s->correct_state,
+                                s->correct->n_vectors);
+    return rc ? rc
+              : store_keep_vectors(s, k, "optim", &s->optim->id, s->optim_state,
+                                   s->optim->n_vectors);
 }
 
 int pl_store_keep(struct pl_store *s, const struct pl_keep *k) {
     size_t dim = s->conf.dim;
-    char name[32];
     uint64_t counts[2] = {s->n_commits, s->n_corrected};
     double numbers[2] = {s->lr_max, s->samples_applied};
     k->wholes(k->ctx, "store.counts", counts, 2);
     k->numbers(k->ctx, "store.numbers", numbers, 2);
-    k->numbers(k->ctx, "store.correct", s->correct_number, PL_RULE_NUMBERS);
-    k->numbers(k->ctx, "store.optim", s->optim_number, PL_RULE_NUMBERS);
-    for (int i = 0; i < s->correct->n_vectors; i++) {
-        snprintf(name, sizeof name, "correct.%d", i);
-        k->reals(k->ctx, name, s->correct_state[i], dim);
-    }
-    for (int i = 0; i < s->optim->n_vectors; i++) {
-        snprintf(name, sizeof name, "optim.%d", i);
-        k->reals(k->ctx, name, s->optim_state[i], dim);
-    }
+    int rc = store_keep_rules(s, k);
+    if (rc) return rc;
     if (s->direction) k->reals(k->ctx, "direction", s->direction, dim);
     if (s->last) k->reals(k->ctx, "last", s->last, dim);
     if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->handed, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
-        if (store_keep_own(s, k, i)) return PL_ENOMEM;
+        if ((rc = store_keep_own(s, k, i)) != 0) return rc;
     if (!k->restoring) return PL_OK;
+    if (counts[0] >= STORE_MANY || counts[1] >= STORE_MANY || !isfinite(numbers[0]) ||
+        !(numbers[1] >= 0 && numbers[1] < (double)STORE_MANY))
+        return PL_EDATA;
     s->n_commits = s->newest->id = counts[0];
     s->n_corrected = counts[1];
     s->lr_max = numbers[0];
@@ -267,9 +314,11 @@ static bool store_grow(struct pl_store *s) {
     if (member) s->member = member;
     uint32_t *samples = realloc(s->samples, (size_t)room * sizeof *samples);
     if (samples) s->samples = samples;
-    double *weight = realloc(s->weight, (size_t)room * sizeof *weight);
-    if (weight) s->weight = weight;
-    if (!member || !samples || !weight) return false;
+    int *worker = realloc(s->worker, (size_t)room * sizeof *worker);
+    if (worker) s->worker = worker;
+    double *factor = realloc(s->factor, (size_t)room * sizeof *factor);
+    if (factor) s->factor = factor;
+    if (!member || !samples || !worker || !factor) return false;
     s->room_members = room;
     return true;
 }
@@ -283,6 +332,7 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
     bool keep = s->correct->needs_base;
     if (keep) pl_store_hold(base);
     s->samples[s->n_members] = m->samples;
+    s->worker[s->n_members] = m->worker;
     s->member[s->n_members++] = (struct store_member){.base = keep ? base : NULL,
                                                       .vector = vector,
                                                       .worker = m->worker,
@@ -294,12 +344,20 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
 
 /* --- a commit ---------------------------------------------------------------------------- */
 
+/* Scratch for the members of a group, in every tile at once; in elements. */
+struct store_plan {
+    size_t pointers, corrected, mixture, lanes;
+};
+
 struct store_job {
     struct pl_store *s;
     struct pl_version *next;
     struct pl_optim_at at;
-    size_t block;                /* elements worked on at a time: shorter for large groups */
-    bool raw;                    /* members are reduced as they came: no scratch */
+    size_t block; /* elements worked on at a time: shorter for large groups */
+    bool raw;     /* members are reduced as they came: no scratch */
+    bool kept;    /* … as they were kept in the pass before */
+    struct pl_mixed mixed;
+    struct store_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
     double dot[PL_TILES];
 };
@@ -353,31 +411,98 @@ static void store_sums(void *arg, int tile) {
     }
 }
 
-static const pl_real *store_reduce(struct store_job *job, int tile, size_t at, size_t n,
-                                   pl_real *out) {
+/* One block of a member, corrected: into mine [n] where it is not at hand. */
+static const pl_real *store_corrected(const struct store_job *job, int m, size_t at, size_t n,
+                                      pl_real *mine) {
+    const struct pl_store *s = job->s;
+    pl_real tmp[PL_BLOCK];
+    if (job->raw) return s->member[m].vector + at;
+    if (job->kept) return s->kept[m] + at;
+    struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+    if (s->correct->apply)
+        s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
+    else
+        memcpy(mine, b.g, n * sizeof *mine);
+    return mine;
+}
+
+/* The pass between: inner products of all members and, the last, of the result before. */
+static void store_gram(void *arg, int tile) {
+    struct store_job *job = arg;
     struct pl_store *s = job->s;
-    const pl_real *list[64];
-    const pl_real **member = list;
-    /* room for the pointers of a large group lies at the end of the tile's scratch */
-    pl_real *scratch = s->scratch + (size_t)tile * s->scratch_room;
-    if (s->n_members > 64)
-        member =
-            (const pl_real **)(void *)(scratch + s->scratch_room -
-                                       (size_t)s->n_members * sizeof(void *) / sizeof(pl_real));
-    for (int m = 0; m < s->n_members; m++) {
-        if (job->raw) {
-            member[m] = s->member[m].vector + at;
-            continue;
+    int side = s->n_members + 1;
+    size_t square = (size_t)side * (size_t)side, from, n_tile;
+    double *sum = s->gram + (size_t)tile * square;
+    pl_real *x = s->scratch + (size_t)tile * s->scratch_room;
+    pl_real *room = x + (size_t)side * PL_GRAM_BLOCK;
+    bool last = pl_reduce_remembers(&s->conf.reduce);
+    store_tile(s, tile, &from, &n_tile);
+    memset(sum, 0, square * sizeof *sum);
+    for (size_t at = from; at < from + n_tile; at += PL_GRAM_BLOCK) {
+        size_t n = from + n_tile - at < PL_GRAM_BLOCK ? from + n_tile - at : PL_GRAM_BLOCK;
+        for (int m = 0; m < side; m++) {
+            pl_real *to = x + (size_t)m * PL_GRAM_BLOCK;
+            const pl_real *v = m < s->n_members ? store_corrected(job, m, at, n, to)
+                               : last           ? s->last + at
+                                                : NULL;
+            if (!v)
+                memset(to, 0, n * sizeof *to);
+            else if (v != to)
+                memcpy(to, v, n * sizeof *to);
+            if (m < s->n_members && s->n_kept > 0) memcpy(s->kept[m] + at, to, n * sizeof *to);
         }
-        pl_real tmp[PL_BLOCK], *mine = scratch + (size_t)m * job->block;
-        struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
-        if (s->correct->apply)
-            s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
-        else
-            memcpy(mine, b.g, n * sizeof *mine);
-        member[m] = mine;
+        pl_gram_add(side, n, x, PL_GRAM_BLOCK, room, sum);
     }
-    return s->reduce->apply(s->conf.reduce.conf, s->n_members, member, s->weight, n, out);
+}
+
+/* A weighted sum, or the member itself where it is one. */
+static const pl_real *store_mixed(const struct store_job *job, const pl_real *const *member,
+                                  const double *weight, size_t n, pl_real *out) {
+    int one = -1;
+    for (int m = 0; m < job->mixed.width; m++)
+        if (weight[m] != 0) one = one < 0 && weight[m] == 1 ? m : job->mixed.width;
+    if (one >= 0 && one < job->mixed.width) return member[one];
+    return pl_vec_weighted(job->mixed.width, member, weight, n, out);
+}
+
+/* What a tile needs besides its blocks: pointers to members and to what was mixed of them. */
+struct store_desk {
+    const pl_real **member, **mixed;
+    pl_real *corrected, *mixture, *lanes;
+};
+
+static struct store_desk store_desk(const struct store_job *job, int tile) {
+    const struct pl_store *s = job->s;
+    struct store_plan p = job->plan;
+    pl_real *at = s->scratch + (size_t)tile * s->scratch_room;
+    struct store_desk d = {.member = (const pl_real **)(void *)at};
+    d.mixed = d.member + s->n_members + 1;
+    d.corrected = at + p.pointers;
+    d.mixture = d.corrected + p.corrected;
+    d.lanes = d.mixture + p.mixture;
+    return d;
+}
+
+static const pl_real *store_reduce(struct store_job *job, const struct store_desk *d, size_t at,
+                                   size_t n, pl_real *out) {
+    struct pl_store *s = job->s;
+    const struct pl_mixed *mixed = &job->mixed;
+    for (int m = 0; m < s->n_members; m++)
+        d->member[m] = store_corrected(job, m, at, n, d->corrected + (size_t)m * job->block);
+    d->member[s->n_members] = s->last ? s->last + at : NULL;
+    if (!mixed->rule) return store_mixed(job, d->member, mixed->row, n, out);
+    for (int i = 0; i < mixed->at.n; i++) {
+        pl_real *to = d->mixture + (size_t)i * job->block;
+        if (mixed->row)
+            d->mixed[i] =
+                store_mixed(job, d->member, mixed->row + (size_t)i * (size_t)mixed->width, n, to);
+        else
+            d->mixed[i] = mixed->factor[i] == 1
+                              ? d->member[i]
+                              : pl_vec_weighted(1, d->member + i, mixed->factor + i, n, to);
+    }
+    mixed->rule->apply(mixed->conf, &mixed->at, d->mixed, n, d->lanes, out);
+    return out;
 }
 
 /* Second pass: everything elementwise. */
@@ -387,10 +512,11 @@ static void store_step(void *arg, int tile) {
     pl_real reduced[PL_BLOCK];
     size_t from, n_tile;
     store_tile(s, tile, &from, &n_tile);
+    struct store_desk desk = store_desk(job, tile);
     double dot = 0;
     for (size_t at = from; at < from + n_tile; at += job->block) {
         size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
-        const pl_real *u = store_reduce(job, tile, at, n, reduced);
+        const pl_real *u = store_reduce(job, &desk, at, n, reduced);
         struct pl_optim_block b = {.n = n,
                                    .u = u,
                                    .w = s->newest->model + at,
@@ -434,7 +560,7 @@ static int store_agree(const struct pl_store *s, double *row, size_t width) {
     return share->agree ? share->agree(share->ctx, row, width) : PL_OK;
 }
 
-/* Factors of corrections and takes, multiplied into the weights. */
+/* Factors of corrections and takes. */
 static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
     const struct pl_correct *c = s->correct;
     size_t n = (size_t)PL_TILES * (size_t)s->n_members;
@@ -461,17 +587,32 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
         memcpy(at->number, s->correct_number, sizeof at->number);
         for (int t = 0; sums && t < PL_TILES; t++)
             for (int i = 0; i < c->n_sums; i++) at->sum[i] += job->sum[t * s->n_members + m][i];
-        s->weight[m] *= s->member[m].factor;
-        if (c->factor) s->weight[m] *= c->factor(s->conf.correct.conf, at);
+        s->factor[m] = s->member[m].factor;
+        if (c->factor) s->factor[m] *= c->factor(s->conf.correct.conf, at);
         memcpy(s->correct_number, at->number, sizeof at->number);
     }
     return PL_OK;
 }
 
-/* Scratch for the members of a group in every tile at once. */
-static bool store_scratch(struct pl_store *s, const struct store_job *job) {
-    size_t room = job->raw ? 0 : (size_t)s->n_members * job->block;
-    if (s->n_members > 64) room += (size_t)s->n_members * sizeof(void *) / sizeof(pl_real) + 16;
+/* Blocks are shorter where all members have one in scratch. */
+static struct store_plan store_plan(struct store_job *job) {
+    const struct pl_store *s = job->s;
+    const struct pl_mixed *mixed = &job->mixed;
+    size_t n = (size_t)s->n_members;
+    bool mixes = mixed->row != NULL, raw = job->raw || job->kept;
+    for (int m = 0; m < s->n_members; m++) mixes |= mixed->factor[m] != 1;
+    mixes &= mixed->rule != NULL;
+    job->block = PL_GROUP_BLOCK / n & ~(size_t)15;
+    if (job->block > PL_BLOCK || (raw && !mixes)) job->block = PL_BLOCK;
+    if (job->block < 16) job->block = 16;
+    return (struct store_plan){.pointers = ((2 * n + 2) * sizeof(void *) / sizeof(pl_real) + 15) &
+                                           ~(size_t)15,
+                               .corrected = raw ? 0 : n * job->block,
+                               .mixture = mixes ? n * job->block : 0,
+                               .lanes = mixed->rule ? PL_ROOM(n) : 0};
+}
+
+static bool store_scratch(struct pl_store *s, size_t room) {
     if (room <= s->scratch_room) return true;
     free(s->scratch);
     s->scratch_room = (room + 15) & ~(size_t)15;
@@ -480,18 +621,62 @@ static bool store_scratch(struct pl_store *s, const struct store_job *job) {
     return s->scratch != NULL;
 }
 
+/* Corrections that remember are applied once, and what they gave is kept for the second time. */
+static bool store_keeps(struct pl_store *s) {
+    if (s->n_members <= s->n_kept) return true;
+    pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
+    if (!kept) return false;
+    s->kept = kept;
+    while (s->n_kept < s->n_members)
+        if (!(kept[s->n_kept++] = store_vector(s->conf.dim))) return s->n_kept--, false;
+    return true;
+}
+
+/* The weights of the members; inner products first, where they depend on them. */
+static int store_mix(struct pl_store *s, struct store_job *job) {
+    struct pl_rng rng;
+    size_t side = (size_t)s->n_members + 1, square = side * side;
+    struct pl_reduce_at at = {
+        .n = s->n_members, .k = s->conf.k, .samples = s->samples, .worker = s->worker, .rng = &rng};
+    pl_rng_init(&rng, s->conf.seed, PL_STREAM_REDUCE, 0, s->n_commits);
+    if (s->geometry && s->n_members <= PL_GRAM_MAX) {
+        size_t room = (PL_TILES + 1) * square;
+        if (room > s->room_gram) {
+            free(s->gram);
+            s->gram = malloc(room * sizeof *s->gram);
+            s->room_gram = s->gram ? room : 0;
+        }
+        if (!s->gram || !store_scratch(s, side * (PL_GRAM_BLOCK + side))) return PL_ENOMEM;
+        if (s->correct->apply && !store_keeps(s)) return PL_ENOMEM;
+        memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
+        store_tiles(s, store_gram, job);
+        if (store_agree(s, s->gram, square)) return PL_ERUN;
+        job->kept = s->correct->apply;
+        double *sum = s->gram + PL_TILES * square;
+        memset(sum, 0, square * sizeof *sum);
+        for (size_t t = 0; t < PL_TILES; t++)
+            for (size_t i = 0; i < square; i++) sum[i] += s->gram[t * square + i];
+        for (size_t i = 0; i < side; i++)
+            for (size_t j = 0; j < i; j++) sum[j * side + i] = sum[i * side + j];
+        at.gram = sum;
+    }
+    int rc = pl_mix(s->mixer, &s->conf.reduce, &at, s->factor, &job->mixed);
+    if (rc) return rc;
+    s->n_medians += job->mixed.fell_back;
+    job->plan = store_plan(job);
+    struct store_plan *p = &job->plan;
+    size_t room = p->pointers + p->corrected + p->mixture + p->lanes;
+    return store_scratch(s, room) ? PL_OK : PL_ENOMEM;
+}
+
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
     double lr = store_rate(s) * factor * (s->conf.rate.by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
     struct store_job job = {.s = s, .next = store_free_version(s)};
     if (!job.next) return PL_ENOMEM;
     job.raw = !s->correct->apply && s->conf.weight_decay == 0;
-    job.block = PL_GROUP_BLOCK / (size_t)s->n_members & ~(size_t)15;
-    if (job.block > PL_BLOCK) job.block = PL_BLOCK;
-    if (job.block < 16 || job.raw) job.block = job.raw ? PL_BLOCK : 16;
-    if (!store_scratch(s, &job)) return PL_ENOMEM;
-    s->reduce->weigh(s->conf.reduce.conf, s->n_members, s->samples, s->weight);
     int rc = store_correct(s, &job, lr);
+    if (!rc) rc = store_mix(s, &job);
     if (rc) return rc;
 
     s->n_commits++;

@@ -5,12 +5,14 @@
  * from the version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD
  * find the parameters a worker started from; a checkpoint can be written while training goes on.
  *
- * A commit runs correct -> reduce -> optim block by block. The vector is cut into PL_TILES tiles;
- * tiles may be worked on in any order, on any number of threads, with the same bits: elementwise
- * rules do not care, and sums are kept per tile and added up in tile order. */
+ * A commit runs correct -> reduce -> optim block by block. Where a reduction goes by distances, the
+ * inner products of the members are computed first, in a pass of their own. The vector is cut into
+ * PL_TILES tiles; tiles may be worked on in any order, on any number of threads, with the same
+ * bits: elementwise rules do not care, and sums are kept per tile and added up in tile order. */
 #ifndef PL_CORE_STORE_H
 #define PL_CORE_STORE_H
 
+#include "core/chain.h"
 #include "core/control.h"
 #include "core/keep.h"
 #include "core/rule.h"
@@ -18,7 +20,6 @@
 #define PL_TILES 64
 #define PL_BLOCK 1024        /* elements; a dozen such blocks fit a first-level cache */
 #define PL_GROUP_BLOCK 16384 /* elements of all members of a group together, in one block */
-#define PL_SCHEDULES 4       /* schedules in one chain */
 
 struct pl_version {
     uint64_t id;     /* commits before it */
@@ -28,17 +29,10 @@ struct pl_version {
     int n_holders;
 };
 
-/* A chosen member of a family: which, and its parsed options. */
-struct pl_choice {
-    const struct pl_entry *entry;
-    void *conf;
-};
-
 /* The learning rate: base rate, chain of schedules, and whether it grows with the group. */
 struct pl_rate {
     double lr;
-    struct pl_choice chain[PL_SCHEDULES];
-    int n_chain;
+    struct pl_chain schedule;
     bool by_k;            /* times the number of members: "linear scaling" */
     double epoch_samples; /* samples in an epoch; 0 where there is no data */
 };
@@ -76,7 +70,10 @@ int pl_tiles(size_t dim); /* that are not empty */
 struct pl_store_conf {
     size_t dim; /* of the share */
     int n_workers;
-    struct pl_choice correct, reduce, optim;
+    struct pl_choice correct, optim;
+    struct pl_chain reduce;
+    int k;         /* contributions in a group where nobody is missing */
+    uint64_t seed; /* of chance in reductions */
     struct pl_rate rate;
     double weight_decay;   /* added to every contribution before it is corrected */
     bool measures;         /* commits report a struct pl_measure */
@@ -107,12 +104,17 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 
 /* Saves or restores all but the model itself, which is what the store was made with. Restoring
- * comes first, before anybody holds a version. 0 or PL_ENOMEM. */
+ * comes first, before anybody holds a version. 0, PL_ENOMEM, or PL_EDATA for what no store keeps.
+ */
 int pl_store_keep(struct pl_store *s, const struct pl_keep *k);
 
 /* Progress that schedules and reports count by: samples in committed contributions. */
 double pl_store_epochs(const struct pl_store *s);
 double pl_store_samples(const struct pl_store *s);
+
+/* Commits in which the reduction's condition on f did not hold for the group, so that the
+ * coordinate median stood in. */
+uint64_t pl_store_n_medians(const struct pl_store *s);
 
 /* The largest number of versions that were alive at one time. */
 int pl_store_n_versions(const struct pl_store *s);

@@ -1,5 +1,7 @@
 /* Eight running sums side by side: the additions of strict floating point become independent and
  * fill the vector units, and the order stays a function of n alone. */
+#include <string.h>
+
 #include "core/rule.h"
 
 #define LANES 8
@@ -31,4 +33,23 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n) {
         lane[i % LANES] += d * d;
     }
     return vec_fold(lane);
+}
+
+/* One vector after the other: each is a single stream from memory, which is what memory is best at;
+ * several at once are a third slower. */
+const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
+                               size_t n_elements, pl_real *restrict out) {
+    bool first = true;
+    for (int m = 0; m < n; m++) {
+        pl_real c = (pl_real)weight[m];
+        const pl_real *restrict x = vector[m];
+        if (c == 0) continue;
+        if (first)
+            for (size_t i = 0; i < n_elements; i++) out[i] = c * x[i];
+        else
+            for (size_t i = 0; i < n_elements; i++) out[i] += c * x[i];
+        first = false;
+    }
+    if (first) memset(out, 0, n_elements * sizeof *out);
+    return out;
 }

@@ -7,6 +7,7 @@
 #include "core/delay.h"
 #include "core/store.h"
 #include "data/data.h"
+#include "learn/attack.h"
 #include "model/model.h"
 
 /* When a run ends: at whichever comes first. Zero, or NAN for the targets: no such limit. */
@@ -18,9 +19,12 @@ struct pl_limits {
 
 struct pl_job {
     const char *method; /* name of the recipe, "" where there is none */
-    struct pl_choice policy, tuner, correct, reduce, optim, local;
+    struct pl_choice policy, tuner, correct, optim, local;
+    struct pl_chain reduce;
+    int k; /* contributions in a group, to begin with */
     struct pl_rate rate;
     double weight_decay;
+    struct pl_choice attack; /* entry NULL: nobody is hostile */
 
     int n_workers;
     uint32_t batch;
@@ -38,5 +42,11 @@ struct pl_job {
     int n_threads;
     struct pl_log log;
 };
+
+/* The store of a job that has a model; team and place are the host's to set. */
+struct pl_store_conf pl_job_store(const struct pl_job *job);
+
+/* What pl_store_keep or pl_control_keep came to when they restored, with its sentence. */
+int pl_job_restored(int rc, struct pl_why *why);
 
 #endif

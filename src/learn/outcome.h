@@ -17,7 +17,8 @@ struct pl_outcome {
     struct pl_score score;             /* at the end; NAN where unknown */
     double time_to_target;             /* NAN: no target, or not reached */
     int k_final;
-    bool diverged; /* ended because no finite gradient came any more */
+    struct pl_why trouble; /* why it ended before its time, or what could not be kept; or "" */
+    bool diverged;         /* ended because no finite gradient came any more */
     uint64_t
         computed; /* gradients computed; more than arrived where some were computed ahead in vain */
     float *weights; /* [dim], malloc()ed; NULL for timing alone */

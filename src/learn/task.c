@@ -62,6 +62,22 @@ uint32_t pl_task_samples(const struct pl_job *job) {
     return job->batch * pl_task_steps(job);
 }
 
+/* The attack that this worker takes part in, or NULL. */
+static const struct pl_attack *task_attack(const struct pl_job *job, uint32_t worker) {
+    const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
+    return pl_attack_hostile(a, job->attack.conf, (int)worker, job->n_workers) ? a : NULL;
+}
+
+static void task_spoil(const struct pl_job *job, const struct pl_attack *attack, uint32_t worker,
+                       uint64_t task, float *out) {
+    struct pl_attack_at at = {job->seed, task, worker, job->n_workers};
+    attack->alone(job->attack.conf, &at, out, job->model->dim);
+}
+
+static void task_turn(uint16_t *label, uint32_t n, uint32_t n_classes) {
+    for (uint32_t i = 0; i < n; i++) label[i] = (uint16_t)(n_classes - 1 - label[i]);
+}
+
 static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, double *loss) {
     const struct task_call *c = ctx;
     const struct pl_job *job = c->job;
@@ -73,6 +89,8 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
         pl_data_rows(job->data, false, c->desk->index, b.n, c->desk->x, c->desk->label);
         b.x = c->desk->x;
         b.label = c->desk->label;
+        if (task_attack(job, c->worker) && task_attack(job, c->worker)->labels)
+            task_turn(c->desk->label, b.n, job->data->n_classes);
     }
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->desk->scratch, c->cancel);
 }
@@ -91,7 +109,29 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
                               .model = desk->model,
                               .g = desk->g,
                               .out = out};
-    return local->run(job->local.conf, &t, loss);
+    int rc = local->run(job->local.conf, &t, loss);
+    const struct pl_attack *attack = task_attack(job, worker);
+    if (!rc && attack && attack->spoils) task_spoil(job, attack, worker, task, out);
+    return rc;
+}
+
+int pl_task_forge(const struct pl_job *job, const struct pl_attack_member *member, int n) {
+    return pl_attack_group((const struct pl_attack *)job->attack.entry, job->attack.conf,
+                           job->n_workers, member, n, job->model->dim);
+}
+
+bool pl_task_remembers(const struct pl_job *job) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    return local->remembers && local->remembers(job->local.conf);
+}
+
+void pl_task_send(const struct pl_job *job, uint32_t worker, uint64_t task, float *memory,
+                  float *out) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    const struct pl_attack *attack = task_attack(job, worker);
+    bool own = !attack || attack->anybody || !attack->alone; /* sends what it computed, at first */
+    if (memory && own) local->send(job->local.conf, job->model->dim, memory, out);
+    if (attack && attack->alone && !attack->spoils) task_spoil(job, attack, worker, task, out);
 }
 
 /* All exponent bits set: infinite or not a number. */

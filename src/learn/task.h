@@ -19,6 +19,19 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
                 const struct pl_version *version, float *out, double *loss,
                 const struct pl_cancel *cancel);
 
+/* Whether workers remember anything from task to task. */
+bool pl_task_remembers(const struct pl_job *job);
+
+/* A sound contribution goes out, and is finite afterwards as well. memory [dim] is what its worker
+ * remembers from task to task, zero at first; NULL where it remembers nothing. A hostile worker
+ * remembers nothing, and sends what it likes. */
+void pl_task_send(const struct pl_job *job, uint32_t worker, uint64_t task, float *memory,
+                  float *out);
+
+/* Lets the hostile ones of an open group, member[n], forge what they sent: for attacks that go by
+ * what the honest ones sent. 0 or PL_ENOMEM. */
+int pl_task_forge(const struct pl_job *job, const struct pl_attack_member *member, int n);
+
 /* Whether a contribution may be applied: every element finite. */
 bool pl_task_sound(const float *out, size_t dim, double loss);
 

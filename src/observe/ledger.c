@@ -165,8 +165,10 @@ void pl_ledger_end(struct pl_ledger *l, uint64_t now_ns) {
     if (l->ended) return;
     l->ended = true;
     for (int i = 0; i < l->n_workers; i++) {
-        if (l->worker[i].state == PL_BUSY)
+        if (l->worker[i].state == PL_BUSY) {
+            l->row[i].unfinished = (double)(now_ns - l->worker[i].since_ns) * 1e-9;
             ledger_span(l, i, PL_SPAN_COMPUTE, l->worker[i].since_ns, now_ns, "unfinished");
+        }
         if (l->worker[i].state != PL_GONE) ledger_move(l, i, PL_GONE, now_ns);
     }
 }

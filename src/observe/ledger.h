@@ -34,6 +34,7 @@ struct pl_ledger_row {
                            arrival taken before it into the same group */
     uint64_t n_last;    /* updates that had to wait for it last: its arrival led to the commit, and
                            the commit let go others who were waiting */
+    double unfinished;  /* seconds that its task had run when the run ended */
 };
 
 struct pl_ledger;

@@ -6,6 +6,30 @@
 
 /* --- gradient ---------------------------------------------------------------------------- */
 
+struct gradient {
+    double beta;
+};
+
+static const struct pl_opt gradient_opts[] = {
+    {.name = "beta",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 0.9999999,
+     .help = "momentum at the worker: it sends m = beta m + (1-beta) g",
+     .offset = offsetof(struct gradient, beta)},
+    {.name = NULL},
+};
+
+static bool gradient_remembers(const void *conf) {
+    return ((const struct gradient *)conf)->beta > 0;
+}
+
+static void gradient_send(const void *conf, size_t dim, float *restrict m, float *restrict g) {
+    float beta = (float)((const struct gradient *)conf)->beta, rest = 1 - beta;
+    for (size_t i = 0; i < dim; i++) g[i] = m[i] = beta * m[i] + rest * g[i];
+}
+
 static uint32_t gradient_steps(const void *conf) {
     (void)conf;
     return 1;
@@ -18,11 +42,14 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_gradient = {
     .id = {.name = "gradient",
-           .brief = "one gradient of one mini-batch",
-           .paper = "",
-           .opts = pl_no_opts},
+           .brief = "one gradient of one mini-batch, or the worker's own momentum of them",
+           .paper = "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)",
+           .opts = gradient_opts,
+           .conf_size = sizeof(struct gradient)},
     .steps = gradient_steps,
     .run = gradient_run,
+    .remembers = gradient_remembers,
+    .send = gradient_send,
 };
 
 /* --- steps ---------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 /* Reductions: how the members of a group become one vector. */
-#include <string.h>
-
-#include "core/rule.h"
+#include "rule/reduce.h"
 
 enum { MEAN_COUNT, MEAN_SAMPLES };
 
@@ -19,27 +17,13 @@ static const struct pl_opt mean_opts[] = {
     {.name = NULL},
 };
 
-static void mean_weigh(const void *conf, int n_members, const uint32_t *samples, double *weight) {
+/* By samples only where the members are still those that came: mixed ones have none. */
+static int mean_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
     double total = 0;
-    for (int i = 0; i < n_members; i++) total += samples[i];
+    for (int i = 0; at->samples && i < at->n; i++) total += at->samples[i];
     bool by_samples = ((const struct mean *)conf)->by == MEAN_SAMPLES && total > 0;
-    for (int i = 0; i < n_members; i++)
-        weight[i] = by_samples ? samples[i] / total : 1.0 / n_members;
-}
-
-static const pl_real *mean_apply(const void *conf, int n_members, const pl_real *const *member,
-                                 const double *weight, size_t n, pl_real *restrict out) {
-    (void)conf;
-    if (n_members == 1 && weight[0] == 1) return member[0];
-    pl_real c = (pl_real)weight[0];
-    const pl_real *restrict x = member[0];
-    for (size_t i = 0; i < n; i++) out[i] = c * x[i];
-    for (int m = 1; m < n_members; m++) {
-        c = (pl_real)weight[m];
-        x = member[m];
-        for (size_t i = 0; i < n; i++) out[i] += c * x[i];
-    }
-    return out;
+    for (int i = 0; i < at->n; i++) row[i] = by_samples ? at->samples[i] / total : 1.0 / at->n;
+    return 1;
 }
 
 static const struct pl_reduce reduce_mean = {
@@ -48,11 +32,26 @@ static const struct pl_reduce reduce_mean = {
            .paper = "",
            .opts = mean_opts,
            .conf_size = sizeof(struct mean)},
-    .weigh = mean_weigh,
-    .apply = mean_apply,
+    .mix = mean_mix,
 };
 
-static const struct pl_entry *const reduce_table[] = {&reduce_mean.id, NULL};
+static const struct pl_entry *const reduce_table[] = {&reduce_mean.id,
+                                                      &pl_reduce_median.id,
+                                                      &pl_reduce_trimmed.id,
+                                                      &pl_reduce_mean_around_median.id,
+                                                      &pl_reduce_phocas.id,
+                                                      &pl_reduce_geomedian.id,
+                                                      &pl_reduce_medoid.id,
+                                                      &pl_reduce_krum.id,
+                                                      &pl_reduce_multikrum.id,
+                                                      &pl_reduce_bulyan.id,
+                                                      &pl_reduce_mda.id,
+                                                      &pl_reduce_centered_clip.id,
+                                                      &pl_reduce_nnm.id,
+                                                      &pl_reduce_bucketing.id,
+                                                      &pl_reduce_clipping.id,
+                                                      &pl_reduce_buffers.id,
+                                                      NULL};
 
 const struct pl_family pl_reduce_family = {
     "reduce", "how do the members of a group become one vector?", reduce_table};

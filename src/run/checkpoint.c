@@ -255,7 +255,7 @@ static int checkpoint_list(const char *dir, bool sweep, uint64_t **out, size_t *
 
 /* ---- writing ---- */
 
-static int checkpoint_folder(const char *dir, struct pl_why *why) {
+int pl_checkpoint_folder(const char *dir, struct pl_why *why) {
     struct stat st;
     char latest[CHECKPOINT_PATH_MAX];
     if (mkdir(dir, 0777) == 0) {
@@ -266,6 +266,9 @@ static int checkpoint_folder(const char *dir, struct pl_why *why) {
     } else if (stat(dir, &st) || !S_ISDIR(st.st_mode)) {
         return pl_fail(why, PL_EIO, "'%s' is not a folder; checkpoints need one", dir);
     }
+    if (access(dir, W_OK | X_OK))
+        return pl_fail(why, PL_EIO, "no files can be made in folder '%s': %s", dir,
+                       strerror(errno));
     int rc = checkpoint_join(latest, sizeof latest, dir, "latest", why);
     if (!rc && lstat(latest, &st) == 0 && !S_ISLNK(st.st_mode))
         rc =
@@ -320,7 +323,7 @@ int pl_checkpoint_write(const char *dir, size_t keep_n, const struct pl_snapshot
                         uint64_t updates, struct pl_why *why) {
     char name[CHECKPOINT_NAME_MAX], path[CHECKPOINT_PATH_MAX], count[24];
     if (s->failed) return pl_fail(why, PL_ENOMEM, "out of memory for a checkpoint");
-    int rc = checkpoint_folder(dir, why);
+    int rc = pl_checkpoint_folder(dir, why);
     checkpoint_name(updates, name);
     if (!rc) rc = checkpoint_join(path, sizeof path, dir, name, why);
     if (rc) return rc;
@@ -512,8 +515,8 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
     const struct pl_tensor *t = pl_tensors_find(s->tensors, part->name);
     if (!t)
         return pl_fail(why, PL_EUSAGE,
-                       "checkpoint '%s' is of another model: it has no '%s'; give the model that "
-                       "it was made with",
+                       "checkpoint '%s' is of another model: it has no '%s'; give the model and "
+                       "the data that it was made with",
                        s->path, part->name);
     if (t->type == PL_F32 && t->n_dims == part->n_dims &&
         !memcmp(t->shape, part->shape, (size_t)t->n_dims * sizeof *t->shape))
@@ -523,7 +526,7 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
     saved_shape(part->n_dims, part->shape, wanted);
     return pl_fail(why, PL_EUSAGE,
                    "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is F32 "
-                   "[%s]; give the model that it was made with",
+                   "[%s]; give the model and the data that it was made with",
                    s->path, part->name, t->type == PL_F32 ? "F32" : "not F32", is, wanted);
 }
 
@@ -541,7 +544,7 @@ static int saved_is_of(const struct pl_saved *s, const struct pl_model *m, struc
     if (n_weights != n_parts)
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint '%s' is of another model: it has %zu arrays of weights, the "
-                       "model has %zu; give the model that it was made with",
+                       "model has %zu; give the model and the data that it was made with",
                        s->path, n_weights, n_parts);
     return PL_OK;
 }

@@ -31,6 +31,9 @@ void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const 
 /* A note in UTF-8. Keys in use: crc32, format, writer, updates. */
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value);
 
+/* Makes `dir` where it is missing, and sees that files can be made in it. */
+int pl_checkpoint_folder(const char *dir, struct pl_why *why);
+
 /* Makes `dir` where it is missing, writes the file, lets `latest` point to it and removes the
  * oldest so that keep_n are left (0: all stay). Blocks until it is on the disk. Where it fails, the
  * checkpoints that were there are still there. */

@@ -10,6 +10,7 @@ struct custody_worker {
     struct pl_version *old;    /* of orders that were replaced; it may still be reading it, */
     uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
     float *slot;
+    uint64_t heard; /* last task whose answer counted */
 };
 
 struct pl_custody {
@@ -21,10 +22,8 @@ struct pl_custody {
     struct custody_worker *worker;
     float **spare; /* slots nobody has */
     size_t n_spare, n_slots;
-    float **group; /* slots of the open group */
-    size_t n_group, most_group;
-    float **copy; /* copies of members beyond that */
-    size_t n_copies, room_copies;
+    struct pl_attack_member *group; /* the open one: slots, and from most_slots on copies */
+    size_t n_group, room_group, most_slots;
     int n_old; /* workers that have an old version */
 };
 
@@ -53,11 +52,11 @@ int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transpo
     c->t = t;
     c->port = port;
     c->store = store;
-    c->most_group = custody_group(job);
-    c->n_slots = (size_t)job->n_workers + c->most_group;
+    c->most_slots = c->room_group = custody_group(job);
+    c->n_slots = (size_t)job->n_workers + c->most_slots;
     c->worker = calloc((size_t)job->n_workers, sizeof *c->worker);
     c->spare = malloc(c->n_slots * sizeof(*c->spare));
-    c->group = malloc(c->most_group * sizeof(*c->group));
+    c->group = malloc(c->room_group * sizeof *c->group);
     if (!c->worker || !c->spare || !c->group) {
         pl_custody_free(c);
         return PL_ENOMEM;
@@ -69,8 +68,7 @@ int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transpo
 void pl_custody_free(struct pl_custody *c) {
     if (!c) return;
     for (int i = 0; c->worker && i < c->job->n_workers; i++) pl_custody_gone(c, i);
-    for (size_t i = 0; i < c->n_copies; i++) free(c->copy[i]);
-    free(c->copy);
+    for (size_t i = c->most_slots; i < c->n_group; i++) free(c->group[i].vector);
     free(c->worker);
     free(c->spare);
     free(c->group);
@@ -136,43 +134,54 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
                &(struct pl_order){.task = task,
                                   .version = w->told->id,
                                   .lr = w->told->lr,
+                                  .heard = w->heard,
                                   .w = w->told->handed,
                                   .out = w->slot});
     if (from == PL_FETCH) custody_replace(c, worker, before);
     return PL_OK;
 }
 
-static int custody_copy(struct pl_custody *c, const struct pl_member *m) {
-    struct custody_worker *w = &c->worker[m->worker];
+void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task) {
+    c->worker[worker].heard = task;
+}
+
+/* A copy of what the worker wrote, for a group that has all the slots it can have. */
+static float *custody_copy(struct pl_custody *c, int worker) {
     size_t bytes = c->dim * sizeof(float);
-    if (c->n_copies == c->room_copies) {
-        size_t room = c->room_copies ? 2 * c->room_copies : 16;
-        float **grown = realloc(c->copy, room * sizeof(*grown));
-        if (!grown) return PL_ENOMEM;
-        c->copy = grown;
-        c->room_copies = room;
+    if (c->n_group == c->room_group) {
+        size_t room = 2 * c->room_group;
+        struct pl_attack_member *grown = realloc(c->group, room * sizeof *grown);
+        if (!grown) return NULL;
+        c->group = grown;
+        c->room_group = room;
     }
     float *copy = malloc(bytes);
-    if (!copy) return PL_ENOMEM;
-    memcpy(copy, w->slot, bytes);
-    c->copy[c->n_copies++] = copy;
-    return pl_store_take(c->store, m, w->told, copy);
+    if (copy) memcpy(copy, c->worker[worker].slot, bytes);
+    return copy;
 }
 
 int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     struct custody_worker *w = &c->worker[m->worker];
-    if (c->n_group == c->most_group) return custody_copy(c, m);
-    int rc = pl_store_take(c->store, m, w->told, w->slot);
-    if (rc) return rc;
-    c->group[c->n_group++] = w->slot;
-    w->slot = NULL;
-    return PL_OK;
+    bool full = c->n_group >= c->most_slots;
+    float *vector = full ? custody_copy(c, m->worker) : w->slot;
+    if (!vector) return PL_ENOMEM;
+    c->group[c->n_group++] = (struct pl_attack_member){m->worker, vector};
+    if (!full) w->slot = NULL;
+    return pl_store_take(c->store, m, w->told, vector);
 }
 
-void pl_custody_commit(struct pl_custody *c) {
-    while (c->n_group > 0) c->spare[c->n_spare++] = c->group[--c->n_group];
-    while (c->n_copies > 0) free(c->copy[--c->n_copies]);
+int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *measure) {
+    int rc = pl_task_forge(c->job, c->group, (int)c->n_group);
+    if (!rc) rc = pl_store_commit(c->store, factor, measure);
+    while (c->n_group > 0) {
+        float *vector = c->group[--c->n_group].vector;
+        if (c->n_group >= c->most_slots)
+            free(vector);
+        else
+            c->spare[c->n_spare++] = vector;
+    }
     custody_tidy(c);
+    return rc;
 }
 
 void pl_custody_gone(struct pl_custody *c, int worker) {

@@ -9,7 +9,7 @@
 #ifndef PL_RUN_CUSTODY_H
 #define PL_RUN_CUSTODY_H
 
-#include "learn/job.h"
+#include "learn/task.h"
 #include "transport/transport.h"
 
 /* How many vectors a port must have room for; conf->dim is said already. */
@@ -24,11 +24,14 @@ void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
 /* The worker computes `task`: hands it the newest version (or the one it has) and a slot. */
 int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from);
 
+/* Its answer to `task` counts, whatever becomes of it. */
+void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task);
+
 /* What it wrote joins the open group. */
 int pl_custody_take(struct pl_custody *c, const struct pl_member *m);
 
-/* The group was committed. */
-void pl_custody_commit(struct pl_custody *c);
+/* Commits the group; its slots are free again. */
+int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *measure);
 
 /* The worker is gone and touches nothing any more. */
 void pl_custody_gone(struct pl_custody *c, int worker);

@@ -22,6 +22,8 @@ struct pl_saver {
 
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
                  void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why) {
+    int rc = pl_checkpoint_folder(conf->save_dir, why);
+    if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
     bool ok = s != NULL;
     if (ok && shards) ok = (s->whole = malloc(conf->job->model->dim * sizeof *s->whole)) != NULL;
@@ -115,6 +117,7 @@ int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_st
     /* also where the last one has the same number: tasks have ended since */
     int rc = saver_begin(s, control, store);
     if (!rc) {
+        s->failed = true; /* whether it was written is told by the caller, and nothing goes on */
         saver_collect(s, store);
         rc = s->rc;
     }

@@ -18,14 +18,19 @@
 #define SERVER_SECOND 1000000000u   /* ns between two looks at everything else */
 #define SERVER_GATHER 20000000000u  /* ns in which those who are expected must have come */
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
-#define SERVER_SPLIT 65536          /* parameters from which a commit is split over threads */
+#define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
+#define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
+#define SERVER_NAMED 3              /* workers named for bringing what will not do */
+#define SERVER_LOOKS 64             /* workers that are looked at in a second */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
 struct server_worker {
     bool here;
+    bool due;         /* it is to be made anew */
     bool warned;      /* of a result that will not do */
     int n_stillborn;  /* times it went without an answer, in a row */
     uint64_t told_ns; /* when its order went out */
+    bool stopped;     /* from outside, and somebody was told */
 };
 
 struct server {
@@ -48,12 +53,16 @@ struct server {
     struct server_worker *worker;
     uint64_t zero_ns;            /* the run's clock began then, */
     uint64_t last_ns;            /* and its last event was then */
+    uint64_t end_ns;             /* when the last was over, before anybody was waited for */
     uint64_t tick_ns, second_ns; /* when to look next */
     uint64_t n_rejected;         /* in a row */
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
-    int n_here;
+    int looked;                   /* worker that was looked at last */
+    int n_here, n_due, n_named;
+    int n_lost;        /* workers that were made here, went, and are not made again */
+    uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
     bool ended, left_alone;
     struct pl_outcome *out;
 };
@@ -82,8 +91,10 @@ static void server_team(void *ctx, int n, void (*job)(void *arg, int i), void *a
     pl_pool_each(s->pool, n, server_tile, &tiles);
 }
 
-static bool server_splits(const struct server *s) {
-    return s->job->n_threads > 1 && s->job->model->dim >= SERVER_SPLIT;
+/* How many threads a commit is split over. */
+static int server_threads(const struct server *s) {
+    size_t most = s->job->model->dim / SERVER_SHARE;
+    return most < (size_t)s->job->n_threads ? (int)most : s->job->n_threads;
 }
 
 static float *server_place(void *ctx) {
@@ -107,9 +118,8 @@ static int server_unanswered(const struct server *s) {
 
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
     pl_shards_commit(s->shards, a->factor);
-    int rc = pl_store_commit(s->store, a->factor, measure);
+    int rc = pl_custody_commit(s->custody, a->factor, measure);
     if (rc) return rc == PL_ERUN ? server_unanswered(s) : server_memory(s);
-    pl_custody_commit(s->custody);
     s->n_rejected = 0;
     s->out->last_update = (double)s->last_ns * 1e-9;
     const struct pl_limits *l = &s->job->limits;
@@ -186,7 +196,9 @@ static const char *server_flaw(enum pl_flaw flaw) {
 static int server_reject(struct server *s, int worker, const struct pl_result *r) {
     struct pl_event e = {.kind = PL_REJECT, .worker = worker, .task = r->task};
     struct server_worker *w = &s->worker[worker];
-    if (!w->warned)
+    if (!w->warned && ++s->n_named == SERVER_NAMED + 1)
+        pl_log_warn(&s->job->log, "other workers bring gradients that will not do, too");
+    if (!w->warned && s->n_named <= SERVER_NAMED)
         pl_log_warn(&s->job->log,
                     "worker %d brought a gradient %s, task %llu; it is rejected, as all such of "
                     "this worker are from now on without a word",
@@ -211,20 +223,42 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = comm,
                          .samples = r->samples,
                          .loss = r->loss};
+    pl_custody_heard(s->custody, worker, r->task);
     return server_event(s, &e);
 }
 
-/* Makes a worker anew, unless it keeps dying before it has done anything. */
-static int server_respawn(struct server *s, int worker) {
+/* A worker is to be made anew, unless it keeps dying before it has done anything. */
+static void server_respawn(struct server *s, int worker) {
     struct server_worker *w = &s->worker[worker];
-    if (!s->conf->respawn || s->ended) return PL_OK;
-    if (++w->n_stillborn >= SERVER_STILLBORN) {
+    if (w->n_stillborn >= SERVER_STILLBORN) return; /* it was given up */
+    if (s->conf->respawn && ++w->n_stillborn < SERVER_STILLBORN) {
+        w->due = true;
+        s->n_due++;
+        return;
+    }
+    s->n_lost++;
+    if (s->conf->respawn)
         pl_log_warn(&s->job->log,
                     "worker %d went %d times before its first answer and is not made again",
                     worker + 1, w->n_stillborn);
-        return PL_OK;
+}
+
+/* Makes those that are due. Not while a version is scored: a process that is forked while a thread
+ * is inside the linear algebra library inherits its locks as they are, and may wait for one that
+ * nobody gives back. */
+static void server_make(struct server *s) {
+    if (s->t->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
+    for (int i = 0; s->n_due > 0 && i < s->job->n_workers; i++) {
+        struct server_worker *w = &s->worker[i];
+        struct pl_why why = {.text = ""};
+        if (!w->due) continue;
+        w->due = false;
+        s->n_due--;
+        if (!pl_launch_start(s->launch, i, &why)) continue;
+        pl_log_warn(&s->job->log, "%s; the run goes on without it", why.text);
+        w->n_stillborn = SERVER_STILLBORN;
+        s->n_lost++;
     }
-    return pl_launch_start(s->launch, worker, s->why);
 }
 
 static int server_gone(struct server *s, int worker) {
@@ -239,11 +273,11 @@ static int server_gone(struct server *s, int worker) {
     pl_shards_gone(s->shards, worker);
     pl_custody_gone(s->custody, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
-    bool again = s->launch && s->conf->respawn;
+    bool again = s->launch && s->conf->respawn && w->n_stillborn + 1 < SERVER_STILLBORN;
     if (was_here || s->launch)
         pl_log_warn(&s->job->log, "worker %d %s; the run goes on with %d of %d%s", worker + 1, how,
                     s->n_here, s->job->n_workers, again ? ", and a new one is made" : "");
-    if (!rc && s->launch) rc = server_respawn(s, worker);
+    if (s->launch) server_respawn(s, worker);
     return rc;
 }
 
@@ -310,6 +344,20 @@ static const char *server_phase(const struct server *s, int worker) {
     return "unknown";
 }
 
+/* A worker that is frozen while its tasks are cancelled and started anew is slow in none of them:
+ * it is named for being frozen. So many a second are looked at, in turn. */
+static void server_look_for_stopped(struct server *s) {
+    int n = s->job->n_workers;
+    for (int looks = n < SERVER_LOOKS ? n : SERVER_LOOKS; s->launch && looks > 0; looks--) {
+        int i = s->looked = (s->looked + 1) % n;
+        struct server_worker *w = &s->worker[i];
+        bool stopped = w->here && pl_launch_stopped(s->launch, i);
+        if (stopped && !w->stopped)
+            pl_log_warn(&s->job->log, "worker %d is stopped from outside", i + 1);
+        w->stopped = stopped;
+    }
+}
+
 static void server_second(struct server *s, uint64_t now) {
     struct pl_slow_found found;
     char sentence[200];
@@ -317,6 +365,7 @@ static void server_second(struct server *s, uint64_t now) {
         pl_slow_sentence(&found, server_phase(s, found.worker), sentence, sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
+    server_look_for_stopped(s);
     if (s->saver) pl_saver_look(s->saver, s->control, s->store, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }
@@ -348,6 +397,21 @@ static uint64_t server_wait(const struct server *s) {
     return until > now ? until - now : 0;
 }
 
+/* Whoever ends all of a run's processes together ends the workers first at times: before nobody is
+ * left, there is a moment in which the watch can say so. */
+static void server_look_for_workers(struct server *s) {
+    /* whoever was not made here, as ranks are, does not come back */
+    bool all_lost = s->n_lost == s->job->n_workers || !s->launch;
+    bool alone = s->n_here == 0 && all_lost && !s->conf->listen;
+    uint64_t now = server_now(s);
+    if (!alone)
+        s->alone_ns = 0;
+    else if (s->alone_ns == 0)
+        s->alone_ns = now + SERVER_ALONE;
+    else if (now >= s->alone_ns && !s->ended)
+        s->left_alone = s->ended = true;
+}
+
 static int server_loop(struct server *s) {
     while (!s->ended) {
         struct pl_news news;
@@ -356,11 +420,9 @@ static int server_loop(struct server *s) {
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
+        if (s->n_due > 0 && !s->ended) server_make(s);
         server_look(s);
-        if (!s->ended && s->n_here == 0 && !s->conf->respawn && !s->conf->listen) {
-            s->left_alone = s->ended = true;
-            return PL_OK;
-        }
+        server_look_for_workers(s);
     }
     return PL_OK;
 }
@@ -388,7 +450,7 @@ static int server_store(struct server *s) {
     else
         job->model->kind->init(job->model, job->seed, w0);
     struct pl_store_conf conf = pl_shards_store(&s->shared, 0);
-    conf.team = (struct pl_team){server_splits(s) ? server_team : NULL, s};
+    conf.team = (struct pl_team){server_threads(s) > 1 ? server_team : NULL, s};
     conf.place = (struct pl_place){server_place, s};
     if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
@@ -400,9 +462,9 @@ static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
     struct pl_keep shared = pl_shards_keep(s->shards, &keep);
-    if (pl_store_keep(s->store, &shared) || pl_control_keep(s->control, &keep))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
-    return PL_OK;
+    int rc = pl_store_keep(s->store, &shared);
+    if (!rc) rc = pl_control_keep(s->control, &keep);
+    return pl_job_restored(rc, s->why);
 }
 
 static void server_wake(void *ctx) {
@@ -443,7 +505,8 @@ static int server_open(struct server *s) {
 static int server_helpers(struct server *s) {
     if (pl_scorer_new(s->job, server_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
-    if (server_splits(s) && pl_pool_new(s->job->n_threads, &s->pool)) return server_memory(s);
+    int n = server_threads(s);
+    if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
     return pl_saver_new(s->conf, s->shards, server_wake, s, &s->saver, s->why);
 }
@@ -458,11 +521,13 @@ static int server_gather(struct server *s) {
         int rc = pl_launch_start(s->launch, i, s->why);
         if (rc) return rc;
     }
+    if (!s->launch)
+        pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
-    int n_gone = 0;
-    while (s->n_here + n_gone < job->n_workers) {
+    while (s->n_here + s->n_lost < job->n_workers) {
         struct pl_news news;
+        if (s->n_due > 0) server_make(s);
         s->t->news(s->port, SERVER_TICK, &news);
         if (news.kind == PL_NEWS_HERE) {
             s->worker[news.worker].here = true;
@@ -474,7 +539,7 @@ static int server_gather(struct server *s) {
             pl_log_warn(&job->log, "worker %d %s before the run began", news.worker + 1, how);
             if (s->worker[news.worker].here) s->n_here--;
             s->worker[news.worker].here = false;
-            n_gone += s->launch != NULL;
+            if (s->launch) server_respawn(s, news.worker);
         }
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) {
             s->ended = true;
@@ -491,15 +556,19 @@ static int server_gather(struct server *s) {
 static int server_begin(struct server *s) {
     int rc = server_gather(s);
     if (!rc) rc = server_helpers(s);
-    if (rc || s->ended) return rc;
     s->last_ns = pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
     s->zero_ns = pl_now_ns() - s->last_ns;
+    if (rc || s->ended) return rc;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
     s->score_ns = s->last_ns;
     const struct pl_limits *l = &s->job->limits;
     s->ended = (l->updates > 0 && pl_control_view(s->control)->version >= l->updates) ||
                (l->epochs > 0 && pl_store_epochs(s->store) >= l->epochs);
+    if (s->ended)
+        pl_log_note(&s->job->log,
+                    "there is nothing left to do: the checkpoint is at update %llu already",
+                    (unsigned long long)pl_control_view(s->control)->version);
     for (int i = 0; !rc && !s->ended && i < s->job->n_workers; i++)
         if (s->worker[i].here) rc = server_join(s, i);
     return rc;
@@ -507,27 +576,31 @@ static int server_begin(struct server *s) {
 
 /* --- the end ----------------------------------------------------------------------------- */
 
+/* The model goes to the disk first: whoever is in a hurry to end us has not done so yet. */
+static void server_save(struct server *s) {
+    if (s->saver && pl_saver_finish(s->saver, s->control, s->store, &s->out->trouble) == PL_OK)
+        s->out->trouble.text[0] = '\0';
+    if (s->left_alone)
+        pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
+                (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
+                s->conf->respawn ? ""
+                : s->conf->spawn ? "; --respawn makes new ones"
+                                 : "; --resume auto goes on from the last checkpoint");
+}
+
 static int server_finish(struct server *s) {
-    uint64_t now = server_now(s);
     if (s->scored) server_scored(s);
     if (s->scorer && s->scored_id != pl_store_newest(s->store)->id) {
         server_score(s);
-        s->scored_at.time = (double)now * 1e-9;
+        s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
-    int rc = s->saver ? pl_saver_finish(s->saver, s->control, s->store, s->why) : PL_OK;
-    if (rc) return rc;
-    if (s->left_alone)
-        return pl_fail(s->why, PL_ERUN, "every worker has gone at %g s, after update %llu; %s",
-                       (double)now * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
-                       s->conf->spawn ? "--respawn makes new ones"
-                                      : "--resume auto goes on from the last checkpoint");
     const float *weights = pl_store_newest(s->store)->model;
     if (s->shards &&
         (s->shards->failed || pl_shards_model(s->shards, pl_store_newest(s->store), s->whole)))
         return server_unanswered(s);
     return pl_outcome_end(s->out, s->control, s->store, s->shards ? s->whole : weights,
-                          s->job->model->dim, now)
+                          s->job->model->dim, s->end_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
 }
@@ -543,6 +616,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
                        .job = conf->job,
                        .t = conf->transport,
                        .why = why,
+                       .zero_ns = pl_now_ns(),
                        .scored_id = UINT64_MAX,
                        .out = out};
     *out = pl_outcome_none();
@@ -550,6 +624,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     int rc = server_open(&s);
     if (!rc) rc = server_begin(&s);
     if (!rc) rc = server_loop(&s);
+    s.end_ns = server_now(&s);
+    if (!rc) server_save(&s);
     server_close(&s);
     if (!rc) rc = server_finish(&s);
     pl_shards_end(s.shards);

@@ -36,15 +36,8 @@ static int shards_agree(void *ctx, double *row, size_t width) {
 
 struct pl_store_conf pl_shards_store(struct pl_shards *s, int rank) {
     const struct pl_job *job = s->job;
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    struct pl_store_conf conf = {.dim = s->cut.range[rank].n,
-                                 .n_workers = job->n_workers,
-                                 .correct = job->correct,
-                                 .reduce = job->reduce,
-                                 .optim = job->optim,
-                                 .rate = job->rate,
-                                 .weight_decay = local->decays ? 0 : job->weight_decay,
-                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure};
+    struct pl_store_conf conf = pl_job_store(job);
+    conf.dim = s->cut.range[rank].n;
     if (s->cut.n > 1)
         conf.share = (struct pl_share){.whole = job->model->dim,
                                        .first = (int)s->cut.tiles[rank].from,
@@ -189,11 +182,7 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
         int rc = pl_shard_settle(port, e->worker);
         return rc ? rc : pl_custody_take(f->custody, &m);
     }
-    case SHARDS_COMMIT: {
-        int rc = pl_store_commit(f->store, e->factor, &measure);
-        if (!rc) pl_custody_commit(f->custody);
-        return rc;
-    }
+    case SHARDS_COMMIT: return pl_custody_commit(f->custody, e->factor, &measure);
     case SHARDS_START:
         return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags);
     case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;

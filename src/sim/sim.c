@@ -21,6 +21,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     struct pl_ahead_task now; /* only where there is a model */
+    float *memory;            /* of its local rule */
 };
 
 struct sim {
@@ -34,7 +35,7 @@ struct sim {
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
     struct sim_worker *worker;
-    float **group; /* vectors of the open group */
+    struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t n_rejected; /* in a row */
@@ -73,45 +74,22 @@ static void sim_over(struct sim *s) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-static struct pl_point sim_point(const struct sim *s) {
-    const struct pl_view *v = pl_control_view(s->control);
-    struct pl_fates f = pl_control_fates(s->control);
-    return (struct pl_point){.time = sim_seconds(s->now_ns),
-                             .updates = v->version,
-                             .epochs = s->store ? pl_store_epochs(s->store) : NAN,
-                             .loss = NAN,
-                             .test_loss = NAN,
-                             .test_accuracy = NAN,
-                             .k = v->knobs.k,
-                             .staleness = pl_control_staleness(s->control).mean,
-                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
-                             .workers = v->n_alive};
-}
-
 static void sim_evaluate(struct sim *s) {
     if (!s->store) return;
     uint64_t newest = pl_store_newest(s->store)->id;
     if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
     s->scored = newest;
-    const struct pl_limits *l = &s->job->limits;
     struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
-    s->out->score = score;
-    struct pl_point p = sim_point(s);
-    p.loss = score.loss;
-    p.test_loss = score.test_loss;
-    p.test_accuracy = score.test_accuracy;
+    struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
+    bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &p);
-    /* a target that is not set is NAN, and nothing compares with that */
-    if (score.loss <= l->target_loss || score.test_accuracy >= l->target_accuracy) {
-        if (isnan(s->out->time_to_target)) s->out->time_to_target = p.time;
-        sim_over(s);
-    }
+    if (reached) sim_over(s);
 }
 
 static void sim_tick(struct sim *s) {
     if (!s->conf->watch.tick || (!s->store && s->n_events % SIM_TICK != 0)) return;
-    struct pl_point p = sim_point(s);
+    struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
     if (s->conf->watch.tick(s->conf->watch.ctx, &p)) s->ended = true;
 }
 
@@ -160,23 +138,35 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     const struct pl_member *group = pl_control_group(s->control, &n);
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
-        float **grown = realloc(s->group, room * sizeof(*grown));
+        struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
         if (!grown) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
         s->group = grown;
         s->room_group = room;
     }
     if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
-    s->group[s->n_group++] = w->now.vector;
+    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->now.vector = NULL;
     return PL_OK;
 }
 
 static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_store_commit(s->store, a->factor, measure))
+    if (pl_task_forge(s->job, s->group, (int)s->n_group) ||
+        pl_store_commit(s->store, a->factor, measure))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
-    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group]);
+    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
+    return PL_OK;
+}
+
+/* What arrived was sent, whatever becomes of it. */
+static int sim_sent(struct sim *s, const struct pl_action *a) {
+    struct sim_worker *w = &s->worker[a->worker];
+    if (!w->memory && pl_task_remembers(s->job) &&
+        !(w->memory = calloc(s->job->model->dim, sizeof *w->memory)))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers",
+                       a->worker + 1);
+    pl_task_send(s->job, (uint32_t)a->worker, a->task, w->memory, w->now.vector);
     return PL_OK;
 }
 
@@ -188,6 +178,8 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
+        if (s->store && (a->verb == PL_TAKE || a->verb == PL_DROP)) rc = sim_sent(s, a);
+        if (rc) return rc;
         switch (a->verb) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
@@ -305,7 +297,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct sim_worker *w = &s->worker[worker];
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
-        w->frozen_until_ns = 0; /* whoever comes back comes back awake */
+        w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
+        free(w->memory);
+        w->memory = NULL;
         if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
             pl_ahead_drop(s->ahead, &w->now);
     }
@@ -456,6 +450,11 @@ static int sim_begin(struct sim *s) {
     if (!rc && s->conf->replay)
         rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
+    if (s->conf->from) {
+        rc = pl_job_restored(pl_control_keep(s->control, &s->conf->from->keep), s->why);
+        if (rc) return rc;
+        s->now_ns = pl_control_view(s->control)->now_ns;
+    }
     pl_control_on_event(s->control, s->conf->events, s->conf->events_ctx);
     if (s->replay) pl_control_on_event(s->control, pl_replay_event, s->replay);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
@@ -479,47 +478,33 @@ static int sim_begin(struct sim *s) {
 /* Version 0, the store and the threads. */
 static int sim_model(struct sim *s) {
     const struct pl_job *job = s->job;
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
-    job->model->kind->init(job->model, job->seed, w0);
-    struct pl_store_conf conf = {.dim = job->model->dim,
-                                 .n_workers = job->n_workers,
-                                 .correct = job->correct,
-                                 .reduce = job->reduce,
-                                 .optim = job->optim,
-                                 .rate = job->rate,
-                                 .weight_decay = local->decays ? 0 : job->weight_decay,
-                                 .measures = ((const struct pl_tuner *)job->tuner.entry)->measure};
+    if (s->conf->from)
+        memcpy(w0, s->conf->from->weights, job->model->dim * sizeof *w0);
+    else
+        job->model->kind->init(job->model, job->seed, w0);
+    struct pl_store_conf conf = pl_job_store(job);
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
+    if (!rc && s->conf->from)
+        rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
 static int sim_end(struct sim *s) {
-    struct pl_outcome *out = s->out;
-    const struct pl_view *v = pl_control_view(s->control);
-    out->time_ns = s->now_ns;
-    out->time = sim_seconds(s->now_ns);
-    out->updates = v->version;
-    out->fates = pl_control_fates(s->control);
-    out->staleness = pl_control_staleness(s->control);
-    out->worker_time = pl_worker_shares(pl_control_worker_time(s->control, s->now_ns));
-    out->k_final = v->knobs.k;
-    if (!s->store) return PL_OK;
-    out->epochs = pl_store_epochs(s->store);
-    out->computed = pl_ahead_computed(s->ahead);
-    out->weights = malloc(s->job->model->dim * sizeof *out->weights);
-    if (!out->weights) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
-    memcpy(out->weights, pl_store_newest(s->store)->model, s->job->model->dim * sizeof(float));
-    return PL_OK;
+    size_t dim = s->store ? s->job->model->dim : 0;
+    const float *w = s->store ? pl_store_newest(s->store)->model : NULL;
+    if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
+    return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
+               ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
+               : PL_OK;
 }
 
 int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl_why *why) {
     struct sim s = {
         .conf = conf, .job = conf->job, .why = why, .scored_ns = UINT64_MAX, .out = out};
-    *out = (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+    *out = pl_outcome_none();
     uint64_t fpu = pl_fpu_flush();
     int rc = conf->job->model ? sim_model(&s) : PL_OK;
     if (!rc) rc = sim_begin(&s);
@@ -530,7 +515,8 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i]);
+    for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
+    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_ahead_free(s.ahead);
     pl_store_free(s.store);
     pl_control_free(s.control);

@@ -11,6 +11,12 @@
 #include "sim/replay.h"
 #include "sim/script.h"
 
+/* Where a run goes on from: what control and store were, and the weights [dim]. */
+struct pl_sim_from {
+    struct pl_keep keep;
+    const float *weights;
+};
+
 struct pl_sim_conf {
     const struct pl_job *job;
     struct pl_net_conf net;
@@ -21,6 +27,7 @@ struct pl_sim_conf {
     /* Feeds the run with what was recorded instead of delays, network, script and limits; then
      * `check` tells how it compares. NULL: no replay. */
     const struct pl_recording *replay;
+    const struct pl_sim_from *from; /* where the recorded run went on from; NULL: it began */
     struct pl_replay_check *check;
 };
 

@@ -16,6 +16,7 @@ static void process_signals(void) {
     for (int number = 1; number < NSIG; number++)
         if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
     signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     sigset_t none;
     sigemptyset(&none);

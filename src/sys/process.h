@@ -6,8 +6,9 @@
 #include <stddef.h>
 
 /* Forks; the child is called `name`, runs run(arg) and exits with what that returns, without
- * flushing or freeing what it inherited. Ctrl-C is left to the parent; every other signal has its
- * default effect. The pid, or PL_ENOMEM where no more processes can be made. */
+ * flushing or freeing what it inherited. Ctrl-C and SIGTERM, which often reach a whole group, are
+ * left to the parent; every other signal has its default effect. The pid, or PL_ENOMEM where no
+ * more processes can be made. */
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg);
 
 /* Ends it at once, also where it is stopped, and takes its status: "left", "was killed by signal 9

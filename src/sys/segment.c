@@ -16,6 +16,7 @@ static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
         if (fd >= 0) close(fd);
         return PL_ENOMEM;
     }
+    madvise(at, size, MADV_HUGEPAGE); /* vectors are read end to end; where it is not, no matter */
     *out = (struct pl_segment){.at = at, .size = size, .fd = fd};
     return PL_OK;
 }

@@ -25,7 +25,7 @@ struct pl_cell {
 };
 
 /* Words of an order; a task of 0 is no order. */
-enum { PL_ORDER_TASK, PL_ORDER_VERSION, PL_ORDER_LR, PL_ORDER_W, PL_ORDER_OUT };
+enum { PL_ORDER_TASK, PL_ORDER_VERSION, PL_ORDER_LR, PL_ORDER_W, PL_ORDER_OUT, PL_ORDER_HEARD };
 
 /* Words of a result; PL_RESULT_SIZE is the samples, and the flaw shifted by 32. */
 enum {

@@ -179,12 +179,33 @@ static int line_too_long(const char *path, struct pl_why *why) {
                    path, sizeof((struct sockaddr_un *)0)->sun_path - 1);
 }
 
+/* A socket that a killed server left behind: nobody answers at it. */
+static bool line_stale(const char *path, const struct sockaddr_un *address) {
+    struct stat s;
+    if (lstat(path, &s) || !S_ISSOCK(s.st_mode)) return false;
+    int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (sock < 0) return false;
+    bool refused = connect(sock, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                   errno == ECONNREFUSED;
+    close(sock);
+    return refused;
+}
+
+static int line_bind(int sock, const char *path, const struct sockaddr_un *address) {
+    int rc = bind(sock, (const struct sockaddr *)address, sizeof *address);
+    if (rc && errno == EADDRINUSE && line_stale(path, address)) {
+        unlink(path);
+        rc = bind(sock, (const struct sockaddr *)address, sizeof *address);
+    }
+    return rc;
+}
+
 /* Nobody can come before listen(), so nobody can before the mode is right. */
 static int line_listen(struct pl_line *l, const char *path, struct pl_why *why) {
     struct stat s;
     if (!line_address(path, &l->address)) return line_too_long(path, why);
     int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0 || bind(sock, (struct sockaddr *)&l->address, sizeof l->address)) {
+    if (sock < 0 || line_bind(sock, path, &l->address)) {
         int error = errno;
         if (sock >= 0) close(sock);
         return pl_fail(why, PL_EIO, "cannot listen at '%.200s': %s", path,

@@ -131,6 +131,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     *o = (struct pl_order){.task = task,
                            .version = word[PL_ORDER_VERSION],
                            .lr = pl_of_bits(word[PL_ORDER_LR]),
+                           .heard = word[PL_ORDER_HEARD],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
                            .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
     if (!o->w || !o->out) return LINK_NOTHING;

@@ -185,6 +185,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     l->pulled_ns = now;
     *out = (struct pl_order){.task = l->order.task,
                              .version = l->order.version,
+                             .heard = l->order.heard,
                              .lr = l->order.number,
                              .w = l->w,
                              .out = l->out};

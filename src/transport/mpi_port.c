@@ -140,6 +140,7 @@ static void port_send(struct pl_port *p, int worker) {
                                  .flags = send ? WIRE_WITH_VECTOR : 0,
                                  .task = o->task,
                                  .version = o->version,
+                                 .heard = o->heard,
                                  .number = o->lr});
     pl_port_log(p, ENTRY_SENT, worker, send);
     if (send) pl_port_move_out(p, worker, o->w);

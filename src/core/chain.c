@@ -1,0 +1,289 @@
+#include "core/chain.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int pl_chain_parse(const struct pl_family *family, const char *spec, int n_workers,
+                   struct pl_chain *out, struct pl_why *why) {
+    *out = (struct pl_chain){.n = 0};
+    for (;;) {
+        char one[PL_SPEC_MAX];
+        /* a + that chains stands before a name; the one in 1e+2 does not */
+        size_t n = strcspn(spec, "+");
+        while (spec[n] == '+' && isdigit((unsigned char)spec[n + 1]))
+            n += 1 + strcspn(spec + n + 1, "+");
+        if (out->n == PL_LINKS || n >= sizeof one)
+            return pl_fail(why, PL_EUSAGE, "%s chains more than %d of them", family->name,
+                           PL_LINKS);
+        memcpy(one, spec, n);
+        one[n] = '\0';
+        struct pl_choice *link = &out->link[out->n];
+        int rc = pl_spec_parse(family, one, n_workers, &link->entry, &link->conf, why);
+        if (rc) return rc;
+        out->n++;
+        if (spec[n] == '\0') return PL_OK;
+        spec += n + 1;
+    }
+}
+
+void pl_chain_print(const struct pl_chain *c, char *out, size_t max) {
+    char one[PL_SPEC_MAX];
+    out[0] = '\0';
+    for (int i = 0; i < c->n; i++) {
+        pl_spec_print(c->link[i].entry, c->link[i].conf, one, sizeof one);
+        pl_append(out, max, "%s%s", i ? "+" : "", one);
+    }
+}
+
+void pl_chain_free(struct pl_chain *c) {
+    for (int i = 0; i < c->n; i++) free(c->link[i].conf);
+    c->n = 0;
+}
+
+/* --- of reductions ----------------------------------------------------------------------- */
+
+static const struct pl_reduce *chain_rule(const struct pl_chain *c, int i) {
+    return (const struct pl_reduce *)c->link[i].entry;
+}
+
+const struct pl_reduce *pl_reduce_last(const struct pl_chain *c) {
+    return chain_rule(c, c->n - 1);
+}
+
+bool pl_reduce_geometry(const struct pl_chain *c) {
+    for (int i = 0; i < c->n; i++)
+        if (chain_rule(c, i)->geometry) return true;
+    return false;
+}
+
+/* Whether it keeps matrices of members by members. */
+static bool chain_squares(const struct pl_chain *c) {
+    return pl_reduce_geometry(c) || c->n > 1;
+}
+
+bool pl_reduce_remembers(const struct pl_chain *c) {
+    for (int i = 0; i < c->n; i++)
+        if (chain_rule(c, i)->remembers) return true;
+    return false;
+}
+
+static int chain_rows(const struct pl_reduce *r, const void *conf, int n) {
+    if (r->rows) return r->rows(conf, n);
+    return !r->mix || r->prepares ? n : 1;
+}
+
+/* f as it was said, or the largest that n vectors allow; negative where none will do. */
+static int chain_f(const struct pl_reduce *r, const void *conf, int n) {
+    if (!r->needs) return 0;
+    int said = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
+    if (said == PL_COUNT_AUTO) return most;
+    return said <= most ? said : -1;
+}
+
+/* Vectors that reach link i of a group of k. */
+static int chain_reach(const struct pl_chain *c, int i, int k) {
+    for (int j = 0; j < i; j++) k = chain_rows(chain_rule(c, j), c->link[j].conf, k);
+    return k;
+}
+
+/* The smallest group with which link i holds; 0 where there is none. */
+static int chain_least(const struct pl_chain *c, int i) {
+    for (int k = 1; k <= 8 * PL_GRAM_MAX; k++)
+        if (chain_f(chain_rule(c, i), c->link[i].conf, chain_reach(c, i, k)) >= 0) return k;
+    return 0;
+}
+
+static int chain_refuse(const struct pl_chain *c, int i, int k, struct pl_why *why) {
+    char spec[PL_SPEC_MAX], all[64], f[64] = "", least[64] = "";
+    const struct pl_reduce *r = chain_rule(c, i);
+    int n = chain_reach(c, i, k), most = r->most(c->link[i].conf, n), enough = chain_least(c, i);
+    pl_spec_print(c->link[i].entry, c->link[i].conf, spec, sizeof spec);
+    snprintf(all, sizeof all, n == k ? "only K=%d gradients are" : "of K=%d gradients only %d are",
+             k, n);
+    if (most >= 0) snprintf(f, sizeof f, "use f=%d%s", most, most > 0 ? " or less" : "");
+    if (enough > 0)
+        snprintf(least, sizeof least, "%sK=%d or more", most >= 0 ? ", or " : "use ", enough);
+    return pl_fail(why, PL_EUSAGE, "reduce '%.80s' needs %s and %s reduced at once; %s%s", spec,
+                   r->needs, all, f, f[0] || least[0] ? least : "use another rule");
+}
+
+/* A link that was not told f goes by the largest that another one was told. */
+static void chain_share_f(struct pl_chain *c) {
+    int said = PL_COUNT_AUTO;
+    for (int i = 0; i < c->n; i++) {
+        const struct pl_reduce_f *f = c->link[i].conf;
+        if (chain_rule(c, i)->needs && f->f > said) said = f->f;
+    }
+    for (int i = 0; i < c->n; i++) {
+        struct pl_reduce_f *f = c->link[i].conf;
+        if (chain_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = said;
+    }
+}
+
+int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why) {
+    chain_share_f(c);
+    for (int i = 0; i < c->n; i++) {
+        const struct pl_reduce *r = chain_rule(c, i);
+        if (r->prepares && i == c->n - 1)
+            return pl_fail(why, PL_EUSAGE,
+                           "reduce '%s' prepares gradients for another rule; name that too, as in "
+                           "%s+median",
+                           r->id.name, r->id.name);
+        if (!r->prepares && i < c->n - 1)
+            return pl_fail(why, PL_EUSAGE,
+                           "reduce '%s' leaves one vector, so nothing can come behind it; put '%s' "
+                           "last",
+                           r->id.name, r->id.name);
+        if (chain_f(r, c->link[i].conf, chain_reach(c, i, k)) < 0)
+            return chain_refuse(c, i, k, why);
+    }
+    if (chain_squares(c) && k > PL_GRAM_MAX)
+        return pl_fail(why, PL_EUSAGE,
+                       "reduce '%s' compares gradients in pairs, and K=%d are too many for that; "
+                       "use K=%d or less, or median, trimmed, mean-around-median or phocas",
+                       pl_reduce_last(c)->id.name, k, PL_GRAM_MAX);
+    return PL_OK;
+}
+
+/* --- a group ----------------------------------------------------------------------------- */
+
+struct pl_mixer {
+    int room_n;
+    double *room, *gram[2], *row[2], *mine, *product;
+};
+
+struct pl_mixer *pl_mixer_new(void) {
+    return calloc(1, sizeof(struct pl_mixer));
+}
+
+static void mixer_clear(struct pl_mixer *m) {
+    free(m->room);
+    free(m->gram[0]);
+    free(m->gram[1]);
+    free(m->row[0]);
+    free(m->row[1]);
+    free(m->mine);
+    free(m->product);
+    *m = (struct pl_mixer){0};
+}
+
+void pl_mixer_free(struct pl_mixer *m) {
+    if (!m) return;
+    mixer_clear(m);
+    free(m);
+}
+
+/* Room for n vectors. A single sum of the members needs no squares. */
+static bool mixer_grow(struct pl_mixer *m, int n, bool squares) {
+    size_t side = (size_t)n + 1, size = squares ? side * side : side;
+    if (n <= m->room_n) return true;
+    mixer_clear(m);
+    m->room = malloc((squares ? PL_MIX_ROOM(n) : 4 * side) * sizeof *m->room);
+    double **array[] = {&m->row[0], &m->row[1], &m->mine, &m->gram[0], &m->gram[1], &m->product};
+    bool ok = m->room != NULL;
+    for (size_t i = 0; i < (squares ? 6 : 3); i++)
+        ok = (*array[i] = malloc(size * sizeof(double))) && ok;
+    if (ok) m->room_n = n;
+    return ok;
+}
+
+/* sum of a[i] b[i * stride], where a 0 in a wins over anything in b */
+static double mix_dot(const double *a, const double *b, int n, size_t stride) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        if (a[i] != 0) sum += a[i] * b[(size_t)i * stride];
+    return sum;
+}
+
+/* Inner products of mixed vectors: R G R', with the result before as it is. */
+static void mix_gram(struct pl_mixer *m, const double *row, int n_rows, int n, const double *gram,
+                     double *out) {
+    size_t side = (size_t)n + 1, next = (size_t)n_rows + 1;
+    for (int i = 0; i <= n_rows; i++)
+        for (size_t j = 0; j < side; j++)
+            m->product[(size_t)i * side + j] =
+                i < n_rows ? mix_dot(row + (size_t)i * side, gram + j, n + 1, side)
+                           : gram[(size_t)n * side + j];
+    for (size_t i = 0; i < next; i++)
+        for (size_t j = 0; j <= i; j++) {
+            const double *a = j < next - 1 ? row + j * side : NULL;
+            double x =
+                a ? mix_dot(a, m->product + i * side, n + 1, 1) : m->product[i * side + side - 1];
+            out[i * next + j] = out[j * next + i] = x;
+        }
+}
+
+/* The weights of all links so far on the members: row [n_rows][n+1] times old [n][width], or the
+ * factors alone where there was no link before. */
+static void mix_rows(const double *row, int n_rows, int n, const double *old, const double *factor,
+                     int width, double *out) {
+    size_t side = (size_t)n + 1;
+    for (int i = 0; i < n_rows; i++) {
+        const double *mine = row + (size_t)i * side;
+        double *to = out + (size_t)i * (size_t)width;
+        for (int j = 0; j < width; j++)
+            to[j] = j == width - 1 ? mine[n]
+                    : old          ? mix_dot(mine, old + j, n, (size_t)width)
+                                   : mine[j] * factor[j];
+    }
+}
+
+/* Inner products of the members times their factors. */
+static const double *mix_scale(const double *gram, int n, const double *factor, double *out) {
+    size_t side = (size_t)n + 1;
+    for (size_t i = 0; i < side; i++)
+        for (size_t j = 0; j < side; j++) {
+            double by = (i + 1 < side ? factor[i] : 1) * (j + 1 < side ? factor[j] : 1);
+            out[i * side + j] = by != 0 ? by * gram[i * side + j] : 0;
+        }
+    return out;
+}
+
+/* One link: *at is what comes to the next. False: its condition does not hold, or it cannot say. */
+static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
+                     const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
+    const struct pl_reduce *r = (const struct pl_reduce *)link->entry;
+    at->f = chain_f(r, link->conf, at->n);
+    if (at->f < 0) return false;
+    out->rule = r->apply ? r : NULL;
+    out->conf = link->conf;
+    if (!r->mix) return true;
+    size_t room = (size_t)chain_rows(r, link->conf, at->n) * ((size_t)at->n + 1);
+    memset(m->mine, 0, room * sizeof(double));
+    int n_rows = r->mix(link->conf, at, m->mine);
+    if (n_rows <= 0) return false;
+    double *next = out->row == m->row[0] ? m->row[1] : m->row[0];
+    mix_rows(m->mine, n_rows, at->n, out->row, factor, out->width, next);
+    out->row = next;
+    if (at->gram && !last) {
+        next = at->gram == m->gram[0] ? m->gram[1] : m->gram[0];
+        mix_gram(m, m->mine, n_rows, at->n, at->gram, next);
+        at->gram = next;
+    }
+    at->n = n_rows;
+    at->samples = NULL;
+    at->worker = NULL;
+    return true;
+}
+
+int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_at *group,
+           const double *factor, struct pl_mixed *out) {
+    bool holds = !chain_squares(c) || group->n <= PL_GRAM_MAX;
+    *out = (struct pl_mixed){.at = *group, .width = group->n + 1, .factor = factor};
+    if (holds) {
+        if (!mixer_grow(m, group->n, chain_squares(c))) return PL_ENOMEM;
+        out->at.room = m->room;
+        if (group->gram) out->at.gram = mix_scale(group->gram, group->n, factor, m->gram[0]);
+    }
+    for (int i = 0; holds && i < c->n; i++)
+        holds = mix_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
+    if (!holds)
+        *out = (struct pl_mixed){.rule = &pl_reduce_median,
+                                 .at = *group,
+                                 .width = group->n + 1,
+                                 .factor = factor,
+                                 .fell_back = true};
+    return PL_OK;
+}

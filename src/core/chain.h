@@ -1,0 +1,66 @@
+/* Chains: several members of a family, one behind the other, "warmup:over=5+cosine:over=90"; and
+ * what a chain of reductions comes to in one commit.
+ *
+ * Links that mix speak about weights only. Running a chain therefore costs nothing that grows with
+ * the model: the weights of all links are multiplied into one matrix, vectors by members, and the
+ * inner products of mixed vectors follow from those of the members. The store then computes each
+ * block of the result straight from the members. */
+#ifndef PL_CORE_CHAIN_H
+#define PL_CORE_CHAIN_H
+
+#include "core/rule.h"
+
+#define PL_LINKS 4       /* in one chain */
+#define PL_GRAM_MAX 1024 /* members whose inner products are computed */
+
+/* A chosen member of a family: which, and its parsed options. */
+struct pl_choice {
+    const struct pl_entry *entry;
+    void *conf;
+};
+
+struct pl_chain {
+    struct pl_choice link[PL_LINKS];
+    int n;
+};
+
+/* Parses "a:x=1+b+c". What was parsed before a failure is in *out as well: free it either way. */
+int pl_chain_parse(const struct pl_family *family, const char *spec, int n_workers,
+                   struct pl_chain *out, struct pl_why *why);
+void pl_chain_print(const struct pl_chain *c, char *out, size_t max);
+void pl_chain_free(struct pl_chain *c);
+
+/* --- of reductions ----------------------------------------------------------------------- */
+
+/* Whether the links fit together, and each one's condition on f holds where k vectors come. Links
+ * that were not told f get it from those that were. */
+int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why);
+
+/* The last link. */
+const struct pl_reduce *pl_reduce_last(const struct pl_chain *c);
+
+bool pl_reduce_geometry(const struct pl_chain *c);
+bool pl_reduce_remembers(const struct pl_chain *c);
+
+/* What a chain comes to for one group: at.n vectors, each a weighted sum of the members. */
+struct pl_mixed {
+    const struct pl_reduce *rule; /* whose apply makes the result of them; NULL: there is one */
+    const void *conf;
+    struct pl_reduce_at at;
+    const double *row; /* [at.n][width] the weights; NULL: the members times their factors */
+    int width;         /* members, and one more for the result before */
+    const double *factor;
+    bool fell_back; /* a condition did not hold: the coordinate median */
+};
+
+struct pl_mixer; /* the memory for it */
+
+struct pl_mixer *pl_mixer_new(void);
+void pl_mixer_free(struct pl_mixer *m);
+
+/* at: the group, with the inner products of the members as they came. factor [n] is what they are
+ * multiplied by. The answer is valid until the next call. 0 or PL_ENOMEM. */
+int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_at *at,
+           const double *factor, struct pl_mixed *out);
+
+#endif

@@ -1,0 +1,107 @@
+/* Buffers: an update as soon as every buffer has something; whoever pushes goes on at once.
+ *
+ * Yang and Li, "Buffered asynchronous SGD for Byzantine learning": worker s fills buffer s mod B.
+ * The reduction of the same name makes one gradient of each buffer; this is when. A buffer whose
+ * workers are all gone is not waited for. While one is empty the others hold 8 b gradients at most;
+ * what comes beyond that is dropped, so that a worker that never answers costs bounded memory. */
+#include <string.h>
+
+#include "core/policy.h"
+
+#define BUFFERS_MAX 128
+#define BUFFERS_DEPTH 8 /* gradients in a buffer, on average, while another is still empty */
+
+struct buffers {
+    int b;
+};
+
+struct buffers_state {
+    struct buffers conf;
+    int n_full;
+    uint64_t full[BUFFERS_MAX / 64];
+};
+
+static const struct pl_opt buffers_opts[] = {
+    {.name = "b",
+     .type = PL_OPT_COUNT,
+     .def = "50%",
+     .min = 1,
+     .max = BUFFERS_MAX,
+     .help = "buffers; worker s fills number s modulo b",
+     .offset = offsetof(struct buffers, b)},
+    {.name = NULL},
+};
+
+static const char *buffers_check(const void *conf, int n_workers) {
+    int b = ((const struct buffers *)conf)->b;
+    if (b > BUFFERS_MAX) return "there can be no more than 128 buffers; say how many with b";
+    return b <= n_workers ? NULL : "b cannot be more than the number of workers";
+}
+
+static struct pl_knobs buffers_knobs(const void *conf) {
+    return (struct pl_knobs){((const struct buffers *)conf)->b, PL_NO_BOUND};
+}
+
+static bool buffers_is_full(const struct buffers_state *s, int worker) {
+    int i = worker % s->conf.b;
+    return s->full[i / 64] >> (i % 64) & 1;
+}
+
+static void buffers_clear(struct buffers_state *s) {
+    s->n_full = 0;
+    memset(s->full, 0, sizeof s->full);
+}
+
+/* Whether every buffer that somebody can still fill is full. */
+static bool buffers_are_full(const struct buffers_state *s, const struct pl_view *v) {
+    if (s->n_full == s->conf.b) return true;
+    if (v->n_alive == v->n_workers) return false;
+    for (int i = 0; i < v->n_workers; i++)
+        if (v->worker[i].state != PL_GONE && !buffers_is_full(s, i)) return false;
+    return true;
+}
+
+static void buffers_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                           struct pl_plan *p) {
+    struct buffers_state *s = state;
+    if (v->n_taken == 0) buffers_clear(s); /* also where a run goes on without its open group */
+    bool full = buffers_is_full(s, a->worker);
+    if (full && v->n_taken >= BUFFERS_DEPTH * s->conf.b) {
+        pl_drop(p);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    }
+    pl_take(p, 1);
+    if (!full) {
+        int i = a->worker % s->conf.b;
+        s->full[i / 64] |= (uint64_t)1 << (i % 64);
+        s->n_full++;
+    }
+    if (buffers_are_full(s, v)) {
+        pl_commit(p, 1);
+        buffers_clear(s);
+    }
+    pl_start(p, a->worker, PL_FETCH);
+}
+
+static void buffers_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    struct buffers_state *s = state;
+    (void)worker;
+    if (v->n_taken == 0 || !buffers_are_full(s, v)) return;
+    pl_commit(p, 1);
+    buffers_clear(s);
+}
+
+const struct pl_policy pl_policy_buffers = {
+    .id = {.name = "buffers",
+           .brief = "update when every buffer, shared by some workers, has something; nobody waits",
+           .paper = "Yang and Li, JMLR 2023 (BASGD)",
+           .opts = buffers_opts,
+           .conf_size = sizeof(struct buffers)},
+    .by_batch = true,
+    .state_size = sizeof(struct buffers_state),
+    .check = buffers_check,
+    .knobs = buffers_knobs,
+    .arrive = buffers_arrive,
+    .leave = buffers_leave,
+};

@@ -1,0 +1,401 @@
+/* Robust rules that go by the distances between whole vectors. All they read is the matrix of inner
+ * products, all they answer are weights.
+ *
+ * A distance that is not finite counts as infinite: vectors too long for a pl_real are far from
+ * everybody. Where nothing finite is left to go by they cannot say, and the coordinate median
+ * stands in. Equal scores go to the lower index. */
+#include <math.h>
+#include <string.h>
+
+#include "rule/reduce.h"
+
+static double geometry_gram(const struct pl_reduce_at *at, int i, int j) {
+    return at->gram[(size_t)i * ((size_t)at->n + 1) + (size_t)j];
+}
+
+static double geometry_squared(double x) {
+    return !isfinite(x) ? INFINITY : x > 0 ? x : 0;
+}
+
+/* ||x_i - x_j||^2; n is the result before. */
+static double geometry_distance2(const struct pl_reduce_at *at, int i, int j) {
+    if (i == j) return 0;
+    return geometry_squared(geometry_gram(at, i, i) + geometry_gram(at, j, j) -
+                            2 * geometry_gram(at, i, j));
+}
+
+/* All of them, [n][n]. */
+static void geometry_distances(const struct pl_reduce_at *at, double *d) {
+    for (int i = 0; i < at->n; i++)
+        for (int j = 0; j < at->n; j++) *d++ = geometry_distance2(at, i, j);
+}
+
+/* Indices 0 … n-1 in order of their values, equal ones by index. Shell's sort, Ciura's gaps. */
+static void geometry_order(const double *value, int n, int *order) {
+    static const int gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (size_t g = 0; g < sizeof gaps / sizeof *gaps; g++)
+        for (int i = gaps[g]; i < n; i++) {
+            int mine = order[i], j = i;
+            for (; j >= gaps[g]; j -= gaps[g]) {
+                int other = order[j - gaps[g]];
+                double a = value[other], b = value[mine];
+                if (a < b || (a == b && other < mine)) break;
+                order[j] = other;
+            }
+            order[j] = mine;
+        }
+}
+
+/* --- geomedian: smoothed Weiszfeld ------------------------------------------------------- */
+
+struct geomedian {
+    struct pl_reduce_f f; /* not read: its condition alone */
+    double nu;
+    int64_t steps;
+};
+
+static const struct pl_opt geomedian_opts[] = {
+    PL_REDUCE_F,
+    {.name = "nu",
+     .type = PL_OPT_REAL,
+     .def = "0.1",
+     .min = 1e-300,
+     .max = 1e300,
+     .help = "distances below it count as it",
+     .offset = offsetof(struct geomedian, nu)},
+    {.name = "steps",
+     .type = PL_OPT_INT,
+     .def = "3",
+     .min = 1,
+     .max = 100000,
+     .help = "of Weiszfeld's iteration, from 0 on",
+     .offset = offsetof(struct geomedian, steps)},
+    {.name = NULL},
+};
+
+/* ||z - x_i||^2 for z = sum a_j x_j over the first n, from G a and a' G a */
+static double geometry_from(const struct pl_reduce_at *at, int i, const double *ga, double aga) {
+    return geometry_squared(aga - 2 * ga[i] + geometry_gram(at, i, i));
+}
+
+/* ga = G a over n vectors, 0 in a winning over anything; returns a' G a. */
+static double geometry_product(const struct pl_reduce_at *at, const double *a, int n, double *ga) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        ga[i] = 0;
+        for (int j = 0; j < n; j++)
+            if (a[j] != 0) ga[i] += a[j] * geometry_gram(at, i, j);
+    }
+    for (int i = 0; i < n; i++)
+        if (a[i] != 0) sum += a[i] * ga[i];
+    return sum;
+}
+
+static int geomedian_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    const struct geomedian *c = conf;
+    for (int64_t t = 0; t < c->steps; t++) {
+        double aga = geometry_product(at, row, at->n, at->room), total = 0;
+        for (int i = 0; i < at->n; i++) {
+            double d = sqrt(geometry_from(at, i, at->room, aga));
+            row[i] = isfinite(d) ? 1 / (d > c->nu ? d : c->nu) : 0;
+            total += row[i];
+        }
+        if (!(total > 0)) return 0;
+        for (int i = 0; i < at->n; i++) row[i] /= total;
+    }
+    return 1;
+}
+
+const struct pl_reduce pl_reduce_geomedian = {
+    .id = {.name = "geomedian",
+           .brief = "the point with the least sum of distances, by smoothed Weiszfeld steps",
+           .paper = "Chen, Su, Xu, arXiv 1705.05491; Pillutla, Kakade, Harchaoui, arXiv 1912.13445",
+           .opts = geomedian_opts,
+           .conf_size = sizeof(struct geomedian)},
+    .geometry = true,
+    .needs = "2f < K",
+    .most = pl_reduce_minority,
+    .mix = geomedian_mix,
+};
+
+/* --- medoid ------------------------------------------------------------------------------ */
+
+static int medoid_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    int best = -1, fewest = 0;
+    double least = 0;
+    (void)conf;
+    for (int i = 0; i < at->n; i++) {
+        int n_far = 0;
+        double sum = 0;
+        for (int j = 0; j < at->n; j++) {
+            double d = sqrt(geometry_distance2(at, i, j));
+            if (isfinite(d))
+                sum += d;
+            else
+                n_far++;
+        }
+        if (best >= 0 && (n_far > fewest || (n_far == fewest && sum >= least))) continue;
+        best = i;
+        fewest = n_far;
+        least = sum;
+    }
+    row[best] = 1;
+    return 1;
+}
+
+const struct pl_reduce pl_reduce_medoid = {
+    .id = {.name = "medoid",
+           .brief = "the gradient with the least sum of distances to the others",
+           .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
+           .opts = pl_no_opts},
+    .geometry = true,
+    .mix = medoid_mix,
+};
+
+/* --- krum and what is made of it ----------------------------------------------------------------
+ * Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with adversaries", NIPS 2017: the
+ * score of a vector is the sum of its squared distances to the n-f-2 nearest others. */
+
+/* Neighbours of every vector, nearest first, itself left out: [n][n]; d [n][n] are the distances.
+ * Both lie in room, and three arrays [n+1] of doubles behind them. */
+struct krum {
+    double *d, *score, *more;
+    int *near;
+};
+
+static struct krum krum_new(const struct pl_reduce_at *at) {
+    size_t n = (size_t)at->n;
+    struct krum k = {.d = at->room, .near = (int *)(at->room + n * n)};
+    k.score = at->room + n * n + (n * n + 1) / 2 + 1;
+    k.more = k.score + n + 1;
+    geometry_distances(at, k.d);
+    for (size_t i = 0; i < n; i++) geometry_order(k.d + i * n, at->n, k.near + i * n);
+    return k;
+}
+
+/* The sum over the `m` nearest of those with more[j] == 0, oneself left out. */
+static double krum_score(const struct krum *k, int n, int i, int m) {
+    double sum = 0;
+    for (int j = 0; j < n && m > 0; j++) {
+        int other = k->near[i * n + j];
+        if (other == i || k->more[other] != 0) continue;
+        sum += k->d[i * n + other];
+        m--;
+    }
+    return sum;
+}
+
+/* The one with the least score of those that are still there; -1 where all are infinite. Once few
+ * are left there is still one neighbour to go by; two that are each other's nearest have the same
+ * score then, and the one that is closer to all comes first. */
+static int krum_best(const struct krum *k, int n, int n_left, int f) {
+    int best = -1, m = n_left - f - 2 > 1 ? n_left - f - 2 : 1;
+    for (int i = 0; i < n; i++) {
+        if (k->more[i] != 0) continue;
+        k->score[i] = krum_score(k, n, i, m);
+        if (!isfinite(k->score[i])) continue;
+        bool tie = n_left < n && best >= 0 && k->score[i] == k->score[best];
+        if (best < 0 || k->score[i] < k->score[best] ||
+            (tie && krum_score(k, n, i, n) < krum_score(k, n, best, n)))
+            best = i;
+    }
+    return best;
+}
+
+/* 2f+2 < n */
+static int krum_most(const void *conf, int n) {
+    (void)conf;
+    return n >= 3 ? (n - 3) / 2 : -1;
+}
+
+static int krum_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    struct krum k = krum_new(at);
+    (void)conf;
+    memset(k.more, 0, (size_t)at->n * sizeof *k.more);
+    int best = krum_best(&k, at->n, at->n, at->f);
+    if (best < 0) return 0;
+    row[best] = 1;
+    return 1;
+}
+
+const struct pl_reduce pl_reduce_krum = {
+    .id = {.name = "krum",
+           .brief = "the gradient with the least sum of squares to its K-f-2 nearest",
+           .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
+           .opts = pl_reduce_f_opts,
+           .conf_size = sizeof(struct pl_reduce_f)},
+    .geometry = true,
+    .needs = "2f+2 < K",
+    .most = krum_most,
+    .mix = krum_mix,
+};
+
+struct multikrum {
+    struct pl_reduce_f f;
+    int64_t m;
+};
+
+static const struct pl_opt multikrum_opts[] = {
+    PL_REDUCE_F,
+    {.name = "m",
+     .type = PL_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1000000,
+     .help = "gradients averaged, at most K-f; 0: K-f-2",
+     .offset = offsetof(struct multikrum, m)},
+    {.name = NULL},
+};
+
+static int multikrum_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    struct krum k = krum_new(at);
+    int64_t m = ((const struct multikrum *)conf)->m;
+    if (m == 0) m = at->n - at->f - 2;
+    if (m > at->n - at->f) m = at->n - at->f;
+    if (m < 1) m = 1;
+    memset(k.more, 0, (size_t)at->n * sizeof *k.more);
+    if (krum_best(&k, at->n, at->n, at->f) < 0) return 0;
+    geometry_order(k.score, at->n, k.near);
+    int n = 0;
+    while (n < m && isfinite(k.score[k.near[n]])) n++;
+    for (int i = 0; i < n; i++) row[k.near[i]] = 1.0 / n;
+    return 1;
+}
+
+const struct pl_reduce pl_reduce_multikrum = {
+    .id = {.name = "multikrum",
+           .brief = "the mean of the m gradients with the best Krum scores",
+           .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
+           .opts = multikrum_opts,
+           .conf_size = sizeof(struct multikrum)},
+    .geometry = true,
+    .needs = "2f+2 < K",
+    .most = krum_most,
+    .mix = multikrum_mix,
+};
+
+/* --- bulyan --------------------------------------------------------------------------------------
+ * El Mhamdi, Guerraoui, Rouault, "The hidden vulnerability of distributed learning in Byzantium",
+ * ICML 2018: theta vectors by repeating Krum and removing its choice, then per coordinate the mean
+ * of the theta-2f values closest to their median. With theta = n-2f the last choices see fewer
+ * vectors than Krum's condition asks for and may be hostile; the coordinates are bounded still. */
+
+enum { BULYAN_PAPER, BULYAN_CODE };
+
+struct bulyan {
+    struct pl_reduce_f f;
+    int theta;
+};
+
+static const struct pl_opt bulyan_opts[] = {
+    PL_REDUCE_F,
+    {.name = "theta",
+     .type = PL_OPT_CHOICE,
+     .def = "paper",
+     .choices = "paper|code",
+     .help = "gradients that Krum chooses: K-2f as in the paper, or K-2f-2 as in its code",
+     .offset = offsetof(struct bulyan, theta)},
+    {.name = NULL},
+};
+
+static int bulyan_most(const void *conf, int n) {
+    (void)conf;
+    return n >= 3 ? (n - 3) / 4 : -1;
+}
+
+static int bulyan_rows(const void *conf, int n) {
+    (void)conf;
+    return n;
+}
+
+static int bulyan_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    struct krum k = krum_new(at);
+    int theta = at->n - 2 * at->f - (((const struct bulyan *)conf)->theta == BULYAN_CODE ? 2 : 0);
+    if (theta < 1) theta = 1;
+    memset(k.more, 0, (size_t)at->n * sizeof *k.more);
+    for (int i = 0; i < theta; i++) {
+        int best = krum_best(&k, at->n, at->n - i, at->f);
+        if (best < 0 && i < theta - 1) return 0;
+        for (int j = 0; best < 0; j++) /* the last one alone has no neighbour */
+            if (k.more[j] == 0) best = j;
+        k.more[best] = 1;
+        row[(size_t)i * ((size_t)at->n + 1) + (size_t)best] = 1;
+    }
+    return theta;
+}
+
+static void bulyan_apply(const void *conf, const struct pl_reduce_at *at,
+                         const pl_real *const *member, size_t n, pl_real *room, pl_real *out) {
+    (void)conf;
+    int drop = 2 * at->f < at->n ? 2 * at->f : at->n - 1;
+    pl_column_around_median(at->n, drop, member, n, room, out);
+}
+
+const struct pl_reduce pl_reduce_bulyan = {
+    .id = {.name = "bulyan",
+           .brief = "gradients that Krum chooses one by one, then the closest to their median",
+           .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
+           .opts = bulyan_opts,
+           .conf_size = sizeof(struct bulyan)},
+    .geometry = true,
+    .needs = "4f+3 <= K",
+    .most = bulyan_most,
+    .rows = bulyan_rows,
+    .mix = bulyan_mix,
+    .apply = bulyan_apply,
+};
+
+/* --- centered clipping --------------------------------------------------------------------------
+ * Karimireddy, He, Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021:
+ *   v += (1/n) sum (x_i - v) min(1, tau/||x_i - v||), a few rounds, from the result before. */
+
+struct centered_clip {
+    double tau;
+    int64_t rounds;
+};
+
+static const struct pl_opt centered_clip_opts[] = {
+    {.name = "tau",
+     .type = PL_OPT_REAL,
+     .def = "10",
+     .min = 1e-300,
+     .max = 1e300,
+     .help = "the longest step that one gradient may ask for",
+     .offset = offsetof(struct centered_clip, tau)},
+    {.name = "rounds",
+     .type = PL_OPT_INT,
+     .def = "1",
+     .min = 1,
+     .max = 100000,
+     .help = "of clipping about the centre that moves",
+     .offset = offsetof(struct centered_clip, rounds)},
+    {.name = NULL},
+};
+
+static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
+    const struct centered_clip *c = conf;
+    row[at->n] = 1;
+    for (int64_t t = 0; t < c->rounds; t++) {
+        double aga = geometry_product(at, row, at->n + 1, at->room), left = 1;
+        double *share = at->room + at->n + 1;
+        for (int i = 0; i < at->n; i++) {
+            double d = sqrt(geometry_from(at, i, at->room, aga));
+            share[i] = (d > c->tau ? c->tau / d : 1) / at->n;
+            left -= share[i];
+        }
+        for (int i = 0; i <= at->n; i++) row[i] = left * row[i] + (i < at->n ? share[i] : 0);
+    }
+    return 1;
+}
+
+const struct pl_reduce pl_reduce_centered_clip = {
+    .id = {.name = "centered-clip",
+           .brief = "the result before, moved towards the gradients by no more than tau each",
+           .paper = "Karimireddy, He, Jaggi, ICML 2021",
+           .opts = centered_clip_opts,
+           .conf_size = sizeof(struct centered_clip)},
+    .geometry = true,
+    .remembers = true,
+    .mix = centered_clip_mix,
+};

@@ -1,0 +1,50 @@
+#!/bin/sh
+# The programs in docs/examples compile with all warnings, against the library that was built, and
+# do what they say: a server and two workers are three processes that share a socket's name alone.
+set -u
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skipped: programs outside the build are not instrumented ($SANITIZE)"
+    exit 77
+fi
+: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export LD_LIBRARY_PATH="$BUILD_DIR"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+step() {
+    echo "-- $*"
+}
+
+n=0
+for source in "$SOURCE_DIR"/docs/examples/*.c; do
+    program=$(basename "$source" .c)
+    step "$program compiles"
+    "${CC:-cc}" -std=c99 -Wall -Wextra -Wpedantic -Werror "$source" -I"$SOURCE_DIR/include" \
+        -L"$BUILD_DIR" -lpaceline -lm -o "$program" || fail "$program does not compile"
+    n=$((n + 1))
+done
+[ $n -gt 0 ] || fail "there is no example"
+
+step "own_worker: two programs work for a third"
+./own_worker serve run.socket >out 2>err &
+server=$!
+while [ ! -S run.socket ] && kill -0 $server 2>/dev/null; do sleep 0.1 2>/dev/null || sleep 1; done
+./own_worker work run.socket 2>one &
+first=$!
+./own_worker work run.socket 2>two &
+second=$!
+wait $server || fail "serve: $(cat err)"
+wait $first || fail "the first worker: $(cat one)"
+wait $second || fail "the second worker: $(cat two)"
+grep -q '"updates":400,' out || fail "not 400 updates: $(cat out)"
+grep -q '^y = [23]\.[0-9]* x -[12]\.[0-9]*$' err || fail "another line: $(cat err)"
+[ ! -e run.socket ] || fail "the socket is left behind"
+./own_worker work run.socket 2>err
+[ $? -eq 1 ] && [ -s err ] || fail "a worker without a server says nothing"
+echo "$n examples"
