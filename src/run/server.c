@@ -521,7 +521,7 @@ static int server_gather(struct server *s) {
         int rc = pl_launch_start(s->launch, i, s->why);
         if (rc) return rc;
     }
-    if (!s->launch)
+    if (s->conf->listen && !s->launch)
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
