@@ -7,6 +7,7 @@ string(REGEX REPLACE "/$" "" PREFIX_FROM_PKGCONFIG "${PREFIX_FROM_PKGCONFIG}")
 string(REPLACE ";" " " OPENBLAS_LIBS_PRIVATE "${OPENBLAS_LDFLAGS}")
 string(REPLACE ";" " " JANSSON_LIBS_PRIVATE "${JANSSON_LDFLAGS}")
 string(REPLACE ";" " " MICROHTTPD_LIBS_PRIVATE "${MICROHTTPD_LDFLAGS}")
+string(REPLACE ";" " " MPI_LIBS_PRIVATE "${MPI_C_LIBRARIES}")
 
 configure_file(cmake/paceline.pc.in paceline.pc @ONLY)
 configure_package_config_file(cmake/paceline-config.cmake.in paceline-config.cmake

@@ -139,8 +139,17 @@ PL_API int pl_simulate(pl_setup *setup, pl_run **out);
 /* Runs for real: this thread is the server, workers are threads or processes that it makes
  * ("spawn"), or programs that come by themselves ("listen", see below). Processes are made by
  * fork(), so a function's ctx is copied with everything else; they see nothing of what changes here
- * afterwards. Returns when the run has ended and no worker is left. */
+ * afterwards. Returns when the run has ended and no worker is left.
+ *
+ * Where mpirun or srun started several of this program ("transport"), all call this, and rank 0 is
+ * the server with rank 0's options; the others are its workers until the run has ended. They return
+ * what rank 0 returns, with *out NULL and no sentence. MPI is begun by the first call, unless the
+ * program has begun it (MPI_THREAD_FUNNELED at least), and then ends with the process. */
 PL_API int pl_train(pl_setup *setup, pl_run **out);
+
+/* The number of this process among those that mpirun or srun started; -1 where it was started by
+ * itself. */
+PL_API int pl_rank(void);
 PL_API void pl_run_free(pl_run *run); /* NULL is fine */
 
 /* Runs a recording (the option "record") once more: the same workers come, go and bring their tasks

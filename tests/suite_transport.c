@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 
 #include "sys/clock.h"
 #include "sys/thread.h"
+#include "transport/mpi.h"
 
 static int count_files(const char *dir) {
     int n = 0;
@@ -24,6 +26,28 @@ static int count_files(const char *dir) {
     while (d && readdir(d)) n++;
     if (d) closedir(d);
     return n;
+}
+
+/* Notes that all ranks share: a file that tests/mpi.sh has made. */
+static struct crew_notes *crew_shared(void) {
+    static struct crew_notes *notes;
+    const char *path = getenv("PL_TEST_SHARED");
+    if (notes || !path) return notes;
+    int fd = open(path, O_RDWR);
+    if (fd < 0 || ftruncate(fd, sizeof *notes)) return NULL;
+    void *at = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    notes = at == MAP_FAILED ? NULL : at;
+    return notes;
+}
+
+size_t crew_kinds(const struct pl_transport *const **kinds) {
+    static const struct pl_transport *const here[] = {&pl_inproc, &pl_shm};
+    static const struct pl_transport *const ranks[] = {&pl_mpi};
+    int rank;
+    bool launched = pl_launched(&rank);
+    *kinds = launched ? ranks : here;
+    return launched ? 1 : 2;
 }
 
 struct pl_shape crew_shape(const struct crew *c) {
@@ -40,7 +64,7 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
     struct pl_why why = {""};
     memset(c, 0, sizeof *c);
     c->n_files = count_files("/proc/self/fd");
-    if (listens && t->processes)
+    if (listens && t->processes && t->shared)
         snprintf(c->path, sizeof c->path, "transport-%d.sock", (int)getpid());
     struct pl_port_conf conf = {.n_workers = n_workers,
                                 .dim = dim,
@@ -51,9 +75,12 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
     c->n_workers = n_workers;
     c->dim = dim;
     if (t->open(&conf, &c->p, &why)) fail_msg("%s", why.text);
-    c->notes =
-        mmap(NULL, sizeof *c->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(c->notes != MAP_FAILED);
+    c->notes = t->shared ? mmap(NULL, sizeof *c->notes, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+                         : crew_shared();
+    assert_true(c->notes && c->notes != MAP_FAILED);
+    c->notes->n_wrong = c->notes->gate = 0;
+    for (int i = 0; i < CREW_MAX; i++) c->notes->value[i] = 0;
     for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->version(c->p);
     for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->slot(c->p);
 }
@@ -63,6 +90,7 @@ void crew_close(struct crew *c) {
     struct stat s;
     c->t->close(c->p);
     assert_int_equal(c->notes->n_wrong, 0);
+    if (!c->t->shared) return; /* what MPI keeps open is its own */
     munmap(c->notes, sizeof *c->notes);
     assert_int_equal(count_files("/proc/self/fd"), c->n_files);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -103,7 +131,11 @@ void crew_spawn(struct crew *c, int worker, crew_work *work) {
     struct crew_member *m = &c->member[worker];
     *m = (struct crew_member){.crew = c, .worker = worker, .work = work};
     if (c->t->expect(c->p, worker, &why)) fail_msg("%s", why.text);
-    if (!c->t->processes) {
+    if (!c->t->shared) {
+        atomic_store(&c->notes->work, (long long)((intptr_t)work - (intptr_t)member_main));
+        atomic_store(&c->notes->dim, (long long)c->dim);
+        atomic_fetch_add(&c->notes->asked[worker], 1);
+    } else if (!c->t->processes) {
         assert_int_equal(pl_thread_start(member_main, m, &m->thread), 0);
     } else if ((m->pid = fork()) == 0) {
         member_main(m);
@@ -116,11 +148,46 @@ void crew_spawn(struct crew *c, int worker, crew_work *work) {
 int crew_join(struct crew *c, int worker) {
     struct crew_member *m = &c->member[worker];
     int status = 0;
+    if (!c->t->shared)
+        assert_true(crew_wait(&c->notes->done[worker], atomic_load(&c->notes->asked[worker])));
     pl_thread_join(m->thread);
     if (m->pid > 0) assert_int_equal(waitpid(m->pid, &status, 0), m->pid);
     m->thread = NULL;
     m->pid = 0;
     return status;
+}
+
+static void crew_work_once(struct crew_notes *notes, int worker) {
+    struct crew c = {.t = &pl_mpi, .notes = notes, .dim = (size_t)atomic_load(&notes->dim)};
+    struct pl_link *l;
+    crew_work *work = (crew_work *)((intptr_t)member_main + (intptr_t)atomic_load(&notes->work));
+    if (pl_mpi_connect(&(struct pl_range){0, c.dim}, 1, &l, &worker, NULL)) {
+        atomic_fetch_add(&notes->n_wrong, 1);
+        return;
+    }
+    work(&c, l, worker);
+    c.t->detach(l);
+}
+
+bool crew_serve(void) {
+    int rank, size;
+    struct crew_notes *notes = crew_shared();
+    if (!pl_launched(&rank)) return false;
+    if (pl_mpi_begin(&rank, &size, NULL) || rank == 0) return false;
+    for (int n = 0; notes && !atomic_load(&notes->dismissed);) {
+        if (atomic_load(&notes->asked[rank - 1]) == n) {
+            crew_sleep(200000);
+            continue;
+        }
+        crew_work_once(notes, rank - 1);
+        atomic_store(&notes->done[rank - 1], ++n);
+    }
+    return true;
+}
+
+void crew_dismiss(void) {
+    struct crew_notes *notes = crew_shared();
+    if (notes) atomic_store(&notes->dismissed, true);
 }
 
 static struct pl_news crew_next(struct crew *c, bool pass_results) {

@@ -30,6 +30,11 @@ struct crew_notes {
     atomic_int n_wrong;
     atomic_int gate;
     atomic_int value[CREW_MAX];
+    /* ranks take their work from here */
+    atomic_int asked[CREW_MAX], done[CREW_MAX]; /* how often they were spawned, and have ended */
+    atomic_llong work; /* where the function lies, seen from member_main() */
+    atomic_llong dim;
+    atomic_bool dismissed;
 };
 
 struct crew {
@@ -65,6 +70,15 @@ void crew_silent(struct crew *c); /* there are none */
 
 void crew_sleep(uint64_t ns);
 bool crew_wait(const atomic_int *value, int least); /* until it is; false: patience has ended */
+
+/* The transports that can be tested here: over MPI where mpirun started this program
+ * (tests/mpi.sh), else the others. */
+size_t crew_kinds(const struct pl_transport *const **kinds);
+
+/* What a rank that is not 0 does in such a program: it is the worker that rank 0 spawns, again and
+ * again. Returns when crew_dismiss() was called there. False: this is rank 0, or there are none. */
+bool crew_serve(void);
+void crew_dismiss(void);
 
 /* Whether processes can be made here; prints why not. */
 bool crew_forks(const struct pl_transport *t);

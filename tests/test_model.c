@@ -193,12 +193,13 @@ static void cancel_stops(void **state) {
     for (size_t i = 0; i < N_CASES; i++) {
         struct test_bench b;
         bench_open(&b, &test_cases[i]);
-        atomic_bool cancel = true;
+        atomic_bool flag = true;
+        const struct pl_cancel cancel = {.flag = &flag};
         double loss;
         const struct pl_model_kind *kind = b.m->kind;
         assert_int_equal(kind->gradient(b.m, b.w, &b.batch, b.g, &loss, b.scratch, &cancel),
                          PL_ECANCELLED);
-        cancel = false;
+        flag = false;
         assert_int_equal(kind->gradient(b.m, b.w, &b.batch, b.g, &loss, b.scratch, &cancel), PL_OK);
         bench_close(&b);
     }

@@ -2,6 +2,8 @@
  * times, bit for bit; whatever happens to workers, the run goes on and its books balance; whatever
  * happens to the server, its workers go and a checkpoint is there to go on from.
  *
+ * Over MPI: test_ranks.c.
+ *
  * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -26,202 +28,9 @@
 
 #include "api/setup.h"
 #include "seed.h"
+#include "suite_train.h"
 
 #define PIDS 64
-
-static uint64_t test_seed;
-static bool slow; /* under a sanitizer: smaller */
-static char test_dir[400];
-static const char *const spawns[] = {"threads", "processes"};
-
-/* Thread sanitizer cannot follow a fork that makes threads; processes are the other one's part. */
-static size_t n_spawns(void) {
-    const char *sanitize = getenv("SANITIZE");
-    return sanitize && strstr(sanitize, "thread") ? 1 : 2;
-}
-
-static void skip_processes(void) {
-    if (n_spawns() < 2) {
-        print_message("processes are not tested under thread sanitizer\n");
-        skip();
-    }
-}
-
-static const char *path_of(const char *name) {
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
-    return path[turn];
-}
-
-static void say(void *ctx, int warning, const char *sentence) {
-    (void)warning;
-    pl_append(ctx, 4096, "%s\n", sentence);
-}
-
-/* A small run: "key=value key=value …" over what all have in common. */
-static pl_setup *make(const char *options) {
-    static const char common[] = "workers=4 model=softmax data=digits batch=8 lr=0.05 updates=30 "
-                                 "eval-samples=100 eval-every=10 threads=2";
-    char text[1000], seed[32], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
-    pl_setup_set(s, "seed", seed);
-    snprintf(text, sizeof text, "%s %s", common, options);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        if (!*one) continue;
-        char *value = strchr(one, '=');
-        *value = '\0';
-        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
-    }
-    return s;
-}
-
-static pl_run *train(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
-    return run;
-}
-
-static double number(const pl_run *run, const char *key) {
-    return pl_run_number(run, key);
-}
-
-/* Every task has one fate. */
-static void check_books(const pl_run *run) {
-    static const char *const fates[] = {"applied", "dropped",  "cancelled",
-                                        "lost",    "rejected", "running"};
-    double sum = 0;
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "tasks.%s", fates[i]);
-        assert_true(number(run, key) >= 0);
-        sum += number(run, key);
-    }
-    assert_true(sum == number(run, "tasks.started"));
-    double time = number(run, "worker_time.compute") + number(run, "worker_time.communication") +
-                  number(run, "worker_time.idle") + number(run, "worker_time.wasted");
-    assert_true(fabs(time - 1) < 1e-9);
-}
-
-static void check_same_weights(const pl_run *a, const pl_run *b) {
-    size_t n, m;
-    const float *w = pl_run_weights(a, &n), *v = pl_run_weights(b, &m);
-    assert_int_equal(n, m);
-    assert_true(n > 0);
-    assert_memory_equal(w, v, n * sizeof *w);
-}
-
-/* --- nothing is left behind ---------------------------------------------------------------- */
-
-/* Entries whose names have `word` in them; "": all. */
-static int count_entries(const char *dir, const char *word) {
-    DIR *d = opendir(dir);
-    int n = 0;
-    if (!d) return 0;
-    for (const struct dirent *e; (e = readdir(d)) != NULL;) n += strstr(e->d_name, word) != NULL;
-    closedir(d);
-    return n;
-}
-
-/* Segments that are still mapped. */
-static int count_segments(void) {
-    FILE *f = fopen("/proc/self/maps", "r");
-    char row[1000];
-    int n = 0;
-    assert_non_null(f);
-    while (fgets(row, sizeof row, f)) n += strstr(row, "memfd:paceline") != NULL;
-    fclose(f);
-    return n;
-}
-
-struct left {
-    int n_files, n_segments;
-};
-
-static struct left look_around(void) {
-    return (struct left){count_entries("/proc/self/fd", ""), count_segments()};
-}
-
-static void check_left(struct left before) {
-    struct left now = look_around();
-    assert_int_equal(now.n_files, before.n_files);
-    assert_int_equal(now.n_segments, before.n_segments);
-    errno = 0;
-    assert_true(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
-}
-
-/* --- real and simulated -------------------------------------------------------------------- */
-
-static char *read_text(const char *path) {
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    char *text = calloc(1, 1 << 20);
-    assert_non_null(text);
-    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
-    fclose(f);
-    return text;
-}
-
-/* A real run, and the simulator with the times that were recorded: the same plans, line by line of
- * the event log, and the same weights. */
-static void check_replay(const char *options) {
-    struct left before = look_around();
-    const char *tape = path_of("tape"), *real = path_of("real.txt"), *virtual = path_of("sim.txt");
-    unlink(tape);
-    unlink(real);
-    unlink(virtual);
-    pl_setup *s = make(options), *again = NULL;
-    pl_setup_set(s, "record", tape);
-    pl_setup_set(s, "events", real);
-    pl_run *run = train(s), *replay = NULL;
-    check_books(run);
-    assert_int_equal(pl_setup_new(&again), 0);
-    pl_setup_set(again, "events", virtual);
-    if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
-    if (number(replay, "replay.same") != 1)
-        fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
-    check_same_weights(run, replay);
-    char *a = read_text(real), *b = read_text(virtual);
-    if (strcmp(a, b) != 0) fail_msg("%s: the event logs differ", options);
-    assert_true(number(run, "updates") == number(replay, "updates"));
-    assert_true(number(run, "staleness.mean") == number(replay, "staleness.mean"));
-    free(a);
-    free(b);
-    pl_run_free(run);
-    pl_run_free(replay);
-    pl_setup_free(s);
-    pl_setup_free(again);
-    check_left(before);
-}
-
-static void test_every_method_as_simulated(void **state) {
-    (void)state;
-    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
-        for (size_t i = 0; i < n_spawns(); i++) {
-            char options[200];
-            snprintf(options, sizeof options, "method=%s spawn=%s delay=exp:mean=0.002", (*m)->name,
-                     spawns[i]);
-            check_replay(options);
-        }
-    }
-}
-
-static void test_twenty_asynchronous_runs(void **state) {
-    (void)state;
-    for (int i = 0; i < (slow ? 4 : 20); i++) {
-        char options[200];
-        snprintf(options, sizeof options,
-                 "method=%s workers=%d updates=150 spawn=%s optim=momentum seed=%d",
-                 i % 3 == 0   ? "async"
-                 : i % 3 == 1 ? "gap-aware"
-                              : "kasync:k=2",
-                 2 + i % 5, spawns[(size_t)i % n_spawns()], i + 1);
-        check_replay(options);
-    }
-}
 
 /* More workers than cores, more parameters than one tile per thread, groups larger than the
  * workers, weights that are looked ahead of. */
@@ -363,38 +172,6 @@ static void test_frozen_worker_is_named(void **state) {
     pl_run_free(run);
     pl_setup_free(s);
     check_left(before);
-}
-
-static int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
-                        double *loss) {
-    (void)ctx;
-    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
-    *loss = 0.5;
-    if (b->worker == 1 && b->batch_no % 3 == 2) g[1] = NAN;
-    if (b->worker == 2 && b->batch_no == 4) *loss = INFINITY;
-    return 0;
-}
-
-static void test_rejected(void **state) {
-    (void)state;
-    for (size_t i = 0; i < n_spawns(); i++) {
-        char log[4096] = "", options[100];
-        snprintf(options, sizeof options, "method=async updates=200 spawn=%s", spawns[i]);
-        const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
-        pl_setup *s = make(options);
-        pl_setup_function(s, &f);
-        pl_setup_log(s, say, log);
-        pl_run *run = train(s);
-        check_books(run);
-        assert_true(number(run, "tasks.rejected") > 1);
-        if (!strstr(log, "worker 2 brought a gradient that is not finite"))
-            fail_msg("not named: %s", log);
-        size_t n;
-        const float *w = pl_run_weights(run, &n);
-        for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]));
-        pl_run_free(run);
-        pl_setup_free(s);
-    }
 }
 
 /* All workers die and none is made anew: the run says so, and its checkpoint is there. */
@@ -666,11 +443,7 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    test_seed = seed_of_test(11);
-    slow = seed_sanitized();
-    const char *tmp = getenv("TMPDIR");
-    snprintf(test_dir, sizeof test_dir, "%s/paceline-train-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(test_dir)) return 1;
+    if (suite_begin(11)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_method_as_simulated),
         cmocka_unit_test(test_twenty_asynchronous_runs),
@@ -685,9 +458,5 @@ int main(void) {
         cmocka_unit_test(test_workers_that_come),
         cmocka_unit_test(test_refusals),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    char command[500];
-    snprintf(command, sizeof command, "rm -rf '%s'", test_dir);
-    if (system(command) != 0) failed++;
-    return failed;
+    return suite_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

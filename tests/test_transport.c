@@ -95,7 +95,7 @@ static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_
         tell(c, worker, task);
         pull_is(c, l, task);
         assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_COMPUTING);
-        assert_false(atomic_load(c->t->cancelled(l)));
+        assert_false(pl_cancelled(c->t->cancelled(l)));
         w[32] = -1; /* after the pull: nothing is copied */
         for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.w[i] + 1;
         push(c, l, task);
@@ -116,7 +116,7 @@ static void story_replaced(struct crew *c, struct pl_link *a, struct pl_link *b)
     tell(c, 0, 2);
     pull_is(c, a, 2);
     tell(c, 0, 3);
-    assert_false(atomic_load(c->t->cancelled(a)));
+    assert_false(pl_cancelled(c->t->cancelled(a)));
     push(c, a, 2); /* crosses 3 on the way */
     pull_is(c, a, 3);
     result_is(c, 0, 2);
@@ -149,15 +149,15 @@ static void story_cancel(struct crew *c, struct pl_link *a, struct pl_link *b) {
     c->t->cancel(c->p, 0);
     tell(c, 0, 2);
     pull_is(c, a, 2); /* the cancel of 1 does not strike 2 */
-    assert_false(atomic_load(c->t->cancelled(a)));
+    assert_false(pl_cancelled(c->t->cancelled(a)));
     assert_int_equal(c->t->rest(a, 1000), 0);
     c->t->cancel(c->p, 0);
-    assert_true(atomic_load(c->t->cancelled(a)));
+    assert_true(pl_cancelled(c->t->cancelled(a)));
     assert_int_equal(c->t->rest(a, PL_FOREVER), PL_ECANCELLED);
     tell(c, 0, 3);
-    assert_true(atomic_load(c->t->cancelled(a))); /* it is still at 2 */
+    assert_true(pl_cancelled(c->t->cancelled(a))); /* it is still at 2 */
     pull_is(c, a, 3);
-    assert_false(atomic_load(c->t->cancelled(a)));
+    assert_false(pl_cancelled(c->t->cancelled(a)));
     c->t->cancel(c->p, 0);
     push(c, a, 3); /* crosses the cancel */
     result_is(c, 0, 3);

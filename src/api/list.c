@@ -73,6 +73,8 @@ static const char *list_readers(const char *name) {
         {"data", "simulate train race eval"},
         {"eval-samples", "simulate train race eval"},
         {"trace", "plan"},
+        {"transport", "train"},
+        {"servers", "train"},
         {"spawn", "train race"},
         {"respawn", "train race"},
         {"listen", "train"},

@@ -9,6 +9,7 @@
 #include "sim/net.h"
 #include "sim/script.h"
 
+enum pl_where { PL_WHERE_AUTO, PL_WHERE_INPROC, PL_WHERE_SHM, PL_WHERE_MPI };
 enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
 
 /* Every key of pl_setup_set; the table is setup_opts in setup.c. */
@@ -16,7 +17,7 @@ struct pl_setup_conf {
     char method[PL_TEXT_MAX];
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
     char attack[PL_TEXT_MAX];
-    int64_t workers, batch, updates, eval_samples, seed, threads;
+    int64_t workers, servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
     double lr, weight_decay;
@@ -24,7 +25,8 @@ struct pl_setup_conf {
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
     double epochs, time, target_loss, target_accuracy, eval_every;
-    int spawn; /* enum pl_spawn */
+    int transport; /* enum pl_where */
+    int spawn;     /* enum pl_spawn */
     bool respawn;
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;

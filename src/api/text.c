@@ -6,9 +6,9 @@
 #include "api/setup.h"
 #include "core/recording.h"
 
-/* What a run writes, and on how many threads, is not part of what it is. */
+/* What a run writes, where it runs and on how many threads is not part of what it is. */
 static const char *const text_not[] = {"log",        "events", "record",  "log-dir", "metrics",
-                                       "checkpoint", "listen", "threads", "trace"};
+                                       "checkpoint", "listen", "threads", "trace",   "transport"};
 
 static bool text_skips(const char *key) {
     for (size_t i = 0; i < sizeof text_not / sizeof *text_not; i++)

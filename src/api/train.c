@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/ranks.h"
 #include "api/run.h"
 #include "observe/metrics.h"
 #include "run/server.h"
@@ -141,14 +142,15 @@ static int train_open(struct train *t, const struct pl_built *built) {
     return rc;
 }
 
-static int train_run(struct train *t, const struct pl_built *built, struct pl_saved *from) {
+static int train_run(struct train *t, const struct pl_built *built, const struct pl_ranks *ranks,
+                     struct pl_saved *from) {
     struct pl_setup *s = t->setup;
     const struct pl_setup_conf *c = &s->conf;
     char *text = NULL;
     struct pl_server_conf server = {.job = &built->job,
-                                    .transport =
-                                        c->spawn == PL_SPAWN_THREADS ? &pl_inproc : &pl_shm,
-                                    .spawn = c->spawn != PL_SPAWN_NONE,
+                                    .transport = ranks->transport,
+                                    .n_servers = ranks->mpi ? (int)c->servers : 1,
+                                    .spawn = !ranks->mpi && c->spawn != PL_SPAWN_NONE,
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
                                     .watch = {train_point, train_tick, t},
@@ -172,38 +174,70 @@ static int train_run(struct train *t, const struct pl_built *built, struct pl_sa
     return rc;
 }
 
-int pl_train(pl_setup *setup, pl_run **out) {
-    struct pl_setup *s = NULL; /* a copy: what a checkpoint says is this run's alone */
+/* The server's part: everything that is written and told. */
+static int train_serve(struct train *t, const struct pl_built *built, const struct pl_ranks *ranks,
+                       struct pl_saved *from) {
+    struct pl_setup *s = t->setup;
+    t->run = pl_run_new(built);
+    int rc = t->run ? train_open(t, built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    int ready = pl_ranks_ready(s, ranks, rc);
+    if (!ready) {
+        rc = train_run(t, built, ranks, from);
+        if (!rc) rc = pl_run_complete(t->run, &s->why);
+        if (!rc) pl_ledger_end(t->ledger, t->run->outcome.time_ns);
+        if (!rc) rc = pl_run_report(t->run, t->ledger, &s->why);
+        rc = pl_ranks_end(s, ranks, rc);
+    } else {
+        rc = ready;
+    }
+    pl_metrics_close(t->metrics);
+    pl_ledger_free(t->ledger);
+    /* what could not be written to the end costs nobody the results */
+    if (t->run)
+        pl_sinks_close(&t->sinks,
+                       rc || t->run->outcome.trouble.text[0] ? NULL : &t->run->outcome.trouble);
+    return rc;
+}
+
+/* What the other ranks do. */
+static int train_work(struct pl_setup *s, const struct pl_built *built,
+                      const struct pl_ranks *ranks) {
+    int rc = pl_ranks_ready(s, ranks, PL_OK);
+    return rc ? rc : pl_ranks_end(s, ranks, pl_ranks_work(s, ranks, &built->job));
+}
+
+/* With a setup of its own. */
+static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
+    struct pl_setup *s = t->setup;
     struct pl_built built;
+    struct pl_ranks ranks;
+    int rc = pl_ranks_choose(s, &ranks);
+    if (rc) return rc;
+    if (ranks.rank == 0) rc = train_resume(s, from);
+    rc = pl_ranks_share(s, &ranks, rc);
+    if (rc) return rc;
+    rc = pl_build(s, PL_HOST_REAL, &built);
+    if (!rc && (rc = pl_ranks_cut(s, &ranks, &built.job))) pl_built_free(&built);
+    if (rc) return pl_ranks_ready(s, &ranks, rc); /* the others hear of it */
+    rc = ranks.rank == 0 ? train_serve(t, &built, &ranks, *from) : train_work(s, &built, &ranks);
+    pl_built_free(&built);
+    if (rc)
+        pl_run_free(t->run);
+    else
+        *out = t->run;
+    return rc;
+}
+
+int pl_train(pl_setup *setup, pl_run **out) {
     struct pl_saved *from = NULL;
     struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
                       .updated = NAN};
     setup->why.text[0] = '\0';
-    if (pl_setup_copy(setup, &s)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
-    int rc = train_resume(s, &from);
-    if (!rc) rc = pl_build(s, PL_HOST_REAL, &built);
-    if (rc) goto out;
-    t.setup = s;
-    t.run = pl_run_new(&built);
-    rc = t.run ? train_open(&t, &built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
-    if (!rc) rc = train_run(&t, &built, from);
-    if (!rc) rc = pl_run_complete(t.run, &s->why);
-    if (!rc) pl_ledger_end(t.ledger, t.run->outcome.time_ns);
-    if (!rc) rc = pl_run_report(t.run, t.ledger, &s->why);
-    pl_metrics_close(t.metrics);
-    pl_ledger_free(t.ledger);
-    /* what could not be written to the end costs nobody the results */
-    if (t.run)
-        pl_sinks_close(&t.sinks,
-                       rc || t.run->outcome.trouble.text[0] ? NULL : &t.run->outcome.trouble);
-    pl_built_free(&built);
-    if (rc)
-        pl_run_free(t.run);
-    else
-        *out = t.run;
-out:
-    setup->why = s->why;
+    /* a copy: what a checkpoint says is this run's alone */
+    if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
+    int rc = train_all(&t, &from, out);
+    setup->why = t.setup->why;
     pl_saved_free(from);
-    pl_setup_free(s);
+    pl_setup_free(t.setup);
     return rc;
 }

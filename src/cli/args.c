@@ -6,9 +6,17 @@
 
 #include "cli.h"
 
+/* Who speaks, where several do: "rank 3: ". Rank 0 speaks for the whole run. */
+static void args_name(void) {
+    fputs("paceline: ", stderr);
+    if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
+}
+
+/* Bad usage is the same for all ranks, and rank 0's to say. */
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
-    fputs("paceline: ", stderr);
+    if ((status == PL_EUSAGE || status == CLI_USAGE) && pl_rank() > 0) return CLI_USAGE;
+    args_name();
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
@@ -19,7 +27,8 @@ int cli_fail(int status, const char *fmt, ...) {
 void cli_say(void *ctx, int warning, const char *sentence) {
     (void)ctx;
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* the progress line goes */
-    fprintf(stderr, "paceline: %s%s\n", warning ? "warning: " : "", sentence);
+    args_name();
+    fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {
@@ -176,5 +185,6 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
 int cli_finish(int status) {
     if (fflush(stdout) != 0 || ferror(stdout))
         return cli_fail(CLI_FAILED, "standard output could not be written to the end");
-    return status;
+    /* bad usage is rank 0's to end the job by: whoever is faster must not, before it has spoken */
+    return status == CLI_USAGE && pl_rank() > 0 ? CLI_OK : status;
 }

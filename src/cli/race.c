@@ -480,6 +480,8 @@ int cli_race(int argc, char **argv) {
         status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
                           RACE_SEEDS);
     r.first_seed = args.seed;
+    if (status == CLI_OK && real && pl_rank() >= 0)
+        status = cli_fail(CLI_USAGE, "race --real is for one machine; start it without a launcher");
     if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
         status = cli_fail(CLI_USAGE, "at most %d methods can race at once", RACE_ENTRANTS);
     if (status == CLI_OK && !args.helped) {

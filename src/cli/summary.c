@@ -148,6 +148,14 @@ int cli_report(pl_run *run, bool json, bool target) {
     return CLI_OK;
 }
 
+/* Where several ranks ran together, rank 0 alone has something to say. */
+static int summary_end(int rc, const pl_setup *setup, pl_run *run, bool json, bool target) {
+    const char *why = pl_setup_why(setup);
+    if (rc && pl_rank() > 0 && !why[0]) return rc == PL_EUSAGE ? CLI_USAGE : CLI_FAILED;
+    if (rc) return cli_fail(rc, "%s", why);
+    return run ? cli_report(run, json, target) : CLI_OK;
+}
+
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out)) {
     bool json = false;
@@ -167,7 +175,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);
-        status = rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(out, json, args->target);
+        status = summary_end(rc, setup, out, json, args->target);
         pl_run_free(out);
     }
     pl_setup_free(setup);

@@ -23,6 +23,7 @@ struct pl_store {
     const struct pl_correct *correct;
     const struct pl_optim *optim;
     bool looks_ahead;
+    size_t from; /* first element of the share, in the whole vector */
 
     struct pl_version **version; /* every version buffer there is */
     int n_versions, room_versions;
@@ -56,12 +57,6 @@ struct pl_store {
     double samples_applied;
     double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
 };
-
-void pl_tile(size_t dim, int t, size_t *from, size_t *n) {
-    size_t size = ((dim + PL_TILES - 1) / PL_TILES + 15) & ~(size_t)15;
-    *from = (size_t)t * size < dim ? (size_t)t * size : dim;
-    *n = *from + size < dim ? size : dim - *from;
-}
 
 static void *store_vector(size_t dim) {
     size_t bytes = (dim * sizeof(pl_real) + 63) & ~(size_t)63;
@@ -164,6 +159,10 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (s->geometry) pl_gram_init();
     s->optim = (const struct pl_optim *)conf->optim.entry;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
+    if (conf->share.whole == 0)
+        s->conf.share = (struct pl_share){.whole = conf->dim, .end = PL_TILES};
+    size_t length;
+    pl_tile(s->conf.share.whole, s->conf.share.first, &s->from, &length);
     bool ok = true;
     for (int i = 0; i < s->correct->n_vectors; i++)
         ok = (s->correct_state[i] = store_vector(conf->dim)) && ok;
@@ -365,13 +364,19 @@ static struct pl_correct_block store_block(const struct pl_store *s, const struc
     return b;
 }
 
+/* A tile of the share, counted from where the share begins. */
+static void store_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
+    pl_tile(s->conf.share.whole, tile, from, n);
+    *from -= s->from;
+}
+
 /* First pass: the sums that corrections ask for. */
 static void store_sums(void *arg, int tile) {
     struct store_job *job = arg;
     struct pl_store *s = job->s;
     pl_real tmp[PL_BLOCK];
     size_t from, n_tile;
-    pl_tile(s->conf.dim, tile, &from, &n_tile);
+    store_tile(s, tile, &from, &n_tile);
     for (int m = 0; m < s->n_members; m++) {
         double *sum = job->sum[tile * s->n_members + m];
         for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
@@ -407,7 +412,7 @@ static void store_gram(void *arg, int tile) {
     pl_real *x = s->scratch + (size_t)tile * s->scratch_room;
     pl_real *room = x + (size_t)side * PL_GRAM_BLOCK;
     bool last = pl_reduce_remembers(&s->conf.reduce);
-    pl_tile(s->conf.dim, tile, &from, &n_tile);
+    store_tile(s, tile, &from, &n_tile);
     memset(sum, 0, square * sizeof *sum);
     for (size_t at = from; at < from + n_tile; at += PL_GRAM_BLOCK) {
         size_t n = from + n_tile - at < PL_GRAM_BLOCK ? from + n_tile - at : PL_GRAM_BLOCK;
@@ -482,7 +487,7 @@ static void store_step(void *arg, int tile) {
     struct pl_store *s = job->s;
     pl_real reduced[PL_BLOCK];
     size_t from, n_tile;
-    pl_tile(s->conf.dim, tile, &from, &n_tile);
+    store_tile(s, tile, &from, &n_tile);
     struct store_desk desk = store_desk(job, tile);
     double dot = 0;
     for (size_t at = from; at < from + n_tile; at += job->block) {
@@ -505,11 +510,30 @@ static void store_step(void *arg, int tile) {
     job->dot[tile] = dot;
 }
 
+struct store_tiles {
+    void (*job)(void *arg, int tile);
+    void *arg;
+    int first;
+};
+
+static void store_one(void *arg, int i) {
+    const struct store_tiles *t = arg;
+    t->job(t->arg, t->first + i);
+}
+
 static void store_tiles(struct pl_store *s, void (*job)(void *, int), void *arg) {
+    const struct pl_share *share = &s->conf.share;
+    struct store_tiles tiles = {job, arg, share->first};
+    int n = share->end - share->first;
     if (s->conf.team.run)
-        s->conf.team.run(s->conf.team.ctx, PL_TILES, job, arg);
+        s->conf.team.run(s->conf.team.ctx, n, store_one, &tiles);
     else
-        for (int t = 0; t < PL_TILES; t++) job(arg, t);
+        for (int i = 0; i < n; i++) store_one(&tiles, i);
+}
+
+static int store_agree(const struct pl_store *s, double *row, size_t width) {
+    const struct pl_share *share = &s->conf.share;
+    return share->agree ? share->agree(share->ctx, row, width) : PL_OK;
 }
 
 /* Factors of corrections and takes. */
@@ -527,6 +551,7 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
         memset(s->sums, 0, n * sizeof *s->sums);
         job->sum = s->sums;
         store_tiles(s, store_sums, job);
+        if (store_agree(s, job->sum[0], (size_t)s->n_members * PL_RULE_SUMS)) return PL_ERUN;
     }
     for (int m = 0; m < s->n_members; m++) {
         struct pl_correct_at *at = &s->member[m].at;
@@ -599,7 +624,9 @@ static int store_mix(struct pl_store *s, struct store_job *job) {
         }
         if (!s->gram || !store_scratch(s, side * (PL_GRAM_BLOCK + side))) return PL_ENOMEM;
         if (s->correct->apply && !store_keeps(s)) return PL_ENOMEM;
+        memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
         store_tiles(s, store_gram, job);
+        if (store_agree(s, s->gram, square)) return PL_ERUN;
         job->kept = s->correct->apply;
         double *sum = s->gram + PL_TILES * square;
         memset(sum, 0, square * sizeof *sum);
@@ -637,6 +664,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &job.at);
     memcpy(s->optim_number, job.at.number, sizeof job.at.number);
     store_tiles(s, store_step, &job);
+    if (s->last && store_agree(s, job.dot, 1)) return PL_ERUN;
 
     if (measure) {
         measure->dot = s->last && s->n_commits > 1 ? 0 : NAN;

@@ -51,8 +51,24 @@ struct pl_place {
     void *ctx;
 };
 
+/* A part of the vector that one store has, where several share it: tiles first … end - 1 of `whole`
+ * elements; whole == 0: there is but one store. All of them make the same takes and commits in the
+ * same order. agree() is called by all alike when a commit needs sums over the whole vector: row t,
+ * of `width` numbers, is tile t's; those of the own tiles are there, the others are filled in. */
+struct pl_share {
+    size_t whole;
+    int first, end;
+    int (*agree)(void *ctx, double *row, size_t width); /* 0, or PL_ERUN */
+    void *ctx;
+};
+
+/* Cuts the tiles that a vector of `dim` has among n shares, n at most pl_tiles(dim). Share i begins
+ * at element *from and has *n_elements. */
+struct pl_share pl_share_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements);
+int pl_tiles(size_t dim); /* that are not empty */
+
 struct pl_store_conf {
-    size_t dim;
+    size_t dim; /* of the share */
     int n_workers;
     struct pl_choice correct, optim;
     struct pl_chain reduce;
@@ -63,6 +79,7 @@ struct pl_store_conf {
     bool measures;         /* commits report a struct pl_measure */
     struct pl_team team;   /* run == NULL: this thread alone */
     struct pl_place place; /* vector == NULL: memory of its own */
+    struct pl_share share; /* whole == 0: all of it */
 };
 
 struct pl_store;
@@ -82,7 +99,8 @@ void pl_store_release(struct pl_store *s, struct pl_version *v);
 int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
                   const pl_real *vector);
 
-/* Group -> one step -> a new version; the group is empty afterwards. */
+/* Group -> one step -> a new version; the group is empty afterwards. 0, PL_ENOMEM, or PL_ERUN where
+ * the shares did not agree. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 
 /* Saves or restores all but the model itself, which is what the store was made with. Restoring

@@ -50,7 +50,7 @@ bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
 }
 
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
-                   const struct pl_store *store, size_t dim, uint64_t now_ns) {
+                   const struct pl_store *store, const float *w, size_t dim, uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
     out->time = (double)now_ns * 1e-9;
     out->time_ns = now_ns;
@@ -63,6 +63,6 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     out->epochs = pl_store_epochs(store);
     out->weights = malloc(dim * sizeof *out->weights);
     if (!out->weights) return PL_ENOMEM;
-    memcpy(out->weights, pl_store_newest(store)->model, dim * sizeof *out->weights);
+    memcpy(out->weights, w, dim * sizeof *out->weights);
     return PL_OK;
 }

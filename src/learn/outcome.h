@@ -46,8 +46,9 @@ struct pl_outcome pl_outcome_none(void);
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p);
 
-/* Fills in what control and store know at the end. 0 or PL_ENOMEM. */
+/* Fills in what control and store know at the end; w [dim] is the model then, and both it and the
+ * store are NULL for timing alone. 0 or PL_ENOMEM. */
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
-                   const struct pl_store *store, size_t dim, uint64_t now_ns);
+                   const struct pl_store *store, const float *w, size_t dim, uint64_t now_ns);
 
 #endif

@@ -51,7 +51,7 @@ struct task_call {
     struct pl_desk *desk;
     uint32_t worker;
     uint64_t first_batch; /* number of the task's first mini-batch */
-    const atomic_bool *cancel;
+    const struct pl_cancel *cancel;
 };
 
 uint32_t pl_task_steps(const struct pl_job *job) {
@@ -97,7 +97,7 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
 
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
                 const struct pl_version *version, float *out, double *loss,
-                const atomic_bool *cancel) {
+                const struct pl_cancel *cancel) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     struct task_call call = {job, desk, worker, (task - 1) * pl_task_steps(job), cancel};
     struct pl_local_task t = {.dim = job->model->dim,

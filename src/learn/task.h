@@ -17,7 +17,7 @@ uint32_t pl_task_samples(const struct pl_job *job);
  * of (job, worker, task, version): the same bits on any thread. 0 or PL_ECANCELLED. */
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
                 const struct pl_version *version, float *out, double *loss,
-                const atomic_bool *cancel);
+                const struct pl_cancel *cancel);
 
 /* Whether workers remember anything from task to task. */
 bool pl_task_remembers(const struct pl_job *job);

@@ -15,7 +15,7 @@ static int callback_cancelled(const void *token) {
 }
 
 static struct pl_samples callback_samples(const struct callback *c, const struct pl_batch *b,
-                                          const atomic_bool *cancel) {
+                                          const struct pl_cancel *cancel) {
     return (struct pl_samples){.n = b->n,
                                .dim = c->data_dim,
                                .x = b->x,
@@ -44,7 +44,8 @@ static size_t callback_scratch(const struct pl_model *m, uint32_t n) {
 }
 
 static int callback_gradient(const struct pl_model *m, const float *w, const struct pl_batch *b,
-                             float *g, double *loss, float *scratch, const atomic_bool *cancel) {
+                             float *g, double *loss, float *scratch,
+                             const struct pl_cancel *cancel) {
     const struct callback *c = (const struct callback *)m;
     struct pl_samples s = callback_samples(c, b, cancel);
     (void)scratch;

@@ -164,7 +164,8 @@ static void cnn_enter(const struct cnn *m, const float *restrict x, uint32_t n,
 
 /* Up to the dense layers, whose parameters are returned, or NULL when cancelled. */
 static const float *cnn_forward(const struct cnn *m, const float *w, const struct pl_batch *batch,
-                                const struct cnn_layout *l, bool keep, const atomic_bool *cancel) {
+                                const struct cnn_layout *l, bool keep,
+                                const struct pl_cancel *cancel) {
     cnn_enter(m, batch->x, batch->n, l->in[0]);
     for (int s = 0; s < m->n_stages; s++) {
         if (pl_conv_forward(&m->stage[s], w, l->in[s], batch->n, l->in[s + 1],
@@ -176,7 +177,7 @@ static const float *cnn_forward(const struct cnn *m, const float *w, const struc
 }
 
 static int cnn_gradient(const struct pl_model *base, const float *w, const struct pl_batch *batch,
-                        float *g, double *loss, float *scratch, const atomic_bool *cancel) {
+                        float *g, double *loss, float *scratch, const struct pl_cancel *cancel) {
     const struct cnn *m = (const struct cnn *)base;
     struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
     int top = m->n_stages;

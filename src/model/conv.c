@@ -145,7 +145,7 @@ static void conv_gather_strip(const struct pl_conv *c, const float *in, uint64_t
 }
 
 int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
-                    float *out, uint8_t *which, float *scratch, const atomic_bool *cancel) {
+                    float *out, uint8_t *which, float *scratch, const struct pl_cancel *cancel) {
     const uint64_t n_lines = (uint64_t)n * (c->h / 2);
     const uint32_t strip = conv_strip_lines(c);
     const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out;
@@ -167,7 +167,7 @@ int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, ui
 
 int pl_conv_backward(const struct pl_conv *c, const float *w, const float *in, const float *out,
                      const uint8_t *which, const float *d_out, uint32_t n, float *g, float *d_in,
-                     float *scratch, const atomic_bool *cancel) {
+                     float *scratch, const struct pl_cancel *cancel) {
     const uint64_t n_lines = (uint64_t)n * (c->h / 2);
     const uint32_t strip = conv_strip_lines(c);
     const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out;

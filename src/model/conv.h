@@ -3,9 +3,10 @@
 #ifndef PL_MODEL_CONV_H
 #define PL_MODEL_CONV_H
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/cancel.h"
 
 /* Parameters of a stage: W [n_out][kernel][kernel][n_in], then b [n_out].
  * Input: in [n][h + 2 pad][w + 2 pad][n_in], the border zero, pad = kernel / 2.
@@ -25,12 +26,12 @@ size_t pl_conv_scratch(const struct pl_conv *c);    /* floats, whatever the numb
 /* out gets its values and its zero border; which [n][ph][pw][n_out] records the position of each
  * maximum, 0..3, for the way back (NULL where there is none). 0 or PL_ECANCELLED. */
 int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
-                    float *out, uint8_t *which, float *scratch, const atomic_bool *cancel);
+                    float *out, uint8_t *which, float *scratch, const struct pl_cancel *cancel);
 
 /* d_out, shaped as out, is the gradient with respect to out (border ignored). g [dim] is
  * written. d_in, shaped as in, is written unless NULL (border: unspecified). */
 int pl_conv_backward(const struct pl_conv *c, const float *w, const float *in, const float *out,
                      const uint8_t *which, const float *d_out, uint32_t n, float *g, float *d_in,
-                     float *scratch, const atomic_bool *cancel);
+                     float *scratch, const struct pl_cancel *cancel);
 
 #endif

@@ -112,7 +112,7 @@ static void dense_mask(float *restrict delta, const float *restrict act, size_t 
 /* Activations of layer l in act [n][width[l + 1]], one behind the other. The last are the logits,
  * to which a pointer is returned, or NULL when cancelled. */
 static float *dense_forward(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
-                            float *act, const atomic_bool *cancel) {
+                            float *act, const struct pl_cancel *cancel) {
     for (int l = 0; l < d->n_layers; l++) {
         size_t in = d->width[l], out = d->width[l + 1];
         if (pl_cancelled(cancel)) return NULL;
@@ -143,7 +143,7 @@ static double dense_entropy(const float *z, size_t k, unsigned label, float *p) 
 
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
                       const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
-                      float *scratch, const atomic_bool *cancel) {
+                      float *scratch, const struct pl_cancel *cancel) {
     int top = d->n_layers - 1;
     size_t k = d->width[top + 1], at = pl_dense_dim(d);
     float *logit = dense_forward(d, w, x, n, scratch, cancel); /* [n][k] */

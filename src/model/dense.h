@@ -3,8 +3,7 @@
 #ifndef PL_MODEL_DENSE_H
 #define PL_MODEL_DENSE_H
 
-#include <stdatomic.h>
-
+#include "base/cancel.h"
 #include "base/opt.h"
 
 #define PL_MODEL_DIM_MAX ((uint64_t)1 << 31) /* parameters */
@@ -37,7 +36,7 @@ bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_m
  * to x where it is not NULL. Mean loss to *loss. 0 or PL_ECANCELLED. */
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
                       const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
-                      float *scratch, const atomic_bool *cancel);
+                      float *scratch, const struct pl_cancel *cancel);
 
 /* Adds the summed loss and the number of rows whose largest output is their label. */
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,

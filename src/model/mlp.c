@@ -64,7 +64,7 @@ static size_t mlp_scratch(const struct pl_model *m, uint32_t n) {
 }
 
 static int mlp_gradient(const struct pl_model *m, const float *w, const struct pl_batch *batch,
-                        float *g, double *loss, float *scratch, const atomic_bool *cancel) {
+                        float *g, double *loss, float *scratch, const struct pl_cancel *cancel) {
     return pl_dense_gradient(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->n,
                              g, NULL, loss, scratch, cancel);
 }

@@ -7,11 +7,11 @@
 #ifndef PL_MODEL_MODEL_H
 #define PL_MODEL_MODEL_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/opt.h"
 #include "data/data.h"
 
@@ -60,7 +60,7 @@ struct pl_model_kind {
     /* Mean loss of the batch at w and its gradient g [dim] (written, not added to). `cancel` is
      * polled between layers; returns 0, or PL_ECANCELLED with g unspecified. */
     int (*gradient)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
-                    float *g, double *loss, float *scratch, const atomic_bool *cancel);
+                    float *g, double *loss, float *scratch, const struct pl_cancel *cancel);
 
     /* Adds the batch's summed loss to *loss and the number classified right to *n_right. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
@@ -77,9 +77,5 @@ void pl_model_close(struct pl_model *m); /* NULL is fine */
 
 /* The i-th named part of the vector, i = 0, 1, …; false where there is none. */
 bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out);
-
-static inline bool pl_cancelled(const atomic_bool *cancel) {
-    return cancel && atomic_load_explicit(cancel, memory_order_relaxed);
-}
 
 #endif

@@ -84,7 +84,7 @@ static double quadratic_block(const float *restrict w, const float *restrict fin
 
 static int quadratic_gradient(const struct pl_model *base, const float *w,
                               const struct pl_batch *batch, float *g, double *loss, float *scratch,
-                              const atomic_bool *cancel) {
+                              const struct pl_cancel *cancel) {
     const struct quadratic *m = (const struct quadratic *)base;
     double sum = 0, scale = m->conf.noise / sqrt((double)batch->n * (double)base->dim);
     struct pl_rng rng;

@@ -15,6 +15,7 @@ struct custody_worker {
 
 struct pl_custody {
     const struct pl_job *job;
+    size_t dim;
     const struct pl_transport *t;
     struct pl_port *port;
     struct pl_store *store;
@@ -38,16 +39,16 @@ void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf) {
     /* told, old, and bases of the open group; the newest, the next, one scored, one saved */
     int versions = (correct->needs_base ? 3 : 2) * job->n_workers + 4;
     conf->n_workers = job->n_workers;
-    conf->dim = job->model->dim;
     conf->n_versions = versions * (ahead ? 2 : 1);
     conf->n_slots = job->n_workers + (int)custody_group(job);
 }
 
-int pl_custody_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
-                   struct pl_store *store, struct pl_custody **out) {
+int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
+                   struct pl_port *port, struct pl_store *store, struct pl_custody **out) {
     struct pl_custody *c = calloc(1, sizeof *c);
     if (!c) return PL_ENOMEM;
     c->job = job;
+    c->dim = dim;
     c->t = t;
     c->port = port;
     c->store = store;
@@ -146,7 +147,7 @@ void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task) {
 
 /* A copy of what the worker wrote, for a group that has all the slots it can have. */
 static float *custody_copy(struct pl_custody *c, int worker) {
-    size_t bytes = c->job->model->dim * sizeof(float);
+    size_t bytes = c->dim * sizeof(float);
     if (c->n_group == c->room_group) {
         size_t room = 2 * c->room_group;
         struct pl_attack_member *grown = realloc(c->group, room * sizeof *grown);

@@ -12,12 +12,13 @@
 #include "learn/task.h"
 #include "transport/transport.h"
 
-/* How many vectors a port must have room for. */
+/* How many vectors a port must have room for; conf->dim is said already. */
 void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf);
 
 struct pl_custody;
-int pl_custody_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
-                   struct pl_store *store, struct pl_custody **out);
+/* Of vectors of `dim`: the model's length, or a share of it. */
+int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
+                   struct pl_port *port, struct pl_store *store, struct pl_custody **out);
 void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
 
 /* The worker computes `task`: hands it the newest version (or the one it has) and a slot. */

@@ -7,6 +7,8 @@
 
 struct pl_saver {
     const struct pl_server_conf *conf;
+    struct pl_shards *shards;
+    float *whole; /* [dim] the model that is being written, where several servers have it */
     struct pl_errand *errand;
     struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
     struct pl_version *held;      /* the version it is made of */
@@ -18,16 +20,20 @@ struct pl_saver {
     bool failed;                  /* somebody was told */
 };
 
-int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
-                 struct pl_saver **out, struct pl_why *why) {
+int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
+                 void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why) {
     int rc = pl_checkpoint_folder(conf->save_dir, why);
     if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
-    if (!s || pl_errand_new(done, ctx, &s->errand)) {
+    bool ok = s != NULL;
+    if (ok && shards) ok = (s->whole = malloc(conf->job->model->dim * sizeof *s->whole)) != NULL;
+    if (!ok || pl_errand_new(done, ctx, &s->errand)) {
+        if (s) free(s->whole);
         free(s);
         return pl_fail(why, PL_ENOMEM, "out of memory for checkpoints");
     }
     s->conf = conf;
+    s->shards = shards;
     *out = s;
     return PL_OK;
 }
@@ -36,6 +42,7 @@ void pl_saver_free(struct pl_saver *s) {
     if (!s) return;
     pl_errand_free(s->errand);
     pl_snapshot_free(s->snapshot);
+    free(s->whole);
     free(s);
 }
 
@@ -67,10 +74,21 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     if (rc) return rc;
     struct pl_keep keep = pl_snapshot_keep(s->snapshot);
     pl_control_keep(control, &keep);
-    pl_store_keep(store, &keep);
+    struct pl_keep shared = pl_shards_keep(s->shards, &keep);
+    pl_store_keep(store, &shared);
     s->held = pl_store_newest(store);
     pl_store_hold(s->held);
-    pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held->model);
+    const float *model = s->held->model;
+    if (s->shards) {
+        if (pl_shards_model(s->shards, s->held, s->whole) || s->shards->failed) {
+            pl_snapshot_free(s->snapshot);
+            pl_store_release(store, s->held);
+            s->snapshot = NULL;
+            return pl_fail(&s->why, PL_ERUN, "a server did not answer");
+        }
+        model = s->whole;
+    }
+    pl_snapshot_weights(s->snapshot, s->conf->job->model, model);
     pl_snapshot_text(s->snapshot, "setup", s->conf->save_text);
     s->updates = s->held->id;
     s->any = true;

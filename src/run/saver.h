@@ -4,12 +4,14 @@
 #define PL_RUN_SAVER_H
 
 #include "run/server.h"
+#include "run/shards.h"
 
 struct pl_saver;
 
-/* `done` is called, on another thread, when a file is written. */
-int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
-                 struct pl_saver **out, struct pl_why *why);
+/* `shards` is NULL where there is one server. `done` is called, on another thread, when a file is
+ * written. */
+int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
+                 void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why);
 void pl_saver_free(struct pl_saver *s); /* NULL is fine */
 
 /* Whether the number of updates alone makes one due. */

@@ -9,6 +9,7 @@
 #include "run/launch.h"
 #include "run/saver.h"
 #include "run/scorer.h"
+#include "run/shards.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 #include "sys/pool.h"
@@ -42,7 +43,10 @@ struct server {
     struct pl_control *control;
     struct pl_store *store;
     struct pl_custody *custody;
-    struct pl_pool *pool; /* commits are split over; NULL: none are */
+    struct pl_shards shared;  /* what the servers share, and */
+    struct pl_shards *shards; /* that where there are others; NULL: there are none */
+    float *whole;             /* [dim] what is being scored, where there are others */
+    struct pl_pool *pool;     /* commits are split over; NULL: none are */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_slow *slow;
@@ -107,8 +111,15 @@ static int server_memory(const struct server *s) {
                    (unsigned long long)pl_control_view(s->control)->version);
 }
 
+static int server_unanswered(const struct server *s) {
+    return pl_fail(s->why, PL_ERUN, "a server did not answer at update %llu",
+                   (unsigned long long)pl_control_view(s->control)->version);
+}
+
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
-    if (pl_custody_commit(s->custody, a->factor, measure)) return server_memory(s);
+    pl_shards_commit(s->shards, a->factor);
+    int rc = pl_custody_commit(s->custody, a->factor, measure);
+    if (rc) return rc == PL_ERUN ? server_unanswered(s) : server_memory(s);
     pl_job_tell_median(s->job, s->store, &s->told_median);
     s->n_rejected = 0;
     s->out->last_update = (double)s->last_ns * 1e-9;
@@ -128,6 +139,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
         switch (a->verb) {
         case PL_TAKE: {
             const struct pl_member *group = pl_control_group(s->control, &n);
+            pl_shards_take(s->shards, &group[n - 1]);
             if (pl_custody_take(s->custody, &group[n - 1])) rc = server_memory(s);
             break;
         }
@@ -138,9 +150,13 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         case PL_START:
             s->worker[a->worker].told_ns = pl_now_ns();
+            pl_shards_start(s->shards, a->worker, a->task, a->from);
             if (pl_custody_start(s->custody, a->worker, a->task, a->from)) rc = server_memory(s);
             break;
-        case PL_CANCEL: s->t->cancel(s->port, a->worker); break;
+        case PL_CANCEL:
+            pl_shards_cancel(s->shards, a->worker);
+            s->t->cancel(s->port, a->worker);
+            break;
         case PL_STOP: s->ended = true; break;
         }
         if (rc) return rc;
@@ -255,6 +271,7 @@ static int server_gone(struct server *s, int worker) {
     w->here = w->warned = false;
     struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
+    pl_shards_gone(s->shards, worker);
     pl_custody_gone(s->custody, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
     bool again = s->launch && s->conf->respawn && w->n_stillborn + 1 < SERVER_STILLBORN;
@@ -296,7 +313,13 @@ static void server_score(struct server *s) {
     s->scored = pl_store_newest(s->store);
     pl_store_hold(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
-    pl_scorer_send(s->scorer, s->scored->model);
+    const float *model = s->scored->model;
+    if (s->shards) {
+        /* a server that does not answer is missed at the next commit, and at the end */
+        if (pl_shards_model(s->shards, s->scored, s->whole)) s->ended = s->shards->failed = true;
+        model = s->whole;
+    }
+    pl_scorer_send(s->scorer, model);
 }
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
@@ -378,7 +401,9 @@ static uint64_t server_wait(const struct server *s) {
 /* Whoever ends all of a run's processes together ends the workers first at times: before nobody is
  * left, there is a moment in which the watch can say so. */
 static void server_look_for_workers(struct server *s) {
-    bool alone = s->n_here == 0 && s->n_lost == s->job->n_workers && !s->conf->listen;
+    /* whoever was not made here, as ranks are, does not come back */
+    bool all_lost = s->n_lost == s->job->n_workers || !s->launch;
+    bool alone = s->n_here == 0 && all_lost && !s->conf->listen;
     uint64_t now = server_now(s);
     if (!alone)
         s->alone_ns = 0;
@@ -405,6 +430,17 @@ static int server_loop(struct server *s) {
 
 /* --- beginning --------------------------------------------------------------------------- */
 
+static int server_shards(struct server *s) {
+    if (s->shared.cut.n == 1) return PL_OK;
+    s->shared.port = s->port;
+    s->shared.whole = malloc(s->job->model->dim * sizeof *s->shared.whole);
+    s->whole = malloc(s->job->model->dim * sizeof *s->whole);
+    if (!s->shared.whole || !s->whole)
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    s->shards = &s->shared;
+    return PL_OK;
+}
+
 static int server_store(struct server *s) {
     const struct pl_job *job = s->job;
     float *w0 = malloc(job->model->dim * sizeof *w0);
@@ -414,9 +450,10 @@ static int server_store(struct server *s) {
         rc = pl_saved_weights(s->conf->from, job->model, w0, s->why);
     else
         job->model->kind->init(job->model, job->seed, w0);
-    struct pl_store_conf conf = pl_job_store(job);
+    struct pl_store_conf conf = pl_shards_store(&s->shared, 0);
     conf.team = (struct pl_team){server_threads(s) > 1 ? server_team : NULL, s};
     conf.place = (struct pl_place){server_place, s};
+    if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
     return rc;
@@ -425,7 +462,8 @@ static int server_store(struct server *s) {
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
-    int rc = pl_store_keep(s->store, &keep);
+    struct pl_keep shared = pl_shards_keep(s->shards, &keep);
+    int rc = pl_store_keep(s->store, &shared);
     if (!rc) rc = pl_control_keep(s->control, &keep);
     return pl_job_restored(rc, s->why);
 }
@@ -437,7 +475,12 @@ static void server_wake(void *ctx) {
 
 static int server_open(struct server *s) {
     const struct pl_job *job = s->job;
-    struct pl_port_conf port = {.listen = s->conf->listen};
+    s->shared = (struct pl_shards){
+        .job = job, .cut = pl_cut_of(job, s->conf->n_servers > 1 ? s->conf->n_servers : 1)};
+    struct pl_port_conf port = {.listen = s->conf->listen,
+                                .dim = s->shared.cut.range[0].n,
+                                .range = s->shared.cut.range,
+                                .n_servers = s->shared.cut.n};
     pl_custody_room(job, &port);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
@@ -446,10 +489,11 @@ static int server_open(struct server *s) {
                             (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
                             job->n_workers, job->seed, &s->control, s->why);
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
+    if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
-    if (pl_custody_new(job, s->t, s->port, s->store, &s->custody) ||
+    if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < s->conf->n_listeners; i++)
@@ -465,7 +509,7 @@ static int server_helpers(struct server *s) {
     int n = server_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
-    return pl_saver_new(s->conf, server_wake, s, &s->saver, s->why);
+    return pl_saver_new(s->conf, s->shards, server_wake, s, &s->saver, s->why);
 }
 
 /* Makes the workers and waits until all have come (or some have, where others make them), so that
@@ -478,7 +522,7 @@ static int server_gather(struct server *s) {
         int rc = pl_launch_start(s->launch, i, s->why);
         if (rc) return rc;
     }
-    if (!s->launch)
+    if (s->conf->listen && !s->launch)
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
@@ -540,7 +584,9 @@ static void server_save(struct server *s) {
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
-                s->conf->respawn ? "" : "; --respawn makes new ones");
+                s->conf->respawn ? ""
+                : s->conf->spawn ? "; --respawn makes new ones"
+                                 : "; --resume auto goes on from the last checkpoint");
 }
 
 static int server_finish(struct server *s) {
@@ -550,7 +596,12 @@ static int server_finish(struct server *s) {
         s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
-    return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, s->end_ns)
+    const float *weights = pl_store_newest(s->store)->model;
+    if (s->shards &&
+        (s->shards->failed || pl_shards_model(s->shards, pl_store_newest(s->store), s->whole)))
+        return server_unanswered(s);
+    return pl_outcome_end(s->out, s->control, s->store, s->shards ? s->whole : weights,
+                          s->job->model->dim, s->end_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
 }
@@ -578,6 +629,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) server_save(&s);
     server_close(&s);
     if (!rc) rc = server_finish(&s);
+    pl_shards_end(s.shards);
     pl_scorer_free(s.scorer);
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
@@ -587,6 +639,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.port) s.t->close(s.port);
     if (s.pool) pl_pool_free(s.pool);
     free(s.worker);
+    free(s.whole);
+    free(s.shared.whole);
     pl_fpu_restore(fpu);
     return rc;
 }

@@ -19,6 +19,7 @@ struct pl_listener {
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
+    int n_servers;      /* ranks that share the vector; 0 and 1: this one alone */
     bool spawn;         /* makes its workers itself */
     bool respawn;       /* and makes a new one for every one that goes */
     const char *listen; /* where others can come; NULL: nobody */

@@ -84,11 +84,12 @@ void pl_ahead_give_back(struct pl_ahead *a, float *vector) {
 static void ahead_run(struct pl_work *w, int thread) {
     struct pl_ahead_task *t = (struct pl_ahead_task *)w;
     struct pl_ahead *a = t->ahead;
+    const struct pl_cancel cancel = {.flag = &t->work.cancel};
     t->vector = ahead_vector(a);
     t->rc = PL_ENOMEM;
     if (!t->vector) return;
     t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, t->version, t->vector,
-                        &t->loss, &t->work.cancel);
+                        &t->loss, &cancel);
     t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
 }
 

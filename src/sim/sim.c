@@ -496,8 +496,9 @@ static int sim_model(struct sim *s) {
 
 static int sim_end(struct sim *s) {
     size_t dim = s->store ? s->job->model->dim : 0;
+    const float *w = s->store ? pl_store_newest(s->store)->model : NULL;
     if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
-    return pl_outcome_end(s->out, s->control, s->store, dim, s->now_ns)
+    return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
 }

@@ -1,6 +1,7 @@
 #include "sys/thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -44,4 +45,8 @@ void pl_thread_join(struct pl_thread *t) {
     if (!t) return;
     pthread_join(t->id, NULL);
     free(t);
+}
+
+void pl_yield(void) {
+    sched_yield();
 }

@@ -8,4 +8,6 @@ struct pl_thread;
 int pl_thread_start(void (*run)(void *arg), void *arg, struct pl_thread **out);
 void pl_thread_join(struct pl_thread *t); /* NULL is fine; frees it */
 
+void pl_yield(void); /* lets somebody else have the core, where somebody wants it */
+
 #endif

@@ -13,6 +13,7 @@ struct pl_link {
     char *at; /* the segment */
     struct pl_head *head;
     struct pl_box *box;
+    struct pl_cancel cancel; /* the flag is in the box */
     int worker, sock;
     unsigned owner;
     void (*left)(void *ctx, int worker);
@@ -41,6 +42,7 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->at = conf->at;
     l->head = conf->at;
     l->box = (struct pl_box *)(void *)(l->at + l->shape.boxes) + conf->worker;
+    l->cancel.flag = &l->box->cancel;
     l->worker = conf->worker;
     l->sock = conf->sock;
     l->owner = conf->owner;
@@ -164,8 +166,8 @@ int pl_link_pull(struct pl_link *l, struct pl_order *out) {
     return PL_ECANCELLED;
 }
 
-const atomic_bool *pl_link_cancelled(const struct pl_link *l) {
-    return &l->box->cancel;
+const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
+    return &l->cancel;
 }
 
 int pl_link_rest(struct pl_link *l, uint64_t ns) {

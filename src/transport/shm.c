@@ -204,7 +204,7 @@ static bool port_came(const struct pl_port *p, int worker) {
     return atomic_load(&p->box[worker].here) == atomic_load(&p->seat[worker].owner);
 }
 
-static enum pl_phase port_phase(const struct pl_port *p, int worker) {
+static enum pl_phase port_phase(struct pl_port *p, int worker) {
     if (!seat_known(&p->seat[worker]) || !port_came(p, worker)) return PL_PHASE_AWAY;
     unsigned phase = atomic_load_explicit(&p->box[worker].phase, memory_order_relaxed);
     return phase <= PL_PHASE_COMPUTING ? (enum pl_phase)phase : PL_PHASE_AWAY;
@@ -424,6 +424,7 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",
                                        .processes = false,
+                                       .shared = true,
                                        .open = inproc_open_port,
                                        PORT_AND_LINK};
 
@@ -431,5 +432,6 @@ const struct pl_transport pl_shm = {.name = "shm",
                                     .brief = "workers are processes of the same machine, over "
                                              "shared memory",
                                     .processes = true,
+                                    .shared = true,
                                     .open = shm_open_port,
                                     PORT_AND_LINK};

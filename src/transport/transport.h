@@ -1,8 +1,9 @@
 /* Transports move orders down and results up. They know tasks and vectors, and nothing of training.
  *
- * The server has one port; every worker has a link to it. Whatever a worker reads or writes lies in
- * memory that came from the port: versions of the model, which workers only read, and slots, which
- * they write their results into. Where the memory is shared nothing is copied on the way.
+ * The server has one port; every worker has a link to it. Versions of the model, which workers only
+ * read, and slots, where their results are, lie in memory that came from the port. Where that
+ * memory is shared nothing is copied on the way; where it is not, a version is sent from where it
+ * lies into the worker's own memory, and a result from there into its slot.
  *
  *   server                                        worker
  *   tell(worker, order)   ── task, version, slot ──▶   pull() -> order
@@ -22,11 +23,11 @@
 #ifndef PL_TRANSPORT_TRANSPORT_H
 #define PL_TRANSPORT_TRANSPORT_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/status.h"
 
 struct pl_port; /* the server's end */
@@ -34,7 +35,7 @@ struct pl_link; /* a worker's end */
 
 struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
-    uint64_t version; /* of the model */
+    uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
     double lr;        /* in force at that version */
     uint64_t heard;   /* the last task of this worker whose answer counted; 0: none */
     const float *w;   /* [dim] that version; came from version() */
@@ -50,7 +51,8 @@ struct pl_result {
     uint32_t samples;
     double loss;
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
-                                      fills them in; pulled <= pushed <= now, by pl_now_ns() */
+                                      fills them in; pulled <= pushed <= now, by the server's
+                                      pl_now_ns() */
 };
 
 enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_HERE, PL_NEWS_RESULT, PL_NEWS_GONE };
@@ -67,9 +69,16 @@ struct pl_news {
 /* What a worker was doing when it was last heard of. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
 
+/* A stretch of the vector. */
+struct pl_range {
+    size_t from, n;
+};
+
 struct pl_port_conf {
     int n_workers;
-    size_t dim;
+    size_t dim; /* of what this port moves: the whole vector, or this server's range of it */
+    const struct pl_range *range; /* [n_servers]; see shards.h. NULL: there is one server */
+    int n_servers;
     int n_versions, n_slots; /* at most; memory is used when they are first asked for */
     /* Path of a socket where workers that nobody here made can come, each to the lowest number that
      * is free; must not exist, and is gone after close(). NULL: no. */
@@ -79,6 +88,7 @@ struct pl_port_conf {
 struct pl_transport {
     const char *name, *brief;
     bool processes; /* its workers are processes: they can be killed, and share no other memory */
+    bool shared; /* versions and slots are the same memory at both ends; otherwise they are sent */
 
     /* --- the server's end --- */
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
@@ -94,12 +104,13 @@ struct pl_transport {
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
     /* The task of an earlier order than its latest whose version and slot the worker may still
-     * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled until
-     * it pulls again, pushes or is gone; never one that was replaced before it was pulled. Once it
+     * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled (or,
+     * where versions are sent, that is on its way) until it pulls again, pushes or is gone; never
+     * one that was replaced before that. Once it
      * does not hold an earlier order, that is free for good. What a broken worker says it holds may
      * be a task that never was. */
     uint64_t (*holds)(const struct pl_port *p, int worker);
-    enum pl_phase (*phase)(const struct pl_port *p, int worker);
+    enum pl_phase (*phase)(struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
@@ -118,7 +129,8 @@ struct pl_transport {
     /* The next order; waits until there is one. One that was neither answered, replaced nor
      * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
-    const atomic_bool *(*cancelled)(const struct pl_link *l); /* of the order that was pulled */
+    const struct pl_cancel *(*cancelled)(
+        const struct pl_link *l); /* of the order that was pulled */
     /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
     int (*rest)(struct pl_link *l, uint64_t ns);
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched

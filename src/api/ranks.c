@@ -1,0 +1,126 @@
+#include "api/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/shards.h"
+#include "run/worker.h"
+#include "transport/mpi.h"
+
+#define RANKS_READY UINT64_C(600000000000) /* ns for all to have read their data */
+#define RANKS_END UINT64_C(10000000000)    /* ns for all to have left */
+
+int pl_rank(void) {
+    int rank;
+    return pl_launched(&rank) ? rank : -1;
+}
+
+/* What is not for ranks, where ranks were asked for. */
+static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
+    const struct pl_setup_conf *c = &s->conf;
+    static const char *const here[] = {"spawn", "respawn", "listen"};
+    if (r->size < 2)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "over MPI there must be a rank to serve and one or more to work, and there "
+                       "is one in all; start it with mpirun -n 9, or use transport shm");
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        if (pl_setup_said(s, here[i]) && (i != 1 || c->respawn))
+            return pl_fail(&s->why, PL_EUSAGE,
+                           "%s is for workers on this machine; over MPI they are the launcher's to "
+                           "make",
+                           here[i]);
+    return PL_OK;
+}
+
+int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
+    const struct pl_setup_conf *c = &s->conf;
+    int rank, where = c->transport;
+    *r = (struct pl_ranks){.size = 1};
+    bool several = pl_launched(&rank) && !pl_setup_said(s, "spawn");
+    if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
+        int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
+        if (rc) return rc;
+        r->mpi = where == PL_WHERE_MPI || r->size > 1;
+    }
+    bool threads = where == PL_WHERE_INPROC || c->spawn == PL_SPAWN_THREADS;
+    if ((where == PL_WHERE_INPROC && pl_setup_said(s, "spawn") && c->spawn != PL_SPAWN_THREADS) ||
+        (where == PL_WHERE_SHM && c->spawn == PL_SPAWN_THREADS))
+        return pl_fail(&s->why, PL_EUSAGE, "spawn %s does not go with transport %s",
+                       c->spawn == PL_SPAWN_THREADS ? "threads" : "processes or none",
+                       where == PL_WHERE_SHM ? "shm" : "inproc");
+    if (!r->mpi && pl_setup_said(s, "servers") && c->servers > 1)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "servers is for runs over MPI; on one machine there is one");
+    if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
+    r->transport = r->mpi ? &pl_mpi : threads ? &pl_inproc : &pl_shm;
+    return PL_OK;
+}
+
+/* As many workers as there are ranks for; another number cannot be had. */
+static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
+    int rc = ranks_check(s, r);
+    if (rc) return rc;
+    long long workers = s->conf.workers, servers = s->conf.servers;
+    if (servers >= r->size)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%lld servers and workers for them are more than %d ranks", servers,
+                       r->size);
+    if (pl_setup_said(s, "workers") && workers != r->size - servers)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%lld workers were asked for, and %d ranks are %lld of servers and %lld of "
+                       "workers; start %lld ranks, or leave workers out",
+                       workers, r->size, servers, r->size - servers, workers + servers);
+    s->conf.workers = r->size - servers;
+    s->conf.spawn = PL_SPAWN_PROCESSES;
+    s->conf.respawn = false;
+    s->conf.listen[0] = '\0';
+    return PL_OK;
+}
+
+int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
+    char *text = NULL;
+    if (!r->mpi) return rc;
+    if (r->rank == 0 && !rc) rc = ranks_workers(s, r);
+    if (r->rank == 0 && !rc) rc = pl_setup_text(s, &text);
+    rc = pl_mpi_share(rc, &text, &s->why);
+    if (!rc && r->rank != 0) {
+        memset(s->said, 0, sizeof s->said);
+        rc = pl_setup_lines(s, text);
+        if (rc) rc = pl_ranks_ready(s, r, rc); /* this rank alone: the others hear of it there */
+    }
+    free(text);
+    return rc;
+}
+
+int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc) {
+    return r->mpi ? pl_mpi_agree(rc, RANKS_READY, &s->why) : rc;
+}
+
+int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
+    return r->mpi ? pl_mpi_agree(rc, RANKS_END, &s->why) : rc;
+}
+
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+    int tiles = pl_tiles(job->model->dim);
+    if (r->mpi && s->conf.servers > 1 && job->attack.entry)
+        return pl_fail(
+            &s->why, PL_EUSAGE,
+            "an attack goes by whole vectors, and %lld servers have parts of them; use one",
+            (long long)s->conf.servers);
+    if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
+    return pl_fail(&s->why, PL_EUSAGE,
+                   "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,
+                   job->model->dim);
+}
+
+int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+    int n_servers = (int)s->conf.servers;
+    if (r->rank < n_servers) return pl_shards_follow(job, n_servers, r->rank, &s->why);
+    struct pl_cut cut = pl_cut_of(job, n_servers);
+    struct pl_link *link;
+    int worker, rc = pl_mpi_connect(cut.range, n_servers, &link, &worker, &s->why);
+    if (rc) return rc;
+    rc = pl_worker_loop(job, &pl_mpi, link, worker);
+    pl_mpi.detach(link);
+    return rc ? pl_fail(&s->why, rc, "%s", pl_status_text(rc)) : PL_OK;
+}

@@ -1,0 +1,36 @@
+/* What the launchers leave in the environment of every process they start. */
+#include <stdlib.h>
+
+#include "transport/mpi.h"
+
+/* Slurm sets SLURM_PROCID for the script of a job too, which is one process: only steps that srun
+ * started have a number of tasks of their own. */
+static const struct {
+    const char *rank, *size; /* size NULL: it is not told */
+} launchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI's mpirun */
+    {"PMI_RANK", "PMI_SIZE"},                         /* MPICH's, Intel's, srun --mpi=pmi2 */
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},         /* srun */
+    {"PMIX_RANK", NULL},                              /* any other with PMIx */
+};
+
+/* A whole number from the environment; -1 where there is none. */
+static long launched_number(const char *name) {
+    const char *text = name ? getenv(name) : NULL;
+    char *end;
+    if (!text || !*text) return -1;
+    long n = strtol(text, &end, 10);
+    return *end == '\0' && n >= 0 && n < 1 << 30 ? n : -1;
+}
+
+bool pl_launched(int *rank) {
+    *rank = 0;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        long number = launched_number(launchers[i].rank), size = launched_number(launchers[i].size);
+        if (number < 0 || (launchers[i].size && size < 0)) continue;
+        if (launchers[i].size && size < 2) return false;
+        *rank = (int)number;
+        return true;
+    }
+    return false;
+}

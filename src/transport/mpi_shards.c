@@ -1,0 +1,193 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "transport/mpi_port.h"
+
+#define LANE_ROOM 256                         /* entries that may be on their way to one follower */
+#define SHARDS_PATIENCE UINT64_C(60000000000) /* ns that another server may take to answer */
+
+struct pl_log_lane {
+    struct pl_log_entry entry[LANE_ROOM];
+    MPI_Request request[LANE_ROOM];
+    int next;
+};
+
+/* --- opening ----------------------------------------------------------------------------- */
+
+int pl_shards_open(struct pl_port *p) {
+    p->next = MPI_REQUEST_NULL;
+    if (p->n_servers == 1) return PL_OK;
+    if (pl_mpi_rank() > 0) {
+        MPI_Recv_init(&p->entry, sizeof p->entry, MPI_BYTE, 0, WIRE_LOG, pl_mpi_comm(), &p->next);
+        MPI_Start(&p->next);
+        return PL_OK;
+    }
+    p->lane = calloc((size_t)p->n_servers, sizeof *p->lane);
+    if (!p->lane) return PL_ENOMEM;
+    for (int s = 0; s < p->n_servers; s++)
+        for (int i = 0; i < LANE_ROOM; i++) p->lane[s].request[i] = MPI_REQUEST_NULL;
+    return PL_OK;
+}
+
+/* --- the log ----------------------------------------------------------------------------- */
+
+void pl_shards_log(struct pl_port *p, const struct pl_log_entry *e) {
+    for (int s = 1; p->lane && s < p->n_servers; s++) {
+        struct pl_log_lane *lane = &p->lane[s];
+        int at = lane->next;
+        lane->next = (at + 1) % LANE_ROOM;
+        MPI_Wait(&lane->request[at], MPI_STATUS_IGNORE);
+        lane->entry[at] = *e;
+        MPI_Isend(&lane->entry[at], sizeof *e, MPI_BYTE, s, WIRE_LOG, pl_mpi_comm(),
+                  &lane->request[at]);
+    }
+}
+
+void pl_port_log(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
+    if (p->lane)
+        pl_shards_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
+}
+
+/* Whoever waits for other servers: looks at its own vectors as well, which move only in calls. */
+static bool shards_wait(struct pl_port *p, int n, MPI_Request *request) {
+    int other = pl_mpi_rank() == 0 ? 1 : 0; /* that should have answered, or one of those */
+    uint64_t began = pl_now_ns(), now = began;
+    for (int done = 0; !pl_mpi_broken(); now = pl_now_ns()) {
+        MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
+        if (done) return true;
+        if (now - began > SHARDS_PATIENCE) break;
+        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, SHARDS_PATIENCE, true);
+    }
+    if (!pl_mpi_broken()) pl_mpi_break(other);
+    return false;
+}
+
+bool pl_shards_close(struct pl_port *p) {
+    bool ok = true;
+    for (int s = 1; p->lane && s < p->n_servers; s++)
+        ok = ok && shards_wait(p, LANE_ROOM, p->lane[s].request);
+    if (pl_mpi_rank() > 0) ok = shards_wait(p, 3 * p->n_workers, p->request);
+    if (!ok) return false;
+    free(p->lane);
+    p->lane = NULL;
+    if (p->next == MPI_REQUEST_NULL) return true;
+    MPI_Cancel(&p->next);
+    MPI_Wait(&p->next, MPI_STATUS_IGNORE);
+    MPI_Request_free(&p->next);
+    return true;
+}
+
+/* Whether vectors of a follower are coming or going. */
+static bool shard_moves(struct pl_port *p) {
+    int done = 0;
+    MPI_Testall(3 * p->n_workers, p->request, &done, MPI_STATUSES_IGNORE);
+    return !done;
+}
+
+/* What rank 0's port did, done here. */
+static int shard_follow(struct pl_port *p, const struct pl_log_entry *e) {
+    if (e->worker < 0 || e->worker >= p->n_workers) return PL_ERUN;
+    struct seat *s = &p->seat[e->worker];
+    switch (e->kind) {
+    case ENTRY_SENT:
+        s->sent = s->order;
+        s->busy = true;
+        s->waiting = s->cancelling = false;
+        if (e->flags && !shards_wait(p, 1, &p->request[2 * p->n_workers + e->worker]))
+            return PL_ERUN;
+        if (e->flags) pl_port_move_out(p, e->worker, s->sent.w);
+        return PL_OK;
+    case ENTRY_COMES:
+        if (pl_shard_settle(p, e->worker)) return PL_ERUN;
+        pl_port_move_in(p, e->worker, s->sent.out);
+        return PL_OK;
+    case ENTRY_FREED: s->busy = false; return PL_OK;
+    case ENTRY_RESET: *s = (struct seat){0}; return pl_shard_settle(p, e->worker);
+    default: return PL_ERUN;
+    }
+}
+
+int pl_shard_settle(struct pl_port *p, int worker) {
+    return shards_wait(p, 1, &p->request[p->n_workers + worker]) ? PL_OK : PL_ERUN;
+}
+
+int pl_shard_next(struct pl_port *p, struct pl_log_entry *out) {
+    uint64_t quiet = pl_now_ns(), now = quiet;
+    for (; !pl_mpi_broken(); now = pl_now_ns()) {
+        int came = 0;
+        MPI_Test(&p->next, &came, MPI_STATUS_IGNORE);
+        if (came) {
+            struct pl_log_entry e = p->entry;
+            quiet = now;
+            MPI_Start(&p->next);
+            if (e.kind >= PL_ENTRY_HOST) {
+                *out = e;
+                return PL_OK;
+            }
+            if (shard_follow(p, &e)) return PL_ERUN;
+            continue;
+        }
+        pl_wire_pause(&p->bell, 0, now - quiet, PL_FOREVER, shard_moves(p));
+    }
+    return PL_ERUN;
+}
+
+/* --- together ---------------------------------------------------------------------------- */
+
+int pl_shards_scatter(struct pl_port *p, const float *whole, float *mine) {
+    MPI_Request request[PL_MAX_SERVERS];
+    int n = 0;
+    if (pl_mpi_rank() > 0)
+        MPI_Irecv(mine, (int)p->dim, MPI_FLOAT, 0, WIRE_SLICE, pl_mpi_comm(), &request[n++]);
+    for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
+        MPI_Isend(whole + p->range[s].from, (int)p->range[s].n, MPI_FLOAT, s, WIRE_SLICE,
+                  pl_mpi_comm(), &request[n++]);
+    if (pl_mpi_rank() == 0) memcpy(mine, whole + p->range[0].from, p->dim * sizeof *mine);
+    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+}
+
+int pl_shards_gather(struct pl_port *p, const float *mine, float *whole) {
+    MPI_Request request[PL_MAX_SERVERS];
+    int n = 0;
+    if (pl_mpi_rank() > 0)
+        MPI_Isend(mine, (int)p->dim, MPI_FLOAT, 0, WIRE_SLICE, pl_mpi_comm(), &request[n++]);
+    for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
+        MPI_Irecv(whole + p->range[s].from, (int)p->range[s].n, MPI_FLOAT, s, WIRE_SLICE,
+                  pl_mpi_comm(), &request[n++]);
+    if (pl_mpi_rank() == 0) memcpy(whole + p->range[0].from, mine, p->dim * sizeof *mine);
+    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+}
+
+/* To rank 0 and back: rows are few. */
+int pl_shards_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
+    MPI_Request request[PL_MAX_SERVERS];
+    const struct pl_range *last = &range[p->n_servers - 1], *own = &range[pl_mpi_rank()];
+    int n = 0, all = (int)((last->from + last->n) * width);
+    if (pl_mpi_rank() > 0) {
+        MPI_Isend(table + own->from * width, (int)(own->n * width), MPI_DOUBLE, 0, WIRE_TABLE,
+                  pl_mpi_comm(), &request[n++]);
+        if (!shards_wait(p, n, request)) return PL_ERUN;
+        MPI_Irecv(table, all, MPI_DOUBLE, 0, WIRE_TABLE, pl_mpi_comm(), &request[0]);
+        return shards_wait(p, 1, request) ? PL_OK : PL_ERUN;
+    }
+    for (int s = 1; s < p->n_servers; s++)
+        MPI_Irecv(table + range[s].from * width, (int)(range[s].n * width), MPI_DOUBLE, s,
+                  WIRE_TABLE, pl_mpi_comm(), &request[n++]);
+    if (!shards_wait(p, n, request)) return PL_ERUN;
+    n = 0;
+    for (int s = 1; s < p->n_servers; s++)
+        MPI_Isend(table, all, MPI_DOUBLE, s, WIRE_TABLE, pl_mpi_comm(), &request[n++]);
+    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+}
+
+int pl_shards_number(struct pl_port *p, uint64_t *number) {
+    MPI_Request request[PL_MAX_SERVERS];
+    int n = 0;
+    if (pl_mpi_rank() > 0)
+        MPI_Irecv(number, 1, MPI_UINT64_T, 0, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
+    for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
+        MPI_Isend(number, 1, MPI_UINT64_T, s, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
+    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+}

@@ -1,0 +1,40 @@
+#include "transport/mpi_wire.h"
+
+#include "sys/futex.h"
+#include "sys/thread.h"
+
+#define PAUSE_YIELD 100000u    /* ns of yielding before the first sleep */
+#define PAUSE_MOVING 10000000u /* the same while a vector is moving */
+#define PAUSE_LEAST 50000u
+#define PAUSE_MOST 2000000u
+
+void pl_outbox_new(struct pl_outbox *o) {
+    for (int i = 0; i < WIRE_ROOM; i++) o->request[i] = MPI_REQUEST_NULL;
+    o->next = 0;
+}
+
+void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire *w) {
+    int at = o->next;
+    o->next = (at + 1) % WIRE_ROOM;
+    MPI_Wait(&o->request[at], MPI_STATUS_IGNORE); /* is long done, see WIRE_ROOM */
+    o->wire[at] = *w;
+    MPI_Isend(&o->wire[at], sizeof *w, MPI_BYTE, rank, tag, pl_mpi_comm(), &o->request[at]);
+}
+
+bool pl_outbox_sent(struct pl_outbox *o) {
+    int done = 0;
+    MPI_Testall(WIRE_ROOM, o->request, &done, MPI_STATUSES_IGNORE);
+    return done;
+}
+
+void pl_wire_pause(atomic_uint *bell, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
+                   bool moving) {
+    if (waited_ns < (moving ? PAUSE_MOVING : PAUSE_YIELD)) {
+        pl_yield();
+        return;
+    }
+    uint64_t ns = waited_ns / 32;
+    if (ns < PAUSE_LEAST || moving) ns = PAUSE_LEAST;
+    if (ns > PAUSE_MOST) ns = PAUSE_MOST;
+    pl_futex_wait(bell, seen, ns < left_ns ? ns : left_ns);
+}

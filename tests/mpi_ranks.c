@@ -1,0 +1,209 @@
+/* Real runs on the ranks of a job: the tests of every real run, and what is refused or fails at one
+ * rank; and the same on several servers. tests/mpi.sh starts this with mpirun -n 5, and as
+ * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "core/recipe.h"
+#include "suite_train.h"
+
+static void test_shapes(void **state) {
+    (void)state;
+    check_replay("policy=kbatchsync:k=19 updates=6");
+    check_replay("policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum");
+    check_replay("model=mlp:hidden=1000 updates=10 method=ssp");
+    check_replay("method=dana-ga updates=60");
+    check_replay("method=local-sgd:u=3 updates=10");
+    check_replay("model=quadratic:dim=7 updates=300 method=abs");
+}
+
+/* --- cancels --------------------------------------------------------------------------------- */
+
+static int n_taken_back, n_overdue; /* of worker 1's tasks */
+
+/* Worker 1 computes until somebody takes its task back. */
+static int stubborn_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                             double *loss) {
+    time_t end = time(NULL) + 60;
+    (void)ctx;
+    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
+    *loss = 1;
+    if (b->worker != 0 || pl_rank() != 1) return 0; /* rank 0 scores */
+    while (time(NULL) < end)
+        if (b->cancelled(b->token)) {
+            n_taken_back++;
+            return PL_ECANCELLED;
+        }
+    n_overdue++;
+    return 0;
+}
+
+static void test_a_cancel_reaches_who_computes(void **state) {
+    (void)state;
+    const struct pl_function f = {.dim = 3, .gradient = stubborn_gradient};
+    pl_setup *s = make("transport=mpi policy=ksync:k=3,cancel=yes updates=50");
+    pl_setup_function(s, &f);
+    pl_run *run = train(s);
+    if (run) {
+        check_books(run);
+        assert_true(number(run, "updates") == 50);
+        assert_true(number(run, "tasks.cancelled") >= 40);
+    }
+    assert_int_equal(n_overdue, 0);
+    assert_true(pl_rank() != 1 || n_taken_back > 0);
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+/* --- several servers ------------------------------------------------------------------------- */
+
+/* The simulator has one store, so these are the weights that one server would have come to. */
+static void test_every_method_on_three_servers(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        char options[200];
+        snprintf(options, sizeof options,
+                 "method=%s transport=mpi servers=3 workers=4 delay=exp:mean=0.002", (*m)->name);
+        check_replay(options);
+    }
+    check_replay(
+        "policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum servers=2 workers=5");
+    check_replay("model=mlp:hidden=300 updates=100 method=gap-aware servers=3 workers=4");
+    check_replay("model=mlp:hidden=300 updates=30 optim=adam weight-decay=0.01 correct=dc method="
+                 "async servers=6 workers=1 eval-every=0.01");
+}
+
+/* Norms, inner products and medians over a vector of which each server has a part. */
+static void test_every_reduction_on_three_servers(void **state) {
+    (void)state;
+    for (const struct pl_entry *const *r = pl_reduce_family.table; *r; r++) {
+        char options[200];
+        snprintf(options, sizeof options, "method=sync workers=4 reduce=%s", (*r)->name);
+        pl_setup *alone = make(options); /* some prepare gradients for another rule */
+        const char *next = pl_setup_check(alone) ? "+median" : "";
+        pl_setup_free(alone);
+        snprintf(options, sizeof options,
+                 "method=sync reduce=%s%s transport=mpi servers=3 workers=4 updates=15", (*r)->name,
+                 next);
+        check_replay(options);
+    }
+}
+
+/* With one worker a run is determined: on six servers, stopped half-way and resumed, it ends with
+ * the bits of a run on this machine. */
+static void check_resumed(const char *variant, const char *name) {
+    static const char *const where[] = {"transport=inproc", "transport=mpi servers=6"};
+    pl_run *run[3] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        char options[600];
+        const char *method = strstr(variant, "method=") ? "" : "method=async";
+        snprintf(options, sizeof options, "workers=1 updates=40 %s %s %s", method, variant,
+                 where[i]);
+        pl_setup *s = make(options);
+        if (i == 1) {
+            pl_setup_set(s, "checkpoint", path_of(name));
+            pl_setup_set(s, "updates", "20");
+            pl_run *half = NULL;
+            if (pl_train(s, &half)) fail_msg("%s", pl_setup_why(s));
+            pl_run_free(half);
+            pl_setup_set(s, "resume", "auto");
+            pl_setup_set(s, "updates", "40");
+        }
+        if (pl_train(s, &run[i])) fail_msg("%s", pl_setup_why(s));
+        pl_setup_free(s);
+    }
+    if (run[1]) check_same_weights(run[0], run[1]);
+    for (int i = 0; i < 2; i++) pl_run_free(run[i]);
+}
+
+static void test_resume_on_six_servers(void **state) {
+    (void)state;
+    static const char *const variants[] = {"optim=momentum",
+                                           "optim=adam",
+                                           "optim=nesterov",
+                                           "correct=gap optim=momentum",
+                                           "method=dana-ga",
+                                           "correct=dc",
+                                           "lr-schedule=step:at=20,unit=updates",
+                                           "weight-decay=0.01"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "cut-%zu", i);
+        check_resumed(variants[i], name);
+    }
+}
+
+/* Over MPI: refused at all ranks alike, told at rank 0; and the next run is none the worse. */
+static void test_refusals_of_ranks(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"workers=3", "5 ranks are 1 of servers and 4 of workers"},
+        {"servers=5", "5 servers and workers for them"},
+        {"servers=2", "start 6 ranks"},
+        {"spawn=threads", "spawn is for workers on this machine"},
+        {"model=none", "needs something to compute"},
+        {"model=mlp:hidden=x", "hidden"},
+        {"events=/proc/nowhere/at/all", "events"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_setup *s = make("transport=mpi");
+        pl_run *run = NULL;
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(bad[i][0], "="), bad[i][0]);
+        pl_setup_set(s, key, strchr(bad[i][0], '=') + 1);
+        assert_true(pl_train(s, &run) < 0);
+        if (pl_rank() > 0)
+            assert_true(pl_setup_why(s)[0] == '\0');
+        else if (!strstr(pl_setup_why(s), bad[i][1]))
+            fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
+        pl_setup_free(s);
+    }
+    check_replay("method=async transport=mpi");
+}
+
+/* What one rank alone cannot do is told by rank 0, by name. */
+static void test_a_rank_that_fails(void **state) {
+    (void)state;
+    pl_setup *s = make("transport=mpi");
+    pl_run *run = NULL;
+    const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
+    if (pl_rank() == 2) pl_setup_function(s, &f); /* is not what rank 0 has */
+    assert_true(pl_train(s, &run) < 0);
+    if (pl_rank() == 0 && !strstr(pl_setup_why(s), "rank 2: "))
+        fail_msg("not named: %s", pl_setup_why(s));
+    pl_setup_free(s);
+    check_replay("method=sync transport=mpi");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest one[] = {
+        cmocka_unit_test(test_every_method_as_simulated),
+        cmocka_unit_test(test_twenty_asynchronous_runs),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_a_cancel_reaches_who_computes),
+        cmocka_unit_test(test_refusals_of_ranks),
+        cmocka_unit_test(test_a_rank_that_fails),
+    };
+    const struct CMUnitTest several[] = {
+        cmocka_unit_test(test_every_method_on_three_servers),
+        cmocka_unit_test(test_every_reduction_on_three_servers),
+        cmocka_unit_test(test_resume_on_six_servers),
+    };
+    bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;
+    if (pl_rank() < 0) {
+        printf("skipped: mpirun did not start this; tests/mpi.sh does\n");
+        return 77;
+    }
+    if (pl_rank() > 0 && !freopen("/dev/null", "w", stdout)) return 1; /* rank 0 tells */
+    if (suite_begin(11)) return 1;
+    return suite_end(servers ? cmocka_run_group_tests(several, NULL, NULL)
+                             : cmocka_run_group_tests(one, NULL, NULL));
+}
