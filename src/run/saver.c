@@ -7,6 +7,7 @@
 
 struct pl_saver {
     const struct pl_server_conf *conf;
+    struct pl_filter *filter;
     struct pl_errand *errand;
     struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
     struct pl_version *held;      /* the version it is made of */
@@ -18,8 +19,8 @@ struct pl_saver {
     bool failed;                  /* somebody was told */
 };
 
-int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), void *ctx,
-                 struct pl_saver **out, struct pl_why *why) {
+int pl_saver_new(const struct pl_server_conf *conf, struct pl_filter *filter,
+                 void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why) {
     int rc = pl_checkpoint_folder(conf->save_dir, why);
     if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
@@ -28,6 +29,7 @@ int pl_saver_new(const struct pl_server_conf *conf, void (*done)(void *ctx), voi
         return pl_fail(why, PL_ENOMEM, "out of memory for checkpoints");
     }
     s->conf = conf;
+    s->filter = filter;
     *out = s;
     return PL_OK;
 }
@@ -68,6 +70,7 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     struct pl_keep keep = pl_snapshot_keep(s->snapshot);
     pl_control_keep(control, &keep);
     pl_store_keep(store, &keep);
+    pl_filter_keep(s->filter, &keep);
     s->held = pl_store_newest(store);
     pl_store_hold(s->held);
     pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held->model);

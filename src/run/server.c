@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/filter.h"
+#include "learn/trust.h"
 #include "observe/slow.h"
 #include "run/custody.h"
 #include "run/launch.h"
@@ -38,6 +40,8 @@ struct server {
     struct pl_launch *launch; /* NULL where others make the workers */
     struct pl_control *control;
     struct pl_store *store;
+    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
+    struct pl_filter *filter; /* NULL: everybody is believed */
     struct pl_custody *custody;
     struct pl_pool *pool; /* commits are split over; NULL: none are */
     struct pl_scorer *scorer;
@@ -54,7 +58,7 @@ struct server {
     int n_here, n_named;
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
     uint64_t end_ns;   /* when the run ended */
-    bool ended, left_alone;
+    bool ended, left_alone, stuck;
     struct pl_outcome *out;
 };
 
@@ -188,6 +192,24 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
     return server_event(s, &e);
 }
 
+/* Whether a sound arrival is believed; if not, it is a reject, and has samples to tell it from one
+ * that is not sound. */
+static int server_judge(struct server *s, struct pl_event *e) {
+    const struct pl_version *base;
+    float *vector = pl_custody_brought(s->custody, e->worker, &base);
+    bool believed;
+    int rc =
+        pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), base, vector, &believed);
+    if (rc == PL_ENOMEM) return server_memory(s);
+    if (rc)
+        return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                       "the gradient of the filter's own samples failed with status %d", rc);
+    if (!believed) e->kind = PL_REJECT;
+    s->stuck = pl_filter_stuck(s->filter);
+    if (s->stuck) s->ended = true;
+    return PL_OK;
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     struct server_worker *w = &s->worker[worker];
     w->n_stillborn = 0;
@@ -203,7 +225,8 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_custody_heard(s->custody, worker, r->task);
-    return server_event(s, &e);
+    int rc = server_judge(s, &e);
+    return rc ? rc : server_event(s, &e);
 }
 
 /* Makes a worker anew, unless it keeps dying before it has done anything. */
@@ -389,10 +412,21 @@ static int server_store(struct server *s) {
     return rc;
 }
 
+static int server_filter(struct server *s) {
+    struct pl_filter_conf conf = {.filter = s->job->filter,
+                                  .dim = s->job->model->dim,
+                                  .n_workers = s->job->n_workers,
+                                  .trusted = pl_trust_gradient};
+    if (pl_trust_new(s->job, &s->trust)) return server_memory(s);
+    conf.ctx = s->trust;
+    return pl_filter_new(&conf, &s->filter) ? server_memory(s) : PL_OK;
+}
+
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
-    if (pl_store_keep(s->store, &keep) || pl_control_keep(s->control, &keep))
+    if (pl_store_keep(s->store, &keep) || pl_control_keep(s->control, &keep) ||
+        pl_filter_keep(s->filter, &keep))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the checkpoint");
     return PL_OK;
 }
@@ -414,6 +448,7 @@ static int server_open(struct server *s) {
                             job->n_workers, job->seed, &s->control, s->why);
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
     if (!rc) rc = server_store(s);
+    if (!rc) rc = server_filter(s);
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
     if (pl_custody_new(job, s->t, s->port, s->store, &s->custody) ||
@@ -432,7 +467,7 @@ static int server_helpers(struct server *s) {
     int n = server_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
-    return pl_saver_new(s->conf, server_wake, s, &s->saver, s->why);
+    return pl_saver_new(s->conf, s->filter, server_wake, s, &s->saver, s->why);
 }
 
 /* Makes the workers and waits until all have come (or some have, where others make them), so that
@@ -504,6 +539,7 @@ static int server_begin(struct server *s) {
 static void server_save(struct server *s) {
     if (s->saver && pl_saver_finish(s->saver, s->control, s->store, &s->out->trouble) == PL_OK)
         s->out->trouble.text[0] = '\0';
+    if (s->stuck) pl_filter_trouble(s->filter, (double)s->end_ns * 1e-9, &s->out->trouble);
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN,
                 "every worker has gone at %g s, after update %llu; --respawn makes new ones",
@@ -517,6 +553,7 @@ static int server_finish(struct server *s) {
         s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
+    s->out->filtered = pl_filter_n(s->filter);
     return pl_outcome_end(s->out, s->control, s->store, s->job->model->dim, s->end_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
@@ -549,6 +586,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
     pl_slow_free(s.slow);
+    pl_filter_free(s.filter);
+    pl_trust_free(s.trust);
     pl_store_free(s.store);
     pl_control_free(s.control);
     if (s.port) s.t->close(s.port);
