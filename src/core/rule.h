@@ -66,7 +66,7 @@ struct pl_filter_memory {
     uint64_t *whole;                  /* [PL_FILTER_WHOLES(n_workers)] */
     double *room;                     /* [n_workers] to work in; not kept */
 };
-#define PL_FILTER_WHOLES(n) ((size_t)(n) + 4)
+#define PL_FILTER_WHOLES(n) ((size_t)(n) + 8)
 
 struct pl_filter_kind {
     struct pl_entry id;

@@ -19,11 +19,19 @@ static const struct pl_filter_kind filter_none = {
  *               gradients on two models, one after the other;
  *   frequency   among the authors of the last 2f gradients that were believed and of this one, no f
  *               workers together appear more than f times.
- * K_p is taken from what p sent, where the paper lets it report a number. Two gradients on one
- * model say nothing of K_p: the first of them stays. */
+ * K_p is taken from what p sent, where the paper lets it report a number. Whoever is not believed
+ * starts anew, often on the model it had, and the formula divides by nothing: the server's last
+ * step stands in for the distance (same=step), or K_p is infinite (same=infinite), which lets
+ * everybody in once more than f workers are in that state.
+ * Where g' came from a hostile worker, nobody else agrees with it: it is forgotten when nobody was
+ * believed for KARDAM_PATIENCE arrivals of every worker, and the next is believed unseen. */
+
+#define KARDAM_PATIENCE 10
+enum { KARDAM_STEP, KARDAM_INFINITE };
 
 struct kardam {
     int f;
+    int same; /* KARDAM_STEP, KARDAM_INFINITE */
 };
 
 static const struct pl_opt kardam_opts[] = {
@@ -34,13 +42,26 @@ static const struct pl_opt kardam_opts[] = {
      .max = 1e6,
      .help = "workers that may be hostile, n > 3f+1; auto: as many as that allows",
      .offset = offsetof(struct kardam, f)},
+    {.name = "same",
+     .type = PL_OPT_CHOICE,
+     .def = "step",
+     .choices = "step|infinite",
+     .help = "how far two gradients of a worker on one model are apart: a step of the server, or "
+             "infinitely",
+     .offset = offsetof(struct kardam, same)},
     {.name = NULL},
 };
 
 /* Where things are. */
-enum { KARDAM_G, KARDAM_NOW, KARDAM_BEFORE };                /* vectors: g', x_t, x_(t-1) */
-enum { KARDAM_VERSION, KARDAM_MOVED, KARDAM_ANY, KARDAM_N }; /* wholes; the authors follow */
-enum { KARDAM_AUTHOR = 4 };
+enum { KARDAM_G, KARDAM_NOW, KARDAM_BEFORE }; /* vectors: g', x_t, x_(t-1) */
+enum {                                        /* wholes */
+       KARDAM_VERSION,
+       KARDAM_MOVED,
+       KARDAM_ANY,
+       KARDAM_ROW,
+       KARDAM_N,
+       KARDAM_AUTHOR /* … and those that follow */
+};
 enum { KARDAM_BASE, KARDAM_KNOWN }; /* marks: version of own + 1, whether K_p is known */
 
 static int kardam_f(const void *conf, int n_workers) {
@@ -76,12 +97,18 @@ static void kardam_move(const struct pl_filter_at *at, struct pl_filter_memory *
 }
 
 /* What the worker's own gradients say of K_p. */
-static void kardam_learn(const struct pl_filter_at *at, struct pl_filter_memory *m,
-                         const pl_real *g) {
+static void kardam_learn(const struct kardam *c, const struct pl_filter_at *at,
+                         struct pl_filter_memory *m, const pl_real *g) {
     uint64_t *mark = &m->mark[(size_t)at->worker * PL_FILTER_MARKS];
-    if (mark[KARDAM_BASE] == at->base + 1) return;
-    if (mark[KARDAM_BASE]) {
-        m->number[at->worker] = kardam_ratio(g, m->own[0], at->base_w, m->own[1], at->n);
+    const pl_real *x = at->base_w, *y = m->own[1];
+    bool same = mark[KARDAM_BASE] == at->base + 1, known = mark[KARDAM_BASE] != 0;
+    if (same && c->same == KARDAM_STEP) {
+        known = m->whole[KARDAM_MOVED] != 0;
+        x = m->vector[KARDAM_NOW];
+        y = m->vector[KARDAM_BEFORE];
+    }
+    if (known) {
+        m->number[at->worker] = kardam_ratio(g, m->own[0], x, y, at->n);
         mark[KARDAM_KNOWN] = 1;
     }
     mark[KARDAM_BASE] = at->base + 1;
@@ -132,20 +159,27 @@ static void kardam_believed(int f, const struct pl_filter_at *at, struct pl_filt
     if (most > 0) author[(*n)++] = (uint64_t)at->worker;
 }
 
+/* Whether g is much like the one that was believed last. */
+static bool kardam_smooth(int f, const struct pl_filter_at *at, struct pl_filter_memory *m,
+                          const pl_real *g) {
+    if (m->whole[KARDAM_ROW] >= KARDAM_PATIENCE * (uint64_t)at->n_workers)
+        m->whole[KARDAM_ANY] = m->whole[KARDAM_ROW] = 0;
+    if (!m->whole[KARDAM_ANY] || !m->whole[KARDAM_MOVED]) return true;
+    double k = kardam_ratio(g, m->vector[KARDAM_G], m->vector[KARDAM_NOW], m->vector[KARDAM_BEFORE],
+                            at->n);
+    return k <= kardam_quantile(f, at->n_workers, m);
+}
+
 static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
                             struct pl_filter_memory *m, pl_real *g) {
     int f = kardam_f(conf, at->n_workers);
     if (m->whole[KARDAM_N] > 2 * (uint64_t)f) m->whole[KARDAM_N] = 0; /* it was kept with more */
     kardam_move(at, m);
-    kardam_learn(at, m, g);
-    if (m->whole[KARDAM_ANY] && m->whole[KARDAM_MOVED]) {
-        double k = kardam_ratio(g, m->vector[KARDAM_G], m->vector[KARDAM_NOW],
-                                m->vector[KARDAM_BEFORE], at->n);
-        if (!(k <= kardam_quantile(f, at->n_workers, m))) return false;
-    }
-    if (kardam_frequent(f, at, m)) return false;
-    kardam_believed(f, at, m, g);
-    return true;
+    kardam_learn(conf, at, m, g);
+    bool believed = kardam_smooth(f, at, m, g) && !kardam_frequent(f, at, m);
+    if (believed) kardam_believed(f, at, m, g);
+    m->whole[KARDAM_ROW] = believed ? 0 : m->whole[KARDAM_ROW] + 1;
+    return believed;
 }
 
 static const struct pl_filter_kind filter_kardam = {
