@@ -21,6 +21,7 @@
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
 #define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
 #define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
+#define SERVER_DOUBT 10000000000u   /* ns without anybody believed that may be chance */
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
@@ -52,6 +53,7 @@ struct server {
     uint64_t last_ns;            /* and its last event was then */
     uint64_t tick_ns, second_ns; /* when to look next */
     uint64_t n_rejected;         /* in a row */
+    uint64_t believed_ns;        /* when the filter last believed somebody */
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
@@ -205,7 +207,9 @@ static int server_judge(struct server *s, struct pl_event *e) {
         return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
                        "the gradient of the filter's own samples failed with status %d", rc);
     if (!believed) e->kind = PL_REJECT;
-    s->stuck = pl_filter_stuck(s->filter);
+    /* also long enough that everybody had a turn, however short their tasks are */
+    if (believed) s->believed_ns = s->last_ns;
+    s->stuck = pl_filter_stuck(s->filter) && s->last_ns >= s->believed_ns + SERVER_DOUBT;
     if (s->stuck) s->ended = true;
     return PL_OK;
 }
@@ -516,7 +520,8 @@ static int server_begin(struct server *s) {
     int rc = server_gather(s);
     if (!rc) rc = server_helpers(s);
     if (rc || s->ended) return rc;
-    s->last_ns = pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
+    s->believed_ns = s->last_ns =
+        pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
     s->zero_ns = pl_now_ns() - s->last_ns;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
