@@ -250,6 +250,22 @@ static void test_kardam_frequency(void **state) {
     bench_close(&b);
 }
 
+/* One worker alone at first leaves room for the others. */
+static void test_kardam_begins(void **state) {
+    (void)state;
+    static const float x[][DIM] = {{0, 0}, {1, 0}, {2, 0}};
+    static const struct arrival a[] = {
+        {2, 0, 0, {1, 0}, true},
+        {2, 1, 1, {1, 0}, false},
+        {3, 1, 0, {1, 0}, true},
+        {4, 2, 0, {1, 0}, true},
+    };
+    struct bench b;
+    bench_open(&b, "kardam:f=2", 10);
+    bench_play(&b, x, a, 0, sizeof a / sizeof *a);
+    bench_close(&b);
+}
+
 /* Who is not believed for ten arrivals of every worker is believed then. */
 static void test_kardam_forgets(void **state) {
     (void)state;
@@ -479,6 +495,7 @@ int main(void) {
         cmocka_unit_test(test_kardam_restored_with_fewer),
         cmocka_unit_test(test_kardam_quantile),
         cmocka_unit_test(test_kardam_frequency),
+        cmocka_unit_test(test_kardam_begins),
         cmocka_unit_test(test_kardam_forgets),
         cmocka_unit_test(test_kardam_infinite),
         cmocka_unit_test(test_kardam_too_long),

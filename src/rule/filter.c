@@ -131,23 +131,13 @@ static double kardam_quantile(int f, int n_workers, struct pl_filter_memory *m) 
     return n > 0 ? k[rank > 0 ? rank - 1 : 0] : (double)INFINITY;
 }
 
-/* Whether f authors together have more than f of the last 2f + 1. */
-static bool kardam_frequent(int f, const struct pl_filter_at *at, struct pl_filter_memory *m) {
-    double *count = m->room;
-    uint64_t sum = 0;
-    for (int i = 0; i < at->n_workers; i++) count[i] = i == at->worker;
-    for (uint64_t i = 0; i < m->whole[KARDAM_N]; i++) {
-        uint64_t author = m->whole[KARDAM_AUTHOR + i];
-        if (author < (uint64_t)at->n_workers) count[author]++;
-    }
-    for (int i = 0; i < f; i++) {
-        int most = 0;
-        for (int j = 1; j < at->n_workers; j++)
-            if (count[j] > count[most]) most = j;
-        sum += (uint64_t)count[most];
-        count[most] = 0;
-    }
-    return sum > (uint64_t)f;
+/* Whether f authors together have more than f of the last 2f + 1: that is, whether two of these are
+ * of one author. While there are fewer, the same is asked; f authors with f of a few would leave no
+ * room for anybody later. */
+static bool kardam_frequent(const struct pl_filter_at *at, const struct pl_filter_memory *m) {
+    for (uint64_t i = 0; i < m->whole[KARDAM_N]; i++)
+        if (m->whole[KARDAM_AUTHOR + i] == (uint64_t)at->worker) return true;
+    return false;
 }
 
 static void kardam_believed(int f, const struct pl_filter_at *at, struct pl_filter_memory *m,
@@ -176,7 +166,7 @@ static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
     if (m->whole[KARDAM_N] > 2 * (uint64_t)f) m->whole[KARDAM_N] = 0; /* it was kept with more */
     kardam_move(at, m);
     kardam_learn(conf, at, m, g);
-    bool believed = kardam_smooth(f, at, m, g) && !kardam_frequent(f, at, m);
+    bool believed = kardam_smooth(f, at, m, g) && !kardam_frequent(at, m);
     if (believed) kardam_believed(f, at, m, g);
     m->whole[KARDAM_ROW] = believed ? 0 : m->whole[KARDAM_ROW] + 1;
     return believed;
