@@ -155,14 +155,18 @@ static void bench_reborn(struct bench *b) {
 /* n = 5, f = 1: 4/5 quantile, and three believed in a row have three authors. */
 static const float steps[][DIM] = {{0, 0}, {1, 0}, {3, 0}, {4, 0}};
 static const struct arrival story[] = {
-    {0, 0, 0, {1, 0}, true},  /* nothing to compare with */
-    {1, 1, 0, {1, 1}, true},  /* nobody's K_p is known */
-    {0, 2, 1, {3, 0}, false}, /* K_0 = 2/1, K = sqrt(5)/2 <= 2, but W1 was there two before */
-    {2, 2, 2, {5, 1}, true},  /* K = 4/2 <= 2 */
+    {0, 0, 0, {1, 0}, true}, /* nothing to compare with */
+    {1, 1, 0, {1, 1}, true}, /* nobody's K_p is known */
+    {0,
+     2,
+     1,
+     {3, 0},
+     false},                 /* K_0 = 2/1, K = sqrt(5)/2 <= 2, but it was the last but one itself */
+    {2, 2, 2, {5, 1}, true}, /* K = 4/2 <= 2 */
     {3, 3, 2, {8, 1}, false}, /* K = 3/1 > 2 */
     {3, 3, 3, {8, 5}, false}, /* K_3 = 4/1, the quantile of {2, 4} is 4, K = 5 > 4 */
     {3, 3, 3, {8, 1}, true},  /* on the same model: K_3 = 4 over the server's step 1; K = 3 <= 4 */
-    {3, 3, 3, {8, 1}, false}, /* W4 has just been there */
+    {3, 3, 3, {8, 1}, false}, /* it has just been there */
     {4, 3, 3, {8, 1}, true},  /* K = 0 */
 };
 #define STORY (sizeof story / sizeof *story)
