@@ -175,8 +175,9 @@ PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
- * "epochs", and "gradients_computed", which exceeds the arrivals where some were computed ahead in
- * vain. NAN where it is unknown or there is no such number. */
+ * "epochs", "filtered", the rejected tasks that a filter did not believe, and "gradients_computed",
+ * which exceeds the arrivals where some were computed ahead in vain. NAN where it is unknown or
+ * there is no such number. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
 /* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; "replay";

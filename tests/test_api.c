@@ -475,9 +475,11 @@ static void list_one(void *ctx, const struct pl_item *item) {
     size_t used = strlen(l->names);
     snprintf(l->names + used, sizeof l->names - used, "%s/%s ", item->family, item->name);
     assert_true(item->name[0] && item->brief[0] && item->family_brief[0] && item->paper);
-    for (const char *c = item->name; *c; c++)
-        assert_true(islower((unsigned char)*c) || isdigit((unsigned char)*c) || *c == '-');
-    bool method = strcmp(item->family, "method") == 0, option = strcmp(item->family, "option") == 0;
+    bool method = strcmp(item->family, "method") == 0;
+    for (const char *c = item->name; *c; c++) /* a '+' chains members, but no methods */
+        assert_true(islower((unsigned char)*c) || isdigit((unsigned char)*c) || *c == '-' ||
+                    (method && *c == '+'));
+    bool option = strcmp(item->family, "option") == 0;
     assert_true((item->detail[0] != '\0') == (method || option));
     for (size_t i = 0; i < item->n_options; i++) {
         assert_true(item->option[i].name[0] && item->option[i].help[0] && item->option[i].def);
@@ -486,9 +488,9 @@ static void list_one(void *ctx, const struct pl_item *item) {
 }
 
 static void lists_cover_everything(void **state) {
-    static const char *const families[] = {"method",    "policy", "tuner",    "correct", "reduce",
-                                           "optim",     "local",  "schedule", "model",   "data",
-                                           "partition", "delay",  "attack",   "option"};
+    static const char *const families[] = {"method", "policy",    "tuner",  "correct",  "reduce",
+                                           "optim",  "local",     "filter", "schedule", "model",
+                                           "data",   "partition", "delay",  "attack",   "option"};
     static const char *const names[] = {
         "method/abs ",   "policy/ksync ", "tuner/adasync ",  "correct/gap ",
         "reduce/mean ",  "optim/ormo ",   "local/steps ",    "schedule/cosine ",

@@ -91,9 +91,10 @@ static void every_method_replays(void **state) {
     for (size_t m = 0; m < n_methods; m++) {
         check_replays(methods[m], change(small, "method", methods[m], "script", lines, NULL));
         if (slow && m % 4) continue;
-        check_replays(methods[m],
-                      change(small, "method", methods[m], "model", "quadratic:dim=50,noise=0.1",
-                             "delay", "const:t=1|const:t=2", "lr", "0.01", NULL));
+        if (strcmp(methods[m], "zeno++") != 0) /* needs data */
+            check_replays(methods[m],
+                          change(small, "method", methods[m], "model", "quadratic:dim=50,noise=0.1",
+                                 "delay", "const:t=1|const:t=2", "lr", "0.01", NULL));
         check_replays(methods[m],
                       change(small, "method", methods[m], "model", "none", "net",
                              "latency=0.1,server=1e3,bytes=100", "script", lines, NULL));

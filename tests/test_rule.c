@@ -74,6 +74,10 @@ static void lag(struct twin *t, const struct twin_member *m, double *out) {
     twin_scale(t, m->g, m->lag > 1 ? 1.0 / (double)m->lag : 1, out);
 }
 
+static void dampen(struct twin *t, const struct twin_member *m, double *out) {
+    twin_scale(t, m->g, 1 / pow(exp(0.3), (double)m->lag), out);
+}
+
 static void distance(struct twin *t, const struct twin_member *m, double *out) {
     double d = twin_distance(t, m->base), eta = d > 0 ? fmin(0.005 / d / d, t->lr) : t->lr;
     twin_scale(t, m->g, eta / t->lr, out);
@@ -129,6 +133,7 @@ static const struct {
 } correct_twin[] = {
     {"none", none},
     {"lag", lag},
+    {"exp:a=0.3", dampen},
     {"distance", distance},
     {"gap", gap},
     {"gap:form=scalar", gap_scalar},

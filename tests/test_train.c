@@ -47,6 +47,12 @@ static void test_shapes(void **state) {
     check_replay("method=ksync:k=2 workers=4 local=gradient:beta=0.9 updates=200");
     check_replay("method=abs workers=6 local=gradient:beta=0.9 updates=200 attack=signflip:f=2");
     check_replay("model=quadratic:dim=7 workers=9 updates=300 method=abs");
+    /* what a filter believes, it believes again; what it does not counts for the worker's memory */
+    check_replay("method=kardam workers=11 updates=100 attack=signflip:f=3,scale=-10");
+    check_replay("method=kardam workers=8 updates=60 local=gradient:beta=0.9 optim=momentum");
+    check_replay("method=zeno++:eps=0 workers=6 updates=100 attack=signflip:f=2,scale=-10");
+    check_replay("policy=ksync:k=3 filter=zeno:eps=0,every=1 workers=6 updates=60 "
+                 "local=gradient:beta=0.9 attack=signflip:f=2");
 }
 
 /* --- faults -------------------------------------------------------------------------------- */

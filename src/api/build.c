@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/setup.h"
+#include "core/filter.h"
 #include "core/tuner.h"
 #include "learn/task.h"
 #include "model/callback.h"
@@ -24,10 +25,10 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
-/* The six columns: the method's, or those of a plain run, each replaced by what was said. */
+/* The seven columns: the method's, or those of a plain run, each replaced by what was said. */
 static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
-    static const char *const plain[PL_N_COLUMNS] = {NULL,   "fixed", "none",
-                                                    "mean", "sgd",   "gradient"};
+    static const char *const plain[PL_N_COLUMNS] = {NULL,  "fixed",    "none", "mean",
+                                                    "sgd", "gradient", "none"};
     const struct pl_setup_conf *c = &s->conf;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
@@ -40,7 +41,8 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         snprintf(b->method, sizeof b->method, "custom");
     }
     struct pl_choice *const choice[PL_N_COLUMNS] = {&b->job.policy, &b->job.tuner, &b->job.correct,
-                                                    NULL,           &b->job.optim, &b->job.local};
+                                                    NULL,           &b->job.optim, &b->job.local,
+                                                    &b->job.filter};
     for (int i = 0; i < PL_N_COLUMNS; i++) {
         const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : plain[i];
         int rc =
@@ -109,6 +111,26 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     if (a->labels && !job->data)
         return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
                        a->id.name);
+    return PL_OK;
+}
+
+/* Behind the attack and the model. Attacks that are made in the open group come after a filter has
+ * seen what arrived: it would be asked about gradients that nobody sends. */
+static int build_check_filter(const struct pl_job *job, struct pl_why *why) {
+    const struct pl_attack *attack = (const struct pl_attack *)job->attack.entry;
+    int rc = pl_filter_check(&job->filter, job->n_workers, why);
+    if (rc || !job->model || !pl_filter_any(&job->filter)) return rc;
+    if (pl_filter_trusts(&job->filter) && !job->data)
+        return pl_fail(why, PL_EUSAGE,
+                       "filter '%s' compares with training samples that the server holds, and the "
+                       "model has no data; use a model with data, or filter kardam",
+                       job->filter.entry->name);
+    if (attack && attack->together)
+        return pl_fail(
+            why, PL_EUSAGE,
+            "attack '%s' is made where a group is committed, and filter '%s' sees "
+            "gradients before that; use an attack that a worker makes alone, as signflip",
+            attack->id.name, job->filter.entry->name);
     return PL_OK;
 }
 
@@ -226,6 +248,8 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     if (local->remembers && local->remembers(job->local.conf)) vectors += p;
+    const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
+    vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
@@ -286,6 +310,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, b);
     if (!rc) rc = build_attack(c, job, &s->why);
+    if (!rc) rc = build_check_filter(job, &s->why);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
@@ -314,6 +339,7 @@ void pl_built_free(struct pl_built *b) {
     free(job->correct.conf);
     free(job->optim.conf);
     free(job->local.conf);
+    free(job->filter.conf);
     free(job->attack.conf);
     *b = (struct pl_built){0};
 }

@@ -9,10 +9,10 @@
 
 /* In the order a newcomer would ask. */
 static const struct pl_family *const families[] = {
-    &pl_recipe_family, &pl_policy_family, &pl_tuner_family,     &pl_correct_family,
-    &pl_reduce_family, &pl_optim_family,  &pl_local_family,     &pl_schedule_family,
-    &pl_model_family,  &pl_data_family,   &pl_partition_family, &pl_delay_family,
-    &pl_attack_family};
+    &pl_recipe_family,   &pl_policy_family, &pl_tuner_family, &pl_correct_family,
+    &pl_reduce_family,   &pl_optim_family,  &pl_local_family, &pl_filter_family,
+    &pl_schedule_family, &pl_model_family,  &pl_data_family,  &pl_partition_family,
+    &pl_delay_family,    &pl_attack_family};
 
 static const struct pl_entry list_none = {
     .name = "none", .brief = "no model: timing alone", .paper = "", .opts = pl_no_opts};

@@ -102,11 +102,11 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
 
 int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
     int tiles = pl_tiles(job->model->dim);
-    if (r->mpi && s->conf.servers > 1 && job->attack.entry)
-        return pl_fail(
-            &s->why, PL_EUSAGE,
-            "an attack goes by whole vectors, and %lld servers have parts of them; use one",
-            (long long)s->conf.servers);
+    bool filters = strcmp(job->filter.entry->name, "none") != 0;
+    if (r->mpi && s->conf.servers > 1 && (job->attack.entry || filters))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%s goes by whole vectors, and %lld servers have parts of them; use one",
+                       filters ? "a filter" : "an attack", (long long)s->conf.servers);
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
                    "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,

@@ -117,6 +117,7 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
 static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
+    if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
     if (r->replayed && strcmp(key, "replay.events") == 0) return (double)r->check.n_same;

@@ -21,7 +21,8 @@ enum pl_stream {
     PL_STREAM_POLICY,    /* chance used by policies (psp) */
     PL_STREAM_TEST,      /* tests and benchmarks */
     PL_STREAM_REDUCE,    /* chance used by reductions (bucketing) */
-    PL_STREAM_ATTACK     /* what hostile workers make up */
+    PL_STREAM_ATTACK,    /* what hostile workers make up */
+    PL_STREAM_TRUST      /* which samples the server trusts */
 };
 
 struct pl_rng {

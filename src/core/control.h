@@ -34,7 +34,7 @@ struct pl_event {
     int worker;
     uint64_t task;    /* PL_ARRIVE, PL_REJECT */
     uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: of the task's time, what went into sending */
-    uint32_t samples; /* PL_ARRIVE */
+    uint32_t samples; /* PL_ARRIVE; PL_REJECT of a sound vector that was not believed */
     double loss;      /* PL_ARRIVE */
     struct pl_measure measure;
 };

@@ -8,8 +8,8 @@
 #include "core/tuner.h"
 
 const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
-    &pl_policy_family, &pl_tuner_family, &pl_correct_family,
-    &pl_reduce_family, &pl_optim_family, &pl_local_family};
+    &pl_policy_family, &pl_tuner_family, &pl_correct_family, &pl_reduce_family,
+    &pl_optim_family,  &pl_local_family, &pl_filter_family};
 
 #define DUTTA "Dutta, Joshi, Ghosh, Dube, Nagpurkar, AISTATS 2018"
 #define ADASYNC "Dutta, Wang, Joshi, arXiv 2003.10579"
@@ -18,107 +18,116 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
 
 /* symbol, name, what it does, citation, then its columns: policy, tuner, correct, reduce, optim,
- * local. A new row also goes into the table below. */
+ * local, filter. A new row also goes into the table below. */
 #define RECIPE(symbol, word, text, cite, ...)                                                      \
     static const struct pl_recipe recipe_##symbol = {                                              \
         .id = {.name = word, .brief = text, .paper = cite, .opts = pl_no_opts},                    \
         .column = {__VA_ARGS__}}
 
 RECIPE(sync, "sync", "wait for everybody", DUTTA, "ksync:k=all", "fixed", "none", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(async, "async", "wait for nobody", DUTTA, "kasync:k=1", "fixed", "none", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(ksync, "ksync", "wait for the first half of the workers, call the rest back", DUTTA,
-       "ksync:k=50%", "fixed", "none", "mean", "sgd", "gradient");
+       "ksync:k=50%", "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(kbatchsync, "kbatchsync", "wait for K mini-batches of one version, whoever brings them",
-       DUTTA, "kbatchsync:k=50%", "fixed", "none", "mean", "sgd", "gradient");
+       DUTTA, "kbatchsync:k=50%", "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(kasync, "kasync", "wait for half of the workers, on any version", DUTTA, "kasync:k=50%",
-       "fixed", "none", "mean", "sgd", "gradient");
+       "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(kbatchasync, "kbatchasync", "update at every K-th mini-batch", DUTTA, "kbatchasync:k=50%",
-       "fixed", "none", "mean", "sgd", "gradient");
+       "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(backup, "backup", "synchronous with a fifth of the workers as spares; late ones are dropped",
-       CHEN, "ksync:k=80%,cancel=no", "fixed", "none", "mean", "sgd", "gradient");
+       CHEN, "ksync:k=80%,cancel=no", "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(adasync_ksync, "adasync-ksync", "K-sync with K growing as the loss falls", ADASYNC,
-       "ksync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+       "ksync:k=1", "adasync", "none", "mean", "sgd", "gradient", "none");
 RECIPE(adasync_kbatchsync, "adasync-kbatchsync", "K-batch-sync with K growing as the loss falls",
-       ADASYNC, "kbatchsync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+       ADASYNC, "kbatchsync:k=1", "adasync", "none", "mean", "sgd", "gradient", "none");
 RECIPE(adasync_kasync, "adasync-kasync", "K-async with K growing as the loss falls", ADASYNC,
-       "kasync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+       "kasync:k=1", "adasync", "none", "mean", "sgd", "gradient", "none");
 RECIPE(adasync_kbatchasync, "adasync-kbatchasync", "K-batch-async with K growing as the loss falls",
-       ADASYNC, "kbatchasync:k=1", "adasync", "none", "mean", "sgd", "gradient");
+       ADASYNC, "kbatchasync:k=1", "adasync", "none", "mean", "sgd", "gradient", "none");
 RECIPE(sa_adasync, "sa-adasync",
        "AdaSync K-async, each gradient divided by its staleness (reconstructed)",
        "baseline of Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1", "adasync", "lag", "mean",
-       "sgd", "gradient");
+       "sgd", "gradient", "none");
 RECIPE(abs, "abs",
        "K-async with K growing, the staleness bound shrinking and stale workers restarted "
        "(reconstructed)",
        "after Tan, Zhu, Zhang, arXiv 2301.08895", "kasync:k=1,stop=yes", "abs:rule=measured",
-       "none", "mean", "sgd", "gradient");
+       "none", "mean", "sgd", "gradient", "none");
 RECIPE(staleness_aware, "staleness-aware", "asynchronous, each gradient divided by its staleness",
        "Zhang, Gupta, Lian, Liu, IJCAI 2016", "kasync:k=1", "fixed", "lag", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(distance_rate, "distance-rate", "asynchronous, rate bounded by the distance travelled",
-       DUTTA ", eq. 11-13", "kasync:k=1", "fixed", "distance", "mean", "sgd", "gradient");
+       DUTTA ", eq. 11-13", "kasync:k=1", "fixed", "distance", "mean", "sgd", "gradient", "none");
 RECIPE(gap_aware, "gap-aware", "asynchronous momentum, gradients divided by their gap",
        "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "momentum",
-       "gradient");
+       "gradient", "none");
 RECIPE(dana, "dana", "asynchronous, a momentum per worker and a look-ahead over all",
        "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", "kasync:k=1", "fixed", "none", "mean",
-       "dana", "gradient");
+       "dana", "gradient", "none");
 RECIPE(dana_ga, "dana-ga", "DANA with Gap-Aware (which copy is compared is recalled)",
        "Barkai, Hakimi, Schuster, ICLR 2020", "kasync:k=1", "fixed", "gap", "mean", "dana",
-       "gradient");
+       "gradient", "none");
 RECIPE(dc_asgd, "dc-asgd", "asynchronous with delay compensation", "Zheng et al., ICML 2017",
-       "kasync:k=1", "fixed", "dc", "mean", "sgd", "gradient");
+       "kasync:k=1", "fixed", "dc", "mean", "sgd", "gradient", "none");
 RECIPE(delay_adaptive, "delay-adaptive", "asynchronous, smaller rate beyond the usual delay",
        "Mishchenko et al., NeurIPS 2022", "kasync:k=1", "fixed", "delay-adaptive", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(clipped_asgd, "clipped-asgd", "asynchronous, gradients clipped (c is ours to set)",
        "Erickson and Johansson, arXiv 2606.13287", "kasync:k=1", "fixed", "clip", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(ssp, "ssp", "asynchronous, nobody more than s steps ahead of the slowest",
-       "Ho et al., NIPS 2013", "ssp", "fixed", "none", "mean", "sgd", "gradient");
+       "Ho et al., NIPS 2013", "ssp", "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(pbsp, "pbsp", "asynchronous, nobody ahead of a random sample", PSP, "psp:s=0", "fixed",
-       "none", "mean", "sgd", "gradient");
+       "none", "mean", "sgd", "gradient", "none");
 RECIPE(pssp, "pssp", "asynchronous, nobody more than s steps ahead of a random sample", PSP,
-       "psp:s=4", "fixed", "none", "mean", "sgd", "gradient");
+       "psp:s=4", "fixed", "none", "mean", "sgd", "gradient", "none");
 RECIPE(ringmaster, "ringmaster",
        "asynchronous below a staleness bound, stale workers restarted; bound grows by itself",
        "Maranjyan, Tyurin, Richtarik, ICML 2025", "kasync:k=1,stop=yes", "growing-bound", "none",
-       "mean", "sgd", "gradient");
+       "mean", "sgd", "gradient", "none");
 RECIPE(rennala, "rennala", "B mini-batches of one version, here as many as workers",
        "Tyurin and Richtarik, NeurIPS 2023", "kbatchsync:k=all", "fixed", "none", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(ormo, "ormo", "asynchronous with ordered momentum (recalled; algebra derived)",
-       "Shi, Yang, Li, NeurIPS 2024", "kasync:k=1", "fixed", "none", "mean", "ormo", "gradient");
+       "Shi, Yang, Li, NeurIPS 2024", "kasync:k=1", "fixed", "none", "mean", "ormo", "gradient",
+       "none");
 RECIPE(fastest_k, "fastest-k", "K-sync with K growing when gradients disagree",
        "Kas Hanna et al., arXiv 2002.11005", "ksync:k=1", "fastestk", "none", "mean", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",
-       "ksync:k=all", "fixed", "none", "mean", "sgd", "steps");
+       "ksync:k=all", "fixed", "none", "mean", "sgd", "steps", "none");
 
 RECIPE(byzantine_median, "byzantine-median", "synchronous, the median of every coordinate", XIE,
-       "ksync:k=all", "fixed", "none", "median", "sgd", "gradient");
+       "ksync:k=all", "fixed", "none", "median", "sgd", "gradient", "none");
 RECIPE(byzantine_geomedian, "byzantine-geomedian", "synchronous, the geometric median",
        XIE "; Chen, Su, Xu, arXiv 1705.05491", "ksync:k=all", "fixed", "none", "geomedian", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(byzantine_mean_around_median, "byzantine-mean-around-median",
        "synchronous, in every coordinate the mean of the values closest to the median", XIE,
-       "ksync:k=all", "fixed", "none", "mean-around-median", "sgd", "gradient");
+       "ksync:k=all", "fixed", "none", "mean-around-median", "sgd", "gradient", "none");
 RECIPE(krum, "krum", "synchronous, the one gradient that is closest to its neighbours",
        "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017", "ksync:k=all", "fixed", "none",
-       "krum", "sgd", "gradient");
+       "krum", "sgd", "gradient", "none");
 RECIPE(bulyan, "bulyan", "synchronous, Krum again and again, then around the median",
        "El Mhamdi, Guerraoui, Rouault, ICML 2018", "ksync:k=all", "fixed", "none", "bulyan", "sgd",
-       "gradient");
+       "gradient", "none");
 RECIPE(centered_clipping, "centered-clipping",
        "synchronous, momentum at the workers, the update before moved by clipped differences",
        "Karimireddy, He, Jaggi, ICML 2021", "ksync:k=all", "fixed", "none", "centered-clip", "sgd",
-       "gradient:beta=0.9");
+       "gradient:beta=0.9", "none");
 RECIPE(basgd, "basgd", "asynchronous, the median of buffers that workers share",
        "Yang and Li, JMLR 2023", "buffers:b=50%", "fixed", "none", "buffers+median", "sgd",
-       "gradient");
+       "gradient", "none");
+RECIPE(kardam, "kardam",
+       "asynchronous, gradients that change faster than others do are not believed",
+       "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018", "kasync:k=1", "fixed", "exp",
+       "mean", "sgd", "gradient", "kardam");
+RECIPE(zeno_pp, "zeno++",
+       "asynchronous, gradients that the server's own samples speak against are not believed",
+       "Xie, Koyejo, Gupta, ICML 2020", "kasync:k=1", "fixed", "none", "mean", "sgd", "gradient",
+       "zeno");
 
 static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_async.id,
@@ -156,6 +165,8 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_bulyan.id,
                                                       &recipe_centered_clipping.id,
                                                       &recipe_basgd.id,
+                                                      &recipe_kardam.id,
+                                                      &recipe_zeno_pp.id,
                                                       NULL};
 
 const struct pl_family pl_recipe_family = {"method", "a published method: one row of choices",

@@ -1,4 +1,4 @@
-/* Recipes: a published method is one row of choices from the six families. */
+/* Recipes: a published method is one row of choices from the seven families. */
 #ifndef PL_CORE_RECIPE_H
 #define PL_CORE_RECIPE_H
 
@@ -11,6 +11,7 @@ enum pl_column {
     PL_COLUMN_REDUCE,
     PL_COLUMN_OPTIM,
     PL_COLUMN_LOCAL,
+    PL_COLUMN_FILTER,
     PL_N_COLUMNS
 };
 

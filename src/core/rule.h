@@ -1,15 +1,17 @@
-/* The contracts of the four rule families that turn contributions into a new model:
+/* The contracts of the five rule families that turn contributions into a new model:
  *
+ *   filter    is a contribution believed?
  *   correct   how is one stale contribution repaired?
  *   reduce    how do the members of a group become one vector?
  *   optim     how does that vector move the model?
  *   local     what does a worker do between two contacts?
  *
- * and of learning-rate schedules. Rules are pure array functions. All but `local` are called on
- * blocks of the vector that fit the first-level cache, one after the other: correct, reduce and
- * optim together read each operand once and write the new model once. A rule that needs a number
- * over the whole vector (a norm) says so: its sums are taken in a first pass, added up over fixed
- * tiles in fixed order, and agree bit for bit whoever cut the vector into however many pieces.
+ * and of learning-rate schedules. Rules are pure array functions. All but `filter` and `local` are
+ * called on blocks of the vector that fit the first-level cache, one after the other: correct,
+ * reduce and optim together read each operand once and write the new model once. A rule that needs
+ * a number over the whole vector (a norm) says so: its sums are taken in a first pass, added up
+ * over fixed tiles in fixed order, and agree bit for bit whoever cut the vector into however many
+ * pieces.
  *
  * pl_real is float. Building with -DPL_REAL=double gives the same code in double precision; the
  * golden values, printed to eight digits, are checked on that build. */
@@ -31,6 +33,8 @@ typedef PL_REAL pl_real;
 #define PL_RULE_VECTORS 3 /* state vectors a rule may have */
 #define PL_RULE_SUMS 2    /* sums over the whole vector */
 #define PL_RULE_NUMBERS 2 /* scalars kept between calls */
+#define PL_FILTER_OWN 2   /* vectors a filter may have per worker */
+#define PL_FILTER_MARKS 2 /* whole numbers per worker */
 
 /* Sums over [n] in double, in an order that depends on n alone. */
 double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n);
@@ -40,6 +44,49 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
  * Those without weight are not read. */
 const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
                                size_t n_elements, pl_real *out);
+
+/* --- filter ------------------------------------------------------------------------------ */
+
+/* One sound contribution that has just arrived, alone; every vector has n elements. */
+struct pl_filter_at {
+    size_t n;
+    int worker, n_workers;
+    uint64_t version, base; /* numbers of the model now, and of what the worker computed on */
+    double lr;              /* the rate now */
+    const pl_real *w, *base_w;
+    const pl_real *trusted; /* the server's own gradient, where the filter trusts one, or NULL */
+};
+
+/* What a filter remembers. All of it is zero at first, and part of a checkpoint. */
+struct pl_filter_memory {
+    pl_real *vector[PL_RULE_VECTORS]; /* the filter may swap them */
+    pl_real *own[PL_FILTER_OWN];      /* those of the worker at hand */
+    double *number;                   /* [n_workers] */
+    uint64_t *mark;                   /* [n_workers][PL_FILTER_MARKS] */
+    uint64_t *whole;                  /* [PL_FILTER_WHOLES(n_workers)] */
+    double *room;                     /* [n_workers] to work in; not kept */
+};
+#define PL_FILTER_WHOLES(n) ((size_t)(n) + 8)
+
+struct pl_filter_kind {
+    struct pl_entry id;
+    int n_vectors, n_own;
+    /* Compares with a gradient of samples that the server itself holds; the conf begins with a
+     * struct pl_filter_trust. */
+    bool trusts;
+    /* What is wrong with so many workers, as words behind a colon, or NULL. NULL: any will do. */
+    const char *(*check)(const void *conf, int n_workers);
+    /* Whether g is used, which may be changed where it is. Called once for every sound
+     * contribution, in the order of arrival. NULL: everything is. */
+    bool (*believes)(const void *conf, const struct pl_filter_at *at, struct pl_filter_memory *m,
+                     pl_real *g);
+};
+
+struct pl_filter_trust {
+    int64_t samples; /* that the server holds */
+    int64_t every;   /* commits between two looks at their gradient */
+};
+extern const struct pl_family pl_filter_family;
 
 /* --- correct ----------------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@ struct pl_limits {
 
 struct pl_job {
     const char *method; /* name of the recipe, "" where there is none */
-    struct pl_choice policy, tuner, correct, optim, local;
+    struct pl_choice policy, tuner, correct, optim, local, filter;
     struct pl_chain reduce;
     int k; /* contributions in a group, to begin with */
     struct pl_rate rate;

@@ -32,6 +32,36 @@ static const struct pl_correct correct_lag = {
     .factor = lag_factor,
 };
 
+/* --- exp: dampened by the staleness ------------------------------------------------------ */
+
+struct dampen {
+    double a;
+};
+
+static const struct pl_opt dampen_opts[] = {
+    {.name = "a",
+     .type = PL_OPT_REAL,
+     .def = "0.2",
+     .min = 0,
+     .max = 1e6,
+     .help = "how fast the weight of a stale gradient falls",
+     .offset = offsetof(struct dampen, a)},
+    {.name = NULL},
+};
+
+static double dampen_factor(const void *conf, struct pl_correct_at *at) {
+    return exp(-((const struct dampen *)conf)->a * (double)at->lag);
+}
+
+static const struct pl_correct correct_exp = {
+    .id = {.name = "exp",
+           .brief = "dampen by the staleness: g exp(-a tau)",
+           .paper = "Damaskinos et al., SysML 2019 (Kardam)",
+           .opts = dampen_opts,
+           .conf_size = sizeof(struct dampen)},
+    .factor = dampen_factor,
+};
+
 /* --- distance: Dutta et al. 2018, eq. 11-13 ---------------------------------------------- */
 
 struct distance {
@@ -313,10 +343,9 @@ static const struct pl_correct correct_clip = {
 };
 
 static const struct pl_entry *const correct_table[] = {
-    &correct_none.id,     &correct_lag.id,
-    &correct_distance.id, &correct_gap.id,
-    &correct_dc.id,       &correct_delay_adaptive.id,
-    &correct_clip.id,     NULL};
+    &correct_none.id,           &correct_lag.id,  &correct_exp.id,
+    &correct_distance.id,       &correct_gap.id,  &correct_dc.id,
+    &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
 const struct pl_family pl_correct_family = {"correct", "how is one stale contribution repaired?",
                                             correct_table};

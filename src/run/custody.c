@@ -145,6 +145,11 @@ void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task) {
     c->worker[worker].heard = task;
 }
 
+float *pl_custody_brought(const struct pl_custody *c, int worker, const struct pl_version **base) {
+    *base = c->worker[worker].told;
+    return c->worker[worker].slot;
+}
+
 /* A copy of what the worker wrote, for a group that has all the slots it can have. */
 static float *custody_copy(struct pl_custody *c, int worker) {
     size_t bytes = c->dim * sizeof(float);

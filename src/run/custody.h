@@ -27,6 +27,9 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
 /* Its answer to `task` counts, whatever becomes of it. */
 void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task);
 
+/* What it wrote, and what it was told to compute it on. */
+float *pl_custody_brought(const struct pl_custody *c, int worker, const struct pl_version **base);
+
 /* What it wrote joins the open group. */
 int pl_custody_take(struct pl_custody *c, const struct pl_member *m);
 

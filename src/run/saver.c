@@ -9,6 +9,7 @@ struct pl_saver {
     const struct pl_server_conf *conf;
     struct pl_shards *shards;
     float *whole; /* [dim] the model that is being written, where several servers have it */
+    struct pl_filter *filter;
     struct pl_errand *errand;
     struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
     struct pl_version *held;      /* the version it is made of */
@@ -21,7 +22,8 @@ struct pl_saver {
 };
 
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
-                 void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why) {
+                 struct pl_filter *filter, void (*done)(void *ctx), void *ctx,
+                 struct pl_saver **out, struct pl_why *why) {
     int rc = pl_checkpoint_folder(conf->save_dir, why);
     if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
@@ -34,6 +36,7 @@ int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
     }
     s->conf = conf;
     s->shards = shards;
+    s->filter = filter;
     *out = s;
     return PL_OK;
 }
@@ -76,6 +79,7 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     pl_control_keep(control, &keep);
     struct pl_keep shared = pl_shards_keep(s->shards, &keep);
     pl_store_keep(store, &shared);
+    pl_filter_keep(s->filter, &keep);
     s->held = pl_store_newest(store);
     pl_store_hold(s->held);
     const float *model = s->held->model;

@@ -3,15 +3,17 @@
 #ifndef PL_RUN_SAVER_H
 #define PL_RUN_SAVER_H
 
+#include "core/filter.h"
 #include "run/server.h"
 #include "run/shards.h"
 
 struct pl_saver;
 
-/* `shards` is NULL where there is one server. `done` is called, on another thread, when a file is
- * written. */
+/* `shards` is NULL where there is one server; `filter` is kept along, NULL: none. `done` is called,
+ * on another thread, when a file is written. */
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
-                 void (*done)(void *ctx), void *ctx, struct pl_saver **out, struct pl_why *why);
+                 struct pl_filter *filter, void (*done)(void *ctx), void *ctx,
+                 struct pl_saver **out, struct pl_why *why);
 void pl_saver_free(struct pl_saver *s); /* NULL is fine */
 
 /* Whether the number of updates alone makes one due. */

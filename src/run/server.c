@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/filter.h"
+#include "learn/trust.h"
 #include "observe/slow.h"
 #include "run/custody.h"
 #include "run/launch.h"
@@ -20,6 +22,7 @@
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
 #define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
 #define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
+#define SERVER_DOUBT 10000000000u   /* ns without anybody believed that may be chance */
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 #define SERVER_LOOKS 64             /* workers that are looked at in a second */
 #define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
@@ -42,6 +45,8 @@ struct server {
     struct pl_launch *launch; /* NULL where others make the workers */
     struct pl_control *control;
     struct pl_store *store;
+    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
+    struct pl_filter *filter; /* NULL: everybody is believed */
     struct pl_custody *custody;
     struct pl_shards shared;  /* what the servers share, and */
     struct pl_shards *shards; /* that where there are others; NULL: there are none */
@@ -56,6 +61,7 @@ struct server {
     uint64_t end_ns;             /* when the last was over, before anybody was waited for */
     uint64_t tick_ns, second_ns; /* when to look next */
     uint64_t n_rejected;         /* in a row */
+    uint64_t believed_ns;        /* when the filter last believed somebody */
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
@@ -63,7 +69,7 @@ struct server {
     int n_here, n_due, n_named;
     int n_lost;        /* workers that were made here, went, and are not made again */
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
-    bool ended, left_alone, told_median;
+    bool ended, left_alone, told_median, stuck;
     struct pl_outcome *out;
 };
 
@@ -210,6 +216,26 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
     return server_event(s, &e);
 }
 
+/* Whether a sound arrival is believed; if not, it is a reject, and has samples to tell it from one
+ * that is not sound. */
+static int server_judge(struct server *s, struct pl_event *e) {
+    const struct pl_version *base;
+    float *vector = pl_custody_brought(s->custody, e->worker, &base);
+    bool believed;
+    int rc =
+        pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), base, vector, &believed);
+    if (rc == PL_ENOMEM) return server_memory(s);
+    if (rc)
+        return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                       "the gradient of the filter's own samples failed with status %d", rc);
+    if (!believed) e->kind = PL_REJECT;
+    /* also long enough that everybody had a turn, however short their tasks are */
+    if (believed) s->believed_ns = s->last_ns;
+    s->stuck = pl_filter_stuck(s->filter) && s->last_ns >= s->believed_ns + SERVER_DOUBT;
+    if (s->stuck) s->ended = true;
+    return PL_OK;
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     struct server_worker *w = &s->worker[worker];
     w->n_stillborn = 0;
@@ -225,7 +251,8 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_custody_heard(s->custody, worker, r->task);
-    return server_event(s, &e);
+    int rc = server_judge(s, &e);
+    return rc ? rc : server_event(s, &e);
 }
 
 /* A worker is to be made anew, unless it keeps dying before it has done anything. */
@@ -459,12 +486,23 @@ static int server_store(struct server *s) {
     return rc;
 }
 
+static int server_filter(struct server *s) {
+    struct pl_filter_conf conf = {.filter = s->job->filter,
+                                  .dim = s->job->model->dim,
+                                  .n_workers = s->job->n_workers,
+                                  .trusted = pl_trust_gradient};
+    if (pl_trust_new(s->job, &s->trust)) return server_memory(s);
+    conf.ctx = s->trust;
+    return pl_filter_new(&conf, &s->filter) ? server_memory(s) : PL_OK;
+}
+
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_keep keep = pl_saved_keep(s->conf->from);
     struct pl_keep shared = pl_shards_keep(s->shards, &keep);
     int rc = pl_store_keep(s->store, &shared);
     if (!rc) rc = pl_control_keep(s->control, &keep);
+    if (!rc) rc = pl_filter_keep(s->filter, &keep);
     return pl_job_restored(rc, s->why);
 }
 
@@ -491,6 +529,7 @@ static int server_open(struct server *s) {
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
     if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
+    if (!rc) rc = server_filter(s);
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
     if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
@@ -509,7 +548,7 @@ static int server_helpers(struct server *s) {
     int n = server_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
-    return pl_saver_new(s->conf, s->shards, server_wake, s, &s->saver, s->why);
+    return pl_saver_new(s->conf, s->shards, s->filter, server_wake, s, &s->saver, s->why);
 }
 
 /* Makes the workers and waits until all have come (or some have, where others make them), so that
@@ -557,7 +596,8 @@ static int server_gather(struct server *s) {
 static int server_begin(struct server *s) {
     int rc = server_gather(s);
     if (!rc) rc = server_helpers(s);
-    s->last_ns = pl_control_view(s->control)->now_ns; /* 0, or where a checkpoint was made */
+    /* 0, or where a checkpoint was made */
+    s->believed_ns = s->last_ns = pl_control_view(s->control)->now_ns;
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (rc || s->ended) return rc;
     s->tick_ns = s->last_ns + SERVER_TICK;
@@ -581,6 +621,7 @@ static int server_begin(struct server *s) {
 static void server_save(struct server *s) {
     if (s->saver && pl_saver_finish(s->saver, s->control, s->store, &s->out->trouble) == PL_OK)
         s->out->trouble.text[0] = '\0';
+    if (s->stuck) pl_filter_trouble(s->filter, (double)s->end_ns * 1e-9, &s->out->trouble);
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)pl_control_view(s->control)->version,
@@ -596,6 +637,7 @@ static int server_finish(struct server *s) {
         s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
+    s->out->filtered = pl_filter_n(s->filter);
     const float *weights = pl_store_newest(s->store)->model;
     if (s->shards &&
         (s->shards->failed || pl_shards_model(s->shards, pl_store_newest(s->store), s->whole)))
@@ -634,6 +676,8 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
     pl_slow_free(s.slow);
+    pl_filter_free(s.filter);
+    pl_trust_free(s.trust);
     pl_store_free(s.store);
     pl_control_free(s.control);
     if (s.port) s.t->close(s.port);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "core/filter.h"
+#include "learn/trust.h"
 #include "sim/ahead.h"
 #include "sys/fpu.h"
 
@@ -34,6 +36,8 @@ struct sim {
     struct pl_control *control;
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
+    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
+    struct pl_filter *filter; /* NULL: everybody is believed */
     struct sim_worker *worker;
     struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
@@ -162,13 +166,12 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
 }
 
 /* What arrived was sent, whatever becomes of it. */
-static int sim_sent(struct sim *s, const struct pl_action *a) {
-    struct sim_worker *w = &s->worker[a->worker];
+static int sim_sent(struct sim *s, int worker, uint64_t task) {
+    struct sim_worker *w = &s->worker[worker];
     if (!w->memory && pl_task_remembers(s->job) &&
         !(w->memory = calloc(s->job->model->dim, sizeof *w->memory)))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers",
-                       a->worker + 1);
-    pl_task_send(s->job, (uint32_t)a->worker, a->task, w->memory, w->now.vector);
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers", worker + 1);
+    pl_task_send(s->job, (uint32_t)worker, task, w->memory, w->now.vector);
     return PL_OK;
 }
 
@@ -180,8 +183,6 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
-        if (s->store && (a->verb == PL_TAKE || a->verb == PL_DROP)) rc = sim_sent(s, a);
-        if (rc) return rc;
         switch (a->verb) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
@@ -253,11 +254,36 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
     }
 }
 
+/* A sound vector is sent, and believed or not. */
+static int sim_judge(struct sim *s, struct pl_event *e) {
+    struct sim_worker *w = &s->worker[e->worker];
+    bool believed;
+    int rc = sim_sent(s, e->worker, e->task);
+    if (rc) return rc;
+    rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
+                       &believed);
+    if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for the filter");
+    if (rc)
+        return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                       "the gradient of the filter's own samples failed with status %d", rc);
+    e->kind = believed ? PL_ARRIVE : PL_REJECT;
+    if (believed) return PL_OK;
+    pl_ahead_give_back(s->ahead, w->now.vector);
+    w->now.vector = NULL;
+    if (pl_filter_stuck(s->filter)) {
+        pl_filter_trouble(s->filter, sim_seconds(s->now_ns), &s->out->trouble);
+        sim_over(s);
+    }
+    return PL_OK;
+}
+
 /* A task is back: `e` says whose and which. Its vector is looked at, and control hears of it. */
 static int sim_bring(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     e->loss = NAN;
     if (s->store) {
+        /* recorded as not believed, it has samples, and the filter says so again */
+        bool bad = e->kind == PL_REJECT && (e->samples == 0 || !s->filter);
         e->samples = pl_task_samples(s->job);
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
         if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
@@ -268,7 +294,12 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
                            "the gradient of worker %d, task %llu, failed with status %d",
                            e->worker + 1, (unsigned long long)e->task, rc);
         e->loss = w->now.loss;
-        if (!w->now.sound || e->kind == PL_REJECT) sim_reject(s, e);
+        rc = PL_OK;
+        if (!w->now.sound || bad)
+            sim_reject(s, e);
+        else
+            rc = sim_judge(s, e);
+        if (rc) return rc;
     }
     return sim_event(s, e);
 }
@@ -477,6 +508,18 @@ static int sim_begin(struct sim *s) {
     return rc;
 }
 
+static int sim_filter(struct sim *s) {
+    struct pl_filter_conf conf = {.filter = s->job->filter,
+                                  .dim = s->job->model->dim,
+                                  .n_workers = s->job->n_workers,
+                                  .trusted = pl_trust_gradient};
+    int rc = pl_trust_new(s->job, &s->trust);
+    conf.ctx = s->trust;
+    if (!rc) rc = pl_filter_new(&conf, &s->filter);
+    if (!rc && s->conf->from) rc = pl_filter_keep(s->filter, &s->conf->from->keep);
+    return rc ? pl_fail(s->why, rc, "out of memory for the filter") : PL_OK;
+}
+
 /* Version 0, the store and the threads. */
 static int sim_model(struct sim *s) {
     const struct pl_job *job = s->job;
@@ -491,6 +534,7 @@ static int sim_model(struct sim *s) {
     free(w0);
     if (!rc && s->conf->from)
         rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
+    if (!rc) rc = sim_filter(s);
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
@@ -498,6 +542,7 @@ static int sim_end(struct sim *s) {
     size_t dim = s->store ? s->job->model->dim : 0;
     const float *w = s->store ? pl_store_newest(s->store)->model : NULL;
     if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
+    s->out->filtered = pl_filter_n(s->filter);
     return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
                : PL_OK;
@@ -520,6 +565,8 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_ahead_free(s.ahead);
+    pl_filter_free(s.filter);
+    pl_trust_free(s.trust);
     pl_store_free(s.store);
     pl_control_free(s.control);
     pl_replay_free(s.replay);

@@ -1,0 +1,255 @@
+/* Filters: whether a contribution is believed when it arrives. Notation is the papers': g the
+ * gradient, x the model, n workers of which f may be hostile. */
+#include <math.h>
+#include <string.h>
+
+#include "core/rule.h"
+
+/* --- none -------------------------------------------------------------------------------- */
+
+static const struct pl_filter_kind filter_none = {
+    .id = {.name = "none", .brief = "believe everybody", .paper = "", .opts = pl_no_opts},
+};
+
+/* --- kardam ------------------------------------------------------------------------------
+ * Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, "Asynchronous Byzantine machine learning (the
+ * case of SGD)", ICML 2018. Two conditions:
+ *   Lipschitz   ||g - g'|| / ||x_t - x_(t-1)|| <= the (n-f)/n quantile of {K_p}, with g' the
+ *               gradient believed last and K_p = ||g_p - g_p'|| / ||x_p - x_p'|| of worker p's own
+ *               gradients on two models, one after the other;
+ *   frequency   among the authors of the last 2f gradients that were believed and of this one, no f
+ *               workers together appear more than f times.
+ * K_p is taken from what p sent, where the paper lets it report a number. Whoever is not believed
+ * starts anew, often on the model it had, and the formula divides by nothing: the server's last
+ * step stands in for the distance (same=step), or K_p is infinite (same=infinite), which lets
+ * everybody in once more than f workers are in that state.
+ * Where g' came from a hostile worker, nobody else agrees with it: it is forgotten when nobody was
+ * believed for KARDAM_PATIENCE arrivals of every worker, and the next is believed unseen. */
+
+#define KARDAM_PATIENCE 10
+enum { KARDAM_STEP, KARDAM_INFINITE };
+
+struct kardam {
+    int f;
+    int same; /* KARDAM_STEP, KARDAM_INFINITE */
+};
+
+static const struct pl_opt kardam_opts[] = {
+    {.name = "f",
+     .type = PL_OPT_COUNT,
+     .def = "auto",
+     .min = 0,
+     .max = 1e6,
+     .help = "workers that may be hostile, n > 3f+1; auto: as many as that allows",
+     .offset = offsetof(struct kardam, f)},
+    {.name = "same",
+     .type = PL_OPT_CHOICE,
+     .def = "step",
+     .choices = "step|infinite",
+     .help = "how far two gradients of a worker on one model are apart: a step of the server, or "
+             "infinitely",
+     .offset = offsetof(struct kardam, same)},
+    {.name = NULL},
+};
+
+/* Where things are. */
+enum { KARDAM_G, KARDAM_NOW, KARDAM_BEFORE }; /* vectors: g', x_t, x_(t-1) */
+enum {                                        /* wholes */
+       KARDAM_VERSION,
+       KARDAM_MOVED,
+       KARDAM_ANY,
+       KARDAM_ROW,
+       KARDAM_N,
+       KARDAM_AUTHOR /* … and those that follow */
+};
+enum { KARDAM_BASE, KARDAM_KNOWN }; /* marks: version of own + 1, whether K_p is known */
+
+static int kardam_f(const void *conf, int n_workers) {
+    int f = ((const struct kardam *)conf)->f;
+    if (f != PL_COUNT_AUTO) return f;
+    return n_workers > 4 ? (n_workers - 2) / 3 : 0;
+}
+
+static const char *kardam_check(const void *conf, int n_workers) {
+    int f = kardam_f(conf, n_workers);
+    return f > 0 && n_workers <= 3 * f + 1 ? "it needs more than 3f+1 workers; use a smaller f, or "
+                                             "f=auto for the largest"
+                                           : NULL;
+}
+
+static double kardam_ratio(const pl_real *g, const pl_real *h, const pl_real *x, const pl_real *y,
+                           size_t n) {
+    double over = sqrt(pl_vec_distance2(g, h, n)), under = sqrt(pl_vec_distance2(x, y, n));
+    if (over == 0) return 0;
+    double k = over / under; /* infinite where the model stood still */
+    return isnan(k) ? (double)INFINITY : k;
+}
+
+/* The model now, and the one before it. */
+static void kardam_move(const struct pl_filter_at *at, struct pl_filter_memory *m) {
+    if (m->whole[KARDAM_VERSION] == at->version + 1) return;
+    pl_real *before = m->vector[KARDAM_BEFORE];
+    m->whole[KARDAM_MOVED] = m->whole[KARDAM_VERSION] != 0;
+    m->vector[KARDAM_BEFORE] = m->vector[KARDAM_NOW];
+    m->vector[KARDAM_NOW] = before;
+    memcpy(before, at->w, at->n * sizeof *before);
+    m->whole[KARDAM_VERSION] = at->version + 1;
+}
+
+/* What the worker's own gradients say of K_p. */
+static void kardam_learn(const struct kardam *c, const struct pl_filter_at *at,
+                         struct pl_filter_memory *m, const pl_real *g) {
+    uint64_t *mark = &m->mark[(size_t)at->worker * PL_FILTER_MARKS];
+    const pl_real *x = at->base_w, *y = m->own[1];
+    bool same = mark[KARDAM_BASE] == at->base + 1, known = mark[KARDAM_BASE] != 0;
+    if (same && c->same == KARDAM_STEP) {
+        known = m->whole[KARDAM_MOVED] != 0;
+        x = m->vector[KARDAM_NOW];
+        y = m->vector[KARDAM_BEFORE];
+    }
+    if (known) {
+        m->number[at->worker] = kardam_ratio(g, m->own[0], x, y, at->n);
+        mark[KARDAM_KNOWN] = 1;
+    }
+    mark[KARDAM_BASE] = at->base + 1;
+    memcpy(m->own[0], g, at->n * sizeof *g);
+    memcpy(m->own[1], at->base_w, at->n * sizeof *g);
+}
+
+/* The (n-f)/n quantile of the K_p that are known: of m numbers the ceil(m (n-f)/n)-th smallest.
+ * Infinite where none is. */
+static double kardam_quantile(int f, int n_workers, struct pl_filter_memory *m) {
+    double *k = m->room;
+    int n = 0;
+    for (int i = 0; i < n_workers; i++) {
+        if (!m->mark[(size_t)i * PL_FILTER_MARKS + KARDAM_KNOWN]) continue;
+        int at = n++;
+        for (; at > 0 && k[at - 1] > m->number[i]; at--) k[at] = k[at - 1];
+        k[at] = m->number[i];
+    }
+    int64_t rank = ((int64_t)n * (n_workers - f) + n_workers - 1) / n_workers;
+    return n > 0 ? k[rank > 0 ? rank - 1 : 0] : (double)INFINITY;
+}
+
+/* Whether f authors together have more than f of the last 2f + 1: that is, whether two of these are
+ * of one author. While there are fewer, the same is asked; f authors with f of a few would leave no
+ * room for anybody later. */
+static bool kardam_frequent(const struct pl_filter_at *at, const struct pl_filter_memory *m) {
+    for (uint64_t i = 0; i < m->whole[KARDAM_N]; i++)
+        if (m->whole[KARDAM_AUTHOR + i] == (uint64_t)at->worker) return true;
+    return false;
+}
+
+static void kardam_believed(int f, const struct pl_filter_at *at, struct pl_filter_memory *m,
+                            const pl_real *g) {
+    uint64_t *author = &m->whole[KARDAM_AUTHOR], *n = &m->whole[KARDAM_N], most = 2 * (uint64_t)f;
+    memcpy(m->vector[KARDAM_G], g, at->n * sizeof *g);
+    m->whole[KARDAM_ANY] = 1;
+    while (*n > 0 && *n >= most) memmove(author, author + 1, --*n * sizeof *author);
+    if (most > 0) author[(*n)++] = (uint64_t)at->worker;
+}
+
+/* Whether g is much like the one that was believed last. */
+static bool kardam_smooth(int f, const struct pl_filter_at *at, struct pl_filter_memory *m,
+                          const pl_real *g) {
+    if (m->whole[KARDAM_ROW] >= KARDAM_PATIENCE * (uint64_t)at->n_workers)
+        m->whole[KARDAM_ANY] = m->whole[KARDAM_ROW] = 0;
+    if (!m->whole[KARDAM_ANY] || !m->whole[KARDAM_MOVED]) return true;
+    double k = kardam_ratio(g, m->vector[KARDAM_G], m->vector[KARDAM_NOW], m->vector[KARDAM_BEFORE],
+                            at->n);
+    return k <= kardam_quantile(f, at->n_workers, m);
+}
+
+static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
+                            struct pl_filter_memory *m, pl_real *g) {
+    int f = kardam_f(conf, at->n_workers);
+    if (m->whole[KARDAM_N] > 2 * (uint64_t)f) m->whole[KARDAM_N] = 0; /* it was kept with more */
+    kardam_move(at, m);
+    kardam_learn(conf, at, m, g);
+    bool believed = kardam_smooth(f, at, m, g) && !kardam_frequent(at, m);
+    if (believed) kardam_believed(f, at, m, g);
+    m->whole[KARDAM_ROW] = believed ? 0 : m->whole[KARDAM_ROW] + 1;
+    return believed;
+}
+
+static const struct pl_filter_kind filter_kardam = {
+    .id = {.name = "kardam",
+           .brief = "not what changes faster than the gradients of others, nor too much of few",
+           .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018",
+           .opts = kardam_opts,
+           .conf_size = sizeof(struct kardam)},
+    .n_vectors = 3,
+    .n_own = 2,
+    .check = kardam_check,
+    .believes = kardam_believes,
+};
+
+/* --- zeno --------------------------------------------------------------------------------
+ * Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020. With v a gradient of
+ * samples that the server holds, g is brought to the length of v and believed where
+ *   eta <v, g> - rho ||g||^2 >= -eta eps. */
+
+struct zeno {
+    struct pl_filter_trust trust;
+    double rho, eps;
+};
+
+static const struct pl_opt zeno_opts[] = {
+    {.name = "samples",
+     .type = PL_OPT_INT,
+     .def = "128",
+     .min = 1,
+     .max = 1000000,
+     .help = "training samples that the server itself holds",
+     .offset = offsetof(struct pl_filter_trust, samples)},
+    {.name = "every",
+     .type = PL_OPT_INT,
+     .def = "10",
+     .min = 1,
+     .max = 1e9,
+     .help = "updates until their gradient is taken anew (k in the paper)",
+     .offset = offsetof(struct pl_filter_trust, every)},
+    {.name = "rho",
+     .type = PL_OPT_REAL,
+     .def = "0.002",
+     .min = 0,
+     .max = 1e6,
+     .help = "weight of the squared length",
+     .offset = offsetof(struct zeno, rho)},
+    {.name = "eps",
+     .type = PL_OPT_REAL,
+     .def = "0.1",
+     .min = -1e6,
+     .max = 1e6,
+     .help = "what is forgiven",
+     .offset = offsetof(struct zeno, eps)},
+    {.name = NULL},
+};
+
+static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
+                          struct pl_filter_memory *m, pl_real *g) {
+    const struct zeno *c = conf;
+    (void)m;
+    double vv = pl_vec_dot(at->trusted, at->trusted, at->n);
+    double gg = pl_vec_dot(g, g, at->n), vg = pl_vec_dot(at->trusted, g, at->n);
+    double scale = gg > 0 ? sqrt(vv) / sqrt(gg) : 0, length2 = gg > 0 ? vv : 0;
+    if (!(at->lr * scale * vg - c->rho * length2 >= -at->lr * c->eps)) return false;
+    for (size_t i = 0; i < at->n; i++) g[i] = (pl_real)(scale * (double)g[i]);
+    return true;
+}
+
+static const struct pl_filter_kind filter_zeno = {
+    .id = {.name = "zeno",
+           .brief = "not what leads uphill on samples that the server holds; the rest is brought "
+                    "to the length of their gradient",
+           .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
+           .opts = zeno_opts,
+           .conf_size = sizeof(struct zeno)},
+    .trusts = true,
+    .believes = zeno_believes,
+};
+
+static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_kardam.id,
+                                                      &filter_zeno.id, NULL};
+
+const struct pl_family pl_filter_family = {"filter", "is a contribution believed?", filter_table};
