@@ -68,6 +68,9 @@ static void test_a_cancel_reaches_who_computes(void **state) {
 static void test_every_method_on_three_servers(void **state) {
     (void)state;
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        const struct pl_recipe *recipe = (const struct pl_recipe *)*m;
+        if (strcmp(recipe->column[PL_COLUMN_FILTER], "none") != 0)
+            continue; /* whole vectors only */
         char options[200];
         snprintf(options, sizeof options,
                  "method=%s transport=mpi servers=3 workers=4 delay=exp:mean=0.002", (*m)->name);
