@@ -59,7 +59,8 @@ pl_setup *make(const char *options) {
     static const char common[] = "workers=4 model=softmax batch=8 lr=0.05 updates=30 "
                                  "eval-samples=100 eval-every=10 threads=2";
     /* every rank makes its own */
-    const char *data = pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits";
+    const char *data =
+        pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits:samples=1000,test=200";
     char text[1000], seed[32], *rest = text;
     pl_setup *s = NULL;
     assert_int_equal(pl_setup_new(&s), 0);
