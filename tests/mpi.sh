@@ -57,7 +57,8 @@ for method in $("$PACELINE" list method | awk '/^  [a-z]/ { print $1 }'); do
     ranks 5 "$PACELINE" train --method "$method" $small --updates 20 --json >out 2>err ||
         fail "train --method $method: $(cat err)"
     [ "$(wc -l <out)" = 1 ] || fail "$method: not one line of JSON: $(cat out)"
-    [ -s err ] && fail "$method said: $(cat err)"
+    # what MPI itself has to say about the machine is its own affair
+    grep -q "paceline: " err && fail "$method said: $(cat err)"
     grep -q '"workers":4,.*"updates":20,' out || fail "$method: $(cat out)"
 done
 
