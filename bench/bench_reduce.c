@@ -124,24 +124,6 @@ static double bench_time(struct pl_pool *pool, void (*job)(void *, int, int),
     return bench_now() - start;
 }
 
-/* --- the store's threads ----------------------------------------------------------------- */
-
-struct bench_call {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void bench_call_run(void *arg, int i, int thread) {
-    struct bench_call *call = arg;
-    (void)thread;
-    call->job(call->arg, i);
-}
-
-static void bench_team(void *pool, int n, void (*job)(void *arg, int i), void *arg) {
-    struct bench_call call = {job, arg};
-    pl_pool_each(pool, n, bench_call_run, &call);
-}
-
 /* --- a commit ---------------------------------------------------------------------------- */
 
 static double bench_commit(struct pl_store *s, const struct bench_case *c, const float *x) {
@@ -171,7 +153,7 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
     bench_need(!pl_chain_parse(&pl_reduce_family, c->reduce, c->k, &conf.reduce, &why), why.text);
     bench_need(!pl_reduce_check(&conf.reduce, c->k, &why), why.text);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
-    if (n_threads > 1) conf.team = (struct pl_team){bench_team, pool};
+    if (n_threads > 1) conf.team = (struct pl_team){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, x, &s, &why), why.text);
     bool geometry = pl_reduce_geometry(&conf.reduce);
     for (int i = -2; i < BENCH_REPEATS; i++) { /* the first ones touch memory for the first time */

@@ -56,24 +56,6 @@ static void bench_triad_tile(void *arg, int tile, int thread) {
     for (size_t i = 0; i < n; i++) a[i] = b[i] - s * c[i];
 }
 
-/* --- the store's threads ----------------------------------------------------------------- */
-
-struct bench_call {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void bench_call_run(void *arg, int i, int thread) {
-    struct bench_call *call = arg;
-    (void)thread;
-    call->job(call->arg, i);
-}
-
-static void bench_team(void *pool, int n, void (*job)(void *arg, int i), void *arg) {
-    struct bench_call call = {job, arg};
-    pl_pool_each(pool, n, bench_call_run, &call);
-}
-
 /* --- a commit ---------------------------------------------------------------------------- */
 
 static void bench_choose(const struct pl_family *family, const char *spec, struct pl_choice *out) {
@@ -111,7 +93,7 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     conf.reduce.n = 1;
     bench_choose(&pl_optim_family, c->optim, &conf.optim);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
-    if (n_threads > 1) conf.team = (struct pl_team){bench_team, pool};
+    if (n_threads > 1) conf.team = (struct pl_team){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, triad->b, &s, &why), why.text);
     held[0] = held[c->k] = pl_store_newest(s);
     pl_store_hold(held[0]);

@@ -80,21 +80,10 @@ static uint64_t server_now(const struct server *s) {
 
 /* --- commits on all cores ---------------------------------------------------------------- */
 
-struct server_tiles {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void server_tile(void *arg, int i, int thread) {
-    const struct server_tiles *tiles = arg;
-    (void)thread;
-    tiles->job(tiles->arg, i);
-}
-
+/* The pool is made after the store. */
 static void server_team(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
     const struct server *s = ctx;
-    struct server_tiles tiles = {job, arg};
-    pl_pool_each(s->pool, n, server_tile, &tiles);
+    pl_pool_team(s->pool, n, job, arg);
 }
 
 /* How many threads a commit is split over. */

@@ -211,6 +211,22 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
     pthread_mutex_unlock(&p->lock);
 }
 
+struct pool_call {
+    void (*job)(void *arg, int i);
+    void *arg;
+};
+
+static void pool_call(void *arg, int i, int thread) {
+    const struct pool_call *call = arg;
+    (void)thread;
+    call->job(call->arg, i);
+}
+
+void pl_pool_team(void *pool, int n, void (*job)(void *arg, int i), void *arg) {
+    struct pool_call call = {job, arg};
+    pl_pool_each(pool, n, pool_call, &call);
+}
+
 int pl_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

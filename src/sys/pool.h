@@ -40,6 +40,9 @@ void pl_pool_drop(struct pl_pool *p, struct pl_work *w); /* any state; NEW after
  * done. Goes before everything that waits. */
 void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int thread), void *arg);
 
+/* The same for a job that does not ask which thread it is on; `pool` is a struct pl_pool. */
+void pl_pool_team(void *pool, int n, void (*job)(void *arg, int i), void *arg);
+
 int pl_cores(void);     /* cores this process may use */
 double pl_memory(void); /* bytes of memory the machine has */
 
