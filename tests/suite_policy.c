@@ -190,7 +190,7 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
             b->fates.cancelled++;
             move(b, i, PL_IDLE);
             break;
-        case PL_STOP: break;
+        default: break; /* stops, and exchanges between peers */
         }
     }
     MUST(b, e->kind != PL_ARRIVE || n_fates == 1, "an arrival without a fate");

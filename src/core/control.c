@@ -25,6 +25,7 @@ struct pl_control {
 
     struct pl_plan plan;
     bool stopped;
+    struct pl_book *book; /* where there are peers */
 
     struct pl_fates fates;
     uint64_t lag_sum, lag_max, n_fresh;
@@ -136,6 +137,19 @@ static int control_check(const struct pl_policy *policy, const void *policy_conf
     return PL_OK;
 }
 
+/* What a policy with peers needs besides. */
+static int control_peers(struct pl_control *c) {
+    if (!c->policy->peers) return PL_OK;
+    int rc = pl_book_new(c->view.n_workers, &c->book);
+    c->view.book = c->book;
+    return rc;
+}
+
+/* With a block per worker behind it, where a policy wants them. */
+static size_t control_state_size(const struct pl_policy *policy, int n_workers) {
+    return pl_own_at(policy) + (size_t)n_workers * policy->worker_size;
+}
+
 static void *control_state(size_t size, const void *conf, size_t conf_size) {
     void *state = calloc(1, size + 1);
     if (state && conf_size) memcpy(state, conf, conf_size);
@@ -154,10 +168,11 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy = policy;
     c->tuner = tuner;
     c->scene = scene;
-    c->policy_state = control_state(policy->state_size, policy_conf, policy->id.conf_size);
+    c->policy_state = control_state(control_state_size(policy, n_workers), policy_conf,
+                                    policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
-    c->plan.room = pl_plan_room(n_workers);
+    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     if (!c->policy_state || !c->tuner_state || !c->worker || !c->plan.action) {
         pl_control_free(c);
@@ -173,7 +188,8 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .busy = -1,
                                .rng = &c->rng};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
-    rc = control_tuned(c, knobs, why);
+    rc = control_peers(c) ? pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers)
+                          : control_tuned(c, knobs, why);
     if (rc) {
         pl_control_free(c);
         return rc;
@@ -184,6 +200,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
 
 void pl_control_free(struct pl_control *c) {
     if (!c) return;
+    pl_book_free(c->book);
     free(c->policy_state);
     free(c->tuner_state);
     free(c->worker);
@@ -323,6 +340,7 @@ static int control_do_take(struct pl_control *c, const struct pl_event *e, struc
     const struct pl_worker *w = &c->worker[e->worker];
     a->worker = e->worker;
     a->task = w->task;
+    if (c->book) pl_book_take(c->book, e->worker, a->factor);
     c->group[c->n_group++] = (struct pl_member){
         e->worker, w->task, w->base, c->view.version - w->base, e->samples, a->factor};
     c->view.n_taken++;
@@ -349,12 +367,23 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     struct pl_worker *w = &c->worker[a->worker];
     if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
         return control_broke(c, why, "it let a worker keep a version it never had");
+    if (c->book && a->from == PL_KEEP)
+        return control_broke(c, why, "it let a worker keep a version where there are none");
+    if (c->book && pl_book_start(c->book, a->worker))
+        return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
+                       c->view.n_workers);
     control_move(c, a->worker, PL_BUSY, now_ns);
     a->task = ++w->task;
     if (a->from == PL_FETCH) w->base = c->view.version;
     a->version = w->base;
     c->fates.started++;
     return PL_OK;
+}
+
+static int control_do_exchange(struct pl_control *c, const struct pl_action *a,
+                               struct pl_why *why) {
+    const char *how = pl_book_do(c->book, a);
+    return how ? control_broke(c, why, how) : PL_OK;
 }
 
 /* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
@@ -379,6 +408,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
             a->worker = e->worker;
             a->task = c->worker[e->worker].task;
             c->fates.dropped++;
+            if (c->book) pl_book_drop(c->book, e->worker);
             break;
         case PL_COMMIT:
             if (c->closed) return control_broke(c, why, "it committed twice for one event");
@@ -390,12 +420,17 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
             if (a->worker < 0 || a->worker >= c->view.n_workers ||
                 c->worker[a->worker].state != PL_BUSY)
                 return control_broke(c, why, "it cancelled a worker that is not busy");
+            if (c->book) return control_broke(c, why, "it cancelled a task where there are peers");
             a->task = c->worker[a->worker].task;
             control_waste(c, a->worker, e->now_ns, true);
             control_move(c, a->worker, PL_IDLE, e->now_ns);
             c->fates.cancelled++;
             break;
         case PL_STOP: c->stopped = true; break;
+        case PL_BLEND:
+        case PL_PAIR:
+        case PL_GIVE:
+        case PL_RECEIVE: rc = control_do_exchange(c, a, why); break;
         }
         if (rc) return rc;
         if (n_decided > (arrived ? 1 : 0))
@@ -421,6 +456,9 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
     c->view.n_alive++;
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_join(c->book, e->worker);
+    if (c->policy->worker_size)
+        memset(pl_own(c->policy, c->policy_state, e->worker), 0, c->policy->worker_size);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -434,6 +472,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     }
     c->view.n_alive--;
     control_move(c, e->worker, PL_GONE, e->now_ns);
+    if (c->book) pl_book_leave(c->book, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
@@ -444,6 +483,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_arrive(c->book, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
@@ -466,6 +506,7 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     control_waste(c, e->worker, e->now_ns, false);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_reject(c->book, e->worker);
     c->fates.rejected++;
     pl_start(&c->plan, e->worker, PL_FETCH);
 }
@@ -532,6 +573,10 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 
 const struct pl_view *pl_control_view(const struct pl_control *c) {
     return &c->view;
+}
+
+struct pl_book *pl_control_book(const struct pl_control *c) {
+    return c->book;
 }
 
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {
@@ -607,6 +652,10 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         case PL_DROP: SAY("%sdrop", sep); break;
         case PL_STOP: SAY("%sstop", sep); break;
         case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
+        case PL_BLEND: SAY("%smix W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_PAIR: SAY("%spair W%d W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_GIVE: SAY("%sgive W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_RECEIVE: SAY("%sreceive W%d", sep, a->worker + 1); break;
         case PL_START:
             SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
             break;

@@ -9,6 +9,8 @@
  *   - exactly one take or drop per arrival, none without one, and no take after a commit;
  *   - at most one commit per event, and only of a non-empty group; factors are finite;
  *   - only idle workers are started, only busy ones cancelled;
+ *   - models are mixed only where there are peers: of two different workers that are there, with
+ *     finite factors, as far as the book has room; nothing is cancelled or kept there;
  *   - never a stall: as long as anyone is alive, somebody is busy or the run has stopped;
  *   - a tuner turns only the knobs it says it turns, to values a run can live with.
  * An answer whose task is not its worker's current one never reaches the policy, so a cancel only
@@ -16,6 +18,7 @@
 #ifndef PL_CORE_CONTROL_H
 #define PL_CORE_CONTROL_H
 
+#include "core/book.h"
 #include "core/keep.h"
 #include "core/plan.h"
 #include "core/tuner.h"
@@ -92,6 +95,9 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 
 /* The world now; also where the host finds the current version and K. */
 const struct pl_view *pl_control_view(const struct pl_control *c);
+
+/* Who has which model, where the policy has peers; NULL otherwise. */
+struct pl_book *pl_control_book(const struct pl_control *c);
 
 /* The group: open, or, right after a commit, the one that was just closed. */
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);

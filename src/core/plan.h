@@ -5,7 +5,18 @@
 
 #include "core/policy.h"
 
-enum pl_verb { PL_TAKE, PL_DROP, PL_COMMIT, PL_START, PL_CANCEL, PL_STOP };
+enum pl_verb {
+    PL_TAKE,
+    PL_DROP,
+    PL_COMMIT,
+    PL_START,
+    PL_CANCEL,
+    PL_STOP,
+    PL_BLEND, /* these of policies with peers */
+    PL_PAIR,
+    PL_GIVE,
+    PL_RECEIVE
+};
 
 struct pl_action {
     enum pl_verb verb;
@@ -13,7 +24,9 @@ struct pl_action {
     int worker;        /* PL_START, PL_CANCEL; of the arrival for PL_TAKE, PL_DROP */
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
-    double factor;     /* PL_TAKE, PL_COMMIT */
+    double factor;     /* PL_TAKE, PL_COMMIT; of the peer's model in an exchange */
+    double keep;       /* PL_BLEND: of the worker's own */
+    int peer;          /* of an exchange */
 };
 
 struct pl_plan {
@@ -25,6 +38,11 @@ struct pl_plan {
 /* The largest correct plan: take, commit, stop, and a cancel and a start per worker. */
 static inline size_t pl_plan_room(int n_workers) {
     return 2 * (size_t)n_workers + 3;
+}
+
+/* Where there are peers: an exchange or two per worker besides. */
+static inline size_t pl_plan_room_peers(int n_workers) {
+    return 4 * (size_t)n_workers + 8;
 }
 
 #endif

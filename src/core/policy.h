@@ -35,6 +35,8 @@ struct pl_knobs {
     uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND for none */
 };
 
+struct pl_book;
+
 /* The world as a policy sees it, before its own plan is carried out. A worker that has just
  * arrived is idle already. */
 struct pl_view {
@@ -48,6 +50,7 @@ struct pl_view {
     int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
                        so the busy list begins with the oldest base */
     struct pl_rng *rng;
+    const struct pl_book *book; /* of a policy with peers: who has which model; or NULL */
 };
 
 static inline int pl_n_busy(const struct pl_view *v) {
@@ -80,6 +83,17 @@ void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle work
 void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
 void pl_stop(struct pl_plan *p);               /* the run ends */
 
+/* Where workers have models of their own (see `peers` below, and core/book.h for the arithmetic).
+ * Both must be there; the newest model of a worker is meant, also while it computes on an older. */
+void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b); /* x = a x + b x_peer */
+void pl_pair(struct pl_plan *p, int worker, int peer, double a); /* both move by a of the way */
+void pl_give(struct pl_plan *p, int worker, int peer, double share); /* push-sum: to its inbox */
+void pl_receive(struct pl_plan *p, int worker); /* what is in the inbox joins its model */
+
+/* Whether such an exchange has room in the book; one that has not is left for another time. */
+bool pl_fits(const struct pl_view *v, int worker, int peer);
+double pl_weight(const struct pl_view *v, int worker); /* its push-sum weight: 1 at first */
+
 /* Starts every idle worker on the newest version. */
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v);
 
@@ -95,9 +109,15 @@ struct pl_policy {
     struct pl_entry id;
     unsigned uses; /* PL_USES_… */
     bool by_batch; /* K counts mini-batches, not workers: nobody waits, K/P of a mean time */
+    /* There is no common model: every worker has its own, which only the worker itself and its
+     * peers read. A start computes on the worker's own, a take moves it, a commit counts. Nothing
+     * is cancelled. */
+    bool peers;
     /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
      * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
     size_t state_size;
+    /* A block for every worker follows, see pl_own(): zeroed when the worker joins, and not saved. */
+    size_t worker_size;
 
     /* NULL, or a sentence saying what will not do. */
     const char *(*check)(const void *conf, int n_workers);
@@ -116,6 +136,15 @@ struct pl_policy {
      * not wait for ever. NULL where nobody ever waits. */
     void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
 };
+
+/* Where the block of worker 0 is, behind the state. */
+static inline size_t pl_own_at(const struct pl_policy *policy) {
+    return (policy->state_size + 15) & ~(size_t)15;
+}
+
+static inline void *pl_own(const struct pl_policy *policy, void *state, int worker) {
+    return (char *)state + pl_own_at(policy) + (size_t)worker * policy->worker_size;
+}
 
 extern const struct pl_family pl_policy_family;
 

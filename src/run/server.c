@@ -153,6 +153,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             s->t->cancel(s->port, a->worker);
             break;
         case PL_STOP: s->ended = true; break;
+        default: break; /* exchanges between peers are control's alone */
         }
         if (rc) return rc;
     }

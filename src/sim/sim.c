@@ -206,6 +206,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             if (s->store) pl_ahead_drop(s->ahead, &s->worker[a->worker].now);
             break;
         case PL_STOP: sim_over(s); break;
+        default: break;
         }
         if (rc) return rc;
     }
