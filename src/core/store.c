@@ -25,8 +25,7 @@ struct pl_store {
     bool looks_ahead;
     size_t from; /* first element of the share, in the whole vector */
 
-    struct pl_version **version; /* every version buffer there is */
-    int n_versions, room_versions;
+    struct pl_versions versions;
     struct pl_version *newest;
 
     struct store_member *member;
@@ -58,49 +57,7 @@ struct pl_store {
     double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
 };
 
-static void *store_vector(size_t dim) {
-    size_t bytes = (dim * sizeof(pl_real) + 63) & ~(size_t)63;
-    void *v = aligned_alloc(64, bytes ? bytes : 64);
-    if (v) memset(v, 0, bytes);
-    return v;
-}
-
 /* --- versions ---------------------------------------------------------------------------- */
-
-static pl_real *store_placed(const struct pl_store *s) {
-    const struct pl_place *place = &s->conf.place;
-    return place->vector ? place->vector(place->ctx) : store_vector(s->conf.dim);
-}
-
-static void store_forget(const struct pl_store *s, struct pl_version *v) {
-    if (!s->conf.place.vector) {
-        if (v->handed != v->model) free(v->handed);
-        free(v->model);
-    }
-    free(v);
-}
-
-static struct pl_version *store_free_version(struct pl_store *s) {
-    for (int i = 0; i < s->n_versions; i++)
-        if (s->version[i]->n_holders == 0) return s->version[i];
-    if (s->n_versions == s->room_versions) {
-        int room = s->room_versions ? 2 * s->room_versions : 8;
-        struct pl_version **grown = realloc(s->version, (size_t)room * sizeof *grown);
-        if (!grown) return NULL;
-        s->version = grown;
-        s->room_versions = room;
-    }
-    struct pl_version *v = calloc(1, sizeof *v);
-    if (!v) return NULL;
-    v->model = store_placed(s);
-    v->handed = s->looks_ahead ? store_placed(s) : v->model;
-    if (!v->model || !v->handed) {
-        store_forget(s, v);
-        return NULL;
-    }
-    s->version[s->n_versions++] = v;
-    return v;
-}
 
 struct pl_version *pl_store_newest(const struct pl_store *s) {
     return s->newest;
@@ -120,7 +77,7 @@ uint64_t pl_store_n_medians(const struct pl_store *s) {
 }
 
 int pl_store_n_versions(const struct pl_store *s) {
-    return s->n_versions;
+    return s->versions.n;
 }
 
 /* --- the rate ---------------------------------------------------------------------------- */
@@ -135,16 +92,7 @@ double pl_store_samples(const struct pl_store *s) {
 }
 
 static double store_rate(const struct pl_store *s) {
-    const struct pl_rate *r = &s->conf.rate;
-    double lr = r->lr;
-    for (int i = 0; i < r->schedule.n; i++) {
-        const struct pl_choice *link = &r->schedule.link[i];
-        const struct pl_schedule_unit *unit = link->conf;
-        double progress = unit->unit == PL_UNIT_UPDATES ? (double)s->n_commits : pl_store_epochs(s);
-        lr *= ((const struct pl_schedule *)link->entry)
-                  ->factor(link->conf, progress, s->conf.n_workers);
-    }
-    return lr;
+    return pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
 }
 
 /* --- making ------------------------------------------------------------------------------ */
@@ -159,22 +107,24 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (s->geometry) pl_gram_init();
     s->optim = (const struct pl_optim *)conf->optim.entry;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
+    s->versions =
+        (struct pl_versions){.dim = conf->dim, .looks_ahead = s->looks_ahead, .place = conf->place};
     if (conf->share.whole == 0)
         s->conf.share = (struct pl_share){.whole = conf->dim, .end = PL_TILES};
     size_t length;
     pl_tile(s->conf.share.whole, s->conf.share.first, &s->from, &length);
     bool ok = true;
     for (int i = 0; i < s->correct->n_vectors; i++)
-        ok = (s->correct_state[i] = store_vector(conf->dim)) && ok;
+        ok = (s->correct_state[i] = pl_vector_new(conf->dim)) && ok;
     for (int i = 0; i < s->optim->n_vectors; i++)
-        ok = (s->optim_state[i] = store_vector(conf->dim)) && ok;
+        ok = (s->optim_state[i] = pl_vector_new(conf->dim)) && ok;
     if (s->optim->per_worker) ok = (s->own = calloc((size_t)conf->n_workers, sizeof *s->own)) && ok;
     if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->needs_base)
-        ok = (s->direction = store_vector(conf->dim)) && ok;
+        ok = (s->direction = pl_vector_new(conf->dim)) && ok;
     if (conf->measures || pl_reduce_remembers(&conf->reduce))
-        ok = (s->last = store_vector(conf->dim)) && ok;
+        ok = (s->last = pl_vector_new(conf->dim)) && ok;
     ok = (s->mixer = pl_mixer_new()) && ok;
-    s->newest = ok ? store_free_version(s) : NULL;
+    s->newest = ok ? pl_versions_spare(&s->versions) : NULL;
     if (!s->newest) {
         pl_store_free(s);
         return pl_fail(why, PL_ENOMEM, "out of memory for a model of %zu parameters", conf->dim);
@@ -189,7 +139,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
 
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
-    for (int i = 0; i < s->n_versions; i++) store_forget(s, s->version[i]);
+    pl_versions_free(&s->versions);
     for (int i = 0; i < PL_RULE_VECTORS; i++) {
         free(s->correct_state[i]);
         free(s->optim_state[i]);
@@ -200,7 +150,6 @@ void pl_store_free(struct pl_store *s) {
     free(s->last);
     free(s->scratch);
     free(s->sums);
-    free(s->version);
     free(s->member);
     free(s->samples);
     free(s->worker);
@@ -219,7 +168,7 @@ static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worke
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
     pl_real *v = s->own[worker];
-    if (!v && k->restoring && !(v = store_vector(s->conf.dim))) return PL_ENOMEM;
+    if (!v && k->restoring && !(v = pl_vector_new(s->conf.dim))) return PL_ENOMEM;
     size_t kept = v ? k->reals(k->ctx, name, v, s->conf.dim) : 0;
     if (kept == 0 && !s->own[worker]) {
         free(v);
@@ -303,7 +252,7 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
                   const pl_real *vector) {
     if (!store_grow(s)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] &&
-        !(s->own[m->worker] = store_vector(s->conf.dim)))
+        !(s->own[m->worker] = pl_vector_new(s->conf.dim)))
         return PL_ENOMEM;
     bool keep = s->correct->needs_base;
     if (keep) pl_store_hold(base);
@@ -592,7 +541,7 @@ static bool store_scratch(struct pl_store *s, size_t room) {
     if (room <= s->scratch_room) return true;
     free(s->scratch);
     s->scratch_room = (room + 15) & ~(size_t)15;
-    s->scratch = store_vector(s->scratch_room * PL_TILES);
+    s->scratch = pl_vector_new(s->scratch_room * PL_TILES);
     if (!s->scratch) s->scratch_room = 0;
     return s->scratch != NULL;
 }
@@ -604,7 +553,7 @@ static bool store_keeps(struct pl_store *s) {
     if (!kept) return false;
     s->kept = kept;
     while (s->n_kept < s->n_members)
-        if (!(kept[s->n_kept++] = store_vector(s->conf.dim))) return s->n_kept--, false;
+        if (!(kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
     return true;
 }
 
@@ -648,7 +597,7 @@ static int store_mix(struct pl_store *s, struct store_job *job) {
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
     double lr = store_rate(s) * factor * (s->conf.rate.by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
-    struct store_job job = {.s = s, .next = store_free_version(s)};
+    struct store_job job = {.s = s, .next = pl_versions_spare(&s->versions)};
     if (!job.next) return PL_ENOMEM;
     job.raw = !s->correct->apply && s->conf.weight_decay == 0;
     int rc = store_correct(s, &job, lr);

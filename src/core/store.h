@@ -15,39 +15,17 @@
 #include "core/chain.h"
 #include "core/control.h"
 #include "core/keep.h"
-#include "core/rule.h"
+#include "core/rate.h"
+#include "core/versions.h"
 
 #define PL_TILES 64
 #define PL_BLOCK 1024        /* elements; a dozen such blocks fit a first-level cache */
 #define PL_GROUP_BLOCK 16384 /* elements of all members of a group together, in one block */
 
-struct pl_version {
-    uint64_t id;     /* commits before it */
-    double lr;       /* rate in force when it was made, for workers that take steps of their own */
-    pl_real *model;  /* [dim] what is evaluated */
-    pl_real *handed; /* [dim] what workers compute on: model, or the optimizer's look-ahead */
-    int n_holders;
-};
-
-/* The learning rate: base rate, chain of schedules, and whether it grows with the group. */
-struct pl_rate {
-    double lr;
-    struct pl_chain schedule;
-    bool by_k;            /* times the number of members: "linear scaling" */
-    double epoch_samples; /* samples in an epoch; 0 where there is no data */
-};
-
 /* Runs job(arg, 0) … job(arg, n-1), in any order, perhaps in parallel; returns when all are done.
  */
 struct pl_team {
     void (*run)(void *ctx, int n, void (*job)(void *arg, int i), void *arg);
-    void *ctx;
-};
-
-/* Where versions live when somebody else must see them: memory for one vector [dim], aligned to 64
- * bytes, or NULL where there is no more. It stays the host's. */
-struct pl_place {
-    pl_real *(*vector)(void *ctx);
     void *ctx;
 };
 

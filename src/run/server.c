@@ -7,33 +7,25 @@
 #include "core/filter.h"
 #include "learn/trust.h"
 #include "observe/slow.h"
+#include "run/crew.h"
 #include "run/custody.h"
-#include "run/launch.h"
 #include "run/saver.h"
 #include "run/scorer.h"
 #include "run/shards.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 #include "sys/pool.h"
-
 #define SERVER_TICK 100000000u      /* ns between two looks at the watch */
 #define SERVER_SECOND 1000000000u   /* ns between two looks at everything else */
-#define SERVER_GATHER 20000000000u  /* ns in which those who are expected must have come */
 #define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
 #define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
 #define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
 #define SERVER_DOUBT 10000000000u   /* ns without anybody believed that may be chance */
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
-#define SERVER_LOOKS 64             /* workers that are looked at in a second */
-#define SERVER_STILLBORN 5          /* times a worker may go before its first answer */
 
 struct server_worker {
-    bool here;
-    bool due;         /* it is to be made anew */
     bool warned;      /* of a result that will not do */
-    int n_stillborn;  /* times it went without an answer, in a row */
     uint64_t told_ns; /* when its order went out */
-    bool stopped;     /* from outside, and somebody was told */
 };
 
 struct server {
@@ -42,7 +34,7 @@ struct server {
     const struct pl_transport *t;
     struct pl_why *why;
     struct pl_port *port;
-    struct pl_launch *launch; /* NULL where others make the workers */
+    struct pl_crew crew;
     struct pl_control *control;
     struct pl_store *store;
     struct pl_trust *trust;   /* of the filter; NULL: it needs none */
@@ -65,9 +57,7 @@ struct server {
     struct pl_version *scored;   /* what is being scored; NULL: nothing */
     struct pl_point scored_at;
     uint64_t score_ns, scored_id; /* when to score next, what was scored last */
-    int looked;                   /* worker that was looked at last */
-    int n_here, n_due, n_named;
-    int n_lost;        /* workers that were made here, went, and are not made again */
+    int n_named;
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
     bool ended, left_alone, told_median, stuck;
     struct pl_outcome *out;
@@ -228,7 +218,7 @@ static int server_judge(struct server *s, struct pl_event *e) {
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     struct server_worker *w = &s->worker[worker];
-    w->n_stillborn = 0;
+    pl_crew_answered(&s->crew, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
     s->out->computed++;
     if (r->flaw != PL_SOUND) return server_reject(s, worker, r);
@@ -245,67 +235,29 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     return rc ? rc : server_event(s, &e);
 }
 
-/* A worker is to be made anew, unless it keeps dying before it has done anything. */
-static void server_respawn(struct server *s, int worker) {
-    struct server_worker *w = &s->worker[worker];
-    if (w->n_stillborn >= SERVER_STILLBORN) return; /* it was given up */
-    if (s->conf->respawn && ++w->n_stillborn < SERVER_STILLBORN) {
-        w->due = true;
-        s->n_due++;
-        return;
-    }
-    s->n_lost++;
-    if (s->conf->respawn)
-        pl_log_warn(&s->job->log,
-                    "worker %d went %d times before its first answer and is not made again",
-                    worker + 1, w->n_stillborn);
-}
-
 /* Makes those that are due. Not while a version is scored: a process that is forked while a thread
  * is inside the linear algebra library inherits its locks as they are, and may wait for one that
  * nobody gives back. */
 static void server_make(struct server *s) {
     if (s->t->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
-    for (int i = 0; s->n_due > 0 && i < s->job->n_workers; i++) {
-        struct server_worker *w = &s->worker[i];
-        struct pl_why why = {.text = ""};
-        if (!w->due) continue;
-        w->due = false;
-        s->n_due--;
-        if (!pl_launch_start(s->launch, i, &why)) continue;
-        pl_log_warn(&s->job->log, "%s; the run goes on without it", why.text);
-        w->n_stillborn = SERVER_STILLBORN;
-        s->n_lost++;
-    }
+    pl_crew_make(&s->crew);
 }
 
 static int server_gone(struct server *s, int worker) {
-    struct server_worker *w = &s->worker[worker];
-    char how[96] = "left";
-    bool was_here = w->here;
-    if (s->launch) pl_launch_gone(s->launch, worker, how, sizeof how);
-    if (was_here) s->n_here--;
-    w->here = w->warned = false;
+    s->worker[worker].warned = false;
     struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
     pl_shards_gone(s->shards, worker);
     pl_custody_gone(s->custody, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
-    bool again = s->launch && s->conf->respawn && w->n_stillborn + 1 < SERVER_STILLBORN;
-    if (was_here || s->launch)
-        pl_log_warn(&s->job->log, "worker %d %s; the run goes on with %d of %d%s", worker + 1, how,
-                    s->n_here, s->job->n_workers, again ? ", and a new one is made" : "");
-    if (s->launch) server_respawn(s, worker);
+    pl_crew_gone(&s->crew, worker);
     return rc;
 }
 
 static int server_news(struct server *s, const struct pl_news *n) {
     switch (n->kind) {
     case PL_NEWS_NONE: return PL_OK;
-    case PL_NEWS_HERE:
-        s->worker[n->worker].here = true;
-        s->n_here++;
-        return server_join(s, n->worker);
+    case PL_NEWS_HERE: pl_crew_here(&s->crew, n->worker); return server_join(s, n->worker);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
@@ -351,39 +303,14 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
     server_score(s);
 }
 
-static const char *server_phase(const struct server *s, int worker) {
-    if (s->launch && pl_launch_stopped(s->launch, worker)) return "stopped from outside";
-    switch (s->t->phase(s->port, worker)) {
-    case PL_PHASE_AWAY: return "away";
-    case PL_PHASE_WAITING: return "waiting for its order";
-    case PL_PHASE_RESTING: return "in its injected delay";
-    case PL_PHASE_COMPUTING: return "computing";
-    }
-    return "unknown";
-}
-
-/* A worker that is frozen while its tasks are cancelled and started anew is slow in none of them:
- * it is named for being frozen. So many a second are looked at, in turn. */
-static void server_look_for_stopped(struct server *s) {
-    int n = s->job->n_workers;
-    for (int looks = n < SERVER_LOOKS ? n : SERVER_LOOKS; s->launch && looks > 0; looks--) {
-        int i = s->looked = (s->looked + 1) % n;
-        struct server_worker *w = &s->worker[i];
-        bool stopped = w->here && pl_launch_stopped(s->launch, i);
-        if (stopped && !w->stopped)
-            pl_log_warn(&s->job->log, "worker %d is stopped from outside", i + 1);
-        w->stopped = stopped;
-    }
-}
-
 static void server_second(struct server *s, uint64_t now) {
     struct pl_slow_found found;
     char sentence[200];
     while (pl_slow_look(s->slow, pl_control_view(s->control), now, &found)) {
-        pl_slow_sentence(&found, server_phase(s, found.worker), sentence, sizeof sentence);
+        pl_slow_sentence(&found, pl_crew_phase(&s->crew, found.worker), sentence, sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
-    server_look_for_stopped(s);
+    pl_crew_look(&s->crew);
     if (s->saver) pl_saver_look(s->saver, s->control, s->store, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }
@@ -419,8 +346,8 @@ static uint64_t server_wait(const struct server *s) {
  * left, there is a moment in which the watch can say so. */
 static void server_look_for_workers(struct server *s) {
     /* whoever was not made here, as ranks are, does not come back */
-    bool all_lost = s->n_lost == s->job->n_workers || !s->launch;
-    bool alone = s->n_here == 0 && all_lost && !s->conf->listen;
+    bool all_lost = s->crew.n_lost == s->job->n_workers || !s->crew.launch;
+    bool alone = s->crew.n_here == 0 && all_lost && !s->conf->listen;
     uint64_t now = server_now(s);
     if (!alone)
         s->alone_ns = 0;
@@ -438,7 +365,7 @@ static int server_loop(struct server *s) {
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
-        if (s->n_due > 0 && !s->ended) server_make(s);
+        if (s->crew.n_due > 0 && !s->ended) server_make(s);
         server_look(s);
         server_look_for_workers(s);
     }
@@ -517,6 +444,7 @@ static int server_open(struct server *s) {
                             (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
                             job->n_workers, job->seed, &s->control, s->why);
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
+    if (!rc && pl_crew_new(job, s->t, s->port, &s->crew)) rc = server_memory(s);
     if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
     if (!rc) rc = server_filter(s);
@@ -541,46 +469,17 @@ static int server_helpers(struct server *s) {
     return pl_saver_new(s->conf, s->shards, s->filter, server_wake, s, &s->saver, s->why);
 }
 
-/* Makes the workers and waits until all have come (or some have, where others make them), so that
- * nobody begins alone what all are to begin together. */
+/* Nobody begins alone what all are to begin together. */
 static int server_gather(struct server *s) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job, s->t, s->port, s->conf->made, s->conf->made_ctx};
-    if (s->conf->spawn && pl_launch_new(&conf, &s->launch)) return server_memory(s);
-    for (int i = 0; s->launch && i < job->n_workers; i++) {
-        int rc = pl_launch_start(s->launch, i, s->why);
-        if (rc) return rc;
-    }
-    if (s->conf->listen && !s->launch)
+    bool listens = s->conf->listen && !s->conf->spawn;
+    if (listens)
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
-    uint64_t until = pl_now_ns() + SERVER_GATHER;
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
-    while (s->n_here + s->n_lost < job->n_workers) {
-        struct pl_news news;
-        if (s->n_due > 0) server_make(s);
-        s->t->news(s->port, SERVER_TICK, &news);
-        if (news.kind == PL_NEWS_HERE) {
-            s->worker[news.worker].here = true;
-            s->n_here++;
-        }
-        if (news.kind == PL_NEWS_GONE) {
-            char how[96] = "left";
-            if (s->launch) pl_launch_gone(s->launch, news.worker, how, sizeof how);
-            pl_log_warn(&job->log, "worker %d %s before the run began", news.worker + 1, how);
-            if (s->worker[news.worker].here) s->n_here--;
-            s->worker[news.worker].here = false;
-            if (s->launch) server_respawn(s, news.worker);
-        }
-        if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) {
-            s->ended = true;
-            return PL_OK;
-        }
-        if (pl_now_ns() >= until && s->n_here > 0) break;
-        if (pl_now_ns() >= until && s->launch) break;
-    }
-    if (s->n_here == 0)
-        return pl_fail(s->why, PL_ERUN, "none of the %d workers came up", job->n_workers);
-    return PL_OK;
+    s->crew.respawn = s->conf->respawn;
+    return pl_crew_gather(&s->crew, s->conf->spawn ? &conf : NULL, !s->conf->spawn, &s->conf->watch,
+                          &p, &s->ended, s->why);
 }
 
 static int server_begin(struct server *s) {
@@ -601,7 +500,7 @@ static int server_begin(struct server *s) {
                     "there is nothing left to do: the checkpoint is at update %llu already",
                     (unsigned long long)pl_control_view(s->control)->version);
     for (int i = 0; !rc && !s->ended && i < s->job->n_workers; i++)
-        if (s->worker[i].here) rc = server_join(s, i);
+        if (s->crew.worker[i].here) rc = server_join(s, i);
     return rc;
 }
 
@@ -640,8 +539,7 @@ static int server_finish(struct server *s) {
 
 static void server_close(struct server *s) {
     if (s->port) s->t->over(s->port, SERVER_PATIENCE);
-    pl_launch_free(s->launch);
-    s->launch = NULL;
+    pl_crew_free(&s->crew);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {

@@ -1,0 +1,17 @@
+/* The learning rate: base rate, chain of schedules, and whether it grows with the group. */
+#ifndef PL_CORE_RATE_H
+#define PL_CORE_RATE_H
+
+#include "core/chain.h"
+
+struct pl_rate {
+    double lr;
+    struct pl_chain schedule;
+    bool by_k;            /* times the number of members: "linear scaling" */
+    double epoch_samples; /* samples in an epoch; 0 where there is no data */
+};
+
+/* The rate after so many commits and epochs. */
+double pl_rate_now(const struct pl_rate *r, uint64_t n_commits, double epochs, int n_workers);
+
+#endif

@@ -1,0 +1,37 @@
+/* Versions of the model: immutable, counted, and their memory used again when nobody holds them. */
+#ifndef PL_CORE_VERSIONS_H
+#define PL_CORE_VERSIONS_H
+
+#include "core/rule.h"
+
+struct pl_version {
+    uint64_t id;     /* commits before it */
+    double lr;       /* rate in force when it was made, for workers that take steps of their own */
+    pl_real *model;  /* [dim] what is evaluated */
+    pl_real *handed; /* [dim] what workers compute on: model, or the optimizer's look-ahead */
+    int n_holders;
+};
+
+/* Where versions live when somebody else must see them: memory for one vector [dim], aligned to 64
+ * bytes, or NULL where there is no more. It stays the host's. */
+struct pl_place {
+    pl_real *(*vector)(void *ctx);
+    void *ctx;
+};
+
+struct pl_versions {
+    size_t dim;
+    bool looks_ahead;            /* `handed` is another vector than `model` */
+    struct pl_place place;       /* vector == NULL: memory of their own */
+    struct pl_version **version; /* every buffer there is */
+    int n, room;
+};
+
+/* One that nobody holds; NULL: out of memory. */
+struct pl_version *pl_versions_spare(struct pl_versions *all);
+void pl_versions_free(struct pl_versions *all);
+
+/* A vector of zeros, aligned to 64 bytes; NULL: out of memory. */
+pl_real *pl_vector_new(size_t dim);
+
+#endif
