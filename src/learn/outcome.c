@@ -28,12 +28,14 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
                              .workers = v->n_alive,
                              .expected = v->n_workers,
                              .staleness_max = stale.max,
-                             .samples = store ? pl_store_samples(store) : NAN};
+                             .samples = store ? pl_store_samples(store) : NAN,
+                             .consensus = NAN};
 }
 
 struct pl_outcome pl_outcome_none(void) {
     return (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN,
+        .consensus = NAN};
 }
 
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,

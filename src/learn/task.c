@@ -95,6 +95,14 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->desk->scratch, c->cancel);
 }
 
+/* Where there is no server, the step is the worker's own: what it brings is its model after it. */
+static void task_own(const struct pl_job *job, const struct pl_version *version, float *out) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    float lr = (float)version->lr, decay = local->decays ? 0 : (float)job->weight_decay;
+    const float *w = version->handed;
+    for (size_t i = 0; i < job->model->dim; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+}
+
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
                 const struct pl_version *version, float *out, double *loss,
                 const struct pl_cancel *cancel) {
@@ -112,6 +120,7 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, worker);
     if (!rc && attack && attack->spoils) task_spoil(job, attack, worker, task, out);
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, version, out);
     return rc;
 }
 

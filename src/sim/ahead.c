@@ -54,11 +54,9 @@ void pl_ahead_free(struct pl_ahead *a) {
     free(a);
 }
 
-/* A vector to compute into; NULL: out of memory. */
-static float *ahead_vector(struct pl_ahead *a) {
+float *pl_ahead_vector(struct pl_ahead *a) {
     float *v = NULL;
     pl_lock_enter(a->lock);
-    a->n_computed++;
     if (a->n_spare > 0) {
         v = a->spare[--a->n_spare];
     } else {
@@ -81,15 +79,28 @@ void pl_ahead_give_back(struct pl_ahead *a, float *vector) {
     pl_lock_leave(a->lock);
 }
 
+/* What the task computes on; NULL: out of memory. */
+static float *ahead_base(struct pl_ahead *a, struct pl_ahead_base *b) {
+    if (!b->makes) return (float *)(uintptr_t)b->of.v[0];
+    b->made = pl_ahead_vector(a);
+    if (b->made) pl_mixture_make(&b->of, 0, a->job->model->dim, b->made);
+    return b->made;
+}
+
 static void ahead_run(struct pl_work *w, int thread) {
     struct pl_ahead_task *t = (struct pl_ahead_task *)w;
     struct pl_ahead *a = t->ahead;
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
-    t->vector = ahead_vector(a);
+    struct pl_version version = *t->version;
+    t->vector = pl_ahead_vector(a);
     t->rc = PL_ENOMEM;
-    if (!t->vector) return;
-    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, t->version, t->vector,
-                        &t->loss, &cancel);
+    if (t->base) version.handed = ahead_base(a, t->base);
+    if (!t->vector || !version.handed) return;
+    pl_lock_enter(a->lock);
+    a->n_computed++;
+    pl_lock_leave(a->lock);
+    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &version, t->vector, &t->loss,
+                        &cancel);
     t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
 }
 
@@ -113,6 +124,9 @@ void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t) {
     pl_pool_drop(a->pool, &t->work);
     pl_ahead_give_back(a, t->vector);
     t->vector = NULL;
+    if (!t->base) return;
+    pl_ahead_give_back(a, t->base->made);
+    t->base->made = NULL;
 }
 
 void pl_ahead_need(struct pl_ahead *a, int n) {
@@ -128,8 +142,8 @@ static void ahead_score(void *arg, int piece, int thread) {
     pl_score_run(a->job, a->desk[thread], a->scored, piece, &a->piece[piece]);
 }
 
-struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version) {
-    a->scored = version->model;
+struct pl_score pl_ahead_score(struct pl_ahead *a, const float *model) {
+    a->scored = model;
     pl_pool_each(a->pool, a->n_pieces, ahead_score, a);
     return pl_score_sum(a->job, a->piece);
 }

@@ -8,6 +8,7 @@
 #include "core/filter.h"
 #include "learn/trust.h"
 #include "sim/ahead.h"
+#include "sim/peers.h"
 #include "sys/fpu.h"
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
@@ -36,6 +37,7 @@ struct sim {
     struct pl_control *control;
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
+    struct pl_sim_peers *peers; /* NULL: there is one model */
     struct pl_trust *trust;   /* of the filter; NULL: it needs none */
     struct pl_filter *filter; /* NULL: everybody is believed */
     struct sim_worker *worker;
@@ -79,14 +81,23 @@ static void sim_over(struct sim *s) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
+/* The model: the newest version, or the mean of all; NULL: out of memory. */
+static const float *sim_model_now(struct sim *s) {
+    if (!s->peers) return pl_store_newest(s->store)->model;
+    return pl_sim_peers_mean(s->peers, &s->out->consensus);
+}
+
 static void sim_evaluate(struct sim *s) {
     if (!s->store) return;
     uint64_t newest = pl_store_newest(s->store)->id;
     if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
     s->scored = newest;
-    struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
+    const float *model = sim_model_now(s);
+    if (!model) return;
+    struct pl_score score = pl_ahead_score(s->ahead, model);
     struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
+    p.consensus = s->out->consensus;
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &p);
     if (reached) sim_over(s);
@@ -108,7 +119,10 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
         *finish = pl_replay_finish(s->replay, a->worker, a->task);
         return PL_OK;
     }
-    if (s->net_matters)
+    const struct pl_book *book = pl_control_book(s->control);
+    if (s->net_matters && book)
+        at = pl_net_ask(&s->net, pl_peers_foreign(book, a->worker), pl_net_tell(&s->net, at));
+    else if (s->net_matters)
         at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
     /* what is sent to a frozen worker gets there; it is read when the worker goes on */
@@ -132,6 +146,7 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         w->held = pl_store_newest(s->store);
         pl_store_hold(w->held);
     }
+    w->now.base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
     if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
@@ -141,6 +156,10 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     struct sim_worker *w = &s->worker[a->worker];
     size_t n;
     const struct pl_member *group = pl_control_group(s->control, &n);
+    if (s->peers) /* it counts; what it brought is its own */
+        return pl_store_take(s->store, &group[n - 1], w->held, w->held->model)
+                   ? pl_fail(s->why, PL_ENOMEM, "out of memory for the group")
+                   : PL_OK;
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
         struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
@@ -246,8 +265,7 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
                     "rejected, as all such are from now on without a word",
                     e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
     s->warned = s->warned || !w->now.sound;
-    pl_ahead_give_back(s->ahead, w->now.vector);
-    w->now.vector = NULL;
+    pl_ahead_drop(s->ahead, &w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
     if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) {
         s->out->diverged = true;
@@ -278,6 +296,14 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
     return PL_OK;
 }
 
+/* A sound model stays with its worker, where its peers can read it. */
+static int sim_keep(struct sim *s, struct pl_event *e) {
+    e->kind = PL_ARRIVE;
+    if (pl_sim_peers_brought(s->peers, e->worker, &s->worker[e->worker].now))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
+    return PL_OK;
+}
+
 /* A task is back: `e` says whose and which. Its vector is looked at, and control hears of it. */
 static int sim_bring(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
@@ -298,6 +324,8 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
         rc = PL_OK;
         if (!w->now.sound || bad)
             sim_reject(s, e);
+        else if (s->peers)
+            rc = sim_keep(s, e);
         else
             rc = sim_judge(s, e);
         if (rc) return rc;
@@ -314,7 +342,8 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_net_send(&s->net, PL_UP, s->now_ns);
+        uint64_t when = pl_control_book(s->control) ? pl_net_tell(&s->net, s->now_ns)
+                                                    : pl_net_send(&s->net, PL_UP, s->now_ns);
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
@@ -474,6 +503,25 @@ static int sim_joins(struct sim *s) {
     return rc;
 }
 
+/* What the run begins with; the caller's to free(). NULL: out of memory. */
+static float *sim_first(const struct sim *s) {
+    const struct pl_model *model = s->job->model;
+    float *w0 = malloc((model->dim + 1) * sizeof *w0);
+    if (w0 && s->conf->from)
+        memcpy(w0, s->conf->from->weights, model->dim * sizeof *w0);
+    else if (w0)
+        model->kind->init(model, s->job->seed, w0);
+    return w0;
+}
+
+static int sim_peers(struct sim *s) {
+    float *w0 = sim_first(s);
+    int rc = w0 ? pl_sim_peers_new(s->job, s->control, s->ahead, w0, &s->peers) : PL_ENOMEM;
+    free(w0);
+    return rc ? pl_fail(s->why, rc, "out of memory for the models of %d workers", s->job->n_workers)
+              : PL_OK;
+}
+
 static int sim_begin(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
@@ -503,6 +551,7 @@ static int sim_begin(struct sim *s) {
         s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
+    if (!rc && s->store && pl_control_book(s->control)) rc = sim_peers(s);
     if (s->store) pl_ahead_need(s->ahead, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
@@ -524,12 +573,8 @@ static int sim_filter(struct sim *s) {
 /* Version 0, the store and the threads. */
 static int sim_model(struct sim *s) {
     const struct pl_job *job = s->job;
-    float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
+    float *w0 = sim_first(s);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
-    if (s->conf->from)
-        memcpy(w0, s->conf->from->weights, job->model->dim * sizeof *w0);
-    else
-        job->model->kind->init(job->model, job->seed, w0);
     struct pl_store_conf conf = pl_job_store(job);
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
@@ -541,7 +586,8 @@ static int sim_model(struct sim *s) {
 
 static int sim_end(struct sim *s) {
     size_t dim = s->store ? s->job->model->dim : 0;
-    const float *w = s->store ? pl_store_newest(s->store)->model : NULL;
+    const float *w = s->store ? sim_model_now(s) : NULL;
+    if (s->store && !w) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
     if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
     s->out->filtered = pl_filter_n(s->filter);
     return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
@@ -565,6 +611,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
     for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
+    pl_sim_peers_free(s.peers);
     pl_ahead_free(s.ahead);
     pl_filter_free(s.filter);
     pl_trust_free(s.trust);
