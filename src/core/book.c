@@ -257,7 +257,7 @@ static bool book_blend(const struct book_worker *i, const struct book_worker *j,
     out->n = whole.n = 0;
     bool fits = row_add_row(out, &i->row, a) && row_add_row(out, &other, b);
     fits = row_add_row(&whole, &seen, a) && row_add_row(&whole, &other, b) && fits;
-    return fits && book_fits(&whole, i) && book_fits(out, i);
+    return fits && out->n > 0 && book_fits(&whole, i) && book_fits(out, i);
 }
 
 static const char *book_do_give(struct pl_book *b, struct book_worker *from,

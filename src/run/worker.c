@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/mix.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
@@ -46,6 +47,17 @@ static void worker_send(const struct pl_job *job, struct worker_memory *m, int w
     pl_task_send(job, (uint32_t)worker, o->task, m->sent, o->out);
 }
 
+const float *pl_worker_base(const struct pl_order *o, size_t dim) {
+    struct pl_mixture m = {.n = o->n_parts};
+    if (o->n_parts == 0 || !o->base) return o->w;
+    for (int i = 0; i < o->n_parts; i++) {
+        m.c[i] = o->part[i].c;
+        m.v[i] = o->part[i].v;
+    }
+    pl_mixture_make(&m, 0, dim, o->base);
+    return o->base;
+}
+
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker) {
     struct pl_desk *desk = NULL;
@@ -58,7 +70,9 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         struct pl_result r = {
             .task = order.task, .samples = pl_task_samples(job), .pulled_ns = pl_now_ns()};
         struct pl_version version = {
-            .id = order.version, .lr = order.lr, .handed = (float *)(uintptr_t)order.w};
+            .id = order.version,
+            .lr = order.lr,
+            .handed = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
         int rc = worker_rest(job, t, link, worker, order.task);
         if (!rc)
             rc = pl_task_run(job, desk, (uint32_t)worker, order.task, &version, order.out, &r.loss,

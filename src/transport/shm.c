@@ -170,15 +170,32 @@ static void port_order(struct pl_port *p, int worker, const struct pl_order *o) 
         word[PL_ORDER_TASK] = o->task;
         word[PL_ORDER_VERSION] = o->version;
         word[PL_ORDER_LR] = pl_bits_of(o->lr);
-        word[PL_ORDER_W] = (uint64_t)((const char *)o->w - (char *)p->segment.at);
+        word[PL_ORDER_W] = o->w ? (uint64_t)((const char *)o->w - (char *)p->segment.at) : 0;
         word[PL_ORDER_HEARD] = o->heard;
         word[PL_ORDER_OUT] = (uint64_t)((char *)o->out - (char *)p->segment.at);
     }
     pl_cell_write(&p->box[worker].order, word);
 }
 
+static uint64_t port_offset(const struct pl_port *p, const float *vector) {
+    return vector ? (uint64_t)((const char *)vector - (char *)p->segment.at) : 0;
+}
+
+/* The order is void while its parts are written. */
+static void port_parts(struct pl_port *p, int worker, const struct pl_order *o) {
+    struct pl_parts *parts = &p->box[worker].parts;
+    port_order(p, worker, NULL);
+    atomic_store(&parts->n, (uint64_t)o->n_parts);
+    atomic_store(&parts->base, port_offset(p, o->base));
+    for (int i = 0; i < o->n_parts && i < PL_BOX_PARTS; i++) {
+        atomic_store(&parts->at[i], port_offset(p, o->part[i].v));
+        atomic_store(&parts->c[i], pl_bits_of(o->part[i].c));
+    }
+}
+
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     if (!seat_known(&p->seat[worker])) return;
+    if (o->n_parts > 0) port_parts(p, worker, o);
     port_order(p, worker, o);
     pl_futex_ring(&p->box[worker].bell);
 }
