@@ -8,6 +8,8 @@
 #include "transport/mpi_link.h"
 #include "transport/mpi_port.h"
 
+#define PORT_BRING 60000000000u /* ns in which whoever is asked must look */
+
 int pl_port_rank(const struct pl_port *p, int worker) {
     return p->n_servers + worker;
 }
@@ -25,6 +27,8 @@ static void port_free(struct pl_port *p) {
     free(p->request);
     free(p->which);
     free(p->queue);
+    free(p->parts);
+    free(p->told_parts);
     pl_segment_free(&p->memory);
     free(p);
 }
@@ -130,21 +134,71 @@ void pl_port_move_in(struct pl_port *p, int worker, float *out) {
     p->n_moving++;
 }
 
+/* --- peers: see mpi_peers.h --- */
+
+static uint32_t port_slot_number(const struct pl_port *p, const float *slot) {
+    if (!slot) return 0;
+    size_t at = (size_t)((const char *)slot - (const char *)p->memory.at) - p->shape.slots;
+    return (uint32_t)(at / p->shape.stride) + 1;
+}
+
+/* What the server has in a slot, for whoever asks. */
+static float *port_slot_at(void *ctx, uint32_t slot) {
+    struct pl_port *p = ctx;
+    return slot >= 1 && slot <= p->n_slots ? port_vector(p, p->shape.slots, slot - 1) : NULL;
+}
+
+/* Writes down the parts of an order that may go out later; false: out of memory. */
+static bool port_note_parts(struct pl_port *p, int worker, const struct pl_order *o) {
+    size_t n = (size_t)p->n_workers;
+    MPI_Request *moving = &p->request[2 * p->n_workers + worker];
+    if (!p->parts) p->parts = calloc(n, sizeof *p->parts);
+    if (!p->told_parts) p->told_parts = calloc(n, sizeof *p->told_parts);
+    if (!p->parts || !p->told_parts ||
+        !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
+        return false;
+    if (*moving != MPI_REQUEST_NULL) { /* the last; it was answered, so it has come */
+        MPI_Wait(moving, MPI_STATUS_IGNORE);
+        p->n_moving--;
+    }
+    struct pl_wire_parts *w = &p->parts[worker];
+    w->n = (uint32_t)o->n_parts;
+    w->base = port_slot_number(p, o->base);
+    w->out = port_slot_number(p, o->out);
+    for (int i = 0; i < o->n_parts; i++) {
+        int writer = o->part[i].writer;
+        w->part[i].slot = port_slot_number(p, o->part[i].v);
+        w->part[i].rank = writer < 0 ? 0 : pl_port_rank(p, writer);
+        w->part[i].c = o->part[i].c;
+    }
+    return true;
+}
+
+static void port_send_parts(struct pl_port *p, int worker) {
+    p->told_parts[worker] = true;
+    MPI_Isend(&p->parts[worker], sizeof *p->parts, MPI_BYTE, pl_port_rank(p, worker), WIRE_PARTS,
+              pl_mpi_comm(), &p->request[2 * p->n_workers + worker]);
+    p->n_moving++;
+}
+
 /* The order goes out; its vector with it, unless the worker has that version. */
 static void port_send(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
     const struct pl_order *o = &s->order;
-    bool send = !s->has || s->version != o->version;
+    bool parts = o->n_parts > 0, send = !parts && (!s->has || s->version != o->version);
     port_small(p, worker,
                &(struct pl_wire){.kind = WIRE_ORDER,
-                                 .flags = send ? WIRE_WITH_VECTOR : 0,
+                                 .flags = send    ? WIRE_WITH_VECTOR
+                                          : parts ? WIRE_WITH_PARTS
+                                                  : 0,
                                  .task = o->task,
                                  .version = o->version,
                                  .heard = o->heard,
                                  .number = o->lr});
     pl_port_log(p, ENTRY_SENT, worker, send);
     if (send) pl_port_move_out(p, worker, o->w);
-    s->has = true;
+    if (parts) port_send_parts(p, worker);
+    s->has = !parts;
     s->version = o->version;
     s->sent = *o;
     s->sent_ns = pl_now_ns();
@@ -156,6 +210,10 @@ static void port_send(struct pl_port *p, int worker) {
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     struct seat *s = &p->seat[worker];
     if (!port_follows() && ((!s->expected && !s->here) || s->told_over)) return;
+    if (o->n_parts > 0 && !port_note_parts(p, worker, o)) {
+        pl_mpi_break(0);
+        return;
+    }
     s->order = *o;
     s->waiting = true;
     if (port_follows()) return; /* the log tells when */
@@ -302,6 +360,7 @@ static void port_received(struct pl_port *p, int worker) {
 static bool port_look(struct pl_port *p) {
     int n = 0;
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
+    pl_exchange_look(&p->exchange);
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     for (int i = 0; i < n; i++) {
         int worker = p->which[i] % p->n_workers;
@@ -350,6 +409,24 @@ static void port_wake(struct pl_port *p) {
     pl_futex_ring(&p->bell);
 }
 
+/* --- peers' vectors ---------------------------------------------------------------------- */
+
+static int port_bring(struct pl_port *p, const struct pl_part *what, int n) {
+    uint64_t began = pl_now_ns(), now = began;
+    if (n == 0) return PL_OK;
+    if (!pl_exchange_room(&p->exchange, n)) return PL_ENOMEM;
+    for (int i = 0; i < n && !pl_mpi_broken(); i++)
+        pl_exchange_ask(&p->exchange, pl_port_rank(p, what[i].writer),
+                        port_slot_number(p, what[i].v), (float *)(uintptr_t)what[i].v);
+    while (!pl_exchange_came(&p->exchange)) {
+        port_look(p);
+        now = pl_now_ns();
+        if (now - began > PORT_BRING) pl_mpi_break(pl_port_rank(p, what[0].writer));
+        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, PORT_BRING, true);
+    }
+    return pl_mpi_broken() ? PL_ERUN : PL_OK;
+}
+
 /* --- the end ----------------------------------------------------------------------------- */
 
 /* The rank of somebody who is not done; -1: all are. */
@@ -359,7 +436,17 @@ static int port_anybody(struct pl_port *p) {
             p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_port_rank(p, w);
-    return -1;
+    return pl_exchange_settled(&p->exchange) ? -1 : 0;
+}
+
+/* When all have said BYE, nobody asks any more. */
+static void port_close_peers(struct pl_port *p) {
+    if (!p->told_parts || p->closed) return;
+    for (int w = 0; w < p->n_workers; w++)
+        if (p->seat[w].here) return;
+    p->closed = true;
+    for (int w = 0; w < p->n_workers; w++)
+        if (p->told_parts[w]) port_small(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
 }
 
 static void port_over(struct pl_port *p, uint64_t wait_ns) {
@@ -369,6 +456,7 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
             if (p->seat[w].here) port_over_to(p, w);
         port_look(p);
         p->n_queued = 0;
+        port_close_peers(p);
         if (pl_mpi_broken() || port_anybody(p) < 0 || now - began >= wait_ns) return;
         pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, wait_ns, p->n_moving > 0);
     }
@@ -380,6 +468,7 @@ static void port_close(struct pl_port *p) {
     int late = port_follows() ? -1 : port_anybody(p);
     if (late >= 0) pl_mpi_break(late);
     if (pl_mpi_broken() || !pl_shards_close(p)) return;
+    pl_exchange_close(&p->exchange);
     for (int w = 0; w < p->n_workers && !port_follows(); w++) {
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);
@@ -423,6 +512,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .slot = port_slot,
                                     .tell = port_tell,
                                     .cancel = port_cancel,
+                                    .bring = port_bring,
                                     .holds = port_holds,
                                     .phase = port_phase,
                                     .news = port_news,
