@@ -117,18 +117,18 @@ static int server_commit(struct server *s, const struct pl_action *a, struct pl_
 static int server_execute(struct server *s, const struct pl_plan *plan) {
     struct pl_measure measure;
     bool committed = false;
-    size_t n;
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
         switch (a->verb) {
         case PL_TAKE: {
-            const struct pl_member *group = pl_control_group(s->control, &n);
-            pl_shards_take(s->shards, &group[n - 1]);
-            if (pl_custody_take(s->custody, &group[n - 1])) rc = server_memory(s);
+            const struct pl_member *m = pl_control_taken(s->control, a);
+            pl_shards_take(s->shards, m);
+            if (pl_custody_take(s->custody, m)) rc = server_memory(s);
             break;
         }
-        case PL_DROP: break;
+        case PL_DROP:
+        case PL_WAIT: break;
         case PL_COMMIT:
             committed = true;
             rc = server_commit(s, a, &measure);

@@ -88,8 +88,8 @@ static void ahead_run(struct pl_work *w, int thread) {
     t->vector = ahead_vector(a);
     t->rc = PL_ENOMEM;
     if (!t->vector) return;
-    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, t->version, t->vector,
-                        &t->loss, &cancel);
+    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, t->version, &t->memory,
+                        t->vector, &t->loss, &cancel);
     t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
 }
 
