@@ -397,7 +397,8 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     bool arrived = a->worker == PL_ARRIVED;
     if (arrived && (*n_decided)++ > 0)
         return control_broke(c, why, "it took or dropped more than the one arrival");
-    if (arrived && e->kind != PL_ARRIVE) return control_broke(c, why, "it took or dropped what nobody brought");
+    if (arrived && e->kind != PL_ARRIVE)
+        return control_broke(c, why, "it took or dropped what nobody brought");
     if (!arrived) return control_do_take(c, a, why);
     a->worker = e->worker;
     a->task = c->worker[e->worker].task;
@@ -609,7 +610,7 @@ bool pl_control_measures(const struct pl_control *c) {
 
 struct pl_fates pl_control_fates(const struct pl_control *c) {
     struct pl_fates f = c->fates;
-    f.running = (uint64_t)pl_n_busy(&c->view) + (uint64_t)c->view.n_taken + (uint64_t)c->n_waiting;
+    f.running = (uint64_t)(pl_n_busy(&c->view) + c->view.n_taken + c->n_waiting);
     return f;
 }
 
