@@ -150,6 +150,10 @@ static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
             return pl_fail(why, PL_EUSAGE,
                            "policy '%s' has no server that could apply %s '%s'; use %s",
                            policy->id.name, column[i].family, column[i].has, column[i].needs);
+    if (((const struct pl_local *)job->local.entry)->where > 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "local '%s' keeps a model beside the one that policy '%s' mixes; use own",
+                       job->local.entry->name, policy->id.name);
     if (job->attack.entry)
         return pl_fail(why, PL_EUSAGE,
                        "policy '%s' has no server that an attack could be sent to; attacks are for "
@@ -271,7 +275,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    if (local->remembers && local->remembers(job->local.conf)) vectors += p;
+    if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
@@ -323,6 +327,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .seed = (uint64_t)c->seed,
                            .sampling = (enum pl_sampling)c->sampling,
                            .eval_samples = (uint32_t)c->eval_samples,
+                           .update_time = c->update_time,
+                           .spread = c->spread,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);

@@ -341,8 +341,10 @@ bool pl_book_fits(const struct pl_book *b, int worker, int peer) {
     if (i->brought >= 0) row_add(&brought, i->brought, 1);
     if (i->base >= 0) row_add(&brought, i->base, 1);
     if (j->base >= 0) row_add(&brought, j->base, 1);
-    const struct pl_row *const all[] = {&one, &two, &i->inbox, &j->inbox, &brought};
-    return rows_span(all, 5) + BOOK_SPARE <= PL_ROW_TERMS;
+    /* rows as they are besides: where one is seen, terms may have cancelled */
+    const struct pl_row *const all[] = {&one,     &two,      &i->row, &j->row,
+                                        &i->inbox, &j->inbox, &brought};
+    return rows_span(all, 7) + BOOK_SPARE <= PL_ROW_TERMS;
 }
 
 double pl_book_row(const struct pl_book *b, int worker, struct pl_row *out) {

@@ -16,6 +16,8 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define CHEN "Chen, Pan, Monga, Bengio, Jozefowicz, arXiv 1604.00981"
 #define XIE "Xie, Koyejo, Gupta, arXiv 1802.10116"
 #define GOSSIP "Jin, Yuan, Iandola, Keutzer, arXiv 1611.04581"
+#define EASGD "Zhang, Choromanska, LeCun, NIPS 2015"
+#define NODELAY "Talyansky et al., Asynchronous SGD without gradient delay"
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
 
 /* symbol, name, what it does, citation, then its columns: policy, tuner, correct, reduce, optim,
@@ -101,18 +103,18 @@ RECIPE(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR
        "ksync:k=all", "fixed", "none", "mean", "sgd", "steps", "none");
 
 RECIPE(gossip_pull, "gossip-pull", "no server: half way to the model of a random peer, and a step",
-       GOSSIP, "gossip:mode=pull", "fixed", "none", "mean", "sgd", "gradient", "none");
+       GOSSIP, "gossip:mode=pull", "fixed", "none", "mean", "sgd", "own", "none");
 RECIPE(gossip_push, "gossip-push", "no server: a random peer is moved half way to one's own model",
-       GOSSIP, "gossip:mode=push", "fixed", "none", "mean", "sgd", "gradient", "none");
+       GOSSIP, "gossip:mode=push", "fixed", "none", "mean", "sgd", "own", "none");
 RECIPE(gosgd, "gosgd", "no server: half of one's weight goes to a random peer, with the model",
        "Blot, Picard, Cord, Thome, arXiv 1611.09726", "gossip:mode=push-sum", "fixed", "none",
-       "mean", "sgd", "gradient", "none");
+       "mean", "sgd", "own", "none");
 RECIPE(ad_psgd, "ad-psgd", "no server: pairs on a bipartite graph average while gradients are computed",
        "Lian, Zhang, Zhang, Liu, ICML 2018", "gossip:mode=ad-psgd", "fixed", "none", "mean", "sgd",
-       "gradient", "none");
+       "own", "none");
 RECIPE(sgp, "sgp", "no server: rounds of push-sum on the one-peer exponential graph",
        "Assran, Loizou, Ballas, Rabbat, ICML 2019", "gossip:mode=sgp", "fixed", "none", "mean",
-       "sgd", "gradient", "none");
+       "sgd", "own", "none");
 
 RECIPE(byzantine_median, "byzantine-median", "synchronous, the median of every coordinate", XIE,
        "ksync:k=all", "fixed", "none", "median", "sgd", "gradient", "none");
@@ -144,6 +146,31 @@ RECIPE(zeno_pp, "zeno++",
        "Xie, Koyejo, Gupta, ICML 2020", "kasync:k=1", "fixed", "none", "mean", "sgd", "gradient",
        "zeno");
 
+RECIPE(downpour, "downpour", "asynchronous pushes, a rate per coordinate at the server",
+       "Dean et al., NIPS 2012", "kasync:k=1", "fixed", "none", "mean", "adagrad", "downpour",
+       "none");
+RECIPE(easgd, "easgd", "asynchronous; workers' models and the centre pull each other", EASGD,
+       "kasync:k=1,early=yes", "fixed", "none", "mean", "sgd", "elastic", "none");
+RECIPE(eamsgd, "eamsgd", "EASGD with Nesterov momentum at the workers", EASGD,
+       "kasync:k=1,early=yes", "fixed", "none", "mean", "sgd", "elastic:delta=0.9", "none");
+RECIPE(sync_easgd, "sync-easgd", "EASGD in rounds: one local step, everybody pulls at once", EASGD,
+       "rounds", "fixed", "none", "mean", "sgd", "elastic:u=1", "none");
+RECIPE(nodelay, "nodelay", "workers go on while what they moved is averaged; cyclic", NODELAY,
+       "rounds", "fixed", "none", "mean", "sgd", "overlap", "none");
+RECIPE(nodelay_async, "nodelay-async",
+       "workers go on while what they moved is averaged; fully asynchronous", NODELAY,
+       "rounds:give=any", "fixed", "none", "mean", "sgd", "overlap:u=1", "none");
+RECIPE(cocod, "cocod", "local steps, their averaging behind those of the next round",
+       "Shen, Xu, Liu, Chen, Cheng, IJCAI 2019", "rounds", "fixed", "none", "mean", "sgd",
+       "overlap", "none");
+RECIPE(overlap_local_sgd, "overlap-local-sgd",
+       "local steps pulled to an anchor with momentum, which is averaged meanwhile",
+       "Wang, Liang, Joshi, ICASSP 2020", "rounds", "fixed", "none", "mean", "momentum:beta=0.7",
+       "overlap-local", "none");
+RECIPE(diloco, "diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
+       "after Douillard et al., arXiv 2311.08105", "ksync:k=all", "fixed", "none", "mean",
+       "nesterov:beta=0.9", "steps:u=50,outer=0.7", "none");
+
 static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_async.id,
                                                       &recipe_ksync.id,
@@ -173,6 +200,15 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_ormo.id,
                                                       &recipe_fastest_k.id,
                                                       &recipe_local_sgd.id,
+                                                      &recipe_downpour.id,
+                                                      &recipe_easgd.id,
+                                                      &recipe_eamsgd.id,
+                                                      &recipe_sync_easgd.id,
+                                                      &recipe_nodelay.id,
+                                                      &recipe_nodelay_async.id,
+                                                      &recipe_cocod.id,
+                                                      &recipe_overlap_local_sgd.id,
+                                                      &recipe_diloco.id,
                                                       &recipe_gossip_pull.id,
                                                       &recipe_gossip_push.id,
                                                       &recipe_gosgd.id,

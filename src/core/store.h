@@ -54,6 +54,9 @@ struct pl_store_conf {
     uint64_t seed; /* of chance in reductions */
     struct pl_rate rate;
     double weight_decay;   /* added to every contribution before it is corrected */
+    enum pl_sends sends;   /* what contributions are */
+    double outer;          /* moves and models: the rate of the server's step, */
+    bool sums;             /* times the members of the group */
     bool measures;         /* commits report a struct pl_measure */
     struct pl_team team;   /* run == NULL: this thread alone */
     struct pl_place place; /* vector == NULL: memory of its own */

@@ -99,8 +99,8 @@ static void ahead_run(struct pl_work *w, int thread) {
     pl_lock_enter(a->lock);
     a->n_computed++;
     pl_lock_leave(a->lock);
-    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &version, t->vector, &t->loss,
-                        &cancel);
+    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &version, &t->memory,
+                        t->vector, &t->loss, &cancel);
     t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
 }
 

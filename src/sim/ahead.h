@@ -26,6 +26,7 @@ struct pl_ahead_task {
     struct pl_work work; /* first: the pool hands this back */
     struct pl_ahead *ahead;
     const struct pl_version *version;
+    struct pl_memory memory; /* of the worker */
     uint64_t task;
     uint32_t worker;
     int rc;

@@ -23,8 +23,8 @@ struct sim_worker {
     uint64_t frozen_until_ns; /* it does nothing before */
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
+    uint64_t taken, applied;  /* its last tasks that joined a group, and that were committed */
     struct pl_ahead_task now; /* only where there is a model */
-    float *memory;            /* of its local rule */
 };
 
 struct sim {
@@ -44,6 +44,8 @@ struct sim {
     struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
+    uint64_t ready_ns;   /* when the server has made the last update */
+    float *mean;         /* [dim] to work in, where the spread is looked at */
     uint64_t n_rejected; /* in a row */
     uint64_t n_still;    /* events at this very moment */
     bool warned;         /* of a gradient that is not finite */
@@ -87,12 +89,30 @@ static const float *sim_model_now(struct sim *s) {
     return pl_sim_peers_mean(s->peers, &s->out->consensus);
 }
 
+/* The models that workers compute on, at this moment. */
+static void sim_spread(struct sim *s) {
+    const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
+    const float *model[PL_SPREAD_MAX];
+    int n = 0;
+    if (!s->mean || s->peers || s->job->n_workers > PL_SPREAD_MAX) return;
+    for (int i = 0; i < s->job->n_workers; i++) {
+        const struct sim_worker *w = &s->worker[i];
+        const struct pl_memory *m = &w->now.memory;
+        if (pl_control_view(s->control)->worker[i].state == PL_GONE || !w->held) continue;
+        bool own = local->where > 0 && m->any;
+        model[n++] = own ? m->kept[local->where - 1] : w->held->handed;
+    }
+    pl_spread_look(&s->out->spread, model, n, pl_store_newest(s->store)->model, s->mean,
+                   s->job->model->dim);
+}
+
 static void sim_evaluate(struct sim *s) {
     if (!s->store) return;
     uint64_t newest = pl_store_newest(s->store)->id;
     if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
     s->scored = newest;
+    sim_spread(s);
     const float *model = sim_model_now(s);
     if (!model) return;
     struct pl_score score = pl_ahead_score(s->ahead, model);
@@ -114,7 +134,7 @@ static void sim_tick(struct sim *s) {
 /* Decides when a task that starts now is done, and queues that. */
 static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
-    uint64_t at = s->now_ns;
+    uint64_t at = s->now_ns > s->ready_ns ? s->now_ns : s->ready_ns;
     if (s->replay) { /* it was decided then, and comes with the recording */
         *finish = pl_replay_finish(s->replay, a->worker, a->task);
         return PL_OK;
@@ -147,6 +167,9 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         pl_store_hold(w->held);
     }
     w->now.base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
+    if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
+    w->now.memory.applied = w->applied;
     if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
@@ -154,10 +177,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
 
 static int sim_take(struct sim *s, const struct pl_action *a) {
     struct sim_worker *w = &s->worker[a->worker];
-    size_t n;
-    const struct pl_member *group = pl_control_group(s->control, &n);
     if (s->peers) /* it counts; what it brought is its own */
-        return pl_store_take(s->store, &group[n - 1], w->held, w->held->model)
+        return pl_store_take(s->store, pl_control_taken(s->control, a), w->held, w->held->model)
                    ? pl_fail(s->why, PL_ENOMEM, "out of memory for the group")
                    : PL_OK;
     if (s->n_group == s->room_group) {
@@ -167,9 +188,11 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
-    if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
+    if (pl_store_take(s->store, pl_control_taken(s->control, a), w->held, w->now.vector))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
+    w->taken = a->task;
+    if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
     w->now.vector = NULL;
     return PL_OK;
 }
@@ -179,18 +202,12 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
         pl_store_commit(s->store, a->factor, measure))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
-    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
+    while (s->n_group > 0) {
+        struct sim_worker *w = &s->worker[s->group[--s->n_group].worker];
+        pl_ahead_give_back(s->ahead, s->group[s->n_group].vector);
+        w->applied = w->taken;
+    }
     pl_job_tell_median(s->job, s->store, &s->told_median);
-    return PL_OK;
-}
-
-/* What arrived was sent, whatever becomes of it. */
-static int sim_sent(struct sim *s, int worker, uint64_t task) {
-    struct sim_worker *w = &s->worker[worker];
-    if (!w->memory && pl_task_remembers(s->job) &&
-        !(w->memory = calloc(s->job->model->dim, sizeof *w->memory)))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers", worker + 1);
-    pl_task_send(s->job, (uint32_t)worker, task, w->memory, w->now.vector);
     return PL_OK;
 }
 
@@ -206,6 +223,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
             break;
+        case PL_WAIT: break;
         case PL_DROP:
             if (s->store) {
                 pl_ahead_give_back(s->ahead, s->worker[a->worker].now.vector);
@@ -216,6 +234,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             committed = true;
             s->n_rejected = 0;
             s->out->last_update = sim_seconds(s->now_ns);
+            s->ready_ns = s->now_ns + sim_ns(s->job->update_time);
             if (s->store && s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, 0);
             if (s->store) rc = sim_commit(s, a, &measure);
             if (a->version == s->job->limits.updates) sim_over(s);
@@ -277,10 +296,9 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
 static int sim_judge(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     bool believed;
-    int rc = sim_sent(s, e->worker, e->task);
-    if (rc) return rc;
-    rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
-                       &believed);
+    pl_memory_heard(&w->now.memory); /* whatever becomes of it */
+    int rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
+                           &believed);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for the filter");
     if (rc)
         return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
@@ -299,6 +317,7 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
 /* A sound model stays with its worker, where its peers can read it. */
 static int sim_keep(struct sim *s, struct pl_event *e) {
     e->kind = PL_ARRIVE;
+    pl_memory_heard(&s->worker[e->worker].now.memory);
     if (pl_sim_peers_brought(s->peers, e->worker, &s->worker[e->worker].now))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     return PL_OK;
@@ -347,6 +366,10 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
+    if (s->now_ns < s->ready_ns) { /* the server is at work */
+        w->comm_ns += s->ready_ns - s->now_ns;
+        return sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
+    }
     struct pl_event e = {.kind = PL_ARRIVE,
                          .now_ns = s->now_ns,
                          .worker = t->who,
@@ -361,10 +384,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
-        free(w->memory);
-        w->memory = NULL;
-        if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
-            pl_ahead_drop(s->ahead, &w->now);
+        pl_memory_forget(&w->now.memory);
+        const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
+        if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
     }
     return sim_event(s, &e);
 }
@@ -581,6 +603,8 @@ static int sim_model(struct sim *s) {
     if (!rc && s->conf->from)
         rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
     if (!rc) rc = sim_filter(s);
+    if (!rc && job->spread && !(s->mean = pl_vector_new(job->model->dim)))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the spread");
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
@@ -609,7 +633,8 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
+    for (int i = 0; s.worker && i < conf->job->n_workers; i++)
+        pl_memory_free(&s.worker[i].now.memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_sim_peers_free(s.peers);
     pl_ahead_free(s.ahead);
@@ -621,6 +646,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     pl_heap_free(&s.heap);
     free(s.worker);
     free(s.group);
+    free(s.mean);
     pl_fpu_restore(fpu);
     return rc;
 }

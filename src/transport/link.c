@@ -154,6 +154,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
                            .version = word[PL_ORDER_VERSION],
                            .lr = pl_of_bits(word[PL_ORDER_LR]),
                            .heard = word[PL_ORDER_HEARD],
+                           .applied = word[PL_ORDER_APPLIED],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
                            .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
     if (word[PL_ORDER_W] == 0 && !link_parts(l, o)) return LINK_NOTHING;

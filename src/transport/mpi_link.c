@@ -289,6 +289,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     *out = (struct pl_order){.task = l->order.task,
                              .version = l->order.version,
                              .heard = l->order.heard,
+                             .applied = l->order.applied,
                              .lr = l->order.number,
                              .w = l->w,
                              .out = l->out};

@@ -194,6 +194,7 @@ static void port_send(struct pl_port *p, int worker) {
                                  .task = o->task,
                                  .version = o->version,
                                  .heard = o->heard,
+                                 .applied = o->applied,
                                  .number = o->lr});
     pl_port_log(p, ENTRY_SENT, worker, send);
     if (send) pl_port_move_out(p, worker, o->w);

@@ -55,10 +55,10 @@ enum wire_kind {
 
 struct pl_wire {
     uint32_t kind, flags;
-    uint64_t task, version, heard; /* heard: of an order */
-    double number;                 /* lr of an order, loss of a result */
-    uint32_t samples, flaw;        /* of a result */
-    uint64_t took_ns;              /* of a result, by the worker's clock: clocks need not agree */
+    uint64_t task, version, heard, applied; /* the last two: of an order */
+    double number;                          /* lr of an order, loss of a result */
+    uint32_t samples, flaw;                 /* of a result */
+    uint64_t took_ns; /* of a result, by the worker's clock: clocks need not agree */
 };
 
 /* Small messages on their way. There are never more to one rank: an order, its cancel and the end,
