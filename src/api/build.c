@@ -134,8 +134,8 @@ static int build_check_filter(const struct pl_job *job, struct pl_why *why) {
     return PL_OK;
 }
 
-/* Without a server nobody sees more than one model at a time: there is nothing to correct, to reduce
- * or to disbelieve, and the step is the worker's own. */
+/* Without a server nobody sees more than one model at a time: there is nothing to correct, reduce
+ * or disbelieve, and the step is the worker's own. */
 static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct {

@@ -14,7 +14,7 @@ struct book_snapshot {
 
 struct book_worker {
     bool here, busy;
-    bool makes; /* its base is on its way: only its own row refers to it */
+    bool makes;        /* its base is on its way: only its own row refers to it */
     int base, brought; /* of its task; -1: none */
     double weight, inbox_weight;
     struct pl_row row, inbox;
@@ -249,8 +249,8 @@ static bool book_fits(const struct pl_row *row, const struct book_worker *w) {
 }
 
 /* a row_i + b row_j as i has it, and whether i can have it. */
-static bool book_blend(const struct book_worker *i, const struct book_worker *j, double a,
-                       double b, struct pl_row *out) {
+static bool book_blend(const struct book_worker *i, const struct book_worker *j, double a, double b,
+                       struct pl_row *out) {
     struct pl_row seen, other, whole;
     book_see(j, &other);
     book_see(i, &seen);
@@ -260,8 +260,8 @@ static bool book_blend(const struct book_worker *i, const struct book_worker *j,
     return fits && out->n > 0 && book_fits(&whole, i) && book_fits(out, i);
 }
 
-static const char *book_do_give(struct pl_book *b, struct book_worker *from,
-                                struct book_worker *to, double share) {
+static const char *book_do_give(struct pl_book *b, struct book_worker *from, struct book_worker *to,
+                                double share) {
     struct pl_row seen, inbox = {.n = 0}, own;
     double sent = share * from->weight, sum = to->inbox_weight + sent;
     if (!(share > 0 && share < 1) || !(sent > 0))
@@ -342,7 +342,7 @@ bool pl_book_fits(const struct pl_book *b, int worker, int peer) {
     if (i->base >= 0) row_add(&brought, i->base, 1);
     if (j->base >= 0) row_add(&brought, j->base, 1);
     /* rows as they are besides: where one is seen, terms may have cancelled */
-    const struct pl_row *const all[] = {&one,     &two,      &i->row, &j->row,
+    const struct pl_row *const all[] = {&one,      &two,      &i->row, &j->row,
                                         &i->inbox, &j->inbox, &brought};
     return rows_span(all, 7) + BOOK_SPARE <= PL_ROW_TERMS;
 }

@@ -57,7 +57,7 @@ void pl_book_release(struct pl_book *b, int snapshot);
 void pl_book_join(struct pl_book *b, int worker);
 void pl_book_leave(struct pl_book *b, int worker);
 
-int pl_book_start(struct pl_book *b, int worker); /* 0 or PL_ENOMEM */
+int pl_book_start(struct pl_book *b, int worker);   /* 0 or PL_ENOMEM */
 void pl_book_arrive(struct pl_book *b, int worker); /* a sound answer: its base is whole */
 void pl_book_reject(struct pl_book *b, int worker); /* nothing that it wrote is ever read */
 void pl_book_take(struct pl_book *b, int worker, double factor);
@@ -87,7 +87,7 @@ double pl_book_inbox(const struct pl_book *b, int worker, struct pl_row *out);
 const struct pl_row *pl_book_rest(const struct pl_book *b);
 
 int pl_book_n_workers(const struct pl_book *b);
-int pl_book_n_snapshots(const struct pl_book *b); /* numbers are below this */
+int pl_book_n_snapshots(const struct pl_book *b);          /* numbers are below this */
 int pl_book_writer(const struct pl_book *b, int snapshot); /* worker, or -1: nobody */
 
 #endif

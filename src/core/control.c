@@ -171,8 +171,8 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy = policy;
     c->tuner = tuner;
     c->scene = scene;
-    c->policy_state = control_state(control_state_size(policy, n_workers), policy_conf,
-                                    policy->id.conf_size);
+    c->policy_state =
+        control_state(control_state_size(policy, n_workers), policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->n_samples = calloc((size_t)n_workers, sizeof *c->n_samples);

@@ -92,7 +92,7 @@ void pl_stop(struct pl_plan *p);               /* the run ends */
 /* Where workers have models of their own (see `peers` below, and core/book.h for the arithmetic).
  * Both must be there; the newest model of a worker is meant, also while it computes on an older. */
 void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b); /* x = a x + b x_peer */
-void pl_pair(struct pl_plan *p, int worker, int peer, double a); /* both move by a of the way */
+void pl_pair(struct pl_plan *p, int worker, int peer, double a);     /* both move by a of the way */
 void pl_give(struct pl_plan *p, int worker, int peer, double share); /* push-sum: to its inbox */
 void pl_receive(struct pl_plan *p, int worker); /* what is in the inbox joins its model */
 
@@ -122,7 +122,7 @@ struct pl_policy {
     /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
      * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
     size_t state_size;
-    /* A block for every worker follows, see pl_own(): zeroed when the worker joins, and not saved. */
+    /* A block for every worker follows, see pl_own(): zeroed when it joins, and not saved. */
     size_t worker_size;
 
     /* NULL, or a sentence saying what will not do. */

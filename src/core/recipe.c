@@ -109,7 +109,8 @@ RECIPE(gossip_push, "gossip-push", "no server: a random peer is moved half way t
 RECIPE(gosgd, "gosgd", "no server: half of one's weight goes to a random peer, with the model",
        "Blot, Picard, Cord, Thome, arXiv 1611.09726", "gossip:mode=push-sum", "fixed", "none",
        "mean", "sgd", "own", "none");
-RECIPE(ad_psgd, "ad-psgd", "no server: pairs on a bipartite graph average while gradients are computed",
+RECIPE(ad_psgd, "ad-psgd",
+       "no server: pairs on a bipartite graph average, and gradients do not wait for it",
        "Lian, Zhang, Zhang, Liu, ICML 2018", "gossip:mode=ad-psgd", "fixed", "none", "mean", "sgd",
        "own", "none");
 RECIPE(sgp, "sgp", "no server: rounds of push-sum on the one-peer exponential graph",

@@ -33,9 +33,11 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
 }
 
 struct pl_outcome pl_outcome_none(void) {
-    return (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN,
-        .consensus = NAN};
+    return (struct pl_outcome){.last_update = NAN,
+                               .epochs = NAN,
+                               .score = {NAN, NAN, NAN},
+                               .time_to_target = NAN,
+                               .consensus = NAN};
 }
 
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,

@@ -18,7 +18,7 @@ struct pl_outcome {
     struct pl_score score;             /* at the end; NAN where unknown */
     double time_to_target;             /* NAN: no target, or not reached */
     int k_final;
-    double consensus;      /* of the workers' own models, at the last evaluation; NAN: they have none */
+    double consensus;      /* of the workers' own models, at the last evaluation; NAN: none */
     uint64_t filtered;     /* of the rejected, those that a filter did not believe */
     struct pl_why trouble; /* why it ended before its time, or what could not be kept; or "" */
     bool diverged;         /* ended because no finite gradient came any more */

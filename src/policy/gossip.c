@@ -13,7 +13,8 @@
  *             ICML 2018)
  *   sgp       stochastic gradient push on the one-peer exponential graph: in round k, worker i
  *             sends half of its weight to the peer 2^(k mod L) places on, L = floor(log2(n-1)) + 1,
- *             and goes on when its own in-peer has sent (Assran, Loizou, Ballas, Rabbat, ICML 2019)
+ *             and goes on when its own in-peer has sent (Assran, Loizou, Ballas, Rabbat, ICML
+ * 2019). Here it sends when that peer is in round k as well, so timing changes no number
  *
  * pull, push, push-sum, pair and ad-psgd exchange at every `every`-th task of a worker, or with
  * that probability (random=yes), with a peer drawn uniformly from those who are there.
@@ -40,9 +41,13 @@ struct gossip {
     double a;
 };
 
-/* Of a worker, in sgp: rounds it has begun, and rounds it has sent its share of. */
+/* Of a worker, in sgp. */
 struct gossip_own {
-    uint64_t round, sent;
+    uint64_t round; /* that it is in: 0, 1, … */
+    uint64_t sent;  /* rounds whose share it has sent */
+    bool arrived;   /* it has answered, and waits for the next round */
+    bool queued;
+    int next;
 };
 
 static const struct pl_opt gossip_opts[] = {
@@ -140,7 +145,11 @@ static void gossip_exchange(const struct gossip *s, const struct pl_view *v, int
     pl_start(p, worker, PL_FETCH);
 }
 
-/* --- sgp --------------------------------------------------------------------------------- */
+/* --- sgp ---------------------------------------------------------------------------------
+ * A worker that has answered sends its share when its out-peer has come to the same round, so that
+ * nothing of a later round is mixed into an earlier one, and goes on when it has sent and its
+ * in-peer has. Neither can wait for ever: whoever is in the earliest round waits for nobody but
+ * workers of the same round, which compute. */
 
 /* Places from a worker to its peer of a round, on a ring of n; 0: there is nobody. */
 static int sgp_places(int n, uint64_t round) {
@@ -149,9 +158,10 @@ static int sgp_places(int n, uint64_t round) {
     return n_peers ? 1 << (round % (uint64_t)n_peers) : 0;
 }
 
-/* So many places on, or back, on the ring of those who are there. */
-static int sgp_walk(const struct pl_view *v, int worker, int places, bool back) {
-    int n = v->n_workers, by = back ? n - 1 : 1;
+/* The peer of a round: who is sent to, or, back, who is sent from; itself where there is nobody.
+ * The ring is that of those who are there. */
+static int sgp_peer(const struct pl_view *v, int worker, uint64_t round, bool back) {
+    int n = v->n_workers, places = sgp_places(v->n_alive, round), by = back ? n - 1 : 1;
     if (v->n_alive == n) return (worker + (back ? n - places : places)) % n;
     for (int i = 0; places > 0 && i < 2 * n; i++) {
         worker = (worker + by) % n;
@@ -160,39 +170,80 @@ static int sgp_walk(const struct pl_view *v, int worker, int places, bool back) 
     return worker;
 }
 
-/* Whether a worker has sent its share of the round it is in, and waits for its in-peer. */
-static bool sgp_waits(void *state, const struct pl_view *v, int worker) {
-    const struct gossip_own *own = gossip_own(state, worker);
-    return v->worker[worker].state == PL_IDLE && own->sent > own->round;
+/* Workers that something may have changed for, one after the other. */
+struct sgp_queue {
+    int first, last;
+};
+
+static void sgp_look_at(void *state, struct sgp_queue *q, int worker) {
+    struct gossip_own *own = gossip_own(state, worker);
+    if (!own->arrived || own->queued) return;
+    own->queued = true;
+    own->next = -1;
+    if (q->first < 0)
+        q->first = worker;
+    else
+        gossip_own(state, q->last)->next = worker;
+    q->last = worker;
 }
 
-/* The next round begins, unless the in-peer of this one has yet to send. */
-static void sgp_go_on(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+static void sgp_send(void *state, const struct pl_view *v, struct sgp_queue *q, int worker,
+                     struct pl_plan *p) {
     struct gossip_own *own = gossip_own(state, worker);
-    int places = sgp_places(v->n_alive, own->round);
-    int from = sgp_walk(v, worker, places, true);
-    if (!sgp_waits(state, v, worker)) return;
-    if (places && gossip_own(state, from)->sent <= own->round) return;
+    int to = sgp_peer(v, worker, own->round, false);
+    if (own->sent > own->round || gossip_own(state, to)->round < own->round) return;
+    if (to != worker && pl_fits(v, worker, to)) pl_give(p, worker, to, 0.5);
+    own->sent = own->round + 1;
+    sgp_look_at(state, q, to);
+}
+
+static void sgp_go_on(void *state, const struct pl_view *v, struct sgp_queue *q, int worker,
+                      struct pl_plan *p) {
+    struct gossip_own *own = gossip_own(state, worker);
+    int from = sgp_peer(v, worker, own->round, true);
+    if (own->sent <= own->round || gossip_own(state, from)->sent <= own->round) return;
     own->round++;
+    own->arrived = false;
     pl_receive(p, worker);
     pl_start(p, worker, PL_FETCH);
+    sgp_look_at(state, q, sgp_peer(v, worker, own->round, true));
+}
+
+static void sgp_settle(void *state, const struct pl_view *v, struct sgp_queue *q,
+                       struct pl_plan *p) {
+    while (q->first >= 0) {
+        int worker = q->first;
+        struct gossip_own *own = gossip_own(state, worker);
+        q->first = own->next;
+        own->queued = false;
+        if (!own->arrived) continue; /* it has gone on since */
+        sgp_send(state, v, q, worker, p);
+        sgp_go_on(state, v, q, worker, p);
+    }
+}
+
+/* The ring has moved. */
+static void sgp_anew(void *state, const struct pl_view *v, struct pl_plan *p) {
+    struct sgp_queue q = {-1, -1};
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) sgp_look_at(state, &q, i);
+    sgp_settle(state, v, &q, p);
 }
 
 static void sgp_arrive(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
-    struct gossip_own *own = gossip_own(state, worker);
-    int places = sgp_places(v->n_alive, own->round);
-    int to = sgp_walk(v, worker, places, false);
+    struct sgp_queue q = {-1, -1};
     pl_take(p, 1 / pl_weight(v, worker));
     pl_commit(p, 1);
-    if (places && pl_fits(v, worker, to)) pl_give(p, worker, to, 0.5);
-    own->sent = own->round + 1;
-    if (v->n_alive < v->n_workers) { /* the ring has moved: somebody else may wait for this one */
-        for (int i = v->idle; i >= 0; i = pl_next(v, i)) sgp_go_on(state, v, i, p);
-        return;
-    }
-    sgp_go_on(state, v, worker, p);
-    for (int d = 1; d < v->n_workers; d *= 2)
-        sgp_go_on(state, v, (worker + d) % v->n_workers, p);
+    gossip_own(state, worker)->arrived = true;
+    sgp_look_at(state, &q, worker);
+    sgp_settle(state, v, &q, p);
+}
+
+static void sgp_join(void *state, const struct pl_view *v, int worker) {
+    uint64_t round = 0;
+    for (int i = 0; i < v->n_workers; i++)
+        if (gossip_here(v, i) && gossip_own(state, i)->round > round)
+            round = gossip_own(state, i)->round;
+    *gossip_own(state, worker) = (struct gossip_own){.round = round, .sent = round};
 }
 
 /* --- both -------------------------------------------------------------------------------- */
@@ -209,21 +260,15 @@ static void gossip_arrive(void *state, const struct pl_view *v, const struct pl_
 static void gossip_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     const struct gossip *s = state;
     int peer = v->n_alive > 1 ? gossip_draw(v, worker, 1) : -1;
-    uint64_t round = 0;
     if (peer >= 0 && pl_fits(v, worker, peer)) pl_blend(p, worker, peer, 0, 1);
-    for (int i = 0; s->mode == SGP && i < v->n_workers; i++)
-        if (gossip_here(v, i) && gossip_own(state, i)->round > round)
-            round = gossip_own(state, i)->round;
-    *gossip_own(state, worker) = (struct gossip_own){round, round};
+    if (s->mode == SGP) sgp_join(state, v, worker);
     pl_start(p, worker, PL_FETCH);
-    for (int i = v->idle; s->mode == SGP && i >= 0; i = pl_next(v, i))
-        sgp_go_on(state, v, i, p); /* the ring has moved */
+    if (s->mode == SGP) sgp_anew(state, v, p);
 }
 
 static void gossip_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
-    const struct gossip *s = state;
     (void)worker;
-    for (int i = v->idle; s->mode == SGP && i >= 0; i = pl_next(v, i)) sgp_go_on(state, v, i, p);
+    if (((const struct gossip *)state)->mode == SGP) sgp_anew(state, v, p);
 }
 
 const struct pl_policy pl_policy_gossip = {

@@ -25,7 +25,7 @@ struct pl_custody {
     size_t n_spare, n_slots;
     struct pl_attack_member *group; /* the open one: slots, and from most_slots on copies */
     size_t n_group, room_group, most_slots;
-    int n_old; /* workers that have an old version */
+    int n_old;              /* workers that have an old version */
     struct pl_peers *peers; /* of workers that have models of their own; or NULL */
 };
 

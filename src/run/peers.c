@@ -173,6 +173,5 @@ static int peers_bring(struct pl_peers *p) {
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {
     int rc = peers_bring(p);
-    return rc ? rc
-              : pl_mix_mean(p->book, peers_vector, p, p->job->model->dim, mean, consensus);
+    return rc ? rc : pl_mix_mean(p->book, peers_vector, p, p->job->model->dim, mean, consensus);
 }

@@ -93,13 +93,12 @@ int pl_sim_peers_brought(struct pl_sim_peers *p, int worker, struct pl_ahead_tas
 
 const float *pl_sim_peers_mean(struct pl_sim_peers *p, double *consensus) {
     return pl_mix_mean(p->book, peers_vector, p, p->job->model->dim, p->mean, consensus) ? NULL
-                                                                                       : p->mean;
+                                                                                         : p->mean;
 }
 
 int pl_peers_foreign(const struct pl_book *b, int worker) {
     struct pl_book_task t = pl_book_task(b, worker);
     int n = 0;
-    for (int i = 0; i < t.row->n; i++)
-        n += pl_book_writer(b, t.row->term[i].snapshot) != worker;
+    for (int i = 0; i < t.row->n; i++) n += pl_book_writer(b, t.row->term[i].snapshot) != worker;
     return n;
 }

@@ -38,8 +38,8 @@ struct sim {
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
     struct pl_sim_peers *peers; /* NULL: there is one model */
-    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
-    struct pl_filter *filter; /* NULL: everybody is believed */
+    struct pl_trust *trust;     /* of the filter; NULL: it needs none */
+    struct pl_filter *filter;   /* NULL: everybody is believed */
     struct sim_worker *worker;
     struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;

@@ -45,8 +45,8 @@ enum {
     PL_RESULT_PUSHED
 };
 
-/* Parts of an order, where workers have models of their own: written before the order, which is void
- * meanwhile, and read before it is looked at again. The order's word of its version is 0 then. */
+/* Parts of an order, where workers have models of their own: written before the order, which is
+ * void meanwhile, and read before it is looked at again. The order's PL_ORDER_W is 0 then. */
 #define PL_BOX_PARTS 32
 struct pl_parts {
     _Atomic uint64_t n, base; /* base: offset of the slot where they are added up; 0: none */

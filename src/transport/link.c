@@ -22,8 +22,8 @@ struct pl_link {
     struct pl_segment segment; /* of a guest, who mapped it */
 
     struct pl_part part[PL_BOX_PARTS]; /* of the order that was pulled */
-    uint64_t task;     /* that was pulled and not answered; 0: none */
-    uint64_t answered; /* the last that was */
+    uint64_t task;                     /* that was pulled and not answered; 0: none */
+    uint64_t answered;                 /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
@@ -122,10 +122,10 @@ static bool link_parts(struct pl_link *l, struct pl_order *o) {
     uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
     if (n < 1 || n > PL_BOX_PARTS || (base == 0 && n != 1)) return false;
     for (uint64_t i = 0; i < n; i++) {
-        l->part[i] = (struct pl_part){
-            .v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
-            .c = pl_of_bits(atomic_load(&p->c[i])),
-            .writer = -1};
+        l->part[i] =
+            (struct pl_part){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
+                             .c = pl_of_bits(atomic_load(&p->c[i])),
+                             .writer = -1};
         if (!l->part[i].v || !isfinite(l->part[i].c)) return false;
     }
     o->n_parts = (int)n;

@@ -255,8 +255,8 @@ void pl_mpi_detach(struct pl_link *l) {
             said = true;
         }
         bool came = link_done(l, l->vector), went = link_done(l, l->answer);
-        bool moved = said && came && went && pl_outbox_sent(&l->outbox) &&
-                     pl_exchange_settled(&l->exchange);
+        bool moved =
+            said && came && went && pl_outbox_sent(&l->outbox) && pl_exchange_settled(&l->exchange);
         if (moved && link_heard_all(l)) break;
         if (l->exchange.open && !l->over) began = now; /* peers go on, and may ask */
         if (now - began > LINK_PATIENCE) pl_mpi_break(0);

@@ -154,8 +154,7 @@ static bool port_note_parts(struct pl_port *p, int worker, const struct pl_order
     MPI_Request *moving = &p->request[2 * p->n_workers + worker];
     if (!p->parts) p->parts = calloc(n, sizeof *p->parts);
     if (!p->told_parts) p->told_parts = calloc(n, sizeof *p->told_parts);
-    if (!p->parts || !p->told_parts ||
-        !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
+    if (!p->parts || !p->told_parts || !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
         return false;
     if (*moving != MPI_REQUEST_NULL) { /* the last; it was answered, so it has come */
         MPI_Wait(moving, MPI_STATUS_IGNORE);

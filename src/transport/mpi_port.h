@@ -3,8 +3,8 @@
 #define PL_TRANSPORT_MPI_PORT_H
 
 #include "sys/segment.h"
-#include "transport/mpi_peers.h"
 #include "transport/box.h"
+#include "transport/mpi_peers.h"
 #include "transport/mpi_wire.h"
 #include "transport/shards.h"
 
@@ -45,9 +45,9 @@ struct pl_port {
     atomic_bool woken;
     atomic_uint bell;
 
-    struct pl_exchange exchange;  /* of peers */
-    struct pl_wire_parts *parts;  /* [n_workers] of the latest order; NULL: there are no peers */
-    bool *told_parts, closed;     /* [n_workers] it had such an order; all were told CLOSE */
+    struct pl_exchange exchange; /* of peers */
+    struct pl_wire_parts *parts; /* [n_workers] of the latest order; NULL: there are no peers */
+    bool *told_parts, closed;    /* [n_workers] it had such an order; all were told CLOSE */
 
     int n_servers;
     struct pl_range range[PL_MAX_SERVERS];
