@@ -112,7 +112,8 @@ static void note_event(struct book *b, const struct pl_event *e) {
         if (++w->clock > b->max_clock) b->max_clock = w->clock;
         b->arrived_lag = b->version - w->base;
         break; /* idle once its fate is known: see note_fate */
-    case PL_MEASURED: break;
+    case PL_MEASURED:
+    case PL_MADE: break;
     }
 }
 

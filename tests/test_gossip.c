@@ -105,7 +105,8 @@ static void test_flaws(void **state) {
     (void)state;
     for (size_t m = 0; m < N_MODES; m++) {
         char log[4096] = "", options[200];
-        snprintf(options, sizeof options, "method=%s updates=300 spawn=threads", modes[m]);
+        snprintf(options, sizeof options,
+                 "method=%s updates=300 spawn=threads delay=const:t=0.0005", modes[m]);
         const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
         pl_setup *s = make(options);
         pl_setup_function(s, &f);

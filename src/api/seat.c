@@ -46,6 +46,7 @@ int pl_seat_pull(pl_seat *s, struct pl_seat_task *task) {
                                   .dim = s->dim,
                                   .w = pl_worker_base(&s->order, s->dim),
                                   .out = s->order.out};
+    if (s->order.base) pl_shm.base(s->link);
     return PL_OK;
 }
 

@@ -222,6 +222,13 @@ int pl_book_start(struct pl_book *b, int worker) {
     return PL_OK;
 }
 
+void pl_book_made(struct pl_book *b, int worker) {
+    struct book_worker *w = &b->worker[worker];
+    if (!w->makes) return;
+    w->makes = false;
+    row_let_go(b, &w->of); /* it has read them */
+}
+
 void pl_book_arrive(struct pl_book *b, int worker) {
     struct book_worker *w = &b->worker[worker];
     w->busy = w->makes = false;

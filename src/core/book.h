@@ -16,8 +16,8 @@
  *   give     push-sum: i sends a share of its weight, with its row, to the inbox of j
  *   receive  what is in the inbox joins the row, each in proportion to its weight
  *
- * A base is on its way until its worker has answered. Only its own worker's row refers to it till
- * then: whoever else mixes that row gets the sum that it is made of.
+ * A base is on its way until its worker has said that it is made, or has answered. Only its own
+ * worker's row refers to it till then: whoever else mixes that row gets the sum that it is made of.
  *
  * Rows have at most PL_ROW_TERMS terms; an exchange that would not fit is refused, and policies ask
  * first. Snapshots are counted, and their numbers used again when nobody refers to them: rows,
@@ -58,7 +58,8 @@ void pl_book_join(struct pl_book *b, int worker);
 void pl_book_leave(struct pl_book *b, int worker);
 
 int pl_book_start(struct pl_book *b, int worker);   /* 0 or PL_ENOMEM */
-void pl_book_arrive(struct pl_book *b, int worker); /* a sound answer: its base is whole */
+void pl_book_made(struct pl_book *b, int worker);   /* its base is whole */
+void pl_book_arrive(struct pl_book *b, int worker); /* a sound answer; its base is whole as well */
 void pl_book_reject(struct pl_book *b, int worker); /* nothing that it wrote is ever read */
 void pl_book_take(struct pl_book *b, int worker, double factor);
 void pl_book_drop(struct pl_book *b, int worker);

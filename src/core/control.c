@@ -608,6 +608,10 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
             control_on_reject(c, e);
         break;
     case PL_MEASURED: rc = control_on_measured(c, e, why); break;
+    case PL_MADE:
+        if (!c->book || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        pl_book_made(c->book, e->worker);
+        break;
     }
     if (!rc) rc = control_do(c, e, arrived, why);
     if (rc) return rc;

@@ -25,18 +25,19 @@
 #include "core/tuner.h"
 
 enum pl_event_kind {
-    PL_JOIN,    /* a worker is there */
-    PL_ARRIVE,  /* a task came back */
-    PL_REJECT,  /* a task came back with a vector that will not do: it starts anew */
-    PL_LEAVE,   /* a worker is gone */
-    PL_MEASURED /* what the last commit told; only where the tuner measures */
+    PL_JOIN,     /* a worker is there */
+    PL_ARRIVE,   /* a task came back */
+    PL_REJECT,   /* a task came back with a vector that will not do: it starts anew */
+    PL_LEAVE,    /* a worker is gone */
+    PL_MEASURED, /* what the last commit told; only where the tuner measures */
+    PL_MADE      /* peers: what a worker computes on is whole, and others may read it */
 };
 
 struct pl_event {
     enum pl_event_kind kind;
     uint64_t now_ns; /* never less than that of the event before */
     int worker;
-    uint64_t task;    /* PL_ARRIVE, PL_REJECT */
+    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_MADE */
     uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: of the task's time, what went into sending */
     uint32_t samples; /* PL_ARRIVE; PL_REJECT of a sound vector that was not believed */
     double loss;      /* PL_ARRIVE */

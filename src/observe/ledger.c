@@ -120,7 +120,8 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
         if (busy) ledger_arrive(l, e, taken);
         ledger_move(l, e->worker, PL_IDLE, e->now_ns);
         break;
-    case PL_MEASURED: break;
+    case PL_MEASURED:
+    case PL_MADE: break;
     }
 }
 

@@ -24,7 +24,8 @@
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 
 struct server_worker {
-    bool warned; /* of a result that will not do */
+    uint64_t based; /* its last task whose base was made, among peers */
+    bool warned;    /* of a result that will not do */
 };
 
 struct server {
@@ -230,6 +231,20 @@ static int server_judge(struct server *s, struct pl_event *e) {
     return PL_OK;
 }
 
+/* Whose base has been made since: from now on it can be read by those who mix with them. */
+static int server_bases(struct server *s) {
+    const struct pl_view *v = pl_control_view(s->control);
+    int rc = PL_OK;
+    for (int i = v->busy; s->peers && !rc && i >= 0; i = pl_next(v, i)) {
+        uint64_t task = v->worker[i].task;
+        if (s->worker[i].based == task || s->t->based(s->port, i) != task) continue;
+        s->worker[i].based = task;
+        struct pl_event e = {.kind = PL_MADE, .worker = i, .task = task};
+        rc = server_event(s, &e);
+    }
+    return rc;
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     pl_crew_answered(&s->crew, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
@@ -246,7 +261,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_custody_heard(s->custody, worker, r->task);
-    int rc = server_judge(s, &e);
+    int rc = s->peers ? server_bases(s) : server_judge(s, &e);
     return rc ? rc : server_event(s, &e);
 }
 

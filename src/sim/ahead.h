@@ -13,12 +13,10 @@
 
 struct pl_ahead;
 
-/* What a task computes on, where workers have models of their own: a mixture, which the thread that
- * computes the task makes into one vector first. */
+/* What a task computes on, where workers have models of their own. */
 struct pl_ahead_base {
-    struct pl_mixture of;
-    bool makes;  /* otherwise its only part is the base */
-    float *made; /* NULL: not yet, or never */
+    const float *w; /* NULL: there is no memory for it */
+    float *made;    /* the same, where it was made for this task and nobody else may read it yet */
 };
 
 /* One worker's current task; embed one per worker. A zeroed one is idle. */

@@ -70,22 +70,30 @@ void pl_sim_peers_free(struct pl_sim_peers *p) {
 struct pl_ahead_base *pl_sim_peers_base(struct pl_sim_peers *p, int worker) {
     struct pl_book_task t = pl_book_task(p->book, worker);
     struct pl_ahead_base *b = &p->base[worker];
-    b->makes = t.makes_base;
-    b->made = NULL;
-    b->of.n = t.row->n;
+    struct pl_mixture m = {.n = t.row->n};
     for (int i = 0; i < t.row->n; i++) {
-        b->of.c[i] = t.row->term[i].c;
-        b->of.v[i] = p->vector[t.row->term[i].snapshot];
+        m.c[i] = t.row->term[i].c;
+        m.v[i] = p->vector[t.row->term[i].snapshot];
     }
+    b->made = t.makes_base ? pl_ahead_vector(p->ahead) : NULL;
+    b->w = t.makes_base ? b->made : m.v[0];
+    if (b->made) pl_mixture_make(&m, 0, p->job->model->dim, b->made);
     return b;
+}
+
+int pl_sim_peers_made(struct pl_sim_peers *p, int worker) {
+    struct pl_book_task task = pl_book_task(p->book, worker);
+    struct pl_ahead_base *b = &p->base[worker];
+    if (!b->made) return PL_OK;
+    if (!peers_room(p, task.base + 1)) return PL_ENOMEM;
+    p->vector[task.base] = b->made;
+    b->made = NULL;
+    return PL_OK;
 }
 
 int pl_sim_peers_brought(struct pl_sim_peers *p, int worker, struct pl_ahead_task *t) {
     struct pl_book_task task = pl_book_task(p->book, worker);
-    int most = task.base > task.brought ? task.base : task.brought;
-    if (!peers_room(p, most + 1)) return PL_ENOMEM;
-    if (task.makes_base) p->vector[task.base] = t->base->made;
-    t->base->made = NULL;
+    if (pl_sim_peers_made(p, worker) || !peers_room(p, task.brought + 1)) return PL_ENOMEM;
     p->vector[task.brought] = t->vector;
     t->vector = NULL;
     return PL_OK;

@@ -13,8 +13,11 @@ int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struc
                      const float *w0, struct pl_sim_peers **out); /* 0 or PL_ENOMEM */
 void pl_sim_peers_free(struct pl_sim_peers *p);
 
-/* What a task that control has started reads: the parts of its base. */
+/* What a task that control has started computes on, made. */
 struct pl_ahead_base *pl_sim_peers_base(struct pl_sim_peers *p, int worker);
+
+/* Others may read what the worker computes on. 0 or PL_ENOMEM. */
+int pl_sim_peers_made(struct pl_sim_peers *p, int worker);
 
 /* A sound answer is there, before control hears of it: its base and its vector are snapshots now.
  * 0 or PL_ENOMEM. */

@@ -16,7 +16,7 @@
 #define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
-enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED };
+enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED, SIM_MADE };
 
 struct sim_worker {
     struct pl_version *held;  /* what its task computes on */
@@ -153,6 +153,10 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
     *finish = at + sim_ns(seconds);
+    if (book && pl_book_task(book, a->worker).makes_base) {
+        int rc = sim_push(s, at, SIM_MADE, a->worker, a->task);
+        if (rc) return rc;
+    }
     return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
 }
 
@@ -378,6 +382,15 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
     return sim_bring(s, &e);
 }
 
+/* What a worker computes on is whole: its peers may read it. */
+static int sim_made(struct sim *s, int worker, uint64_t task) {
+    struct pl_event e = {.kind = PL_MADE, .now_ns = s->now_ns, .worker = worker, .task = task};
+    if (!pl_control_is_current(s->control, worker, task)) return PL_OK;
+    if (s->peers && pl_sim_peers_made(s->peers, worker))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
+    return sim_event(s, &e);
+}
+
 /* A worker comes or goes. */
 static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct sim_worker *w = &s->worker[worker];
@@ -424,6 +437,8 @@ static int sim_recorded(struct sim *s) {
     int rc = PL_OK;
     if (e.kind == PL_JOIN || e.kind == PL_LEAVE)
         rc = sim_move(s, e.kind, e.worker);
+    else if (e.kind == PL_MADE)
+        rc = sim_made(s, e.worker, e.task);
     else if (pl_control_is_current(s->control, e.worker, e.task))
         rc = sim_bring(s, &e);
     return rc ? rc : sim_recall(s);
@@ -431,7 +446,7 @@ static int sim_recorded(struct sim *s) {
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
     const struct sim *s = ctx;
-    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED) ||
+    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_MADE) ||
            pl_control_is_current(s->control, t->who, t->task);
 }
 
@@ -489,6 +504,7 @@ static int sim_loop(struct sim *s) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
         case SIM_RECORDED: rc = sim_recorded(s); break;
+        case SIM_MADE: rc = sim_made(s, t.who, t.task); break;
         case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
         case SIM_EVAL:
             sim_evaluate(s);

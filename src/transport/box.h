@@ -62,6 +62,7 @@ struct pl_box {
     struct pl_parts parts;
     /* the worker writes */
     _Alignas(64) _Atomic uint64_t held; /* task whose vectors it may touch; 0: none */
+    _Atomic uint64_t based;             /* task whose base it has made; 0: none */
     struct pl_cell result;
     _Alignas(64) atomic_uint here; /* number of the owner that came */
     atomic_uint phase;

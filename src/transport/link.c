@@ -194,6 +194,10 @@ const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
     return &l->cancel;
 }
 
+void pl_link_base(struct pl_link *l) {
+    atomic_store(&l->box->based, l->task);
+}
+
 int pl_link_rest(struct pl_link *l, uint64_t ns) {
     struct pl_box *b = l->box;
     uint64_t now = pl_now_ns(), end = pl_until(now, ns);

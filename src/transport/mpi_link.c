@@ -305,6 +305,10 @@ static void link_phase(struct pl_link *l, enum pl_phase phase) {
     link_say(l, &(struct pl_wire){.kind = WIRE_PHASE, .flags = phase});
 }
 
+void pl_mpi_base(struct pl_link *l) {
+    if (l->task) link_say(l, &(struct pl_wire){.kind = WIRE_BASE, .task = l->task});
+}
+
 int pl_mpi_rest(struct pl_link *l, uint64_t ns) {
     uint64_t began = pl_now_ns(), now = began;
     link_phase(l, PL_PHASE_RESTING);

@@ -236,6 +236,10 @@ static uint64_t port_holds(const struct pl_port *p, int worker) {
     return s->busy && s->sent.task != s->order.task ? s->sent.task : 0;
 }
 
+static uint64_t port_based(const struct pl_port *p, int worker) {
+    return p->seat[worker].based;
+}
+
 /* --- what workers say -------------------------------------------------------------------- */
 
 static void port_enqueue(struct pl_port *p, enum pl_news_kind kind, int worker,
@@ -341,6 +345,7 @@ static void port_hear(struct pl_port *p, int worker) {
         if (p->seat[worker].busy && w.flags <= PL_PHASE_COMPUTING)
             p->seat[worker].phase = (enum pl_phase)w.flags;
         break;
+    case WIRE_BASE: p->seat[worker].based = w.task; break;
     case WIRE_BYE: port_bye(p, worker); break;
     default: break;
     }
@@ -512,6 +517,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .slot = port_slot,
                                     .tell = port_tell,
                                     .cancel = port_cancel,
+                                    .based = port_based,
                                     .bring = port_bring,
                                     .holds = port_holds,
                                     .phase = port_phase,
@@ -521,6 +527,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .attach = port_attach,
                                     .made = port_made,
                                     .pull = pl_mpi_pull,
+                                    .base = pl_mpi_base,
                                     .cancelled = pl_mpi_cancelled,
                                     .rest = pl_mpi_rest,
                                     .push = pl_mpi_push,

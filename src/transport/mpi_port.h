@@ -23,6 +23,7 @@ struct seat {
     bool has; /* `version` was sent to it */
     uint64_t version;
     enum pl_phase phase;
+    uint64_t based;          /* task whose base it has made */
     struct pl_result result; /* whose vector is being received */
 };
 

@@ -46,10 +46,11 @@ enum wire_kind {
     WIRE_ORDER,
     WIRE_CANCEL,
     WIRE_OVER,
-    WIRE_CLOSE /* peers: nobody will ask any more */
+    WIRE_CLOSE, /* peers: nobody will ask any more */
+    WIRE_BASE   /* peers: the base of `task` is made */
 };
 
-#define WIRE_PROTOCOL 3
+#define WIRE_PROTOCOL 4
 #define WIRE_WITH_PARTS 2  /* flag of an order: what it is computed on follows */
 #define WIRE_WITH_VECTOR 1 /* flag of an order and of a result: a vector follows */
 

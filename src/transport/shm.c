@@ -218,6 +218,10 @@ static uint64_t port_holds(const struct pl_port *p, int worker) {
     return held != s->task ? held : 0;
 }
 
+static uint64_t port_based(const struct pl_port *p, int worker) {
+    return seat_known(&p->seat[worker]) ? atomic_load(&p->box[worker].based) : 0;
+}
+
 static bool port_came(const struct pl_port *p, int worker) {
     return atomic_load(&p->box[worker].here) == atomic_load(&p->seat[worker].owner);
 }
@@ -263,6 +267,7 @@ static void port_vacate(struct pl_port *p, int worker) {
     atomic_store(&b->here, 0);
     atomic_store(&b->phase, PL_PHASE_AWAY);
     atomic_store(&b->held, 0);
+    atomic_store(&b->based, 0);
     atomic_store(&b->result.seq, 0);
     s->seq = 0;
     s->expected = s->here = s->leaving = false;
@@ -436,8 +441,9 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
     .over = port_over, .close = port_close, .version = port_version, .slot = port_slot,            \
     .tell = port_tell, .cancel = port_cancel, .holds = port_holds, .phase = port_phase,            \
     .news = port_news, .wake = port_wake, .expect = port_expect, .attach = port_attach,            \
-    .made = port_made, .pull = pl_link_pull, .cancelled = pl_link_cancelled, .rest = pl_link_rest, \
-    .push = pl_link_push, .detach = pl_link_detach
+    .made = port_made, .based = port_based, .base = pl_link_base, .pull = pl_link_pull,            \
+    .cancelled = pl_link_cancelled, .rest = pl_link_rest, .push = pl_link_push,                    \
+    .detach = pl_link_detach
 
 const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",

@@ -118,6 +118,8 @@ struct pl_transport {
     /* To a worker that is expected or here; for others nothing happens. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
+    /* The task whose base the worker has made, of orders with parts; 0: none. */
+    uint64_t (*based)(const struct pl_port *p, int worker);
     /* Fills slots of the port with what their writers have in them. NULL where slots are shared. 0,
      * or PL_ERUN where one did not come. */
     int (*bring)(struct pl_port *p, const struct pl_part *what, int n);
@@ -148,7 +150,8 @@ struct pl_transport {
      * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
     const struct pl_cancel *(*cancelled)(
-        const struct pl_link *l); /* of the order that was pulled */
+        const struct pl_link *l);    /* of the order that was pulled */
+    void (*base)(struct pl_link *l); /* the base of the order that was pulled is made */
     /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
     int (*rest)(struct pl_link *l, uint64_t ns);
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched
