@@ -171,6 +171,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .worker = c->worker,
                                .idle = -1,
                                .busy = -1,
+                               .timer_ns = PL_NO_TIMER,
                                .rng = &c->rng};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
     rc = control_tuned(c, knobs, why);
@@ -357,6 +358,16 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     return PL_OK;
 }
 
+static int control_do_timer(struct pl_control *c, struct pl_why *why) {
+    if (!c->plan.timed) return PL_OK;
+    if (c->plan.timer_ns < c->view.now_ns)
+        return control_broke(c, why, "it set a timer to a time that is past");
+    if (!c->policy->timer && c->plan.timer_ns != PL_NO_TIMER)
+        return control_broke(c, why, "it set a timer and has no call-back for it");
+    c->view.timer_ns = c->plan.timer_ns;
+    return PL_OK;
+}
+
 /* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
 static int control_do(struct pl_control *c, const struct pl_event *e, bool arrived,
                       struct pl_why *why) {
@@ -403,7 +414,11 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     }
     if (arrived && n_decided == 0)
         return control_broke(c, why, "it neither took nor dropped an arrival");
-    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && !c->stopped)
+    int rc = control_do_timer(c, why);
+    if (rc) return rc;
+    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* nobody is left to wait for it */
+    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && c->view.timer_ns == PL_NO_TIMER &&
+        !c->stopped)
         return control_broke(c, why, "it stalled: nobody is busy");
     return PL_OK;
 }
@@ -487,14 +502,14 @@ static void control_book_arrival(struct pl_control *c, const struct pl_event *e,
 int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
                     struct pl_why *why) {
     c->plan.n = 0;
-    c->plan.overflow = false;
+    c->plan.overflow = c->plan.timed = false;
     if (c->closed) {
         c->n_group = 0;
         c->closed = false;
     }
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
-    if (e->kind != PL_MEASURED && (e->worker < 0 || e->worker >= c->view.n_workers))
+    if (pl_event_has_worker(e) && (e->worker < 0 || e->worker >= c->view.n_workers))
         return pl_fail(why, PL_EUSAGE, "there is no worker %d; there are 1 to %d", e->worker + 1,
                        c->view.n_workers);
     bool arrived = false;
@@ -520,6 +535,11 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
             control_on_reject(c, e);
         break;
     case PL_MEASURED: rc = control_on_measured(c, e, why); break;
+    case PL_TIMER:
+        if (e->now_ns < c->view.timer_ns) return PL_OK;
+        c->view.timer_ns = PL_NO_TIMER;
+        c->policy->timer(c->policy_state, &c->view, &c->plan);
+        break;
     }
     if (!rc) rc = control_do(c, e, arrived, why);
     if (rc) return rc;
@@ -583,12 +603,12 @@ static void control_print_time(uint64_t ns, char *out, size_t max) {
 }
 
 size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
-    return 128 + 64 * (plan->n + c->n_group);
+    return 192 + 64 * (plan->n + c->n_group);
 }
 
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
+    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured", "timer"};
     char time[32];
     size_t n = 0; /* written so far; pl_append would look for the end every time */
 #define SAY(...)                                                                                   \
@@ -597,7 +617,7 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     } while (0)
     control_print_time(e->now_ns, time, sizeof time);
     SAY("%s %s", time, kinds[e->kind]);
-    if (e->kind != PL_MEASURED) SAY(" W%d", e->worker + 1);
+    if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
     if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
@@ -616,6 +636,11 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                 SAY(" W%d@w%llu", c->group[m].worker + 1, (unsigned long long)c->group[m].base);
             break;
         }
+    }
+    if (plan->timed && plan->timer_ns == PL_NO_TIMER) SAY("%sno timer", sep);
+    if (plan->timed && plan->timer_ns != PL_NO_TIMER) {
+        control_print_time(plan->timer_ns, time, sizeof time);
+        SAY("%stimer %s", sep, time);
     }
 #undef SAY
 }
