@@ -102,14 +102,19 @@ static double psp_chance(uint32_t m, uint32_t want, uint32_t behind) {
 
 /* --- all that are blocked ---------------------------------------------------------------- */
 
+/* That a blocked worker passes a tick, and the logarithm of that it does not. */
+struct psp_odds {
+    double pass, stay;
+};
+
 /* Who is how far behind the fastest, counted in the window; and what has been made of it. */
 struct psp_field {
     const struct psp *conf;
     const struct pl_view *view;
     uint64_t fastest;
-    uint32_t behind[PSP_WINDOW + 1]; /* [d] how many are more than d behind the fastest */
-    double chance[PSP_WINDOW];       /* [d] of one that is d behind; below 0: not known yet */
-    size_t n;                        /* entries of both that are used */
+    uint32_t behind[PSP_WINDOW + 1];  /* [d] how many are more than d behind the fastest */
+    struct psp_odds odds[PSP_WINDOW]; /* [d] of one that is d behind; pass < 0: not known yet */
+    size_t n;                         /* entries of both that are used */
 };
 
 static void psp_count(struct psp_field *f, const struct psp *conf, const struct pl_view *v) {
@@ -127,7 +132,7 @@ static void psp_count(struct psp_field *f, const struct psp *conf, const struct 
     f->n = spread < PSP_WINDOW ? (size_t)spread + 1 : PSP_WINDOW;
     for (size_t d = 0; d < f->n; d++) {
         f->behind[d] = 0;
-        f->chance[d] = -1;
+        f->odds[d].pass = -1;
     }
     f->behind[f->n] = 0;
     for (int i = 0; i < v->n_workers; i++) {
@@ -154,14 +159,14 @@ static uint32_t psp_behind(const struct psp_field *f, int i) {
     return n;
 }
 
-/* That blocked worker i passes a tick. */
-static double psp_pass(struct psp_field *f, int i) {
+static struct psp_odds psp_odds(struct psp_field *f, int i) {
     uint64_t d = f->fastest - f->view->worker[i].clock;
-    if (d < f->n && f->chance[d] >= 0) return f->chance[d];
+    if (d < f->n && f->odds[d].pass >= 0) return f->odds[d];
     uint32_t others = (uint32_t)f->view->n_workers - 1;
-    double chance = psp_chance(others, psp_want(f->conf, others), psp_behind(f, i));
-    if (d < f->n) f->chance[d] = chance;
-    return chance;
+    double pass = psp_chance(others, psp_want(f->conf, others), psp_behind(f, i));
+    struct psp_odds odds = {pass, log1p(-pass)};
+    if (d < f->n) f->odds[d] = odds;
+    return odds;
 }
 
 /* Whether the clock wakes the blocked: not where a fresh sample is the same as the last. */
@@ -192,7 +197,7 @@ static void psp_wait(const struct psp_state *s, const struct pl_view *v, int sta
     if (v->n_idle > (started >= 0 ? 1 : 0)) {
         psp_count(&f, &s->conf, v);
         for (int i = v->idle; i >= 0; i = pl_next(v, i))
-            if (i != started) nobody += log1p(-psp_pass(&f, i));
+            if (i != started) nobody += psp_odds(&f, i).stay;
     }
     psp_set(s, v, p, nobody);
 }
@@ -205,22 +210,22 @@ static void psp_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
     double nobody = 0, none_yet = 1, rest = 0;
     s->ticked_ns = v->now_ns;
     psp_count(&f, &s->conf, v);
-    for (int i = v->idle; i >= 0; i = pl_next(v, i)) nobody += log1p(-psp_pass(&f, i));
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) nobody += psp_odds(&f, i).stay;
     double first = pl_rng_unit(v->rng) * -expm1(nobody);
     for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
-        double pass = psp_pass(&f, i);
+        struct psp_odds odds = psp_odds(&f, i);
         bool passes;
         if (none_yet > 0) {
-            first -= none_yet * pass;
+            first -= none_yet * odds.pass;
             passes = first < 0;
-            none_yet = passes ? 0 : none_yet * (1 - pass);
+            none_yet = passes ? 0 : none_yet * (1 - odds.pass);
         } else {
-            passes = pl_rng_unit(v->rng) < pass;
+            passes = pl_rng_unit(v->rng) < odds.pass;
         }
         if (passes)
             pl_start(p, i, PL_FETCH);
         else
-            rest += log1p(-pass);
+            rest += odds.stay;
     }
     psp_set(s, v, p, rest);
 }
