@@ -490,7 +490,7 @@ static bool random_event(struct book *b, struct pl_rng *r) {
     int any = (int)pl_rng_below(r, (uint32_t)b->n);
     const struct entry *w = &b->w[any];
     struct pl_event e = {.now_ns = b->now, .worker = any};
-    if (dice < 10 || (b->calm && busy < 0)) { /* late, or nobody's */
+    if (dice < 10 || (b->calm && busy < 0)) {                             /* late, or nobody's */
         e.kind = dice == 0 ? PL_TIMER : dice % 2 ? PL_ARRIVE : PL_REJECT; /* none so early */
         e.task = w->state == PL_BUSY ? w->task + 1 - 2 * pl_rng_below(r, 2) : w->task;
         return ignored(b, e);

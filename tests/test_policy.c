@@ -165,7 +165,7 @@ static void test_recipes(void **state) {
     X(SAME_TWICE, "ksync", "k=3", "is in the group twice")                                         \
     X(SETS_PAST, "psp", "s=0,sample=1", "set a timer to a time that is past")                      \
     X(SETS_UNHEARD, "ksync", "k=2", "set a timer and has no call-back for it")                     \
-    X(IGNORES_TIMER, "psp", "s=0,sample=1", "stalled: nobody is busy")                             \
+    X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: nobody is busy")                     \
     X(SLEEPS_LONG, "psp", "s=0,sample=1", "waits in vain")                                         \
     X(NEVER_WAKES, "psp", "s=0,sample=1", "is never to draw again")                                \
     X(ZERO_K, "fixed", "", "tuner 'mutant' broke its contract: it set K to 0")                     \

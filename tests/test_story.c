@@ -129,7 +129,7 @@ struct reader {
     int n_open;
     struct facts *out;
     double timer; /* that is set; below 0: none */
-    int first; /* fact of this event: an end that is followed by a start gets its version */
+    int first;    /* fact of this event: an end that is followed by a start gets its version */
     int arrived;
 };
 

@@ -32,9 +32,11 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
 }
 
 struct pl_outcome pl_outcome_none(void) {
-    return (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN,
-        .steps = {NAN, NAN, NAN}};
+    return (struct pl_outcome){.last_update = NAN,
+                               .epochs = NAN,
+                               .score = {NAN, NAN, NAN},
+                               .time_to_target = NAN,
+                               .steps = {NAN, NAN, NAN}};
 }
 
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
@@ -63,8 +65,8 @@ static int outcome_steps(struct pl_steps *out, const struct pl_view *v) {
         if (v->worker[i].state != PL_GONE) clock[n++] = v->worker[i].clock;
     qsort(clock, n, sizeof *clock, outcome_less);
     if (n > 0)
-        *out = (struct pl_steps){(double)clock[0], (double)clock[(n - 1) / 2],
-                                 (double)clock[n - 1]};
+        *out =
+            (struct pl_steps){(double)clock[0], (double)clock[(n - 1) / 2], (double)clock[n - 1]};
     free(clock);
     return PL_OK;
 }

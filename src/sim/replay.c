@@ -104,9 +104,8 @@ uint64_t pl_replay_until(const struct pl_replay *p) {
 
 void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
-    static const char *const kinds[] = {"came", "brought a task",
-                                        "brought a task that was rejected", "left", "",
-                                        "was woken"};
+    static const char *const kinds[] = {
+        "came", "brought a task", "brought a task that was rejected", "left", "", "was woken"};
     struct pl_replay *p = ctx;
     (void)c;
     (void)plan;
