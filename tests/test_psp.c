@@ -78,7 +78,7 @@ static void check_field(int of, int n_tries) {
     struct pl_action action[2 * N_SEATS + 3];
     struct pl_why why;
     struct pl_rng rng;
-    int in_vain[4] = {0}, let_go[1 << N_IDLE] = {0};
+    int at_once[N_IDLE] = {0}, in_vain[4] = {0}, let_go[1 << N_IDLE] = {0};
     assert_int_equal(pl_spec_parse(&pl_policy_family, f->spec, N_SEATS, &entry, &conf, &why), 0);
     const struct pl_policy *psp = (const struct pl_policy *)entry;
     char *state = calloc(1, psp->state_size);
@@ -97,6 +97,13 @@ static void check_field(int of, int n_tries) {
                             .timer_ns = PL_NO_TIMER,
                             .rng = &rng};
         struct pl_plan p = {.action = action, .room = 2 * N_SEATS + 3};
+        /* it draws when it arrives, for itself alone */
+        struct pl_arrival a = {.worker = t % N_IDLE};
+        psp->arrive(state, &v, &a, &p);
+        assert_true(p.n == 2 || (p.n == 3 && p.action[2].worker == a.worker));
+        at_once[a.worker] += p.n == 3;
+        p.n = 0;
+        p.timed = false;
         memset(state + psp->id.conf_size, 0, psp->state_size - psp->id.conf_size);
         psp->leave(state, &v, 5, &p);
         assert_true(p.timed && p.n == 0);
@@ -113,6 +120,8 @@ static void check_field(int of, int n_tries) {
     }
     double pass[N_IDLE], nobody = 1;
     for (int i = 0; i < N_IDLE; i++) nobody *= 1 - (pass[i] = passes(f, i));
+    for (int i = 0; i < N_IDLE; i++)
+        check_share("passes at once", of, at_once[i], n_tries / N_IDLE, pass[i]);
     for (int k = 0; k < 3; k++)
         check_share("ticks in vain", of, in_vain[k], n_tries, pow(nobody, k) * (1 - nobody));
     for (unsigned who = 0; who < 1u << N_IDLE; who++) {
