@@ -81,7 +81,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 22
+#define RUN_NUMBERS 25
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -100,6 +100,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"tasks.lost", (double)f->lost, true},
         {"tasks.rejected", (double)f->rejected, true},
         {"tasks.running", (double)f->running, true},
+        {"steps.min", o->steps.min, true},
+        {"steps.median", o->steps.median, true},
+        {"steps.max", o->steps.max, true},
         {"staleness.mean", o->staleness.mean, false},
         {"staleness.max", any ? (double)o->staleness.max : NAN, true},
         {"staleness.fresh_fraction", o->staleness.fresh_fraction, false},

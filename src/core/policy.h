@@ -17,6 +17,7 @@
 #include "base/rng.h"
 
 #define PL_MAX_WORKERS 1000000
+#define PL_NO_TIMER UINT64_MAX
 
 enum pl_worker_state { PL_GONE, PL_IDLE, PL_BUSY };
 
@@ -53,6 +54,7 @@ struct pl_view {
     const struct pl_worker *worker;
     int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
                        so the busy list begins with the oldest base */
+    uint64_t timer_ns; /* when the policy is to be woken; PL_NO_TIMER: not */
     struct pl_rng *rng;
     const struct pl_book *book; /* of a policy with peers: who has which model; or NULL */
 };
@@ -88,6 +90,12 @@ void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version 
 void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
 void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
 void pl_stop(struct pl_plan *p);               /* the run ends */
+
+/* Wake me at this time, now or later. There is one timer: what is said last replaces what was set
+ * before, and PL_NO_TIMER takes it back; saying nothing leaves it as it is. Once it has rung there
+ * is none until it is set again. A host may ring late, but never handles anything else first that
+ * came after that time. */
+void pl_timer(struct pl_plan *p, uint64_t when_ns);
 
 /* Where workers have models of their own (see `peers` below, and core/book.h for the arithmetic).
  * Both must be there; the newest model of a worker is meant, also while it computes on an older. */
@@ -141,11 +149,17 @@ struct pl_policy {
     /* A worker is gone, its task lost; the group keeps what it gave. Whoever waited for it must
      * not wait for ever. NULL where nobody ever waits. */
     void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
+    /* The time has come that pl_timer set. NULL where it never does. */
+    void (*timer)(void *state, const struct pl_view *, struct pl_plan *);
 };
 
 /* Where the block of worker 0 is, behind the state. */
 static inline size_t pl_own_at(const struct pl_policy *policy) {
     return (policy->state_size + 15) & ~(size_t)15;
+}
+
+static inline size_t pl_own_end(const struct pl_policy *policy, int n_workers) {
+    return pl_own_at(policy) + (size_t)n_workers * policy->worker_size;
 }
 
 static inline void *pl_own(const struct pl_policy *policy, void *state, int worker) {

@@ -27,9 +27,11 @@ enum {
     RECORDED_ARRIVE,
     RECORDED_REJECT,
     RECORDED_LEAVE,
-    RECORDED_END,
+    RECORDED_END, /* in the place of PL_MEASURED, which is never recorded */
+    RECORDED_TIMER,
     RECORDED_MADE
 };
+_Static_assert((int)RECORDED_MADE == (int)PL_MADE + 1, "kinds are numbered as in control");
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
@@ -208,9 +210,10 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
                        const struct pl_plan *plan) {
     struct pl_recorder *r = ctx;
     (void)c;
-    if (e->kind != PL_MEASURED && e->worker >= 0 && e->worker < r->n_workers) {
+    uint32_t worker = pl_event_has_worker(e) ? (uint32_t)e->worker : 0;
+    if (e->kind != PL_MEASURED && worker < (uint32_t)r->n_workers) {
         struct recorder_line l = {
-            .kind = (uint32_t)e->kind + 1, .worker = (uint32_t)e->worker, .now_ns = e->now_ns};
+            .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
         if (e->kind == PL_MADE) l.task = e->task;
         if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
             l.task = e->task;

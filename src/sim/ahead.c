@@ -83,7 +83,11 @@ static void ahead_run(struct pl_work *w, int thread) {
     struct pl_ahead_task *t = (struct pl_ahead_task *)w;
     struct pl_ahead *a = t->ahead;
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
-    struct pl_version version = *t->version;
+    /* without its holders, who come and go meanwhile */
+    struct pl_version version = {.id = t->version->id,
+                                 .lr = t->version->lr,
+                                 .model = t->version->model,
+                                 .handed = t->version->handed};
     t->vector = pl_ahead_vector(a);
     t->rc = PL_ENOMEM;
     if (t->base) version.handed = (float *)(uintptr_t)t->base->w;
