@@ -397,9 +397,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
-        pl_memory_forget(&w->now.memory);
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
+        pl_memory_forget(&w->now.memory); /* once nobody computes with it */
     }
     return sim_event(s, &e);
 }
