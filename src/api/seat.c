@@ -61,7 +61,7 @@ void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
                           .pulled_ns = s->pulled_ns,
                           .pushed_ns = pl_now_ns()};
     /* where every worker has its own model, the step is its own */
-    for (size_t i = 0; s->order.n_parts > 0 && i < s->dim; i++)
+    for (size_t i = 0; s->order.n_summands > 0 && i < s->dim; i++)
         s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
     if (n != s->dim)
         r.flaw = PL_WRONG_SIZE;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(PL_PARTS == PL_ROW_TERMS, "an order has room for a row");
+_Static_assert(PL_SUMMANDS == PL_ROW_TERMS, "an order has room for a row");
 
 /* Slots per worker at their most: every term of its row, of its task and of its inbox a snapshot
  * that nobody else refers to, and the task's own two. Memory is used when they are first asked for.
@@ -22,9 +22,9 @@ struct pl_peers {
     int *next;    /* [most] that is spare as well; -1: none */
     int n_slots, most;
     int *spare; /* [1 + n_workers] first of each one's spare slots; of the first model's: [0] */
-    struct pl_part *part; /* [room_part] what the mean needs */
-    size_t n_part, room_part;
-    bool *needs; /* [n_snapshots] is in part */
+    struct pl_summand *wanted; /* [room_wanted] what the mean needs */
+    size_t n_wanted, room_wanted;
+    bool *needs; /* [n_snapshots] is in wanted */
 };
 
 static int peers_most(const struct pl_job *job) {
@@ -122,22 +122,22 @@ void pl_peers_free(struct pl_peers *p) {
     free(p->slot);
     free(p->next);
     free(p->spare);
-    free(p->part);
+    free(p->wanted);
     free(p->needs);
     free(p);
 }
 
 int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
     struct pl_book_task task = pl_book_task(p->book, worker);
-    struct pl_part part[PL_PARTS];
+    struct pl_summand summand[PL_SUMMANDS];
     for (int i = 0; i < task.row->n; i++) {
         int snapshot = task.row->term[i].snapshot;
-        part[i] = (struct pl_part){.v = peers_vector(p, snapshot),
-                                   .c = task.row->term[i].c,
-                                   .writer = pl_book_writer(p->book, snapshot)};
+        summand[i] = (struct pl_summand){.v = peers_vector(p, snapshot),
+                                         .c = task.row->term[i].c,
+                                         .writer = pl_book_writer(p->book, snapshot)};
     }
-    o->part = part;
-    o->n_parts = task.row->n;
+    o->summand = summand;
+    o->n_summands = task.row->n;
     o->base = task.makes_base ? peers_slot(p, worker, task.base) : NULL;
     o->out = peers_slot(p, worker, task.brought);
     if (!o->out || (task.makes_base && !o->base)) return PL_ENOMEM;
@@ -150,25 +150,26 @@ int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
 static void peers_need(void *ctx, int snapshot) {
     struct pl_peers *p = ctx;
     int writer = pl_book_writer(p->book, snapshot);
-    if (p->needs[snapshot] || writer < 0 || p->n_part == p->room_part) return;
+    if (p->needs[snapshot] || writer < 0 || p->n_wanted == p->room_wanted) return;
     p->needs[snapshot] = true;
-    p->part[p->n_part++] = (struct pl_part){.v = peers_vector(p, snapshot), .writer = writer};
+    p->wanted[p->n_wanted++] =
+        (struct pl_summand){.v = peers_vector(p, snapshot), .writer = writer};
 }
 
 /* Vectors that lie with others are brought first. */
 static int peers_bring(struct pl_peers *p) {
     if (!p->t->bring) return PL_OK;
     size_t room = (size_t)pl_book_n_snapshots(p->book);
-    if (room > p->room_part) {
-        struct pl_part *part = realloc(p->part, room * sizeof *part);
-        if (!part) return PL_ENOMEM;
-        p->part = part;
-        p->room_part = room;
+    if (room > p->room_wanted) {
+        struct pl_summand *wanted = realloc(p->wanted, room * sizeof *wanted);
+        if (!wanted) return PL_ENOMEM;
+        p->wanted = wanted;
+        p->room_wanted = room;
     }
     memset(p->needs, 0, (size_t)p->n_snapshots * sizeof *p->needs);
-    p->n_part = 0;
+    p->n_wanted = 0;
     pl_mix_needs(p->book, peers_need, p);
-    return p->t->bring(p->port, p->part, (int)p->n_part);
+    return p->t->bring(p->port, p->wanted, (int)p->n_wanted);
 }
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {

@@ -16,11 +16,11 @@ static int worker_rest(const struct pl_job *job, const struct pl_transport *t, s
 }
 
 const float *pl_worker_base(const struct pl_order *o, size_t dim) {
-    struct pl_mixture m = {.n = o->n_parts};
-    if (o->n_parts == 0 || !o->base) return o->w;
-    for (int i = 0; i < o->n_parts; i++) {
-        m.c[i] = o->part[i].c;
-        m.v[i] = o->part[i].v;
+    struct pl_mixture m = {.n = o->n_summands};
+    if (o->n_summands == 0 || !o->base) return o->w;
+    for (int i = 0; i < o->n_summands; i++) {
+        m.c[i] = o->summand[i].c;
+        m.v[i] = o->summand[i].v;
     }
     pl_mixture_make(&m, 0, dim, o->base);
     return o->base;

@@ -47,10 +47,10 @@ enum {
 
 /* Parts of an order, where workers have models of their own: written before the order, which is
  * void meanwhile, and read before it is looked at again. The order's PL_ORDER_W is 0 then. */
-#define PL_BOX_PARTS 32
-struct pl_parts {
+#define PL_BOX_SUMMANDS 32
+struct pl_box_sum {
     _Atomic uint64_t n, base; /* base: offset of the slot where they are added up; 0: none */
-    _Atomic uint64_t at[PL_BOX_PARTS], c[PL_BOX_PARTS];
+    _Atomic uint64_t at[PL_BOX_SUMMANDS], c[PL_BOX_SUMMANDS];
 };
 
 /* Owners of a box are numbered, so that nothing a former one left passes for the next one's. */
@@ -59,7 +59,7 @@ struct pl_box {
     _Alignas(64) atomic_uint bell; /* the worker sleeps here */
     atomic_bool cancel;            /* the worker clears it */
     struct pl_cell order;
-    struct pl_parts parts;
+    struct pl_box_sum sum;
     /* the worker writes */
     _Alignas(64) _Atomic uint64_t held; /* task whose vectors it may touch; 0: none */
     _Atomic uint64_t based;             /* task whose base it has made; 0: none */

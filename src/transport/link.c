@@ -21,9 +21,9 @@ struct pl_link {
     void *ctx;
     struct pl_segment segment; /* of a guest, who mapped it */
 
-    struct pl_part part[PL_BOX_PARTS]; /* of the order that was pulled */
-    uint64_t task;                     /* that was pulled and not answered; 0: none */
-    uint64_t answered;                 /* the last that was */
+    struct pl_summand summand[PL_BOX_SUMMANDS]; /* of the order that was pulled */
+    uint64_t task;                              /* that was pulled and not answered; 0: none */
+    uint64_t answered;                          /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
@@ -115,23 +115,23 @@ static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from,
     return (float *)(void *)(l->at + offset);
 }
 
-/* Reads the parts of an order; false where they cannot be. */
-static bool link_parts(struct pl_link *l, struct pl_order *o) {
-    struct pl_parts *p = &l->box->parts;
+/* Reads the summands of an order; false where they cannot be. */
+static bool link_sum(struct pl_link *l, struct pl_order *o) {
+    struct pl_box_sum *p = &l->box->sum;
     const struct pl_shape *s = &l->shape;
     uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
-    if (n < 1 || n > PL_BOX_PARTS || (base == 0 && n != 1)) return false;
+    if (n < 1 || n > PL_BOX_SUMMANDS || (base == 0 && n != 1)) return false;
     for (uint64_t i = 0; i < n; i++) {
-        l->part[i] =
-            (struct pl_part){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
-                             .c = pl_of_bits(atomic_load(&p->c[i])),
-                             .writer = -1};
-        if (!l->part[i].v || !isfinite(l->part[i].c)) return false;
+        l->summand[i] =
+            (struct pl_summand){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
+                                .c = pl_of_bits(atomic_load(&p->c[i])),
+                                .writer = -1};
+        if (!l->summand[i].v || !isfinite(l->summand[i].c)) return false;
     }
-    o->n_parts = (int)n;
-    o->part = l->part;
+    o->n_summands = (int)n;
+    o->summand = l->summand;
     o->base = base ? link_vector(l, base, s->slots, s->n_slots) : NULL;
-    o->w = o->base ? o->base : o->part[0].v;
+    o->w = o->base ? o->base : o->summand[0].v;
     return base == 0 || o->base;
 }
 
@@ -157,7 +157,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
                            .applied = word[PL_ORDER_APPLIED],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
                            .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
-    if (word[PL_ORDER_W] == 0 && !link_parts(l, o)) return LINK_NOTHING;
+    if (word[PL_ORDER_W] == 0 && !link_sum(l, o)) return LINK_NOTHING;
     if (!o->w || !o->out) return LINK_NOTHING;
     atomic_store(&b->held, task);
     if (atomic_load(&b->order.seq) == seq && !atomic_load(&b->cancel)) {

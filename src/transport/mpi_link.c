@@ -25,12 +25,12 @@ struct pl_link {
 
     /* of peers */
     struct pl_exchange exchange;
-    struct pl_wire_parts parts; /* of the order */
-    struct pl_part part[PL_PARTS];
-    float *foreign[PL_PARTS]; /* where others' vectors come */
-    float **mine;             /* [n_mine] slots that were written here; NULL: none */
+    struct pl_wire_sum sum; /* of the order */
+    struct pl_summand summand[PL_SUMMANDS];
+    float *foreign[PL_SUMMANDS]; /* where others' vectors come */
+    float **mine;                /* [n_mine] slots that were written here; NULL: none */
     uint32_t n_mine;
-    bool asked, closed; /* the order's parts were asked for; the server has said CLOSE */
+    bool asked, closed; /* the order's summands were asked for; the server has said CLOSE */
 
     struct pl_wire order; /* that has come, if `fresh`: not pulled yet */
     bool fresh, over;
@@ -82,41 +82,42 @@ static float *link_slot(void *ctx, uint32_t slot) {
 
 /* Asks for what others wrote; false: out of memory, or no such order can be. */
 static bool link_ask(struct pl_link *l) {
-    const struct pl_wire_parts *p = &l->parts;
-    if (p->n < 1 || p->n > PL_PARTS || (p->n > 1 && !p->base)) return false;
+    const struct pl_wire_sum *p = &l->sum;
+    if (p->n < 1 || p->n > PL_SUMMANDS || (p->n > 1 && !p->base)) return false;
     if (!link_slot(l, p->out) || (p->base && !link_slot(l, p->base))) return false;
-    if (!pl_exchange_room(&l->exchange, PL_PARTS)) return false;
+    if (!pl_exchange_room(&l->exchange, PL_SUMMANDS)) return false;
     for (uint32_t i = 0; i < p->n; i++) {
-        int rank = p->part[i].rank;
+        int rank = p->term[i].rank;
         bool mine = rank == pl_mpi_rank();
         if (rank < 0 || rank >= pl_mpi_size()) return false;
         if (!mine && !l->foreign[i] && !(l->foreign[i] = link_vector(link_dim(l)))) return false;
-        l->part[i] = (struct pl_part){.v = mine ? link_slot(l, p->part[i].slot) : l->foreign[i],
-                                      .c = p->part[i].c,
-                                      .writer = rank - l->n_servers};
-        if (!l->part[i].v) return false;
+        l->summand[i] =
+            (struct pl_summand){.v = mine ? link_slot(l, p->term[i].slot) : l->foreign[i],
+                                .c = p->term[i].c,
+                                .writer = rank - l->n_servers};
+        if (!l->summand[i].v) return false;
     }
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->part[i].rank != pl_mpi_rank())
-            pl_exchange_ask(&l->exchange, p->part[i].rank, p->part[i].slot, l->foreign[i]);
+        if (p->term[i].rank != pl_mpi_rank())
+            pl_exchange_ask(&l->exchange, p->term[i].rank, p->term[i].slot, l->foreign[i]);
     return true;
 }
 
-/* Whether all parts of the order are here. */
-static bool link_parts(struct pl_link *l) {
-    if (!(l->order.flags & WIRE_WITH_PARTS)) return true;
+/* Whether all summands of the order are here. */
+static bool link_sum(struct pl_link *l) {
+    if (!(l->order.flags & WIRE_WITH_SUM)) return true;
     if (!l->asked && !link_ask(l)) pl_mpi_break(pl_mpi_rank());
     l->asked = true;
     return pl_exchange_came(&l->exchange);
 }
 
-static void link_order_parts(struct pl_link *l, struct pl_order *o) {
-    if (!(l->order.flags & WIRE_WITH_PARTS)) return;
-    o->n_parts = (int)l->parts.n;
-    o->part = l->part;
-    o->base = l->parts.base ? link_slot(l, l->parts.base) : NULL;
-    o->out = link_slot(l, l->parts.out);
-    o->w = o->base ? o->base : l->part[0].v;
+static void link_order_sum(struct pl_link *l, struct pl_order *o) {
+    if (!(l->order.flags & WIRE_WITH_SUM)) return;
+    o->n_summands = (int)l->sum.n;
+    o->summand = l->summand;
+    o->base = l->sum.base ? link_slot(l, l->sum.base) : NULL;
+    o->out = link_slot(l, l->sum.out);
+    o->w = o->base ? o->base : l->summand[0].v;
 }
 
 /* --- what the server says ---------------------------------------------------------------- */
@@ -131,12 +132,11 @@ static void link_hear(struct pl_link *l) {
             for (int i = 0; i < l->n_servers; i++)
                 MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
                           pl_mpi_comm(), &l->vector[i]);
-        if (w.flags & WIRE_WITH_PARTS) {
+        if (w.flags & WIRE_WITH_SUM) {
             l->asked = false;
             if (!pl_exchange_open(&l->exchange, link_dim(l), link_slot, l))
                 pl_mpi_break(pl_mpi_rank());
-            MPI_Irecv(&l->parts, sizeof l->parts, MPI_BYTE, 0, WIRE_PARTS, pl_mpi_comm(),
-                      &l->vector[0]);
+            MPI_Irecv(&l->sum, sizeof l->sum, MPI_BYTE, 0, WIRE_SUM, pl_mpi_comm(), &l->vector[0]);
         }
         break;
     case WIRE_CANCEL:
@@ -196,7 +196,7 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
 
 static void link_free(struct pl_link *l) {
     pl_exchange_close(&l->exchange);
-    for (int i = 0; i < PL_PARTS; i++) free(l->foreign[i]);
+    for (int i = 0; i < PL_SUMMANDS; i++) free(l->foreign[i]);
     for (uint32_t i = 0; i < l->n_mine; i++) free(l->mine[i]);
     free(l->mine);
     free(l->w);
@@ -280,7 +280,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
         bool came = link_done(l, l->vector), went = link_done(l, l->answer);
         if (l->over) return PL_ECANCELLED;
         link_let_go(l, came);
-        if (l->fresh && came && went && link_parts(l)) break;
+        if (l->fresh && came && went && link_sum(l)) break;
         pl_wire_pause(&l->bell, 0, now - began, PL_FOREVER, !came || !went || l->fresh);
     }
     l->fresh = false;
@@ -293,7 +293,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
                              .lr = l->order.number,
                              .w = l->w,
                              .out = l->out};
-    link_order_parts(l, out);
+    link_order_sum(l, out);
     return PL_OK;
 }
 
@@ -325,7 +325,7 @@ int pl_mpi_rest(struct pl_link *l, uint64_t ns) {
 void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     if (!l->task || pl_cancelled(&l->cancel)) return;
     /* among peers it is left where it lies */
-    bool send = r->flaw == PL_SOUND && !(l->order.flags & WIRE_WITH_PARTS);
+    bool send = r->flaw == PL_SOUND && !(l->order.flags & WIRE_WITH_SUM);
     link_say(l, &(struct pl_wire){.kind = WIRE_RESULT,
                                   .flags = send ? WIRE_WITH_VECTOR : 0,
                                   .task = r->task,

@@ -16,14 +16,14 @@
 #include "transport/mpi_wire.h"
 #include "transport/transport.h"
 
-/* What follows an order with WIRE_WITH_PARTS. Slots are counted from 1; 0: none. */
-struct pl_wire_parts {
+/* What follows an order with WIRE_WITH_SUM. Slots are counted from 1; 0: none. */
+struct pl_wire_sum {
     uint32_t n, base, out, unused;
     struct {
         uint32_t slot;
         int32_t rank;
         double c;
-    } part[PL_PARTS];
+    } term[PL_SUMMANDS];
 };
 
 struct pl_exchange {

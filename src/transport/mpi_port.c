@@ -27,8 +27,8 @@ static void port_free(struct pl_port *p) {
     free(p->request);
     free(p->which);
     free(p->queue);
-    free(p->parts);
-    free(p->told_parts);
+    free(p->sum);
+    free(p->told_sum);
     pl_segment_free(&p->memory);
     free(p);
 }
@@ -148,34 +148,34 @@ static float *port_slot_at(void *ctx, uint32_t slot) {
     return slot >= 1 && slot <= p->n_slots ? port_vector(p, p->shape.slots, slot - 1) : NULL;
 }
 
-/* Writes down the parts of an order that may go out later; false: out of memory. */
-static bool port_note_parts(struct pl_port *p, int worker, const struct pl_order *o) {
+/* Writes down the summands of an order that may go out later; false: out of memory. */
+static bool port_note_sum(struct pl_port *p, int worker, const struct pl_order *o) {
     size_t n = (size_t)p->n_workers;
     MPI_Request *moving = &p->request[2 * p->n_workers + worker];
-    if (!p->parts) p->parts = calloc(n, sizeof *p->parts);
-    if (!p->told_parts) p->told_parts = calloc(n, sizeof *p->told_parts);
-    if (!p->parts || !p->told_parts || !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
+    if (!p->sum) p->sum = calloc(n, sizeof *p->sum);
+    if (!p->told_sum) p->told_sum = calloc(n, sizeof *p->told_sum);
+    if (!p->sum || !p->told_sum || !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
         return false;
     if (*moving != MPI_REQUEST_NULL) { /* the last; it was answered, so it has come */
         MPI_Wait(moving, MPI_STATUS_IGNORE);
         p->n_moving--;
     }
-    struct pl_wire_parts *w = &p->parts[worker];
-    w->n = (uint32_t)o->n_parts;
+    struct pl_wire_sum *w = &p->sum[worker];
+    w->n = (uint32_t)o->n_summands;
     w->base = port_slot_number(p, o->base);
     w->out = port_slot_number(p, o->out);
-    for (int i = 0; i < o->n_parts; i++) {
-        int writer = o->part[i].writer;
-        w->part[i].slot = port_slot_number(p, o->part[i].v);
-        w->part[i].rank = writer < 0 ? 0 : pl_port_rank(p, writer);
-        w->part[i].c = o->part[i].c;
+    for (int i = 0; i < o->n_summands; i++) {
+        int writer = o->summand[i].writer;
+        w->term[i].slot = port_slot_number(p, o->summand[i].v);
+        w->term[i].rank = writer < 0 ? 0 : pl_port_rank(p, writer);
+        w->term[i].c = o->summand[i].c;
     }
     return true;
 }
 
-static void port_send_parts(struct pl_port *p, int worker) {
-    p->told_parts[worker] = true;
-    MPI_Isend(&p->parts[worker], sizeof *p->parts, MPI_BYTE, pl_port_rank(p, worker), WIRE_PARTS,
+static void port_send_sum(struct pl_port *p, int worker) {
+    p->told_sum[worker] = true;
+    MPI_Isend(&p->sum[worker], sizeof *p->sum, MPI_BYTE, pl_port_rank(p, worker), WIRE_SUM,
               pl_mpi_comm(), &p->request[2 * p->n_workers + worker]);
     p->n_moving++;
 }
@@ -184,12 +184,12 @@ static void port_send_parts(struct pl_port *p, int worker) {
 static void port_send(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
     const struct pl_order *o = &s->order;
-    bool parts = o->n_parts > 0, send = !parts && (!s->has || s->version != o->version);
+    bool summands = o->n_summands > 0, send = !summands && (!s->has || s->version != o->version);
     port_small(p, worker,
                &(struct pl_wire){.kind = WIRE_ORDER,
-                                 .flags = send    ? WIRE_WITH_VECTOR
-                                          : parts ? WIRE_WITH_PARTS
-                                                  : 0,
+                                 .flags = send       ? WIRE_WITH_VECTOR
+                                          : summands ? WIRE_WITH_SUM
+                                                     : 0,
                                  .task = o->task,
                                  .version = o->version,
                                  .heard = o->heard,
@@ -197,8 +197,8 @@ static void port_send(struct pl_port *p, int worker) {
                                  .number = o->lr});
     pl_port_log(p, ENTRY_SENT, worker, send);
     if (send) pl_port_move_out(p, worker, o->w);
-    if (parts) port_send_parts(p, worker);
-    s->has = !parts;
+    if (summands) port_send_sum(p, worker);
+    s->has = !summands;
     s->version = o->version;
     s->sent = *o;
     s->sent_ns = pl_now_ns();
@@ -210,7 +210,7 @@ static void port_send(struct pl_port *p, int worker) {
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     struct seat *s = &p->seat[worker];
     if (!port_follows() && ((!s->expected && !s->here) || s->told_over)) return;
-    if (o->n_parts > 0 && !port_note_parts(p, worker, o)) {
+    if (o->n_summands > 0 && !port_note_sum(p, worker, o)) {
         pl_mpi_break(0);
         return;
     }
@@ -416,7 +416,7 @@ static void port_wake(struct pl_port *p) {
 
 /* --- peers' vectors ---------------------------------------------------------------------- */
 
-static int port_bring(struct pl_port *p, const struct pl_part *what, int n) {
+static int port_bring(struct pl_port *p, const struct pl_summand *what, int n) {
     uint64_t began = pl_now_ns(), now = began;
     if (n == 0) return PL_OK;
     if (!pl_exchange_room(&p->exchange, n)) return PL_ENOMEM;
@@ -446,12 +446,12 @@ static int port_anybody(struct pl_port *p) {
 
 /* When all have said BYE, nobody asks any more. */
 static void port_close_peers(struct pl_port *p) {
-    if (!p->told_parts || p->closed) return;
+    if (!p->told_sum || p->closed) return;
     for (int w = 0; w < p->n_workers; w++)
         if (p->seat[w].here) return;
     p->closed = true;
     for (int w = 0; w < p->n_workers; w++)
-        if (p->told_parts[w]) port_small(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
+        if (p->told_sum[w]) port_small(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
 }
 
 static void port_over(struct pl_port *p, uint64_t wait_ns) {

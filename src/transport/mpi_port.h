@@ -47,8 +47,8 @@ struct pl_port {
     atomic_uint bell;
 
     struct pl_exchange exchange; /* of peers */
-    struct pl_wire_parts *parts; /* [n_workers] of the latest order; NULL: there are no peers */
-    bool *told_parts, closed;    /* [n_workers] it had such an order; all were told CLOSE */
+    struct pl_wire_sum *sum;     /* [n_workers] of the latest order; NULL: there are no peers */
+    bool *told_sum, closed;      /* [n_workers] it had such an order; all were told CLOSE */
 
     int n_servers;
     struct pl_range range[PL_MAX_SERVERS];

@@ -32,7 +32,7 @@ enum { /* tags */
        WIRE_SLICE,
        WIRE_TABLE,
        WIRE_NUMBER,
-       WIRE_PARTS, /* these of peers: see mpi_peers.h */
+       WIRE_SUM, /* these of peers: see mpi_peers.h */
        WIRE_ASK,
        WIRE_PEER
 };
@@ -51,7 +51,7 @@ enum wire_kind {
 };
 
 #define WIRE_PROTOCOL 4
-#define WIRE_WITH_PARTS 2  /* flag of an order: what it is computed on follows */
+#define WIRE_WITH_SUM 2    /* flag of an order: what it is computed on follows */
 #define WIRE_WITH_VECTOR 1 /* flag of an order and of a result: a vector follows */
 
 struct pl_wire {

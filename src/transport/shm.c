@@ -182,21 +182,21 @@ static uint64_t port_offset(const struct pl_port *p, const float *vector) {
     return vector ? (uint64_t)((const char *)vector - (char *)p->segment.at) : 0;
 }
 
-/* The order is void while its parts are written. */
-static void port_parts(struct pl_port *p, int worker, const struct pl_order *o) {
-    struct pl_parts *parts = &p->box[worker].parts;
+/* The order is void while its summands are written. */
+static void port_sum(struct pl_port *p, int worker, const struct pl_order *o) {
+    struct pl_box_sum *sum = &p->box[worker].sum;
     port_order(p, worker, NULL);
-    atomic_store(&parts->n, (uint64_t)o->n_parts);
-    atomic_store(&parts->base, port_offset(p, o->base));
-    for (int i = 0; i < o->n_parts && i < PL_BOX_PARTS; i++) {
-        atomic_store(&parts->at[i], port_offset(p, o->part[i].v));
-        atomic_store(&parts->c[i], pl_bits_of(o->part[i].c));
+    atomic_store(&sum->n, (uint64_t)o->n_summands);
+    atomic_store(&sum->base, port_offset(p, o->base));
+    for (int i = 0; i < o->n_summands && i < PL_BOX_SUMMANDS; i++) {
+        atomic_store(&sum->at[i], port_offset(p, o->summand[i].v));
+        atomic_store(&sum->c[i], pl_bits_of(o->summand[i].c));
     }
 }
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     if (!seat_known(&p->seat[worker])) return;
-    if (o->n_parts > 0) port_parts(p, worker, o);
+    if (o->n_summands > 0) port_sum(p, worker, o);
     port_order(p, worker, o);
     pl_futex_ring(&p->box[worker].bell);
 }

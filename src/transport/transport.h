@@ -33,17 +33,17 @@
 struct pl_port; /* the server's end */
 struct pl_link; /* a worker's end */
 
-/* A part of what a worker computes on, where peers have models of their own. */
-#define PL_PARTS 32
-struct pl_part {
+/* One term of what a worker computes on, where peers have models of their own. */
+#define PL_SUMMANDS 32
+struct pl_summand {
     const float *v; /* [dim] a slot; where slots are not shared, it lies with its writer */
     double c;       /* times this */
     int writer;     /* worker; -1: the server */
 };
 
-/* Where n_parts is not 0 there is no version: the worker computes on the sum of the parts, which it
- * makes at `base`, or, where that is NULL, on the only one there is. Such an order is not replaced
- * and not cancelled, and its result is left where it lies. */
+/* Where n_summands is not 0 there is no version: the worker computes on the sum of the summands,
+ * which it makes at `base`, or, where that is NULL, on the only one there is. Such an order is not
+ * replaced and not cancelled, and its result is left where it lies. */
 struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
     uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
@@ -52,9 +52,10 @@ struct pl_order {
     uint64_t applied; /* the last one whose answer is part of the newest version; 0: none */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
-    int n_parts;
-    const struct pl_part *part; /* [n_parts] read by tell(); after pull(), until the next pull() */
-    float *base;                /* [dim] a slot */
+    int n_summands;
+    const struct pl_summand
+        *summand; /* [n_summands] read by tell(); after pull(), until the next pull() */
+    float *base;  /* [dim] a slot */
 };
 
 /* Why a result will not do; PL_SOUND where it will. */
@@ -118,11 +119,11 @@ struct pl_transport {
     /* To a worker that is expected or here; for others nothing happens. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
-    /* The task whose base the worker has made, of orders with parts; 0: none. */
+    /* The task whose base the worker has made, of orders with summands; 0: none. */
     uint64_t (*based)(const struct pl_port *p, int worker);
     /* Fills slots of the port with what their writers have in them. NULL where slots are shared. 0,
      * or PL_ERUN where one did not come. */
-    int (*bring)(struct pl_port *p, const struct pl_part *what, int n);
+    int (*bring)(struct pl_port *p, const struct pl_summand *what, int n);
     /* The task of an earlier order than its latest whose version and slot the worker may still
      * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled (or,
      * where versions are sent, that is on its way) until it pulls again, pushes or is gone; never
