@@ -212,8 +212,16 @@ static const struct {
     const char *spec;
     twin_optim *step;
 } optim_twin[] = {
-    {"sgd", sgd},   {"momentum", momentum},     {"nesterov", nesterov},   {"adam", adam},
-    {"dana", dana}, {"dana:form=multi", multi}, {"dana:form=slim", slim}, {"ormo", ormo},
+    {"sgd", sgd},
+    {"bold", sgd},
+    {"libmf", sgd},
+    {"momentum", momentum},
+    {"nesterov", nesterov},
+    {"adam", adam},
+    {"dana", dana},
+    {"dana:form=multi", multi},
+    {"dana:form=slim", slim},
+    {"ormo", ormo},
 };
 #define N_OPTIM (sizeof optim_twin / sizeof *optim_twin)
 

@@ -57,7 +57,8 @@ void pl_shards_take(const struct pl_shards *s, const struct pl_member *m) {
                                                   .base = m->base,
                                                   .lag = m->lag,
                                                   .samples = m->samples,
-                                                  .factor = m->factor});
+                                                  .factor = m->factor,
+                                                  .loss = m->loss});
 }
 
 void pl_shards_commit(const struct pl_shards *s, double factor) {
@@ -178,7 +179,8 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
                               .base = e->base,
                               .lag = e->lag,
                               .samples = e->samples,
-                              .factor = e->factor};
+                              .factor = e->factor,
+                              .loss = e->loss};
         int rc = pl_shard_settle(port, e->worker);
         return rc ? rc : pl_custody_take(f->custody, &m);
     }

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "base/cancel.h"
+#include "base/range.h"
 #include "base/status.h"
 
 struct pl_port; /* the server's end */
@@ -68,11 +69,6 @@ struct pl_news {
 
 /* What a worker was doing when it was last heard of. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
-
-/* A stretch of the vector. */
-struct pl_range {
-    size_t from, n;
-};
 
 struct pl_port_conf {
     int n_workers;
