@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PL_CELL_WORDS 6
+#define PL_CELL_WORDS 7
 
 struct pl_cell {
     atomic_uint seq;
@@ -25,7 +25,15 @@ struct pl_cell {
 };
 
 /* Words of an order; a task of 0 is no order. */
-enum { PL_ORDER_TASK, PL_ORDER_VERSION, PL_ORDER_LR, PL_ORDER_W, PL_ORDER_OUT, PL_ORDER_HEARD };
+enum {
+    PL_ORDER_TASK,
+    PL_ORDER_VERSION,
+    PL_ORDER_LR,
+    PL_ORDER_W,
+    PL_ORDER_OUT,
+    PL_ORDER_HEARD,
+    PL_ORDER_PART
+};
 
 /* Words of a result; PL_RESULT_SIZE is the samples, and the flaw shifted by 32. */
 enum {

@@ -41,6 +41,12 @@ struct pl_order {
     uint64_t heard;   /* the last task of this worker whose answer counted; 0: none */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
+    /* Of both vectors only these ranges are read, written and sent, at the addresses they have in
+     * the whole; the number of the version then says nothing about what is there. n_ranges 0: all
+     * of it. Workers need not be told: `part` is theirs, and is passed on as it is. */
+    int n_ranges;
+    struct pl_range range[PL_RANGES];
+    uint64_t part;
 };
 
 /* Why a result will not do; PL_SOUND where it will. */
