@@ -111,6 +111,9 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     if (a->labels && !job->data)
         return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
                        a->id.name);
+    if (a->labels && job->data->n_classes == 0)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and ratings have none",
+                       a->id.name);
     return PL_OK;
 }
 
