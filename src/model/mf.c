@@ -179,6 +179,7 @@ const struct pl_model_kind pl_model_mf = {
            .conf_size = sizeof(struct mf_conf)},
     .wants_data = true,
     .classifies = false,
+    .parts = true,
     .rates = true,
     .open = mf_open,
     .close = mf_close,

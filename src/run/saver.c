@@ -64,7 +64,7 @@ static void saver_collect(struct pl_saver *s, struct pl_store *store) {
     if (!s->snapshot) return;
     pl_errand_wait(s->errand);
     pl_snapshot_free(s->snapshot);
-    pl_store_release(store, s->held);
+    pl_store_unpin(store, s->held);
     s->snapshot = NULL;
     if (s->rc && !s->failed)
         pl_log_warn(&s->conf->job->log, "%s; the run goes on without", s->why.text);
@@ -81,12 +81,12 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     pl_store_keep(store, &shared);
     pl_filter_keep(s->filter, &keep);
     s->held = pl_store_newest(store);
-    pl_store_hold(s->held);
+    pl_store_pin(s->held);
     const float *model = s->held->model;
     if (s->shards) {
         if (pl_shards_model(s->shards, s->held, s->whole) || s->shards->failed) {
             pl_snapshot_free(s->snapshot);
-            pl_store_release(store, s->held);
+            pl_store_unpin(store, s->held);
             s->snapshot = NULL;
             return pl_fail(&s->why, PL_ERUN, "a server did not answer");
         }

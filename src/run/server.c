@@ -136,7 +136,9 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
         case PL_START:
             s->worker[a->worker].told_ns = pl_now_ns();
             pl_shards_start(s->shards, a->worker, a->task, a->from);
-            if (pl_custody_start(s->custody, a->worker, a->task, a->from)) rc = server_memory(s);
+            if (pl_custody_start(s->custody, a->worker, a->task, a->from,
+                                 (struct pl_part){a->row, a->col}))
+                rc = server_memory(s);
             break;
         case PL_CANCEL:
             pl_shards_cancel(s->shards, a->worker);
@@ -269,7 +271,7 @@ static void server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &s->scored_at);
     s->scored_id = s->scored->id;
-    pl_store_release(s->store, s->scored);
+    pl_store_unpin(s->store, s->scored);
     s->scored = NULL;
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &s->scored_at);
     if (reached) s->ended = true;
@@ -279,7 +281,7 @@ static void server_scored(struct server *s) {
 static void server_score(struct server *s) {
     uint64_t now = server_now(s);
     s->scored = pl_store_newest(s->store);
-    pl_store_hold(s->scored);
+    pl_store_pin(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
     const float *model = s->scored->model;
     if (s->shards) {

@@ -186,7 +186,7 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
     }
     case SHARDS_COMMIT: return pl_custody_commit(f->custody, e->factor, &measure);
     case SHARDS_START:
-        return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags);
+        return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
     case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
     case SHARDS_GONE: pl_custody_gone(f->custody, e->worker); return PL_OK;
     case SHARDS_MODEL: return pl_shards_gather(port, pl_store_newest(f->store)->model, NULL);

@@ -100,6 +100,17 @@ static void sim_tick(struct sim *s) {
 
 /* --- carrying out plans ------------------------------------------------------------------ */
 
+/* The part that a worker's current task is on. */
+static struct pl_part sim_part(const struct sim *s, int worker) {
+    const struct pl_worker *w = &pl_control_view(s->control)->worker[worker];
+    return s->job->grid ? (struct pl_part){w->row, w->col} : PL_WHOLE;
+}
+
+/* How much of a vector is sent for it. */
+static double sim_size(const struct sim *s, int worker) {
+    return pl_part_size(s->job, sim_part(s, worker));
+}
+
 /* Decides when a task that starts now is done, and queues that. */
 static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
@@ -109,7 +120,8 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
         return PL_OK;
     }
     if (s->net_matters)
-        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
+        at = a->from == PL_FETCH ? pl_net_send_part(&s->net, PL_DOWN, at, sim_size(s, a->worker))
+                                 : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
     /* what is sent to a frozen worker gets there; it is read when the worker goes on */
     if (w->frozen_until_ns > at) at = w->frozen_until_ns;
@@ -118,7 +130,7 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
-    *finish = at + sim_ns(seconds);
+    *finish = at + sim_ns(seconds * pl_part_work(s->job, sim_part(s, a->worker)));
     return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
 }
 
@@ -132,7 +144,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         w->held = pl_store_newest(s->store);
         pl_store_hold(w->held);
     }
-    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
+    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held,
+                       (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
 }
@@ -148,8 +161,12 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
-    if (pl_store_take(s->store, &group[n - 1], w->held, w->now.vector))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+    struct pl_range range[PL_RANGES];
+    int n_ranges = pl_part_ranges(s->job, w->now.part, range);
+    int rc = n_ranges > 0
+                 ? pl_store_take_part(s->store, &group[n - 1], range, n_ranges, w->now.vector)
+                 : pl_store_take(s->store, &group[n - 1], w->held, w->now.vector);
+    if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->now.vector = NULL;
     return PL_OK;
@@ -284,7 +301,7 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
     if (s->store) {
         /* recorded as not believed, it has samples, and the filter says so again */
         bool bad = e->kind == PL_REJECT && (e->samples == 0 || !s->filter);
-        e->samples = pl_task_samples(s->job);
+        e->samples = pl_part_samples(s->job, sim_part(s, e->worker));
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
         if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
         int rc = pl_ahead_collect(s->ahead, &w->now);
@@ -313,7 +330,7 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_net_send(&s->net, PL_UP, s->now_ns);
+        uint64_t when = pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
