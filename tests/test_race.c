@@ -200,7 +200,7 @@ static struct pl_cell cell;
 static void write_cell(void *arg) {
     (void)arg;
     for (uint64_t i = 1; i <= N_WRITTEN; i++)
-        pl_cell_write(&cell, (uint64_t[PL_CELL_WORDS]){i, i, i, i, i, i});
+        pl_cell_write(&cell, (uint64_t[PL_CELL_WORDS]){i, i, i, i, i, i, i});
 }
 
 static void a_cell_is_read_whole_or_not_at_all(void **state) {

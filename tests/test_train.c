@@ -317,8 +317,8 @@ static void test_resume_with_other_workers(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         char options[700], dir[64];
         snprintf(dir, sizeof dir, "other-%s", (*m)->name);
-        snprintf(options, sizeof options, "spawn=threads method=%s checkpoint=%s", (*m)->name,
-                 path_of(dir));
+        snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
+                 options_of(*m), path_of(dir));
         pl_setup *s = make(options), *next = NULL;
         pl_run *run = train(s);
         pl_run_free(run);
