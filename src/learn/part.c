@@ -34,6 +34,11 @@ double pl_part_work(const struct pl_job *job, struct pl_part p) {
     return (double)pl_grid_size(job->grid, p.row, p.col) / mean;
 }
 
+double pl_part_share(const struct pl_job *job, struct pl_part p) {
+    double side = job->grid ? pl_grid_side(job->grid) : 0, n = job->n_workers;
+    return side > 0 ? pl_part_work(job, p) * (side * side) / (n * n) : 1;
+}
+
 double pl_part_size(const struct pl_job *job, struct pl_part p) {
     struct pl_range range[PL_RANGES];
     size_t sum = 0;

@@ -30,6 +30,7 @@ uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p);
  * grid that has a row for every worker, so that one law is as fast whatever the grid. And how much
  * of the vector is sent for it. */
 double pl_part_work(const struct pl_job *job, struct pl_part p);
+double pl_part_share(const struct pl_job *job, struct pl_part p); /* the same for this grid */
 double pl_part_size(const struct pl_job *job, struct pl_part p);
 
 /* The task on a part: its ranges of `version` go to the same places of out [dim], and are swept

@@ -429,6 +429,10 @@ static void server_wake(void *ctx) {
     s->t->wake(s->port);
 }
 
+static double server_share(const void *ctx, int row, int col) {
+    return pl_part_share(ctx, (struct pl_part){row, col});
+}
+
 static int server_open(struct server *s) {
     const struct pl_job *job = s->job;
     s->shared = (struct pl_shards){
@@ -454,6 +458,7 @@ static int server_open(struct server *s) {
     if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    if (job->grid) pl_slow_work(s->slow, server_share, job);
     for (int i = 0; i < s->conf->n_listeners; i++)
         pl_control_on_event(s->control, s->conf->listener[i].log, s->conf->listener[i].ctx);
     pl_control_on_event(s->control, pl_slow_event, s->slow);
