@@ -16,9 +16,11 @@
 struct entry { /* a worker */
     enum pl_worker_state state;
     uint64_t task, base, clock, since, joined, turn;
-    uint64_t life; /* who comes back is somebody else */
-    bool holds;    /* a version it may keep */
-    int row, col;  /* of its latest task, where there is a grid */
+    uint64_t life;  /* who comes back is somebody else */
+    bool holds;     /* a version it may keep */
+    uint64_t first; /* of its tasks on that version */
+    bool waits;     /* what it brought */
+    int row, col;   /* of its latest task, where there is a grid */
 };
 
 struct gift { /* a member of the group */
@@ -96,6 +98,8 @@ static void note_event(struct book *b, const struct pl_event *e) {
         break;
     case PL_LEAVE:
         b->alive += b->now - w->joined;
+        b->fates.lost += w->waits;
+        w->waits = false;
         if (w->state == PL_BUSY) {
             b->fates.lost++;
             b->wasted += b->now - w->since;
@@ -115,20 +119,25 @@ static void note_event(struct book *b, const struct pl_event *e) {
     }
 }
 
-static void note_fate(struct book *b, const struct pl_event *e, bool taken) {
+static void note_take(struct book *b, int i) {
+    struct entry *w = &b->w[i];
+    b->group[b->n_group++] = (struct gift){i, w->life, w->task, w->base, b->version - w->base};
+    w->waits = false;
+}
+
+static void note_fate(struct book *b, const struct pl_event *e, enum pl_verb verb) {
     struct entry *w = &b->w[e->worker];
     uint64_t spent = b->now - w->since, sent = e->comm_ns < spent ? e->comm_ns : spent;
-    if (taken) {
-        b->sent += sent;
-        b->computed += spent - sent;
-        b->group[b->n_group++] =
-            (struct gift){e->worker, w->life, w->task, w->base, b->version - w->base};
-    } else {
+    w->waits = verb == PL_WAIT;
+    if (verb == PL_DROP) {
         b->wasted += spent;
         b->fates.dropped++;
         b->dropped = true;
+    } else {
+        b->sent += sent;
+        b->computed += spent - sent;
     }
-    move(b, e->worker, PL_IDLE);
+    if (verb == PL_TAKE) note_take(b, e->worker);
 }
 
 static void note_commit(struct book *b) {
@@ -197,16 +206,29 @@ static bool check_part(struct book *b, const struct pl_event *e, const struct pl
 static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_plan *plan) {
     int n_fates = 0;
     b->committed = b->dropped = false;
+    /* where it arrived it is idle from now on, whatever comes of it; its time is booked by its fate
+     */
+    uint64_t since = e->kind == PL_ARRIVE ? b->w[e->worker].since : 0;
+    if (e->kind == PL_ARRIVE) move(b, e->worker, PL_IDLE);
     for (size_t n = 0; n < plan->n; n++) {
         const struct pl_action *a = &plan->action[n];
         int i = a->worker;
         switch (a->verb) {
         case PL_TAKE:
         case PL_DROP:
+        case PL_WAIT:
+            MUST(b, b->n_group < N_GROUP, "a group without end");
+            if (a->verb == PL_TAKE && i >= 0 && i < b->n && b->w[i].waits) {
+                MUST(b, a->task == b->w[i].task, "W%d: another task is taken", i + 1);
+                note_take(b, i);
+                break;
+            }
             MUST(b, e->kind == PL_ARRIVE && n_fates++ == 0, "a fate for no arrival");
             MUST(b, i == e->worker && a->task == e->task, "a fate for somebody else's task");
-            MUST(b, b->n_group < N_GROUP, "a group without end");
-            note_fate(b, e, a->verb == PL_TAKE);
+            uint64_t idle_since = b->w[i].since;
+            b->w[i].since = since;
+            note_fate(b, e, a->verb);
+            b->w[i].since = idle_since;
             break;
         case PL_COMMIT:
             MUST(b, b->n_group > 0 && !b->committed, "an empty or a second commit");
@@ -216,6 +238,8 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
         case PL_START: {
             MUST(b, i >= 0 && i < b->n && b->w[i].state == PL_IDLE, "W%d cannot start", i + 1);
             struct entry *w = &b->w[i];
+            MUST(b, !w->waits, "W%d starts though its answer waits", i + 1);
+            if (!w->holds || (a->from == PL_FETCH && w->base != b->version)) w->first = w->task + 1;
             MUST(b, a->from == PL_FETCH || w->holds, "W%d keeps what it has not", i + 1);
             if (a->from == PL_FETCH) w->base = b->version;
             w->holds = true;
@@ -255,6 +279,7 @@ static bool check_list(struct book *b, const struct pl_view *v, int first,
 
 static bool check_table(struct book *b) {
     const struct pl_view *v = pl_control_view(b->control);
+    int n_givers = 0;
     for (int i = 0; i < b->n; i++) {
         const struct pl_worker *w = &v->worker[i];
         const struct entry *x = &b->w[i];
@@ -262,14 +287,22 @@ static bool check_table(struct book *b) {
              "W%d is not what the book says", i + 1);
         MUST(b, b->grid == 0 || x->task == 0 || (w->row == x->row && w->col == x->col),
              "W%d is in another block", i + 1);
-        MUST(b, x->state != PL_BUSY || (w->base == x->base && w->since_ns == x->since),
+        MUST(b,
+             x->state != PL_BUSY ||
+                 (w->base == x->base && w->since_ns == x->since && w->first == x->first),
              "W%d computes on another version", i + 1);
+        int taken = 0;
+        for (int m = 0; m < b->n_group; m++)
+            taken += b->group[m].worker == i && b->group[m].life == x->life && x->state != PL_GONE;
+        MUST(b, w->waits == x->waits && w->taken == taken, "W%d gave something else", i + 1);
+        n_givers += taken > 0;
         MUST(b, pl_control_is_current(b->control, i, x->task) == (x->state == PL_BUSY),
              "W%d: wrong task is current", i + 1);
     }
     MUST(b,
          v->version == b->version && v->n_taken == b->n_group && v->n_workers == b->n &&
-             v->n_alive == b->n - count(b, PL_GONE) && v->n_idle == count(b, PL_IDLE),
+             v->n_givers == n_givers && v->n_alive == b->n - count(b, PL_GONE) &&
+             v->n_idle == count(b, PL_IDLE),
          "the view counts otherwise");
     MUST(b, v->n_alive == 0 || pl_n_busy(v) > 0, "nobody is busy");
     size_t n;
@@ -294,6 +327,7 @@ static bool check_sums(struct book *b) {
     MUST(b, f.started == f.applied + f.dropped + f.cancelled + f.lost + f.rejected + f.running,
          "fates do not sum to the tasks started");
     x.running = (uint64_t)(count(b, PL_BUSY) + b->n_group);
+    for (int i = 0; i < b->n; i++) x.running += b->w[i].waits;
     MUST(b, memcmp(&f, &x, sizeof f) == 0, "the fates are not those of the book");
     struct pl_staleness s = pl_control_staleness(b->control);
     double n = (double)f.applied;
@@ -329,6 +363,7 @@ static double option(const struct pl_entry *entry, const void *conf, const char 
         const char *at = (const char *)conf + o->offset;
         if (strcmp(o->name, name) != 0) continue;
         if (o->type == PL_OPT_BOOL) return *(const bool *)at;
+        if (o->type == PL_OPT_CHOICE) return *(const int *)at;
         if (o->type == PL_OPT_COUNT) return *(const int *)at;
         if (o->type == PL_OPT_INT) return (double)*(const int64_t *)at;
         if (o->type == PL_OPT_REAL) return *(const double *)at;
@@ -354,10 +389,11 @@ static bool check_group(struct book *b) {
                      b->closed[i].life != b->closed[j].life,
                  "W%d is in the group twice", b->closed[i].worker + 1);
     }
+    bool early = option(id, b->conf, "early", false) != 0;
     if (b->committed)
         MUST(b,
              b->n_closed == b->knobs.k ||
-                 (!batch && b->n_closed < b->knobs.k && b->busy_at_close == 0),
+                 (!batch && b->n_closed < b->knobs.k && (b->busy_at_close == 0 || early)),
              "a group of %d for K = %d", b->n_closed, b->knobs.k);
     bool cancel = option(id, b->conf, "cancel", false) != 0;
     bool stop = option(id, b->conf, "stop", false) != 0;
@@ -376,6 +412,34 @@ static bool check_group(struct book *b) {
                  b->version - w->base < b->knobs.bound,
              "W%d is left computing what will be too stale", i + 1);
     }
+    return true;
+}
+
+/* Rounds: nobody gives twice to one update, or all have given something to it; whoever waits has
+ * given already. */
+static bool check_rounds(struct book *b) {
+    bool any = option(&b->policy->id, b->conf, "give", 0) != 0;
+    for (int i = 0; b->committed && !any && i < b->n_closed; i++)
+        for (int j = 0; j < i; j++)
+            MUST(b,
+                 b->closed[i].worker != b->closed[j].worker ||
+                     b->closed[i].life != b->closed[j].life,
+                 "W%d gave twice to one update", b->closed[i].worker + 1);
+    for (int i = 0; i < b->n; i++) {
+        const struct entry *w = &b->w[i];
+        bool gave = false, all = true;
+        for (int m = 0; m < b->n_group; m++)
+            gave = gave || (b->group[m].worker == i && b->group[m].life == w->life);
+        for (int j = 0; b->committed && j < b->n; j++) {
+            bool one = b->w[j].state == PL_GONE;
+            for (int m = 0; m < b->n_closed; m++)
+                one = one || (b->closed[m].worker == j && b->closed[m].life == b->w[j].life);
+            all = all && one;
+        }
+        MUST(b, all, "an update is made without somebody");
+        MUST(b, w->state != PL_IDLE || gave, "W%d waits in vain", i + 1);
+    }
+    MUST(b, !b->dropped, "something is dropped");
     return true;
 }
 
@@ -433,12 +497,16 @@ static bool check_policy(struct book *b) {
         if (!check_group(b)) return false;
     } else if (b->grid > 0) {
         if (!check_blocks(b)) return false;
+    } else if (is(id, "rounds")) {
+        if (!check_rounds(b)) return false;
     } else if ((is(id, "ssp") || is(id, "psp")) && !check_barrier(b)) {
         return false;
     }
     /* ALGORITHMS 8: after U updates the staleness of what is applied, in flight or in the open
      * group sums to U(P-1) for async and K-batch-async, to U(P-K) for K-async */
     bool known = is(id, "kbatchasync") || (is(id, "kasync") && b->knobs.bound == PL_NO_BOUND);
+    if (option(id, b->conf, "early", false) != 0 || option(id, b->conf, "fetch", 1) > 1)
+        return true;
     if (!b->calm || !known || b->tuner->moves) return true;
     uint64_t sum = b->lag_sum;
     for (int i = 0; i < b->n; i++)

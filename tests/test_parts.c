@@ -452,7 +452,7 @@ static void test_a_commit_touches_its_ranges(void **state) {
     }
     assert_int_equal(pl_store_n_versions(s), 1);
     /* whoever pins it has it as it was; the next commit goes on in a copy, those after it there */
-    pl_store_pin(v);
+    pl_version_pin(v);
     pl_real before = v->model[range[0].from];
     for (int round = 0; round < 2; round++) {
         struct pl_member m = {.samples = 50, .factor = 1, .loss = 1};
@@ -466,21 +466,21 @@ static void test_a_commit_touches_its_ranges(void **state) {
     assert_true(v->model[range[0].from] == before);
     assert_true(next->model[range[0].from] == vector[range[0].from]);
     /* the memory of the old one stays while the worker has it */
-    pl_store_unpin(s, v);
-    pl_store_pin(next);
+    pl_version_unpin(v);
+    pl_version_pin(next);
     assert_int_equal(pl_store_n_versions(s), 2);
     struct pl_member m = {.samples = 50, .factor = 1, .loss = 1};
     assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     assert_int_equal(pl_store_n_versions(s), 3);
     pl_store_release(s, v);
-    pl_store_unpin(s, next);
-    pl_store_pin(pl_store_newest(s));
+    pl_version_unpin(next);
+    pl_version_pin(pl_store_newest(s));
     struct pl_version *third = pl_store_newest(s);
     assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     assert_int_equal(pl_store_n_versions(s), 3); /* one of them was free */
-    pl_store_unpin(s, third);
+    pl_version_unpin(third);
     close_store(s, &conf);
 }
 

@@ -151,8 +151,11 @@ static void test_recipes(void **state) {
     X(KEEPS_NOTHING, "kbatchsync", "k=2", "keep a version it never had")                           \
     X(KEEPS_AFTER_REJOIN, "kbatchsync", "k=2", "keep a version it never had")                      \
     X(COMMITS_TWICE, "kasync", "k=1", "committed twice")                                           \
-    X(TAKES_AFTER_COMMIT, "kbatchasync", "k=2", "took an arrival after its commit")                \
-    X(TAKES_ON_LEAVE, "ssp", "s=2", "took or dropped more than the one arrival")                   \
+    X(TAKES_NOBODYS, "kbatchasync", "k=2", "took or dropped what nobody brought")                  \
+    X(STARTS_WAITING, "rounds", "", "started a worker whose answer still waits")                   \
+    X(GIVES_TWICE, "rounds", "", "gave twice to one update")                                       \
+    X(FORGETS_ROUND, "rounds", "", "waits in vain")                                                \
+    X(TAKES_ON_LEAVE, "ssp", "s=2", "took or dropped what nobody brought")                         \
     X(IGNORES_BOUND, "kasync", "k=1,max_lag=2", "a lag of 2 is applied")                           \
     X(DROPS_FRESH, "kasync", "k=1,max_lag=2", "dropped that is fresh enough")                      \
     X(RUNS_AHEAD, "ssp", "s=1", "runs ahead")                                                      \
@@ -219,9 +222,20 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
     case OVERFLOWS:
         for (int i = 0; i < 2 * v->n_workers + 4; i++) pl_drop(p);
         break;
-    case TAKES_AFTER_COMMIT:
-        if (v->n_taken > 0) pl_commit(p, 1);
+    case TAKES_NOBODYS:
+        if (v->idle >= 0) pl_take_waiting(p, v->idle, 1);
         break;
+    case GIVES_TWICE:
+        pl_take(p, 1);
+        if (v->n_givers + !v->worker[a->worker].taken == v->n_alive) pl_commit(p, 1);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    case FORGETS_ROUND:
+        if (v->n_givers + 1 < v->n_alive || v->worker[a->worker].taken) break;
+        pl_take(p, 1);
+        pl_start(p, a->worker, PL_FETCH);
+        pl_commit(p, 1);
+        return;
     case FORGETS_ARRIVAL: pl_start(p, a->worker, PL_FETCH); return;
     case IGNORES_BOUND:
     case TAKES_STALE: seen.lag = 0; break;
@@ -259,6 +273,7 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
     }
     base->arrive(state, &other, &seen, p);
     if (wrong == COMMITS_TWICE) pl_commit(p, 1);
+    if (wrong == STARTS_WAITING && p->n == 1) pl_start(p, a->worker, PL_FETCH);
     if (wrong == SAME_TWICE && p->n == 1) pl_start(p, a->worker, PL_KEEP);
     if (wrong == CANCELS_UNDECLARED && v->busy >= 0) {
         pl_cancel(p, v->busy);

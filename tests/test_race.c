@@ -199,8 +199,11 @@ static struct pl_cell cell;
 
 static void write_cell(void *arg) {
     (void)arg;
-    for (uint64_t i = 1; i <= N_WRITTEN; i++)
-        pl_cell_write(&cell, (uint64_t[PL_CELL_WORDS]){i, i, i, i, i, i, i});
+    uint64_t word[PL_CELL_WORDS];
+    for (uint64_t i = 1; i <= N_WRITTEN; i++) {
+        for (int k = 0; k < PL_CELL_WORDS; k++) word[k] = i;
+        pl_cell_write(&cell, word);
+    }
 }
 
 static void a_cell_is_read_whole_or_not_at_all(void **state) {

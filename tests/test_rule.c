@@ -172,6 +172,14 @@ static void adam(struct twin *t, const double *u, const struct twin_member *m) {
     sgd(t, t->direction, m);
 }
 
+static void adagrad(struct twin *t, const double *u, const struct twin_member *m) {
+    for (size_t i = 0; i < t->dim; i++) {
+        t->second[i] += u[i] * u[i];
+        t->direction[i] = u[i] / (sqrt(t->second[i]) + 1e-8);
+    }
+    sgd(t, t->direction, m);
+}
+
 static void multi(struct twin *t, const double *u, const struct twin_member *m) {
     double *v = t->own[m->worker];
     for (size_t i = 0; i < t->dim; i++) v[i] = 0.9 * v[i] + u[i];
@@ -218,6 +226,7 @@ static const struct {
     {"momentum", momentum},
     {"nesterov", nesterov},
     {"adam", adam},
+    {"adagrad", adagrad},
     {"dana", dana},
     {"dana:form=multi", multi},
     {"dana:form=slim", slim},
@@ -365,7 +374,7 @@ static void pair_join(struct pair *p) {
  * one element in a thousand may be further off. */
 static void pair_compare(const struct pair *p, const char *what) {
     const struct pl_version *v = pl_store_newest(p->store);
-    bool divides = p->correct == gap || p->step == adam;
+    bool divides = p->correct == gap || p->step == adam || p->step == adagrad;
     size_t n_far = 0;
     for (size_t i = 0; i < p->conf.dim; i++) {
         double model = fabs(v->model[i] - p->twin.w[i]) / (1 + fabs(p->twin.w[i]));

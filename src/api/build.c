@@ -250,7 +250,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    if (local->remembers && local->remembers(job->local.conf)) vectors += p;
+    if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/filter.h"
-#include "learn/task.h"
 #include "model/mf.h"
 
 static const struct pl_policy *parts_policy(const struct pl_job *job) {
@@ -37,6 +36,13 @@ static bool parts_corrects(const struct pl_job *job) {
     return c->apply || c->factor || c->n_vectors > 0 || c->needs_base;
 }
 
+/* Whether workers do anything but compute a gradient. */
+static bool parts_keeps(const struct pl_job *job) {
+    const struct pl_local *l = (const struct pl_local *)job->local.entry;
+    return l->sends != PL_SENDS_GRADIENT || l->steps(job->local.conf) > 1 ||
+           (l->n_vectors && l->n_vectors(job->local.conf) > 0);
+}
+
 /* What does not go with parts, and what does. */
 static int parts_check(const struct pl_setup *s, const struct pl_job *job, struct pl_why *why) {
     const struct pl_setup_conf *c = &s->conf;
@@ -49,8 +55,7 @@ static int parts_check(const struct pl_setup *s, const struct pl_job *job, struc
         {job->reduce.n > 1 || strcmp(job->reduce.link[0].entry->name, "mean") != 0, "reduce",
          job->reduce.link[0].entry->name, "reduce mean"},
         {optim->row == PL_ROW_NONE, "optim", optim->id.name, "optim sgd, bold or libmf"},
-        {strcmp(job->local.entry->name, "gradient") != 0 || pl_task_remembers(job), "local",
-         job->local.entry->name, "local gradient"},
+        {parts_keeps(job), "local", job->local.entry->name, "local gradient"},
         {pl_filter_any(&job->filter), "filter", job->filter.entry->name, "filter none"},
         {job->attack.entry != NULL, "attack", c->attack, "none"},
         {job->weight_decay != 0, "weight-decay", "", "l2 of model mf"},

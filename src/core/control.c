@@ -23,9 +23,15 @@ struct pl_control {
     int idle_last, busy_last;
     struct pl_places places; /* of a policy with a grid */
 
-    struct pl_member *group; /* the open group, or the one just closed */
-    size_t n_group, room;
-    bool closed; /* the group was committed by the last event */
+    struct control_group {
+        struct pl_member *member;
+        size_t n, room;
+    } open, closed; /* the group, and the one that the last event committed */
+    struct control_brought {
+        uint32_t samples;
+        double loss;
+    } * brought; /* [n_workers] with their last answers, which may wait */
+    int n_waiting;
 
     struct pl_plan plan;
     bool stopped;
@@ -168,11 +174,12 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
+    c->brought = calloc((size_t)n_workers, sizeof *c->brought);
     c->plan.room = pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_places_new(side, &c->places) || !c->policy_state || !c->tuner_state || !c->worker ||
-        !c->plan.action) {
+        !c->brought || !c->plan.action) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
     }
@@ -201,7 +208,9 @@ void pl_control_free(struct pl_control *c) {
     free(c->tuner_state);
     free(c->worker);
     free(c->plan.action);
-    free(c->group);
+    free(c->brought);
+    free(c->open.member);
+    free(c->closed.member);
     pl_places_free(&c->places);
     free(c);
 }
@@ -325,34 +334,48 @@ static void control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tel
     if (tell_tuner && c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
 }
 
-static int control_do_take(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
-                           struct pl_why *why) {
-    if (c->n_group == c->room) {
-        size_t room = c->room ? 2 * c->room : 64;
-        struct pl_member *grown = realloc(c->group, room * sizeof *grown);
+/* What a worker brought joins the open group. */
+static int control_join_group(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+    struct control_group *g = &c->open;
+    if (g->n == g->room) {
+        size_t room = g->room ? 2 * g->room : 64;
+        struct pl_member *grown = realloc(g->member, room * sizeof *grown);
         if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
-        c->group = grown;
-        c->room = room;
+        g->member = grown;
+        g->room = room;
     }
-    const struct pl_worker *w = &c->worker[e->worker];
-    a->worker = e->worker;
+    struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    c->group[c->n_group++] = (struct pl_member){
-        e->worker, w->task, w->base, c->view.version - w->base, e->samples, a->factor, e->loss};
+    const struct control_brought *b = &c->brought[a->worker];
+    g->member[g->n++] = (struct pl_member){
+        a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
+    if (w->taken++ == 0) c->view.n_givers++;
     return PL_OK;
 }
 
+static int control_do_take(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || !c->worker[a->worker].waits)
+        return control_broke(c, why, "it took or dropped what nobody brought");
+    c->worker[a->worker].waits = false;
+    c->n_waiting--;
+    return control_join_group(c, a, why);
+}
+
 static void control_do_commit(struct pl_control *c, struct pl_action *a) {
-    for (size_t i = 0; i < c->n_group; i++) {
-        uint64_t lag = c->group[i].lag;
+    struct control_group closed = c->open;
+    for (size_t i = 0; i < closed.n; i++) {
+        uint64_t lag = closed.member[i].lag;
         c->lag_sum += lag;
         c->n_fresh += lag == 0;
         if (lag > c->lag_max) c->lag_max = lag;
+        c->worker[closed.member[i].worker].taken = 0;
     }
-    c->fates.applied += c->n_group;
-    c->view.n_taken = 0;
-    c->closed = true;
+    c->fates.applied += closed.n;
+    c->view.n_taken = c->view.n_givers = 0;
+    c->open = c->closed;
+    c->open.n = 0;
+    c->closed = closed;
     a->version = ++c->view.version;
 }
 
@@ -363,6 +386,7 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     struct pl_worker *w = &c->worker[a->worker];
     if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
         return control_broke(c, why, "it let a worker keep a version it never had");
+    if (w->waits) return control_broke(c, why, "it started a worker whose answer still waits");
     char room[128];
     const char *no = pl_places_enter(&c->places, a, c->view.n_taken, room);
     if (no) return control_broke(c, why, no);
@@ -370,10 +394,46 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     w->col = a->col;
     control_move(c, a->worker, PL_BUSY, now_ns);
     a->task = ++w->task;
-    if (a->from == PL_FETCH) w->base = c->view.version;
+    if (a->from == PL_FETCH && w->base != c->view.version) {
+        w->base = c->view.version;
+        w->first = a->task;
+    }
     a->version = w->base;
     c->fates.started++;
     return PL_OK;
+}
+
+static int control_do_cancel(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
+                             struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_BUSY)
+        return control_broke(c, why, "it cancelled a worker that is not busy");
+    a->task = c->worker[a->worker].task;
+    control_waste(c, a->worker, now_ns, true);
+    control_move(c, a->worker, PL_IDLE, now_ns);
+    c->fates.cancelled++;
+    return PL_OK;
+}
+
+/* Takes, drops and lets wait, of the arrival where the plan does not say whose. */
+static int control_decide(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
+                          int *n_decided, struct pl_why *why) {
+    bool arrived = a->worker == PL_ARRIVED;
+    if (arrived && (*n_decided)++ > 0)
+        return control_broke(c, why, "it took or dropped more than the one arrival");
+    if (arrived && e->kind != PL_ARRIVE)
+        return control_broke(c, why, "it took or dropped what nobody brought");
+    if (!arrived) return control_do_take(c, a, why);
+    a->worker = e->worker;
+    a->task = c->worker[e->worker].task;
+    c->brought[e->worker] = (struct control_brought){e->samples, e->loss};
+    switch (a->verb) {
+    case PL_TAKE: return control_join_group(c, a, why);
+    case PL_DROP: c->fates.dropped++; return PL_OK;
+    default:
+        c->worker[e->worker].waits = true;
+        c->n_waiting++;
+        return PL_OK;
+    }
 }
 
 /* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
@@ -388,37 +448,18 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
             return control_broke(c, why, "it said a factor that is not finite");
         switch (a->verb) {
         case PL_TAKE:
-            /* the closed group is read until the next event: it cannot be the open one as well */
-            if (c->closed) return control_broke(c, why, "it took an arrival after its commit");
-            n_decided++;
-            rc = control_do_take(c, e, a, why);
-            break;
         case PL_DROP:
-            n_decided++;
-            a->worker = e->worker;
-            a->task = c->worker[e->worker].task;
-            c->fates.dropped++;
-            break;
+        case PL_WAIT: rc = control_decide(c, e, a, &n_decided, why); break;
         case PL_COMMIT:
-            if (c->closed) return control_broke(c, why, "it committed twice for one event");
+            if (c->closed.n > 0) return control_broke(c, why, "it committed twice for one event");
             if (c->view.n_taken == 0) return control_broke(c, why, "it committed an empty group");
             control_do_commit(c, a);
             break;
         case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
-        case PL_CANCEL:
-            if (a->worker < 0 || a->worker >= c->view.n_workers ||
-                c->worker[a->worker].state != PL_BUSY)
-                return control_broke(c, why, "it cancelled a worker that is not busy");
-            a->task = c->worker[a->worker].task;
-            control_waste(c, a->worker, e->now_ns, true);
-            control_move(c, a->worker, PL_IDLE, e->now_ns);
-            c->fates.cancelled++;
-            break;
+        case PL_CANCEL: rc = control_do_cancel(c, a, e->now_ns, why); break;
         case PL_STOP: c->stopped = true; break;
         }
         if (rc) return rc;
-        if (n_decided > (arrived ? 1 : 0))
-            return control_broke(c, why, "it took or dropped more than the one arrival");
     }
     if (arrived && n_decided == 0)
         return control_broke(c, why, "it neither took nor dropped an arrival");
@@ -450,6 +491,16 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     if (c->worker[e->worker].state == PL_BUSY) {
         control_waste(c, e->worker, e->now_ns, false);
         c->fates.lost++;
+    }
+    struct pl_worker *w = &c->worker[e->worker];
+    if (w->waits) {
+        w->waits = false;
+        c->n_waiting--;
+        c->fates.lost++;
+    }
+    if (w->taken > 0) { /* the group keeps what it gave */
+        w->taken = 0;
+        c->view.n_givers--;
     }
     c->view.n_alive--;
     control_move(c, e->worker, PL_GONE, e->now_ns);
@@ -510,10 +561,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
                     struct pl_why *why) {
     c->plan.n = 0;
     c->plan.overflow = false;
-    if (c->closed) {
-        c->n_group = 0;
-        c->closed = false;
-    }
+    c->closed.n = 0;
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
     if (e->kind != PL_MEASURED && (e->worker < 0 || e->worker >= c->view.n_workers))
@@ -557,8 +605,21 @@ const struct pl_view *pl_control_view(const struct pl_control *c) {
 }
 
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {
-    *n = c->n_group;
-    return c->group;
+    const struct control_group *g = c->closed.n > 0 ? &c->closed : &c->open;
+    *n = g->n;
+    return g->member;
+}
+
+static const struct pl_member *control_find(const struct control_group *g,
+                                            const struct pl_action *a) {
+    for (size_t i = g->n; i-- > 0;) /* it was among the last */
+        if (g->member[i].worker == a->worker && g->member[i].task == a->task) return &g->member[i];
+    return NULL;
+}
+
+const struct pl_member *pl_control_taken(const struct pl_control *c, const struct pl_action *a) {
+    const struct pl_member *m = control_find(&c->open, a);
+    return m ? m : control_find(&c->closed, a);
 }
 
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task) {
@@ -575,7 +636,7 @@ bool pl_control_measures(const struct pl_control *c) {
 
 struct pl_fates pl_control_fates(const struct pl_control *c) {
     struct pl_fates f = c->fates;
-    f.running = (uint64_t)pl_n_busy(&c->view) + (uint64_t)c->view.n_taken;
+    f.running = (uint64_t)pl_n_busy(&c->view) + (uint64_t)c->view.n_taken + (uint64_t)c->n_waiting;
     return f;
 }
 
@@ -593,52 +654,4 @@ struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_
         if (c->worker[i].state == PL_BUSY) t.compute += seconds;
     }
     return t;
-}
-
-/* Nanoseconds as seconds, exactly, without trailing zeros. */
-static void control_print_time(uint64_t ns, char *out, size_t max) {
-    snprintf(out, max, "%llu.%09llu", (unsigned long long)(ns / 1000000000u),
-             (unsigned long long)(ns % 1000000000u));
-    size_t n = strlen(out);
-    while (out[n - 1] == '0') out[--n] = '\0';
-    if (out[n - 1] == '.') out[n - 1] = '\0';
-}
-
-size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
-    return 128 + 64 * (plan->n + c->n_group);
-}
-
-void pl_control_print(const struct pl_control *c, const struct pl_event *e,
-                      const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
-    char time[32];
-    size_t n = 0; /* written so far; pl_append would look for the end every time */
-#define SAY(...)                                                                                   \
-    do {                                                                                           \
-        if (n < max) n += (size_t)snprintf(out + n, max - n, __VA_ARGS__);                         \
-    } while (0)
-    control_print_time(e->now_ns, time, sizeof time);
-    SAY("%s %s", time, kinds[e->kind]);
-    if (e->kind != PL_MEASURED) SAY(" W%d", e->worker + 1);
-    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
-    const char *sep = ": ";
-    for (size_t i = 0; i < plan->n; i++, sep = ", ") {
-        const struct pl_action *a = &plan->action[i];
-        switch (a->verb) {
-        case PL_TAKE: SAY("%stake", sep); break;
-        case PL_DROP: SAY("%sdrop", sep); break;
-        case PL_STOP: SAY("%sstop", sep); break;
-        case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
-        case PL_START:
-            SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
-            if (a->row >= 0) SAY(" block %d,%d", a->row + 1, a->col + 1);
-            break;
-        case PL_COMMIT:
-            SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);
-            for (size_t m = 0; m < c->n_group; m++)
-                SAY(" W%d@w%llu", c->group[m].worker + 1, (unsigned long long)c->group[m].base);
-            break;
-        }
-    }
-#undef SAY
 }

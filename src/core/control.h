@@ -6,7 +6,8 @@
  * real server drive it alike, and a recorded sequence of events gives the same sequence of plans.
  *
  * What it guarantees, or else refuses with PL_EPOLICY:
- *   - exactly one take or drop per arrival, none without one, and no take after a commit;
+ *   - one take, drop or wait per arrival, none without one; what waits is taken once, before its
+ *     worker is started again;
  *   - at most one commit per event, and only of a non-empty group; factors are finite;
  *   - only idle workers are started, only busy ones cancelled;
  *   - under a policy with a grid, every start is on a part of it, and no two busy workers share a
@@ -50,8 +51,8 @@ struct pl_member {
     double loss;   /* of the arrival; NAN where unknown */
 };
 
-/* Every task has one fate; `running` are those that have none yet: computing, or in the open
- * group. They sum to `started`. */
+/* Every task has one fate; `running` are those that have none yet: computing, waiting, or in the
+ * open group. They sum to `started`. */
 struct pl_fates {
     uint64_t started, applied, dropped, cancelled, lost, rejected, running;
 };
@@ -98,6 +99,9 @@ const struct pl_view *pl_control_view(const struct pl_control *c);
 
 /* The group: open, or, right after a commit, the one that was just closed. */
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);
+
+/* The member that a PL_TAKE of the last plan made. */
+const struct pl_member *pl_control_taken(const struct pl_control *c, const struct pl_action *a);
 
 /* Whether `task` is what `worker` is computing right now. */
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);

@@ -18,11 +18,19 @@ static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_f
 }
 
 void pl_take(struct pl_plan *p, double factor) {
-    plan_say(p, PL_TAKE, 0, PL_FETCH, factor);
+    plan_say(p, PL_TAKE, PL_ARRIVED, PL_FETCH, factor);
+}
+
+void pl_take_waiting(struct pl_plan *p, int worker, double factor) {
+    plan_say(p, PL_TAKE, worker, PL_FETCH, factor);
+}
+
+void pl_wait(struct pl_plan *p) {
+    plan_say(p, PL_WAIT, PL_ARRIVED, PL_FETCH, 0);
 }
 
 void pl_drop(struct pl_plan *p) {
-    plan_say(p, PL_DROP, 0, PL_FETCH, 0);
+    plan_say(p, PL_DROP, PL_ARRIVED, PL_FETCH, 0);
 }
 
 void pl_commit(struct pl_plan *p, double factor) {

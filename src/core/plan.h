@@ -5,12 +5,12 @@
 
 #include "core/policy.h"
 
-enum pl_verb { PL_TAKE, PL_DROP, PL_COMMIT, PL_START, PL_CANCEL, PL_STOP };
+enum pl_verb { PL_TAKE, PL_DROP, PL_WAIT, PL_COMMIT, PL_START, PL_CANCEL, PL_STOP };
 
 struct pl_action {
     enum pl_verb verb;
     enum pl_from from; /* PL_START */
-    int worker;        /* PL_START, PL_CANCEL; of the arrival for PL_TAKE, PL_DROP */
+    int worker;        /* whose; PL_ARRIVED stands for the worker that has just arrived */
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
     double factor;     /* PL_TAKE, PL_COMMIT */
@@ -23,7 +23,10 @@ struct pl_plan {
     bool overflow; /* more was said than a correct plan can hold */
 };
 
-/* The largest correct plan: take, commit, stop, and a cancel and a start per worker. */
+#define PL_ARRIVED (-1)
+
+/* The largest correct plan: take, commit, stop, and per worker a cancel or a take of what waits,
+ * and a start. */
 static inline size_t pl_plan_room(int n_workers) {
     return 2 * (size_t)n_workers + 3;
 }

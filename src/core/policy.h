@@ -24,8 +24,11 @@ struct pl_worker {
     enum pl_worker_state state;
     uint64_t task;     /* number of its current or last task: 1, 2, 3, … */
     uint64_t base;     /* version that task is computed on */
+    uint64_t first;    /* the first of its tasks on that version */
     uint64_t clock;    /* tasks it completed */
     uint64_t since_ns; /* when that task was started */
+    int taken;         /* of its contributions, in the open group */
+    bool waits;        /* what it brought is neither taken nor dropped yet */
     int row, col;      /* part of the grid that task is on; only under a policy with a grid */
     int prev, next;    /* neighbours in the list of its state; -1 at the ends */
 };
@@ -43,7 +46,8 @@ struct pl_view {
     uint64_t version; /* of the model: number of commits so far */
     int n_workers;    /* 0 … n_workers-1 are valid indices, gone ones included */
     int n_alive, n_idle;
-    int n_taken; /* members of the open group */
+    int n_taken;  /* members of the open group */
+    int n_givers; /* workers that are there and have given some of them */
     struct pl_knobs knobs;
     const struct pl_worker *worker;
     int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
@@ -74,8 +78,10 @@ enum pl_from {
 };
 
 struct pl_plan;
-void pl_take(struct pl_plan *p, double factor);   /* the arrival joins the open group */
-void pl_drop(struct pl_plan *p);                  /* the arrival is forgotten, and counted */
+void pl_take(struct pl_plan *p, double factor); /* the arrival joins the open group */
+void pl_drop(struct pl_plan *p);                /* the arrival is forgotten, and counted */
+void pl_wait(struct pl_plan *p); /* … is decided later; its worker is idle until then */
+void pl_take_waiting(struct pl_plan *p, int worker, double factor); /* one that waits is taken */
 void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version + 1 */
 void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
 /* The same on a part of the policy's grid: a row and a column that no busy worker has. */
@@ -115,7 +121,7 @@ struct pl_policy {
      * leave alone what will not be needed. */
     enum pl_cancels (*cancels)(const void *conf);
 
-    /* A task came back: take or drop it, exactly once. */
+    /* A task came back: take it, drop it or let it wait, exactly once. */
     void (*arrive)(void *state, const struct pl_view *, const struct pl_arrival *,
                    struct pl_plan *);
     /* A worker is there (again), idle. NULL: it is started on the newest version. */

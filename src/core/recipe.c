@@ -15,6 +15,8 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define ADASYNC "Dutta, Wang, Joshi, arXiv 2003.10579"
 #define CHEN "Chen, Pan, Monga, Bengio, Jozefowicz, arXiv 1604.00981"
 #define XIE "Xie, Koyejo, Gupta, arXiv 1802.10116"
+#define EASGD "Zhang, Choromanska, LeCun, NIPS 2015"
+#define NODELAY "Talyansky et al., Asynchronous SGD without gradient delay"
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
 
 /* symbol, name, what it does, citation, then its columns: policy, tuner, correct, reduce, optim,
@@ -129,6 +131,30 @@ RECIPE(zeno_pp, "zeno++",
        "Xie, Koyejo, Gupta, ICML 2020", "kasync:k=1", "fixed", "none", "mean", "sgd", "gradient",
        "zeno");
 
+RECIPE(downpour, "downpour", "asynchronous pushes, a rate per coordinate at the server",
+       "Dean et al., NIPS 2012", "kasync:k=1", "fixed", "none", "mean", "adagrad", "downpour",
+       "none");
+RECIPE(easgd, "easgd", "asynchronous; workers' models and the centre pull each other", EASGD,
+       "kasync:k=1,early=yes", "fixed", "none", "mean", "sgd", "elastic", "none");
+RECIPE(eamsgd, "eamsgd", "EASGD with Nesterov momentum at the workers", EASGD,
+       "kasync:k=1,early=yes", "fixed", "none", "mean", "sgd", "elastic:delta=0.9", "none");
+RECIPE(sync_easgd, "sync-easgd", "EASGD in rounds: one local step, everybody pulls at once", EASGD,
+       "rounds", "fixed", "none", "mean", "sgd", "elastic:u=1", "none");
+RECIPE(nodelay, "nodelay", "workers go on while what they moved is averaged; cyclic", NODELAY,
+       "rounds", "fixed", "none", "mean", "sgd", "overlap", "none");
+RECIPE(nodelay_async, "nodelay-async",
+       "workers go on while what they moved is averaged; fully asynchronous", NODELAY,
+       "rounds:give=any", "fixed", "none", "mean", "sgd", "overlap:u=1", "none");
+RECIPE(cocod, "cocod", "local steps, their averaging behind those of the next round",
+       "Shen, Xu, Liu, Chen, Cheng, IJCAI 2019", "rounds", "fixed", "none", "mean", "sgd",
+       "overlap", "none");
+RECIPE(overlap_local_sgd, "overlap-local-sgd",
+       "local steps pulled to an anchor with momentum, which is averaged meanwhile",
+       "Wang, Liang, Joshi, ICASSP 2020", "rounds", "fixed", "none", "mean", "momentum:beta=0.7",
+       "overlap-local", "none");
+RECIPE(diloco, "diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
+       "after Douillard et al., arXiv 2311.08105", "ksync:k=all", "fixed", "none", "mean",
+       "nesterov:beta=0.9", "steps:u=50,outer=0.7", "none");
 RECIPE(fdsgd, "fdsgd",
        "matrix factorisation, asynchronous: whoever is free takes the least used free block",
        "Li et al. 2014", "blocks", "fixed", "none", "mean", "sgd", "gradient", "none");
@@ -169,6 +195,15 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_ormo.id,
                                                       &recipe_fastest_k.id,
                                                       &recipe_local_sgd.id,
+                                                      &recipe_downpour.id,
+                                                      &recipe_easgd.id,
+                                                      &recipe_eamsgd.id,
+                                                      &recipe_sync_easgd.id,
+                                                      &recipe_nodelay.id,
+                                                      &recipe_nodelay_async.id,
+                                                      &recipe_cocod.id,
+                                                      &recipe_overlap_local_sgd.id,
+                                                      &recipe_diloco.id,
                                                       &recipe_byzantine_median.id,
                                                       &recipe_byzantine_geomedian.id,
                                                       &recipe_byzantine_mean_around_median.id,

@@ -242,31 +242,47 @@ extern const struct pl_family pl_optim_family;
 
 /* --- local ------------------------------------------------------------------------------- */
 
+#define PL_LOCAL_VECTORS 2 /* vectors a worker may keep from task to task */
+
 /* One task of one worker. */
 struct pl_local_task {
     size_t dim;
-    const float *w; /* the version it was handed */
+    const pl_real *w; /* the version it was handed */
+    bool again;       /* … the same one as in the task that `kept` is from */
+    bool merged;      /* what that task sent is part of the newest version */
     double lr, weight_decay;
+    int n_workers;
     /* Gradient of the task's mini-batch number `step` at w, into g; 0 or PL_ECANCELLED. */
-    int (*gradient)(void *ctx, const float *w, uint32_t step, float *g, double *loss);
+    int (*gradient)(void *ctx, const pl_real *w, uint32_t step, pl_real *g, double *loss);
     void *ctx;
-    float *model, *g; /* scratch [dim] each, for rules with steps() > 1 */
-    float *out;       /* what is sent: [dim] */
+    const pl_real *const *kept; /* what it kept of the task before; NULL: there was none */
+    pl_real *const *keep;       /* what it keeps of this one, to be written */
+    pl_real *model, *g; /* scratch [dim] each, but for rules that send a gradient of one step and
+                           keep nothing */
+    pl_real *out;       /* what is sent: [dim] */
+};
+
+enum pl_sends {
+    PL_SENDS_GRADIENT, /* applied at the rate of the run */
+    PL_SENDS_MOVE,     /* from the version it was handed to where it got, at the worker's rate */
+    PL_SENDS_MODEL     /* where it got: the store makes of it the move from the newest version */
 };
 
 struct pl_local {
     struct pl_entry id;
+    enum pl_sends sends;
     bool decays;                         /* applies weight decay itself, so the server must not */
     uint32_t (*steps)(const void *conf); /* mini-batches in a task */
-    /* Fills task->out with a pseudo-gradient: the server's step lr * out is the worker's own move
-     * w - w_local where both rates are equal. *loss is the mean over the mini-batches. */
+    /* Vectors it keeps from task to task; NULL: none. What a task has written counts once the
+     * server has heard of the task: tasks are computed ahead of their time, and some are cancelled.
+     */
+    int (*n_vectors)(const void *conf);
+    bool knows_where; /* the last of them is the model that the task began on */
+    /* The server's step is this times what was moved; NULL: 1. */
+    double (*outer)(const void *conf, int n_workers);
+    bool sums; /* … and times the members of the group: their sum counts, not their mean */
+    /* Fills task->out and task->keep; *loss is the mean over the mini-batches. */
     int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
-    /* Where the worker remembers something from task to task, a vector, zero at first. It is
-     * not read or written by run(): tasks are computed ahead of their time, and some are cancelled.
-     * send() is called once for every contribution that is sent, in the order of sending, and may
-     * change both. NULL: never. */
-    bool (*remembers)(const void *conf);
-    void (*send)(const void *conf, size_t dim, float *memory, float *out);
 };
 extern const struct pl_family pl_local_family;
 

@@ -75,16 +75,6 @@ void pl_store_release(struct pl_store *s, struct pl_version *v) {
     if (v) v->n_holders--;
 }
 
-void pl_store_pin(struct pl_version *v) {
-    v->n_holders++;
-    v->n_pinned++;
-}
-
-void pl_store_unpin(struct pl_store *s, struct pl_version *v) {
-    if (v) v->n_pinned--;
-    pl_store_release(s, v);
-}
-
 uint64_t pl_store_n_medians(const struct pl_store *s) {
     return s->n_medians;
 }
@@ -322,7 +312,8 @@ static const pl_real *store_velocity(const struct pl_store *s, int worker, size_
     }
 }
 
-/* The contribution of one member in one block, weight decay added (into tmp where there is any). */
+/* The contribution of one member in one block, as a gradient: a model is made the move to it, and
+ * weight decay is added (into tmp, both). */
 static struct pl_correct_block store_block(const struct pl_store *s, const struct store_member *m,
                                            size_t at, size_t n, pl_real *tmp) {
     struct pl_correct_block b = {.n = n,
@@ -331,7 +322,10 @@ static struct pl_correct_block store_block(const struct pl_store *s, const struc
                                  .base = m->base ? m->base->handed + at : NULL,
                                  .velocity = store_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
-    if (s->conf.weight_decay != 0) {
+    if (s->conf.sends == PL_SENDS_MODEL) {
+        for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
+        b.g = tmp;
+    } else if (s->conf.weight_decay != 0) {
         pl_real decay = (pl_real)s->conf.weight_decay;
         for (size_t i = 0; i < n; i++) tmp[i] = b.g[i] + decay * b.w[i];
         b.g = tmp;
@@ -667,11 +661,13 @@ static int store_commit_parts(struct pl_store *s) {
 
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
     if (s->n_members > 0 && s->member[0].n_ranges > 0) return store_commit_parts(s);
-    double lr = store_rate(s) * factor * (s->conf.rate.by_k ? s->n_members : 1);
+    bool moved = s->conf.sends != PL_SENDS_GRADIENT;
+    bool by_k = s->conf.rate.by_k || (moved && s->conf.sums);
+    double lr = (moved ? s->conf.outer : store_rate(s)) * factor * (by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
     struct store_job job = {.s = s, .next = pl_versions_spare(&s->versions)};
     if (!job.next) return PL_ENOMEM;
-    job.raw = !s->correct->apply && s->conf.weight_decay == 0;
+    job.raw = !s->correct->apply && s->conf.weight_decay == 0 && s->conf.sends != PL_SENDS_MODEL;
     int rc = store_correct(s, &job, lr);
     if (!rc) rc = store_mix(s, &job);
     if (rc) return rc;

@@ -60,6 +60,9 @@ struct pl_store_conf {
     uint64_t seed; /* of chance in reductions */
     struct pl_rate rate;
     double weight_decay;   /* added to every contribution before it is corrected */
+    enum pl_sends sends;   /* what contributions are */
+    double outer;          /* moves and models: the rate of the server's step, */
+    bool sums;             /* times the members of the group */
     bool measures;         /* commits report a struct pl_measure */
     struct pl_team team;   /* run == NULL: this thread alone */
     struct pl_place place; /* vector == NULL: memory of its own */
@@ -77,10 +80,6 @@ void pl_store_free(struct pl_store *s);
 struct pl_version *pl_store_newest(const struct pl_store *s);
 void pl_store_hold(struct pl_version *v);
 void pl_store_release(struct pl_store *s, struct pl_version *v);
-
-/* Holds it, and no commit of parts changes it meanwhile. */
-void pl_store_pin(struct pl_version *v);
-void pl_store_unpin(struct pl_store *s, struct pl_version *v);
 
 /* Adds a contribution to the open group. `vector` [dim] is read at the commit and must stay until
  * then; `base`, what it was computed on, is held for as long as a rule needs it. */

@@ -204,7 +204,6 @@ static void inf_alone(const void *conf, const struct pl_attack_at *at, float *v,
 
 static const struct pl_attack attack_inf = {
     .id = {"inf", "infinity in every coordinate", "", plain_opts, sizeof(struct plain)},
-    .spoils = true,
     .alone = inf_alone,
 };
 
@@ -216,7 +215,6 @@ static void nan_alone(const void *conf, const struct pl_attack_at *at, float *v,
 
 static const struct pl_attack attack_nan = {
     .id = {"nan", "not a number in every coordinate", "", plain_opts, sizeof(struct plain)},
-    .spoils = true,
     .alone = nan_alone,
 };
 

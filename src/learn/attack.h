@@ -34,7 +34,6 @@ struct pl_attack_at {
 struct pl_attack {
     struct pl_entry id;
     bool anybody; /* any worker's values may be hit; f counts something else */
-    bool spoils;  /* what it makes is not finite, and is rejected when it arrives */
     bool labels;  /* learns from the labels turned round: class c becomes the last minus c */
     /* What a worker makes of its own gradient v [n]. */
     void (*alone)(const void *conf, const struct pl_attack_at *at, float *v, size_t n);

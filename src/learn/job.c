@@ -5,16 +5,20 @@
 struct pl_store_conf pl_job_store(const struct pl_job *job) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    return (struct pl_store_conf){.dim = job->model->dim,
-                                  .n_workers = job->n_workers,
-                                  .correct = job->correct,
-                                  .reduce = job->reduce,
-                                  .k = job->k,
-                                  .seed = job->seed,
-                                  .optim = job->optim,
-                                  .rate = job->rate,
-                                  .weight_decay = local->decays ? 0 : job->weight_decay,
-                                  .measures = tuner->measure != NULL};
+    return (struct pl_store_conf){
+        .dim = job->model->dim,
+        .n_workers = job->n_workers,
+        .correct = job->correct,
+        .reduce = job->reduce,
+        .k = job->k,
+        .seed = job->seed,
+        .optim = job->optim,
+        .rate = job->rate,
+        .weight_decay = local->decays ? 0 : job->weight_decay,
+        .sends = local->sends,
+        .outer = local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
+        .sums = local->sums,
+        .measures = tuner->measure != NULL};
 }
 
 int pl_job_restored(int rc, struct pl_why *why) {

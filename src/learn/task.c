@@ -25,7 +25,8 @@ int pl_desk_new(const struct pl_job *job, struct pl_desk **out) {
         d->x = malloc((size_t)rows * job->data->dim * sizeof *d->x);
         ok = ok && d->index && d->label && d->x;
     }
-    if (pl_task_steps(job) > 1) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    if (pl_task_steps(job) > 1 || local->sends != PL_SENDS_GRADIENT || local->n_vectors) {
         d->model = malloc(job->model->dim * sizeof *d->model);
         d->g = malloc(job->model->dim * sizeof *d->g);
         ok = ok && d->model && d->g;
@@ -95,43 +96,71 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->desk->scratch, c->cancel);
 }
 
+int pl_memory_new(const struct pl_job *job, struct pl_memory *out) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    bool ok = true;
+    *out = (struct pl_memory){.n = local->n_vectors ? local->n_vectors(job->local.conf) : 0};
+    for (int i = 0; i < out->n; i++) {
+        out->kept[i] = pl_vector_new(job->model->dim);
+        out->keep[i] = pl_vector_new(job->model->dim);
+        ok = ok && out->kept[i] && out->keep[i];
+    }
+    return ok ? PL_OK : PL_ENOMEM;
+}
+
+void pl_memory_free(struct pl_memory *m) {
+    for (int i = 0; i < m->n; i++) {
+        free(m->kept[i]);
+        free(m->keep[i]);
+    }
+    *m = (struct pl_memory){0};
+}
+
+void pl_memory_forget(struct pl_memory *m) {
+    m->any = false;
+}
+
+void pl_memory_heard(struct pl_memory *m) {
+    for (int i = 0; i < m->n; i++) {
+        float *kept = m->keep[i];
+        m->keep[i] = m->kept[i];
+        m->kept[i] = kept;
+    }
+    m->kept_version = m->keep_version;
+    m->kept_task = m->keep_task;
+    m->any = true;
+}
+
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
-                const struct pl_version *version, float *out, double *loss,
-                const struct pl_cancel *cancel) {
+                const struct pl_version *version, struct pl_memory *memory, float *out,
+                double *loss, const struct pl_cancel *cancel) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     struct task_call call = {job, desk, worker, (task - 1) * pl_task_steps(job), cancel};
     struct pl_local_task t = {.dim = job->model->dim,
                               .w = version->handed,
+                              .again = memory->any && memory->kept_version == version->id,
+                              .merged = memory->any && memory->kept_task <= memory->applied,
                               .lr = version->lr,
                               .weight_decay = job->weight_decay,
+                              .n_workers = job->n_workers,
                               .gradient = task_gradient,
                               .ctx = &call,
+                              .kept = memory->any ? (const float *const *)memory->kept : NULL,
+                              .keep = memory->keep,
                               .model = desk->model,
                               .g = desk->g,
                               .out = out};
+    memory->keep_version = version->id;
+    memory->keep_task = task;
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, worker);
-    if (!rc && attack && attack->spoils) task_spoil(job, attack, worker, task, out);
+    if (!rc && attack && attack->alone) task_spoil(job, attack, worker, task, out);
     return rc;
 }
 
 int pl_task_forge(const struct pl_job *job, const struct pl_attack_member *member, int n) {
     return pl_attack_group((const struct pl_attack *)job->attack.entry, job->attack.conf,
                            job->n_workers, member, n, job->model->dim);
-}
-
-bool pl_task_remembers(const struct pl_job *job) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    return local->remembers && local->remembers(job->local.conf);
-}
-
-void pl_task_send(const struct pl_job *job, uint32_t worker, uint64_t task, float *memory,
-                  float *out) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    const struct pl_attack *attack = task_attack(job, worker);
-    bool own = !attack || attack->anybody || !attack->alone; /* sends what it computed, at first */
-    if (memory && own) local->send(job->local.conf, job->model->dim, memory, out);
-    if (attack && attack->alone && !attack->spoils) task_spoil(job, attack, worker, task, out);
 }
 
 /* All exponent bits set: infinite or not a number. */

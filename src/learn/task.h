@@ -13,20 +13,29 @@ void pl_desk_free(struct pl_desk *desk);
 uint32_t pl_task_steps(const struct pl_job *job);
 uint32_t pl_task_samples(const struct pl_job *job);
 
-/* Computes task number `task` (1, 2, …) of `worker` on `version` into out [dim]. A pure function
- * of (job, worker, task, version): the same bits on any thread. 0 or PL_ECANCELLED. */
+/* What a worker keeps from task to task: before the task at hand, and behind it. What it has
+ * written counts once the server has heard of the task: what crossed its cancel on the way never
+ * was. */
+struct pl_memory {
+    int n;                         /* vectors; 0: it keeps nothing */
+    float *kept[PL_LOCAL_VECTORS]; /* [dim] each */
+    float *keep[PL_LOCAL_VECTORS];
+    bool any;                            /* there is something in `kept`, */
+    uint64_t kept_task, keep_task;       /* from that task, */
+    uint64_t kept_version, keep_version; /* on that version */
+    uint64_t applied;                    /* the last task that is part of the newest version */
+};
+int pl_memory_new(const struct pl_job *job, struct pl_memory *out); /* 0 or PL_ENOMEM */
+void pl_memory_free(struct pl_memory *m);
+void pl_memory_forget(struct pl_memory *m); /* the next task is its first */
+void pl_memory_heard(struct pl_memory *m);  /* what was written counts */
+
+/* Computes task number `task` (1, 2, …) of `worker` on `version` into out [dim] and memory. A pure
+ * function of (job, worker, task, version, what was kept): the same bits on any thread. 0 or
+ * PL_ECANCELLED. */
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
-                const struct pl_version *version, float *out, double *loss,
-                const struct pl_cancel *cancel);
-
-/* Whether workers remember anything from task to task. */
-bool pl_task_remembers(const struct pl_job *job);
-
-/* A sound contribution goes out, and is finite afterwards as well. memory [dim] is what its worker
- * remembers from task to task, zero at first; NULL where it remembers nothing. A hostile worker
- * remembers nothing, and sends what it likes. */
-void pl_task_send(const struct pl_job *job, uint32_t worker, uint64_t task, float *memory,
-                  float *out);
+                const struct pl_version *version, struct pl_memory *memory, float *out,
+                double *loss, const struct pl_cancel *cancel);
 
 /* Lets the hostile ones of an open group, member[n], forge what they sent: for attacks that go by
  * what the honest ones sent. 0 or PL_ENOMEM. */

@@ -8,6 +8,7 @@ struct ledger_worker {
     uint64_t turn;     /* the event that brought it there */
     uint64_t task, base;
     uint64_t ns[4]; /* by enum pl_span_kind */
+    bool waits;     /* what it brought is not taken yet */
 };
 
 struct pl_ledger {
@@ -106,6 +107,9 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
     case PL_JOIN: ledger_move(l, e->worker, PL_IDLE, e->now_ns); break;
     case PL_LEAVE:
         if (busy) ledger_waste(l, e->worker, e->now_ns, "lost");
+        l->row[e->worker].n_wasted += l->worker[e->worker].waits;
+        l->row[e->worker].n_arrived -= l->worker[e->worker].waits;
+        l->worker[e->worker].waits = false;
         ledger_move(l, e->worker, PL_GONE, e->now_ns);
         break;
     case PL_REJECT:
@@ -122,6 +126,7 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
 
 /* Carries one action out; says whether it let go a worker that waited since before the event. */
 static bool ledger_act(struct pl_ledger *l, const struct pl_action *a, uint64_t now_ns) {
+    if (a->verb == PL_TAKE || a->verb == PL_WAIT) l->worker[a->worker].waits = a->verb == PL_WAIT;
     if (a->verb != PL_START && a->verb != PL_CANCEL) return false;
     struct ledger_worker *w = &l->worker[a->worker];
     if (a->verb == PL_CANCEL) {
@@ -144,7 +149,8 @@ void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_even
     if (l->ended) return;
     l->turn++;
     for (size_t i = 0; i < plan->n; i++) {
-        taken = taken || plan->action[i].verb == PL_TAKE;
+        enum pl_verb verb = plan->action[i].verb;
+        if (e->kind == PL_ARRIVE) taken = taken || verb == PL_TAKE || verb == PL_WAIT;
         committed = committed || plan->action[i].verb == PL_COMMIT;
     }
     ledger_hear(l, e, taken);

@@ -6,13 +6,18 @@
  * anew. With K = 1 that is Ringmaster ASGD (Maranjyan, Tyurin, Richtarik, ICML 2025; Algorithm 4,
  * strict "delay < R"); stop=yes is its Algorithm 5: after an update, every worker whose lag would
  * be R is called back and restarted on the new version. The same switch is the restart of stale
- * workers in ABS (Tan, Zhu, Zhang, arXiv 2301.08895), whose threshold a tuner moves. */
+ * workers in ABS (Tan, Zhu, Zhang, arXiv 2301.08895), whose threshold a tuner moves.
+ *
+ * early=yes starts the workers of a group before its update: each is handed the version that its
+ * own contribution is applied to, as in EASGD, where both ends must see the same difference. With
+ * fetch = N a worker keeps its version for N contributions, as in Downpour SGD. */
 #include "core/policy.h"
 
 struct kasync {
     int k;
     uint64_t max_lag;
-    bool stop;
+    bool stop, early;
+    int64_t fetch;
 };
 
 static const struct pl_opt kasync_opts[] = {
@@ -35,12 +40,27 @@ static const struct pl_opt kasync_opts[] = {
      .def = "no",
      .help = "call a worker back as soon as its gradient would be too stale",
      .offset = offsetof(struct kasync, stop)},
+    {.name = "early",
+     .type = PL_OPT_BOOL,
+     .def = "no",
+     .help = "start workers on the version before their update, which is made meanwhile",
+     .offset = offsetof(struct kasync, early)},
+    {.name = "fetch",
+     .type = PL_OPT_INT,
+     .def = "1",
+     .min = 1,
+     .max = 1e6,
+     .help = "contributions of a worker between two fetches",
+     .offset = offsetof(struct kasync, fetch)},
     {.name = NULL},
 };
 
 static const char *kasync_check(const void *conf, int n_workers) {
     const struct kasync *c = conf;
-    return c->k <= n_workers ? NULL : "k cannot be more than the number of workers";
+    if (c->k > n_workers) return "k cannot be more than the number of workers";
+    if (c->stop && c->fetch > 1) return "stop calls back workers that fetch=1 would not make stale";
+    if (c->stop && c->early) return "stop calls back at once whom early starts on an old version";
+    return NULL;
 }
 
 static struct pl_knobs kasync_knobs(const void *conf) {
@@ -52,9 +72,15 @@ static enum pl_cancels kasync_cancels(const void *conf) {
     return ((const struct kasync *)conf)->stop ? PL_CANCELS_STALE : PL_CANCELS_NONE;
 }
 
+static void kasync_start(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
+    for (int i = v->idle; i >= 0; i = pl_next(v, i))
+        pl_start(p, i, v->worker[i].task % (uint64_t)s->fetch == 0 ? PL_FETCH : PL_KEEP);
+}
+
 static void kasync_close(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
+    if (s->early) kasync_start(s, v, p);
     pl_commit(p, 1);
-    pl_start_idle(p, v);
+    if (!s->early) kasync_start(s, v, p);
     if (!s->stop) return;
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
         if (v->version + 1 - v->worker[i].base < v->knobs.bound) break; /* the rest is fresher */

@@ -1,8 +1,58 @@
-/* Local rules: what a worker does between two contacts. Whatever that is, what it sends is a
- * pseudo-gradient, so that every reducer and every optimizer works with every local rule. */
+/* Local rules: what a worker does between two contacts, and what it sends then: a gradient, a move
+ * or a model. The store makes the same of all three, so that every reducer and every optimizer
+ * works with every local rule. */
 #include <string.h>
 
 #include "core/rule.h"
+
+#define OPT_U(def_u, what)                                                                         \
+    {                                                                                              \
+        .name = "u", .type = PL_OPT_INT, .def = def_u, .min = 1, .max = 1000000, .help = what,     \
+        .offset = offsetof(struct pace, u)                                                         \
+    }
+
+/* What every rule with steps of its own begins with. */
+struct pace {
+    int64_t u;
+};
+
+static uint32_t pace_steps(const void *conf) {
+    return (uint32_t)((const struct pace *)conf)->u;
+}
+
+static int keeps_one(const void *conf) {
+    (void)conf;
+    return 1;
+}
+
+static int keeps_two(const void *conf) {
+    (void)conf;
+    return 2;
+}
+
+static void local_copy(pl_real *to, const pl_real *from, size_t n) {
+    if (to != from) memcpy(to, from, n * sizeof *to);
+}
+
+/* Steps first … u-1 of plain SGD on x; adds the loss of each to *sum. Where `total` is not NULL,
+ * the sum of the gradients, weight decay included, is added to it. */
+static int local_steps(const struct pl_local_task *t, uint32_t first, uint32_t u, double lr,
+                       pl_real *restrict x, pl_real *restrict total, double *sum) {
+    pl_real eta = (pl_real)lr, decay = (pl_real)t->weight_decay;
+    pl_real *restrict g = t->g;
+    for (uint32_t step = first; step < u; step++) {
+        double one;
+        int rc = t->gradient(t->ctx, x, step, g, &one);
+        if (rc) return rc;
+        *sum += one;
+        for (size_t i = 0; i < t->dim; i++) {
+            pl_real d = g[i] + decay * x[i];
+            if (total) total[i] += d;
+            x[i] -= eta * d;
+        }
+    }
+    return 0;
+}
 
 /* --- gradient ---------------------------------------------------------------------------- */
 
@@ -21,13 +71,8 @@ static const struct pl_opt gradient_opts[] = {
     {.name = NULL},
 };
 
-static bool gradient_remembers(const void *conf) {
+static int gradient_keeps(const void *conf) {
     return ((const struct gradient *)conf)->beta > 0;
-}
-
-static void gradient_send(const void *conf, size_t dim, float *restrict m, float *restrict g) {
-    float beta = (float)((const struct gradient *)conf)->beta, rest = 1 - beta;
-    for (size_t i = 0; i < dim; i++) g[i] = m[i] = beta * m[i] + rest * g[i];
 }
 
 static uint32_t gradient_steps(const void *conf) {
@@ -36,8 +81,14 @@ static uint32_t gradient_steps(const void *conf) {
 }
 
 static int gradient_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    (void)conf;
-    return t->gradient(t->ctx, t->w, 0, t->out, loss);
+    pl_real beta = (pl_real)((const struct gradient *)conf)->beta, rest = 1 - beta;
+    pl_real *restrict out = t->out;
+    int rc = t->gradient(t->ctx, t->w, 0, out, loss);
+    if (rc || beta == 0) return rc;
+    const pl_real *restrict m = t->kept ? t->kept[0] : NULL;
+    for (size_t i = 0; i < t->dim; i++) out[i] = (m ? beta * m[i] : 0) + rest * out[i];
+    local_copy(t->keep[0], out, t->dim);
+    return 0;
 }
 
 static const struct pl_local local_gradient = {
@@ -47,29 +98,24 @@ static const struct pl_local local_gradient = {
            .opts = gradient_opts,
            .conf_size = sizeof(struct gradient)},
     .steps = gradient_steps,
+    .n_vectors = gradient_keeps,
     .run = gradient_run,
-    .remembers = gradient_remembers,
-    .send = gradient_send,
 };
 
 /* --- steps ---------------------------------------------------------------------------------------
  * Local SGD: u plain SGD steps from the version it fetched (Stich, "Local SGD converges fast and
- * communicates little", ICLR 2019). The move w - w_local is sent as the sum of the u gradients:
- * the same in exact arithmetic, and free of the cancellation of subtracting two close vectors. */
+ * communicates little", ICLR 2019). The move is computed as the sum of the u gradients times the
+ * rate: the same in exact arithmetic as the difference of two models, and free of its cancellation.
+ * With an outer rate below 1 and a momentum at the server it is DiLoCo's outer step (Douillard et
+ * al., arXiv 2311.08105; their inner optimizer is AdamW, ours is SGD). */
 
 struct steps {
-    int64_t u;
-    double lr;
+    struct pace pace;
+    double lr, outer;
 };
 
 static const struct pl_opt steps_opts[] = {
-    {.name = "u",
-     .type = PL_OPT_INT,
-     .def = "10",
-     .min = 1,
-     .max = 1000000,
-     .help = "local steps between two contacts",
-     .offset = offsetof(struct steps, u)},
+    OPT_U("10", "local steps between two contacts"),
     {.name = "lr",
      .type = PL_OPT_REAL,
      .def = "0",
@@ -77,52 +123,337 @@ static const struct pl_opt steps_opts[] = {
      .max = 1e6,
      .help = "rate of the local steps; 0: the run's own",
      .offset = offsetof(struct steps, lr)},
+    {.name = "outer",
+     .type = PL_OPT_REAL,
+     .def = "1",
+     .min = 0,
+     .max = 1e6,
+     .help = "rate of the server's step along the mean of the moves",
+     .offset = offsetof(struct steps, outer)},
     {.name = NULL},
 };
 
-static uint32_t steps_steps(const void *conf) {
-    return (uint32_t)((const struct steps *)conf)->u;
+static double steps_outer(const void *conf, int n_workers) {
+    (void)n_workers;
+    return ((const struct steps *)conf)->outer;
 }
 
 static int steps_run(const void *conf, const struct pl_local_task *t, double *loss) {
     const struct steps *c = conf;
-    float eta = (float)(c->lr > 0 ? c->lr : t->lr), decay = (float)t->weight_decay;
-    float *restrict model = t->model, *restrict g = t->g, *restrict out = t->out;
-    double sum = 0;
-    if (c->u == 1) { /* a plain gradient; there is no scratch for it */
-        int rc = t->gradient(t->ctx, t->w, 0, out, loss);
-        for (size_t i = 0; !rc && i < t->dim; i++) out[i] += decay * t->w[i];
-        return rc;
-    }
-    memcpy(model, t->w, t->dim * sizeof *model);
+    double lr = c->lr > 0 ? c->lr : t->lr, sum = 0;
+    pl_real *restrict out = t->out, eta = (pl_real)lr;
+    local_copy(t->model, t->w, t->dim);
     memset(out, 0, t->dim * sizeof *out);
-    for (uint32_t u = 0; u < (uint32_t)c->u; u++) {
-        double one;
-        int rc = t->gradient(t->ctx, model, u, g, &one);
-        if (rc) return rc;
-        sum += one;
-        for (size_t i = 0; i < t->dim; i++) {
-            float d = g[i] + decay * model[i];
-            out[i] += d;
-            model[i] -= eta * d;
-        }
-    }
-    *loss = sum / (double)c->u;
-    return PL_OK;
+    int rc = local_steps(t, 0, pace_steps(conf), lr, t->model, out, &sum);
+    for (size_t i = 0; !rc && i < t->dim; i++) out[i] *= eta;
+    *loss = sum / (double)c->pace.u;
+    return rc;
 }
 
-static const struct pl_local local_steps = {
+static const struct pl_local local_local_steps = {
     .id = {.name = "steps",
-           .brief = "local SGD: u steps of its own, then the sum of the moves",
-           .paper = "Stich, ICLR 2019",
+           .brief = "local SGD: u steps of its own, then the move they made",
+           .paper = "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)",
            .opts = steps_opts,
            .conf_size = sizeof(struct steps)},
+    .sends = PL_SENDS_MOVE,
     .decays = true,
-    .steps = steps_steps,
+    .steps = pace_steps,
+    .outer = steps_outer,
     .run = steps_run,
 };
 
-static const struct pl_entry *const local_table[] = {&local_gradient.id, &local_steps.id, NULL};
+/* --- downpour ------------------------------------------------------------------------------------
+ * Dean et al., "Large scale distributed deep networks", NIPS 2012: every `push` steps the sum of
+ * the gradients since the last push is sent. Fetching is the policy's: kasync:fetch=N hands out a
+ * new version after N pushes; in between the worker goes on from where it is. */
+
+static const struct pl_opt downpour_opts[] = {
+    {.name = "push",
+     .type = PL_OPT_INT,
+     .def = "1",
+     .min = 1,
+     .max = 1000000,
+     .help = "steps between two pushes; the policy's fetch counts pushes",
+     .offset = offsetof(struct pace, u)},
+    {.name = NULL},
+};
+
+static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    uint32_t u = pace_steps(conf);
+    double sum = 0;
+    local_copy(t->keep[0], t->again ? t->kept[0] : t->w, t->dim);
+    memset(t->out, 0, t->dim * sizeof *t->out);
+    int rc = local_steps(t, 0, u, t->lr, t->keep[0], t->out, &sum);
+    *loss = sum / u;
+    return rc;
+}
+
+static const struct pl_local local_downpour = {
+    .id = {.name = "downpour",
+           .brief = "steps of its own, and the sum of their gradients every `push` of them",
+           .paper = "Dean et al., NIPS 2012",
+           .opts = downpour_opts,
+           .conf_size = sizeof(struct pace)},
+    .decays = true,
+    .steps = pace_steps,
+    .n_vectors = keeps_one,
+    .run = downpour_run,
+};
+
+/* --- elastic -------------------------------------------------------------------------------------
+ * EASGD and EAMSGD: Zhang, Choromanska, LeCun, "Deep learning with elastic averaging SGD", NIPS
+ * 2015, Algorithms 1 and 2. The worker's model and the centre pull each other: x -= alpha (x - c)
+ * here, c += alpha (x - c) at the server, which is sent x. Both see the same c where the policy
+ * starts the worker before its update (kasync:early=yes, rounds). The first gradient of a task is
+ * taken where the worker was before it was pulled. */
+
+struct elastic {
+    struct pace pace;
+    double alpha, delta;
+};
+
+static const struct pl_opt elastic_opts[] = {
+    OPT_U("10", "local steps between two contacts (the paper's tau)"),
+    {.name = "alpha",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 10,
+     .help = "moving rate of both ends; 0: the paper's 0.9 / workers",
+     .offset = offsetof(struct elastic, alpha)},
+    {.name = "delta",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 0.99999,
+     .help = "Nesterov momentum of the local steps: EAMSGD",
+     .offset = offsetof(struct elastic, delta)},
+    {.name = NULL},
+};
+
+static double elastic_alpha(const void *conf, int n_workers) {
+    double alpha = ((const struct elastic *)conf)->alpha;
+    return alpha > 0 ? alpha : 0.9 / n_workers;
+}
+
+static int elastic_keeps(const void *conf) {
+    return ((const struct elastic *)conf)->delta > 0 ? 2 : 1;
+}
+
+/* One step of v = delta v - eta grad(x + delta v), x += v; `v0` is the velocity before. */
+static int elastic_step(const struct pl_local_task *t, double delta, uint32_t step,
+                        const pl_real *v0, pl_real *restrict x, pl_real *v, double *sum) {
+    pl_real d = (pl_real)delta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
+    pl_real *restrict ahead = t->model, *restrict g = t->g;
+    double one;
+    for (size_t i = 0; i < t->dim; i++) ahead[i] = x[i] + (v0 ? d * v0[i] : 0);
+    int rc = t->gradient(t->ctx, ahead, step, g, &one);
+    if (rc) return rc;
+    *sum += one;
+    for (size_t i = 0; i < t->dim; i++) {
+        v[i] = (v0 ? d * v0[i] : 0) - eta * (g[i] + decay * ahead[i]);
+        x[i] += v[i];
+    }
+    return 0;
+}
+
+static int elastic_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    const struct elastic *c = conf;
+    const pl_real *before = t->kept ? t->kept[0] : t->w, *w = t->w;
+    pl_real *x = t->keep[0], alpha = (pl_real)elastic_alpha(conf, t->n_workers);
+    uint32_t u = pace_steps(conf);
+    double sum = 0;
+    int rc = 0;
+    local_copy(x, before, t->dim);
+    if (c->delta > 0)
+        rc = elastic_step(t, c->delta, 0, t->kept ? t->kept[1] : NULL, x, t->keep[1], &sum);
+    else
+        rc = local_steps(t, 0, 1, t->lr, x, NULL, &sum);
+    for (size_t i = 0; !rc && i < t->dim; i++) x[i] -= alpha * (before[i] - w[i]);
+    for (uint32_t step = 1; !rc && c->delta > 0 && step < u; step++)
+        rc = elastic_step(t, c->delta, step, t->keep[1], x, t->keep[1], &sum);
+    if (!rc && c->delta == 0) rc = local_steps(t, 1, u, t->lr, x, NULL, &sum);
+    local_copy(t->out, x, t->dim);
+    *loss = sum / u;
+    return rc;
+}
+
+static const struct pl_local local_elastic = {
+    .id = {.name = "elastic",
+           .brief = "a model of its own; it and the centre pull each other",
+           .paper = "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)",
+           .opts = elastic_opts,
+           .conf_size = sizeof(struct elastic)},
+    .sends = PL_SENDS_MODEL,
+    .decays = true,
+    .steps = pace_steps,
+    .n_vectors = elastic_keeps,
+    .outer = elastic_alpha,
+    .sums = true,
+    .run = elastic_run,
+};
+
+/* --- overlap -------------------------------------------------------------------------------------
+ * Asynchronous SGD without gradient delay (Talyansky et al.): the worker sends how far it moved and
+ * goes on; when the merged model comes, what it moved since is put on top of it. What it sent is
+ * part of that model already. Where that is not so yet, as in the cyclic form with rounds, it is
+ * still its own: x = w + D. */
+
+static const struct pl_opt overlap_opts[] = {
+    OPT_U("8", "local steps between two contacts (the paper's beta = tau/2)"), {.name = NULL}};
+
+static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    uint32_t u = pace_steps(conf);
+    pl_real *x = t->keep[0], *begin = t->keep[1], eta = (pl_real)t->lr;
+    double sum = 0;
+    if (t->again)
+        local_copy(x, t->kept[0], t->dim);
+    else
+        local_copy(x, t->w, t->dim);
+    if (t->kept && !t->again && !t->merged)
+        for (size_t i = 0; i < t->dim; i++) x[i] += t->kept[0][i] - t->kept[1][i];
+    local_copy(begin, x, t->dim);
+    memset(t->out, 0, t->dim * sizeof *t->out);
+    int rc = local_steps(t, 0, u, t->lr, x, t->out, &sum);
+    for (size_t i = 0; !rc && i < t->dim; i++) t->out[i] *= eta;
+    *loss = sum / u;
+    return rc;
+}
+
+static const struct pl_local local_overlap = {
+    .id = {.name = "overlap",
+           .brief = "steps of its own go on while what it moved before is merged",
+           .paper = "Talyansky et al., Asynchronous SGD without gradient delay; "
+                    "Shen et al., IJCAI 2019 (CoCoD-SGD)",
+           .opts = overlap_opts,
+           .conf_size = sizeof(struct pace)},
+    .sends = PL_SENDS_MOVE,
+    .decays = true,
+    .steps = pace_steps,
+    .n_vectors = keeps_two,
+    .knows_where = true,
+    .run = overlap_run,
+};
+
+/* --- overlap-local -------------------------------------------------------------------------------
+ * Overlap-Local-SGD: Wang, Liang, Joshi, ICASSP 2020. After u steps the worker is pulled to the
+ * anchor z, x = (1-a) x + a z, and goes on; the anchor moves towards the mean of the pulled models,
+ * with momentum (optim momentum), while they compute. z - x is (1-a) times what it was before the
+ * pull, so that is the server's rate on models that are sent before it. */
+
+struct anchor {
+    struct pace pace;
+    double a;
+};
+
+static const struct pl_opt anchor_opts[] = {
+    OPT_U("2", "local steps between two contacts (the paper's tau)"),
+    {.name = "a",
+     .type = PL_OPT_REAL,
+     .def = "0.6",
+     .min = 0,
+     .max = 1,
+     .help = "how far the worker is pulled to the anchor",
+     .offset = offsetof(struct anchor, a)},
+    {.name = NULL},
+};
+
+static double anchor_outer(const void *conf, int n_workers) {
+    (void)n_workers;
+    return 1 - ((const struct anchor *)conf)->a;
+}
+
+static int anchor_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    pl_real *x = t->keep[0], a = (pl_real)((const struct anchor *)conf)->a;
+    uint32_t u = pace_steps(conf);
+    double sum = 0;
+    local_copy(x, t->kept ? t->kept[0] : t->w, t->dim);
+    for (size_t i = 0; t->kept && i < t->dim; i++) x[i] -= a * (x[i] - t->w[i]);
+    int rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
+    local_copy(t->out, x, t->dim);
+    *loss = sum / u;
+    return rc;
+}
+
+static const struct pl_local local_overlap_local = {
+    .id = {.name = "overlap-local",
+           .brief = "steps of its own, pulled to an anchor that moves meanwhile",
+           .paper = "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)",
+           .opts = anchor_opts,
+           .conf_size = sizeof(struct anchor)},
+    .sends = PL_SENDS_MODEL,
+    .decays = true,
+    .steps = pace_steps,
+    .n_vectors = keeps_one,
+    .outer = anchor_outer,
+    .run = anchor_run,
+};
+
+/* --- own -----------------------------------------------------------------------------------------
+ * Steps from the model it was handed, which is sent as it is then: for workers whose models nobody
+ * else moves, as in gossip. */
+
+struct own {
+    struct pace pace;
+    double beta;
+};
+
+static const struct pl_opt own_opts[] = {
+    OPT_U("1", "local steps between two contacts"),
+    {.name = "beta",
+     .type = PL_OPT_REAL,
+     .def = "0",
+     .min = 0,
+     .max = 0.99999,
+     .help = "momentum of these steps, kept by the worker",
+     .offset = offsetof(struct own, beta)},
+    {.name = NULL},
+};
+
+static int own_keeps(const void *conf) {
+    return ((const struct own *)conf)->beta > 0;
+}
+
+static int own_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    const struct own *c = conf;
+    pl_real *restrict x = t->out, *restrict g = t->g;
+    pl_real beta = (pl_real)c->beta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
+    uint32_t u = pace_steps(conf);
+    double sum = 0, one;
+    int rc = 0;
+    local_copy(x, t->w, t->dim);
+    if (c->beta == 0) rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
+    for (uint32_t step = 0; !rc && c->beta > 0 && step < u; step++) {
+        const pl_real *before = step > 0 ? t->keep[0] : t->kept ? t->kept[0] : NULL;
+        pl_real *v = t->keep[0];
+        rc = t->gradient(t->ctx, x, step, g, &one);
+        for (size_t i = 0; !rc && i < t->dim; i++) {
+            v[i] = (before ? beta * before[i] : 0) + g[i] + decay * x[i];
+            x[i] -= eta * v[i];
+        }
+        if (!rc) sum += one;
+    }
+    *loss = sum / u;
+    return rc;
+}
+
+static const struct pl_local local_own = {
+    .id = {.name = "own",
+           .brief = "steps on a model of its own, which is sent whole",
+           .paper = "",
+           .opts = own_opts,
+           .conf_size = sizeof(struct own)},
+    .sends = PL_SENDS_MODEL,
+    .decays = true,
+    .steps = pace_steps,
+    .n_vectors = own_keeps,
+    .run = own_run,
+};
+
+static const struct pl_entry *const local_table[] = {
+    &local_gradient.id, &local_local_steps.id,   &local_downpour.id, &local_elastic.id,
+    &local_overlap.id,  &local_overlap_local.id, &local_own.id,      NULL};
 
 const struct pl_family pl_local_family = {"local", "what does a worker do between two contacts?",
                                           local_table};

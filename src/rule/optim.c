@@ -165,6 +165,47 @@ static const struct pl_optim optim_nesterov = {
     .step = nesterov_step,
 };
 
+/* --- adagrad -------------------------------------------------------------------------------------
+ * Duchi, Hazan, Singer, JMLR 2011; what Downpour SGD has at its server: a rate for every
+ * coordinate, eta / sqrt(sum of its squared gradients). */
+
+struct adagrad {
+    double eps;
+};
+
+static const struct pl_opt adagrad_opts[] = {
+    {.name = "eps",
+     .type = PL_OPT_REAL,
+     .def = "1e-8",
+     .min = 0,
+     .max = 1,
+     .help = "added to the root",
+     .offset = offsetof(struct adagrad, eps)},
+    {.name = NULL},
+};
+
+static void adagrad_step(const void *conf, const struct pl_optim_at *at,
+                         const struct pl_optim_block *b) {
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict sum = b->state[0];
+    pl_real eta = (pl_real)at->lr, eps = (pl_real)((const struct adagrad *)conf)->eps;
+    for (size_t i = 0; i < b->n; i++) {
+        sum[i] += u[i] * u[i];
+        pl_real root = (pl_real)sqrt(sum[i]) + eps;
+        out[i] = w[i] - (root > 0 ? eta * u[i] / root : 0); /* nothing moved yet: 0 / 0 */
+    }
+}
+
+static const struct pl_optim optim_adagrad = {
+    .id = {.name = "adagrad",
+           .brief = "w - eta u / sqrt(sum of u^2), coordinate by coordinate",
+           .paper = "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012",
+           .opts = adagrad_opts,
+           .conf_size = sizeof(struct adagrad)},
+    .n_vectors = 1,
+    .step = adagrad_step,
+};
+
 /* --- adam ----------------------------------------------------------------------------------------
  * Kingma and Ba, ICLR 2015, Algorithm 1. */
 
@@ -357,9 +398,8 @@ static const struct pl_optim optim_ormo = {
 };
 
 static const struct pl_entry *const optim_table[] = {
-    &optim_sgd.id,      &optim_bold.id,     &optim_libmf.id,
-    &optim_momentum.id, &optim_nesterov.id, &optim_adam.id,
-    &optim_dana.id,     &optim_ormo.id,     NULL};
+    &optim_sgd.id,     &optim_bold.id, &optim_libmf.id, &optim_momentum.id, &optim_nesterov.id,
+    &optim_adagrad.id, &optim_adam.id, &optim_dana.id,  &optim_ormo.id,     NULL};
 
 const struct pl_family pl_optim_family = {"optim", "how does the reduced vector move the model?",
                                           optim_table};

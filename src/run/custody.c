@@ -11,7 +11,8 @@ struct custody_worker {
     uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
     float *slot;
     struct pl_part part; /* of its latest order */
-    uint64_t heard;      /* last task whose answer counted */
+    uint64_t heard, taken,
+        applied; /* its last tasks that counted, joined a group, were committed */
 };
 
 struct pl_custody {
@@ -137,6 +138,7 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
                              .version = w->told->id,
                              .lr = w->told->lr,
                              .heard = w->heard,
+                             .applied = w->applied,
                              .w = w->told->handed,
                              .out = w->slot,
                              .part = pl_part_number(part)};
@@ -177,6 +179,7 @@ int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     if (!vector) return PL_ENOMEM;
     c->group[c->n_group++] = (struct pl_attack_member){m->worker, vector};
     if (!full) w->slot = NULL;
+    w->taken = m->task;
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(c->job, w->part, range);
     return n > 0 ? pl_store_take_part(c->store, m, range, n, vector)
@@ -187,7 +190,9 @@ int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *me
     int rc = pl_task_forge(c->job, c->group, (int)c->n_group);
     if (!rc) rc = pl_store_commit(c->store, factor, measure);
     while (c->n_group > 0) {
-        float *vector = c->group[--c->n_group].vector;
+        struct custody_worker *w = &c->worker[c->group[--c->n_group].worker];
+        float *vector = c->group[c->n_group].vector;
+        w->applied = w->taken;
         if (c->n_group >= c->most_slots)
             free(vector);
         else

@@ -117,18 +117,18 @@ static int server_commit(struct server *s, const struct pl_action *a, struct pl_
 static int server_execute(struct server *s, const struct pl_plan *plan) {
     struct pl_measure measure;
     bool committed = false;
-    size_t n;
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
         switch (a->verb) {
         case PL_TAKE: {
-            const struct pl_member *group = pl_control_group(s->control, &n);
-            pl_shards_take(s->shards, &group[n - 1]);
-            if (pl_custody_take(s->custody, &group[n - 1])) rc = server_memory(s);
+            const struct pl_member *m = pl_control_taken(s->control, a);
+            pl_shards_take(s->shards, m);
+            if (pl_custody_take(s->custody, m)) rc = server_memory(s);
             break;
         }
-        case PL_DROP: break;
+        case PL_DROP:
+        case PL_WAIT: break;
         case PL_COMMIT:
             committed = true;
             rc = server_commit(s, a, &measure);
@@ -271,7 +271,7 @@ static void server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &s->scored_at);
     s->scored_id = s->scored->id;
-    pl_store_unpin(s->store, s->scored);
+    pl_version_unpin(s->scored);
     s->scored = NULL;
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &s->scored_at);
     if (reached) s->ended = true;
@@ -281,7 +281,7 @@ static void server_scored(struct server *s) {
 static void server_score(struct server *s) {
     uint64_t now = server_now(s);
     s->scored = pl_store_newest(s->store);
-    pl_store_pin(s->scored);
+    pl_version_pin(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
     const float *model = s->scored->model;
     if (s->shards) {

@@ -91,8 +91,8 @@ static void ahead_run(struct pl_work *w, int thread) {
     if (pl_part_is(t->part))
         t->rc = pl_part_run(a->job, t->part, &t->version, t->vector, &t->loss, &cancel);
     else
-        t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &t->version, t->vector,
-                            &t->loss, &cancel);
+        t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &t->version, &t->memory,
+                            t->vector, &t->loss, &cancel);
     t->sound = t->rc == PL_OK && pl_part_sound(a->job, t->part, t->vector, t->loss);
 }
 

@@ -18,6 +18,7 @@ struct pl_ahead_task {
     struct pl_ahead *ahead;
     struct pl_version version; /* as it was: its model stays, its number and rate need not */
     struct pl_part part;
+    struct pl_memory memory; /* of the worker */
     uint64_t task;
     uint32_t worker;
     int rc;

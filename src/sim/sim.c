@@ -22,8 +22,8 @@ struct sim_worker {
     uint64_t frozen_until_ns; /* it does nothing before */
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
+    uint64_t taken, applied;  /* its last tasks that joined a group, and that were committed */
     struct pl_ahead_task now; /* only where there is a model */
-    float *memory;            /* of its local rule */
 };
 
 struct sim {
@@ -144,6 +144,9 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         w->held = pl_store_newest(s->store);
         pl_store_hold(w->held);
     }
+    if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
+    w->now.memory.applied = w->applied;
     if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held,
                        (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
@@ -152,8 +155,6 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
 
 static int sim_take(struct sim *s, const struct pl_action *a) {
     struct sim_worker *w = &s->worker[a->worker];
-    size_t n;
-    const struct pl_member *group = pl_control_group(s->control, &n);
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
         struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
@@ -161,13 +162,14 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
+    const struct pl_member *m = pl_control_taken(s->control, a);
     struct pl_range range[PL_RANGES];
-    int n_ranges = pl_part_ranges(s->job, w->now.part, range);
-    int rc = n_ranges > 0
-                 ? pl_store_take_part(s->store, &group[n - 1], range, n_ranges, w->now.vector)
-                 : pl_store_take(s->store, &group[n - 1], w->held, w->now.vector);
+    int n = pl_part_ranges(s->job, w->now.part, range);
+    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now.vector)
+                   : pl_store_take(s->store, m, w->held, w->now.vector);
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
+    w->taken = a->task;
     w->now.vector = NULL;
     return PL_OK;
 }
@@ -177,18 +179,12 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
         pl_store_commit(s->store, a->factor, measure))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for version %llu of the model",
                        (unsigned long long)a->version);
-    while (s->n_group > 0) pl_ahead_give_back(s->ahead, s->group[--s->n_group].vector);
+    while (s->n_group > 0) {
+        struct sim_worker *w = &s->worker[s->group[--s->n_group].worker];
+        pl_ahead_give_back(s->ahead, s->group[s->n_group].vector);
+        w->applied = w->taken;
+    }
     pl_job_tell_median(s->job, s->store, &s->told_median);
-    return PL_OK;
-}
-
-/* What arrived was sent, whatever becomes of it. */
-static int sim_sent(struct sim *s, int worker, uint64_t task) {
-    struct sim_worker *w = &s->worker[worker];
-    if (!w->memory && pl_task_remembers(s->job) &&
-        !(w->memory = calloc(s->job->model->dim, sizeof *w->memory)))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d remembers", worker + 1);
-    pl_task_send(s->job, (uint32_t)worker, task, w->memory, w->now.vector);
     return PL_OK;
 }
 
@@ -204,6 +200,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
             break;
+        case PL_WAIT: break;
         case PL_DROP:
             if (s->store) {
                 pl_ahead_give_back(s->ahead, s->worker[a->worker].now.vector);
@@ -275,10 +272,9 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
 static int sim_judge(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     bool believed;
-    int rc = sim_sent(s, e->worker, e->task);
-    if (rc) return rc;
-    rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
-                       &believed);
+    pl_memory_heard(&w->now.memory); /* whatever becomes of it */
+    int rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
+                           &believed);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for the filter");
     if (rc)
         return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
@@ -348,10 +344,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
-        free(w->memory);
-        w->memory = NULL;
-        if (s->store && pl_control_view(s->control)->worker[worker].state == PL_BUSY)
-            pl_ahead_drop(s->ahead, &w->now);
+        pl_memory_forget(&w->now.memory);
+        const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
+        if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
     }
     return sim_event(s, &e);
 }
@@ -579,7 +574,8 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (int i = 0; s.worker && i < conf->job->n_workers; i++) free(s.worker[i].memory);
+    for (int i = 0; s.worker && i < conf->job->n_workers; i++)
+        pl_memory_free(&s.worker[i].now.memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_ahead_free(s.ahead);
     pl_filter_free(s.filter);

@@ -199,6 +199,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     *out = (struct pl_order){.task = l->order.task,
                              .version = l->order.version,
                              .heard = l->order.heard,
+                             .applied = l->order.applied,
                              .lr = l->order.number,
                              .part = l->order.part,
                              .w = l->w,

@@ -153,6 +153,7 @@ static void port_send(struct pl_port *p, int worker) {
                         .task = o->task,
                         .version = o->version,
                         .heard = o->heard,
+                        .applied = o->applied,
                         .number = o->lr,
                         .part = o->part,
                         .n_ranges = (uint32_t)o->n_ranges};

@@ -39,6 +39,7 @@ struct pl_order {
     uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
     double lr;        /* in force at that version */
     uint64_t heard;   /* the last task of this worker whose answer counted; 0: none */
+    uint64_t applied; /* the last one whose answer is part of the newest version; 0: none */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
     /* Of both vectors only these ranges are read, written and sent, at the addresses they have in

@@ -1,0 +1,61 @@
+/* Events and plans as text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/control.h"
+
+/* Nanoseconds as seconds, exactly, without trailing zeros. */
+static void print_time(uint64_t ns, char *out, size_t max) {
+    snprintf(out, max, "%llu.%09llu", (unsigned long long)(ns / 1000000000u),
+             (unsigned long long)(ns % 1000000000u));
+    size_t n = strlen(out);
+    while (out[n - 1] == '0') out[--n] = '\0';
+    if (out[n - 1] == '.') out[n - 1] = '\0';
+}
+
+size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
+    size_t n;
+    pl_control_group(c, &n);
+    return 128 + 64 * (plan->n + n);
+}
+
+void pl_control_print(const struct pl_control *c, const struct pl_event *e,
+                      const struct pl_plan *plan, char *out, size_t max) {
+    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
+    char time[32];
+    size_t n_group;
+    const struct pl_member *group = pl_control_group(c, &n_group);
+    size_t n = 0; /* written so far; pl_append would look for the end every time */
+#define SAY(...)                                                                                   \
+    do {                                                                                           \
+        if (n < max) n += (size_t)snprintf(out + n, max - n, __VA_ARGS__);                         \
+    } while (0)
+    print_time(e->now_ns, time, sizeof time);
+    SAY("%s %s", time, kinds[e->kind]);
+    if (e->kind != PL_MEASURED) SAY(" W%d", e->worker + 1);
+    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
+    const char *sep = ": ";
+    for (size_t i = 0; i < plan->n; i++, sep = ", ") {
+        const struct pl_action *a = &plan->action[i];
+        switch (a->verb) {
+        case PL_TAKE:
+            SAY("%stake", sep);
+            if (e->kind != PL_ARRIVE || a->worker != e->worker) SAY(" W%d", a->worker + 1);
+            break;
+        case PL_DROP: SAY("%sdrop", sep); break;
+        case PL_WAIT: SAY("%swait", sep); break;
+        case PL_STOP: SAY("%sstop", sep); break;
+        case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
+        case PL_START:
+            SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
+            if (a->row >= 0) SAY(" block %d,%d", a->row + 1, a->col + 1);
+            break;
+        case PL_COMMIT:
+            SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);
+            for (size_t m = 0; m < n_group; m++)
+                SAY(" W%d@w%llu", group[m].worker + 1, (unsigned long long)group[m].base);
+            break;
+        }
+    }
+#undef SAY
+}

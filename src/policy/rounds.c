@@ -1,0 +1,117 @@
+/* Rounds: everybody gives once per update, and nobody waits for the update that is being made.
+ *
+ * Talyansky, Kisilev, Melamed, Peterfreund, Verner, "Asynchronous SGD without gradient delay for
+ * efficient distributed training"; Algorithm 2, the cyclic form. Whoever gives starts its next
+ * round at once, on the update before: the merge of a round runs while the next one is computed.
+ * What a fast worker brings before the round is closed waits for the next round, so the numbers do
+ * not depend on who is fast. With an all-reduce in place of a server it is CoCoD-SGD; with models
+ * that pull each other it is synchronous EASGD.
+ *
+ * give=any is Algorithm 1, fully asynchronous: what a worker brings a second time joins the same
+ * round. An update is made as soon as everybody has given something, and is the mean over workers
+ * of the sum of what each gave. A worker that has computed `ahead` tasks on one version waits for
+ * the next.
+ *
+ * The paper has a fixed set of workers. Here the round closes when everyone who is there has
+ * given. */
+#include "core/policy.h"
+
+enum { ROUNDS_ONCE, ROUNDS_ANY };
+
+struct rounds {
+    int give;
+    int64_t ahead;
+};
+
+static const struct pl_opt rounds_opts[] = {
+    {.name = "give",
+     .type = PL_OPT_CHOICE,
+     .def = "once",
+     .choices = "once|any",
+     .help = "what a worker brings again before the update: waits for the next, or joins it",
+     .offset = offsetof(struct rounds, give)},
+    {.name = "ahead",
+     .type = PL_OPT_INT,
+     .def = "16",
+     .min = 1,
+     .max = 1e9,
+     .help = "give=any: tasks a worker computes on one version at most",
+     .offset = offsetof(struct rounds, ahead)},
+    {.name = NULL},
+};
+
+static struct pl_knobs rounds_knobs(const void *conf) {
+    (void)conf;
+    return (struct pl_knobs){1, PL_NO_BOUND};
+}
+
+/* give=any: the worker goes on unless it is too far from the newest version. */
+static void rounds_go_on(const struct rounds *s, const struct pl_view *v, int i,
+                         struct pl_plan *p) {
+    const struct pl_worker *w = &v->worker[i];
+    bool may = w->base != v->version || w->task - w->first + 1 < (uint64_t)s->ahead;
+    if (may) pl_start(p, i, PL_FETCH);
+}
+
+/* Everybody who is there has given, n contributions in all. */
+static void rounds_close(const struct rounds *s, const struct pl_view *v, int n,
+                         struct pl_plan *p) {
+    pl_commit(p, s->give == ROUNDS_ANY ? (double)n / v->n_alive : 1);
+}
+
+/* Those that waited for the update: what they brought is of the new round. */
+static void rounds_release(const struct pl_view *v, int but, struct pl_plan *p) {
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
+        if (i == but) continue;
+        if (v->worker[i].waits) pl_take_waiting(p, i, 1);
+        pl_start(p, i, PL_FETCH);
+    }
+}
+
+static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                          struct pl_plan *p) {
+    const struct rounds *s = state;
+    bool gave = v->worker[a->worker].taken > 0;
+    if (gave && s->give == ROUNDS_ONCE) {
+        if (v->n_givers < v->n_alive) {
+            pl_wait(p);
+            return;
+        }
+        /* everybody else went while this one computed: the round is over */
+        rounds_close(s, v, v->n_taken, p);
+        pl_take(p, 1);
+        pl_start(p, a->worker, PL_FETCH);
+        rounds_release(v, a->worker, p);
+        return;
+    }
+    pl_take(p, 1);
+    bool closes = v->n_givers + !gave == v->n_alive;
+    if (s->give == ROUNDS_ONCE)
+        pl_start(p, a->worker, PL_FETCH);
+    else if (!closes)
+        rounds_go_on(s, v, a->worker, p);
+    else
+        pl_start(p, a->worker, PL_FETCH);
+    if (!closes) return;
+    rounds_close(s, v, v->n_taken + 1, p);
+    rounds_release(v, a->worker, p);
+}
+
+static void rounds_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    (void)worker;
+    if (v->n_taken == 0 || v->n_givers < v->n_alive) return;
+    rounds_close(state, v, v->n_taken, p);
+    rounds_release(v, -1, p);
+}
+
+const struct pl_policy pl_policy_rounds = {
+    .id = {.name = "rounds",
+           .brief = "everybody gives once per update and goes on at once, on the update before",
+           .paper = "Talyansky et al., Asynchronous SGD without gradient delay",
+           .opts = rounds_opts,
+           .conf_size = sizeof(struct rounds)},
+    .state_size = sizeof(struct rounds),
+    .knobs = rounds_knobs,
+    .arrive = rounds_arrive,
+    .leave = rounds_leave,
+};
