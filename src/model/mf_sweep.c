@@ -151,46 +151,50 @@ SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_
     *grow_q = (by * (l2 * l2 * sums->qq - both + e * e * sums->pp))[0];
 }
 
-/* tail: bias, G_slow, G_fast, G_bias. rate: lr / sqrt of each G; the bias's place is unused. */
-SWEEP_INLINE void sweep_rates(const float *tail, float lr, float *restrict rate) {
-    float g[PL_MF_TAIL] = {1, tail[PL_MF_G_SLOW], tail[PL_MF_G_FAST], tail[PL_MF_G_BIAS]};
-    for (size_t j = 0; j < PL_MF_TAIL; j++) rate[j] = lr / sqrtf(g[j]);
+/* lr / sqrt(x) of each lane. A loop over floats is what both gcc and clang make one square root
+ * of; vectors have an operator for the rest. */
+SWEEP_INLINE sweep_v4 sweep_rate(sweep_v4 x, sweep_v4 lr) {
+    float lane[SWEEP_LANES];
+    memcpy(lane, &x, sizeof lane);
+    for (size_t j = 0; j < SWEEP_LANES; j++) lane[j] = sqrtf(lane[j]);
+    memcpy(&x, lane, sizeof lane);
+    return lr / x;
 }
 
-SWEEP_INLINE void sweep_adaptive_bias(float *tail, float rate, float l2, float e) {
+/* tail: bias, G_slow, G_fast, G_bias. lr / sqrt of each G; the bias's place is unused. */
+SWEEP_INLINE sweep_v4 sweep_rates(sweep_v4 tail, float lr) {
+    return sweep_rate(__builtin_shufflevector(tail, tail, 1, 1, 2, 3), sweep_all(lr));
+}
+
+/* The tail after a step; G_slow and G_fast grow by as much. */
+SWEEP_INLINE sweep_v4 sweep_tail(sweep_v4 tail, sweep_v4 rate, float l2, float e, float grow_slow,
+                                 float grow_fast) {
     float slope = l2 * tail[PL_MF_BIAS] - e;
-    tail[PL_MF_BIAS] -= rate * slope;
-    tail[PL_MF_G_BIAS] += slope * slope;
+    return tail + (sweep_v4){-rate[PL_MF_G_BIAS] * slope, grow_slow, grow_fast, slope * slope};
 }
 
-SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p,
-                                      float *restrict row_q, float rating, size_t n, bool first) {
+SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p, float *restrict row_q,
+                                      float rating, size_t n, bool first) {
     sweep_v4 *restrict p = (sweep_v4 *)row_p, *restrict q = (sweep_v4 *)row_q;
-    float *restrict tail_p = row_p + SWEEP_LANES * n, *restrict tail_q = row_q + SWEEP_LANES * n;
+    sweep_v4 tail_p = p[n], tail_q = q[n]; /* whole: to read it in pieces would cost a stall */
     size_t n_slow = n < SWEEP_SLOW ? n : SWEEP_SLOW, n_fast = n - n_slow;
-    float rate_p[PL_MF_TAIL], rate_q[PL_MF_TAIL], grow_p, grow_q;
-    sweep_rates(tail_p, s->lr, rate_p);
-    sweep_rates(tail_q, s->lr, rate_q);
+    sweep_v4 rate_p = sweep_rates(tail_p, s->lr), rate_q = sweep_rates(tail_q, s->lr);
+    float grow_p[2] = {0, 0}, grow_q[2] = {0, 0};
     struct sweep_sums slow = sweep_sums(p, q, n_slow), fast = {{0}, {0}, {0}};
     if (first && n_fast)
         fast.pq = sweep_sum(sweep_dot(p + n_slow, q + n_slow, n_fast));
     else if (n_fast)
         fast = sweep_sums(p + n_slow, q + n_slow, n_fast);
-    sweep_v4 e = sweep_all(rating - s->mean - tail_p[PL_MF_BIAS] - tail_q[PL_MF_BIAS]) -
-                 (slow.pq + fast.pq);
+    sweep_v4 e =
+        sweep_all(rating - s->mean - tail_p[PL_MF_BIAS] - tail_q[PL_MF_BIAS]) - (slow.pq + fast.pq);
     sweep_adaptive_part(s, &slow, p, q, n_slow, sweep_all(rate_p[PL_MF_G_SLOW]),
-                        sweep_all(rate_q[PL_MF_G_SLOW]), e, s->slow_share, &grow_p, &grow_q);
-    tail_p[PL_MF_G_SLOW] += grow_p;
-    tail_q[PL_MF_G_SLOW] += grow_q;
-    if (n_fast && !first) {
+                        sweep_all(rate_q[PL_MF_G_SLOW]), e, s->slow_share, &grow_p[0], &grow_q[0]);
+    if (n_fast && !first)
         sweep_adaptive_part(s, &fast, p + n_slow, q + n_slow, n_fast,
                             sweep_all(rate_p[PL_MF_G_FAST]), sweep_all(rate_q[PL_MF_G_FAST]), e,
-                            s->fast_share, &grow_p, &grow_q);
-        tail_p[PL_MF_G_FAST] += grow_p;
-        tail_q[PL_MF_G_FAST] += grow_q;
-    }
-    sweep_adaptive_bias(tail_p, rate_p[PL_MF_G_BIAS], s->l2, e[0]);
-    sweep_adaptive_bias(tail_q, rate_q[PL_MF_G_BIAS], s->l2, e[0]);
+                            s->fast_share, &grow_p[1], &grow_q[1]);
+    p[n] = sweep_tail(tail_p, rate_p, s->l2, e[0], grow_p[0], grow_p[1]);
+    q[n] = sweep_tail(tail_q, rate_q, s->l2, e[0], grow_q[0], grow_q[1]);
     s->loss += (double)e[0] * (double)e[0];
 }
 
@@ -323,6 +327,12 @@ static void twin_adaptive(float *p, float *q, size_t n, float lr, float l2, floa
     if (n) *g_q += sum_q / (float)n;
 }
 
+static void twin_adaptive_bias(float *tail, float lr, float l2, float e) {
+    float slope = l2 * tail[PL_MF_BIAS] - e;
+    tail[PL_MF_BIAS] -= lr / sqrtf(tail[PL_MF_G_BIAS]) * slope;
+    tail[PL_MF_G_BIAS] += slope * slope;
+}
+
 static float twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bool first, float *p,
                        float *q, float rating) {
     float *tail_p = p + m->width, *tail_q = q + m->width, sum = 0;
@@ -339,8 +349,8 @@ static float twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bo
     if (!first)
         twin_adaptive(p + n_slow, q + n_slow, m->k - n_slow, lr, m->l2, e, tail_p + PL_MF_G_FAST,
                       tail_q + PL_MF_G_FAST);
-    sweep_adaptive_bias(tail_p, lr / sqrtf(tail_p[PL_MF_G_BIAS]), m->l2, e);
-    sweep_adaptive_bias(tail_q, lr / sqrtf(tail_q[PL_MF_G_BIAS]), m->l2, e);
+    twin_adaptive_bias(tail_p, lr, m->l2, e);
+    twin_adaptive_bias(tail_q, lr, m->l2, e);
     return e;
 }
 
