@@ -707,7 +707,7 @@ static pl_setup *test_setup(const char *model, const char *data, const char *key
 
 static void dense_methods_learn_too(void **state) {
     (void)state;
-    pl_setup *s = test_setup("mf:k=4", SMALL, "lr", "20");
+    pl_setup *s = test_setup("mf:k=4", SMALL, "lr", "8");
     pl_run *run = NULL;
     if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
     const struct pl_point *p;
