@@ -378,6 +378,34 @@ static void grids_lose_nothing(void **state) {
     }
 }
 
+/* Users 254, 255 and 256 apart: the last step that fits an entry, and those that do not. */
+static void steps_of_every_length(void **state) {
+    enum { USERS = 2200 };
+    static const uint32_t far[] = {0, 254, 254 + 255, 254 + 255 + 256, 1099};
+    size_t room = USERS * 16 + 200, n = 0;
+    char *text = malloc(room);
+    struct pl_rating found[8];
+    (void)state;
+    for (int u = 0; u < USERS; u++) n += (size_t)snprintf(text + n, room - n, "%d 1 3\n", u);
+    for (size_t i = 0; i < 5; i++)
+        n += (size_t)snprintf(text + n, room - n, "%u 2 %zu\n", (unsigned)far[i], i);
+    test_write(text, n, false);
+    struct pl_data *d = test_open(test_spec(",test=0,shuffle=no"), 1);
+    struct pl_grid *grid = test_grid(d, 2);
+    assert_int_equal(pl_grid_size(grid, 0, 0), USERS / 2);
+    assert_int_equal(pl_grid_size(grid, 0, 1), 5);
+    assert_int_equal(pl_grid_size(grid, 1, 1), 0);
+    assert_int_equal(grid_walk(d, grid, 0, 1, found), 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(found[i].user, far[i]);
+        assert_int_equal(found[i].item, 1);
+        assert_true(found[i].value == (float)i);
+    }
+    pl_grid_free(grid);
+    pl_data_free(d);
+    free(text);
+}
+
 static int setup(void **state) {
     (void)state;
     const char *tmp = getenv("TMPDIR");
@@ -401,6 +429,7 @@ int main(void) {
         cmocka_unit_test(cut_files_do_no_harm),     cmocka_unit_test(noise_does_no_harm),
         cmocka_unit_test(splitting_loses_nothing),  cmocka_unit_test(shuffling_renames),
         cmocka_unit_test(shuffled_blocks_are_even), cmocka_unit_test(grids_lose_nothing),
+        cmocka_unit_test(steps_of_every_length),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
