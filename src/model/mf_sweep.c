@@ -38,12 +38,14 @@ struct sweep {
     double loss;
 };
 
-SWEEP_INLINE float sweep_sum(sweep_v4 v) {
-    return (v[0] + v[2]) + (v[1] + v[3]);
-}
-
 SWEEP_INLINE sweep_v4 sweep_all(float x) {
     return (sweep_v4){x, x, x, x};
+}
+
+/* The sum of the lanes, in every lane. */
+SWEEP_INLINE sweep_v4 sweep_sum(sweep_v4 v) {
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+    return v + __builtin_shufflevector(v, v, 1, 0, 3, 2);
 }
 
 SWEEP_INLINE void sweep_ask(const float *row, size_t n) {
@@ -65,9 +67,16 @@ SWEEP_INLINE void sweep_look_ahead(struct sweep *s, size_t row) {
     sweep_ask(s->p + s->user_ahead * row, row);
 }
 
-SWEEP_INLINE sweep_v4 sweep_dot(const sweep_v4 *p, const sweep_v4 *q, size_t n) {
-    sweep_v4 a = {0}, b = {0}, c = {0}, d = {0};
-    size_t j = 0;
+/* n is at least 1 */
+SWEEP_INLINE sweep_v4 sweep_dot(const sweep_v4 *restrict p, const sweep_v4 *restrict q, size_t n) {
+    sweep_v4 a = p[0] * q[0];
+    size_t j = 4;
+    if (n == 1) return a;
+    sweep_v4 b = p[1] * q[1];
+    if (n == 2) return a + b;
+    sweep_v4 c = p[2] * q[2];
+    if (n == 3) return (a + c) + b;
+    sweep_v4 d = p[3] * q[3];
     for (; j + 4 <= n; j += 4) {
         a += p[j] * q[j];
         b += p[j + 1] * q[j + 1];
@@ -80,14 +89,17 @@ SWEEP_INLINE sweep_v4 sweep_dot(const sweep_v4 *p, const sweep_v4 *q, size_t n) 
     return (a + c) + (b + d);
 }
 
-/* p.q, p.p and q.q of n vectors. */
+/* p.q, p.p and q.q of n vectors, in every lane. */
 struct sweep_sums {
-    float pq, pp, qq;
+    sweep_v4 pq, pp, qq;
 };
 
-SWEEP_INLINE struct sweep_sums sweep_sums(const sweep_v4 *p, const sweep_v4 *q, size_t n) {
-    sweep_v4 pq = {0}, pp = {0}, qq = {0}, pq2 = {0}, pp2 = {0}, qq2 = {0};
-    size_t j = 0;
+SWEEP_INLINE struct sweep_sums sweep_sums(const sweep_v4 *restrict p, const sweep_v4 *restrict q,
+                                          size_t n) {
+    sweep_v4 pq = p[0] * q[0], pp = p[0] * p[0], qq = q[0] * q[0];
+    if (n == 1) return (struct sweep_sums){sweep_sum(pq), sweep_sum(pp), sweep_sum(qq)};
+    sweep_v4 pq2 = p[1] * q[1], pp2 = p[1] * p[1], qq2 = q[1] * q[1];
+    size_t j = 2;
     for (; j + 2 <= n; j += 2) {
         pq += p[j] * q[j];
         pp += p[j] * p[j];
@@ -105,92 +117,109 @@ SWEEP_INLINE struct sweep_sums sweep_sums(const sweep_v4 *p, const sweep_v4 *q, 
 }
 
 /* p = keep_p p + mix_p q and q = keep_q q + mix_q p, with the old p. */
-SWEEP_INLINE void sweep_move(sweep_v4 *p, sweep_v4 *q, size_t n, float keep_p, float mix_p,
-                             float keep_q, float mix_q) {
+SWEEP_INLINE void sweep_move(sweep_v4 *restrict p, sweep_v4 *restrict q, size_t n, sweep_v4 keep_p,
+                             sweep_v4 mix_p, sweep_v4 keep_q, sweep_v4 mix_q) {
     for (size_t j = 0; j < n; j++) {
         sweep_v4 old_p = p[j], old_q = q[j];
-        p[j] = sweep_all(keep_p) * old_p + sweep_all(mix_p) * old_q;
-        q[j] = sweep_all(keep_q) * old_q + sweep_all(mix_q) * old_p;
+        p[j] = keep_p * old_p + mix_p * old_q;
+        q[j] = keep_q * old_q + mix_q * old_p;
     }
 }
 
-SWEEP_INLINE void sweep_plain_step(struct sweep *s, float *row_p, float *row_q, float rating,
-                                   size_t n) {
-    sweep_v4 *p = (sweep_v4 *)row_p, *q = (sweep_v4 *)row_q;
-    float *a = row_p + SWEEP_LANES * n + PL_MF_BIAS, *b = row_q + SWEEP_LANES * n + PL_MF_BIAS;
-    float e = (rating - s->mean - *a - *b) - sweep_sum(sweep_dot(p, q, n));
-    float keep = 1 - s->lr * s->l2, mix = s->lr * e;
+SWEEP_INLINE void sweep_plain_step(struct sweep *s, float *restrict row_p, float *restrict row_q,
+                                   float rating, size_t n) {
+    sweep_v4 *restrict p = (sweep_v4 *)row_p, *restrict q = (sweep_v4 *)row_q;
+    float *restrict a = row_p + SWEEP_LANES * n + PL_MF_BIAS;
+    float *restrict b = row_q + SWEEP_LANES * n + PL_MF_BIAS;
+    sweep_v4 e = sweep_all(rating - s->mean - *a - *b) - sweep_sum(sweep_dot(p, q, n));
+    sweep_v4 keep = sweep_all(1 - s->lr * s->l2), mix = sweep_all(s->lr) * e;
     sweep_move(p, q, n, keep, mix, keep, mix);
-    *a = keep * *a + mix;
-    *b = keep * *b + mix;
-    s->loss += (double)e * (double)e;
+    *a = keep[0] * *a + mix[0];
+    *b = keep[0] * *b + mix[0];
+    s->loss += (double)e[0] * (double)e[0];
 }
 
-/* tail: bias, G_slow, G_fast, G_bias. rate: lr / sqrt of each G; the bias's place is unused. */
-SWEEP_INLINE void sweep_rates(const float *tail, float lr, float *rate) {
-    float g[PL_MF_TAIL] = {1, tail[PL_MF_G_SLOW], tail[PL_MF_G_FAST], tail[PL_MF_G_BIAS]};
-    for (size_t j = 0; j < PL_MF_TAIL; j++) rate[j] = lr / sqrtf(g[j]);
+/* One kind of factors; rate_p and rate_q: lr / sqrt(G). What G grows by comes back, for p and q. */
+SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_sums *sums,
+                                      sweep_v4 *restrict p, sweep_v4 *restrict q, size_t n,
+                                      sweep_v4 rate_p, sweep_v4 rate_q, sweep_v4 e, float share,
+                                      float *grow_p, float *grow_q) {
+    sweep_v4 l2 = sweep_all(s->l2), one = sweep_all(1), by = sweep_all(share);
+    sweep_v4 both = (l2 + l2) * e * sums->pq;
+    sweep_move(p, q, n, one - rate_p * l2, rate_p * e, one - rate_q * l2, rate_q * e);
+    *grow_p = (by * (l2 * l2 * sums->pp - both + e * e * sums->qq))[0];
+    *grow_q = (by * (l2 * l2 * sums->qq - both + e * e * sums->pp))[0];
 }
 
-SWEEP_INLINE void sweep_adaptive_bias(float *tail, float rate, float l2, float e) {
+/* lr / sqrt(x) of each lane. A loop over floats is what both gcc and clang make one square root
+ * of; vectors have an operator for the rest. */
+SWEEP_INLINE sweep_v4 sweep_rate(sweep_v4 x, sweep_v4 lr) {
+    float lane[SWEEP_LANES];
+    memcpy(lane, &x, sizeof lane);
+    for (size_t j = 0; j < SWEEP_LANES; j++) lane[j] = sqrtf(lane[j]);
+    memcpy(&x, lane, sizeof lane);
+    return lr / x;
+}
+
+/* tail: bias, G_slow, G_fast, G_bias. lr / sqrt of each G; the bias's place is unused. */
+SWEEP_INLINE sweep_v4 sweep_rates(sweep_v4 tail, float lr) {
+    return sweep_rate(__builtin_shufflevector(tail, tail, 1, 1, 2, 3), sweep_all(lr));
+}
+
+/* The tail after a step; G_slow and G_fast grow by as much. */
+SWEEP_INLINE sweep_v4 sweep_tail(sweep_v4 tail, sweep_v4 rate, float l2, float e, float grow_slow,
+                                 float grow_fast) {
     float slope = l2 * tail[PL_MF_BIAS] - e;
-    tail[PL_MF_BIAS] -= rate * slope;
-    tail[PL_MF_G_BIAS] += slope * slope;
+    return tail + (sweep_v4){-rate[PL_MF_G_BIAS] * slope, grow_slow, grow_fast, slope * slope};
 }
 
-SWEEP_INLINE void sweep_adaptive_half(const struct sweep_sums *sums, sweep_v4 *p, sweep_v4 *q,
-                                      size_t n, float rate_p, float rate_q, float l2, float e,
-                                      float share, float *g_p, float *g_q) {
-    float both = 2 * l2 * e * sums->pq;
-    sweep_move(p, q, n, 1 - rate_p * l2, rate_p * e, 1 - rate_q * l2, rate_q * e);
-    *g_p += share * (l2 * l2 * sums->pp - both + e * e * sums->qq);
-    *g_q += share * (l2 * l2 * sums->qq - both + e * e * sums->pp);
-}
-
-SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *row_p, float *row_q, float rating,
-                                      size_t n, bool first) {
-    sweep_v4 *p = (sweep_v4 *)row_p, *q = (sweep_v4 *)row_q;
-    float *tail_p = row_p + SWEEP_LANES * n, *tail_q = row_q + SWEEP_LANES * n;
+SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p, float *restrict row_q,
+                                      float rating, size_t n, bool first) {
+    sweep_v4 *restrict p = (sweep_v4 *)row_p, *restrict q = (sweep_v4 *)row_q;
+    sweep_v4 tail_p = p[n], tail_q = q[n]; /* whole: to read it in pieces would cost a stall */
     size_t n_slow = n < SWEEP_SLOW ? n : SWEEP_SLOW, n_fast = n - n_slow;
-    struct sweep_sums slow = sweep_sums(p, q, n_slow), fast = {0, 0, 0};
+    sweep_v4 rate_p = sweep_rates(tail_p, s->lr), rate_q = sweep_rates(tail_q, s->lr);
+    float grow_p[2] = {0, 0}, grow_q[2] = {0, 0};
+    struct sweep_sums slow = sweep_sums(p, q, n_slow), fast = {{0}, {0}, {0}};
     if (first && n_fast)
         fast.pq = sweep_sum(sweep_dot(p + n_slow, q + n_slow, n_fast));
     else if (n_fast)
         fast = sweep_sums(p + n_slow, q + n_slow, n_fast);
-    float e = (rating - s->mean - tail_p[PL_MF_BIAS] - tail_q[PL_MF_BIAS]) - (slow.pq + fast.pq);
-    float rate_p[PL_MF_TAIL], rate_q[PL_MF_TAIL];
-    sweep_rates(tail_p, s->lr, rate_p);
-    sweep_rates(tail_q, s->lr, rate_q);
-    sweep_adaptive_half(&slow, p, q, n_slow, rate_p[PL_MF_G_SLOW], rate_q[PL_MF_G_SLOW], s->l2, e,
-                        s->slow_share, tail_p + PL_MF_G_SLOW, tail_q + PL_MF_G_SLOW);
+    sweep_v4 e =
+        sweep_all(rating - s->mean - tail_p[PL_MF_BIAS] - tail_q[PL_MF_BIAS]) - (slow.pq + fast.pq);
+    sweep_adaptive_part(s, &slow, p, q, n_slow, sweep_all(rate_p[PL_MF_G_SLOW]),
+                        sweep_all(rate_q[PL_MF_G_SLOW]), e, s->slow_share, &grow_p[0], &grow_q[0]);
     if (n_fast && !first)
-        sweep_adaptive_half(&fast, p + n_slow, q + n_slow, n_fast, rate_p[PL_MF_G_FAST],
-                            rate_q[PL_MF_G_FAST], s->l2, e, s->fast_share, tail_p + PL_MF_G_FAST,
-                            tail_q + PL_MF_G_FAST);
-    sweep_adaptive_bias(tail_p, rate_p[PL_MF_G_BIAS], s->l2, e);
-    sweep_adaptive_bias(tail_q, rate_q[PL_MF_G_BIAS], s->l2, e);
-    s->loss += (double)e * (double)e;
+        sweep_adaptive_part(s, &fast, p + n_slow, q + n_slow, n_fast,
+                            sweep_all(rate_p[PL_MF_G_FAST]), sweep_all(rate_q[PL_MF_G_FAST]), e,
+                            s->fast_share, &grow_p[1], &grow_q[1]);
+    p[n] = sweep_tail(tail_p, rate_p, s->l2, e[0], grow_p[0], grow_p[1]);
+    q[n] = sweep_tail(tail_q, rate_q, s->l2, e[0], grow_q[0], grow_q[1]);
+    s->loss += (double)e[0] * (double)e[0];
 }
 
 enum sweep_mode { SWEEP_PLAIN, SWEEP_ADAPTIVE, SWEEP_FIRST };
 
-/* The piece s->at … s->end, with n vectors to a row's factors. */
-SWEEP_INLINE void sweep_piece(struct sweep *s, size_t n, enum sweep_mode mode) {
+/* The piece s->at … s->end, with n vectors to a row's factors. Works on a copy: behind a pointer,
+ * every store of a factor might change it. */
+SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, enum sweep_mode mode) {
     size_t row = SWEEP_LANES * n + PL_MF_TAIL;
-    for (; s->at < s->end; s->at++) {
-        uint32_t step = s->at->where >> 24, item = s->at->where & PL_GRID_ITEM;
-        sweep_look_ahead(s, row);
+    struct sweep s = *whole;
+    for (; s.at < s.end; s.at++) {
+        uint32_t step = s.at->where >> 24, item = s.at->where & PL_GRID_ITEM;
+        sweep_look_ahead(&s, row);
         if (step == PL_GRID_FAR) {
-            s->user += item;
+            s.user += item;
             continue;
         }
-        s->user += step;
-        float *p = s->p + s->user * row, *q = s->q + item * row;
+        s.user += step;
+        float *p = s.p + s.user * row, *q = s.q + item * row;
         if (mode == SWEEP_PLAIN)
-            sweep_plain_step(s, p, q, s->at->value, n);
+            sweep_plain_step(&s, p, q, s.at->value, n);
         else
-            sweep_adaptive_step(s, p, q, s->at->value, n, mode == SWEEP_FIRST);
+            sweep_adaptive_step(&s, p, q, s.at->value, n, mode == SWEEP_FIRST);
     }
+    *whole = s;
 }
 
 SWEEP_INLINE void sweep_sized(struct sweep *s, enum sweep_mode mode) {
@@ -298,6 +327,12 @@ static void twin_adaptive(float *p, float *q, size_t n, float lr, float l2, floa
     if (n) *g_q += sum_q / (float)n;
 }
 
+static void twin_adaptive_bias(float *tail, float lr, float l2, float e) {
+    float slope = l2 * tail[PL_MF_BIAS] - e;
+    tail[PL_MF_BIAS] -= lr / sqrtf(tail[PL_MF_G_BIAS]) * slope;
+    tail[PL_MF_G_BIAS] += slope * slope;
+}
+
 static float twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bool first, float *p,
                        float *q, float rating) {
     float *tail_p = p + m->width, *tail_q = q + m->width, sum = 0;
@@ -314,8 +349,8 @@ static float twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bo
     if (!first)
         twin_adaptive(p + n_slow, q + n_slow, m->k - n_slow, lr, m->l2, e, tail_p + PL_MF_G_FAST,
                       tail_q + PL_MF_G_FAST);
-    sweep_adaptive_bias(tail_p, lr / sqrtf(tail_p[PL_MF_G_BIAS]), m->l2, e);
-    sweep_adaptive_bias(tail_q, lr / sqrtf(tail_q[PL_MF_G_BIAS]), m->l2, e);
+    twin_adaptive_bias(tail_p, lr, m->l2, e);
+    twin_adaptive_bias(tail_q, lr, m->l2, e);
     return e;
 }
 
