@@ -144,6 +144,10 @@ static void test_storm(void **state) {
     check_storm("sync", n / 2);
     check_storm("abs", n / 2);
     check_storm("kbatchsync:k=4", n / 4);
+    /* in the middle of a merge */
+    check_storm("nodelay:u=2 update-time=0.003", n / 4);
+    check_storm("nodelay-async:ahead=4 update-time=0.003", n / 4);
+    check_storm("easgd:u=2 update-time=0.001", n / 4);
     /* straggling, dying and lying at once */
     check_storm("ksync:k=5 reduce=trimmed:f=2 attack=signflip:f=2,scale=-10", n / 4);
 }

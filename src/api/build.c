@@ -302,6 +302,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .seed = (uint64_t)c->seed,
                            .sampling = (enum pl_sampling)c->sampling,
                            .eval_samples = (uint32_t)c->eval_samples,
+                           .update_time = c->update_time,
+                           .spread = c->spread,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);

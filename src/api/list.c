@@ -62,6 +62,7 @@ static const char *list_readers(const char *name) {
         {"lr", "simulate train race plan"},
         {"seed", "simulate train race plan"},
         {"net", "simulate race"},
+        {"spread", "simulate race"},
         {"script", "simulate race"},
         {"method", "simulate train"},
         {"threads", "simulate train race replay eval"},

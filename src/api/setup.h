@@ -24,7 +24,8 @@ struct pl_setup_conf {
     char lr_schedule[PL_TEXT_MAX];
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
-    double epochs, time, target_loss, target_accuracy, eval_every;
+    double epochs, time, target_loss, target_accuracy, eval_every, update_time;
+    bool spread;
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
     bool respawn;

@@ -636,7 +636,7 @@ bool pl_control_measures(const struct pl_control *c) {
 
 struct pl_fates pl_control_fates(const struct pl_control *c) {
     struct pl_fates f = c->fates;
-    f.running = (uint64_t)pl_n_busy(&c->view) + (uint64_t)c->view.n_taken + (uint64_t)c->n_waiting;
+    f.running = (uint64_t)(pl_n_busy(&c->view) + c->view.n_taken + c->n_waiting);
     return f;
 }
 

@@ -277,7 +277,7 @@ struct pl_local {
      * server has heard of the task: tasks are computed ahead of their time, and some are cancelled.
      */
     int (*n_vectors)(const void *conf);
-    bool knows_where; /* the last of them is the model that the task began on */
+    int where; /* which of them, counted from 1, is a model of the worker's own; 0: none */
     /* The server's step is this times what was moved; NULL: 1. */
     double (*outer)(const void *conf, int n_workers);
     bool sums; /* … and times the members of the group: their sum counts, not their mean */

@@ -40,6 +40,8 @@ struct pl_job {
 
     struct pl_limits limits;
     double eval_every;     /* seconds; 0: only at the end */
+    double update_time;    /* seconds that an update takes at the server, besides computing it */
+    bool spread;           /* evaluations look at how far apart the workers' models are */
     uint32_t eval_samples; /* of the training set, for the loss */
     int n_threads;
     struct pl_log log;

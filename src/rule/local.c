@@ -198,6 +198,7 @@ static const struct pl_local local_downpour = {
     .decays = true,
     .steps = pace_steps,
     .n_vectors = keeps_one,
+    .where = 1,
     .run = downpour_run,
 };
 
@@ -289,6 +290,7 @@ static const struct pl_local local_elastic = {
     .decays = true,
     .steps = pace_steps,
     .n_vectors = elastic_keeps,
+    .where = 1,
     .outer = elastic_alpha,
     .sums = true,
     .run = elastic_run,
@@ -332,7 +334,7 @@ static const struct pl_local local_overlap = {
     .decays = true,
     .steps = pace_steps,
     .n_vectors = keeps_two,
-    .knows_where = true,
+    .where = 2,
     .run = overlap_run,
 };
 
@@ -386,6 +388,7 @@ static const struct pl_local local_overlap_local = {
     .decays = true,
     .steps = pace_steps,
     .n_vectors = keeps_one,
+    .where = 1,
     .outer = anchor_outer,
     .run = anchor_run,
 };

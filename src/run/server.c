@@ -24,8 +24,7 @@
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 
 struct server_worker {
-    bool warned;      /* of a result that will not do */
-    uint64_t told_ns; /* when its order went out */
+    bool warned; /* of a result that will not do */
 };
 
 struct server {
@@ -101,7 +100,20 @@ static int server_unanswered(const struct server *s) {
                    (unsigned long long)pl_control_view(s->control)->version);
 }
 
+/* An update that takes its time, as --update-time wants it. */
+static void server_linger(struct server *s) {
+    uint64_t until = pl_now_ns() + (uint64_t)llround(s->job->update_time * 1e9);
+    for (uint64_t now; (now = pl_now_ns()) < until && !s->ended;) {
+        pl_sleep_ns(until - now < SERVER_TICK ? until - now : SERVER_TICK);
+        struct pl_point p = pl_point_now(s->control, s->store, server_now(s));
+        if (until - now > SERVER_TICK && s->conf->watch.tick &&
+            s->conf->watch.tick(s->conf->watch.ctx, &p))
+            s->ended = true;
+    }
+}
+
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
+    if (s->job->update_time > 0) server_linger(s);
     pl_shards_commit(s->shards, a->factor);
     int rc = pl_custody_commit(s->custody, a->factor, measure);
     if (rc) return rc == PL_ERUN ? server_unanswered(s) : server_memory(s);
@@ -134,7 +146,6 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             rc = server_commit(s, a, &measure);
             break;
         case PL_START:
-            s->worker[a->worker].told_ns = pl_now_ns();
             pl_shards_start(s->shards, a->worker, a->task, a->from);
             if (pl_custody_start(s->custody, a->worker, a->task, a->from,
                                  (struct pl_part){a->row, a->col}))
@@ -218,13 +229,14 @@ static int server_judge(struct server *s, struct pl_event *e) {
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
-    struct server_worker *w = &s->worker[worker];
     pl_crew_answered(&s->crew, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
     s->out->computed++;
     if (r->flaw != PL_SOUND) return server_reject(s, worker, r);
     uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
-    if (r->pulled_ns > w->told_ns) comm += r->pulled_ns - w->told_ns;
+    /* its order may have waited for an update to be made */
+    uint64_t began = s->zero_ns + pl_control_view(s->control)->worker[worker].since_ns;
+    if (r->pulled_ns > began) comm += r->pulled_ns - began;
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
                          .task = r->task,

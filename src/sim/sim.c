@@ -42,6 +42,8 @@ struct sim {
     struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
+    uint64_t ready_ns;   /* when the server has made the last update */
+    float *mean;         /* [dim] to work in, where the spread is looked at */
     uint64_t n_rejected; /* in a row */
     uint64_t n_still;    /* events at this very moment */
     bool warned;         /* of a gradient that is not finite */
@@ -79,12 +81,30 @@ static void sim_over(struct sim *s) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
+/* The models that workers compute on, at this moment. */
+static void sim_spread(struct sim *s) {
+    const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
+    const float *model[PL_SPREAD_MAX];
+    int n = 0;
+    if (!s->mean || s->job->n_workers > PL_SPREAD_MAX) return;
+    for (int i = 0; i < s->job->n_workers; i++) {
+        const struct sim_worker *w = &s->worker[i];
+        const struct pl_memory *m = &w->now.memory;
+        if (pl_control_view(s->control)->worker[i].state == PL_GONE || !w->held) continue;
+        bool own = local->where > 0 && m->any;
+        model[n++] = own ? m->kept[local->where - 1] : w->held->handed;
+    }
+    pl_spread_look(&s->out->spread, model, n, pl_store_newest(s->store)->model, s->mean,
+                   s->job->model->dim);
+}
+
 static void sim_evaluate(struct sim *s) {
     if (!s->store) return;
     uint64_t newest = pl_store_newest(s->store)->id;
     if (s->scored_ns == s->now_ns && s->scored == newest) return;
     s->scored_ns = s->now_ns;
     s->scored = newest;
+    sim_spread(s);
     struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
     struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
@@ -114,7 +134,7 @@ static double sim_size(const struct sim *s, int worker) {
 /* Decides when a task that starts now is done, and queues that. */
 static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
-    uint64_t at = s->now_ns;
+    uint64_t at = s->now_ns > s->ready_ns ? s->now_ns : s->ready_ns;
     if (s->replay) { /* it was decided then, and comes with the recording */
         *finish = pl_replay_finish(s->replay, a->worker, a->task);
         return PL_OK;
@@ -170,6 +190,7 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->taken = a->task;
+    if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
     w->now.vector = NULL;
     return PL_OK;
 }
@@ -211,6 +232,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             committed = true;
             s->n_rejected = 0;
             s->out->last_update = sim_seconds(s->now_ns);
+            s->ready_ns = s->now_ns + sim_ns(s->job->update_time);
             if (s->store && s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, 0);
             if (s->store) rc = sim_commit(s, a, &measure);
             if (a->version == s->job->limits.updates) sim_over(s);
@@ -329,6 +351,10 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         uint64_t when = pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
+    }
+    if (s->now_ns < s->ready_ns) { /* the server is at work */
+        w->comm_ns += s->ready_ns - s->now_ns;
+        return sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
     }
     struct pl_event e = {.kind = PL_ARRIVE,
                          .now_ns = s->now_ns,
@@ -547,6 +573,8 @@ static int sim_model(struct sim *s) {
     if (!rc && s->conf->from)
         rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
     if (!rc) rc = sim_filter(s);
+    if (!rc && job->spread && !(s->mean = pl_vector_new(job->model->dim)))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the spread");
     return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
 }
 
@@ -586,6 +614,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     pl_heap_free(&s.heap);
     free(s.worker);
     free(s.group);
+    free(s.mean);
     pl_fpu_restore(fpu);
     return rc;
 }

@@ -13,3 +13,8 @@ double pl_wall_seconds(void) {
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+void pl_sleep_ns(uint64_t ns) {
+    struct timespec left = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&left, NULL);
+}

@@ -1,0 +1,30 @@
+#include "learn/spread.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/rule.h"
+
+void pl_spread_look(struct pl_spread *s, const float *const *model, int n, const float *newest,
+                    float *mean, size_t dim) {
+    double weight[PL_SPREAD_MAX], from_mean = 0, from_model = 0;
+    if (n < 1 || n > PL_SPREAD_MAX) return;
+    for (int i = 0; i < n; i++) weight[i] = 1.0 / n;
+    pl_vec_weighted(n, model, weight, dim, mean);
+    for (int i = 0; i < n; i++) {
+        from_mean += sqrt(pl_vec_distance2(model[i], mean, dim)) / n;
+        from_model += sqrt(pl_vec_distance2(model[i], newest, dim)) / n;
+        for (int j = 0; j < i; j++) {
+            double pair = sqrt(pl_vec_distance2(model[i], model[j], dim));
+            if (pair > s->pair) s->pair = pair;
+        }
+    }
+    s->from_mean += from_mean;
+    s->from_model += from_model;
+    s->n_looks++;
+}
+
+void pl_spread_took(struct pl_spread *s, const float *vector, size_t dim) {
+    double move = sqrt(pl_vec_dot(vector, vector, dim));
+    if (move > s->move) s->move = move;
+}
