@@ -27,7 +27,7 @@ void spill(const char *to, const uint8_t *at, size_t n);
 void check_same_file(const char *what, const char *a, const char *b);
 
 struct line {
-    uint32_t kind, worker; /* 1 join, 2 arrive, 3 reject, 4 leave, 5 end */
+    uint32_t kind, worker; /* 1 join, 2 arrive, 3 reject, 4 leave, 5 end, 6 timer */
     uint64_t now, task, began, comm;
     double loss;
     uint32_t samples;

@@ -43,6 +43,7 @@ struct book {
     uint64_t lag_sum, lag_max, n_fresh;
     uint64_t idle, wasted, sent, computed, alive; /* ns of what has ended */
     struct pl_knobs knobs;                        /* that the decision was made by */
+    uint64_t timer;                               /* that the policy set */
     bool calm;                                    /* nobody comes, goes or is rejected */
     /* of the last event */
     bool committed, dropped;
@@ -116,6 +117,7 @@ static void note_event(struct book *b, const struct pl_event *e) {
         b->arrived_lag = b->version - w->base;
         break; /* idle once its fate is known: see note_fate */
     case PL_MEASURED: break;
+    case PL_TIMER: b->timer = PL_NO_TIMER; break;
     }
 }
 
@@ -261,6 +263,9 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
         }
     }
     MUST(b, e->kind != PL_ARRIVE || n_fates == 1, "an arrival without a fate");
+    MUST(b, !plan->timed || plan->timer_ns >= b->now, "a timer in the past");
+    if (plan->timed) b->timer = plan->timer_ns;
+    if (count(b, PL_GONE) == b->n) b->timer = PL_NO_TIMER;
     return true;
 }
 
@@ -304,7 +309,8 @@ static bool check_table(struct book *b) {
              v->n_givers == n_givers && v->n_alive == b->n - count(b, PL_GONE) &&
              v->n_idle == count(b, PL_IDLE),
          "the view counts otherwise");
-    MUST(b, v->n_alive == 0 || pl_n_busy(v) > 0, "nobody is busy");
+    MUST(b, v->timer_ns == b->timer, "the timer is not that of the book");
+    MUST(b, v->n_alive == 0 || pl_n_busy(v) > 0 || b->timer != PL_NO_TIMER, "nobody is busy");
     size_t n;
     const struct pl_member *m = pl_control_group(b->control, &n);
     const struct gift *g = b->committed ? b->closed : b->group;
@@ -443,16 +449,31 @@ static bool check_rounds(struct book *b) {
     return true;
 }
 
-/* SSP and PSP: every gradient at once, nobody more than s ahead (of those it looks at). */
+/* How many workers that are there lag more than s behind worker i. */
+static int laggards(const struct book *b, int i, double s) {
+    int n = 0;
+    for (int j = 0; j < b->n; j++)
+        n += b->w[j].state != PL_GONE && (double)b->w[j].clock + s < (double)b->w[i].clock;
+    return n;
+}
+
+/* SSP and PSP: every gradient at once, nobody more than s ahead (of those it looks at). Who polls
+ * waits for a timer: for the next tick where it must pass then, for some tick where it may. */
 static bool check_barrier(struct book *b) {
     const struct pl_entry *id = &b->policy->id;
     double s = option(id, b->conf, "s", NAN), least = (double)slowest(b);
-    bool all = option(id, b->conf, "sample", INFINITY) >= b->n - 1;
+    double sample = option(id, b->conf, "sample", INFINITY), poll = option(id, b->conf, "poll", 0);
+    bool all = sample >= b->n - 1, polls = !all && isfinite(s) && poll > 0;
+    MUST(b, polls || b->timer == PL_NO_TIMER, "a timer that nobody needs");
     MUST(b, !b->committed || b->n_closed == 1, "a group of %d", b->n_closed);
     MUST(b, !b->dropped && b->n_group == 0, "a gradient is not applied at once");
     for (int i = 0; i < b->n; i++) {
         double ahead = (double)b->w[i].clock - least;
-        MUST(b, b->w[i].state != PL_IDLE || ahead > s, "W%d waits in vain", i + 1);
+        bool idle = b->w[i].state == PL_IDLE;
+        MUST(b, !idle || ahead > s || (polls && (double)b->timer <= (double)b->now + poll * 1e9),
+             "W%d waits in vain", i + 1);
+        MUST(b, !idle || !polls || b->timer != PL_NO_TIMER || laggards(b, i, s) + sample > b->n - 1,
+             "W%d is never to draw again", i + 1);
         MUST(b, !all || b->w[i].state != PL_BUSY || ahead <= s, "W%d runs ahead", i + 1);
     }
     return true;
@@ -594,15 +615,26 @@ static bool arrive(struct book *b, struct pl_rng *r, int i, enum pl_event_kind k
     return step(b, &m);
 }
 
+/* Rings the timer where it comes before anything else, at its time or late. */
+static bool ring(struct book *b, struct pl_rng *r, uint64_t late) {
+    struct pl_event e = {.kind = PL_TIMER, .now_ns = b->timer};
+    if (pl_rng_below(r, 2) && late > e.now_ns) e.now_ns = late;
+    if (e.now_ns < b->now) e.now_ns = b->now;
+    return step(b, &e);
+}
+
 static bool random_event(struct book *b, struct pl_rng *r) {
-    if (pl_rng_below(r, 5)) b->now += pl_rng_below(r, 1u << 30);
+    uint64_t then = b->now + (pl_rng_below(r, 5) ? pl_rng_below(r, 1u << 30) : 0);
+    bool alone = count(b, PL_BUSY) == 0 && pl_rng_below(r, 2);
+    if (b->timer != PL_NO_TIMER && (alone || b->timer <= then)) return ring(b, r, then);
+    b->now = then;
     uint32_t dice = pl_rng_below(r, 100);
     int gone = pick(b, r, PL_GONE), busy = pick(b, r, PL_BUSY);
     int any = (int)pl_rng_below(r, (uint32_t)b->n);
     const struct entry *w = &b->w[any];
     struct pl_event e = {.now_ns = b->now, .worker = any};
-    if (dice < 10 || (b->calm && busy < 0)) { /* late, or nobody's */
-        e.kind = dice % 2 ? PL_ARRIVE : PL_REJECT;
+    if (dice < 10 || (b->calm && busy < 0)) {                             /* late, or nobody's */
+        e.kind = dice == 0 ? PL_TIMER : dice % 2 ? PL_ARRIVE : PL_REJECT; /* none so early */
         e.task = w->state == PL_BUSY ? w->task + 1 - 2 * pl_rng_below(r, 2) : w->task;
         return ignored(b, e);
     }
@@ -644,7 +676,8 @@ int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, str
                       .tuner = s->tuner,
                       .conf = s->policy_conf,
                       .tuner_conf = s->tuner_conf,
-                      .n = s->n_workers};
+                      .n = s->n_workers,
+                      .timer = PL_NO_TIMER};
     if (s->policy->grid) b.grid = s->policy->grid(s->policy_conf, s->n_workers);
     if (b.grid > SUITE_GRID) return pl_fail(why, SUITE_BROKEN, "a grid of %d", b.grid);
     int rc = pl_control_new(s->policy, s->policy_conf, s->tuner, s->tuner_conf, s->n_workers, seed,

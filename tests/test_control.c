@@ -16,7 +16,8 @@
 /* --- a puppet policy and a puppet tuner -------------------------------------------------- */
 
 /* What it says next, a letter an action: t(ake) d(rop) c(ommit) s(top); 1 2 3: start W1 W2 W3 on
- * the newest version; k l m: let W1 W2 W3 keep theirs; x y z: cancel W1 W2 W3; 9: start W10. */
+ * the newest version; k l m: let W1 W2 W3 keep theirs; x y z: cancel W1 W2 W3; 9: start W10; a
+ * timer: N(ow) S(oon, in a second) P(ast) O(ff). */
 static const char *mouth;
 static struct pl_view seen; /* what it was shown */
 static struct pl_arrival seen_arrival;
@@ -32,6 +33,10 @@ static void puppet_say(struct pl_plan *p) {
         if (*c >= '1' && *c <= '9') pl_start(p, *c - '1' + (*c == '9'), PL_FETCH);
         if (*c >= 'k' && *c <= 'm') pl_start(p, *c - 'k', PL_KEEP);
         if (*c >= 'x' && *c <= 'z') pl_cancel(p, *c - 'x');
+        if (*c == 'N') pl_timer(p, seen.now_ns);
+        if (*c == 'S') pl_timer(p, seen.now_ns + 1000000000);
+        if (*c == 'P') pl_timer(p, seen.now_ns - 1);
+        if (*c == 'O') pl_timer(p, PL_NO_TIMER);
     }
 }
 
@@ -49,6 +54,15 @@ static void puppet_move(void *state, const struct pl_view *v, int worker, struct
     puppet_say(p);
 }
 
+static int n_rung;
+
+static void puppet_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
+    (void)state;
+    seen = *v;
+    n_rung++;
+    puppet_say(p);
+}
+
 static struct pl_knobs puppet_knobs(const void *conf) {
     (void)conf;
     return (struct pl_knobs){2, PL_NO_BOUND};
@@ -60,7 +74,8 @@ static const struct pl_policy puppet = {
     .knobs = puppet_knobs,
     .arrive = puppet_arrive,
     .join = puppet_move,
-    .leave = puppet_move};
+    .leave = puppet_move,
+    .timer = puppet_timer};
 
 static struct pl_knobs wish; /* what the tuner sets, where `wishes` */
 static int wishes;           /* 1 at the start, 2 at an arrival, 3 at a measurement */
@@ -169,11 +184,16 @@ static void test_refusals(void **state) {
         {PL_ARRIVE, "tx", BROKE "it cancelled a worker that is not busy"},
         {PL_ARRIVE, "tz", BROKE "it cancelled a worker that is not busy"},
         {PL_ARRIVE, "ty", BROKE "it stalled: nobody is busy"},
+        {PL_ARRIVE, "tyN", ""},
+        {PL_ARRIVE, "tyS", ""},
+        {PL_ARRIVE, "tySO", BROKE "it stalled: nobody is busy"},
+        {PL_ARRIVE, "t1P", BROKE "it set a timer to a time that is past"},
         {PL_ARRIVE, "t1111111111", BROKE "its plan is longer than any can be"},
         {PL_LEAVE, "", ""},
         {PL_LEAVE, "t", BROKE "it took or dropped what nobody brought"},
         {PL_LEAVE, "d", BROKE "it took or dropped what nobody brought"},
         {PL_LEAVE, "y", BROKE "it stalled: nobody is busy"},
+        {PL_LEAVE, "yN", ""},
         {PL_LEAVE, "1", BROKE "it started a worker that is not idle"},
         {PL_JOIN, "3", ""},
         {PL_JOIN, "", ""},
@@ -254,6 +274,58 @@ static void test_every_short_plan(void **state) {
                 pl_control_free(control);
             }
     assert_true(n_legal > 500);
+}
+
+/* Rings at a time, and says whether the policy heard. */
+static bool rings(double now, const char *say) {
+    int before = n_rung;
+    assert_int_equal(event(now, PL_TIMER, 0, 0, say), 0);
+    assert_true(n_rung == before + 1 || plan->n == 0);
+    return n_rung > before;
+}
+
+static void check_line(const char *want) {
+    char line[400];
+    struct pl_event e = {.kind = PL_TIMER, .now_ns = pl_control_view(control)->now_ns};
+    assert_true(pl_control_print_room(control, plan) <= sizeof line);
+    pl_control_print(control, &e, plan, line, sizeof line);
+    assert_string_equal(line, want);
+}
+
+static void test_timers(void **state) {
+    (void)state;
+    assert_int_equal(begin(&deaf, 3), 0);
+    const struct pl_view *v = pl_control_view(control);
+    assert_true(v->timer_ns == PL_NO_TIMER && !rings(0, ""));
+    assert_int_equal(event(1, PL_JOIN, 1, 0, "S"), 0); /* a timer is enough: nobody has stalled */
+    assert_true(v->timer_ns == 2000000000 && !rings(1.999999999, ""));
+    assert_true(rings(2, "1S")); /* at its time */
+    check_line("2 timer: start W1@w0, timer 3");
+    assert_true(!rings(2.5, "") && rings(3.5, "")); /* late; and it is not set again by itself */
+    check_line("3.5 timer");
+    assert_true(v->timer_ns == PL_NO_TIMER && !rings(9, ""));
+    assert_int_equal(event(10, PL_ARRIVE, 1, 1, "tcSNS1"), 0); /* what is said last counts, */
+    assert_true(v->timer_ns == 11000000000);
+    assert_int_equal(event(10, PL_JOIN, 2, 0, "2"), 0); /* saying nothing leaves it as it is */
+    assert_int_equal(event(10.5, PL_MEASURED, 0, 0, ""), 0);
+    assert_true(v->timer_ns == 11000000000);
+    assert_int_equal(event(10.7, PL_LEAVE, 1, 0, "O"), 0);
+    assert_true(v->timer_ns == PL_NO_TIMER && !rings(12, ""));
+    /* nobody is there: there is nothing to wake for */
+    assert_int_equal(event(13, PL_ARRIVE, 2, 1, "tS"), 0);
+    assert_int_equal(event(13.5, PL_LEAVE, 2, 0, ""), 0);
+    assert_true(v->timer_ns == PL_NO_TIMER && !rings(15, ""));
+    /* a policy that stalls when it is woken is caught like any other */
+    assert_int_equal(event(16, PL_JOIN, 3, 0, "N"), 0);
+    assert_true(refused(event(16, PL_TIMER, 0, 0, ""), BROKE "it stalled: nobody is busy"));
+    pl_control_free(control);
+    struct pl_policy unheard = puppet;
+    unheard.timer = NULL;
+    assert_int_equal(pl_control_new(&unheard, NULL, &deaf, NULL, 3, 1, &control, &why), 0);
+    assert_int_equal(event(0, PL_JOIN, 1, 0, "1O"), 0);
+    assert_true(
+        refused(event(0, PL_JOIN, 2, 0, "2S"), BROKE "it set a timer and has no call-back for it"));
+    pl_control_free(control);
 }
 
 static void test_guards_on_tuners(void **state) {
@@ -577,6 +649,7 @@ static void test_restored_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_every_short_plan),
+                                       cmocka_unit_test(test_timers),
                                        cmocka_unit_test(test_guards_on_tuners),
                                        cmocka_unit_test(test_what_suits),
                                        cmocka_unit_test(test_late_answers),

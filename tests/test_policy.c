@@ -175,6 +175,11 @@ static void test_recipes(void **state) {
     X(TAKES_ANY, "blocks", "", "was used less")                                                    \
     X(WAITS_FOR_NOBODY, "strata", "", "ahead of the barrier")                                      \
     X(FORGETS_ROW, "strata", "grid=7", "waits in vain")                                            \
+    X(SETS_PAST, "psp", "s=0,sample=1", "set a timer to a time that is past")                      \
+    X(SETS_UNHEARD, "ksync", "k=2", "set a timer and has no call-back for it")                     \
+    X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: nobody is busy")                     \
+    X(SLEEPS_LONG, "psp", "s=0,sample=1", "waits in vain")                                         \
+    X(NEVER_WAKES, "psp", "s=0,sample=1", "is never to draw again")                                \
     X(ZERO_K, "fixed", "", "tuner 'mutant' broke its contract: it set K to 0")                     \
     X(K_BEYOND, "fixed", "", "tuner 'mutant' broke its contract: it set K to")                     \
     X(ZERO_BOUND, "fixed", "", "it set a staleness bound that nothing is below")                   \
@@ -274,6 +279,10 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
     base->arrive(state, &other, &seen, p);
     if (wrong == COMMITS_TWICE) pl_commit(p, 1);
     if (wrong == STARTS_WAITING && p->n == 1) pl_start(p, a->worker, PL_FETCH);
+    if (wrong == SETS_PAST) pl_timer(p, v->now_ns - 1);
+    if (wrong == SETS_UNHEARD) pl_timer(p, v->now_ns + 1);
+    if (wrong == SLEEPS_LONG && v->timer_ns != PL_NO_TIMER) pl_timer(p, v->timer_ns + 1000000000);
+    if (wrong == NEVER_WAKES && pl_n_busy(v) > 0) pl_timer(p, PL_NO_TIMER);
     if (wrong == SAME_TWICE && p->n == 1) pl_start(p, a->worker, PL_KEEP);
     if (wrong == CANCELS_UNDECLARED && v->busy >= 0) {
         pl_cancel(p, v->busy);
@@ -297,6 +306,10 @@ static void mutant_leave(void *state, const struct pl_view *v, int worker, struc
     if (base->leave) base->leave(state, v, worker, p);
 }
 
+static void mutant_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
+    if (wrong != IGNORES_TIMER || pl_n_busy(v) > 0) base->timer(state, v, p);
+}
+
 static void mutant_tune(void *state, const struct pl_scene *scene, const struct pl_view *v,
                         const struct pl_arrival *a, struct pl_knobs *knobs) {
     (void)state, (void)v, (void)a;
@@ -314,6 +327,7 @@ static bool is_found(const char *args, const char *found, struct pl_why *last) {
     policy.arrive = mutant_arrive;
     policy.join = mutant_join;
     policy.leave = mutant_leave;
+    if (base->timer) policy.timer = mutant_timer;
     if (wrong >= ZERO_K) {
         tuner.id.name = "mutant";
         tuner.moves = wrong == MOVES_UNSAID ? PL_USES_K : PL_USES_K | PL_USES_BOUND;

@@ -235,6 +235,7 @@ static void nonsense_is_told(void **state) {
         {{.kind = 2, .worker = 0, .now = 9, .task = 0}, "event 3, task 0 of worker 1"},
         {{.kind = 1, .worker = 1, .now = 9},
          "event 3, worker 2: in the replay it is there already"},
+        {{.kind = 6, .now = 9}, "event 3, a timer: in the replay none has come to its time"},
         {{.kind = 5, .now = 9, .task = 4}, "the end: 0 updates, and there were 4"},
         {{.kind = 5, .now = 9, .comm = 4}, "the end: the weights are not the same"},
     };

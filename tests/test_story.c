@@ -129,7 +129,8 @@ struct reader {
     struct member open[N_MEMBERS]; /* the group */
     int n_open;
     struct facts *out;
-    int first; /* fact of this event: an end that is followed by a start gets its version */
+    double timer; /* that is set; below 0: none */
+    int first;    /* fact of this event: an end that is followed by a start gets its version */
     int arrived;
 };
 
@@ -201,10 +202,31 @@ static bool read_action(struct reader *r, const char *a) {
     }
     if (strncmp(a, "commit ", 7) == 0) return read_commit(r, a + 7);
     if (strncmp(a, "start ", 6) == 0) return read_start(r, a + 6);
+    if (strcmp(a, "no timer") == 0) return r->timer = -1, true;
+    if (sscanf(a, "timer %lf", &r->timer) == 1) return r->timer >= r->now;
     if (sscanf(a, "cancel W%d", &w) != 1 || w < 1 || w > N_WORKERS || r->state[w] != BUSY)
         return false;
     r->state[w] = IDLE;
     return ends_in(r, CANCEL, w);
+}
+
+static bool read_plan(struct reader *r, char *at) {
+    if (strncmp(at, ": ", 2) == 0) at += 2;
+    while (*at) {
+        char *comma = strstr(at, ", "), *next = comma ? comma + 2 : at + strlen(at);
+        if (comma) *comma = '\0';
+        if (!read_action(r, at)) return false;
+        at = next;
+    }
+    return !r->arrived;
+}
+
+static bool begin_event(struct reader *r, double now) {
+    bool goes_on = now >= r->now;
+    r->now = now;
+    r->first = r->out->n;
+    r->arrived = 0;
+    return goes_on;
 }
 
 /* One line; false where it cannot be. */
@@ -213,12 +235,14 @@ static bool read_event(struct reader *r, char *line) {
     int w, used = 0;
     double now;
     long task = 0;
+    if (sscanf(line, "%lf timer%n", &now, &used) == 1 && used) {
+        if (!begin_event(r, now) || fabs(now - r->timer) > 1e-9) return false;
+        r->timer = -1;
+        return read_plan(r, line + used);
+    }
     if (sscanf(line, "%lf %15s W%d%n", &now, what, &w, &used) != 3 || !used) return false;
-    if (now < r->now || w < 1 || w > N_WORKERS) return false;
+    if (!begin_event(r, now) || w < 1 || w > N_WORKERS) return false;
     char *at = line + used;
-    r->now = now;
-    r->first = r->out->n;
-    r->arrived = 0;
     used = 0;
     if (sscanf(at, "#%ld%n", &task, &used) == 1) at += used;
     bool arrive = strcmp(what, "arrive") == 0, reject = strcmp(what, "reject") == 0;
@@ -237,21 +261,14 @@ static bool read_event(struct reader *r, char *line) {
     } else {
         r->state[w] = IDLE;
     }
-    if (strncmp(at, ": ", 2) == 0) at += 2;
-    while (*at) {
-        char *comma = strstr(at, ", "), *next = comma ? comma + 2 : at + strlen(at);
-        if (comma) *comma = '\0';
-        if (!read_action(r, at)) return false;
-        at = next;
-    }
-    return !r->arrived;
+    return read_plan(r, at);
 }
 
 /* The facts of a log. False: `why` says which line cannot be. */
 static bool read_log(const char *log, struct facts *out, char *why, size_t max) {
     static struct reader r;
     char line[1024], copy[1024];
-    r = (struct reader){.out = out};
+    r = (struct reader){.out = out, .timer = -1};
     out->n = 0;
     for (int number = 1; *log; number++) {
         size_t n = strcspn(log, "\n");

@@ -82,7 +82,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 23
+#define RUN_NUMBERS 26
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -101,6 +101,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"tasks.lost", (double)f->lost, true},
         {"tasks.rejected", (double)f->rejected, true},
         {"tasks.running", (double)f->running, true},
+        {"steps.min", o->steps.min, true},
+        {"steps.median", o->steps.median, true},
+        {"steps.max", o->steps.max, true},
         {"staleness.mean", o->staleness.mean, false},
         {"staleness.max", any ? (double)o->staleness.max : NAN, true},
         {"staleness.fresh_fraction", o->staleness.fresh_fraction, false},

@@ -191,6 +191,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .worker = c->worker,
                                .idle = -1,
                                .busy = -1,
+                               .timer_ns = PL_NO_TIMER,
                                .rng = &c->rng};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
     rc = control_tuned(c, knobs, why);
@@ -436,6 +437,16 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     }
 }
 
+static int control_do_timer(struct pl_control *c, struct pl_why *why) {
+    if (!c->plan.timed) return PL_OK;
+    if (c->plan.timer_ns < c->view.now_ns)
+        return control_broke(c, why, "it set a timer to a time that is past");
+    if (!c->policy->timer && c->plan.timer_ns != PL_NO_TIMER)
+        return control_broke(c, why, "it set a timer and has no call-back for it");
+    c->view.timer_ns = c->plan.timer_ns;
+    return PL_OK;
+}
+
 /* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
 static int control_do(struct pl_control *c, const struct pl_event *e, bool arrived,
                       struct pl_why *why) {
@@ -463,7 +474,11 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     }
     if (arrived && n_decided == 0)
         return control_broke(c, why, "it neither took nor dropped an arrival");
-    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && !c->stopped)
+    int rc = control_do_timer(c, why);
+    if (rc) return rc;
+    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* nobody is left to wait for it */
+    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && c->view.timer_ns == PL_NO_TIMER &&
+        !c->stopped)
         return control_broke(c, why, "it stalled: nobody is busy");
     return PL_OK;
 }
@@ -560,11 +575,11 @@ static void control_book_arrival(struct pl_control *c, const struct pl_event *e,
 int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
                     struct pl_why *why) {
     c->plan.n = 0;
-    c->plan.overflow = false;
+    c->plan.overflow = c->plan.timed = false;
     c->closed.n = 0;
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
-    if (e->kind != PL_MEASURED && (e->worker < 0 || e->worker >= c->view.n_workers))
+    if (pl_event_has_worker(e) && (e->worker < 0 || e->worker >= c->view.n_workers))
         return pl_fail(why, PL_EUSAGE, "there is no worker %d; there are 1 to %d", e->worker + 1,
                        c->view.n_workers);
     bool arrived = false;
@@ -590,6 +605,11 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
             control_on_reject(c, e);
         break;
     case PL_MEASURED: rc = control_on_measured(c, e, why); break;
+    case PL_TIMER:
+        if (e->now_ns < c->view.timer_ns) return PL_OK;
+        c->view.timer_ns = PL_NO_TIMER;
+        c->policy->timer(c->policy_state, &c->view, &c->plan);
+        break;
     }
     if (!rc) rc = control_do(c, e, arrived, why);
     if (rc) return rc;

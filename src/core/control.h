@@ -12,7 +12,8 @@
  *   - only idle workers are started, only busy ones cancelled;
  *   - under a policy with a grid, every start is on a part of it, and no two busy workers share a
  *     row or a column; without one, no start is;
- *   - never a stall: as long as anyone is alive, somebody is busy or the run has stopped;
+ *   - never a stall: as long as anyone is alive, somebody is busy, a timer is set or the run has
+ *     stopped; a timer is not set before now;
  *   - a tuner turns only the knobs it says it turns, to values a run can live with.
  * An answer whose task is not its worker's current one never reaches the policy, so a cancel only
  * saves work and correctness never depends on it. */
@@ -24,11 +25,12 @@
 #include "core/tuner.h"
 
 enum pl_event_kind {
-    PL_JOIN,    /* a worker is there */
-    PL_ARRIVE,  /* a task came back */
-    PL_REJECT,  /* a task came back with a vector that will not do: it starts anew */
-    PL_LEAVE,   /* a worker is gone */
-    PL_MEASURED /* what the last commit told; only where the tuner measures */
+    PL_JOIN,     /* a worker is there */
+    PL_ARRIVE,   /* a task came back */
+    PL_REJECT,   /* a task came back with a vector that will not do: it starts anew */
+    PL_LEAVE,    /* a worker is gone */
+    PL_MEASURED, /* what the last commit told; only where the tuner measures */
+    PL_TIMER     /* view.timer_ns has come; before that, or where none is set, it is ignored */
 };
 
 struct pl_event {
@@ -41,6 +43,11 @@ struct pl_event {
     double loss;      /* PL_ARRIVE */
     struct pl_measure measure;
 };
+
+/* Whether an event is some worker's; the others have none. */
+static inline bool pl_event_has_worker(const struct pl_event *e) {
+    return e->kind != PL_MEASURED && e->kind != PL_TIMER;
+}
 
 /* A member of the open group. */
 struct pl_member {

@@ -56,6 +56,11 @@ void pl_stop(struct pl_plan *p) {
     plan_say(p, PL_STOP, 0, PL_FETCH, 0);
 }
 
+void pl_timer(struct pl_plan *p, uint64_t when_ns) {
+    p->timed = true;
+    p->timer_ns = when_ns;
+}
+
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v) {
     for (int i = v->idle; i >= 0; i = pl_next(v, i)) pl_start(p, i, PL_FETCH);
 }

@@ -21,6 +21,8 @@ struct pl_plan {
     struct pl_action *action;
     size_t n, room;
     bool overflow; /* more was said than a correct plan can hold */
+    bool timed;    /* pl_timer was said, and with it: */
+    uint64_t timer_ns;
 };
 
 #define PL_ARRIVED (-1)

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 
 #define PL_MAX_WORKERS 1000000
+#define PL_NO_TIMER UINT64_MAX
 
 enum pl_worker_state { PL_GONE, PL_IDLE, PL_BUSY };
 
@@ -52,6 +53,7 @@ struct pl_view {
     const struct pl_worker *worker;
     int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
                        so the busy list begins with the oldest base */
+    uint64_t timer_ns; /* when the policy is to be woken; PL_NO_TIMER: not */
     struct pl_rng *rng;
 };
 
@@ -88,6 +90,12 @@ void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle work
 void pl_start_part(struct pl_plan *p, int worker, int row, int col);
 void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
 void pl_stop(struct pl_plan *p);               /* the run ends */
+
+/* Wake me at this time, now or later. There is one timer: what is said last replaces what was set
+ * before, and PL_NO_TIMER takes it back; saying nothing leaves it as it is. Once it has rung there
+ * is none until it is set again. A host may ring late, but never handles anything else first that
+ * came after that time. */
+void pl_timer(struct pl_plan *p, uint64_t when_ns);
 
 /* Starts every idle worker on the newest version. */
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v);
@@ -129,6 +137,8 @@ struct pl_policy {
     /* A worker is gone, its task lost; the group keeps what it gave. Whoever waited for it must
      * not wait for ever. NULL where nobody ever waits. */
     void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
+    /* The time has come that pl_timer set. NULL where it never does. */
+    void (*timer)(void *state, const struct pl_view *, struct pl_plan *);
 };
 
 extern const struct pl_family pl_policy_family;

@@ -16,12 +16,12 @@ static void print_time(uint64_t ns, char *out, size_t max) {
 size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
     size_t n;
     pl_control_group(c, &n);
-    return 128 + 64 * (plan->n + n);
+    return 192 + 64 * (plan->n + n);
 }
 
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured"};
+    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured", "timer"};
     char time[32];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
@@ -32,7 +32,7 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     } while (0)
     print_time(e->now_ns, time, sizeof time);
     SAY("%s %s", time, kinds[e->kind]);
-    if (e->kind != PL_MEASURED) SAY(" W%d", e->worker + 1);
+    if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
     if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
@@ -56,6 +56,11 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                 SAY(" W%d@w%llu", group[m].worker + 1, (unsigned long long)group[m].base);
             break;
         }
+    }
+    if (plan->timed && plan->timer_ns == PL_NO_TIMER) SAY("%sno timer", sep);
+    if (plan->timed && plan->timer_ns != PL_NO_TIMER) {
+        print_time(plan->timer_ns, time, sizeof time);
+        SAY("%stimer %s", sep, time);
     }
 #undef SAY
 }

@@ -22,7 +22,15 @@
 static const uint8_t recording_magic[8] = {0x89, 'P', 'L', 'R', 'E', 'C', '\r', '\n'};
 
 /* Kinds of events in a file; those of control in the order of enum pl_event_kind, from 1. */
-enum { RECORDED_JOIN = 1, RECORDED_ARRIVE, RECORDED_REJECT, RECORDED_LEAVE, RECORDED_END };
+enum {
+    RECORDED_JOIN = 1,
+    RECORDED_ARRIVE,
+    RECORDED_REJECT,
+    RECORDED_LEAVE,
+    RECORDED_END, /* in the place of PL_MEASURED, which is never recorded */
+    RECORDED_TIMER
+};
+_Static_assert((int)RECORDED_TIMER == (int)PL_TIMER + 1, "kinds are numbered as in control");
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
@@ -201,9 +209,10 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
                        const struct pl_plan *plan) {
     struct pl_recorder *r = ctx;
     (void)c;
-    if (e->kind != PL_MEASURED && e->worker >= 0 && e->worker < r->n_workers) {
+    uint32_t worker = pl_event_has_worker(e) ? (uint32_t)e->worker : 0;
+    if (e->kind != PL_MEASURED && worker < (uint32_t)r->n_workers) {
         struct recorder_line l = {
-            .kind = (uint32_t)e->kind + 1, .worker = (uint32_t)e->worker, .now_ns = e->now_ns};
+            .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
         if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
             l.task = e->task;
             l.began_ns = r->began_ns[e->worker];
@@ -339,7 +348,7 @@ static int reader_event(struct reader *r, const uint8_t *b) {
     uint32_t kind = get_u32(b), worker = get_u32(b + 4);
     uint64_t now_ns = get_u64(b + 8), loss = get_u64(b + 40);
     uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
-    if (kind < RECORDED_JOIN || kind > RECORDED_END)
+    if (kind < RECORDED_JOIN || kind > RECORDED_TIMER)
         return reader_damaged(r, "there is no such kind of event");
     if (worker >= (uint32_t)out->n_workers)
         return reader_damaged(r, "its worker is beyond the number of workers");

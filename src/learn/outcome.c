@@ -32,8 +32,11 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
 }
 
 struct pl_outcome pl_outcome_none(void) {
-    return (struct pl_outcome){
-        .last_update = NAN, .epochs = NAN, .score = {NAN, NAN, NAN}, .time_to_target = NAN};
+    return (struct pl_outcome){.last_update = NAN,
+                               .epochs = NAN,
+                               .score = {NAN, NAN, NAN},
+                               .time_to_target = NAN,
+                               .steps = {NAN, NAN, NAN}};
 }
 
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
@@ -49,6 +52,25 @@ bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
     return reached;
 }
 
+static int outcome_less(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int outcome_steps(struct pl_steps *out, const struct pl_view *v) {
+    uint64_t *clock = malloc(((size_t)v->n_alive + 1) * sizeof *clock);
+    size_t n = 0;
+    if (!clock) return PL_ENOMEM;
+    for (int i = 0; i < v->n_workers; i++)
+        if (v->worker[i].state != PL_GONE) clock[n++] = v->worker[i].clock;
+    qsort(clock, n, sizeof *clock, outcome_less);
+    if (n > 0)
+        *out =
+            (struct pl_steps){(double)clock[0], (double)clock[(n - 1) / 2], (double)clock[n - 1]};
+    free(clock);
+    return PL_OK;
+}
+
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
                    const struct pl_store *store, const float *w, size_t dim, uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
@@ -59,7 +81,8 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     out->staleness = pl_control_staleness(control);
     out->worker_time = pl_worker_shares(pl_control_worker_time(control, now_ns));
     out->k_final = v->knobs.k;
-    if (!store) return PL_OK;
+    int rc = outcome_steps(&out->steps, v);
+    if (rc || !store) return rc;
     out->epochs = pl_store_epochs(store);
     out->weights = malloc(dim * sizeof *out->weights);
     if (!out->weights) return PL_ENOMEM;

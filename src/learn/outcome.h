@@ -6,6 +6,12 @@
 #include "learn/spread.h"
 #include "learn/task.h"
 
+/* Steps of the workers that are there: tasks completed, where a newcomer begins with those of the
+ * slowest. The median is the lower of two in the middle; NAN where nobody is there. */
+struct pl_steps {
+    double min, median, max;
+};
+
 struct pl_outcome {
     double time;        /* seconds at the end */
     uint64_t time_ns;   /* the same, exactly */
@@ -18,6 +24,7 @@ struct pl_outcome {
     struct pl_score score;             /* at the end; NAN where unknown */
     double time_to_target;             /* NAN: no target, or not reached */
     int k_final;
+    struct pl_steps steps;
     uint64_t filtered;     /* of the rejected, those that a filter did not believe */
     struct pl_why trouble; /* why it ended before its time, or what could not be kept; or "" */
     bool diverged;         /* ended because no finite gradient came any more */

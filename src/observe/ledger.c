@@ -101,7 +101,7 @@ static void ledger_arrive(struct pl_ledger *l, const struct pl_event *e, bool ta
 /* What the event itself does to its worker. One that was there before the ledger began to listen is
  * known from its next start on. */
 static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool taken) {
-    if (e->kind == PL_MEASURED || e->worker < 0 || e->worker >= l->n_workers) return;
+    if (!pl_event_has_worker(e) || e->worker < 0 || e->worker >= l->n_workers) return;
     bool busy = l->worker[e->worker].state == PL_BUSY;
     switch (e->kind) {
     case PL_JOIN: ledger_move(l, e->worker, PL_IDLE, e->now_ns); break;
@@ -120,7 +120,8 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
         if (busy) ledger_arrive(l, e, taken);
         ledger_move(l, e->worker, PL_IDLE, e->now_ns);
         break;
-    case PL_MEASURED: break;
+    case PL_MEASURED:
+    case PL_TIMER: break;
     }
 }
 

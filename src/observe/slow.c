@@ -93,7 +93,7 @@ void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event 
                    const struct pl_plan *plan) {
     struct pl_slow *s = ctx;
     (void)c;
-    if (e->kind != PL_MEASURED && e->worker >= 0 && e->worker < s->n_workers) {
+    if (pl_event_has_worker(e) && e->worker >= 0 && e->worker < s->n_workers) {
         struct slow_worker *w = &s->worker[e->worker];
         if (e->kind == PL_ARRIVE) slow_arrive(s, w, e->now_ns);
         if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* who comes back is somebody else */

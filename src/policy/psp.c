@@ -5,16 +5,33 @@
  * none of them has c_j < c_i - s. sample = 0 is asynchronous SGD, sample = P-1 is SSP. s = 0 is
  * the paper's pBSP, s > 0 its pSSP.
  *
- * A blocked worker draws a fresh sample at every later event: this is what the published figures
- * do (a blocked worker that keeps its first sample makes far less progress). The worker with the
- * smallest clock always passes, so somebody always runs. */
+ * A blocked worker draws a fresh sample every `poll` seconds, whatever the others do: this is what
+ * the published figures do (one that keeps its first sample makes far less progress). With poll = 0
+ * it draws at every later event instead.
+ *
+ * The draws of most ticks come to nothing, so they are not made. Until the next event nothing
+ * changes: a blocked worker with L laggards among its m others passes a tick with probability
+ * C(m-L, b) / C(m, b), and the first tick at which anybody passes is geometric. That tick is drawn,
+ * the timer set to it, and who passes is drawn there, given that somebody does. The law is that of
+ * drawing at every tick; what happens before it takes nothing from it, because ticks forget. */
+#include <math.h>
+
 #include "core/policy.h"
 
 #define PSP_SAMPLE_MAX 1024
+#define PSP_WINDOW 512        /* clocks below the fastest that are counted one by one */
+#define PSP_NEVER 0x1p62      /* ns: a tick so far away does not come */
+#define PSP_POLL_MAX 1000000. /* s */
 
 struct psp {
     uint64_t s;
     int64_t sample;
+    double poll;
+};
+
+struct psp_state {
+    struct psp conf;
+    uint64_t ticked_ns; /* every tick up to here is over */
 };
 
 static const struct pl_opt psp_opts[] = {
@@ -32,6 +49,13 @@ static const struct pl_opt psp_opts[] = {
      .max = PSP_SAMPLE_MAX,
      .help = "how many others a worker looks at; more than there are: all",
      .offset = offsetof(struct psp, sample)},
+    {.name = "poll",
+     .type = PL_OPT_REAL,
+     .def = "0.001",
+     .min = 0,
+     .max = PSP_POLL_MAX,
+     .help = "seconds after which a blocked worker looks again; 0: at every event",
+     .offset = offsetof(struct psp, poll)},
     {.name = NULL},
 };
 
@@ -40,12 +64,18 @@ static struct pl_knobs psp_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
+/* --- one worker -------------------------------------------------------------------------- */
+
+static uint32_t psp_want(const struct psp *s, uint32_t others) {
+    return (uint32_t)s->sample < others ? (uint32_t)s->sample : others;
+}
+
 /* May worker i start? Samples by Floyd's method over the others 0 … n-2 (i itself left out);
  * workers that are gone hold nobody back. */
 static bool psp_passes(const struct psp *s, const struct pl_view *v, int i) {
     if (s->s == PL_NO_BOUND) return true;
     uint32_t others = (uint32_t)v->n_workers - 1, drawn[PSP_SAMPLE_MAX];
-    uint32_t want = (uint32_t)s->sample < others ? (uint32_t)s->sample : others, n = 0;
+    uint32_t want = psp_want(s, others), n = 0;
     for (uint32_t top = others - want; top < others; top++) {
         uint32_t pick = pl_rng_below(v->rng, top + 1);
         for (uint32_t m = 0; m < n; m++)
@@ -60,6 +90,148 @@ static bool psp_passes(const struct psp *s, const struct pl_view *v, int i) {
     return true;
 }
 
+/* That a sample of `want` from m has none of `behind` in it: C(m - behind, want) / C(m, want), as
+ * a product over the smaller of the two, which may change places. */
+static double psp_chance(uint32_t m, uint32_t want, uint32_t behind) {
+    uint32_t n = want < behind ? want : behind, k = want < behind ? behind : want;
+    double chance = 1;
+    if (want + behind > m) return 0;
+    for (uint32_t i = 0; i < n; i++) chance *= (double)(m - k - i) / (double)(m - i);
+    return chance;
+}
+
+/* --- all that are blocked ---------------------------------------------------------------- */
+
+/* That a blocked worker passes a tick, and the logarithm of that it does not. */
+struct psp_odds {
+    double pass, stay;
+};
+
+/* Who is how far behind the fastest, counted in the window; and what has been made of it. */
+struct psp_field {
+    const struct psp *conf;
+    const struct pl_view *view;
+    uint64_t fastest;
+    uint32_t behind[PSP_WINDOW + 1];  /* [d] how many are more than d behind the fastest */
+    struct psp_odds odds[PSP_WINDOW]; /* [d] of one that is d behind; pass < 0: not known yet */
+    size_t n;                         /* entries of both that are used */
+};
+
+static void psp_count(struct psp_field *f, const struct psp *conf, const struct pl_view *v) {
+    uint64_t slowest = UINT64_MAX;
+    f->conf = conf;
+    f->view = v;
+    f->fastest = 0;
+    for (int i = 0; i < v->n_workers; i++) {
+        const struct pl_worker *w = &v->worker[i];
+        if (w->state == PL_GONE) continue;
+        if (w->clock > f->fastest) f->fastest = w->clock;
+        if (w->clock < slowest) slowest = w->clock;
+    }
+    uint64_t spread = slowest < f->fastest ? f->fastest - slowest : 0;
+    f->n = spread < PSP_WINDOW ? (size_t)spread + 1 : PSP_WINDOW;
+    for (size_t d = 0; d < f->n; d++) {
+        f->behind[d] = 0;
+        f->odds[d].pass = -1;
+    }
+    f->behind[f->n] = 0;
+    for (int i = 0; i < v->n_workers; i++) {
+        uint64_t d = f->fastest - v->worker[i].clock;
+        if (v->worker[i].state != PL_GONE) f->behind[d < f->n ? d : f->n]++;
+    }
+    /* from so many at d to so many beyond d */
+    uint32_t beyond = f->behind[f->n];
+    for (size_t d = f->n; d-- > 0;) {
+        uint32_t here = f->behind[d];
+        f->behind[d] = beyond;
+        beyond += here;
+    }
+}
+
+/* How many lag more than s behind worker i. Beyond the window they are counted by hand. */
+static uint32_t psp_behind(const struct psp_field *f, int i) {
+    const struct pl_view *v = f->view;
+    uint64_t clock = v->worker[i].clock, d = f->fastest - clock + f->conf->s;
+    if (d < f->n) return f->behind[d];
+    uint32_t n = 0;
+    for (int j = 0; f->behind[f->n - 1] > 0 && j < v->n_workers; j++)
+        n += v->worker[j].state != PL_GONE && v->worker[j].clock + f->conf->s < clock;
+    return n;
+}
+
+static struct psp_odds psp_odds(struct psp_field *f, int i) {
+    uint64_t d = f->fastest - f->view->worker[i].clock;
+    if (d < f->n && f->odds[d].pass >= 0) return f->odds[d];
+    uint32_t others = (uint32_t)f->view->n_workers - 1;
+    double pass = psp_chance(others, psp_want(f->conf, others), psp_behind(f, i));
+    struct psp_odds odds = {pass, log1p(-pass)};
+    if (d < f->n) f->odds[d] = odds;
+    return odds;
+}
+
+/* Whether the clock wakes the blocked: not where a fresh sample is the same as the last. */
+static bool psp_polls(const struct psp *s, const struct pl_view *v) {
+    return s->poll > 0 && s->s != PL_NO_BOUND && s->sample < v->n_workers - 1;
+}
+
+/* Ticks are the multiples of `poll`. Sets the timer to the first at which somebody passes, where
+ * `nobody` is the logarithm of the probability that at one tick nobody does. */
+static void psp_set(const struct psp_state *s, const struct pl_view *v, struct pl_plan *p,
+                    double nobody) {
+    uint64_t poll = (uint64_t)llround(s->conf.poll * 1e9), when = PL_NO_TIMER;
+    if (poll == 0) poll = 1;
+    if (nobody < 0) {
+        uint64_t from = v->now_ns > s->ticked_ns ? v->now_ns : s->ticked_ns + 1;
+        uint64_t first = (from + poll - 1) / poll * poll;
+        double in_vain = floor(log(1 - pl_rng_unit(v->rng)) / nobody);
+        if (in_vain * (double)poll < PSP_NEVER) when = first + (uint64_t)in_vain * poll;
+    }
+    if (when != v->timer_ns) pl_timer(p, when);
+}
+
+/* Sets the timer for everybody who is idle, but for one that has just been started. */
+static void psp_wait(const struct psp_state *s, const struct pl_view *v, int started,
+                     struct pl_plan *p) {
+    struct psp_field f;
+    double nobody = 0;
+    if (v->n_idle > (started >= 0 ? 1 : 0)) {
+        psp_count(&f, &s->conf, v);
+        for (int i = v->idle; i >= 0; i = pl_next(v, i))
+            if (i != started) nobody += psp_odds(&f, i).stay;
+    }
+    psp_set(s, v, p, nobody);
+}
+
+/* A tick at which somebody passes. The first who does is drawn from that law, the others after it
+ * pass or do not by themselves. */
+static void psp_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
+    struct psp_state *s = state;
+    struct psp_field f;
+    double nobody = 0, none_yet = 1, rest = 0;
+    s->ticked_ns = v->now_ns;
+    psp_count(&f, &s->conf, v);
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) nobody += psp_odds(&f, i).stay;
+    double first = pl_rng_unit(v->rng) * -expm1(nobody);
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
+        struct psp_odds odds = psp_odds(&f, i);
+        bool passes;
+        if (none_yet > 0) {
+            first -= none_yet * odds.pass;
+            passes = first < 0;
+            none_yet = passes ? 0 : none_yet * (1 - odds.pass);
+        } else {
+            passes = pl_rng_unit(v->rng) < odds.pass;
+        }
+        if (passes)
+            pl_start(p, i, PL_FETCH);
+        else
+            rest += odds.stay;
+    }
+    psp_set(s, v, p, rest);
+}
+
+/* --- events ------------------------------------------------------------------------------ */
+
 static void psp_release(const struct psp *s, const struct pl_view *v, struct pl_plan *p) {
     for (int i = v->idle; i >= 0; i = pl_next(v, i))
         if (psp_passes(s, v, i)) pl_start(p, i, PL_FETCH);
@@ -67,15 +239,31 @@ static void psp_release(const struct psp *s, const struct pl_view *v, struct pl_
 
 static void psp_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                        struct pl_plan *p) {
-    (void)a;
+    struct psp_state *s = state;
     pl_take(p, 1);
     pl_commit(p, 1);
-    psp_release(state, v, p);
+    if (!psp_polls(&s->conf, v)) {
+        psp_release(&s->conf, v, p);
+        return;
+    }
+    bool passes = psp_passes(&s->conf, v, a->worker);
+    if (passes) pl_start(p, a->worker, PL_FETCH);
+    psp_wait(s, v, passes ? a->worker : -1, p);
+}
+
+static void psp_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    struct psp_state *s = state;
+    pl_start(p, worker, PL_FETCH);
+    if (psp_polls(&s->conf, v)) psp_wait(s, v, worker, p);
 }
 
 static void psp_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    struct psp_state *s = state;
     (void)worker;
-    psp_release(state, v, p);
+    if (psp_polls(&s->conf, v))
+        psp_wait(s, v, -1, p);
+    else
+        psp_release(&s->conf, v, p);
 }
 
 const struct pl_policy pl_policy_psp = {
@@ -84,8 +272,10 @@ const struct pl_policy pl_policy_psp = {
            .paper = "Wang, Catterall, Mortier, arXiv 1709.07772",
            .opts = psp_opts,
            .conf_size = sizeof(struct psp)},
-    .state_size = sizeof(struct psp),
+    .state_size = sizeof(struct psp_state),
     .knobs = psp_knobs,
     .arrive = psp_arrive,
+    .join = psp_join,
     .leave = psp_leave,
+    .timer = psp_timer,
 };

@@ -345,9 +345,20 @@ static void server_look(struct server *s) {
     }
 }
 
+static uint64_t server_timer(const struct server *s) {
+    return pl_control_view(s->control)->timer_ns;
+}
+
+/* The policy is woken where it is time, before anything that came later. */
+static int server_ring(struct server *s) {
+    struct pl_event e = {.kind = PL_TIMER};
+    return server_now(s) >= server_timer(s) ? server_event(s, &e) : PL_OK;
+}
+
 static uint64_t server_wait(const struct server *s) {
     uint64_t now = server_now(s), until = s->tick_ns;
     if (!s->scored && s->score_ns < until) until = s->score_ns;
+    if (server_timer(s) < until) until = server_timer(s);
     if (s->job->limits.seconds > 0) {
         uint64_t end = (uint64_t)llround(s->job->limits.seconds * 1e9);
         if (end < until) until = end;
@@ -374,7 +385,8 @@ static int server_loop(struct server *s) {
     while (!s->ended) {
         struct pl_news news;
         s->t->news(s->port, server_wait(s), &news);
-        int rc = server_news(s, &news);
+        int rc = server_ring(s);
+        if (!rc) rc = server_news(s, &news);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));

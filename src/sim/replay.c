@@ -70,7 +70,9 @@ void pl_replay_free(struct pl_replay *p) {
 static void replay_settle(struct pl_replay *p) {
     if (p->n_fed == 0 || p->seen) return;
     const struct pl_event *e = &p->recording->event[p->n_fed - 1];
-    if (replay_is_back(e))
+    if (e->kind == PL_TIMER)
+        replay_differs(p, "event %zu, a timer: in the replay none has come to its time", p->n_fed);
+    else if (replay_is_back(e))
         replay_differs(p,
                        "event %zu, task %llu of worker %d: in the replay the worker is not "
                        "computing it",
@@ -102,15 +104,15 @@ uint64_t pl_replay_until(const struct pl_replay *p) {
 
 void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
-    static const char *const kinds[] = {"came", "brought a task",
-                                        "brought a task that was rejected", "left"};
+    static const char *const kinds[] = {
+        "came", "brought a task", "brought a task that was rejected", "left", "", "was woken"};
     struct pl_replay *p = ctx;
     (void)c;
     (void)plan;
     if (e->kind == PL_MEASURED || p->n_fed == 0) return;
     const struct pl_event *r = &p->recording->event[p->n_fed - 1];
     p->seen = true;
-    if (e->worker != r->worker || e->now_ns != r->now_ns)
+    if ((pl_event_has_worker(e) && e->worker != r->worker) || e->now_ns != r->now_ns)
         replay_differs(p, "event %zu: another worker or another time", p->n_fed);
     else if (e->kind != r->kind)
         replay_differs(p, "event %zu: worker %d %s, in the replay it %s", p->n_fed, r->worker + 1,

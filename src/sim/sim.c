@@ -15,7 +15,7 @@
 #define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
-enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED };
+enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED, SIM_TIMER };
 
 struct sim_worker {
     struct pl_version *held;  /* what its task computes on */
@@ -370,9 +370,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
-        pl_memory_forget(&w->now.memory);
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
+        pl_memory_forget(&w->now.memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
 }
@@ -410,6 +410,8 @@ static int sim_recorded(struct sim *s) {
     int rc = PL_OK;
     if (e.kind == PL_JOIN || e.kind == PL_LEAVE)
         rc = sim_move(s, e.kind, e.worker);
+    else if (e.kind == PL_TIMER)
+        rc = sim_event(s, &e);
     else if (pl_control_is_current(s->control, e.worker, e.task))
         rc = sim_bring(s, &e);
     return rc ? rc : sim_recall(s);
@@ -454,17 +456,41 @@ static uint64_t sim_until(const struct sim *s) {
     return s->job->limits.seconds > 0 ? sim_ns(s->job->limits.seconds) : SIM_END_NS;
 }
 
+/* When the policy is to be woken. It is the one thing that is not queued: it is often set anew, and
+ * comes after all else of its moment. In a replay it comes with the recording. */
+static uint64_t sim_timer(const struct sim *s) {
+    return s->replay ? PL_NO_TIMER : pl_control_view(s->control)->timer_ns;
+}
+
+/* When something happens next; UINT64_MAX: nothing does. */
+static uint64_t sim_next(const struct sim *s) {
+    const struct pl_timed *t = pl_heap_top(&s->heap);
+    uint64_t timer_ns = sim_timer(s);
+    return t && t->when_ns <= timer_ns ? t->when_ns : timer_ns;
+}
+
+static struct pl_timed sim_pop(struct sim *s) {
+    const struct pl_timed *t = pl_heap_top(&s->heap);
+    if (t && t->when_ns <= sim_timer(s)) return pl_heap_pop(&s->heap);
+    return (struct pl_timed){.when_ns = sim_timer(s), .what = SIM_TIMER};
+}
+
+static int sim_wake(struct sim *s) {
+    struct pl_event e = {.kind = PL_TIMER, .now_ns = s->now_ns};
+    return sim_event(s, &e);
+}
+
 static int sim_loop(struct sim *s) {
     uint64_t end_ns = sim_until(s);
-    while (s->heap.n > 0 && !s->ended) {
-        if (pl_heap_top(&s->heap)->when_ns > end_ns) {
+    while (sim_next(s) != UINT64_MAX && !s->ended) {
+        if (sim_next(s) > end_ns) {
             s->now_ns = end_ns;
             if (end_ns == SIM_END_NS)
                 return pl_fail(s->why, PL_ERUN,
                                "the virtual clock ran out after 285 years; use shorter delays");
             break;
         }
-        struct pl_timed t = pl_heap_pop(&s->heap);
+        struct pl_timed t = sim_pop(s);
         sim_foresee(s);
         s->n_still = t.when_ns == s->now_ns ? s->n_still + 1 : 0;
         s->now_ns = t.when_ns;
@@ -475,6 +501,7 @@ static int sim_loop(struct sim *s) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
         case SIM_RECORDED: rc = sim_recorded(s); break;
+        case SIM_TIMER: rc = sim_wake(s); break;
         case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
         case SIM_EVAL:
             sim_evaluate(s);
