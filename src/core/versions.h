@@ -1,4 +1,5 @@
-/* Versions of the model: immutable, counted, and their memory used again when nobody holds them. */
+/* Versions of the model: immutable, counted, and their memory used again when nobody holds them.
+ * Where workers have parts of the model the newest changes in place, part by part: see store.h. */
 #ifndef PL_CORE_VERSIONS_H
 #define PL_CORE_VERSIONS_H
 
