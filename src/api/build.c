@@ -8,6 +8,7 @@
 #include "api/parts.h"
 #include "core/filter.h"
 #include "core/tuner.h"
+#include "learn/spread.h"
 #include "learn/task.h"
 #include "model/callback.h"
 #include "sys/pool.h"
@@ -267,6 +268,9 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
 /* What only one of the two hosts can do. */
 static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
                       struct pl_why *why) {
+    if (c->spread && (!job->model || job->n_workers > PL_SPREAD_MAX))
+        return pl_fail(why, PL_EUSAGE, "spread is for at most %d workers that have a model",
+                       PL_SPREAD_MAX);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,
@@ -275,6 +279,10 @@ static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, e
         return pl_fail(why, PL_EUSAGE,
                        "%s is for simulated runs; a real one has real networks and real faults",
                        c->net[0] ? "net" : "script");
+    if (c->spread)
+        return pl_fail(why, PL_EUSAGE,
+                       "spread is for simulated runs; in a real one workers keep their models to "
+                       "themselves");
     if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "spawn none means that workers come by themselves; say where with listen");

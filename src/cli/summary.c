@@ -40,6 +40,12 @@ static void summary_print(const pl_run *run, bool target) {
         else
             summary_line("test accuracy", pl_run_number(run, "test_accuracy"), "");
     }
+    if (isfinite(pl_run_number(run, "spread.pair_max"))) {
+        summary_line("workers' models", pl_run_number(run, "spread.from_mean"), " from their mean");
+        summary_line("", pl_run_number(run, "spread.from_model"), " from the newest model");
+        summary_line("", pl_run_number(run, "spread.pair_max"), " between two at most");
+        summary_line("", pl_run_number(run, "spread.move_max"), " the longest vector sent");
+    }
     if (isfinite(pl_run_number(run, "time_to_target")))
         summary_line("time to target", pl_run_number(run, "time_to_target"), " s");
     else if (target)
