@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/places.h"
+
 #define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
 #define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
 
@@ -12,18 +14,23 @@ struct pl_control {
     const struct pl_policy *policy;
     const struct pl_tuner *tuner;
     void *policy_state, *tuner_state;
+    size_t policy_size;
     struct pl_scene scene;
 
     struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
     struct pl_worker *worker;
     struct pl_rng rng;
     int idle_last, busy_last;
+    struct pl_places places; /* of a policy with a grid */
 
     struct control_group {
         struct pl_member *member;
         size_t n, room;
-    } open, closed;      /* the group, and the one that the last event committed */
-    uint32_t *n_samples; /* [n_workers] of what waits */
+    } open, closed; /* the group, and the one that the last event committed */
+    struct control_brought {
+        uint32_t samples;
+        double loss;
+    } * brought; /* [n_workers] with their last answers, which may wait */
     int n_waiting;
 
     struct pl_plan plan;
@@ -91,6 +98,7 @@ static void control_move(struct pl_control *c, int i, enum pl_worker_state to, u
         c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
         c->view.n_idle--;
     }
+    if (w->state == PL_BUSY) pl_places_leave(&c->places, w->row, w->col);
     if (w->state != PL_GONE) control_unlink(c, i);
     w->state = to;
     w->since_ns = now_ns;
@@ -139,6 +147,11 @@ static int control_check(const struct pl_policy *policy, const void *policy_conf
     return PL_OK;
 }
 
+/* What the policy says it needs behind its conf and state. */
+static size_t control_policy_size(const struct pl_policy *policy, const void *conf, int n_workers) {
+    return policy->state_size + (policy->room ? policy->room(conf, n_workers) : 0);
+}
+
 static void *control_state(size_t size, const void *conf, size_t conf_size) {
     void *state = calloc(1, size + 1);
     if (state && conf_size) memcpy(state, conf, conf_size);
@@ -157,13 +170,16 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy = policy;
     c->tuner = tuner;
     c->scene = scene;
-    c->policy_state = control_state(policy->state_size, policy_conf, policy->id.conf_size);
+    c->policy_size = control_policy_size(policy, policy_conf, n_workers);
+    c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
-    c->n_samples = calloc((size_t)n_workers, sizeof *c->n_samples);
+    c->brought = calloc((size_t)n_workers, sizeof *c->brought);
     c->plan.room = pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
-    if (!c->policy_state || !c->tuner_state || !c->worker || !c->n_samples || !c->plan.action) {
+    int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
+    if (pl_places_new(side, &c->places) || !c->policy_state || !c->tuner_state || !c->worker ||
+        !c->brought || !c->plan.action) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
     }
@@ -193,9 +209,10 @@ void pl_control_free(struct pl_control *c) {
     free(c->tuner_state);
     free(c->worker);
     free(c->plan.action);
-    free(c->n_samples);
+    free(c->brought);
     free(c->open.member);
     free(c->closed.member);
+    pl_places_free(&c->places);
     free(c);
 }
 
@@ -282,7 +299,7 @@ int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
     k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
     k->numbers(k->ctx, "control.seconds", seconds, 4);
     k->wholes(k->ctx, "control.rng", rng, n_rng);
-    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy->state_size);
+    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
     bool tuned =
         control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
     int rc = control_keep_workers(c, k);
@@ -330,8 +347,9 @@ static int control_join_group(struct pl_control *c, struct pl_action *a, struct 
     }
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
+    const struct control_brought *b = &c->brought[a->worker];
     g->member[g->n++] = (struct pl_member){
-        a->worker, w->task, w->base, c->view.version - w->base, c->n_samples[a->worker], a->factor};
+        a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
     if (w->taken++ == 0) c->view.n_givers++;
     return PL_OK;
@@ -370,6 +388,11 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
         return control_broke(c, why, "it let a worker keep a version it never had");
     if (w->waits) return control_broke(c, why, "it started a worker whose answer still waits");
+    char room[128];
+    const char *no = pl_places_enter(&c->places, a, c->view.n_taken, room);
+    if (no) return control_broke(c, why, no);
+    w->row = a->row;
+    w->col = a->col;
     control_move(c, a->worker, PL_BUSY, now_ns);
     a->task = ++w->task;
     if (a->from == PL_FETCH && w->base != c->view.version) {
@@ -403,7 +426,7 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     if (!arrived) return control_do_take(c, a, why);
     a->worker = e->worker;
     a->task = c->worker[e->worker].task;
-    c->n_samples[e->worker] = e->samples;
+    c->brought[e->worker] = (struct control_brought){e->samples, e->loss};
     switch (a->verb) {
     case PL_TAKE: return control_join_group(c, a, why);
     case PL_DROP: c->fates.dropped++; return PL_OK;
@@ -529,7 +552,10 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     control_waste(c, e->worker, e->now_ns, false);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
     c->fates.rejected++;
-    pl_start(&c->plan, e->worker, PL_FETCH);
+    if (c->places.side > 0)
+        pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
+    else
+        pl_start(&c->plan, e->worker, PL_FETCH);
 }
 
 static void control_book_arrival(struct pl_control *c, const struct pl_event *e,

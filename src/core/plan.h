@@ -14,6 +14,7 @@ struct pl_action {
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
     double factor;     /* PL_TAKE, PL_COMMIT */
+    int row, col;      /* PL_START: its part; -1: everything */
 };
 
 struct pl_plan {

@@ -30,6 +30,7 @@ struct pl_worker {
     uint64_t since_ns; /* when that task was started */
     int taken;         /* of its contributions, in the open group */
     bool waits;        /* what it brought is neither taken nor dropped yet */
+    int row, col;      /* part of the grid that task is on; only under a policy with a grid */
     int prev, next;    /* neighbours in the list of its state; -1 at the ends */
 };
 
@@ -85,6 +86,8 @@ void pl_wait(struct pl_plan *p); /* … is decided later; its worker is idle unt
 void pl_take_waiting(struct pl_plan *p, int worker, double factor); /* one that waits is taken */
 void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version + 1 */
 void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
+/* The same on a part of the policy's grid: a row and a column that no busy worker has. */
+void pl_start_part(struct pl_plan *p, int worker, int row, int col);
 void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
 void pl_stop(struct pl_plan *p);               /* the run ends */
 
@@ -112,6 +115,11 @@ struct pl_policy {
     /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
      * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
     size_t state_size;
+    /* Bytes behind it, for what there is one of per worker or per part; NULL: none. */
+    size_t (*room)(const void *conf, int n_workers);
+    /* Where the work is cut into parts: the side of a square grid. Every start is on a part, and
+     * two busy workers never share a row or a column. NULL: everybody works on everything. */
+    int (*grid)(const void *conf, int n_workers);
 
     /* NULL, or a sentence saying what will not do. */
     const char *(*check)(const void *conf, int n_workers);

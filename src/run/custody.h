@@ -9,7 +9,7 @@
 #ifndef PL_RUN_CUSTODY_H
 #define PL_RUN_CUSTODY_H
 
-#include "learn/task.h"
+#include "learn/part.h"
 #include "transport/transport.h"
 
 /* How many vectors a port must have room for; conf->dim is said already. */
@@ -21,8 +21,10 @@ int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transpo
                    struct pl_port *port, struct pl_store *store, struct pl_custody **out);
 void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
 
-/* The worker computes `task`: hands it the newest version (or the one it has) and a slot. */
-int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from);
+/* The worker computes `task` on a part: hands it the newest version (or the one it has) and a slot.
+ */
+int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
+                     struct pl_part part);
 
 /* Its answer to `task` counts, whatever becomes of it. */
 void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task);

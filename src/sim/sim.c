@@ -120,6 +120,17 @@ static void sim_tick(struct sim *s) {
 
 /* --- carrying out plans ------------------------------------------------------------------ */
 
+/* The part that a worker's current task is on. */
+static struct pl_part sim_part(const struct sim *s, int worker) {
+    const struct pl_worker *w = &pl_control_view(s->control)->worker[worker];
+    return s->job->grid ? (struct pl_part){w->row, w->col} : PL_WHOLE;
+}
+
+/* How much of a vector is sent for it. */
+static double sim_size(const struct sim *s, int worker) {
+    return pl_part_size(s->job, sim_part(s, worker));
+}
+
 /* Decides when a task that starts now is done, and queues that. */
 static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
@@ -129,7 +140,8 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
         return PL_OK;
     }
     if (s->net_matters)
-        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
+        at = a->from == PL_FETCH ? pl_net_send_part(&s->net, PL_DOWN, at, sim_size(s, a->worker))
+                                 : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
     /* what is sent to a frozen worker gets there; it is read when the worker goes on */
     if (w->frozen_until_ns > at) at = w->frozen_until_ns;
@@ -138,7 +150,7 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
-    *finish = at + sim_ns(seconds);
+    *finish = at + sim_ns(seconds * pl_part_work(s->job, sim_part(s, a->worker)));
     return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
 }
 
@@ -155,7 +167,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
     if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
     w->now.memory.applied = w->applied;
-    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
+    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held,
+                       (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
 }
@@ -169,8 +182,12 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
-    if (pl_store_take(s->store, pl_control_taken(s->control, a), w->held, w->now.vector))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+    const struct pl_member *m = pl_control_taken(s->control, a);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(s->job, w->now.part, range);
+    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now.vector)
+                   : pl_store_take(s->store, m, w->held, w->now.vector);
+    if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->taken = a->task;
     if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
@@ -302,7 +319,7 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
     if (s->store) {
         /* recorded as not believed, it has samples, and the filter says so again */
         bool bad = e->kind == PL_REJECT && (e->samples == 0 || !s->filter);
-        e->samples = pl_task_samples(s->job);
+        e->samples = pl_part_samples(s->job, sim_part(s, e->worker));
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
         if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
         int rc = pl_ahead_collect(s->ahead, &w->now);
@@ -331,7 +348,7 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_net_send(&s->net, PL_UP, s->now_ns);
+        uint64_t when = pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
@@ -353,9 +370,9 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
-        pl_memory_forget(&w->now.memory);
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
+        pl_memory_forget(&w->now.memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
 }
