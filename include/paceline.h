@@ -169,7 +169,7 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
 
 /* Evaluates a checkpoint: a file, or the latest of a folder. Model, data and all else are as they
  * were when it was made, but for the options that are set. The run then has "updates", "loss",
- * "test_loss" and "test_accuracy". */
+ * "test_loss", "test_accuracy" and "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
 /* The JSON object that `paceline simulate --json` prints. Owned by the run. */

@@ -53,7 +53,7 @@ works() {
 
 keys='method policy workers seed time updates time_per_update tasks started applied dropped'
 keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
-keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy"
+keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus "
 
 # out holds one JSON object with these keys in this order, and nothing else
@@ -406,7 +406,9 @@ works eval saved
 grep -q '^  updates  *30$' out || fail "eval: $(cat out)"
 works eval saved --json
 cp out first
-grep -q '^{"updates":30,"loss":[0-9.e-]*,"test_loss":[0-9.e-]*,"test_accuracy":[0-9.e-]*}$' out ||
+number='[0-9.e-]*'
+scores="\"test_loss\":$number,\"test_accuracy\":$number,\"test_rmse\":null"
+grep -q "^{\"updates\":30,\"loss\":$number,$scores}\$" out ||
     fail "eval --json: $(cat out)"
 works eval saved/latest --threads 2 --json
 cmp -s first out || fail "eval of the same weights gives another object: $(cat out)"

@@ -54,7 +54,11 @@ fi
 # --- the command line: rank 0 alone speaks
 # shellcheck disable=SC2086 # words by design
 for method in $("$PACELINE" list method | awk '/^  [a-z]/ { print $1 }'); do
-    ranks 5 "$PACELINE" train --method "$method" $small --updates 20 --json >out 2>err ||
+    case $method in
+    fdsgd | dsgd | fpsgd) learns='--model mf:k=6 --data lowrank:users=90,items=70,ratings=4000' ;;
+    *) learns=$small ;;
+    esac
+    ranks 5 "$PACELINE" train --method "$method" $learns --updates 20 --json >out 2>err ||
         fail "train --method $method: $(cat err)"
     [ "$(wc -l <out)" = 1 ] || fail "$method: not one line of JSON: $(cat out)"
     # what MPI itself has to say about the machine is its own affair
@@ -71,6 +75,7 @@ refused() { # what it must say, arguments …
     [ -s out ] && fail "train $* printed: $(cat out)"
 }
 refused 'start 10 ranks' --workers 9
+refused 'use servers 1' --servers 2 --method dsgd --model mf --data lowrank:ratings=4000
 refused 'no option --nonsense' --nonsense 1
 refused 'data' --data nowhere
 refused 'respawn is for workers' --respawn

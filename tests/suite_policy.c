@@ -8,6 +8,7 @@
 
 #include "core/control.h"
 
+#define SUITE_GRID 64                               /* rows of a grid, at most */
 #define N_GROUP (8 * SUITE_WORKERS + SUITE_WORKERS) /* buffers takes eight each */
 
 /* --- the book ---------------------------------------------------------------------------- */
@@ -19,6 +20,7 @@ struct entry { /* a worker */
     bool holds;     /* a version it may keep */
     uint64_t first; /* of its tasks on that version */
     bool waits;     /* what it brought */
+    int row, col;   /* of its latest task, where there is a grid */
 };
 
 struct gift { /* a member of the group */
@@ -31,8 +33,9 @@ struct book {
     const struct pl_tuner *tuner;
     const void *conf, *tuner_conf;
     struct pl_control *control;
-    int n;
+    int n, grid; /* grid 0: there is none */
     struct entry w[SUITE_WORKERS];
+    uint64_t used[SUITE_GRID * SUITE_GRID]; /* blocks that were applied */
     struct gift group[N_GROUP];
     int n_group;
     uint64_t now, version, turn, max_clock, n_logged, n_steps;
@@ -147,6 +150,10 @@ static void note_commit(struct book *b) {
         if (b->group[i].lag > b->lag_max) b->lag_max = b->group[i].lag;
     }
     b->fates.applied += (uint64_t)b->n_group;
+    for (int i = 0; b->grid > 0 && i < b->n_group; i++) {
+        const struct entry *w = &b->w[b->group[i].worker];
+        b->used[w->row * b->grid + w->col]++;
+    }
     memcpy(b->closed, b->group, sizeof b->group);
     b->n_closed = b->n_group;
     b->busy_at_close = count(b, PL_BUSY);
@@ -161,6 +168,41 @@ static bool check_cancel(struct book *b, int i) {
     MUST(b, may != PL_CANCELS_NONE && b->committed, "W%d is cancelled, undeclared", i + 1);
     MUST(b, may == PL_CANCELS_ALL || b->version - b->w[i].base >= b->knobs.bound,
          "W%d is cancelled though it is not stale", i + 1);
+    return true;
+}
+
+/* No block in a free row and a free column was used less than the one that is started. */
+static bool check_least(struct book *b, const struct pl_action *a) {
+    bool row[SUITE_GRID] = {false}, col[SUITE_GRID] = {false};
+    for (int i = 0; i < b->n; i++)
+        if (b->w[i].state == PL_BUSY) row[b->w[i].row] = col[b->w[i].col] = true;
+    for (int i = 0; i < b->grid; i++)
+        for (int j = 0; j < b->grid; j++)
+            MUST(b,
+                 row[i] || col[j] || b->used[i * b->grid + j] >= b->used[a->row * b->grid + a->col],
+                 "W%d is on block %d,%d, and %d,%d was used less", a->worker + 1, a->row + 1,
+                 a->col + 1, i + 1, j + 1);
+    return true;
+}
+
+/* Nobody is where somebody else is, and a block that will not do is done again. */
+static bool check_part(struct book *b, const struct pl_event *e, const struct pl_action *a) {
+    struct entry *w = &b->w[a->worker];
+    if (b->grid == 0) {
+        MUST(b, a->row < 0 && a->col < 0, "W%d is on a part of nothing", a->worker + 1);
+        return true;
+    }
+    MUST(b, a->row >= 0 && a->row < b->grid && a->col >= 0 && a->col < b->grid && b->n_group == 0,
+         "W%d is on block %d,%d of %d", a->worker + 1, a->row + 1, a->col + 1, b->grid);
+    for (int i = 0; i < b->n; i++)
+        MUST(b, b->w[i].state != PL_BUSY || (b->w[i].row != a->row && b->w[i].col != a->col),
+             "W%d and W%d share a row or a column", i + 1, a->worker + 1);
+    MUST(b, e->kind != PL_REJECT || (a->row == w->row && a->col == w->col), "W%d goes on elsewhere",
+         a->worker + 1);
+    if (strcmp(b->policy->id.name, "blocks") == 0 && e->kind != PL_REJECT && !check_least(b, a))
+        return false;
+    w->row = a->row;
+    w->col = a->col;
     return true;
 }
 
@@ -205,6 +247,7 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
             if (a->from == PL_FETCH) w->base = b->version;
             w->holds = true;
             MUST(b, a->task == ++w->task && a->version == w->base, "W%d: wrong task", i + 1);
+            if (!check_part(b, e, a)) return false;
             move(b, i, PL_BUSY);
             b->fates.started++;
             break;
@@ -248,6 +291,8 @@ static bool check_table(struct book *b) {
         const struct entry *x = &b->w[i];
         MUST(b, w->state == x->state && w->task == x->task && w->clock == x->clock,
              "W%d is not what the book says", i + 1);
+        MUST(b, b->grid == 0 || x->task == 0 || (w->row == x->row && w->col == x->col),
+             "W%d is in another block", i + 1);
         MUST(b,
              x->state != PL_BUSY ||
                  (w->base == x->base && w->since_ns == x->since && w->first == x->first),
@@ -435,6 +480,34 @@ static bool check_barrier(struct book *b) {
     return true;
 }
 
+/* Policies with a grid: every block at once. Where nobody waits, nobody is idle; where strata have
+ * a barrier, all rows were used as often as each other or once more, only those that are behind are
+ * worked on, whoever is idle finds none of them, and no block is used twice in an epoch. */
+static bool check_blocks(struct book *b) {
+    bool strata = is(&b->policy->id, "strata");
+    uint64_t row[SUITE_GRID] = {0}, least = UINT64_MAX, block = UINT64_MAX;
+    MUST(b, !b->committed || b->n_closed == 1, "a group of %d", b->n_closed);
+    MUST(b, !b->dropped && b->n_group == 0, "a block is not applied at once");
+    for (int i = 0; i < b->grid * b->grid; i++) {
+        row[i / b->grid] += b->used[i];
+        if (b->used[i] < block) block = b->used[i];
+    }
+    int n_behind = 0;
+    for (int i = 0; i < b->grid; i++) least = row[i] < least ? row[i] : least;
+    for (int i = 0; i < b->grid; i++) n_behind += row[i] == least;
+    for (int i = 0; strata && i < b->grid * b->grid; i++)
+        MUST(b, b->used[i] <= block + 1 && row[i / b->grid] <= least + 1,
+             "block %d,%d runs ahead of the barrier", i / b->grid + 1, i % b->grid + 1);
+    for (int i = 0; i < b->n; i++) {
+        const struct entry *w = &b->w[i];
+        MUST(b, w->state != PL_IDLE || (strata && n_behind == count(b, PL_BUSY)),
+             "W%d waits in vain", i + 1);
+        MUST(b, !strata || w->state != PL_BUSY || row[w->row] == least,
+             "W%d runs ahead of the barrier", i + 1);
+    }
+    return true;
+}
+
 static bool check_policy(struct book *b) {
     const struct pl_entry *id = &b->policy->id;
     for (int i = 0; b->committed && i < b->n_closed; i++)
@@ -444,6 +517,8 @@ static bool check_policy(struct book *b) {
          (int)b->arrived_lag);
     if (is(id, "ksync") || is(id, "kbatchsync") || is(id, "kasync") || is(id, "kbatchasync")) {
         if (!check_group(b)) return false;
+    } else if (b->grid > 0) {
+        if (!check_blocks(b)) return false;
     } else if (is(id, "rounds")) {
         if (!check_rounds(b)) return false;
     } else if ((is(id, "ssp") || is(id, "psp")) && !check_barrier(b)) {
@@ -604,6 +679,8 @@ int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, str
                       .tuner_conf = s->tuner_conf,
                       .n = s->n_workers,
                       .timer = PL_NO_TIMER};
+    if (s->policy->grid) b.grid = s->policy->grid(s->policy_conf, s->n_workers);
+    if (b.grid > SUITE_GRID) return pl_fail(why, SUITE_BROKEN, "a grid of %d", b.grid);
     int rc = pl_control_new(s->policy, s->policy_conf, s->tuner, s->tuner_conf, s->n_workers, seed,
                             &b.control, why);
     if (rc) return rc;

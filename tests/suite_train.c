@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "blocks.h"
 #include "seed.h"
 
 uint64_t test_seed;
@@ -74,6 +75,10 @@ pl_setup *make(const char *options) {
         if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
     }
     return s;
+}
+
+const char *options_of(const struct pl_entry *method) {
+    return needs_blocks(method->name) ? "model=" BLOCKS_MODEL " data=" BLOCKS_DATA : "";
 }
 
 /* NULL at a rank that worked for another. */
@@ -192,8 +197,8 @@ void test_every_method_as_simulated(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         for (size_t i = first_spawn(); i < n_spawns(); i++) {
             char options[200];
-            snprintf(options, sizeof options, "method=%s %s delay=exp:mean=0.002", (*m)->name,
-                     spawns[i]);
+            snprintf(options, sizeof options, "method=%s %s %s delay=exp:mean=0.002", (*m)->name,
+                     spawns[i], options_of(*m));
             check_replay(options);
         }
     }

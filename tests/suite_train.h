@@ -26,6 +26,9 @@ const char *path_of(const char *name); /* in the folder; good for the next three
 void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
 
 pl_setup *make(const char *options); /* "key=value key=value …" over what all have in common */
+/* What a method needs besides: those that hand out blocks need a matrix. */
+const char *options_of(const struct pl_entry *method);
+
 pl_run *train(pl_setup *s);          /* NULL at a rank that worked for another */
 double number(const pl_run *run, const char *key);
 void check_books(const pl_run *run); /* every task has one fate */

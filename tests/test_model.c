@@ -39,6 +39,8 @@ static const struct test_case {
     {"cnn:filters=2,3,4,kernel=3,dense=", "digits:samples=9,test=0,side=19", 9},
     {"cnn:filters=4,kernel=1,dense=7,6", "digits:samples=9,test=0,side=9", 1},
     {"cnn:filters=33,4,dense=8", "digits:samples=7,test=0,side=28", 7},
+    {"mf:k=5,l2=0", "lowrank:users=9,items=7,ratings=60,test=0", 60},
+    {"mf:k=12,l2=0", "lowrank:users=3,items=2,ratings=40,test=0.5", 1},
 };
 #define N_CASES (sizeof test_cases / sizeof *test_cases)
 

@@ -169,6 +169,15 @@ static void test_recipes(void **state) {
     X(LEAVES_BEHIND, "ksync", "k=2", "left behind on an old version")                              \
     X(NEVER_STOPS, "kasync", "k=1,max_lag=3,stop=yes", "left computing what will be too stale")    \
     X(SAME_TWICE, "ksync", "k=3", "is in the group twice")                                         \
+    X(SHARES_ROW, "blocks", "", "busy in the same row")                                            \
+    X(SHARES_COLUMN, "blocks", "", "busy in the same column")                                      \
+    X(STARTS_WHOLE, "blocks", "", "started a worker on no part of it")                             \
+    X(STARTS_OUTSIDE, "strata", "", "on a part outside its grid")                                  \
+    X(STARTS_EARLY, "blocks", "", "before what it took was applied")                               \
+    X(STARTS_PART, "kasync", "k=1", "on a part, and has no grid")                                  \
+    X(TAKES_ANY, "blocks", "", "was used less")                                                    \
+    X(WAITS_FOR_NOBODY, "strata", "", "ahead of the barrier")                                      \
+    X(FORGETS_ROW, "strata", "grid=7", "waits in vain")                                            \
     X(SETS_PAST, "psp", "s=0,sample=1", "set a timer to a time that is past")                      \
     X(SETS_UNHEARD, "ksync", "k=2", "set a timer and has no call-back for it")                     \
     X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: nobody is busy")                     \
@@ -188,6 +197,25 @@ enum wrong {
 
 static enum wrong wrong;
 static const struct pl_policy *base;
+
+/* A grid of 7 rows, of which six workers may have six. */
+static void mutant_part(const struct pl_view *v, const struct pl_arrival *a, struct pl_plan *p) {
+    const struct pl_worker *w = &v->worker[a->worker];
+    const struct pl_worker *other = v->busy >= 0 ? &v->worker[v->busy] : w;
+    pl_take(p, 1);
+    if (wrong == STARTS_EARLY) pl_start_part(p, a->worker, w->row, w->col);
+    pl_commit(p, 1);
+    switch (wrong) {
+    case SHARES_ROW: pl_start_part(p, a->worker, other->row, w->col); break;
+    case SHARES_COLUMN: pl_start_part(p, a->worker, w->row, other->col); break;
+    case STARTS_WHOLE: pl_start(p, a->worker, PL_FETCH); break;
+    case STARTS_OUTSIDE: pl_start_part(p, a->worker, 6, 0); break;
+    case FORGETS_ROW:
+        if (pl_n_busy(v) == 0) pl_start_part(p, a->worker, w->row, w->col);
+        break;
+    default: pl_start_part(p, a->worker, w->row, w->col); break;
+    }
+}
 
 static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                           struct pl_plan *p) {
@@ -236,6 +264,19 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
     case LEAVES_BEHIND: other.busy = v->busy >= 0 ? pl_next(v, v->busy) : -1; break;
     case NEVER_STOPS: other.busy = -1; break;
     case CANCELS_FRESH: other.knobs.bound = 1; break;
+    case STARTS_PART:
+        pl_take(p, 1);
+        pl_commit(p, 1);
+        pl_start_part(p, a->worker, 0, 0);
+        return;
+    case SHARES_ROW:
+    case SHARES_COLUMN:
+    case STARTS_WHOLE:
+    case STARTS_OUTSIDE:
+    case STARTS_EARLY:
+    case TAKES_ANY:
+    case WAITS_FOR_NOBODY:
+    case FORGETS_ROW: mutant_part(v, a, p); return;
     default: break;
     }
     base->arrive(state, &other, &seen, p);
@@ -253,7 +294,10 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
 }
 
 static void mutant_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
-    (void)state;
+    if (base->grid) {
+        base->join(state, v, worker, p);
+        return;
+    }
     bool keeps = wrong == KEEPS_NOTHING || (wrong == KEEPS_AFTER_REJOIN && v->worker[worker].task);
     pl_start(p, worker, keeps ? PL_KEEP : PL_FETCH);
 }

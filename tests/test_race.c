@@ -345,6 +345,67 @@ static double cpu_seconds(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* --- ranges ------------------------------------------------------------------------------ */
+
+/* The ranges of a part: anywhere, of any length, none included. */
+static int ranges_of(uint64_t part, struct pl_range range[PL_RANGES]) {
+    range[0] = (struct pl_range){part % 11, part % 4};
+    range[1] = (struct pl_range){20 + part % 7, 1 + part % 13};
+    return PL_RANGES;
+}
+
+static bool in_ranges(uint64_t part, size_t i) {
+    struct pl_range r[PL_RANGES];
+    ranges_of(part, r);
+    return i - r[0].from < r[0].n || i - r[1].from < r[1].n;
+}
+
+/* Where memory is not shared it may spoil all the rest: that is not sent. */
+static void part_worker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->pull(l, &o) == 0) {
+        bool wrong = o.part != 1000 + o.task;
+        for (size_t i = 0; i < c->dim; i++) {
+            bool in = in_ranges(o.part, i);
+            wrong = wrong || (in && o.w[i] != (float)(o.task + i));
+            if (in || !c->t->shared) o.out[i] = in ? -o.w[i] : 99;
+        }
+        if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
+        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
+    }
+}
+
+/* The version has the same number all along: what a worker has of it counts for nothing. */
+static void ranges_are_what_is_sent(void **state) {
+    (void)state;
+    for (size_t k = 0; k < n_kinds; k++) {
+        struct crew c;
+        if (!crew_forks(kinds[k])) continue;
+        crew_open(&c, kinds[k], 1, 40, false);
+        crew_spawn(&c, 0, part_worker);
+        crew_news(&c, PL_NEWS_HERE, 0);
+        for (uint64_t task = 1; task <= (uint64_t)rounds(&c, 400); task++) {
+            struct pl_order o = {.task = task,
+                                 .version = 5,
+                                 .w = c.version[0],
+                                 .out = c.slot[0],
+                                 .part = 1000 + task};
+            o.n_ranges = ranges_of(o.part, o.range);
+            for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)(task + i);
+            for (size_t i = 0; i < c.dim; i++) c.slot[0][i] = -7;
+            c.t->tell(c.p, 0, &o);
+            assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
+            for (size_t i = 0; i < c.dim; i++)
+                assert_true(c.slot[0][i] == (in_ranges(o.part, i) ? -(float)(task + i) : -7));
+        }
+        assert_int_equal(atomic_load(&c.notes->n_wrong), 0);
+        c.t->over(c.p, CREW_PATIENCE_NS);
+        assert_int_equal(crew_join(&c, 0), 0);
+        crew_close(&c);
+    }
+}
+
 /* Processor time, not time on the wall: all ends wait for 300 ms and more. */
 static void who_waits_uses_no_processor(void **state) {
     (void)state;
@@ -389,6 +450,7 @@ int main(void) {
         cmocka_unit_test(no_result_is_torn),
         cmocka_unit_test(no_cancel_is_lost_or_stray),
         cmocka_unit_test(a_cancel_wakes_who_rests),
+        cmocka_unit_test(ranges_are_what_is_sent),
         cmocka_unit_test(who_waits_uses_no_processor),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "blocks.h"
 #include "seed.h"
 
 #define MAX_METHODS 64
@@ -172,6 +173,8 @@ static void every_method_repeats_and_learns(void **state) {
     assert_true(n_methods > 20);
     for (size_t m = 0; m < n_methods; m++) {
         pl_setup *s = change(small, "method", methods[m], "lr", sensible_rate(methods[m]), NULL);
+        if (needs_blocks(methods[m])) set(s, "model", BLOCKS_MODEL);
+        if (needs_blocks(methods[m])) set(s, "data", BLOCKS_DATA);
         if (strcmp(methods[m], "local-sgd") == 0) set(s, "updates", slow ? "20" : "50");
         check_repeats(s, methods[m], !slow);
         pl_setup_free(s);

@@ -176,6 +176,40 @@ static void test_on_average(void **state) {
     assert_int_equal(found.worker, 3); /* it had recovered, and is slow again */
 }
 
+static double work_now; /* of the task that is started next */
+
+static double work(const void *ctx, int row, int col) {
+    (void)row, (void)col;
+    return *(const double *)ctx;
+}
+
+/* W1 has tasks of all sizes, and takes as long as they are large; W2 takes ten times as long as it
+ * should. */
+static void test_by_work(void **state) {
+    static const double sizes[] = {0.3, 20, 1, 0, 5};
+    (void)state;
+    begin_run(2);
+    pl_slow_work(slow, work, &work_now);
+    double has = work_now = 1;
+    event(PL_JOIN, 1);
+    for (int i = 0; i < 50; i++) {
+        work_now = sizes[i % 5];
+        answer(1, 0.01 * has);
+        has = work_now;
+        assert_false(look());
+    }
+    work_now = 0.5;
+    event(PL_JOIN, 2);
+    for (int i = 1; i <= 5; i++) {
+        answer(2, 0.05);
+        assert_int_equal(look(), i == 5);
+    }
+    assert_true(found.worker == 1 && found.kind == PL_SLOW_WORKER);
+    near(found.elapsed, 0.1);
+    near(found.usual, 0.01);
+    end_run(NULL);
+}
+
 static void test_alone(void **state) {
     (void)state;
     begin_run(1);
@@ -220,6 +254,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_running, two_workers, end_run),
         cmocka_unit_test_setup_teardown(test_running_limits, two_workers, end_run),
         cmocka_unit_test_setup_teardown(test_on_average, four_workers, end_run),
+        cmocka_unit_test(test_by_work),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_sentence),
     };

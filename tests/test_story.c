@@ -123,6 +123,7 @@ static bool same_fact(const struct fact *want, const struct fact *got) {
 struct reader {
     enum { GONE, IDLE, BUSY } state[N_WORKERS + 1];
     long task[N_WORKERS + 1], base[N_WORKERS + 1];
+    int row[N_WORKERS + 1], col[N_WORKERS + 1]; /* of a block; 0: of none */
     long version;
     double now;
     struct member open[N_MEMBERS]; /* the group */
@@ -161,9 +162,21 @@ static bool read_commit(struct reader *r, const char *at) {
     return *at == '\0';
 }
 
+/* " block 3,7", or nothing: nobody else is busy in that row or column. */
+static bool read_block(struct reader *r, const char *at, int worker) {
+    int row = 0, col = 0, used = 0;
+    if (*at && (sscanf(at, " block %d,%d%n", &row, &col, &used) != 2 || at[used])) return false;
+    for (int i = 1; *at && i <= N_WORKERS; i++)
+        if (r->state[i] == BUSY && (r->row[i] == row || r->col[i] == col)) return false;
+    r->row[worker] = row;
+    r->col[worker] = col;
+    return true;
+}
+
 static bool read_start(struct reader *r, const char *at) {
     struct member m;
-    if (!read_member(&at, &m) || *at || r->state[m.worker] != IDLE) return false;
+    if (!read_member(&at, &m) || r->state[m.worker] != IDLE) return false;
+    if (!read_block(r, at, m.worker)) return false;
     /* the newest version, or the one it had */
     if (m.base != r->version && (r->task[m.worker] == 0 || m.base != r->base[m.worker]))
         return false;

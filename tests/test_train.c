@@ -27,6 +27,7 @@
 #include <cmocka.h>
 
 #include "api/setup.h"
+#include "blocks.h"
 #include "seed.h"
 #include "suite_train.h"
 
@@ -144,6 +145,8 @@ static void test_storm(void **state) {
     check_storm("sync", n / 2);
     check_storm("abs", n / 2);
     check_storm("kbatchsync:k=4", n / 4);
+    check_storm("fdsgd model=" BLOCKS_MODEL " data=" BLOCKS_DATA, n / 4);
+    check_storm("dsgd model=" BLOCKS_MODEL " data=" BLOCKS_DATA, n / 4);
     /* in the middle of a merge */
     check_storm("nodelay:u=2 update-time=0.003", n / 4);
     check_storm("nodelay-async:ahead=4 update-time=0.003", n / 4);
@@ -321,8 +324,8 @@ static void test_resume_with_other_workers(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         char options[700], dir[64];
         snprintf(dir, sizeof dir, "other-%s", (*m)->name);
-        snprintf(options, sizeof options, "spawn=threads method=%s checkpoint=%s", (*m)->name,
-                 path_of(dir));
+        snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
+                 options_of(*m), path_of(dir));
         pl_setup *s = make(options), *next = NULL;
         pl_run *run = train(s);
         pl_run_free(run);

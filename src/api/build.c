@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/setup.h"
+#include "api/parts.h"
 #include "core/filter.h"
 #include "core/tuner.h"
 #include "learn/spread.h"
@@ -111,6 +111,9 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
                        "an attack needs a model; with --model none nothing is sent");
     if (a->labels && !job->data)
         return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
+                       a->id.name);
+    if (a->labels && job->data->n_classes == 0)
+        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and ratings have none",
                        a->id.name);
     return PL_OK;
 }
@@ -346,10 +349,12 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
+    if (!rc) rc = pl_parts_suit(s, job, &s->why);
     if (!rc) rc = build_model(s, b);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = build_check_filter(job, &s->why);
     if (!rc) rc = build_check_peers(job, &s->why);
+    if (!rc) rc = pl_parts_open(s, job, &s->why);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
@@ -367,6 +372,7 @@ int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
 
 void pl_built_free(struct pl_built *b) {
     struct pl_job *job = &b->job;
+    pl_grid_free(job->grid);
     pl_model_close(job->model);
     pl_partition_free(job->partition);
     pl_delay_free(job->delay);

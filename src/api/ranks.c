@@ -113,6 +113,10 @@ int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_j
                        "policy '%s' keeps no model at a server that others could share; use "
                        "servers 1",
                        job->policy.entry->name);
+    if (r->mpi && s->conf.servers > 1 && job->grid)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "policy '%s' hands out blocks that one server has; use servers 1",
+                       job->policy.entry->name);
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
                    "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,

@@ -20,6 +20,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->n_workers = built->job.n_workers;
     r->seed = built->job.seed;
     r->dim = built->job.model ? built->job.model->dim : 0;
+    r->rates = built->job.model && built->job.model->kind->rates;
     r->saved = NAN;
     return r;
 }
@@ -81,7 +82,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 25
+#define RUN_NUMBERS 26
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -113,6 +114,7 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"loss", o->score.loss, false},
         {"test_loss", o->score.test_loss, false},
         {"test_accuracy", o->score.test_accuracy, false},
+        {"test_rmse", r->rates ? sqrt(o->score.test_loss) : NAN, false},
     };
     memcpy(n, list, sizeof list);
 }

@@ -5,10 +5,14 @@
 #include "cli.h"
 
 static void eval_print(const pl_run *run, bool json) {
-    static const char *const keys[] = {"updates", "loss", "test_loss", "test_accuracy"};
-    static const char *const names[] = {"updates", "loss", "test loss", "test accuracy"};
+    static const char *const keys[] = {"updates", "loss", "test_loss", "test_accuracy",
+                                       "test_rmse"};
+    static const char *const names[] = {"updates", "loss", "test loss", "test accuracy",
+                                        "test RMSE"};
+    int without = isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* for people: one of them */
     if (json) putchar('{');
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
+        if (!json && i == without) continue;
         double value = pl_run_number(run, keys[i]);
         char text[40];
         snprintf(text, sizeof text, json && i > 0 ? "%.17g" : "%.8g", value);

@@ -37,7 +37,10 @@ static void summary_print(const pl_run *run, bool target) {
     if (isfinite(pl_run_number(run, "loss"))) {
         summary_line("loss", pl_run_number(run, "loss"), "");
         summary_line("test loss", pl_run_number(run, "test_loss"), "");
-        summary_line("test accuracy", pl_run_number(run, "test_accuracy"), "");
+        if (isfinite(pl_run_number(run, "test_rmse")))
+            summary_line("test RMSE", pl_run_number(run, "test_rmse"), "");
+        else
+            summary_line("test accuracy", pl_run_number(run, "test_accuracy"), "");
     }
     if (isfinite(pl_run_number(run, "spread.pair_max"))) {
         summary_line("workers' models", pl_run_number(run, "spread.from_mean"), " from their mean");

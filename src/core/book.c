@@ -245,7 +245,7 @@ void pl_book_take(struct pl_book *b, int worker, double factor) {
 }
 
 void pl_book_drop(struct pl_book *b, int worker) {
-    book_end_task(b, &b->worker[worker]);
+    if (b) book_end_task(b, &b->worker[worker]);
 }
 
 /* --- exchanges --------------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ void pl_book_made(struct pl_book *b, int worker);   /* its base is whole */
 void pl_book_arrive(struct pl_book *b, int worker); /* a sound answer; its base is whole as well */
 void pl_book_reject(struct pl_book *b, int worker); /* nothing that it wrote is ever read */
 void pl_book_take(struct pl_book *b, int worker, double factor);
-void pl_book_drop(struct pl_book *b, int worker);
+void pl_book_drop(struct pl_book *b, int worker); /* NULL is fine */
 
 /* Carries out a PL_BLEND, PL_PAIR, PL_GIVE or PL_RECEIVE. NULL, or what was wrong with it. */
 const char *pl_book_do(struct pl_book *b, const struct pl_action *a);

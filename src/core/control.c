@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/places.h"
+
 #define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
 #define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
 
@@ -12,18 +14,23 @@ struct pl_control {
     const struct pl_policy *policy;
     const struct pl_tuner *tuner;
     void *policy_state, *tuner_state;
+    size_t policy_size;
     struct pl_scene scene;
 
     struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
     struct pl_worker *worker;
     struct pl_rng rng;
     int idle_last, busy_last;
+    struct pl_places places; /* of a policy with a grid */
 
     struct control_group {
         struct pl_member *member;
         size_t n, room;
-    } open, closed;      /* the group, and the one that the last event committed */
-    uint32_t *n_samples; /* [n_workers] of what waits */
+    } open, closed; /* the group, and the one that the last event committed */
+    struct control_brought {
+        uint32_t samples;
+        double loss;
+    } * brought; /* [n_workers] with their last answers, which may wait */
     int n_waiting;
 
     struct pl_plan plan;
@@ -92,6 +99,7 @@ static void control_move(struct pl_control *c, int i, enum pl_worker_state to, u
         c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
         c->view.n_idle--;
     }
+    if (w->state == PL_BUSY) pl_places_leave(&c->places, w->row, w->col);
     if (w->state != PL_GONE) control_unlink(c, i);
     w->state = to;
     w->since_ns = now_ns;
@@ -140,12 +148,9 @@ static int control_check(const struct pl_policy *policy, const void *policy_conf
     return PL_OK;
 }
 
-/* What a policy with peers needs besides. */
-static int control_peers(struct pl_control *c) {
-    if (!c->policy->peers) return PL_OK;
-    int rc = pl_book_new(c->view.n_workers, &c->book);
-    c->view.book = c->book;
-    return rc;
+/* What the policy says it needs behind its conf and state. */
+static size_t control_policy_size(const struct pl_policy *policy, const void *conf, int n_workers) {
+    return policy->state_size + (policy->room ? policy->room(conf, n_workers) : 0);
 }
 
 static void *control_state(size_t size, const void *conf, size_t conf_size) {
@@ -166,14 +171,16 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy = policy;
     c->tuner = tuner;
     c->scene = scene;
-    c->policy_state =
-        control_state(pl_own_end(policy, n_workers), policy_conf, policy->id.conf_size);
+    c->policy_size = control_policy_size(policy, policy_conf, n_workers);
+    c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
-    c->n_samples = calloc((size_t)n_workers, sizeof *c->n_samples);
+    c->brought = calloc((size_t)n_workers, sizeof *c->brought);
     c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
-    if (!c->policy_state || !c->tuner_state || !c->worker || !c->n_samples || !c->plan.action) {
+    int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
+    if (pl_places_new(side, &c->places) || !c->policy_state || !c->tuner_state || !c->worker ||
+        !c->brought || !c->plan.action || (policy->peers && pl_book_new(n_workers, &c->book))) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
     }
@@ -186,10 +193,10 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .idle = -1,
                                .busy = -1,
                                .timer_ns = PL_NO_TIMER,
-                               .rng = &c->rng};
+                               .rng = &c->rng,
+                               .book = c->book};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
-    rc = control_peers(c) ? pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers)
-                          : control_tuned(c, knobs, why);
+    rc = control_tuned(c, knobs, why);
     if (rc) {
         pl_control_free(c);
         return rc;
@@ -205,9 +212,10 @@ void pl_control_free(struct pl_control *c) {
     free(c->tuner_state);
     free(c->worker);
     free(c->plan.action);
-    free(c->n_samples);
+    free(c->brought);
     free(c->open.member);
     free(c->closed.member);
+    pl_places_free(&c->places);
     free(c);
 }
 
@@ -294,7 +302,7 @@ int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
     k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
     k->numbers(k->ctx, "control.seconds", seconds, 4);
     k->wholes(k->ctx, "control.rng", rng, n_rng);
-    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy->state_size);
+    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
     bool tuned =
         control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
     int rc = control_keep_workers(c, k);
@@ -343,8 +351,9 @@ static int control_join_group(struct pl_control *c, struct pl_action *a, struct 
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
     if (c->book) pl_book_take(c->book, a->worker, a->factor);
+    const struct control_brought *b = &c->brought[a->worker];
     g->member[g->n++] = (struct pl_member){
-        a->worker, w->task, w->base, c->view.version - w->base, c->n_samples[a->worker], a->factor};
+        a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
     if (w->taken++ == 0) c->view.n_givers++;
     return PL_OK;
@@ -380,14 +389,17 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
         return control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
-    if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
+    if (a->from == PL_KEEP && (c->book || w->base == CONTROL_NO_VERSION))
         return control_broke(c, why, "it let a worker keep a version it never had");
     if (w->waits) return control_broke(c, why, "it started a worker whose answer still waits");
-    if (c->book && a->from == PL_KEEP)
-        return control_broke(c, why, "it let a worker keep a version where there are none");
     if (c->book && pl_book_start(c->book, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
+    char room[128];
+    const char *no = pl_places_enter(&c->places, a, c->view.n_taken, room);
+    if (no) return control_broke(c, why, no);
+    w->row = a->row;
+    w->col = a->col;
     control_move(c, a->worker, PL_BUSY, now_ns);
     a->task = ++w->task;
     if (a->from == PL_FETCH && w->base != c->view.version) {
@@ -397,12 +409,6 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     a->version = w->base;
     c->fates.started++;
     return PL_OK;
-}
-
-static int control_do_exchange(struct pl_control *c, const struct pl_action *a,
-                               struct pl_why *why) {
-    const char *how = pl_book_do(c->book, a);
-    return how ? control_broke(c, why, how) : PL_OK;
 }
 
 static int control_do_cancel(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
@@ -428,12 +434,12 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     if (!arrived) return control_do_take(c, a, why);
     a->worker = e->worker;
     a->task = c->worker[e->worker].task;
-    c->n_samples[e->worker] = e->samples;
+    c->brought[e->worker] = (struct control_brought){e->samples, e->loss};
     switch (a->verb) {
     case PL_TAKE: return control_join_group(c, a, why);
     case PL_DROP:
         c->fates.dropped++;
-        if (c->book) pl_book_drop(c->book, e->worker);
+        pl_book_drop(c->book, e->worker);
         return PL_OK;
     default:
         if (c->book) return control_broke(c, why, "it let an answer wait where there are peers");
@@ -461,6 +467,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     for (size_t n = 0; n < c->plan.n; n++) {
         struct pl_action *a = &c->plan.action[n];
         int rc = PL_OK;
+        const char *no = NULL;
         if (!isfinite(a->factor))
             return control_broke(c, why, "it said a factor that is not finite");
         switch (a->verb) {
@@ -475,11 +482,9 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
         case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
         case PL_CANCEL: rc = control_do_cancel(c, a, e->now_ns, why); break;
         case PL_STOP: c->stopped = true; break;
-        case PL_BLEND:
-        case PL_PAIR:
-        case PL_GIVE:
-        case PL_RECEIVE: rc = control_do_exchange(c, a, why); break;
+        default: no = pl_book_do(c->book, a); break; /* an exchange */
         }
+        if (no) return control_broke(c, why, no);
         if (rc) return rc;
     }
     if (arrived && n_decided == 0)
@@ -507,8 +512,6 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     c->view.n_alive++;
     control_move(c, e->worker, PL_IDLE, e->now_ns);
     if (c->book) pl_book_join(c->book, e->worker);
-    if (c->policy->worker_size)
-        memset(pl_own(c->policy, c->policy_state, e->worker), 0, c->policy->worker_size);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -568,7 +571,10 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     control_move(c, e->worker, PL_IDLE, e->now_ns);
     if (c->book) pl_book_reject(c->book, e->worker);
     c->fates.rejected++;
-    pl_start(&c->plan, e->worker, PL_FETCH);
+    if (c->places.side > 0)
+        pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
+    else
+        pl_start(&c->plan, e->worker, PL_FETCH);
 }
 
 static void control_book_arrival(struct pl_control *c, const struct pl_event *e,
@@ -639,10 +645,6 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 
 const struct pl_view *pl_control_view(const struct pl_control *c) {
     return &c->view;
-}
-
-struct pl_book *pl_control_book(const struct pl_control *c) {
-    return c->book;
 }
 
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {

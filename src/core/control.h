@@ -12,6 +12,8 @@
  *   - only idle workers are started, only busy ones cancelled;
  *   - models are mixed only where there are peers: of two different workers that are there, with
  *     finite factors, as far as the book has room; nothing is cancelled or kept there;
+ *   - under a policy with a grid, every start is on a part of it, and no two busy workers share a
+ *     row or a column; without one, no start is;
  *   - never a stall: as long as anyone is alive, somebody is busy, a timer is set or the run has
  *     stopped; a timer is not set before now;
  *   - a tuner turns only the knobs it says it turns, to values a run can live with.
@@ -57,6 +59,7 @@ struct pl_member {
     uint64_t task, base, lag;
     uint32_t samples;
     double factor; /* from pl_take */
+    double loss;   /* of the arrival; NAN where unknown */
 };
 
 /* Every task has one fate; `running` are those that have none yet: computing, waiting, or in the
@@ -106,7 +109,9 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 const struct pl_view *pl_control_view(const struct pl_control *c);
 
 /* Who has which model, where the policy has peers; NULL otherwise. */
-struct pl_book *pl_control_book(const struct pl_control *c);
+static inline struct pl_book *pl_control_book(const struct pl_control *c) {
+    return pl_control_view(c)->book;
+}
 
 /* The group: open, or, right after a commit, the one that was just closed. */
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);
@@ -125,7 +130,8 @@ struct pl_staleness pl_control_staleness(const struct pl_control *c);
 struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns);
 
 /* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
- * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1". */
+ * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1"; so are rows
+ * and columns of a grid: "start W2@w5 block 3,7". */
 size_t pl_control_print_room(const struct pl_control *c,
                              const struct pl_plan *plan); /* is enough */
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,

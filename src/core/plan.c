@@ -16,6 +16,7 @@ static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_f
     a->keep = 0;
     a->peer = -1;
     a->factor = factor;
+    a->row = a->col = -1;
 }
 
 void pl_take(struct pl_plan *p, double factor) {
@@ -40,6 +41,13 @@ void pl_commit(struct pl_plan *p, double factor) {
 
 void pl_start(struct pl_plan *p, int worker, enum pl_from from) {
     plan_say(p, PL_START, worker, from, 0);
+}
+
+void pl_start_part(struct pl_plan *p, int worker, int row, int col) {
+    plan_say(p, PL_START, worker, PL_FETCH, 0);
+    if (p->overflow) return;
+    p->action[p->n - 1].row = row;
+    p->action[p->n - 1].col = col;
 }
 
 void pl_cancel(struct pl_plan *p, int worker) {

@@ -28,6 +28,7 @@ struct pl_action {
     double factor;     /* PL_TAKE, PL_COMMIT; of the peer's model in an exchange */
     double keep;       /* PL_BLEND: of the worker's own */
     int peer;          /* of an exchange */
+    int row, col;      /* PL_START: its part; -1: everything */
 };
 
 struct pl_plan {

@@ -30,6 +30,7 @@ struct pl_worker {
     uint64_t since_ns; /* when that task was started */
     int taken;         /* of its contributions, in the open group */
     bool waits;        /* what it brought is neither taken nor dropped yet */
+    int row, col;      /* part of the grid that task is on; only under a policy with a grid */
     int prev, next;    /* neighbours in the list of its state; -1 at the ends */
 };
 
@@ -56,7 +57,7 @@ struct pl_view {
                        so the busy list begins with the oldest base */
     uint64_t timer_ns; /* when the policy is to be woken; PL_NO_TIMER: not */
     struct pl_rng *rng;
-    const struct pl_book *book; /* of a policy with peers: who has which model; or NULL */
+    struct pl_book *book; /* of a policy with peers: who has which model, for pl_fits; or NULL */
 };
 
 static inline int pl_n_busy(const struct pl_view *v) {
@@ -88,6 +89,8 @@ void pl_wait(struct pl_plan *p); /* … is decided later; its worker is idle unt
 void pl_take_waiting(struct pl_plan *p, int worker, double factor); /* one that waits is taken */
 void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version + 1 */
 void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
+/* The same on a part of the policy's grid: a row and a column that no busy worker has. */
+void pl_start_part(struct pl_plan *p, int worker, int row, int col);
 void pl_cancel(struct pl_plan *p, int worker); /* a busy worker's task is void; it is idle now */
 void pl_stop(struct pl_plan *p);               /* the run ends */
 
@@ -130,8 +133,11 @@ struct pl_policy {
     /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
      * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
     size_t state_size;
-    /* A block for every worker follows, see pl_own(): zeroed when it joins, and not saved. */
-    size_t worker_size;
+    /* Bytes behind it, for what there is one of per worker or per part; NULL: none. */
+    size_t (*room)(const void *conf, int n_workers);
+    /* Where the work is cut into parts: the side of a square grid. Every start is on a part, and
+     * two busy workers never share a row or a column. NULL: everybody works on everything. */
+    int (*grid)(const void *conf, int n_workers);
 
     /* NULL, or a sentence saying what will not do. */
     const char *(*check)(const void *conf, int n_workers);
@@ -152,19 +158,6 @@ struct pl_policy {
     /* The time has come that pl_timer set. NULL where it never does. */
     void (*timer)(void *state, const struct pl_view *, struct pl_plan *);
 };
-
-/* Where the block of worker 0 is, behind the state. */
-static inline size_t pl_own_at(const struct pl_policy *policy) {
-    return (policy->state_size + 15) & ~(size_t)15;
-}
-
-static inline size_t pl_own_end(const struct pl_policy *policy, int n_workers) {
-    return pl_own_at(policy) + (size_t)n_workers * policy->worker_size;
-}
-
-static inline void *pl_own(const struct pl_policy *policy, void *state, int worker) {
-    return (char *)state + pl_own_at(policy) + (size_t)worker * policy->worker_size;
-}
 
 extern const struct pl_family pl_policy_family;
 

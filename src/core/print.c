@@ -54,6 +54,7 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
         case PL_START:
             SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
+            if (a->row >= 0) SAY(" block %d,%d", a->row + 1, a->col + 1);
             break;
         case PL_COMMIT:
             SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);

@@ -171,6 +171,16 @@ RECIPE(overlap_local_sgd, "overlap-local-sgd",
 RECIPE(diloco, "diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
        "after Douillard et al., arXiv 2311.08105", "ksync:k=all", "fixed", "none", "mean",
        "nesterov:beta=0.9", "steps:u=50,outer=0.7", "none");
+RECIPE(fdsgd, "fdsgd",
+       "matrix factorisation, asynchronous: whoever is free takes the least used free block",
+       "Li et al. 2014", "blocks", "fixed", "none", "mean", "sgd", "gradient", "none");
+RECIPE(dsgd, "dsgd", "matrix factorisation in strata of blocks that share nothing, with a barrier",
+       "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", "strata", "fixed", "none", "mean", "bold",
+       "gradient", "none");
+RECIPE(fpsgd, "fpsgd",
+       "matrix factorisation, asynchronous on a finer grid of blocks, with a rate per row",
+       "Zhuang, Chin, Juan, Lin, RecSys 2013; LIBMF", "blocks:fine=yes", "fixed", "none", "mean",
+       "libmf", "gradient", "none");
 
 static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_async.id,
@@ -224,6 +234,9 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_basgd.id,
                                                       &recipe_kardam.id,
                                                       &recipe_zeno_pp.id,
+                                                      &recipe_fdsgd.id,
+                                                      &recipe_dsgd.id,
+                                                      &recipe_fpsgd.id,
                                                       NULL};
 
 const struct pl_family pl_recipe_family = {"method", "a published method: one row of choices",

@@ -32,7 +32,7 @@ typedef PL_REAL pl_real;
 
 #define PL_RULE_VECTORS 3 /* state vectors a rule may have */
 #define PL_RULE_SUMS 2    /* sums over the whole vector */
-#define PL_RULE_NUMBERS 2 /* scalars kept between calls */
+#define PL_RULE_NUMBERS 4 /* scalars kept between calls */
 #define PL_FILTER_OWN 2   /* vectors a filter may have per worker */
 #define PL_FILTER_MARKS 2 /* whole numbers per worker */
 
@@ -190,6 +190,8 @@ struct pl_optim_at {
     uint64_t count; /* commits so far, this one included: 1, 2, … */
     int n_workers;
     uint64_t base;                  /* version the first member was computed on */
+    double samples, loss;           /* of the members whose loss is known, and its mean */
+    double epoch;                   /* samples in an epoch; 0 where there is no data */
     double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
 };
 
@@ -211,15 +213,29 @@ enum pl_velocity {
     PL_VELOCITY_DIRECTION /* not kept; ask for block->direction */
 };
 
+/* The step that a worker takes, row by row, where it is handed a part of the model: see
+ * policy.h. */
+enum pl_row_step {
+    PL_ROW_NONE,    /* there is no such step: parts will not do */
+    PL_ROW_PLAIN,   /* p -= eta g */
+    PL_ROW_ADAPTIVE /* every row has a rate of its own */
+};
+
 struct pl_optim {
     struct pl_entry id;
     int n_vectors;
+    enum pl_row_step row;
+    bool by_row;     /* for parts alone */
     bool per_worker; /* a vector per worker, in block->own */
     bool single;     /* groups of one contribution only */
     enum pl_velocity velocity;
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);
+    /* A factor on the rate from here on, for the workers' steps as well, by its numbers after the
+     * last commit; all of them are 0 at first. NULL: 1. */
+    double (*pace)(const void *conf, const double number[PL_RULE_NUMBERS]);
+    bool by_epoch; /* needs at->epoch */
     void (*step)(const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b);
 };
 extern const struct pl_family pl_optim_family;

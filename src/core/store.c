@@ -15,7 +15,10 @@ struct store_member {
     int worker;
     uint64_t base_id, lag;
     double factor; /* of the take */
+    double loss;
     struct pl_correct_at at;
+    struct pl_range range[PL_RANGES];
+    int n_ranges; /* 0: a vector to be reduced */
 };
 
 struct pl_store {
@@ -92,7 +95,9 @@ double pl_store_samples(const struct pl_store *s) {
 }
 
 static double store_rate(const struct pl_store *s) {
-    return pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
+    const struct pl_optim *o = s->optim;
+    double pace = o->pace ? o->pace(s->conf.optim.conf, s->optim_number) : 1;
+    return pace * pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
 }
 
 /* --- making ------------------------------------------------------------------------------ */
@@ -263,7 +268,18 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_versi
                                                       .worker = m->worker,
                                                       .base_id = m->base,
                                                       .lag = m->lag,
-                                                      .factor = m->factor};
+                                                      .factor = m->factor,
+                                                      .loss = m->loss};
+    return PL_OK;
+}
+
+int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
+                       int n_ranges, const pl_real *vector) {
+    int rc = pl_store_take(s, m, NULL, vector);
+    if (rc) return rc;
+    struct store_member *mine = &s->member[s->n_members - 1];
+    mine->n_ranges = n_ranges;
+    memcpy(mine->range, range, (size_t)n_ranges * sizeof *range);
     return PL_OK;
 }
 
@@ -598,7 +614,53 @@ static int store_mix(struct pl_store *s, struct store_job *job) {
     return store_scratch(s, room) ? PL_OK : PL_ENOMEM;
 }
 
+/* What the optimizer is told of a commit, and what it notes. */
+static struct pl_optim_at store_begin(struct pl_store *s, double lr) {
+    struct pl_optim_at at = {.lr = lr,
+                             .count = ++s->n_commits,
+                             .n_workers = s->conf.n_workers,
+                             .base = s->member[0].base_id,
+                             .epoch = s->conf.rate.epoch_samples};
+    for (int m = 0; m < s->n_members; m++) {
+        if (isnan(s->member[m].loss)) continue;
+        at.samples += s->samples[m];
+        at.loss += s->samples[m] * s->member[m].loss;
+    }
+    at.loss = at.samples > 0 ? at.loss / at.samples : NAN;
+    memcpy(at.number, s->optim_number, sizeof at.number);
+    if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &at);
+    memcpy(s->optim_number, at.number, sizeof at.number);
+    return at;
+}
+
+/* The group is in the newest version. */
+static void store_end(struct pl_store *s) {
+    for (int m = 0; m < s->n_members; m++) {
+        s->samples_applied += s->samples[m];
+        pl_store_release(s, s->member[m].base);
+    }
+    s->n_members = 0;
+    s->newest->id = s->n_commits;
+    s->newest->lr = store_rate(s);
+}
+
+/* New values of ranges: nothing else is read or written. */
+static int store_commit_parts(struct pl_store *s) {
+    struct pl_version *v = pl_versions_alone(&s->versions, s->newest);
+    if (!v) return PL_ENOMEM;
+    s->newest = v;
+    for (int m = 0; m < s->n_members; m++)
+        for (int i = 0; i < s->member[m].n_ranges; i++) {
+            const struct pl_range *r = &s->member[m].range[i];
+            memcpy(v->model + r->from, s->member[m].vector + r->from, r->n * sizeof *v->model);
+        }
+    store_begin(s, store_rate(s));
+    store_end(s);
+    return PL_OK;
+}
+
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
+    if (s->n_members > 0 && s->member[0].n_ranges > 0) return store_commit_parts(s);
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
     bool by_k = s->conf.rate.by_k || (moved && s->conf.sums);
     double lr = (moved ? s->conf.outer : store_rate(s)) * factor * (by_k ? s->n_members : 1);
@@ -610,14 +672,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     if (!rc) rc = store_mix(s, &job);
     if (rc) return rc;
 
-    s->n_commits++;
-    job.at = (struct pl_optim_at){.lr = lr,
-                                  .count = s->n_commits,
-                                  .n_workers = s->conf.n_workers,
-                                  .base = s->member[0].base_id};
-    memcpy(job.at.number, s->optim_number, sizeof job.at.number);
-    if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &job.at);
-    memcpy(s->optim_number, job.at.number, sizeof job.at.number);
+    job.at = store_begin(s, lr);
     store_tiles(s, store_step, &job);
     if (s->last && store_agree(s, job.dot, 1)) return PL_ERUN;
 
@@ -625,15 +680,9 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
         measure->dot = s->last && s->n_commits > 1 ? 0 : NAN;
         for (int t = 0; t < PL_TILES; t++) measure->dot += job.dot[t];
     }
-    for (int m = 0; m < s->n_members; m++) {
-        s->samples_applied += s->samples[m];
-        pl_store_release(s, s->member[m].base);
-    }
-    s->n_members = 0;
     pl_store_release(s, s->newest);
     s->newest = job.next;
     s->newest->n_holders = 1;
-    s->newest->id = s->n_commits;
-    s->newest->lr = store_rate(s);
+    store_end(s);
     return PL_OK;
 }

@@ -5,6 +5,11 @@
  * from the version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD
  * find the parameters a worker started from; a checkpoint can be written while training goes on.
  *
+ * Where workers are handed parts of the model (policies with a grid), what they bring are the new
+ * values of their ranges, and a commit writes those and nothing else: in place, into the newest
+ * version, for nobody else reads or writes these ranges meanwhile. Whoever wants the whole version
+ * as it is pins it; then the commit goes on in a copy.
+ *
  * A commit runs correct -> reduce -> optim block by block. Where a reduction goes by distances, the
  * inner products of the members are computed first, in a pass of their own. The vector is cut into
  * PL_TILES tiles; tiles may be worked on in any order, on any number of threads, with the same
@@ -12,6 +17,7 @@
 #ifndef PL_CORE_STORE_H
 #define PL_CORE_STORE_H
 
+#include "base/range.h"
 #include "core/chain.h"
 #include "core/control.h"
 #include "core/keep.h"
@@ -79,6 +85,11 @@ void pl_store_release(struct pl_store *s, struct pl_version *v);
  * then; `base`, what it was computed on, is held for as long as a rule needs it. */
 int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
                   const pl_real *vector);
+
+/* The same for the new values of ranges of the model: vector + range[i].from has those of range i.
+ * Groups have contributions of one kind. */
+int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
+                       int n_ranges, const pl_real *vector);
 
 /* Group -> one step -> a new version; the group is empty afterwards. 0, PL_ENOMEM, or PL_ERUN where
  * the shares did not agree. */

@@ -45,6 +45,27 @@ struct pl_version *pl_versions_spare(struct pl_versions *all) {
     return v;
 }
 
+void pl_version_pin(struct pl_version *v) {
+    v->n_holders++;
+    v->n_pinned++;
+}
+
+void pl_version_unpin(struct pl_version *v) {
+    if (!v) return;
+    v->n_holders--;
+    v->n_pinned--;
+}
+
+struct pl_version *pl_versions_alone(struct pl_versions *all, struct pl_version *newest) {
+    if (newest->n_pinned == 0) return newest;
+    struct pl_version *copy = pl_versions_spare(all);
+    if (!copy) return NULL;
+    memcpy(copy->model, newest->model, all->dim * sizeof *copy->model);
+    copy->n_holders = 1;
+    newest->n_holders--;
+    return copy;
+}
+
 void pl_versions_free(struct pl_versions *all) {
     for (int i = 0; i < all->n; i++) versions_forget(all, all->version[i]);
     free(all->version);

@@ -38,6 +38,8 @@ void pl_data_free(struct pl_data *data) {
     if (!data) return;
     data_free_rows(data->train);
     data_free_rows(data->test);
+    if (data->ratings) free(data->ratings->rating);
+    free(data->ratings);
     free(data);
 }
 
@@ -73,10 +75,27 @@ static void data_scale(const uint8_t *restrict from, uint32_t dim, float *restri
     for (uint32_t j = 0; j < dim; j++) to[j] = (float)from[j] * (1.0f / 255.0f);
 }
 
+/* x [n][3] */
+static void data_ratings(const struct pl_rating *rating, const uint32_t *index, uint32_t n,
+                         float *x, uint16_t *label) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct pl_rating *r = &rating[index[i]];
+        x[3 * (size_t)i] = (float)r->user;
+        x[3 * (size_t)i + 1] = (float)r->item;
+        x[3 * (size_t)i + 2] = r->value;
+        label[i] = 0;
+    }
+}
+
 void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
                   float *x, uint16_t *label) {
     const struct pl_rows *rows = test ? data->test : data->train;
     size_t dim = data->dim;
+    if (data->ratings) {
+        const struct pl_rating *all = data->ratings->rating;
+        data_ratings(test ? all + data->n_train : all, index, n, x, label);
+        return;
+    }
     for (uint32_t i = 0; i < n; i++) {
         size_t row = index[i];
         float *to = x + i * dim;

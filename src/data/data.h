@@ -1,7 +1,11 @@
 /* Data sets: rows of features with a class label each, kept in the smallest form they came in
  * (bytes for pictures, floats, or sparse rows) and handed out as dense float rows on demand.
  *
- * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, blobs, digits (`paceline list data`). */
+ * Ratings that users gave to items are rows of three numbers, (user, item, rating), without
+ * classes; whoever factorises them reads struct pl_ratings instead of rows.
+ *
+ * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, blobs, digits, ratings:FILE, lowrank
+ * (`paceline list data`). */
 #ifndef PL_DATA_DATA_H
 #define PL_DATA_DATA_H
 
@@ -14,12 +18,26 @@ extern const struct pl_family pl_data_family;
 
 struct pl_rows; /* one set of rows; private to src/data */
 
+struct pl_rating {
+    uint32_t user, item; /* 0 … n_users - 1, 0 … n_items - 1 */
+    float value;
+};
+
+/* The one copy of a set of ratings. */
+struct pl_ratings {
+    uint32_t n_users, n_items; /* up to 2^24, so that a float holds them exactly */
+    uint32_t n_train, n_test;
+    double mean;              /* of the training ratings */
+    struct pl_rating *rating; /* [n_train + n_test]: those for training first */
+};
+
 struct pl_data {
     uint32_t n_train, n_test; /* n_test may be 0 */
     uint32_t dim;             /* features of a row = shape[0] * shape[1] * shape[2] */
     uint32_t shape[3];        /* channels, height, width; {1, 1, dim} for what is no picture */
-    uint32_t n_classes;
+    uint32_t n_classes;       /* 0: ratings, which have none */
     struct pl_rows *train, *test;
+    struct pl_ratings *ratings; /* NULL for all other sets */
 };
 
 /* Opens "name" or "name:ARGS"; `seed` decides generated data. Every size read from a file is
@@ -28,7 +46,7 @@ int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct p
 void pl_data_free(struct pl_data *data); /* NULL is fine */
 
 /* Copies rows index[0..n) of the training (or test) set to x [n][dim] (pictures scaled to [0,1])
- * and their classes to label [n]. Thread-safe. */
+ * and their classes to label [n], 0 where there are none. Thread-safe. */
 void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
                   float *x, uint16_t *label);
 

@@ -115,6 +115,9 @@ static int partition_label(const void *conf, const struct pl_data *data, uint32_
     const struct partition_label_conf *c = conf;
     const uint16_t *label = data->train->label;
     uint32_t n = data->n_train, n_classes = data->n_classes;
+    if (n_classes == 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "partition 'label' splits classes, and these data have none; use 'iid'");
     if ((double)n_classes * n_workers > PARTITION_DRAWS_MAX)
         return pl_fail(why, PL_EUSAGE,
                        "partition 'label' takes classes times workers up to %.0e; %lu times %lu "

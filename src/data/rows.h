@@ -11,7 +11,7 @@
 #define PL_DATA_SIDE_MAX 4096 /* of a picture */
 #define PL_DATA_CLASSES_MAX 65535
 
-/* Exactly one of the three forms is set. */
+/* Exactly one of the three forms is set; none where the data are ratings. */
 struct pl_rows {
     uint32_t n;
     uint16_t *label; /* [n] */
@@ -31,5 +31,20 @@ struct pl_data_kind {
 
 /* n items of `size` bytes, not initialised; checks the limits above. */
 int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why);
+
+#define PL_RATINGS_IDS_MAX ((uint64_t)1 << 24) /* users, and items */
+#define PL_RATINGS_MAX ((uint64_t)1 << 31)
+
+/* How a set of ratings is made ready; both kinds that have them have these options. */
+struct pl_ratings_conf {
+    double test;  /* share of the ratings that is kept for testing */
+    bool shuffle; /* new ids in random order */
+};
+
+/* Gives the data n ratings (malloc()ed, taken over even on failure) of users and items numbered
+ * from 0: renames them where that is wished, parts training from testing, both by the seed. */
+int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, uint64_t n_users,
+                    uint64_t n_items, const struct pl_ratings_conf *conf, uint64_t seed,
+                    struct pl_why *why);
 
 #endif

@@ -2,15 +2,12 @@
 #include "data/rows.h"
 
 extern const struct pl_data_kind pl_data_fashion, pl_data_idx, pl_data_cifar10, pl_data_libsvm,
-    pl_data_blobs, pl_data_digits;
+    pl_data_blobs, pl_data_digits, pl_data_ratings, pl_data_lowrank;
 
-static const struct pl_entry *const data_table[] = {&pl_data_fashion.id,
-                                                    &pl_data_idx.id,
-                                                    &pl_data_cifar10.id,
-                                                    &pl_data_libsvm.id,
-                                                    &pl_data_blobs.id,
-                                                    &pl_data_digits.id,
-                                                    NULL};
+static const struct pl_entry *const data_table[] = {
+    &pl_data_fashion.id, &pl_data_idx.id,     &pl_data_cifar10.id,
+    &pl_data_libsvm.id,  &pl_data_blobs.id,   &pl_data_digits.id,
+    &pl_data_ratings.id, &pl_data_lowrank.id, NULL};
 
 const struct pl_family pl_data_family = {
     .name = "data",

@@ -7,6 +7,7 @@
 #include "core/delay.h"
 #include "core/store.h"
 #include "data/data.h"
+#include "data/grid.h"
 #include "learn/attack.h"
 #include "model/model.h"
 
@@ -34,6 +35,7 @@ struct pl_job {
     struct pl_model *model; /* NULL: timing alone */
     struct pl_data *data;   /* NULL where the model wants none */
     struct pl_partition *partition;
+    struct pl_grid *grid; /* the data in blocks, where the policy has a grid; NULL: no parts */
     struct pl_delay *delay;
 
     struct pl_limits limits;

@@ -24,6 +24,11 @@ int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model 
     if (kind->wants_data && !data)
         rc =
             pl_fail(why, PL_EUSAGE, "model '%s' learns from data; give it a data set", entry->name);
+    else if (kind->classifies && data->n_classes == 0)
+        rc = pl_fail(why, PL_EUSAGE,
+                     "model '%s' classifies, and these data are ratings without classes; use model "
+                     "mf",
+                     entry->name);
     else
         rc = kind->open(conf, kind->wants_data ? data : NULL, &m, why);
     free(conf);

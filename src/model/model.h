@@ -46,6 +46,8 @@ struct pl_model_kind {
     struct pl_entry id;
     bool wants_data;
     bool classifies; /* score() reports an accuracy */
+    bool parts;      /* is worked on in blocks as well: see learn/part.h */
+    bool rates;      /* the loss of score() is a squared error; its root is told as RMSE */
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,

@@ -9,6 +9,7 @@
 struct slow_worker {
     bool busy;
     uint64_t start_ns;
+    double work;      /* of the task it has */
     double mean;      /* ns */
     uint64_t n_tasks; /* that it is a mean of */
     bool named;
@@ -26,7 +27,9 @@ struct pl_slow {
     uint64_t n_arrived;
     struct slow_mean *sorted; /* [n_sorted] of workers that are there, by mean */
     int n_sorted;
-    bool changed; /* since they were sorted */
+    bool changed;                                      /* since they were sorted */
+    double (*work)(const void *ctx, int row, int col); /* NULL: all tasks are alike */
+    const void *ctx;
 };
 
 int pl_slow_new(int n_workers, struct pl_slow **out) {
@@ -50,6 +53,12 @@ void pl_slow_free(struct pl_slow *s) {
     free(s);
 }
 
+void pl_slow_work(struct pl_slow *s, double (*work)(const void *ctx, int row, int col),
+                  const void *ctx) {
+    s->work = work;
+    s->ctx = ctx;
+}
+
 /* --- what happened ----------------------------------------------------------------------- */
 
 static int slow_less(const void *a, const void *b) {
@@ -69,10 +78,11 @@ static double slow_median(const struct pl_slow *s) {
 
 static void slow_arrive(struct pl_slow *s, struct slow_worker *w, uint64_t now_ns) {
     if (!w->busy) return; /* it was started before anybody listened */
-    double ns = (double)(now_ns - w->start_ns);
+    w->busy = false;
+    if (w->work < PL_SLOW_LITTLE) return;
+    double ns = (double)(now_ns - w->start_ns) / w->work;
     s->ring[s->n_arrived++ % PL_SLOW_RING] = ns;
     w->mean = w->n_tasks++ ? w->mean + SLOW_WEIGHT * (ns - w->mean) : ns;
-    w->busy = false;
     s->changed = true;
     if (!w->named) return;
     double enough = PL_SLOW_WELL_MEDIANS * slow_median(s);
@@ -96,6 +106,7 @@ void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event 
         if (a->verb != PL_START) continue;
         s->worker[a->worker].busy = true;
         s->worker[a->worker].start_ns = e->now_ns;
+        s->worker[a->worker].work = s->work ? s->work(s->ctx, a->row, a->col) : 1;
     }
 }
 
@@ -109,7 +120,12 @@ static bool slow_running(struct pl_slow *s, const struct pl_view *v, uint64_t no
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
         uint64_t since_ns = v->worker[i].since_ns;
         double ns = now_ns > since_ns ? (double)(now_ns - since_ns) : 0;
-        if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS) return false;
+        double work = s->worker[i].work > PL_SLOW_LITTLE ? s->worker[i].work : PL_SLOW_LITTLE;
+        if (s->work) ns /= work;
+        if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS) {
+            if (s->work) continue; /* a later one may have had less to do */
+            return false;
+        }
         if (s->worker[i].named) continue;
         *found = (struct pl_slow_found){PL_SLOW_TASK, i, ns * 1e-9, median * 1e-9};
         return true;

@@ -39,6 +39,12 @@ struct pl_slow;
 int pl_slow_new(int n_workers, struct pl_slow **out); /* 0 or PL_ENOMEM */
 void pl_slow_free(struct pl_slow *s);
 
+/* Where tasks on some parts have more to do than on others: how much, the average task being 1.
+ * What a task took is divided by it; those with less than PL_SLOW_LITTLE to do tell nothing. */
+#define PL_SLOW_LITTLE 0.2
+void pl_slow_work(struct pl_slow *s, double (*work)(const void *ctx, int row, int col),
+                  const void *ctx);
+
 /* A pl_control_log; ctx is the struct pl_slow. */
 void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                    const struct pl_plan *plan);

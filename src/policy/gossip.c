@@ -41,7 +41,7 @@ struct gossip {
     double a;
 };
 
-/* Of a worker, in sgp. */
+/* Of a worker, in sgp; behind the state, begun when the worker joins. */
 struct gossip_own {
     uint64_t round; /* that it is in: 0, 1, … */
     uint64_t sent;  /* rounds whose share it has sent */
@@ -79,8 +79,6 @@ static const struct pl_opt gossip_opts[] = {
     {.name = NULL},
 };
 
-extern const struct pl_policy pl_policy_gossip;
-
 static const char *gossip_check(const void *conf, int n_workers) {
     const struct gossip *c = conf;
     (void)n_workers;
@@ -96,7 +94,12 @@ static struct pl_knobs gossip_knobs(const void *conf) {
 }
 
 static struct gossip_own *gossip_own(void *state, int worker) {
-    return pl_own(&pl_policy_gossip, state, worker);
+    return (struct gossip_own *)(void *)((struct gossip *)state + 1) + worker;
+}
+
+static size_t gossip_room(const void *conf, int n_workers) {
+    (void)conf;
+    return (size_t)n_workers * sizeof(struct gossip_own);
 }
 
 static bool gossip_here(const struct pl_view *v, int worker) {
@@ -280,7 +283,7 @@ const struct pl_policy pl_policy_gossip = {
            .conf_size = sizeof(struct gossip)},
     .peers = true,
     .state_size = sizeof(struct gossip),
-    .worker_size = sizeof(struct gossip_own),
+    .room = gossip_room,
     .check = gossip_check,
     .knobs = gossip_knobs,
     .arrive = gossip_arrive,

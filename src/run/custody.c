@@ -10,6 +10,7 @@ struct custody_worker {
     struct pl_version *old;    /* of orders that were replaced; it may still be reading it, */
     uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
     float *slot;
+    struct pl_part part; /* of its latest order */
     uint64_t heard, taken,
         applied; /* its last tasks that counted, joined a group, were committed */
 };
@@ -137,7 +138,8 @@ static int custody_start_own(struct pl_custody *c, int worker, uint64_t task) {
                                              .heard = c->worker[worker].heard});
 }
 
-int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from) {
+int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
+                     struct pl_part part) {
     struct custody_worker *w = &c->worker[worker], before = *w;
     if (c->peers) return custody_start_own(c, worker, task);
     if (!w->slot && !(w->slot = custody_slot(c))) return PL_ENOMEM;
@@ -147,14 +149,17 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
         w->told_from = task;
     }
     w->told_to = task;
-    c->t->tell(c->port, worker,
-               &(struct pl_order){.task = task,
-                                  .version = w->told->id,
-                                  .lr = w->told->lr,
-                                  .heard = w->heard,
-                                  .applied = w->applied,
-                                  .w = w->told->handed,
-                                  .out = w->slot});
+    w->part = part;
+    struct pl_order order = {.task = task,
+                             .version = w->told->id,
+                             .lr = w->told->lr,
+                             .heard = w->heard,
+                             .applied = w->applied,
+                             .w = w->told->handed,
+                             .out = w->slot,
+                             .part = pl_part_number(part)};
+    order.n_ranges = pl_part_ranges(c->job, part, order.range);
+    c->t->tell(c->port, worker, &order);
     if (from == PL_FETCH) custody_replace(c, worker, before);
     return PL_OK;
 }
@@ -193,7 +198,10 @@ int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     c->group[c->n_group++] = (struct pl_attack_member){m->worker, vector};
     if (!full) w->slot = NULL;
     w->taken = m->task;
-    return pl_store_take(c->store, m, w->told, vector);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(c->job, w->part, range);
+    return n > 0 ? pl_store_take_part(c->store, m, range, n, vector)
+                 : pl_store_take(c->store, m, w->told, vector);
 }
 
 int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *measure) {

@@ -9,7 +9,7 @@
 #ifndef PL_RUN_CUSTODY_H
 #define PL_RUN_CUSTODY_H
 
-#include "learn/task.h"
+#include "learn/part.h"
 #include "run/peers.h"
 #include "transport/transport.h"
 
@@ -25,8 +25,10 @@ void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
 /* Before anything else, where workers have models of their own: those are kept by `peers`. */
 void pl_custody_peers(struct pl_custody *c, struct pl_peers *peers);
 
-/* The worker computes `task`: hands it the newest version (or the one it has) and a slot. */
-int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from);
+/* The worker computes `task` on a part: hands it the newest version (or the one it has) and a slot.
+ */
+int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
+                     struct pl_part part);
 
 /* Its answer to `task` counts, whatever becomes of it. */
 void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task);

@@ -76,11 +76,11 @@ static void saver_run(void *arg) {
 }
 
 /* What was under way is written: lets go of it, and warns once where it failed. */
-static void saver_collect(struct pl_saver *s, struct pl_store *store) {
+static void saver_collect(struct pl_saver *s) {
     if (!s->snapshot) return;
     pl_errand_wait(s->errand);
     pl_snapshot_free(s->snapshot);
-    pl_store_release(store, s->held);
+    pl_version_unpin(s->held);
     s->snapshot = NULL;
     if (s->rc && !s->failed)
         pl_log_warn(&s->conf->job->log, "%s; the run goes on without", s->why.text);
@@ -97,11 +97,11 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     pl_store_keep(store, &shared);
     pl_filter_keep(s->filter, &keep);
     s->held = pl_store_newest(store);
-    pl_store_hold(s->held);
+    pl_version_pin(s->held);
     const float *model = saver_model(s);
     if (!model) {
         pl_snapshot_free(s->snapshot);
-        pl_store_release(store, s->held);
+        pl_version_unpin(s->held);
         s->snapshot = NULL;
         return pl_fail(&s->why, PL_ERUN, "a %s did not answer", s->model ? "worker" : "server");
     }
@@ -116,7 +116,7 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
 void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
                    uint64_t now_ns) {
     if (pl_errand_busy(s->errand)) return;
-    saver_collect(s, store);
+    saver_collect(s);
     uint64_t updates = pl_control_view(control)->version;
     if (!s->any && s->began_ns == 0) { /* the first is due one interval on */
         s->began_ns = now_ns;
@@ -130,12 +130,12 @@ void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_sto
 
 int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
                     struct pl_why *why) {
-    saver_collect(s, store);
+    saver_collect(s);
     /* also where the last one has the same number: tasks have ended since */
     int rc = saver_begin(s, control, store);
     if (!rc) {
         s->failed = true; /* whether it was written is told by the caller, and nothing goes on */
-        saver_collect(s, store);
+        saver_collect(s);
         rc = s->rc;
     }
     return rc ? pl_fail(why, rc, "%s", s->why.text) : PL_OK;

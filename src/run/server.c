@@ -151,7 +151,9 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         case PL_START:
             pl_shards_start(s->shards, a->worker, a->task, a->from);
-            if (pl_custody_start(s->custody, a->worker, a->task, a->from)) rc = server_memory(s);
+            if (pl_custody_start(s->custody, a->worker, a->task, a->from,
+                                 (struct pl_part){a->row, a->col}))
+                rc = server_memory(s);
             break;
         case PL_CANCEL:
             pl_shards_cancel(s->shards, a->worker);
@@ -300,7 +302,7 @@ static void server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &s->scored_at);
     s->scored_id = s->scored->id;
-    pl_store_release(s->store, s->scored);
+    pl_version_unpin(s->scored);
     s->scored = NULL;
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &s->scored_at);
     if (reached) s->ended = true;
@@ -322,7 +324,7 @@ static int server_mean_to_save(void *ctx, float *out) {
 static void server_score(struct server *s) {
     uint64_t now = server_now(s);
     s->scored = pl_store_newest(s->store);
-    pl_store_hold(s->scored);
+    pl_version_pin(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
     const float *model = s->scored->model;
     if (s->peers) {
@@ -507,6 +509,10 @@ static void server_wake(void *ctx) {
     s->t->wake(s->port);
 }
 
+static double server_share(const void *ctx, int row, int col) {
+    return pl_part_share(ctx, (struct pl_part){row, col});
+}
+
 static int server_open(struct server *s) {
     const struct pl_job *job = s->job;
     s->shared = (struct pl_shards){
@@ -532,6 +538,7 @@ static int server_open(struct server *s) {
     if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    if (job->grid) pl_slow_work(s->slow, server_share, job);
     rc = server_peers(s);
     if (rc) return rc;
     for (int i = 0; i < s->conf->n_listeners; i++)

@@ -57,7 +57,8 @@ void pl_shards_take(const struct pl_shards *s, const struct pl_member *m) {
                                                   .base = m->base,
                                                   .lag = m->lag,
                                                   .samples = m->samples,
-                                                  .factor = m->factor});
+                                                  .factor = m->factor,
+                                                  .loss = m->loss});
 }
 
 void pl_shards_commit(const struct pl_shards *s, double factor) {
@@ -178,13 +179,14 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
                               .base = e->base,
                               .lag = e->lag,
                               .samples = e->samples,
-                              .factor = e->factor};
+                              .factor = e->factor,
+                              .loss = e->loss};
         int rc = pl_shard_settle(port, e->worker);
         return rc ? rc : pl_custody_take(f->custody, &m);
     }
     case SHARDS_COMMIT: return pl_custody_commit(f->custody, e->factor, &measure);
     case SHARDS_START:
-        return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags);
+        return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
     case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
     case SHARDS_GONE: pl_custody_gone(f->custody, e->worker); return PL_OK;
     case SHARDS_MODEL: return pl_shards_gather(port, pl_store_newest(f->store)->model, NULL);

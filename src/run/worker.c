@@ -3,15 +3,17 @@
 #include <math.h>
 
 #include "learn/mix.h"
+#include "learn/part.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
 /* The injected delay comes first: whoever is cancelled in it has computed nothing in vain. */
 static int worker_rest(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
-                       int worker, uint64_t task) {
+                       int worker, uint64_t task, struct pl_part part) {
     if (!job->delay) return PL_OK;
     double seconds =
         pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_task_steps(job));
+    seconds *= pl_part_work(job, part);
     return seconds > 0 ? t->rest(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
 }
 
@@ -36,8 +38,9 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
     int made = pl_desk_new(job, &desk);
     if (pl_memory_new(job, &memory)) made = PL_ENOMEM;
     while (!made && t->pull(link, &order) == PL_OK) {
+        struct pl_part part = pl_part_of(job, order.part);
         struct pl_result r = {
-            .task = order.task, .samples = pl_task_samples(job), .pulled_ns = pl_now_ns()};
+            .task = order.task, .samples = pl_part_samples(job, part), .pulled_ns = pl_now_ns()};
         memory.applied = order.applied;
         struct pl_version version = {
             .id = order.version,
@@ -46,14 +49,16 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         if (order.base) t->base(link);
         if (sent > 0 && sent == order.heard) pl_memory_heard(&memory);
         sent = 0;
-        int rc = worker_rest(job, t, link, worker, order.task);
-        if (!rc)
+        int rc = worker_rest(job, t, link, worker, order.task, part);
+        if (!rc && pl_part_is(part))
+            rc = pl_part_run(job, part, &version, order.out, &r.loss, t->cancelled(link));
+        else if (!rc)
             rc = pl_task_run(job, desk, (uint32_t)worker, order.task, &version, &memory, order.out,
                              &r.loss, t->cancelled(link));
         if (rc == PL_ECANCELLED) continue;
-        r.flaw = rc                                                  ? PL_NOT_COMPUTED
-                 : pl_task_sound(order.out, job->model->dim, r.loss) ? PL_SOUND
-                                                                     : PL_NOT_FINITE;
+        r.flaw = rc                                            ? PL_NOT_COMPUTED
+                 : pl_part_sound(job, part, order.out, r.loss) ? PL_SOUND
+                                                               : PL_NOT_FINITE;
         sent = order.task;
         r.pushed_ns = pl_now_ns();
         t->push(link, &r);

@@ -83,28 +83,27 @@ static void ahead_run(struct pl_work *w, int thread) {
     struct pl_ahead_task *t = (struct pl_ahead_task *)w;
     struct pl_ahead *a = t->ahead;
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
-    /* without its holders, who come and go meanwhile */
-    struct pl_version version = {.id = t->version->id,
-                                 .lr = t->version->lr,
-                                 .model = t->version->model,
-                                 .handed = t->version->handed};
     t->vector = pl_ahead_vector(a);
     t->rc = PL_ENOMEM;
-    if (t->base) version.handed = (float *)(uintptr_t)t->base->w;
-    if (!t->vector || !version.handed) return;
+    if (!t->vector || !t->version.handed) return;
     pl_lock_enter(a->lock);
     a->n_computed++;
     pl_lock_leave(a->lock);
-    t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &version, &t->memory,
-                        t->vector, &t->loss, &cancel);
-    t->sound = t->rc == PL_OK && pl_task_sound(t->vector, a->job->model->dim, t->loss);
+    if (pl_part_is(t->part))
+        t->rc = pl_part_run(a->job, t->part, &t->version, t->vector, &t->loss, &cancel);
+    else
+        t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &t->version, &t->memory,
+                            t->vector, &t->loss, &cancel);
+    t->sound = t->rc == PL_OK && pl_part_sound(a->job, t->part, t->vector, t->loss);
 }
 
 int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
-                   const struct pl_version *version, uint64_t finish_ns) {
+                   const struct pl_version *version, struct pl_part part, uint64_t finish_ns) {
     t->work.run = ahead_run;
     t->ahead = a;
-    t->version = version;
+    t->version = *version;
+    if (t->base) t->version.handed = (float *)(uintptr_t)t->base->w;
+    t->part = part;
     t->task = task;
     t->worker = worker;
     t->vector = NULL;

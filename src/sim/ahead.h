@@ -8,7 +8,7 @@
 #define PL_SIM_AHEAD_H
 
 #include "learn/mix.h"
-#include "learn/task.h"
+#include "learn/part.h"
 #include "sys/pool.h"
 
 struct pl_ahead;
@@ -23,7 +23,8 @@ struct pl_ahead_base {
 struct pl_ahead_task {
     struct pl_work work; /* first: the pool hands this back */
     struct pl_ahead *ahead;
-    const struct pl_version *version;
+    struct pl_version version; /* as it was: its model stays, its number and rate need not */
+    struct pl_part part;
     struct pl_memory memory; /* of the worker */
     uint64_t task;
     uint32_t worker;
@@ -37,10 +38,10 @@ struct pl_ahead_task {
 int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why *why);
 void pl_ahead_free(struct pl_ahead *a); /* every task must have been collected or dropped */
 
-/* `version` must stay until the task is collected or dropped, and so must t->base, which is set
- * before, and what it reads. */
+/* The vectors of `version` must stay until the task is collected or dropped, and so must t->base,
+ * which is set before. */
 int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
-                   const struct pl_version *version, uint64_t finish_ns);
+                   const struct pl_version *version, struct pl_part part, uint64_t finish_ns);
 
 /* Waits for the result; t->vector is the caller's now, to give back. 0, PL_ENOMEM, or what the
  * model's gradient() returned. */

@@ -53,14 +53,19 @@ static uint64_t net_sum(uint64_t a, uint64_t b) {
 }
 
 uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns) {
+    return pl_net_send_part(n, way, now_ns, 1);
+}
+
+uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, double share) {
+    double bytes = n->bytes * share;
     uint64_t at = now_ns;
     if (n->conf.server > 0) {
         if (n->free_ns[way] > at) at = n->free_ns[way];
-        at = net_sum(at, net_ns(n->bytes / n->conf.server));
+        at = net_sum(at, net_ns(bytes / n->conf.server));
         n->free_ns[way] = at;
     }
     double rest = n->conf.latency;
-    if (n->conf.bandwidth > 0) rest += n->bytes / n->conf.bandwidth;
+    if (n->conf.bandwidth > 0) rest += bytes / n->conf.bandwidth;
     return net_sum(at, net_ns(rest));
 }
 

@@ -38,6 +38,7 @@ static const float *peers_vector(void *ctx, int snapshot) {
 
 int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struct pl_ahead *ahead,
                      const float *w0, struct pl_sim_peers **out) {
+    if (!pl_control_book(control)) return PL_OK;
     struct pl_sim_peers *p = calloc(1, sizeof *p);
     if (!p) return PL_ENOMEM;
     p->job = job;
@@ -51,7 +52,10 @@ int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struc
         pl_sim_peers_free(p);
         return PL_ENOMEM;
     }
-    memcpy(p->vector[PL_FIRST_SNAPSHOT], w0, job->model->dim * sizeof *w0);
+    if (w0)
+        memcpy(p->vector[PL_FIRST_SNAPSHOT], w0, job->model->dim * sizeof *w0);
+    else
+        job->model->kind->init(job->model, job->seed, p->vector[PL_FIRST_SNAPSHOT]);
     pl_book_on_free(p->book, peers_freed, p);
     *out = p;
     return PL_OK;

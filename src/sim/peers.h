@@ -8,7 +8,8 @@
 
 struct pl_sim_peers;
 
-/* w0 [dim] is what everybody begins with; is copied. */
+/* Where control has a book; else *out stays NULL. Everybody begins with w0 [dim], or, where that is
+ * NULL, with what the model begins with. */
 int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struct pl_ahead *ahead,
                      const float *w0, struct pl_sim_peers **out); /* 0 or PL_ENOMEM */
 void pl_sim_peers_free(struct pl_sim_peers *p);

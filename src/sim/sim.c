@@ -131,6 +131,17 @@ static void sim_tick(struct sim *s) {
 
 /* --- carrying out plans ------------------------------------------------------------------ */
 
+/* The part that a worker's current task is on. */
+static struct pl_part sim_part(const struct sim *s, int worker) {
+    const struct pl_worker *w = &pl_control_view(s->control)->worker[worker];
+    return s->job->grid ? (struct pl_part){w->row, w->col} : PL_WHOLE;
+}
+
+/* How much of a vector is sent for it. */
+static double sim_size(const struct sim *s, int worker) {
+    return pl_part_size(s->job, sim_part(s, worker));
+}
+
 /* Decides when a task that starts now is done, and queues that. */
 static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *finish) {
     struct sim_worker *w = &s->worker[a->worker];
@@ -143,7 +154,8 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     if (s->net_matters && book)
         at = pl_net_ask(&s->net, pl_peers_foreign(book, a->worker), pl_net_tell(&s->net, at));
     else if (s->net_matters)
-        at = a->from == PL_FETCH ? pl_net_send(&s->net, PL_DOWN, at) : pl_net_tell(&s->net, at);
+        at = a->from == PL_FETCH ? pl_net_send_part(&s->net, PL_DOWN, at, sim_size(s, a->worker))
+                                 : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
     /* what is sent to a frozen worker gets there; it is read when the worker goes on */
     if (w->frozen_until_ns > at) at = w->frozen_until_ns;
@@ -152,7 +164,7 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     w->late_ns = 0;
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
-    *finish = at + sim_ns(seconds);
+    *finish = at + sim_ns(seconds * pl_part_work(s->job, sim_part(s, a->worker)));
     if (book && pl_book_task(book, a->worker).makes_base) {
         int rc = sim_push(s, at, SIM_MADE, a->worker, a->task);
         if (rc) return rc;
@@ -174,7 +186,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
     if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
     w->now.memory.applied = w->applied;
-    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held, finish))
+    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held,
+                       (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
 }
@@ -192,8 +205,12 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
         s->group = grown;
         s->room_group = room;
     }
-    if (pl_store_take(s->store, pl_control_taken(s->control, a), w->held, w->now.vector))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
+    const struct pl_member *m = pl_control_taken(s->control, a);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(s->job, w->now.part, range);
+    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now.vector)
+                   : pl_store_take(s->store, m, w->held, w->now.vector);
+    if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->taken = a->task;
     if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
@@ -334,7 +351,7 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
     if (s->store) {
         /* recorded as not believed, it has samples, and the filter says so again */
         bool bad = e->kind == PL_REJECT && (e->samples == 0 || !s->filter);
-        e->samples = pl_task_samples(s->job);
+        e->samples = pl_part_samples(s->job, sim_part(s, e->worker));
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
         if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
         int rc = pl_ahead_collect(s->ahead, &w->now);
@@ -365,8 +382,9 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_control_book(s->control) ? pl_net_tell(&s->net, s->now_ns)
-                                                    : pl_net_send(&s->net, PL_UP, s->now_ns);
+        uint64_t when = pl_control_book(s->control)
+                            ? pl_net_tell(&s->net, s->now_ns)
+                            : pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
@@ -399,7 +417,7 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
-        pl_memory_forget(&w->now.memory); /* once nobody computes with it */
+        pl_memory_forget(&w->now.memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
 }
@@ -568,25 +586,6 @@ static int sim_joins(struct sim *s) {
     return rc;
 }
 
-/* What the run begins with; the caller's to free(). NULL: out of memory. */
-static float *sim_first(const struct sim *s) {
-    const struct pl_model *model = s->job->model;
-    float *w0 = malloc((model->dim + 1) * sizeof *w0);
-    if (w0 && s->conf->from)
-        memcpy(w0, s->conf->from->weights, model->dim * sizeof *w0);
-    else if (w0)
-        model->kind->init(model, s->job->seed, w0);
-    return w0;
-}
-
-static int sim_peers(struct sim *s) {
-    float *w0 = sim_first(s);
-    int rc = w0 ? pl_sim_peers_new(s->job, s->control, s->ahead, w0, &s->peers) : PL_ENOMEM;
-    free(w0);
-    return rc ? pl_fail(s->why, rc, "out of memory for the models of %d workers", s->job->n_workers)
-              : PL_OK;
-}
-
 static int sim_begin(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
@@ -616,7 +615,9 @@ static int sim_begin(struct sim *s) {
         s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
-    if (!rc && s->store && pl_control_book(s->control)) rc = sim_peers(s);
+    const float *from = s->conf->from ? s->conf->from->weights : NULL;
+    if (!rc && s->store && pl_sim_peers_new(job, s->control, s->ahead, from, &s->peers))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     if (s->store) pl_ahead_need(s->ahead, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
@@ -638,8 +639,12 @@ static int sim_filter(struct sim *s) {
 /* Version 0, the store and the threads. */
 static int sim_model(struct sim *s) {
     const struct pl_job *job = s->job;
-    float *w0 = sim_first(s);
+    float *w0 = malloc((job->model->dim + 1) * sizeof *w0);
     if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    if (s->conf->from)
+        memcpy(w0, s->conf->from->weights, job->model->dim * sizeof *w0);
+    else
+        job->model->kind->init(job->model, job->seed, w0);
     struct pl_store_conf conf = pl_job_store(job);
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PL_CELL_WORDS 7
+#define PL_CELL_WORDS 8
 
 struct pl_cell {
     atomic_uint seq;
@@ -32,7 +32,8 @@ enum {
     PL_ORDER_W,
     PL_ORDER_OUT,
     PL_ORDER_HEARD,
-    PL_ORDER_APPLIED
+    PL_ORDER_APPLIED,
+    PL_ORDER_PART
 };
 
 /* Words of a result; PL_RESULT_SIZE is the samples, and the flaw shifted by 32. */

@@ -16,7 +16,7 @@
 #include "sys/thread.h"
 
 #define LINE_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
-#define LINE_VERSION 1
+#define LINE_VERSION 2
 #define LINE_WAIT_MS 10000 /* for the greeting */
 #define LINE_DEAF_MS 1000  /* without new guests, where one could not be let in */
 #define LINE_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)

@@ -155,6 +155,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
                            .lr = pl_of_bits(word[PL_ORDER_LR]),
                            .heard = word[PL_ORDER_HEARD],
                            .applied = word[PL_ORDER_APPLIED],
+                           .part = word[PL_ORDER_PART],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
                            .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
     if (word[PL_ORDER_W] == 0 && !link_sum(l, o)) return LINK_NOTHING;

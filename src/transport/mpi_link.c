@@ -122,13 +122,26 @@ static void link_order_sum(struct pl_link *l, struct pl_order *o) {
 
 /* --- what the server says ---------------------------------------------------------------- */
 
+/* The ranges of the version that comes, or of the result that goes; one server has all of them. */
+static void link_move_part(struct pl_link *l, bool out) {
+    const struct pl_wire *o = &l->order;
+    MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
+    if (out)
+        MPI_Isend(l->out, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->answer[0]);
+    else
+        MPI_Irecv(l->w, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->vector[0]);
+    MPI_Type_free(&type);
+}
+
 static void link_hear(struct pl_link *l) {
     const struct pl_wire w = l->in;
     switch (w.kind) {
     case WIRE_ORDER:
         l->order = w;
         l->fresh = true;
-        if (w.flags & WIRE_WITH_VECTOR)
+        if (w.n_ranges > 0)
+            link_move_part(l, false);
+        else if (w.flags & WIRE_WITH_VECTOR)
             for (int i = 0; i < l->n_servers; i++)
                 MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
                           pl_mpi_comm(), &l->vector[i]);
@@ -291,6 +304,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
                              .heard = l->order.heard,
                              .applied = l->order.applied,
                              .lr = l->order.number,
+                             .part = l->order.part,
                              .w = l->w,
                              .out = l->out};
     link_order_sum(l, out);
@@ -333,7 +347,8 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
                                   .samples = r->samples,
                                   .flaw = r->flaw,
                                   .took_ns = pl_now_ns() - l->pulled_ns});
-    for (int i = 0; send && i < l->n_servers; i++)
+    if (send && l->order.n_ranges > 0) link_move_part(l, true);
+    for (int i = 0; send && l->order.n_ranges == 0 && i < l->n_servers; i++)
         MPI_Isend(l->out + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
                   pl_mpi_comm(), &l->answer[i]);
     l->task = 0;

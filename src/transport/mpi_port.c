@@ -180,25 +180,46 @@ static void port_send_sum(struct pl_port *p, int worker) {
     p->n_moving++;
 }
 
+/* The ranges of an order's version to its worker, or those of its result from it. */
+static void port_move_part(struct pl_port *p, int worker, const struct pl_order *o, bool out) {
+    MPI_Datatype type = pl_wire_ranges(o->range, o->n_ranges);
+    MPI_Request *request = &p->request[(out ? 2 : 1) * p->n_workers + worker];
+    int rank = pl_port_rank(p, worker);
+    if (out)
+        MPI_Isend(o->w, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), request);
+    else
+        MPI_Irecv(o->out, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), request);
+    MPI_Type_free(&type);
+    p->n_moving++;
+}
+
 /* The order goes out; its vector with it, unless the worker has that version. */
 static void port_send(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
     const struct pl_order *o = &s->order;
-    bool summands = o->n_summands > 0, send = !summands && (!s->has || s->version != o->version);
-    port_small(p, worker,
-               &(struct pl_wire){.kind = WIRE_ORDER,
-                                 .flags = send       ? WIRE_WITH_VECTOR
-                                          : summands ? WIRE_WITH_SUM
-                                                     : 0,
-                                 .task = o->task,
-                                 .version = o->version,
-                                 .heard = o->heard,
-                                 .applied = o->applied,
-                                 .number = o->lr});
+    bool part = o->n_ranges > 0, sum = o->n_summands > 0;
+    bool send = !sum && (part || !s->has || s->version != o->version);
+    struct pl_wire w = {.kind = WIRE_ORDER,
+                        .flags = send  ? WIRE_WITH_VECTOR
+                                 : sum ? WIRE_WITH_SUM
+                                       : 0,
+                        .task = o->task,
+                        .version = o->version,
+                        .heard = o->heard,
+                        .applied = o->applied,
+                        .number = o->lr,
+                        .part = o->part,
+                        .n_ranges = (uint32_t)o->n_ranges};
+    for (int i = 0; i < o->n_ranges; i++) w.range[i] = o->range[i];
+    port_small(p, worker, &w);
     pl_port_log(p, ENTRY_SENT, worker, send);
-    if (send) pl_port_move_out(p, worker, o->w);
-    if (summands) port_send_sum(p, worker);
-    s->has = !summands;
+    if (part)
+        port_move_part(p, worker, o, true);
+    else if (send)
+        pl_port_move_out(p, worker, o->w);
+    else if (sum)
+        port_send_sum(p, worker);
+    s->has = !part && !sum;
     s->version = o->version;
     s->sent = *o;
     s->sent_ns = pl_now_ns();
@@ -308,7 +329,10 @@ static bool port_result(struct pl_port *p, int worker, const struct pl_wire *w) 
     s->result = port_judge(s, w);
     if (w->flags & WIRE_WITH_VECTOR) {
         pl_port_log(p, ENTRY_COMES, worker, 0);
-        pl_port_move_in(p, worker, s->sent.out);
+        if (s->sent.n_ranges > 0)
+            port_move_part(p, worker, &s->sent, false);
+        else
+            pl_port_move_in(p, worker, s->sent.out);
         return true;
     }
     port_enqueue(p, PL_NEWS_RESULT, worker, &s->result);

@@ -8,6 +8,18 @@
 #define PAUSE_LEAST 50000u
 #define PAUSE_MOST 2000000u
 
+MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n) {
+    int from[PL_RANGES], length[PL_RANGES];
+    MPI_Datatype type;
+    for (int i = 0; i < n; i++) {
+        from[i] = (int)range[i].from; /* vectors over MPI are no longer than an int says */
+        length[i] = (int)range[i].n;
+    }
+    MPI_Type_indexed(n, length, from, MPI_FLOAT, &type);
+    MPI_Type_commit(&type);
+    return type;
+}
+
 void pl_outbox_new(struct pl_outbox *o) {
     for (int i = 0; i < WIRE_ROOM; i++) o->request[i] = MPI_REQUEST_NULL;
     o->next = 0;

@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/range.h"
+
 enum { /* tags */
        WIRE_DOWN = 1,
        WIRE_UP,
@@ -59,8 +61,15 @@ struct pl_wire {
     uint64_t task, version, heard, applied; /* the last two: of an order */
     double number;                          /* lr of an order, loss of a result */
     uint32_t samples, flaw;                 /* of a result */
-    uint64_t took_ns; /* of a result, by the worker's clock: clocks need not agree */
+    uint64_t took_ns;  /* of a result, by the worker's clock: clocks need not agree */
+    uint64_t part;     /* of an order, as are: */
+    uint32_t n_ranges; /* 0: the vector is whole */
+    struct pl_range range[PL_RANGES];
 };
+
+/* The type of a message that has these ranges of a vector, counted from its first element. It can
+ * be freed as soon as the message is on its way. */
+MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n);
 
 /* Small messages on their way. There are never more to one rank: an order, its cancel and the end,
  * or a hello, a phase, an answer and the end. */

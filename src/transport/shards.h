@@ -21,7 +21,7 @@ struct pl_log_entry {
     int32_t worker;
     uint64_t task, base, lag;
     uint32_t samples, flags;
-    double factor;
+    double factor, loss;
 };
 
 /* Rank 0: to all followers. Waits where one is far behind. */

@@ -173,6 +173,7 @@ static void port_order(struct pl_port *p, int worker, const struct pl_order *o) 
         word[PL_ORDER_W] = o->w ? (uint64_t)((const char *)o->w - (char *)p->segment.at) : 0;
         word[PL_ORDER_HEARD] = o->heard;
         word[PL_ORDER_APPLIED] = o->applied;
+        word[PL_ORDER_PART] = o->part;
         word[PL_ORDER_OUT] = (uint64_t)((char *)o->out - (char *)p->segment.at);
     }
     pl_cell_write(&p->box[worker].order, word);

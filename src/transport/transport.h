@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "base/cancel.h"
+#include "base/range.h"
 #include "base/status.h"
 
 struct pl_port; /* the server's end */
@@ -52,6 +53,12 @@ struct pl_order {
     uint64_t applied; /* the last one whose answer is part of the newest version; 0: none */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
+    /* Of both vectors only these ranges are read, written and sent, at the addresses they have in
+     * the whole; the number of the version then says nothing about what is there. n_ranges 0: all
+     * of it. Workers need not be told: `part` is theirs, and is passed on as it is. */
+    int n_ranges;
+    struct pl_range range[PL_RANGES];
+    uint64_t part;
     int n_summands;
     const struct pl_summand
         *summand; /* [n_summands] read by tell(); after pull(), until the next pull() */
@@ -84,11 +91,6 @@ struct pl_news {
 
 /* What a worker was doing when it was last heard of. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
-
-/* A stretch of the vector. */
-struct pl_range {
-    size_t from, n;
-};
 
 struct pl_port_conf {
     int n_workers;

@@ -1,0 +1,47 @@
+#include "core/places.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/status.h"
+
+int pl_places_new(int side, struct pl_places *out) {
+    size_t n = (size_t)side;
+    *out = (struct pl_places){.side = side};
+    if (side == 0) return PL_OK;
+    out->in_row = malloc(n * sizeof *out->in_row);
+    out->in_column = malloc(n * sizeof *out->in_column);
+    if (!out->in_row || !out->in_column) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) out->in_row[i] = out->in_column[i] = -1;
+    return PL_OK;
+}
+
+void pl_places_free(struct pl_places *p) {
+    free(p->in_row);
+    free(p->in_column);
+    *p = (struct pl_places){0};
+}
+
+const char *pl_places_enter(struct pl_places *p, const struct pl_action *start, int n_taken,
+                            char room[128]) {
+    int row = start->row, column = start->col;
+    if (p->side == 0)
+        return row < 0 && column < 0 ? NULL : "it started a worker on a part, and has no grid";
+    if (row < 0 || column < 0) return "it has a grid, and started a worker on no part of it";
+    if (row >= p->side || column >= p->side)
+        return "it started a worker on a part outside its grid";
+    if (n_taken > 0) return "it started a worker on a part before what it took was applied";
+    int there = p->in_row[row] >= 0 ? p->in_row[row] : p->in_column[column];
+    if (there >= 0) {
+        snprintf(room, 128, "it let W%d into block %d,%d while W%d is busy in the same %s",
+                 start->worker + 1, row + 1, column + 1, there + 1,
+                 p->in_row[row] >= 0 ? "row" : "column");
+        return room;
+    }
+    p->in_row[row] = p->in_column[column] = start->worker;
+    return NULL;
+}
+
+void pl_places_leave(struct pl_places *p, int row, int column) {
+    if (p->side > 0) p->in_row[row] = p->in_column[column] = -1;
+}

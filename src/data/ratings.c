@@ -1,0 +1,394 @@
+/* Ratings from a text file: a line is user, item, rating and perhaps a time.
+ *
+ * MovieLens writes them with tabs, with "::" or with commas under a line of names, LIBMF with
+ * blanks; all four are taken, and blank lines are passed over. Ids are whole numbers of 64 bits in
+ * no order. The ids there are get numbers 0, 1, … in ascending order or, shuffled, in a random one
+ * that depends on the seed: ids of real sets go by age, so consecutive ones have very different
+ * numbers of ratings, while random ones make blocks of about equal size.
+ *
+ * While the file is read, ids are numbered as they appear, by a hash table, so that a rating takes
+ * its twelve bytes from the start. What the table does inside decides nothing: it is salted with
+ * its own address, which a file made to fill one place of it cannot know. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/rng.h"
+#include "data/file.h"
+#include "data/rows.h"
+
+#define RATINGS_WINDOW ((size_t)1 << 16)
+#define RATINGS_LINE_MAX 256
+
+struct ratings_conf {
+    char file[PL_TEXT_MAX];
+    struct pl_ratings_conf ready;
+};
+
+/* `worker` words of the generator's key: what a sequence makes */
+enum { RATINGS_USERS = 64, RATINGS_ITEMS, RATINGS_SPLIT };
+
+/* --- making a set ready, whatever it came from -------------------------------------------- */
+
+/* deck [n] = a random order of 0 … n-1 (Fisher and Yates) */
+static int ratings_deck(uint32_t n, uint64_t seed, uint32_t word, uint32_t **out,
+                        struct pl_why *why) {
+    void *mem;
+    struct pl_rng rng;
+    int rc = pl_rows_array(&mem, n, sizeof **out, why);
+    if (rc) return rc;
+    uint32_t *deck = mem;
+    pl_rng_init(&rng, seed, PL_STREAM_DATA, word, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = pl_rng_below(&rng, i + 1);
+        deck[i] = deck[j];
+        deck[j] = i;
+    }
+    *out = deck;
+    return PL_OK;
+}
+
+static int ratings_shuffle(struct pl_ratings *r, uint64_t n, uint64_t seed, struct pl_why *why) {
+    uint32_t *user = NULL, *item = NULL;
+    int rc = ratings_deck(r->n_users, seed, RATINGS_USERS, &user, why);
+    if (!rc) rc = ratings_deck(r->n_items, seed, RATINGS_ITEMS, &item, why);
+    for (uint64_t i = 0; !rc && i < n; i++) {
+        r->rating[i].user = user[r->rating[i].user];
+        r->rating[i].item = item[r->rating[i].item];
+    }
+    free(user);
+    free(item);
+    return rc;
+}
+
+/* The last n_test places get ratings drawn from all. */
+static void ratings_split(struct pl_ratings *r, uint64_t seed) {
+    struct pl_rng rng;
+    pl_rng_init(&rng, seed, PL_STREAM_DATA, RATINGS_SPLIT, 0);
+    for (uint32_t i = r->n_train + r->n_test; i > r->n_train; i--) {
+        uint32_t j = pl_rng_below(&rng, i);
+        struct pl_rating drawn = r->rating[j];
+        r->rating[j] = r->rating[i - 1];
+        r->rating[i - 1] = drawn;
+    }
+    double sum = 0;
+    for (uint32_t i = 0; i < r->n_train; i++) sum += r->rating[i].value;
+    r->mean = sum / r->n_train;
+}
+
+int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, uint64_t n_users,
+                    uint64_t n_items, const struct pl_ratings_conf *conf, uint64_t seed,
+                    struct pl_why *why) {
+    struct pl_ratings *r = calloc(1, sizeof *r);
+    if (!r) {
+        free(rating);
+        return pl_fail(why, PL_ENOMEM, "out of memory");
+    }
+    data->ratings = r;
+    r->rating = rating;
+    r->n_users = (uint32_t)n_users;
+    r->n_items = (uint32_t)n_items;
+    r->n_test = (uint32_t)(conf->test * (double)n);
+    r->n_train = (uint32_t)n - r->n_test;
+    data->train->n = r->n_train;
+    data->test->n = r->n_test;
+    data->shape[0] = data->shape[1] = 1;
+    data->shape[2] = 3;
+    data->n_classes = 0;
+    int rc = conf->shuffle ? ratings_shuffle(r, n, seed, why) : PL_OK;
+    if (!rc) ratings_split(r, seed);
+    return rc;
+}
+
+/* --- ids ---------------------------------------------------------------------------------- */
+
+/* Ids numbered as they appear. */
+struct ratings_ids {
+    uint64_t *id;   /* [n] */
+    uint32_t *slot; /* [n_slots]: number of an id plus 1, or 0 */
+    uint64_t n, room, n_slots;
+    uint64_t salt;
+};
+
+static uint64_t ratings_hash(const struct ratings_ids *t, uint64_t id) {
+    id = (id ^ t->salt) * 0x9e3779b97f4a7c15u;
+    id = (id ^ id >> 32) * 0xd6e8feb86659fd93u;
+    return (id ^ id >> 32) & (t->n_slots - 1);
+}
+
+/* The place of an id, or the free one where it belongs. */
+static uint32_t *ratings_slot(const struct ratings_ids *t, uint64_t id) {
+    uint64_t at = ratings_hash(t, id);
+    while (t->slot[at] && t->id[t->slot[at] - 1] != id) at = (at + 1) & (t->n_slots - 1);
+    return &t->slot[at];
+}
+
+/* Room for twice as many; at most half of the slots are in use. */
+static int ratings_more_ids(struct ratings_ids *t, struct pl_why *why) {
+    uint64_t room = t->room ? 2 * t->room : 1024;
+    uint64_t *id = realloc(t->id, (size_t)room * sizeof *id);
+    if (id) t->id = id;
+    uint32_t *slot = id ? calloc((size_t)(2 * room), sizeof *slot) : NULL;
+    if (!slot)
+        return pl_fail(why, PL_ENOMEM, "out of memory for %llu ids", (unsigned long long)room);
+    free(t->slot);
+    t->slot = slot;
+    t->room = room;
+    t->n_slots = 2 * room;
+    t->salt = (uint64_t)(uintptr_t)slot * 0xa0761d6478bd642fu;
+    for (uint64_t i = 0; i < t->n; i++) *ratings_slot(t, t->id[i]) = (uint32_t)(i + 1);
+    return PL_OK;
+}
+
+static int ratings_number(struct ratings_ids *t, uint64_t id, const char *what, uint32_t *number,
+                          struct pl_why *why) {
+    if (t->n == t->room) {
+        int rc = ratings_more_ids(t, why);
+        if (rc) return rc;
+    }
+    uint32_t *slot = ratings_slot(t, id);
+    if (*slot == 0) {
+        if (t->n == PL_RATINGS_IDS_MAX)
+            return pl_fail(why, PL_EDATA, "there are more than %llu %s, the most accepted",
+                           (unsigned long long)PL_RATINGS_IDS_MAX, what);
+        t->id[t->n++] = id;
+        *slot = (uint32_t)t->n;
+    }
+    *number = *slot - 1;
+    return PL_OK;
+}
+
+static int ratings_order(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* rank [n]: the place of each id among all, ascending. The table is of no use afterwards. */
+static int ratings_rank(struct ratings_ids *t, uint32_t **out, struct pl_why *why) {
+    void *mem;
+    int rc = pl_rows_array(&mem, t->n, sizeof **out, why);
+    if (rc) return rc;
+    uint64_t *sorted = malloc((size_t)t->n * sizeof *sorted);
+    if (!sorted) {
+        free(mem);
+        return pl_fail(why, PL_ENOMEM, "out of memory for %llu ids", (unsigned long long)t->n);
+    }
+    *out = mem;
+    memcpy(sorted, t->id, (size_t)t->n * sizeof *sorted);
+    qsort(sorted, (size_t)t->n, sizeof *sorted, ratings_order);
+    for (uint64_t i = 0; i < t->n; i++) (*out)[*ratings_slot(t, sorted[i]) - 1] = (uint32_t)i;
+    free(sorted);
+    return PL_OK;
+}
+
+/* --- text --------------------------------------------------------------------------------- */
+
+struct ratings_text {
+    struct pl_file file;
+    char window[RATINGS_WINDOW];
+    size_t at, n;
+    uint64_t line_no;
+    char line[RATINGS_LINE_MAX];
+};
+
+struct ratings_set {
+    struct pl_rating *rating;
+    uint64_t n, room;
+    struct ratings_ids users, items;
+};
+
+static int ratings_damage(const struct ratings_text *t, struct pl_why *why, const char *what) {
+    return pl_fail(why, PL_EDATA,
+                   "%s, line %llu: %s; a line is user, item and rating, with tabs, blanks, '::' or "
+                   "commas between them",
+                   t->file.path, (unsigned long long)t->line_no, what);
+}
+
+/* The next line, without its end, into t->line; *more is false behind the last. */
+static int ratings_line(struct ratings_text *t, bool *more, struct pl_why *why) {
+    size_t n = 0;
+    bool any = false;
+    t->line_no++;
+    for (;;) {
+        if (t->at == t->n) {
+            t->at = 0;
+            int rc = pl_file_read(&t->file, t->window, RATINGS_WINDOW, &t->n, why);
+            if (rc) return rc;
+            if (t->n == 0) break;
+        }
+        char c = t->window[t->at++];
+        any = true;
+        if (c == '\n') break;
+        if (c == '\0') return ratings_damage(t, why, "a zero byte is no text");
+        if (n == RATINGS_LINE_MAX - 1) return ratings_damage(t, why, "the line is too long");
+        t->line[n++] = c;
+    }
+    while (n > 0 && (t->line[n - 1] == '\r' || t->line[n - 1] == ' ' || t->line[n - 1] == '\t'))
+        n--;
+    t->line[n] = '\0';
+    *more = any;
+    return PL_OK;
+}
+
+static const char *ratings_blanks(const char *s) {
+    return s + strspn(s, " \t");
+}
+
+/* What stands between two numbers, with blanks around it; NULL where nothing does. */
+static const char *ratings_between(const char *s) {
+    const char *next = ratings_blanks(s);
+    if (next[0] == ':' && next[1] == ':')
+        next += 2;
+    else if (next[0] == ',')
+        next++;
+    else if (next == s)
+        return NULL;
+    return ratings_blanks(next);
+}
+
+/* The digits of an id; NULL where there are none or too many. */
+static const char *ratings_id(const char *s, uint64_t *id) {
+    uint64_t value = 0;
+    if (!isdigit((unsigned char)*s)) return NULL;
+    for (; isdigit((unsigned char)*s); s++) {
+        uint64_t digit = (uint64_t)(*s - '0');
+        if (value > (UINT64_MAX - digit) / 10) return NULL;
+        value = 10 * value + digit;
+    }
+    *id = value;
+    return s;
+}
+
+/* A number, finite as a float; NULL where there is none. */
+static const char *ratings_value(const char *s, float *value) {
+    char *end;
+    if (!isdigit((unsigned char)*s) && !strchr("+-.", *s)) return NULL; /* no "nan", no "inf" */
+    *value = strtof(s, &end);
+    return end == s || !isfinite(*value) ? NULL : end;
+}
+
+static int ratings_add(struct ratings_text *t, struct ratings_set *s, uint64_t user, uint64_t item,
+                       float value, struct pl_why *why) {
+    if (s->n == PL_RATINGS_MAX)
+        return pl_fail(why, PL_EDATA, "%s has more than %llu ratings, the most accepted",
+                       t->file.path, (unsigned long long)PL_RATINGS_MAX);
+    if (s->n == s->room) {
+        uint64_t room = s->room ? 2 * s->room : 1024;
+        struct pl_rating *grown = realloc(s->rating, (size_t)room * sizeof *grown);
+        if (!grown)
+            return pl_fail(why, PL_ENOMEM, "out of memory for %llu ratings",
+                           (unsigned long long)room);
+        s->rating = grown;
+        s->room = room;
+    }
+    struct pl_rating *r = &s->rating[s->n];
+    int rc = ratings_number(&s->users, user, "users", &r->user, why);
+    if (!rc) rc = ratings_number(&s->items, item, "items", &r->item, why);
+    if (rc) return pl_fail_in(why, rc, t->file.path);
+    r->value = value;
+    s->n++;
+    return PL_OK;
+}
+
+static int ratings_parse(struct ratings_text *t, struct ratings_set *s, struct pl_why *why) {
+    const char *at = ratings_blanks(t->line);
+    uint64_t user, item;
+    float value, when;
+    if (*at == '\0' || (t->line_no == 1 && strncasecmp(at, "user", 4) == 0)) return PL_OK;
+    at = ratings_id(at, &user);
+    if (at) at = ratings_between(at);
+    if (!at) return ratings_damage(t, why, "it does not begin with the number of a user");
+    at = ratings_id(at, &item);
+    if (at) at = ratings_between(at);
+    if (!at) return ratings_damage(t, why, "the number of an item does not come second");
+    at = ratings_value(at, &value);
+    if (!at) return ratings_damage(t, why, "a finite rating does not come third");
+    if (*at) at = ratings_between(at); /* a time may follow, and nothing else */
+    if (at && *at) at = ratings_value(at, &when);
+    if (!at || *at) return ratings_damage(t, why, "something follows the rating that is no time");
+    return ratings_add(t, s, user, item, value, why);
+}
+
+static int ratings_read(const char *path, struct ratings_set *s, struct pl_why *why) {
+    struct ratings_text *t = calloc(1, sizeof *t);
+    if (!t) return pl_fail(why, PL_ENOMEM, "out of memory");
+    bool more = true;
+    int rc = pl_file_open(&t->file, path, why);
+    while (!rc && more) {
+        rc = ratings_line(t, &more, why);
+        if (!rc && more) rc = ratings_parse(t, s, why);
+    }
+    if (!rc && s->n == 0) rc = pl_fail(why, PL_EDATA, "%s has no ratings", path);
+    pl_file_close(&t->file);
+    free(t);
+    return rc;
+}
+
+/* From the order of appearance to ascending order. */
+static int ratings_ascend(struct ratings_set *s, struct pl_why *why) {
+    uint32_t *user = NULL, *item = NULL;
+    int rc = ratings_rank(&s->users, &user, why);
+    if (!rc) rc = ratings_rank(&s->items, &item, why);
+    for (uint64_t i = 0; !rc && i < s->n; i++) {
+        s->rating[i].user = user[s->rating[i].user];
+        s->rating[i].item = item[s->rating[i].item];
+    }
+    free(user);
+    free(item);
+    return rc;
+}
+
+static void ratings_free_ids(struct ratings_ids *t) {
+    free(t->id);
+    free(t->slot);
+}
+
+static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
+    const struct ratings_conf *c = conf;
+    struct ratings_set s = {.n = 0};
+    if (c->file[0] == '\0')
+        return pl_fail(why, PL_EUSAGE, "ratings needs a file; write ratings:FILE");
+    int rc = ratings_read(c->file, &s, why);
+    if (!rc) rc = ratings_ascend(&s, why);
+    ratings_free_ids(&s.users);
+    ratings_free_ids(&s.items);
+    if (rc) {
+        free(s.rating);
+        return rc;
+    }
+    struct pl_rating *fit = realloc(s.rating, (size_t)s.n * sizeof *fit);
+    return pl_ratings_give(data, fit ? fit : s.rating, s.n, s.users.n, s.items.n, &c->ready, seed,
+                           why);
+}
+
+static const struct pl_opt ratings_opts[] = {
+    {.name = "file",
+     .type = PL_OPT_TEXT,
+     .def = "",
+     .help = "lines of user, item, rating and perhaps a time; .gz or plain",
+     .offset = offsetof(struct ratings_conf, file)},
+    {.name = "test",
+     .type = PL_OPT_REAL,
+     .def = "0.1",
+     .help = "part of the ratings, drawn at random, that is kept for testing",
+     .min = 0,
+     .max = 0.9,
+     .offset = offsetof(struct ratings_conf, ready.test)},
+    {.name = "shuffle",
+     .type = PL_OPT_BOOL,
+     .def = "yes",
+     .help = "number users and items in random order, so that blocks have about equal sizes",
+     .offset = offsetof(struct ratings_conf, ready.shuffle)},
+    {.name = NULL},
+};
+
+const struct pl_data_kind pl_data_ratings = {
+    .id = {.name = "ratings",
+           .brief = "ratings that users gave to items, as MovieLens and LIBMF write them",
+           .paper = "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
+           .opts = ratings_opts,
+           .conf_size = sizeof(struct ratings_conf)},
+    .open = ratings_open,
+};

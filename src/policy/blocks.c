@@ -1,0 +1,142 @@
+/* Blocks: whoever is free is handed the free block that was used least; nobody waits.
+ *
+ * The matrix is cut into a square grid. A block is free where no busy worker is in its row or its
+ * column, so two workers never touch the same factors. Of the free blocks the one with the smallest
+ * use count is next, ties by chance; what a worker brings is applied at once.
+ *
+ * Zhuang, Chin, Juan, Lin, "A fast parallel SGD for matrix factorization in shared memory systems"
+ * (FPSGD, LIBMF), RecSys 2013, among threads; Li et al. 2014 (FDSGD), across machines. The grid has
+ * more rows than there are workers: with as many, whoever is done finds its own block alone to be
+ * free, for ever. LIBMF asks for 2T+1 rows or more and takes 20 (fine=yes).
+ *
+ * A block counts as used when its worker has brought it: one that was lost or rejected is done
+ * again. */
+#include <string.h>
+
+#include "core/policy.h"
+
+#define BLOCKS_MAX 1024 /* rows */
+#define BLOCKS_FINE 20  /* rows of LIBMF's grid */
+
+struct blocks {
+    int grid;
+    bool fine;
+};
+
+struct blocks_state {
+    struct blocks conf;
+    uint64_t used[]; /* [grid][grid] */
+};
+
+static const struct pl_opt blocks_opts[] = {
+    {.name = "grid",
+     .type = PL_OPT_COUNT,
+     .def = "auto",
+     .min = 1,
+     .max = BLOCKS_MAX,
+     .help = "rows and columns that the matrix is cut into; auto: one more than workers",
+     .offset = offsetof(struct blocks, grid)},
+    {.name = "fine",
+     .type = PL_OPT_BOOL,
+     .def = "no",
+     .help = "grid=auto is twice the workers and one more, and 20 or more",
+     .offset = offsetof(struct blocks, fine)},
+    {.name = NULL},
+};
+
+static int blocks_grid(const void *conf, int n_workers) {
+    const struct blocks *c = conf;
+    if (c->grid != PL_COUNT_AUTO) return c->grid;
+    if (n_workers >= BLOCKS_MAX) return BLOCKS_MAX; /* which check() refuses */
+    int least = c->fine ? 2 * n_workers + 1 : n_workers + 1;
+    if (c->fine && least < BLOCKS_FINE) least = BLOCKS_FINE;
+    return least < BLOCKS_MAX ? least : BLOCKS_MAX;
+}
+
+static const char *blocks_check(const void *conf, int n_workers) {
+    if (n_workers >= BLOCKS_MAX)
+        return "a grid has at most 1024 rows, and there must be fewer workers than that";
+    return blocks_grid(conf, n_workers) > n_workers
+               ? NULL
+               : "grid must be more than the number of workers: whoever is done would find no "
+                 "block "
+                 "but its own";
+}
+
+static size_t blocks_room(const void *conf, int n_workers) {
+    size_t n = (size_t)blocks_grid(conf, n_workers);
+    return n * n * sizeof(uint64_t);
+}
+
+static struct pl_knobs blocks_knobs(const void *conf) {
+    (void)conf;
+    return (struct pl_knobs){1, PL_NO_BOUND};
+}
+
+/* Rows and columns that nobody is in. */
+struct blocks_free {
+    int row[BLOCKS_MAX], column[BLOCKS_MAX], n_rows, n_columns;
+};
+
+static void blocks_look(const struct pl_view *v, int grid, struct blocks_free *f) {
+    bool row[BLOCKS_MAX] = {false}, column[BLOCKS_MAX] = {false};
+    for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
+        row[v->worker[i].row] = true;
+        column[v->worker[i].col] = true;
+    }
+    f->n_rows = f->n_columns = 0;
+    for (int i = 0; i < grid; i++) {
+        if (!row[i]) f->row[f->n_rows++] = i;
+        if (!column[i]) f->column[f->n_columns++] = i;
+    }
+}
+
+static void blocks_next(const struct blocks_state *s, const struct pl_view *v, int worker,
+                        struct pl_plan *p) {
+    int grid = blocks_grid(&s->conf, v->n_workers), row = 0, column = 0;
+    struct blocks_free f;
+    uint64_t least = UINT64_MAX;
+    uint32_t n_equal = 0;
+    blocks_look(v, grid, &f);
+    for (int i = 0; i < f.n_rows; i++)
+        for (int j = 0; j < f.n_columns; j++) {
+            uint64_t used = s->used[f.row[i] * grid + f.column[j]];
+            if (used > least) continue;
+            n_equal = used < least ? 1 : n_equal + 1;
+            least = used;
+            /* the n-th of equals replaces the one before in one case of n: all are as likely */
+            if (n_equal > 1 && pl_rng_below(v->rng, n_equal) > 0) continue;
+            row = f.row[i];
+            column = f.column[j];
+        }
+    pl_start_part(p, worker, row, column);
+}
+
+static void blocks_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                          struct pl_plan *p) {
+    struct blocks_state *s = state;
+    const struct pl_worker *w = &v->worker[a->worker];
+    pl_take(p, 1);
+    pl_commit(p, 1);
+    s->used[w->row * blocks_grid(&s->conf, v->n_workers) + w->col]++;
+    blocks_next(s, v, a->worker, p);
+}
+
+static void blocks_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
+    blocks_next(state, v, worker, p);
+}
+
+const struct pl_policy pl_policy_blocks = {
+    .id = {.name = "blocks",
+           .brief = "of a matrix, the free block that was used least; nobody waits",
+           .paper = "Zhuang, Chin, Juan, Lin, RecSys 2013; Li et al. 2014",
+           .opts = blocks_opts,
+           .conf_size = sizeof(struct blocks)},
+    .state_size = sizeof(struct blocks_state),
+    .room = blocks_room,
+    .grid = blocks_grid,
+    .check = blocks_check,
+    .knobs = blocks_knobs,
+    .arrive = blocks_arrive,
+    .join = blocks_join,
+};

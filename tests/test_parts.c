@@ -1,0 +1,688 @@
+/* Runs on parts of the model. What came of a real run, with workers that are killed, stopped or
+ * slow, is what its blocks come to when they are swept one after the other, in the order in which
+ * the event log says they were applied: bit for bit. A commit touches its ranges and nothing else.
+ *
+ * That no two workers share a row or a column is checked by control in every run, by the suite of
+ * test_policy.c at random, and here once more, in every log that is read.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "blocks.h"
+#include "core/recipe.h"
+#include "learn/part.h"
+#include "model/mf.h"
+#include "seed.h"
+#include "suite_train.h"
+#include "sys/fpu.h"
+
+#define MATRIX "model=" BLOCKS_MODEL " data=" BLOCKS_DATA
+#define N_WORKERS 8
+#define N_VERSIONS 20000
+
+/* --- a log, read and done again one block after the other -------------------------------- */
+
+struct worker {
+    enum { GONE, IDLE, BUSY } state;
+    int row, col;
+    unsigned long long task, base;
+};
+
+/* Where the log is, and what the model is there. */
+struct serial {
+    const struct pl_job *job;
+    int side;
+    struct worker worker[N_WORKERS];
+    unsigned long long version;
+    double lr[N_VERSIONS + 1]; /* of the versions, */
+    double pace, sum, samples, last, epoch;
+    float *w;
+    uint64_t *used; /* [side][side] */
+    int n_lost, n_rejected, n_waiting;
+};
+
+static void serial_open(struct serial *s, const struct pl_job *job, const float *from) {
+    *s = (struct serial){.job = job, .side = pl_grid_side(job->grid), .pace = 1};
+    size_t side = (size_t)s->side;
+    s->w = malloc(job->model->dim * sizeof *s->w);
+    s->used = calloc(side * side, sizeof *s->used);
+    assert_true(s->w && s->used);
+    if (from)
+        memcpy(s->w, from, job->model->dim * sizeof *s->w);
+    else
+        job->model->kind->init(job->model, job->seed, s->w);
+    s->epoch = job->data->n_train;
+    s->lr[0] = job->rate.lr;
+}
+
+static void serial_close(struct serial *s) {
+    free(s->w);
+    free(s->used);
+}
+
+/* The bold driver once more: up by 5 % where the mean of an epoch fell, else half. */
+static void serial_bold(struct serial *s, uint32_t samples, double loss) {
+    s->sum += loss * samples;
+    s->samples += samples;
+    if (s->samples < s->epoch) return;
+    double mean = s->sum / s->samples;
+    if (s->last > 0) s->pace *= mean < s->last ? 1.05 : 0.5;
+    s->last = mean;
+    s->sum = s->samples = 0;
+}
+
+/* Sweeps the block that the worker brought, in place. */
+static void serial_apply(struct serial *s, const struct worker *w) {
+    const struct pl_job *job = s->job;
+    const char *optim = job->optim.entry->name;
+    bool adaptive = strcmp(optim, "libmf") == 0;
+    size_t from[2], n[2];
+    double loss;
+    pl_mf_ranges(job->model, s->side, w->row, w->col, from, n);
+    bool first = w->base < (unsigned long long)s->side * (unsigned long long)s->side;
+    assert_int_equal(pl_mf_sweep(job->model, job->grid, w->row, w->col,
+                                 adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, s->lr[w->base], first,
+                                 s->w + from[0], s->w + from[1], &loss, NULL),
+                     0);
+    if (strcmp(optim, "bold") == 0)
+        serial_bold(s, (uint32_t)pl_grid_size(job->grid, w->row, w->col), loss);
+    s->used[w->row * s->side + w->col]++;
+    s->version++;
+    assert_true(s->version <= N_VERSIONS);
+    s->lr[s->version] = job->rate.lr * s->pace;
+}
+
+/* No free block was used less than this one; a block that is done again is what it was. */
+static void serial_least(const struct serial *s, int row, int col, bool again) {
+    for (int i = 0; !again && i < s->side * s->side; i++) {
+        bool taken = false;
+        for (int k = 0; k < N_WORKERS; k++)
+            taken = taken || (s->worker[k].state == BUSY &&
+                              (s->worker[k].row == i / s->side || s->worker[k].col == i % s->side));
+        if (!taken && s->used[i] < s->used[row * s->side + col])
+            fail_msg("block %d,%d at w%llu, and %d,%d was used less", row + 1, col + 1, s->version,
+                     i / s->side + 1, i % s->side + 1);
+    }
+}
+
+static void serial_start(struct serial *s, const char *at, bool again) {
+    int i, row, col;
+    unsigned long long base;
+    if (sscanf(at, "start W%d@w%llu block %d,%d", &i, &base, &row, &col) != 4)
+        fail_msg("not a start on a block: %s", at);
+    struct worker *w = &s->worker[i - 1];
+    assert_int_equal(w->state, IDLE);
+    assert_true(base == s->version && row >= 1 && row <= s->side && col >= 1 && col <= s->side);
+    for (int k = 0; k < N_WORKERS; k++)
+        if (s->worker[k].state == BUSY &&
+            (s->worker[k].row == row - 1 || s->worker[k].col == col - 1))
+            fail_msg("W%d and W%d share a row or a column at w%llu", i, k + 1, base);
+    if (strcmp(s->job->policy.entry->name, "blocks") == 0) serial_least(s, row - 1, col - 1, again);
+    *w = (struct worker){BUSY, row - 1, col - 1, w->task + 1, base};
+}
+
+static void serial_line(struct serial *s, char *line) {
+    char what[16];
+    int i, used = 0;
+    unsigned long long task = 0;
+    if (sscanf(line, "%*f %15s W%d%n", what, &i, &used) != 2 || i < 1 || i > N_WORKERS)
+        fail_msg("not a line of a log: %s", line);
+    struct worker *w = &s->worker[i - 1];
+    bool arrive = strcmp(what, "arrive") == 0, reject = strcmp(what, "reject") == 0;
+    if (arrive || reject) {
+        assert_int_equal(sscanf(line + used, "#%llu", &task), 1);
+        assert_true(w->state == BUSY && (w->task == task || s->version == 0 || w->task < task));
+        w->state = IDLE;
+        if (reject) s->n_rejected++;
+    } else if (strcmp(what, "leave") == 0) {
+        if (w->state == BUSY) s->n_lost++;
+        w->state = GONE;
+    } else {
+        w->state = IDLE;
+    }
+    char *at = strstr(line, ": ");
+    for (char *next; at; at = next) {
+        at += 2;
+        next = strstr(at, ", ");
+        if (strncmp(at, "commit", 6) == 0)
+            serial_apply(s, w);
+        else if (strncmp(at, "start", 5) == 0)
+            serial_start(s, at, reject);
+        else if (strncmp(at, "take", 4) != 0)
+            fail_msg("'%s' in a log of blocks", at);
+    }
+    for (int k = 0; k < N_WORKERS; k++) s->n_waiting += s->worker[k].state == IDLE;
+}
+
+static void serial_read(struct serial *s, const char *path) {
+    char line[1000];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    uint64_t fpu = pl_fpu_flush();
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        serial_line(s, line);
+    }
+    pl_fpu_restore(fpu);
+    fclose(f);
+}
+
+/* What the run came to is what the log says; and the replay of its recording is the same. */
+static void check_serial(pl_setup *setup, const pl_run *run, const char *log, const char *tape,
+                         const float *from, struct serial *s) {
+    struct pl_built built;
+    size_t n;
+    if (pl_build(setup, PL_HOST_REAL, &built)) fail_msg("%s", pl_setup_why(setup));
+    serial_open(s, &built.job, from);
+    serial_read(s, log);
+    assert_true((double)s->version == number(run, "updates"));
+    const float *w = pl_run_weights(run, &n);
+    assert_int_equal(n, built.job.model->dim);
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&w[i], &s->w[i], sizeof *w) != 0)
+            fail_msg("element %zu is %.9g, and %.9g where blocks come one after the other", i,
+                     (double)w[i], (double)s->w[i]);
+    pl_setup *again = NULL;
+    pl_run *replay = NULL;
+    assert_int_equal(pl_setup_new(&again), 0);
+    if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
+    if (number(replay, "replay.same") != 1) fail_msg("%s", pl_run_text(replay, "replay"));
+    check_same_weights(run, replay);
+    pl_run_free(replay);
+    pl_setup_free(again);
+    s->job = NULL;
+    pl_built_free(&built);
+}
+
+struct pids {
+    atomic_int pid[N_WORKERS];
+    int n_done, at; /* faults so far; updates at which the first comes */
+};
+
+static void note_pid(void *ctx, int worker, int pid) {
+    struct pids *p = ctx;
+    atomic_store(&p->pid[worker], pid);
+}
+
+/* Trains, watched where there is somebody to watch, and compares. */
+static void check_run(const char *options, int (*tick)(void *ctx, const struct pl_point *p),
+                      struct pids *pids, struct serial *s) {
+    char said[600];
+    struct left before = look_around();
+    const char *log = path_of("log"), *tape = path_of("tape");
+    unlink(log);
+    unlink(tape);
+    snprintf(said, sizeof said, MATRIX " %s", options);
+    pl_setup *setup = make(said);
+    pl_setup_set(setup, "events", log);
+    pl_setup_set(setup, "record", tape);
+    if (tick) {
+        setup->made = note_pid;
+        setup->made_ctx = pids;
+        pl_setup_watch(setup, NULL, tick, pids);
+    }
+    pl_run *run = train(setup);
+    check_books(run);
+    check_serial(setup, run, log, tape, NULL, s);
+    pl_run_free(run);
+    pl_setup_free(setup);
+    check_left(before);
+}
+
+/* --- serial equivalence ------------------------------------------------------------------ */
+
+static void test_as_if_one_after_the_other(void **state) {
+    static const char *const schedules[] = {
+        "method=fdsgd lr=0.03",
+        "method=dsgd lr=0.03",
+        "method=fpsgd lr=0.1",
+        "policy=strata:grid=7,order=random optim=libmf lr=0.1",
+        "policy=blocks:grid=9 optim=bold lr=0.2", /* so fast that it is halved at times */
+    };
+    (void)state;
+    for (size_t i = first_spawn(); i < n_spawns(); i++)
+        for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
+            char options[300];
+            struct serial s;
+            snprintf(options, sizeof options, "%s %s updates=%d %s", schedules[k], spawns[i],
+                     slow ? 150 : 600, k % 2 ? "delay=exp:mean=0.0005" : "eval-every=0.01");
+            check_run(options, NULL, NULL, &s);
+            serial_close(&s);
+        }
+}
+
+/* --- faults ------------------------------------------------------------------------------ */
+
+static int strike(struct pids *p, int worker, int what) {
+    int pid = atomic_load(&p->pid[worker]);
+    p->n_done++;
+    return pid > 0 ? kill(pid, what) : -1;
+}
+
+/* The one that is killed is what others wait for at a barrier, so it is in the middle of a block.
+ */
+#define SLOW_THIRD "const:t=0.01|const:t=0.01|const:t=0.05|const:t=0.01"
+
+static int kill_one(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    if (pids->n_done == 0 && p->updates > 20) strike(pids, 2, SIGKILL);
+    return 0;
+}
+
+static void test_killed_in_a_block(void **state) {
+    static const char *const options[] = {
+        "method=fdsgd lr=0.03 updates=200 delay=const:t=0.02",
+        "method=dsgd lr=0.03 updates=80 delay=" SLOW_THIRD,
+        "method=dsgd lr=0.03 updates=80 respawn=yes delay=" SLOW_THIRD,
+        "method=fpsgd lr=0.1 updates=1500 respawn=yes delay=const:t=0.1",
+    };
+    (void)state;
+    skip_processes();
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct pids pids = {.n_done = 0};
+        struct serial s;
+        check_run(options[i], kill_one, &pids, &s);
+        assert_int_equal(pids.n_done, 1);
+        assert_int_equal(s.n_lost, 1); /* and swept by somebody else, or the weights would differ */
+        serial_close(&s);
+    }
+}
+
+/* Stopped for a while: where nobody waits, the others go on; where all wait, it is what they wait
+ * for, and the run goes on with it. */
+static int stop_one(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    if (pids->n_done == 0 && p->updates > 20) {
+        strike(pids, 1, SIGSTOP);
+        pids->at = (int)p->updates;
+    } else if (pids->n_done > 0 && pids->n_done < 5) {
+        pids->n_done++; /* ticks of a tenth of a second */
+    } else if (pids->n_done == 5) {
+        strike(pids, 1, SIGCONT);
+        pids->at = (int)p->updates - pids->at;
+    }
+    return 0;
+}
+
+static void test_stopped_in_a_block(void **state) {
+    (void)state;
+    skip_processes();
+    struct pids pids = {.n_done = 0};
+    struct serial s;
+    check_run("method=fdsgd lr=0.03 updates=400 delay=const:t=0.01", stop_one, &pids, &s);
+    assert_true(pids.n_done == 6 && pids.at > 20);
+    assert_true(s.n_lost == 0 && s.n_waiting == 0);
+    serial_close(&s);
+    pids = (struct pids){.n_done = 0};
+    check_run("method=dsgd lr=0.03 updates=100 delay=const:t=0.01", stop_one, &pids, &s);
+    assert_true(pids.n_done == 6 && pids.at <= 4 && s.n_lost == 0);
+    serial_close(&s);
+}
+
+/* --- going on from a checkpoint ---------------------------------------------------------- */
+
+/* A first and a second run; blocks that were used in the first count in the second: the least used
+ * one is next, counting from the first on. */
+static void check_resumed(const char *method) {
+    char options[600];
+    const char *log = path_of("log"), *tape = path_of("tape");
+    char dir[300];
+    struct serial a, b;
+    snprintf(dir, sizeof dir, "%s", path_of(method));
+    snprintf(options, sizeof options, MATRIX " method=%s lr=0.03 updates=37 checkpoint=%s", method,
+             dir);
+    unlink(log);
+    unlink(tape);
+    pl_setup *s = make(options);
+    pl_setup_set(s, "events", log);
+    pl_setup_set(s, "record", tape);
+    pl_run *run = train(s);
+    check_serial(s, run, log, tape, NULL, &a);
+    pl_run_free(run);
+    unlink(log);
+    unlink(tape);
+    pl_setup_set(s, "updates", "90");
+    pl_setup_set(s, "resume", "auto");
+    run = train(s);
+    check_books(run);
+    /* the log goes on at update 37 */
+    struct pl_built built;
+    assert_int_equal(pl_build(s, PL_HOST_REAL, &built), 0);
+    serial_open(&b, &built.job, a.w);
+    b.version = a.version;
+    memcpy(b.lr, a.lr, sizeof b.lr);
+    b.pace = a.pace;
+    b.sum = a.sum;
+    b.samples = a.samples;
+    b.last = a.last;
+    memcpy(b.used, a.used, (size_t)a.side * (size_t)a.side * sizeof *a.used);
+    serial_read(&b, log);
+    size_t n;
+    const float *w = pl_run_weights(run, &n);
+    assert_memory_equal(w, b.w, n * sizeof *w);
+    uint64_t least = UINT64_MAX, most = 0;
+    for (int i = 0; i < b.side * b.side; i++) {
+        least = b.used[i] < least ? b.used[i] : least;
+        most = b.used[i] > most ? b.used[i] : most;
+    }
+    assert_true(strcmp(method, "dsgd") != 0 || most - least <= 1);
+    pl_run_free(run);
+    pl_built_free(&built);
+    pl_setup_free(s);
+    serial_close(&a);
+    serial_close(&b);
+}
+
+static void test_resumed(void **state) {
+    (void)state;
+    check_resumed("dsgd");
+    check_resumed("fdsgd");
+}
+
+/* What a checkpoint holds is not believed: whatever the memory of a policy was, it goes on and
+ * keeps to the rules, which control checks. */
+static struct pl_rng kept_rng;
+
+static size_t kept_nothing(void *ctx, const char *name, pl_real *v, size_t n) {
+    (void)ctx, (void)name, (void)v, (void)n;
+    return 0;
+}
+
+static size_t kept_no_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+    (void)ctx, (void)name, (void)v, (void)n;
+    return 0;
+}
+
+static size_t kept_no_numbers(void *ctx, const char *name, double *v, size_t n) {
+    (void)ctx, (void)name, (void)v, (void)n;
+    return 0;
+}
+
+static size_t kept_bytes(void *ctx, const char *name, void *v, size_t n) {
+    (void)ctx, (void)name;
+    uint32_t kind = pl_rng_below(&kept_rng, 3);
+    for (size_t i = 0; i < n; i++)
+        ((uint8_t *)v)[i] = kind == 0   ? (uint8_t)pl_rng_u32(&kept_rng)
+                            : kind == 1 ? 0xff
+                                        : (uint8_t)pl_rng_below(&kept_rng, 2);
+    return n;
+}
+
+static void test_kept_nonsense(void **state) {
+    static const char *const policies[] = {"blocks", "blocks:grid=9", "strata",
+                                           "strata:grid=7,order=random"};
+    const struct pl_keep keep = {.restoring = true,
+                                 .reals = kept_nothing,
+                                 .wholes = kept_no_wholes,
+                                 .numbers = kept_no_numbers,
+                                 .bytes = kept_bytes};
+    (void)state;
+    for (uint64_t round = 0; round < 400; round++) {
+        const struct pl_entry *policy, *tuner;
+        void *conf, *none;
+        struct pl_why why = {""};
+        struct pl_control *c = NULL;
+        const struct pl_plan *plan;
+        pl_rng_init(&kept_rng, test_seed, PL_STREAM_TEST, 9, round);
+        assert_int_equal(
+            pl_spec_parse(&pl_policy_family, policies[round % 4], 5, &policy, &conf, &why), 0);
+        assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", 5, &tuner, &none, &why), 0);
+        assert_int_equal(pl_control_new((const struct pl_policy *)policy, conf,
+                                        (const struct pl_tuner *)tuner, none, 5, round, &c, &why),
+                         0);
+        assert_int_equal(pl_control_keep(c, &keep), 0);
+        const struct pl_view *v = pl_control_view(c);
+        for (int i = 0; i < 300; i++) {
+            int w = i < 5 ? i : (int)pl_rng_below(&kept_rng, 5);
+            bool here = v->worker[w].state != PL_GONE;
+            struct pl_event e = {.kind = !here                              ? PL_JOIN
+                                         : pl_rng_below(&kept_rng, 10) == 0 ? PL_LEAVE
+                                                                            : PL_ARRIVE,
+                                 .worker = w,
+                                 .task = v->worker[w].task,
+                                 .samples = 1};
+            if (pl_control_step(c, &e, &plan, &why))
+                fail_msg("%s, round %d: %s", policies[round % 4], (int)round, why.text);
+        }
+        pl_control_free(c);
+        free(conf);
+        free(none);
+    }
+}
+
+/* --- the store --------------------------------------------------------------------------- */
+
+#define PAGE 4096
+#define STORE_DIM (16 * PAGE / sizeof(float))
+
+static char *pages[4];
+static int n_pages;
+
+static pl_real *place(void *ctx) {
+    (void)ctx;
+    if (n_pages == 4) return NULL;
+    char *at = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    pages[n_pages++] = at;
+    return (pl_real *)(void *)at;
+}
+
+/* All but pages `a` and `b` of the i-th vector: whoever touches them ends the test. */
+static void guard(int i, int a, int b, int how) {
+    for (int k = 0; k < 16; k++)
+        if (k != a && k != b) assert_int_equal(mprotect(pages[i] + k * PAGE, PAGE, how), 0);
+}
+
+static struct pl_store *open_store(const char *optim, double epoch, struct pl_store_conf *conf) {
+    struct pl_why why = {""};
+    struct pl_store *s = NULL;
+    static pl_real w0[STORE_DIM];
+    *conf = (struct pl_store_conf){.dim = STORE_DIM,
+                                   .n_workers = 2,
+                                   .rate = {.lr = 0.1, .epoch_samples = epoch},
+                                   .place = {place, NULL}};
+    n_pages = 0;
+    if (pl_spec_parse(&pl_optim_family, optim, 2, &conf->optim.entry, &conf->optim.conf, &why) ||
+        pl_spec_parse(&pl_correct_family, "none", 2, &conf->correct.entry, &conf->correct.conf,
+                      &why) ||
+        pl_chain_parse(&pl_reduce_family, "mean", 2, &conf->reduce, &why) ||
+        pl_store_new(conf, w0, &s, &why))
+        fail_msg("%s", why.text);
+    return s;
+}
+
+static void close_store(struct pl_store *s, struct pl_store_conf *conf) {
+    pl_store_free(s);
+    for (int i = 0; i < n_pages; i++) munmap(pages[i], 16 * PAGE);
+    pl_chain_free(&conf->reduce);
+    free(conf->optim.conf);
+    free(conf->correct.conf);
+}
+
+static void test_a_commit_touches_its_ranges(void **state) {
+    (void)state;
+    struct pl_store_conf conf;
+    struct pl_store *s = open_store("sgd", 100, &conf);
+    static pl_real vector[STORE_DIM];
+    const size_t page = PAGE / sizeof(float);
+    const struct pl_range range[PL_RANGES] = {{3 * page + 5, 100}, {9 * page, page}};
+    for (size_t i = 0; i < STORE_DIM; i++) vector[i] = (pl_real)(i + 1);
+    struct pl_version *v = pl_store_newest(s);
+    pl_store_hold(v); /* as a worker does */
+    for (int round = 1; round <= 3; round++) {
+        struct pl_member m = {.samples = 50, .factor = 1, .loss = 1};
+        assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
+        guard(0, 3, 9, PROT_NONE);
+        assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+        guard(0, 3, 9, PROT_READ | PROT_WRITE);
+        assert_ptr_equal(pl_store_newest(s), v);
+        assert_true(v->id == (uint64_t)round && pl_store_epochs(s) == round / 2.0);
+        for (size_t i = 0; i < STORE_DIM; i++) {
+            bool in = (i - range[0].from < range[0].n) || (i - range[1].from < range[1].n);
+            assert_true(v->model[i] == (in ? vector[i] : 0));
+        }
+        for (size_t i = 0; i < STORE_DIM; i++) vector[i] += 1;
+    }
+    assert_int_equal(pl_store_n_versions(s), 1);
+    /* whoever pins it has it as it was; the next commit goes on in a copy, those after it there */
+    pl_version_pin(v);
+    pl_real before = v->model[range[0].from];
+    for (int round = 0; round < 2; round++) {
+        struct pl_member m = {.samples = 50, .factor = 1, .loss = 1};
+        assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
+        if (round == 1) guard(1, 3, 9, PROT_NONE);
+        assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+        if (round == 1) guard(1, 3, 9, PROT_READ | PROT_WRITE);
+    }
+    struct pl_version *next = pl_store_newest(s);
+    assert_true(next != v && v->id == 3 && next->id == 5);
+    assert_true(v->model[range[0].from] == before);
+    assert_true(next->model[range[0].from] == vector[range[0].from]);
+    /* the memory of the old one stays while the worker has it */
+    pl_version_unpin(v);
+    pl_version_pin(next);
+    assert_int_equal(pl_store_n_versions(s), 2);
+    struct pl_member m = {.samples = 50, .factor = 1, .loss = 1};
+    assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
+    assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+    assert_int_equal(pl_store_n_versions(s), 3);
+    pl_store_release(s, v);
+    pl_version_unpin(next);
+    pl_version_pin(pl_store_newest(s));
+    struct pl_version *third = pl_store_newest(s);
+    assert_int_equal(pl_store_take_part(s, &m, range, 2, vector), 0);
+    assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+    assert_int_equal(pl_store_n_versions(s), 3); /* one of them was free */
+    pl_version_unpin(third);
+    close_store(s, &conf);
+}
+
+/* The rate goes with the mean loss of epochs of 100 samples, for whole gradients as for parts. */
+static void test_bold(void **state) {
+    static const double loss[] = {4, 2, 3, 3, 1}; /* of the epochs */
+    static const double lr[] = {0.1, 0.1, 0.105, 0.0525, 0.0525, 0.055125};
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        struct pl_store_conf conf;
+        struct pl_store *s = open_store("bold", 100, &conf);
+        static pl_real vector[STORE_DIM];
+        const struct pl_range range[PL_RANGES] = {{0, 10}, {100, 10}};
+        memset(vector, 0, sizeof vector);
+        for (int i = 0; i < 5; i++) {
+            assert_true(fabs(pl_store_newest(s)->lr - lr[i]) < 1e-12);
+            for (int half = 0; half < 2; half++) {
+                /* one has no loss to tell, and counts for nothing */
+                struct pl_member none = {.samples = 70, .factor = 1, .loss = NAN};
+                struct pl_member m = {.samples = 50, .factor = 1, .loss = loss[i] + half - 0.5};
+                int rc = parts ? pl_store_take_part(s, &none, range, 2, vector)
+                               : pl_store_take(s, &none, pl_store_newest(s), vector);
+                if (!rc) rc = pl_store_commit(s, 1, NULL);
+                if (!rc)
+                    rc = parts ? pl_store_take_part(s, &m, range, 2, vector)
+                               : pl_store_take(s, &m, pl_store_newest(s), vector);
+                if (!rc) rc = pl_store_commit(s, 1, NULL);
+                assert_int_equal(rc, 0);
+            }
+        }
+        assert_true(fabs(pl_store_newest(s)->lr - lr[5]) < 1e-12);
+        close_store(s, &conf);
+    }
+}
+
+/* --- time and refusals ------------------------------------------------------------------- */
+
+static pl_run *simulate(const char *options) {
+    char said[600];
+    pl_run *run = NULL;
+    snprintf(said, sizeof said, MATRIX " %s", options);
+    pl_setup *s = make(said);
+    if (pl_simulate(s, &run)) fail_msg("%s: %s", options, pl_setup_why(s));
+    pl_setup_free(s);
+    return run;
+}
+
+static double time_of(const char *options) {
+    pl_run *run = simulate(options);
+    double time = number(run, "time");
+    pl_run_free(run);
+    return time;
+}
+
+/* A law is for a block of a grid with a row per worker: all blocks of a worker that is alone take
+ * as long as all ratings, however they are cut and however uneven the blocks are. */
+static void test_time_is_by_ratings(void **state) {
+    (void)state;
+    assert_true(fabs(time_of("workers=1 policy=strata delay=const:t=3 updates=1") - 3) < 1e-7);
+    assert_true(fabs(time_of("workers=1 policy=blocks delay=const:t=3 updates=4") - 3) < 1e-7);
+    assert_true(
+        fabs(time_of("workers=1 policy=blocks:grid=6 delay=const:t=3 updates=36 data=" BLOCKS_DATA
+                     ",shuffle=no,skew=1") -
+             3) < 1e-6);
+    /* what is sent is what is worked on: 7680 bytes there and back, or in quarters twice half */
+    const char *net = "workers=1 delay=const:t=0 net=bandwidth=7680";
+    char options[200];
+    double bytes = 4.0 * (8 + 4) * (90 + 70) / 7680;
+    snprintf(options, sizeof options, "%s policy=strata updates=1", net);
+    assert_true(fabs(time_of(options) - 2 * bytes) < 1e-7);
+    snprintf(options, sizeof options, "%s policy=blocks updates=4", net);
+    assert_true(fabs(time_of(options) - 4 * bytes) < 1e-7);
+}
+
+static void test_refused(void **state) {
+    static const struct {
+        const char *options, *words;
+    } row[] = {
+        {"method=fdsgd", "model 'softmax' has none; use --model mf --data ratings:FILE"},
+        {"method=dsgd model=quadratic", "model 'quadratic' has none; use --model mf"},
+        {"method=async optim=libmf", "use policy blocks or strata with model mf"},
+        {"method=async optim=bold model=quadratic", "no data to count; use sgd"},
+        {MATRIX " method=fdsgd optim=adam", "use optim sgd, bold or libmf"},
+        {MATRIX " method=fdsgd correct=gap", "use correct none"},
+        {MATRIX " method=fdsgd reduce=median", "use reduce mean"},
+        {MATRIX " method=fdsgd local=steps", "use local gradient"},
+        {MATRIX " method=fdsgd filter=kardam", "use filter none"},
+        {MATRIX " method=dsgd attack=signflip:f=1", "use none"},
+        {MATRIX " method=dsgd weight-decay=0.1", "use l2 of model mf"},
+        {MATRIX " method=dsgd partition=iid", "use partition whole"},
+        {MATRIX " method=dsgd listen=here", "use workers that the server makes"},
+        {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
+        {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},
+        {MATRIX " method=fdsgd tuner=adasync", "moves K"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        pl_setup *s = make(row[i].options);
+        int rc = pl_setup_check(s);
+        if (rc != PL_EUSAGE || !strstr(pl_setup_why(s), row[i].words))
+            fail_msg("%s: %d, %s", row[i].options, rc, pl_setup_why(s));
+        pl_setup_free(s);
+    }
+}
+
+int main(void) {
+    if (suite_begin(seed_of_test(1))) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_commit_touches_its_ranges),
+        cmocka_unit_test(test_bold),
+        cmocka_unit_test(test_kept_nonsense),
+        cmocka_unit_test(test_time_is_by_ratings),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_as_if_one_after_the_other),
+        cmocka_unit_test(test_killed_in_a_block),
+        cmocka_unit_test(test_stopped_in_a_block),
+        cmocka_unit_test(test_resumed),
+    };
+    return suite_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
