@@ -56,10 +56,16 @@ static struct numbers *numbers_of(struct pl_book *book) {
 /* The worker makes its base and brings it plus `step`; control has not heard of it. */
 static void bring(struct numbers *x, int worker, double step) {
     struct pl_book_task t = pl_book_task(x->book, worker);
-    double base = sum(x, t.row);
+    double base = t.makes_base ? sum(x, t.row) : x->value[t.base];
     if (isnan(base)) fail_msg("worker %d reads what is not there", worker);
     if (t.makes_base) x->value[t.base] = base;
     x->value[t.brought] = base + step;
+}
+
+/* It has made its base, and says so. */
+static void make(struct numbers *x, int worker) {
+    struct pl_book_task t = pl_book_task(x->book, worker);
+    if (t.makes_base) x->value[t.base] = sum(x, t.row);
 }
 
 /* --- rows --------------------------------------------------------------------------------- */
@@ -170,8 +176,20 @@ static void test_a_base_on_its_way(void **state) {
     assert_null(exchange(b, PL_PAIR, 2, 0, 0, 0.5));
     pl_book_reject(b, 2);
     assert_true(model(x, 2) == 0.875 && model(x, 0) == 0.875);
+    /* once it has been made it is read, and what it was made of is not */
+    assert_int_equal(pl_book_start(b, 0), 0);
+    make(x, 0);
+    pl_book_made(b, 0);
+    assert_int_equal(pl_book_start(b, 1), 0);
+    assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
+    struct pl_row row;
+    pl_book_row(b, 1, &row);
+    assert_true(row.n == 1 && row.term[0].snapshot == pl_book_task(b, 0).base);
+    pl_book_leave(b, 0);
+    assert_true(model(x, 1) == 0.875);
     /* who is the last to leave leaves its model to the next */
-    for (int i = 0; i < 3; i++) pl_book_leave(b, (i + 1) % 3);
+    pl_book_leave(b, 1);
+    pl_book_leave(b, 2);
     assert_true(sum(x, pl_book_rest(b)) == 0.875);
     pl_book_join(b, 2);
     assert_true(model(x, 2) == 0.875);
@@ -207,7 +225,10 @@ static void check_book(uint64_t run) {
         } else if (dice < 8 && busy[i]) {
             pl_book_reject(x->book, i);
             assert_int_equal(pl_book_start(x->book, i), 0);
-        } else if (dice < 30 && busy[i]) {
+        } else if (dice < 20 && busy[i]) {
+            make(x, i);
+            pl_book_made(x->book, i);
+        } else if (dice < 45 && busy[i]) {
             bring(x, i, step);
             pl_book_arrive(x->book, i);
             bool fits = here[j] && i != j && pl_book_fits(x->book, i, j);
@@ -332,6 +353,10 @@ static void check_mean(const char *spec, int n, bool conserves) {
             total += pl_book_row(s.x->book, i, &row) + pl_book_inbox(s.x->book, i, &row);
         double weight = pl_book_row(s.x->book, busy, &row);
         bool divided = strstr(spec, "sgp") != NULL; /* x -= step, z = x/w */
+        if (pl_rng_below(&s.rng, 2)) {
+            make(s.x, v->busy);
+            happens(&s, PL_MADE, v->busy, NULL, 0);
+        }
         arrives(&s, busy, step, NULL, 0);
         double off = fabs(mean(&s) - before - step * (divided ? 1 : weight) / total);
         worst = off > worst ? off : worst;

@@ -282,6 +282,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
+    if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
