@@ -285,7 +285,7 @@ struct seen { /* a run of control on numbers */
 static struct seen look_at(const char *spec, int n, uint64_t seed) {
     struct seen s = {.n = n};
     const struct pl_entry *policy, *tuner;
-    void *conf, *tuner_conf;
+    void *conf = NULL, *tuner_conf = NULL;
     struct pl_why why = {""};
     if (pl_spec_parse(&pl_policy_family, spec, n, &policy, &conf, &why) ||
         pl_spec_parse(&pl_tuner_family, "fixed", n, &tuner, &tuner_conf, &why) ||
