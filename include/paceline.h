@@ -87,7 +87,8 @@ struct pl_point {
     int workers;                     /* present */
     int expected;                    /* workers there could be */
     uint64_t staleness_max;
-    double samples; /* in gradients applied so far */
+    double samples;   /* in gradients applied so far */
+    double consensus; /* distance of the workers' models from their mean, where each has its own */
 };
 
 /* Called on the thread that runs. `point` after every evaluation; `tick` often, with the losses

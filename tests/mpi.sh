@@ -79,6 +79,7 @@ refused 'use servers 1' --servers 2 --method dsgd --model mf --data lowrank:rati
 refused 'no option --nonsense' --nonsense 1
 refused 'data' --data nowhere
 refused 'respawn is for workers' --respawn
+refused 'use servers 1' --method sgp --servers 2
 "$PACELINE" train --transport mpi --updates 1 2>err && fail "one rank was not refused"
 grep -q 'mpirun -n' err || fail "one rank: $(cat err)"
 

@@ -62,6 +62,43 @@ static void test_a_cancel_reaches_who_computes(void **state) {
     pl_setup_free(s);
 }
 
+/* --- peers -------------------------------------------------------------------------------------
+ */
+
+/* Vectors from rank to rank, small and large, asked for while others compute, rest or wait; one run
+ * after the other, so that nothing of one is left for the next. */
+static void test_peers(void **state) {
+    (void)state;
+    static const char *const methods[] = {"gossip-pull", "gossip-push", "gosgd", "ad-psgd", "sgp"};
+    char options[200];
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        snprintf(options, sizeof options, "method=%s model=quadratic:dim=50 updates=%d", methods[i],
+                 slow ? 200 : 1000);
+        check_replay(options);
+        snprintf(options, sizeof options,
+                 "method=%s model=mlp:hidden=1000 updates=30 eval-every=0.02 local=own:beta=0.5",
+                 methods[i]);
+        check_replay(options);
+    }
+    check_replay("policy=gossip:mode=pair,a=0.3 delay=exp:mean=0.002 updates=100");
+}
+
+/* A task that will not do is done again, on the same model. */
+static void test_peers_reject(void **state) {
+    (void)state;
+    const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
+    pl_setup *s = make("transport=mpi method=ad-psgd updates=300");
+    pl_setup_function(s, &f);
+    pl_run *run = train(s);
+    if (run) {
+        check_books(run);
+        assert_true(number(run, "tasks.rejected") > 1);
+        assert_true(number(run, "consensus") < 1);
+    }
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
 /* --- several servers ------------------------------------------------------------------------- */
 
 /* The simulator has one store, so these are the weights that one server would have come to. */
@@ -69,8 +106,9 @@ static void test_every_method_on_three_servers(void **state) {
     (void)state;
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         const struct pl_recipe *recipe = (const struct pl_recipe *)*m;
-        if (strcmp(recipe->column[PL_COLUMN_FILTER], "none") != 0)
-            continue; /* whole vectors only */
+        if (strcmp(recipe->column[PL_COLUMN_FILTER], "none") != 0 ||
+            strncmp(recipe->column[PL_COLUMN_POLICY], "gossip", 6) == 0)
+            continue; /* whole vectors only, or none at all */
         if (options_of(*m)[0]) continue; /* one server has the blocks */
         char options[200];
         snprintf(options, sizeof options,
@@ -193,6 +231,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_a_cancel_reaches_who_computes),
+        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_peers_reject),
         cmocka_unit_test(test_refusals_of_ranks),
         cmocka_unit_test(test_a_rank_that_fails),
     };

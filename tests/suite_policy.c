@@ -116,7 +116,8 @@ static void note_event(struct book *b, const struct pl_event *e) {
         if (++w->clock > b->max_clock) b->max_clock = w->clock;
         b->arrived_lag = b->version - w->base;
         break; /* idle once its fate is known: see note_fate */
-    case PL_MEASURED: break;
+    case PL_MEASURED:
+    case PL_MADE: break;
     case PL_TIMER: b->timer = PL_NO_TIMER; break;
     }
 }
@@ -259,7 +260,7 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
             b->fates.cancelled++;
             move(b, i, PL_IDLE);
             break;
-        case PL_STOP: break;
+        default: break; /* stops, and exchanges between peers */
         }
     }
     MUST(b, e->kind != PL_ARRIVE || n_fates == 1, "an arrival without a fate");

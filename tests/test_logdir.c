@@ -211,6 +211,7 @@ static void test_tensorboard(void **state) {
     char path[700];
     size_t n;
     struct pl_point p = {.time = 2.5,
+                         .consensus = NAN,
                          .updates = 300,
                          .loss = 0.5,
                          .test_loss = 0.75,

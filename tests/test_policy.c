@@ -33,7 +33,10 @@ static void random_args(struct pl_rng *r, const struct pl_opt *o, char *out, siz
         if (pl_rng_below(r, 3) == 0) continue; /* the default */
         switch (o->type) {
         case PL_OPT_INT: pl_append(out, max, "%s%s=%.0f", sep, o->name, o->min + small); break;
-        case PL_OPT_REAL: pl_append(out, max, "%s%s=%s", sep, o->name, reals[small % 4]); break;
+        case PL_OPT_REAL:
+            while (o->max > 0 && strtod(reals[small % 4], NULL) > o->max) small = (small + 1) % 4;
+            pl_append(out, max, "%s%s=%s", sep, o->name, reals[small % 4]);
+            break;
         case PL_OPT_BOOL:
             pl_append(out, max, "%s%s=%s", sep, o->name, small % 2 ? "yes" : "no");
             break;
@@ -46,7 +49,7 @@ static void random_args(struct pl_rng *r, const struct pl_opt *o, char *out, siz
             break;
         case PL_OPT_CHOICE: {
             const char *c = o->choices, *next;
-            for (i = small % 4; i > 0 && (next = strchr(c, '|')); i--) c = next + 1;
+            for (i = small; i > 0 && (next = strchr(c, '|')); i--) c = next + 1;
             pl_append(out, max, "%s%s=%.*s", sep, o->name, (int)strcspn(c, "|"), c);
             break;
         }

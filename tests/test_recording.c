@@ -252,7 +252,7 @@ static void deceit_is_refused(void **state) {
     check_hostile("damaged at event 3: its time", 2, 1, l, 3);
     l[2] = (struct line){.kind = 0, .now = 6};
     check_hostile("damaged at event 3: there is no such kind", 2, 1, l, 3);
-    l[2].kind = 7;
+    l[2].kind = 8;
     check_hostile("damaged at event 3: there is no such kind", 2, 1, l, 3);
     l[2] = (struct line){.kind = 2, .now = 6, .task = 1, .began = 7};
     check_hostile("damaged at event 3: its task came back before", 2, 1, l, 3);

@@ -117,9 +117,20 @@ static void collect_method(void *ctx, const struct pl_item *item) {
 static const char *sensible_rate(const char *method) {
     static const struct {
         const char *method, *lr;
-    } row[] = {{"gap-aware", "0.02"},     {"dana", "0.02"},       {"dana-ga", "0.02"},
-               {"ormo", "0.01"},          {"sa-adasync", "0.15"}, {"staleness-aware", "0.15"},
-               {"adasync-ksync", "0.05"}, {"fastest-k", "0.05"}};
+    } row[] = {{"gap-aware", "0.02"},
+               {"dana", "0.02"},
+               {"dana-ga", "0.02"},
+               {"ormo", "0.01"},
+               {"sa-adasync", "0.15"},
+               {"staleness-aware", "0.15"},
+               {"adasync-ksync", "0.05"},
+               {"fastest-k", "0.05"},
+               /* an update moves one worker of many */
+               {"gossip-pull", "0.4"},
+               {"gossip-push", "0.4"},
+               {"gosgd", "0.4"},
+               {"ad-psgd", "0.4"},
+               {"sgp", "0.4"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (strcmp(row[i].method, method) == 0) return row[i].lr;
     return "0.05";

@@ -190,6 +190,21 @@ static bool read_start(struct reader *r, const char *at) {
     return true;
 }
 
+/* An exchange between two who are there, or what one of them was given. */
+static bool read_exchange(const struct reader *r, const char *a) {
+    static const char *const forms[] = {"mix W%d <- W%d%n", "pair W%d W%d%n", "give W%d -> W%d%n",
+                                        "receive W%d%n"};
+    for (size_t i = 0; i < 4; i++) {
+        int w = 0, peer = 0, used = 0, n = i < 3 ? 2 : 1;
+        if (i < 3 ? sscanf(a, forms[i], &w, &peer, &used) != n
+                  : sscanf(a, forms[i], &w, &used) != n)
+            continue;
+        if (!used || a[used] || w < 1 || w > N_WORKERS || peer > N_WORKERS) return false;
+        return r->state[w] != GONE && w != peer && (n == 1 || (peer > 0 && r->state[peer] != GONE));
+    }
+    return false;
+}
+
 static bool read_action(struct reader *r, const char *a) {
     int w = r->arrived;
     if (strcmp(a, "take") == 0 || strcmp(a, "drop") == 0) {
@@ -202,6 +217,7 @@ static bool read_action(struct reader *r, const char *a) {
     }
     if (strncmp(a, "commit ", 7) == 0) return read_commit(r, a + 7);
     if (strncmp(a, "start ", 6) == 0) return read_start(r, a + 6);
+    if (read_exchange(r, a)) return true;
     if (strcmp(a, "no timer") == 0) return r->timer = -1, true;
     if (sscanf(a, "timer %lf", &r->timer) == 1) return r->timer >= r->now;
     if (sscanf(a, "cancel W%d", &w) != 1 || w < 1 || w > N_WORKERS || r->state[w] != BUSY)
@@ -247,6 +263,7 @@ static bool read_event(struct reader *r, char *line) {
     if (sscanf(at, "#%ld%n", &task, &used) == 1) at += used;
     bool arrive = strcmp(what, "arrive") == 0, reject = strcmp(what, "reject") == 0;
     bool leave = strcmp(what, "leave") == 0, join = strcmp(what, "join") == 0;
+    if (strcmp(what, "made") == 0) return r->state[w] == BUSY && r->task[w] == task && !*at;
     if (arrive || reject) {
         if (r->state[w] != BUSY || r->task[w] != task) return false;
         r->state[w] = IDLE;

@@ -397,14 +397,12 @@ static void be_a_worker(const char *path, bool odd) {
     _exit(0);
 }
 
-static void test_workers_that_come(void **state) {
-    (void)state;
-    skip_processes();
+static void check_workers_that_come(const char *method) {
     struct left before = look_around();
     char options[600], log[4096] = "";
     const char *path = path_of("run.socket");
-    snprintf(options, sizeof options, "workers=3 method=async spawn=none updates=300 listen=%s",
-             path);
+    snprintf(options, sizeof options, "workers=3 method=%s spawn=none updates=300 listen=%s",
+             method, path);
     pid_t pid[3];
     for (int i = 0; i < 3; i++)
         if ((pid[i] = fork()) == 0) be_a_worker(path, i == 1);
@@ -428,6 +426,15 @@ static void test_workers_that_come(void **state) {
     pl_run_free(run);
     pl_setup_free(s);
     check_left(before);
+}
+
+/* They bring gradients, also where there is no server: the step on their own model is made there.
+ */
+static void test_workers_that_come(void **state) {
+    (void)state;
+    skip_processes();
+    check_workers_that_come("async");
+    check_workers_that_come("ad-psgd");
 }
 
 static void test_refusals(void **state) {

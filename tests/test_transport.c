@@ -314,6 +314,81 @@ static void a_lying_box_harms_nobody_else(void **state) {
     on_all(story_hostile);
 }
 
+/* --- sums of peers' vectors --- */
+
+static void tell_sum(struct crew *c, int worker, uint64_t task) {
+    const struct pl_summand of[] = {{c->slot[5], 0.25, 1}, {c->slot[9], -3, -1}};
+    struct pl_order o = {
+        .task = task, .out = c->slot[2], .n_summands = 2, .summand = of, .base = c->slot[3]};
+    c->t->tell(c->p, worker, &o);
+}
+
+static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    struct pl_order o;
+    (void)b;
+    c->slot[5][7] = 17;
+    c->slot[9][7] = 4;
+    tell_sum(c, 0, 1);
+    assert_int_equal(c->t->pull(a, &o), 0);
+    assert_int_equal(o.n_summands, 2);
+    assert_true(o.summand[0].v[7] == 17 && o.summand[0].c == 0.25);
+    assert_true(o.summand[1].v[7] == 4 && o.summand[1].c == -3);
+    assert_ptr_equal(o.w, o.base);
+    o.base[7] = -7.75f;
+    o.out[7] = 2;
+    assert_int_equal(c->t->based(c->p, 0), 0);
+    c->t->base(a);
+    assert_int_equal(c->t->based(c->p, 0), 1);
+    push(c, a, 1);
+    result_is(c, 0, 1);
+    assert_true(c->slot[3][7] == -7.75f && c->slot[2][7] == 2);
+    /* one alone is what it computes on, as it is */
+    const struct pl_summand only = {c->slot[5], 1, 1};
+    c->t->tell(c->p, 0,
+               &(struct pl_order){.task = 2, .out = c->slot[2], .n_summands = 1, .summand = &only});
+    assert_int_equal(c->t->pull(a, &o), 0);
+    assert_true(o.n_summands == 1 && !o.base && o.w[7] == 17);
+    push(c, a, 2);
+    result_is(c, 0, 2);
+    /* and a version is a version again */
+    tell(c, 0, 3);
+    pull_is(c, a, 3);
+    assert_int_equal(c->last.n_summands, 0);
+}
+
+static void sums_arrive_whole(void **state) {
+    (void)state;
+    on_all(story_sum);
+}
+
+static int wrong_sum;
+
+static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    struct pl_box_sum *sum = &box_of(c, 0)->sum;
+    struct pl_order o;
+    (void)b;
+    tell_sum(c, 0, 1);
+    switch (wrong_sum) {
+    case 0: atomic_store(&sum->n, 0); break;
+    case 1: atomic_store(&sum->n, PL_BOX_SUMMANDS + 1); break;
+    case 2: atomic_store(&sum->n, UINT64_MAX); break;
+    case 3: atomic_store(&sum->at[1], 0); break;
+    case 4: atomic_fetch_add(&sum->at[0], 4); break;
+    case 5: atomic_store(&sum->at[0], UINT64_MAX - 63); break;
+    case 6: atomic_store(&sum->c[1], pl_bits_of(NAN)); break;
+    case 7: atomic_store(&sum->c[0], pl_bits_of(INFINITY)); break;
+    case 8: atomic_store(&sum->base, 0); break;
+    default: atomic_store(&sum->base, 64); break;
+    }
+    c->t->over(c->p, 0);
+    assert_int_equal(c->t->pull(a, &o), PL_ECANCELLED);
+}
+
+static void a_sum_that_cannot_be_is_not_taken(void **state) {
+    (void)state;
+    for (wrong_sum = 0; wrong_sum < 10; wrong_sum++) on_all(story_wrong_sum);
+}
+
 static void story_lost_bell(struct crew *c, struct pl_link *a, struct pl_link *b) {
     struct pl_shape s = crew_shape(c);
     struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
@@ -494,6 +569,8 @@ int main(void) {
         cmocka_unit_test(a_cancel_strikes_its_order_alone),
         cmocka_unit_test(holds_tells_when_vectors_are_free),
         cmocka_unit_test(a_lying_box_harms_nobody_else),
+        cmocka_unit_test(sums_arrive_whole),
+        cmocka_unit_test(a_sum_that_cannot_be_is_not_taken),
         cmocka_unit_test(a_cleared_bit_is_a_delay_and_no_loss),
         cmocka_unit_test(noise_kills_nobody),
         cmocka_unit_test(memory_is_lined_up_and_ends),

@@ -138,6 +138,34 @@ static int build_check_filter(const struct pl_job *job, struct pl_why *why) {
     return PL_OK;
 }
 
+/* Without a server nobody sees more than one model at a time: there is nothing to correct, reduce
+ * or disbelieve, and the step is the worker's own. */
+static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct {
+        const char *family, *has, *needs;
+    } column[] = {{"correct", job->correct.entry->name, "none"},
+                  {"reduce", job->reduce.link[0].entry->name, "mean"},
+                  {"optim", job->optim.entry->name, "sgd"},
+                  {"filter", job->filter.entry->name, "none"}};
+    if (!policy->peers) return PL_OK;
+    for (size_t i = 0; i < sizeof column / sizeof *column; i++)
+        if (strcmp(column[i].has, column[i].needs) != 0 || job->reduce.n != 1)
+            return pl_fail(why, PL_EUSAGE,
+                           "policy '%s' has no server that could apply %s '%s'; use %s",
+                           policy->id.name, column[i].family, column[i].has, column[i].needs);
+    if (((const struct pl_local *)job->local.entry)->where > 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "local '%s' keeps a model beside the one that policy '%s' mixes; use own",
+                       job->local.entry->name, policy->id.name);
+    if (job->attack.entry)
+        return pl_fail(why, PL_EUSAGE,
+                       "policy '%s' has no server that an attack could be sent to; attacks are for "
+                       "policies with one",
+                       policy->id.name);
+    return PL_OK;
+}
+
 static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
     struct pl_rate *rate = &b->job.rate;
     rate->lr = c->lr;
@@ -254,6 +282,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
+    if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
@@ -325,6 +354,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     if (!rc) rc = build_model(s, b);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = build_check_filter(job, &s->why);
+    if (!rc) rc = build_check_peers(job, &s->why);
     if (!rc) rc = pl_parts_open(s, job, &s->why);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/mix.h"
 #include "run/shards.h"
 #include "run/worker.h"
 #include "transport/mpi.h"
@@ -107,6 +108,11 @@ int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_j
         return pl_fail(&s->why, PL_EUSAGE,
                        "%s goes by whole vectors, and %lld servers have parts of them; use one",
                        filters ? "a filter" : "an attack", (long long)s->conf.servers);
+    if (r->mpi && s->conf.servers > 1 && pl_job_peers(job))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "policy '%s' keeps no model at a server that others could share; use "
+                       "servers 1",
+                       job->policy.entry->name);
     if (r->mpi && s->conf.servers > 1 && job->grid)
         return pl_fail(&s->why, PL_EUSAGE,
                        "policy '%s' hands out blocks that one server has; use servers 1",

@@ -123,6 +123,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
+    if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
     const struct pl_spread *spread = &r->outcome.spread;
@@ -165,6 +166,7 @@ const char *pl_run_json(pl_run *run) {
     }
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
+    pl_json_real(&j, "consensus", run->outcome.consensus);
     if (run->outcome.spread.n_looks > 0) {
         pl_json_open(&j, "spread", '{');
         pl_json_real(&j, "from_mean", run_extra(run, "spread.from_mean"));

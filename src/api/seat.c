@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "learn/task.h"
+#include "run/worker.h"
 #include "sys/clock.h"
 #include "transport/transport.h"
 
@@ -43,8 +44,9 @@ int pl_seat_pull(pl_seat *s, struct pl_seat_task *task) {
                                   .version = s->order.version,
                                   .lr = s->order.lr,
                                   .dim = s->dim,
-                                  .w = s->order.w,
+                                  .w = pl_worker_base(&s->order, s->dim),
                                   .out = s->order.out};
+    if (s->order.base) pl_shm.base(s->link);
     return PL_OK;
 }
 
@@ -58,6 +60,9 @@ void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
                           .loss = loss,
                           .pulled_ns = s->pulled_ns,
                           .pushed_ns = pl_now_ns()};
+    /* where every worker has its own model, the step is its own */
+    for (size_t i = 0; s->order.n_summands > 0 && i < s->dim; i++)
+        s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
     if (n != s->dim)
         r.flaw = PL_WRONG_SIZE;
     else if (!pl_task_sound(s->order.out, s->dim, loss))

@@ -30,6 +30,8 @@ static void summary_print(const pl_run *run, bool target) {
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_line("time per update", pl_run_number(run, "time_per_update"), " s");
     summary_line("K at the end", pl_run_number(run, "k_final"), "");
+    if (isfinite(pl_run_number(run, "consensus")))
+        summary_line("consensus", pl_run_number(run, "consensus"), " from the mean");
     summary_line("staleness", pl_run_number(run, "staleness.mean"), " mean");
     summary_line("", pl_run_number(run, "staleness.max"), " max");
     if (isfinite(pl_run_number(run, "loss"))) {

@@ -35,6 +35,7 @@ struct pl_control {
 
     struct pl_plan plan;
     bool stopped;
+    struct pl_book *book; /* where there are peers */
 
     struct pl_fates fates;
     uint64_t lag_sum, lag_max, n_fresh;
@@ -175,11 +176,11 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->brought = calloc((size_t)n_workers, sizeof *c->brought);
-    c->plan.room = pl_plan_room(n_workers);
+    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_places_new(side, &c->places) || !c->policy_state || !c->tuner_state || !c->worker ||
-        !c->brought || !c->plan.action) {
+        !c->brought || !c->plan.action || (policy->peers && pl_book_new(n_workers, &c->book))) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
     }
@@ -192,7 +193,8 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .idle = -1,
                                .busy = -1,
                                .timer_ns = PL_NO_TIMER,
-                               .rng = &c->rng};
+                               .rng = &c->rng,
+                               .book = c->book};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
     rc = control_tuned(c, knobs, why);
     if (rc) {
@@ -205,6 +207,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
 
 void pl_control_free(struct pl_control *c) {
     if (!c) return;
+    pl_book_free(c->book);
     free(c->policy_state);
     free(c->tuner_state);
     free(c->worker);
@@ -347,6 +350,7 @@ static int control_join_group(struct pl_control *c, struct pl_action *a, struct 
     }
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
+    if (c->book) pl_book_take(c->book, a->worker, a->factor);
     const struct control_brought *b = &c->brought[a->worker];
     g->member[g->n++] = (struct pl_member){
         a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
@@ -385,9 +389,12 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
         return control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
-    if (a->from == PL_KEEP && w->base == CONTROL_NO_VERSION)
+    if (a->from == PL_KEEP && (c->book || w->base == CONTROL_NO_VERSION))
         return control_broke(c, why, "it let a worker keep a version it never had");
     if (w->waits) return control_broke(c, why, "it started a worker whose answer still waits");
+    if (c->book && pl_book_start(c->book, a->worker))
+        return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
+                       c->view.n_workers);
     char room[128];
     const char *no = pl_places_enter(&c->places, a, c->view.n_taken, room);
     if (no) return control_broke(c, why, no);
@@ -408,6 +415,7 @@ static int control_do_cancel(struct pl_control *c, struct pl_action *a, uint64_t
                              struct pl_why *why) {
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_BUSY)
         return control_broke(c, why, "it cancelled a worker that is not busy");
+    if (c->book) return control_broke(c, why, "it cancelled a task where there are peers");
     a->task = c->worker[a->worker].task;
     control_waste(c, a->worker, now_ns, true);
     control_move(c, a->worker, PL_IDLE, now_ns);
@@ -429,8 +437,12 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     c->brought[e->worker] = (struct control_brought){e->samples, e->loss};
     switch (a->verb) {
     case PL_TAKE: return control_join_group(c, a, why);
-    case PL_DROP: c->fates.dropped++; return PL_OK;
+    case PL_DROP:
+        c->fates.dropped++;
+        pl_book_drop(c->book, e->worker);
+        return PL_OK;
     default:
+        if (c->book) return control_broke(c, why, "it let an answer wait where there are peers");
         c->worker[e->worker].waits = true;
         c->n_waiting++;
         return PL_OK;
@@ -455,6 +467,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
     for (size_t n = 0; n < c->plan.n; n++) {
         struct pl_action *a = &c->plan.action[n];
         int rc = PL_OK;
+        const char *no = NULL;
         if (!isfinite(a->factor))
             return control_broke(c, why, "it said a factor that is not finite");
         switch (a->verb) {
@@ -469,7 +482,9 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
         case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
         case PL_CANCEL: rc = control_do_cancel(c, a, e->now_ns, why); break;
         case PL_STOP: c->stopped = true; break;
+        default: no = pl_book_do(c->book, a); break; /* an exchange */
         }
+        if (no) return control_broke(c, why, no);
         if (rc) return rc;
     }
     if (arrived && n_decided == 0)
@@ -496,6 +511,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
     c->view.n_alive++;
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_join(c->book, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -519,6 +535,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     }
     c->view.n_alive--;
     control_move(c, e->worker, PL_GONE, e->now_ns);
+    if (c->book) pl_book_leave(c->book, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
@@ -529,6 +546,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_arrive(c->book, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
@@ -551,6 +569,7 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     control_waste(c, e->worker, e->now_ns, false);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
+    if (c->book) pl_book_reject(c->book, e->worker);
     c->fates.rejected++;
     if (c->places.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
@@ -609,6 +628,10 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         if (e->now_ns < c->view.timer_ns) return PL_OK;
         c->view.timer_ns = PL_NO_TIMER;
         c->policy->timer(c->policy_state, &c->view, &c->plan);
+        break;
+    case PL_MADE:
+        if (!c->book || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        pl_book_made(c->book, e->worker);
         break;
     }
     if (!rc) rc = control_do(c, e, arrived, why);

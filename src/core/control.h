@@ -10,6 +10,8 @@
  *     worker is started again;
  *   - at most one commit per event, and only of a non-empty group; factors are finite;
  *   - only idle workers are started, only busy ones cancelled;
+ *   - models are mixed only where there are peers: of two different workers that are there, with
+ *     finite factors, as far as the book has room; nothing is cancelled or kept there;
  *   - under a policy with a grid, every start is on a part of it, and no two busy workers share a
  *     row or a column; without one, no start is;
  *   - never a stall: as long as anyone is alive, somebody is busy, a timer is set or the run has
@@ -20,6 +22,7 @@
 #ifndef PL_CORE_CONTROL_H
 #define PL_CORE_CONTROL_H
 
+#include "core/book.h"
 #include "core/keep.h"
 #include "core/plan.h"
 #include "core/tuner.h"
@@ -30,14 +33,15 @@ enum pl_event_kind {
     PL_REJECT,   /* a task came back with a vector that will not do: it starts anew */
     PL_LEAVE,    /* a worker is gone */
     PL_MEASURED, /* what the last commit told; only where the tuner measures */
-    PL_TIMER     /* view.timer_ns has come; before that, or where none is set, it is ignored */
+    PL_TIMER,    /* view.timer_ns has come; before that, or where none is set, it is ignored */
+    PL_MADE      /* peers: what a worker computes on is whole, and others may read it */
 };
 
 struct pl_event {
     enum pl_event_kind kind;
     uint64_t now_ns; /* never less than that of the event before */
     int worker;
-    uint64_t task;    /* PL_ARRIVE, PL_REJECT */
+    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_MADE */
     uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: of the task's time, what went into sending */
     uint32_t samples; /* PL_ARRIVE; PL_REJECT of a sound vector that was not believed */
     double loss;      /* PL_ARRIVE */
@@ -103,6 +107,11 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 
 /* The world now; also where the host finds the current version and K. */
 const struct pl_view *pl_control_view(const struct pl_control *c);
+
+/* Who has which model, where the policy has peers; NULL otherwise. */
+static inline struct pl_book *pl_control_book(const struct pl_control *c) {
+    return pl_control_view(c)->book;
+}
 
 /* The group: open, or, right after a commit, the one that was just closed. */
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);

@@ -13,6 +13,8 @@ static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_f
     a->from = from;
     a->worker = worker;
     a->task = a->version = 0;
+    a->keep = 0;
+    a->peer = -1;
     a->factor = factor;
     a->row = a->col = -1;
 }
@@ -70,4 +72,29 @@ void pl_restart_busy(struct pl_plan *p, const struct pl_view *v) {
         pl_cancel(p, i);
         pl_start(p, i, PL_FETCH);
     }
+}
+
+static void plan_exchange(struct pl_plan *p, enum pl_verb verb, int worker, int peer, double keep,
+                          double factor) {
+    size_t n = p->n;
+    plan_say(p, verb, worker, PL_FETCH, factor);
+    if (p->n == n) return;
+    p->action[n].peer = peer;
+    p->action[n].keep = keep;
+}
+
+void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b) {
+    plan_exchange(p, PL_BLEND, worker, peer, a, b);
+}
+
+void pl_pair(struct pl_plan *p, int worker, int peer, double a) {
+    plan_exchange(p, PL_PAIR, worker, peer, 0, a);
+}
+
+void pl_give(struct pl_plan *p, int worker, int peer, double share) {
+    plan_exchange(p, PL_GIVE, worker, peer, 0, share);
+}
+
+void pl_receive(struct pl_plan *p, int worker) {
+    plan_exchange(p, PL_RECEIVE, worker, -1, 0, 0);
 }

@@ -5,7 +5,19 @@
 
 #include "core/policy.h"
 
-enum pl_verb { PL_TAKE, PL_DROP, PL_WAIT, PL_COMMIT, PL_START, PL_CANCEL, PL_STOP };
+enum pl_verb {
+    PL_TAKE,
+    PL_DROP,
+    PL_WAIT,
+    PL_COMMIT,
+    PL_START,
+    PL_CANCEL,
+    PL_STOP,
+    PL_BLEND, /* these of policies with peers */
+    PL_PAIR,
+    PL_GIVE,
+    PL_RECEIVE
+};
 
 struct pl_action {
     enum pl_verb verb;
@@ -13,7 +25,9 @@ struct pl_action {
     int worker;        /* whose; PL_ARRIVED stands for the worker that has just arrived */
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
-    double factor;     /* PL_TAKE, PL_COMMIT */
+    double factor;     /* PL_TAKE, PL_COMMIT; of the peer's model in an exchange */
+    double keep;       /* PL_BLEND: of the worker's own */
+    int peer;          /* of an exchange */
     int row, col;      /* PL_START: its part; -1: everything */
 };
 
@@ -31,6 +45,11 @@ struct pl_plan {
  * and a start. */
 static inline size_t pl_plan_room(int n_workers) {
     return 2 * (size_t)n_workers + 3;
+}
+
+/* Where there are peers: an exchange or two per worker besides. */
+static inline size_t pl_plan_room_peers(int n_workers) {
+    return 4 * (size_t)n_workers + 8;
 }
 
 #endif

@@ -40,6 +40,8 @@ struct pl_knobs {
     uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND for none */
 };
 
+struct pl_book;
+
 /* The world as a policy sees it, before its own plan is carried out. A worker that has just
  * arrived is idle already. */
 struct pl_view {
@@ -55,6 +57,7 @@ struct pl_view {
                        so the busy list begins with the oldest base */
     uint64_t timer_ns; /* when the policy is to be woken; PL_NO_TIMER: not */
     struct pl_rng *rng;
+    struct pl_book *book; /* of a policy with peers: who has which model, for pl_fits; or NULL */
 };
 
 static inline int pl_n_busy(const struct pl_view *v) {
@@ -97,6 +100,17 @@ void pl_stop(struct pl_plan *p);               /* the run ends */
  * came after that time. */
 void pl_timer(struct pl_plan *p, uint64_t when_ns);
 
+/* Where workers have models of their own (see `peers` below, and core/book.h for the arithmetic).
+ * Both must be there; the newest model of a worker is meant, also while it computes on an older. */
+void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b); /* x = a x + b x_peer */
+void pl_pair(struct pl_plan *p, int worker, int peer, double a);     /* both move by a of the way */
+void pl_give(struct pl_plan *p, int worker, int peer, double share); /* push-sum: to its inbox */
+void pl_receive(struct pl_plan *p, int worker); /* what is in the inbox joins its model */
+
+/* Whether such an exchange has room in the book; one that has not is left for another time. */
+bool pl_fits(const struct pl_view *v, int worker, int peer);
+double pl_weight(const struct pl_view *v, int worker); /* its push-sum weight: 1 at first */
+
 /* Starts every idle worker on the newest version. */
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v);
 
@@ -112,6 +126,10 @@ struct pl_policy {
     struct pl_entry id;
     unsigned uses; /* PL_USES_… */
     bool by_batch; /* K counts mini-batches, not workers: nobody waits, K/P of a mean time */
+    /* There is no common model: every worker has its own, which only the worker itself and its
+     * peers read. A start computes on the worker's own, a take moves it, a commit counts. Nothing
+     * is cancelled. */
+    bool peers;
     /* State lives in a zeroed block of this size that begins with a copy of the conf (so it is at
      * least conf_size); the host allocates it. No pointers inside: it is copied and saved. */
     size_t state_size;

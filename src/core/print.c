@@ -21,7 +21,8 @@ size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *p
 
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join", "arrive", "reject", "leave", "measured", "timer"};
+    static const char *const kinds[] = {"join",     "arrive", "reject", "leave",
+                                        "measured", "timer",  "made"};
     char time[32];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
@@ -33,7 +34,8 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     print_time(e->now_ns, time, sizeof time);
     SAY("%s %s", time, kinds[e->kind]);
     if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
-    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) SAY("#%llu", (unsigned long long)e->task);
+    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT || e->kind == PL_MADE)
+        SAY("#%llu", (unsigned long long)e->task);
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
         const struct pl_action *a = &plan->action[i];
@@ -45,6 +47,10 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         case PL_DROP: SAY("%sdrop", sep); break;
         case PL_WAIT: SAY("%swait", sep); break;
         case PL_STOP: SAY("%sstop", sep); break;
+        case PL_BLEND: SAY("%smix W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_PAIR: SAY("%spair W%d W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_GIVE: SAY("%sgive W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_RECEIVE: SAY("%sreceive W%d", sep, a->worker + 1); break;
         case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
         case PL_START:
             SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);

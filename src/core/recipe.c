@@ -15,6 +15,7 @@ const struct pl_family *const pl_column_family[PL_N_COLUMNS] = {
 #define ADASYNC "Dutta, Wang, Joshi, arXiv 2003.10579"
 #define CHEN "Chen, Pan, Monga, Bengio, Jozefowicz, arXiv 1604.00981"
 #define XIE "Xie, Koyejo, Gupta, arXiv 1802.10116"
+#define GOSSIP "Jin, Yuan, Iandola, Keutzer, arXiv 1611.04581"
 #define EASGD "Zhang, Choromanska, LeCun, NIPS 2015"
 #define NODELAY "Talyansky et al., Asynchronous SGD without gradient delay"
 #define PSP "Wang, Catterall, Mortier, arXiv 1709.07772"
@@ -100,6 +101,21 @@ RECIPE(fastest_k, "fastest-k", "K-sync with K growing when gradients disagree",
        "gradient", "none");
 RECIPE(local_sgd, "local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",
        "ksync:k=all", "fixed", "none", "mean", "sgd", "steps", "none");
+
+RECIPE(gossip_pull, "gossip-pull", "no server: half way to the model of a random peer, and a step",
+       GOSSIP, "gossip:mode=pull", "fixed", "none", "mean", "sgd", "own", "none");
+RECIPE(gossip_push, "gossip-push", "no server: a random peer is moved half way to one's own model",
+       GOSSIP, "gossip:mode=push", "fixed", "none", "mean", "sgd", "own", "none");
+RECIPE(gosgd, "gosgd", "no server: half of one's weight goes to a random peer, with the model",
+       "Blot, Picard, Cord, Thome, arXiv 1611.09726", "gossip:mode=push-sum", "fixed", "none",
+       "mean", "sgd", "own", "none");
+RECIPE(ad_psgd, "ad-psgd",
+       "no server: pairs on a bipartite graph average, and gradients do not wait for it",
+       "Lian, Zhang, Zhang, Liu, ICML 2018", "gossip:mode=ad-psgd", "fixed", "none", "mean", "sgd",
+       "own", "none");
+RECIPE(sgp, "sgp", "no server: rounds of push-sum on the one-peer exponential graph",
+       "Assran, Loizou, Ballas, Rabbat, ICML 2019", "gossip:mode=sgp", "fixed", "none", "mean",
+       "sgd", "own", "none");
 
 RECIPE(byzantine_median, "byzantine-median", "synchronous, the median of every coordinate", XIE,
        "ksync:k=all", "fixed", "none", "median", "sgd", "gradient", "none");
@@ -204,6 +220,11 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_cocod.id,
                                                       &recipe_overlap_local_sgd.id,
                                                       &recipe_diloco.id,
+                                                      &recipe_gossip_pull.id,
+                                                      &recipe_gossip_push.id,
+                                                      &recipe_gosgd.id,
+                                                      &recipe_ad_psgd.id,
+                                                      &recipe_sgp.id,
                                                       &recipe_byzantine_median.id,
                                                       &recipe_byzantine_geomedian.id,
                                                       &recipe_byzantine_mean_around_median.id,

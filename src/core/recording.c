@@ -28,9 +28,10 @@ enum {
     RECORDED_REJECT,
     RECORDED_LEAVE,
     RECORDED_END, /* in the place of PL_MEASURED, which is never recorded */
-    RECORDED_TIMER
+    RECORDED_TIMER,
+    RECORDED_MADE
 };
-_Static_assert((int)RECORDED_TIMER == (int)PL_TIMER + 1, "kinds are numbered as in control");
+_Static_assert((int)RECORDED_MADE == (int)PL_MADE + 1, "kinds are numbered as in control");
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
@@ -213,6 +214,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
     if (e->kind != PL_MEASURED && worker < (uint32_t)r->n_workers) {
         struct recorder_line l = {
             .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
+        if (e->kind == PL_MADE) l.task = e->task;
         if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
             l.task = e->task;
             l.began_ns = r->began_ns[e->worker];
@@ -348,7 +350,7 @@ static int reader_event(struct reader *r, const uint8_t *b) {
     uint32_t kind = get_u32(b), worker = get_u32(b + 4);
     uint64_t now_ns = get_u64(b + 8), loss = get_u64(b + 40);
     uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
-    if (kind < RECORDED_JOIN || kind > RECORDED_TIMER)
+    if (kind < RECORDED_JOIN || kind > RECORDED_MADE)
         return reader_damaged(r, "there is no such kind of event");
     if (worker >= (uint32_t)out->n_workers)
         return reader_damaged(r, "its worker is beyond the number of workers");

@@ -28,7 +28,8 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
                              .workers = v->n_alive,
                              .expected = v->n_workers,
                              .staleness_max = stale.max,
-                             .samples = store ? pl_store_samples(store) : NAN};
+                             .samples = store ? pl_store_samples(store) : NAN,
+                             .consensus = NAN};
 }
 
 struct pl_outcome pl_outcome_none(void) {
@@ -36,6 +37,7 @@ struct pl_outcome pl_outcome_none(void) {
                                .epochs = NAN,
                                .score = {NAN, NAN, NAN},
                                .time_to_target = NAN,
+                               .consensus = NAN,
                                .steps = {NAN, NAN, NAN}};
 }
 

@@ -24,6 +24,7 @@ struct pl_outcome {
     struct pl_score score;             /* at the end; NAN where unknown */
     double time_to_target;             /* NAN: no target, or not reached */
     int k_final;
+    double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
     uint64_t filtered;     /* of the rejected, those that a filter did not believe */
     struct pl_why trouble; /* why it ended before its time, or what could not be kept; or "" */

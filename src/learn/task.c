@@ -131,6 +131,25 @@ void pl_memory_heard(struct pl_memory *m) {
     m->any = true;
 }
 
+/* Where there is no server the step is the worker's own: what it brings is its model after it,
+ * whatever its local rule would have sent. */
+static void task_own(const struct pl_job *job, const struct pl_version *version, float *out) {
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
+    float lr = (float)version->lr, decay = local->decays ? 0 : (float)job->weight_decay;
+    const float *w = version->handed;
+    size_t n = job->model->dim;
+    switch (local->sends) {
+    case PL_SENDS_GRADIENT:
+        for (size_t i = 0; i < n; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+        break;
+    case PL_SENDS_MOVE:
+        for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
+        break;
+    case PL_SENDS_MODEL: break;
+    }
+}
+
 int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
                 const struct pl_version *version, struct pl_memory *memory, float *out,
                 double *loss, const struct pl_cancel *cancel) {
@@ -155,6 +174,7 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, worker, task, out);
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, version, out);
     return rc;
 }
 

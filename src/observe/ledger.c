@@ -121,7 +121,8 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
         ledger_move(l, e->worker, PL_IDLE, e->now_ns);
         break;
     case PL_MEASURED:
-    case PL_TIMER: break;
+    case PL_TIMER:
+    case PL_MADE: break;
     }
 }
 

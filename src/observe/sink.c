@@ -1,6 +1,7 @@
 #include "observe/sink.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     pl_json_real(&j, "staleness", p->staleness);
     pl_json_whole(&j, "dropped", p->dropped);
     pl_json_whole(&j, "workers", (uint64_t)p->workers);
+    if (isfinite(p->consensus)) pl_json_real(&j, "consensus", p->consensus);
     pl_json_close(&j, '}');
     if (!j.failed) fprintf(f, "%s\n", j.text);
     free(j.text);

@@ -10,7 +10,7 @@
 #include "observe/sink.h"
 
 #define TENSORBOARD_PATH 1024
-#define TENSORBOARD_EVENT 512 /* bytes of the largest event: eight scalars with short names */
+#define TENSORBOARD_EVENT 512 /* bytes of the largest event: nine scalars with short names */
 
 struct pl_tensorboard {
     FILE *f;
@@ -121,7 +121,8 @@ void pl_tensorboard_point(struct pl_tensorboard *t, const struct pl_point *p,
                   {"staleness", p->staleness},
                   {"dropped", (double)p->dropped},
                   {"workers", p->workers},
-                  {"samples_per_second", samples_per_second}};
+                  {"samples_per_second", samples_per_second},
+                  {"consensus", p->consensus}};
     struct tensorboard_bytes event = {.n = 0}, summary = {.n = 0};
     for (size_t i = 0; i < sizeof scalar / sizeof scalar[0]; i++)
         put_scalar(&summary, scalar[i].tag, scalar[i].value);

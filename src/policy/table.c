@@ -3,7 +3,8 @@
 /* X(policy): one line each, in the order `paceline list` shows them */
 #define POLICIES(X)                                                                                \
     X(ksync)                                                                                       \
-    X(kbatchsync) X(kasync) X(kbatchasync) X(ssp) X(psp) X(buffers) X(rounds) X(blocks) X(strata)
+    X(kbatchsync)                                                                                  \
+    X(kasync) X(kbatchasync) X(ssp) X(psp) X(buffers) X(rounds) X(blocks) X(strata) X(gossip)
 
 #define X(name) extern const struct pl_policy pl_policy_##name;
 POLICIES(X)

@@ -26,7 +26,8 @@ struct pl_custody {
     size_t n_spare, n_slots;
     struct pl_attack_member *group; /* the open one: slots, and from most_slots on copies */
     size_t n_group, room_group, most_slots;
-    int n_old; /* workers that have an old version */
+    int n_old;              /* workers that have an old version */
+    struct pl_peers *peers; /* of workers that have models of their own; or NULL */
 };
 
 static size_t custody_group(const struct pl_job *job) {
@@ -43,6 +44,7 @@ void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf) {
     conf->n_workers = job->n_workers;
     conf->n_versions = versions * (ahead ? 2 : 1);
     conf->n_slots = job->n_workers + (int)custody_group(job);
+    if (pl_job_peers(job)) pl_peers_room(job, conf);
 }
 
 int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
@@ -75,6 +77,10 @@ void pl_custody_free(struct pl_custody *c) {
     free(c->spare);
     free(c->group);
     free(c);
+}
+
+void pl_custody_peers(struct pl_custody *c, struct pl_peers *peers) {
+    c->peers = peers;
 }
 
 /* --- versions ---------------------------------------------------------------------------- */
@@ -123,9 +129,19 @@ static float *custody_slot(struct pl_custody *c) {
 
 /* --- carrying out ------------------------------------------------------------------------ */
 
+static int custody_start_own(struct pl_custody *c, int worker, uint64_t task) {
+    const struct pl_version *newest = pl_store_newest(c->store);
+    return pl_peers_start(c->peers, worker,
+                          &(struct pl_order){.task = task,
+                                             .version = newest->id,
+                                             .lr = newest->lr,
+                                             .heard = c->worker[worker].heard});
+}
+
 int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
                      struct pl_part part) {
     struct custody_worker *w = &c->worker[worker], before = *w;
+    if (c->peers) return custody_start_own(c, worker, task);
     if (!w->slot && !(w->slot = custody_slot(c))) return PL_ENOMEM;
     if (from == PL_FETCH) {
         w->told = pl_store_newest(c->store);
@@ -174,6 +190,8 @@ static float *custody_copy(struct pl_custody *c, int worker) {
 
 int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     struct custody_worker *w = &c->worker[m->worker];
+    struct pl_version *newest = pl_store_newest(c->store);
+    if (c->peers) return pl_store_take(c->store, m, newest, newest->model); /* it is counted */
     bool full = c->n_group >= c->most_slots;
     float *vector = full ? custody_copy(c, m->worker) : w->slot;
     if (!vector) return PL_ENOMEM;

@@ -10,6 +10,7 @@
 #define PL_RUN_CUSTODY_H
 
 #include "learn/part.h"
+#include "run/peers.h"
 #include "transport/transport.h"
 
 /* How many vectors a port must have room for; conf->dim is said already. */
@@ -20,6 +21,9 @@ struct pl_custody;
 int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
                    struct pl_port *port, struct pl_store *store, struct pl_custody **out);
 void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
+
+/* Before anything else, where workers have models of their own: those are kept by `peers`. */
+void pl_custody_peers(struct pl_custody *c, struct pl_peers *peers);
 
 /* The worker computes `task` on a part: hands it the newest version (or the one it has) and a slot.
  */

@@ -9,6 +9,8 @@ struct pl_saver {
     const struct pl_server_conf *conf;
     struct pl_shards *shards;
     float *whole; /* [dim] the model that is being written, where several servers have it */
+    int (*model)(void *ctx, float *out); /* fills `whole`; NULL: the version does */
+    void *ctx;
     struct pl_filter *filter;
     struct pl_errand *errand;
     struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
@@ -39,6 +41,20 @@ int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
     s->filter = filter;
     *out = s;
     return PL_OK;
+}
+
+int pl_saver_from(struct pl_saver *s, int (*model)(void *ctx, float *out), void *ctx) {
+    if (!s->whole) s->whole = malloc(s->conf->job->model->dim * sizeof *s->whole);
+    s->model = model;
+    s->ctx = ctx;
+    return s->whole ? PL_OK : PL_ENOMEM;
+}
+
+/* The whole model, where the version held is not; NULL: it could not be had. */
+static const float *saver_model(struct pl_saver *s) {
+    if (s->model) return s->model(s->ctx, s->whole) ? NULL : s->whole;
+    if (!s->shards) return s->held->model;
+    return pl_shards_model(s->shards, s->held, s->whole) || s->shards->failed ? NULL : s->whole;
 }
 
 void pl_saver_free(struct pl_saver *s) {
@@ -82,15 +98,12 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     pl_filter_keep(s->filter, &keep);
     s->held = pl_store_newest(store);
     pl_version_pin(s->held);
-    const float *model = s->held->model;
-    if (s->shards) {
-        if (pl_shards_model(s->shards, s->held, s->whole) || s->shards->failed) {
-            pl_snapshot_free(s->snapshot);
-            pl_version_unpin(s->held);
-            s->snapshot = NULL;
-            return pl_fail(&s->why, PL_ERUN, "a server did not answer");
-        }
-        model = s->whole;
+    const float *model = saver_model(s);
+    if (!model) {
+        pl_snapshot_free(s->snapshot);
+        pl_version_unpin(s->held);
+        s->snapshot = NULL;
+        return pl_fail(&s->why, PL_ERUN, "a %s did not answer", s->model ? "worker" : "server");
     }
     pl_snapshot_weights(s->snapshot, s->conf->job->model, model);
     pl_snapshot_text(s->snapshot, "setup", s->conf->save_text);

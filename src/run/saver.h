@@ -14,6 +14,8 @@ struct pl_saver;
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
                  struct pl_filter *filter, void (*done)(void *ctx), void *ctx,
                  struct pl_saver **out, struct pl_why *why);
+/* Where there is no version to save: model() fills [dim]; 0, or it could not. */
+int pl_saver_from(struct pl_saver *s, int (*model)(void *ctx, float *out), void *ctx);
 void pl_saver_free(struct pl_saver *s); /* NULL is fine */
 
 /* Whether the number of updates alone makes one due. */

@@ -24,7 +24,8 @@
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 
 struct server_worker {
-    bool warned; /* of a result that will not do */
+    uint64_t based; /* its last task whose base was made, among peers */
+    bool warned;    /* of a result that will not do */
 };
 
 struct server {
@@ -39,6 +40,8 @@ struct server {
     struct pl_trust *trust;   /* of the filter; NULL: it needs none */
     struct pl_filter *filter; /* NULL: everybody is believed */
     struct pl_custody *custody;
+    struct pl_peers *peers;   /* where workers have models of their own; or NULL */
+    float *mean;              /* [dim] of those, at the end */
     struct pl_shards shared;  /* what the servers share, and */
     struct pl_shards *shards; /* that where there are others; NULL: there are none */
     float *whole;             /* [dim] what is being scored, where there are others */
@@ -59,6 +62,7 @@ struct server {
     int n_named;
     uint64_t alone_ns; /* when it is certain that nobody is left; 0: somebody is there */
     bool ended, left_alone, told_median, stuck;
+    bool mean_kept; /* what is in `mean` is the end's */
     struct pl_outcome *out;
 };
 
@@ -156,6 +160,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             s->t->cancel(s->port, a->worker);
             break;
         case PL_STOP: s->ended = true; break;
+        default: break; /* exchanges between peers are control's alone */
         }
         if (rc) return rc;
     }
@@ -228,6 +233,20 @@ static int server_judge(struct server *s, struct pl_event *e) {
     return PL_OK;
 }
 
+/* Whose base has been made since: from now on it can be read by those who mix with them. */
+static int server_bases(struct server *s) {
+    const struct pl_view *v = pl_control_view(s->control);
+    int rc = PL_OK;
+    for (int i = v->busy; s->peers && !rc && i >= 0; i = pl_next(v, i)) {
+        uint64_t task = v->worker[i].task;
+        if (s->worker[i].based == task || s->t->based(s->port, i) != task) continue;
+        s->worker[i].based = task;
+        struct pl_event e = {.kind = PL_MADE, .worker = i, .task = task};
+        rc = server_event(s, &e);
+    }
+    return rc;
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     pl_crew_answered(&s->crew, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
@@ -244,7 +263,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_custody_heard(s->custody, worker, r->task);
-    int rc = server_judge(s, &e);
+    int rc = s->peers ? server_bases(s) : server_judge(s, &e);
     return rc ? rc : server_event(s, &e);
 }
 
@@ -289,6 +308,18 @@ static void server_scored(struct server *s) {
     if (reached) s->ended = true;
 }
 
+/* The mean of the workers' own models. One that does not come ends the run. */
+static float *server_mean(struct server *s, float *out) {
+    if (!s->mean_kept && pl_peers_mean(s->peers, out, &s->out->consensus)) s->ended = true;
+    return out;
+}
+
+static int server_mean_to_save(void *ctx, float *out) {
+    struct server *s = ctx;
+    double consensus;
+    return pl_peers_mean(s->peers, out, &consensus);
+}
+
 /* The newest version goes to the scorer; the score is that of this moment, whenever it comes. */
 static void server_score(struct server *s) {
     uint64_t now = server_now(s);
@@ -296,7 +327,10 @@ static void server_score(struct server *s) {
     pl_version_pin(s->scored);
     s->scored_at = pl_point_now(s->control, s->store, now);
     const float *model = s->scored->model;
-    if (s->shards) {
+    if (s->peers) {
+        model = server_mean(s, s->mean_kept ? s->mean : s->whole);
+        s->scored_at.consensus = s->out->consensus;
+    } else if (s->shards) {
         /* a server that does not answer is missed at the next commit, and at the end */
         if (pl_shards_model(s->shards, s->scored, s->whole)) s->ended = s->shards->failed = true;
         model = s->whole;
@@ -410,18 +444,40 @@ static int server_shards(struct server *s) {
     return PL_OK;
 }
 
+/* What the run begins with, the caller's to free() also where it fails. */
+static int server_first(const struct server *s, float **w0) {
+    const struct pl_job *job = s->job;
+    *w0 = malloc(job->model->dim * sizeof **w0);
+    if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    if (s->conf->from) return pl_saved_weights(s->conf->from, job->model, *w0, s->why);
+    job->model->kind->init(job->model, job->seed, *w0);
+    return PL_OK;
+}
+
+/* Everybody begins with the same; what it is a checkpoint of may have been the mean. */
+static int server_peers(struct server *s) {
+    if (!pl_job_peers(s->job)) return PL_OK;
+    float *w0;
+    int rc = server_first(s, &w0);
+    s->whole = calloc(s->job->model->dim, sizeof *s->whole);
+    s->mean = malloc(s->job->model->dim * sizeof *s->mean);
+    if (!rc && (!s->whole || !s->mean ||
+                pl_peers_new(s->job, s->t, s->port, pl_control_book(s->control), w0, &s->peers)))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of %d workers",
+                     s->job->n_workers);
+    free(w0);
+    pl_custody_peers(s->custody, s->peers);
+    return rc;
+}
+
 static int server_store(struct server *s) {
     const struct pl_job *job = s->job;
-    float *w0 = malloc(job->model->dim * sizeof *w0);
-    if (!w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
-    int rc = PL_OK;
-    if (s->conf->from)
-        rc = pl_saved_weights(s->conf->from, job->model, w0, s->why);
-    else
-        job->model->kind->init(job->model, job->seed, w0);
+    float *w0;
+    int rc = server_first(s, &w0);
     struct pl_store_conf conf = pl_shards_store(&s->shared, 0);
+    if (pl_job_peers(job)) conf = pl_job_store(job);
     conf.team = (struct pl_team){server_threads(s) > 1 ? server_team : NULL, s};
-    conf.place = (struct pl_place){server_place, s};
+    if (!pl_job_peers(job)) conf.place = (struct pl_place){server_place, s};
     if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
@@ -483,6 +539,8 @@ static int server_open(struct server *s) {
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     if (job->grid) pl_slow_work(s->slow, server_share, job);
+    rc = server_peers(s);
+    if (rc) return rc;
     for (int i = 0; i < s->conf->n_listeners; i++)
         pl_control_on_event(s->control, s->conf->listener[i].log, s->conf->listener[i].ctx);
     pl_control_on_event(s->control, pl_slow_event, s->slow);
@@ -496,7 +554,9 @@ static int server_helpers(struct server *s) {
     int n = server_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return server_memory(s);
     if (!s->conf->save_dir) return PL_OK;
-    return pl_saver_new(s->conf, s->shards, s->filter, server_wake, s, &s->saver, s->why);
+    int rc = pl_saver_new(s->conf, s->shards, s->filter, server_wake, s, &s->saver, s->why);
+    if (!rc && s->peers && pl_saver_from(s->saver, server_mean_to_save, s)) rc = server_memory(s);
+    return rc;
 }
 
 /* Nobody begins alone what all are to begin together. */
@@ -549,15 +609,23 @@ static void server_save(struct server *s) {
                                  : "; --resume auto goes on from the last checkpoint");
 }
 
+/* While they can still be asked: the mean is what the run came to. */
+static int server_keep_mean(struct server *s) {
+    if (!s->peers) return PL_OK;
+    int rc = pl_peers_mean(s->peers, s->mean, &s->out->consensus);
+    s->mean_kept = rc == PL_OK;
+    return rc ? pl_fail(s->why, rc, "the models of the workers could not be had at the end") : rc;
+}
+
 static int server_finish(struct server *s) {
     if (s->scored) server_scored(s);
-    if (s->scorer && s->scored_id != pl_store_newest(s->store)->id) {
+    if (s->scorer && (s->peers || s->scored_id != pl_store_newest(s->store)->id)) {
         server_score(s);
         s->scored_at.time = (double)s->end_ns * 1e-9;
         server_scored(s);
     }
     s->out->filtered = pl_filter_n(s->filter);
-    const float *weights = pl_store_newest(s->store)->model;
+    const float *weights = s->peers ? s->mean : pl_store_newest(s->store)->model;
     if (s->shards &&
         (s->shards->failed || pl_shards_model(s->shards, pl_store_newest(s->store), s->whole)))
         return server_unanswered(s);
@@ -587,12 +655,14 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) rc = server_loop(&s);
     s.end_ns = server_now(&s);
     if (!rc) server_save(&s);
+    if (!rc) rc = server_keep_mean(&s);
     server_close(&s);
     if (!rc) rc = server_finish(&s);
     pl_shards_end(s.shards);
     pl_scorer_free(s.scorer);
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
+    pl_peers_free(s.peers);
     pl_slow_free(s.slow);
     pl_filter_free(s.filter);
     pl_trust_free(s.trust);
@@ -602,6 +672,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.pool) pl_pool_free(s.pool);
     free(s.worker);
     free(s.whole);
+    free(s.mean);
     free(s.shared.whole);
     pl_fpu_restore(fpu);
     return rc;

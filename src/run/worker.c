@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "learn/mix.h"
 #include "learn/part.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
@@ -14,6 +15,17 @@ static int worker_rest(const struct pl_job *job, const struct pl_transport *t, s
         pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_task_steps(job));
     seconds *= pl_part_work(job, part);
     return seconds > 0 ? t->rest(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+}
+
+const float *pl_worker_base(const struct pl_order *o, size_t dim) {
+    struct pl_mixture m = {.n = o->n_summands};
+    if (o->n_summands == 0 || !o->base) return o->w;
+    for (int i = 0; i < o->n_summands; i++) {
+        m.c[i] = o->summand[i].c;
+        m.v[i] = o->summand[i].v;
+    }
+    pl_mixture_make(&m, 0, dim, o->base);
+    return o->base;
 }
 
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
@@ -31,7 +43,10 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
             .task = order.task, .samples = pl_part_samples(job, part), .pulled_ns = pl_now_ns()};
         memory.applied = order.applied;
         struct pl_version version = {
-            .id = order.version, .lr = order.lr, .handed = (float *)(uintptr_t)order.w};
+            .id = order.version,
+            .lr = order.lr,
+            .handed = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
+        if (order.base) t->base(link);
         if (sent > 0 && sent == order.heard) pl_memory_heard(&memory);
         sent = 0;
         int rc = worker_rest(job, t, link, worker, order.task, part);

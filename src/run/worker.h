@@ -9,4 +9,7 @@
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker);
 
+/* What an order computes on [dim]: the version it names, or the sum of its parts, which is made. */
+const float *pl_worker_base(const struct pl_order *o, size_t dim);
+
 #endif

@@ -54,11 +54,9 @@ void pl_ahead_free(struct pl_ahead *a) {
     free(a);
 }
 
-/* A vector to compute into; NULL: out of memory. */
-static float *ahead_vector(struct pl_ahead *a) {
+float *pl_ahead_vector(struct pl_ahead *a) {
     float *v = NULL;
     pl_lock_enter(a->lock);
-    a->n_computed++;
     if (a->n_spare > 0) {
         v = a->spare[--a->n_spare];
     } else {
@@ -85,9 +83,12 @@ static void ahead_run(struct pl_work *w, int thread) {
     struct pl_ahead_task *t = (struct pl_ahead_task *)w;
     struct pl_ahead *a = t->ahead;
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
-    t->vector = ahead_vector(a);
+    t->vector = pl_ahead_vector(a);
     t->rc = PL_ENOMEM;
-    if (!t->vector) return;
+    if (!t->vector || !t->version.handed) return;
+    pl_lock_enter(a->lock);
+    a->n_computed++;
+    pl_lock_leave(a->lock);
     if (pl_part_is(t->part))
         t->rc = pl_part_run(a->job, t->part, &t->version, t->vector, &t->loss, &cancel);
     else
@@ -101,6 +102,7 @@ int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker,
     t->work.run = ahead_run;
     t->ahead = a;
     t->version = *version;
+    if (t->base) t->version.handed = (float *)(uintptr_t)t->base->w;
     t->part = part;
     t->task = task;
     t->worker = worker;
@@ -117,6 +119,9 @@ void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t) {
     pl_pool_drop(a->pool, &t->work);
     pl_ahead_give_back(a, t->vector);
     t->vector = NULL;
+    if (!t->base) return;
+    pl_ahead_give_back(a, t->base->made);
+    t->base->made = NULL;
 }
 
 void pl_ahead_need(struct pl_ahead *a, int n) {
@@ -132,8 +137,8 @@ static void ahead_score(void *arg, int piece, int thread) {
     pl_score_run(a->job, a->desk[thread], a->scored, piece, &a->piece[piece]);
 }
 
-struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version) {
-    a->scored = version->model;
+struct pl_score pl_ahead_score(struct pl_ahead *a, const float *model) {
+    a->scored = model;
     pl_pool_each(a->pool, a->n_pieces, ahead_score, a);
     return pl_score_sum(a->job, a->piece);
 }

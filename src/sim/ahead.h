@@ -7,10 +7,17 @@
 #ifndef PL_SIM_AHEAD_H
 #define PL_SIM_AHEAD_H
 
+#include "learn/mix.h"
 #include "learn/part.h"
 #include "sys/pool.h"
 
 struct pl_ahead;
+
+/* What a task computes on, where workers have models of their own. */
+struct pl_ahead_base {
+    const float *w; /* NULL: there is no memory for it */
+    float *made;    /* the same, where it was made for this task and nobody else may read it yet */
+};
 
 /* One worker's current task; embed one per worker. A zeroed one is idle. */
 struct pl_ahead_task {
@@ -25,12 +32,14 @@ struct pl_ahead_task {
     bool sound; /* every element finite */
     double loss;
     float *vector;
+    struct pl_ahead_base *base; /* NULL: the version */
 };
 
 int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why *why);
 void pl_ahead_free(struct pl_ahead *a); /* every task must have been collected or dropped */
 
-/* The vectors of `version` must stay until the task is collected or dropped. */
+/* The vectors of `version` must stay until the task is collected or dropped, and so must t->base,
+ * which is set before. */
 int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
                    const struct pl_version *version, struct pl_part part, uint64_t finish_ns);
 
@@ -38,13 +47,14 @@ int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker,
  * model's gradient() returned. */
 int pl_ahead_collect(struct pl_ahead *a, struct pl_ahead_task *t);
 void pl_ahead_drop(struct pl_ahead *a, struct pl_ahead_task *t);
-void pl_ahead_give_back(struct pl_ahead *a, float *vector);
+void pl_ahead_give_back(struct pl_ahead *a, float *vector); /* NULL is fine */
+float *pl_ahead_vector(struct pl_ahead *a); /* one to give back; NULL: out of memory */
 
 /* How many tasks are sure to be wanted; nothing beyond is begun. 0 while tasks are started and
  * cancelled in numbers: the first to be started is not the first to finish. */
 void pl_ahead_need(struct pl_ahead *a, int n);
 
-struct pl_score pl_ahead_score(struct pl_ahead *a, const struct pl_version *version);
+struct pl_score pl_ahead_score(struct pl_ahead *a, const float *model);
 
 uint64_t pl_ahead_computed(const struct pl_ahead *a); /* gradients, so far */
 

@@ -72,3 +72,10 @@ uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, do
 uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns) {
     return net_sum(now_ns, net_ns(n->conf.latency));
 }
+
+uint64_t pl_net_ask(const struct pl_net *n, int n_vectors, uint64_t now_ns) {
+    if (n_vectors == 0) return now_ns;
+    double rest = 2 * n->conf.latency; /* there and back; all are asked at once */
+    if (n->conf.bandwidth > 0) rest += n_vectors * n->bytes / n->conf.bandwidth;
+    return net_sum(now_ns, net_ns(rest));
+}

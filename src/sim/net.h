@@ -36,6 +36,10 @@ uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns);
 /* The same for a share of a vector. */
 uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, double share);
 
+/* When `n` vectors that a worker asks its peers for at `now_ns` are there: they pass its own link,
+ * and not the server's. */
+uint64_t pl_net_ask(const struct pl_net *n, int n_vectors, uint64_t now_ns);
+
 /* When a message without a vector, sent at `now_ns`, is there. */
 uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns);
 

@@ -8,6 +8,7 @@
 #include "core/filter.h"
 #include "learn/trust.h"
 #include "sim/ahead.h"
+#include "sim/peers.h"
 #include "sys/fpu.h"
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
@@ -15,7 +16,7 @@
 #define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
-enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED, SIM_TIMER };
+enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED, SIM_TIMER, SIM_MADE };
 
 struct sim_worker {
     struct pl_version *held;  /* what its task computes on */
@@ -36,8 +37,9 @@ struct sim {
     struct pl_control *control;
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
-    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
-    struct pl_filter *filter; /* NULL: everybody is believed */
+    struct pl_sim_peers *peers; /* NULL: there is one model */
+    struct pl_trust *trust;     /* of the filter; NULL: it needs none */
+    struct pl_filter *filter;   /* NULL: everybody is believed */
     struct sim_worker *worker;
     struct pl_attack_member *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
@@ -81,12 +83,18 @@ static void sim_over(struct sim *s) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
+/* The model: the newest version, or the mean of all; NULL: out of memory. */
+static const float *sim_model_now(struct sim *s) {
+    if (!s->peers) return pl_store_newest(s->store)->model;
+    return pl_sim_peers_mean(s->peers, &s->out->consensus);
+}
+
 /* The models that workers compute on, at this moment. */
 static void sim_spread(struct sim *s) {
     const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
     const float *model[PL_SPREAD_MAX];
     int n = 0;
-    if (!s->mean || s->job->n_workers > PL_SPREAD_MAX) return;
+    if (!s->mean || s->peers || s->job->n_workers > PL_SPREAD_MAX) return;
     for (int i = 0; i < s->job->n_workers; i++) {
         const struct sim_worker *w = &s->worker[i];
         const struct pl_memory *m = &w->now.memory;
@@ -105,8 +113,11 @@ static void sim_evaluate(struct sim *s) {
     s->scored_ns = s->now_ns;
     s->scored = newest;
     sim_spread(s);
-    struct pl_score score = pl_ahead_score(s->ahead, pl_store_newest(s->store));
+    const float *model = sim_model_now(s);
+    if (!model) return;
+    struct pl_score score = pl_ahead_score(s->ahead, model);
     struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
+    p.consensus = s->out->consensus;
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
     if (s->conf->watch.point) s->conf->watch.point(s->conf->watch.ctx, &p);
     if (reached) sim_over(s);
@@ -139,7 +150,10 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
         *finish = pl_replay_finish(s->replay, a->worker, a->task);
         return PL_OK;
     }
-    if (s->net_matters)
+    const struct pl_book *book = pl_control_book(s->control);
+    if (s->net_matters && book)
+        at = pl_net_ask(&s->net, pl_peers_foreign(book, a->worker), pl_net_tell(&s->net, at));
+    else if (s->net_matters)
         at = a->from == PL_FETCH ? pl_net_send_part(&s->net, PL_DOWN, at, sim_size(s, a->worker))
                                  : pl_net_tell(&s->net, at);
     w->comm_ns = at - s->now_ns;
@@ -151,6 +165,10 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
     *finish = at + sim_ns(seconds * pl_part_work(s->job, sim_part(s, a->worker)));
+    if (book && pl_book_task(book, a->worker).makes_base) {
+        int rc = sim_push(s, at, SIM_MADE, a->worker, a->task);
+        if (rc) return rc;
+    }
     return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
 }
 
@@ -164,6 +182,7 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         w->held = pl_store_newest(s->store);
         pl_store_hold(w->held);
     }
+    w->now.base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
     if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
     w->now.memory.applied = w->applied;
@@ -175,6 +194,10 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
 
 static int sim_take(struct sim *s, const struct pl_action *a) {
     struct sim_worker *w = &s->worker[a->worker];
+    if (s->peers) /* it counts; what it brought is its own */
+        return pl_store_take(s->store, pl_control_taken(s->control, a), w->held, w->held->model)
+                   ? pl_fail(s->why, PL_ENOMEM, "out of memory for the group")
+                   : PL_OK;
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
         struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
@@ -242,6 +265,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             if (s->store) pl_ahead_drop(s->ahead, &s->worker[a->worker].now);
             break;
         case PL_STOP: sim_over(s); break;
+        default: break;
         }
         if (rc) return rc;
     }
@@ -281,8 +305,7 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
                     "rejected, as all such are from now on without a word",
                     e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
     s->warned = s->warned || !w->now.sound;
-    pl_ahead_give_back(s->ahead, w->now.vector);
-    w->now.vector = NULL;
+    pl_ahead_drop(s->ahead, &w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
     if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) {
         s->out->diverged = true;
@@ -312,6 +335,15 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
     return PL_OK;
 }
 
+/* A sound model stays with its worker, where its peers can read it. */
+static int sim_keep(struct sim *s, struct pl_event *e) {
+    e->kind = PL_ARRIVE;
+    pl_memory_heard(&s->worker[e->worker].now.memory);
+    if (pl_sim_peers_brought(s->peers, e->worker, &s->worker[e->worker].now))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
+    return PL_OK;
+}
+
 /* A task is back: `e` says whose and which. Its vector is looked at, and control hears of it. */
 static int sim_bring(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
@@ -332,6 +364,8 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
         rc = PL_OK;
         if (!w->now.sound || bad)
             sim_reject(s, e);
+        else if (s->peers)
+            rc = sim_keep(s, e);
         else
             rc = sim_judge(s, e);
         if (rc) return rc;
@@ -348,7 +382,9 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
+        uint64_t when = pl_control_book(s->control)
+                            ? pl_net_tell(&s->net, s->now_ns)
+                            : pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
         return sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
@@ -362,6 +398,15 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .task = t->task,
                          .comm_ns = w->comm_ns};
     return sim_bring(s, &e);
+}
+
+/* What a worker computes on is whole: its peers may read it. */
+static int sim_made(struct sim *s, int worker, uint64_t task) {
+    struct pl_event e = {.kind = PL_MADE, .now_ns = s->now_ns, .worker = worker, .task = task};
+    if (!pl_control_is_current(s->control, worker, task)) return PL_OK;
+    if (s->peers && pl_sim_peers_made(s->peers, worker))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
+    return sim_event(s, &e);
 }
 
 /* A worker comes or goes. */
@@ -410,6 +455,8 @@ static int sim_recorded(struct sim *s) {
     int rc = PL_OK;
     if (e.kind == PL_JOIN || e.kind == PL_LEAVE)
         rc = sim_move(s, e.kind, e.worker);
+    else if (e.kind == PL_MADE)
+        rc = sim_made(s, e.worker, e.task);
     else if (e.kind == PL_TIMER)
         rc = sim_event(s, &e);
     else if (pl_control_is_current(s->control, e.worker, e.task))
@@ -419,7 +466,7 @@ static int sim_recorded(struct sim *s) {
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
     const struct sim *s = ctx;
-    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED) ||
+    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_MADE) ||
            pl_control_is_current(s->control, t->who, t->task);
 }
 
@@ -501,6 +548,7 @@ static int sim_loop(struct sim *s) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
         case SIM_RECORDED: rc = sim_recorded(s); break;
+        case SIM_MADE: rc = sim_made(s, t.who, t.task); break;
         case SIM_TIMER: rc = sim_wake(s); break;
         case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
         case SIM_EVAL:
@@ -567,6 +615,9 @@ static int sim_begin(struct sim *s) {
         s->eval_ns = sim_ns(job->eval_every) > 0 ? sim_ns(job->eval_every) : 1;
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
+    const float *from = s->conf->from ? s->conf->from->weights : NULL;
+    if (!rc && s->store && pl_sim_peers_new(job, s->control, s->ahead, from, &s->peers))
+        rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     if (s->store) pl_ahead_need(s->ahead, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
@@ -607,7 +658,8 @@ static int sim_model(struct sim *s) {
 
 static int sim_end(struct sim *s) {
     size_t dim = s->store ? s->job->model->dim : 0;
-    const float *w = s->store ? pl_store_newest(s->store)->model : NULL;
+    const float *w = s->store ? sim_model_now(s) : NULL;
+    if (s->store && !w) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
     if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
     s->out->filtered = pl_filter_n(s->filter);
     return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
@@ -632,6 +684,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     for (int i = 0; s.worker && i < conf->job->n_workers; i++)
         pl_memory_free(&s.worker[i].now.memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
+    pl_sim_peers_free(s.peers);
     pl_ahead_free(s.ahead);
     pl_filter_free(s.filter);
     pl_trust_free(s.trust);

@@ -46,14 +46,24 @@ enum {
     PL_RESULT_PUSHED
 };
 
+/* Parts of an order, where workers have models of their own: written before the order, which is
+ * void meanwhile, and read before it is looked at again. The order's PL_ORDER_W is 0 then. */
+#define PL_BOX_SUMMANDS 32
+struct pl_box_sum {
+    _Atomic uint64_t n, base; /* base: offset of the slot where they are added up; 0: none */
+    _Atomic uint64_t at[PL_BOX_SUMMANDS], c[PL_BOX_SUMMANDS];
+};
+
 /* Owners of a box are numbered, so that nothing a former one left passes for the next one's. */
 struct pl_box {
     /* the server writes */
     _Alignas(64) atomic_uint bell; /* the worker sleeps here */
     atomic_bool cancel;            /* the worker clears it */
     struct pl_cell order;
+    struct pl_box_sum sum;
     /* the worker writes */
     _Alignas(64) _Atomic uint64_t held; /* task whose vectors it may touch; 0: none */
+    _Atomic uint64_t based;             /* task whose base it has made; 0: none */
     struct pl_cell result;
     _Alignas(64) atomic_uint here; /* number of the owner that came */
     atomic_uint phase;

@@ -1,5 +1,6 @@
 #include "transport/link.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,8 +21,9 @@ struct pl_link {
     void *ctx;
     struct pl_segment segment; /* of a guest, who mapped it */
 
-    uint64_t task;     /* that was pulled and not answered; 0: none */
-    uint64_t answered; /* the last that was */
+    struct pl_summand summand[PL_BOX_SUMMANDS]; /* of the order that was pulled */
+    uint64_t task;                              /* that was pulled and not answered; 0: none */
+    uint64_t answered;                          /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
@@ -113,6 +115,26 @@ static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from,
     return (float *)(void *)(l->at + offset);
 }
 
+/* Reads the summands of an order; false where they cannot be. */
+static bool link_sum(struct pl_link *l, struct pl_order *o) {
+    struct pl_box_sum *p = &l->box->sum;
+    const struct pl_shape *s = &l->shape;
+    uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
+    if (n < 1 || n > PL_BOX_SUMMANDS || (base == 0 && n != 1)) return false;
+    for (uint64_t i = 0; i < n; i++) {
+        l->summand[i] =
+            (struct pl_summand){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
+                                .c = pl_of_bits(atomic_load(&p->c[i])),
+                                .writer = -1};
+        if (!l->summand[i].v || !isfinite(l->summand[i].c)) return false;
+    }
+    o->n_summands = (int)n;
+    o->summand = l->summand;
+    o->base = base ? link_vector(l, base, s->slots, s->n_slots) : NULL;
+    o->w = o->base ? o->base : o->summand[0].v;
+    return base == 0 || o->base;
+}
+
 /* What a look at the order can come to: nothing to do, an order, or it changed meanwhile. */
 enum link_look { LINK_NOTHING, LINK_ORDER, LINK_CHANGED };
 
@@ -136,6 +158,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
                            .part = word[PL_ORDER_PART],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
                            .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
+    if (word[PL_ORDER_W] == 0 && !link_sum(l, o)) return LINK_NOTHING;
     if (!o->w || !o->out) return LINK_NOTHING;
     atomic_store(&b->held, task);
     if (atomic_load(&b->order.seq) == seq && !atomic_load(&b->cancel)) {
@@ -170,6 +193,10 @@ int pl_link_pull(struct pl_link *l, struct pl_order *out) {
 
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
     return &l->cancel;
+}
+
+void pl_link_base(struct pl_link *l) {
+    atomic_store(&l->box->based, l->task);
 }
 
 int pl_link_rest(struct pl_link *l, uint64_t ns) {

@@ -8,6 +8,8 @@
 #include "transport/mpi_link.h"
 #include "transport/mpi_port.h"
 
+#define PORT_BRING 60000000000u /* ns in which whoever is asked must look */
+
 int pl_port_rank(const struct pl_port *p, int worker) {
     return p->n_servers + worker;
 }
@@ -25,6 +27,8 @@ static void port_free(struct pl_port *p) {
     free(p->request);
     free(p->which);
     free(p->queue);
+    free(p->sum);
+    free(p->told_sum);
     pl_segment_free(&p->memory);
     free(p);
 }
@@ -130,6 +134,52 @@ void pl_port_move_in(struct pl_port *p, int worker, float *out) {
     p->n_moving++;
 }
 
+/* --- peers: see mpi_peers.h --- */
+
+static uint32_t port_slot_number(const struct pl_port *p, const float *slot) {
+    if (!slot) return 0;
+    size_t at = (size_t)((const char *)slot - (const char *)p->memory.at) - p->shape.slots;
+    return (uint32_t)(at / p->shape.stride) + 1;
+}
+
+/* What the server has in a slot, for whoever asks. */
+static float *port_slot_at(void *ctx, uint32_t slot) {
+    struct pl_port *p = ctx;
+    return slot >= 1 && slot <= p->n_slots ? port_vector(p, p->shape.slots, slot - 1) : NULL;
+}
+
+/* Writes down the summands of an order that may go out later; false: out of memory. */
+static bool port_note_sum(struct pl_port *p, int worker, const struct pl_order *o) {
+    size_t n = (size_t)p->n_workers;
+    MPI_Request *moving = &p->request[2 * p->n_workers + worker];
+    if (!p->sum) p->sum = calloc(n, sizeof *p->sum);
+    if (!p->told_sum) p->told_sum = calloc(n, sizeof *p->told_sum);
+    if (!p->sum || !p->told_sum || !pl_exchange_open(&p->exchange, p->dim, port_slot_at, p))
+        return false;
+    if (*moving != MPI_REQUEST_NULL) { /* the last; it was answered, so it has come */
+        MPI_Wait(moving, MPI_STATUS_IGNORE);
+        p->n_moving--;
+    }
+    struct pl_wire_sum *w = &p->sum[worker];
+    w->n = (uint32_t)o->n_summands;
+    w->base = port_slot_number(p, o->base);
+    w->out = port_slot_number(p, o->out);
+    for (int i = 0; i < o->n_summands; i++) {
+        int writer = o->summand[i].writer;
+        w->term[i].slot = port_slot_number(p, o->summand[i].v);
+        w->term[i].rank = writer < 0 ? 0 : pl_port_rank(p, writer);
+        w->term[i].c = o->summand[i].c;
+    }
+    return true;
+}
+
+static void port_send_sum(struct pl_port *p, int worker) {
+    p->told_sum[worker] = true;
+    MPI_Isend(&p->sum[worker], sizeof *p->sum, MPI_BYTE, pl_port_rank(p, worker), WIRE_SUM,
+              pl_mpi_comm(), &p->request[2 * p->n_workers + worker]);
+    p->n_moving++;
+}
+
 /* The ranges of an order's version to its worker, or those of its result from it. */
 static void port_move_part(struct pl_port *p, int worker, const struct pl_order *o, bool out) {
     MPI_Datatype type = pl_wire_ranges(o->range, o->n_ranges);
@@ -147,9 +197,12 @@ static void port_move_part(struct pl_port *p, int worker, const struct pl_order 
 static void port_send(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
     const struct pl_order *o = &s->order;
-    bool part = o->n_ranges > 0, send = part || !s->has || s->version != o->version;
+    bool part = o->n_ranges > 0, sum = o->n_summands > 0;
+    bool send = !sum && (part || !s->has || s->version != o->version);
     struct pl_wire w = {.kind = WIRE_ORDER,
-                        .flags = send ? WIRE_WITH_VECTOR : 0,
+                        .flags = send  ? WIRE_WITH_VECTOR
+                                 : sum ? WIRE_WITH_SUM
+                                       : 0,
                         .task = o->task,
                         .version = o->version,
                         .heard = o->heard,
@@ -164,7 +217,9 @@ static void port_send(struct pl_port *p, int worker) {
         port_move_part(p, worker, o, true);
     else if (send)
         pl_port_move_out(p, worker, o->w);
-    s->has = !part;
+    else if (sum)
+        port_send_sum(p, worker);
+    s->has = !part && !sum;
     s->version = o->version;
     s->sent = *o;
     s->sent_ns = pl_now_ns();
@@ -176,6 +231,10 @@ static void port_send(struct pl_port *p, int worker) {
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     struct seat *s = &p->seat[worker];
     if (!port_follows() && ((!s->expected && !s->here) || s->told_over)) return;
+    if (o->n_summands > 0 && !port_note_sum(p, worker, o)) {
+        pl_mpi_break(0);
+        return;
+    }
     s->order = *o;
     s->waiting = true;
     if (port_follows()) return; /* the log tells when */
@@ -196,6 +255,10 @@ static void port_cancel(struct pl_port *p, int worker) {
 static uint64_t port_holds(const struct pl_port *p, int worker) {
     const struct seat *s = &p->seat[worker];
     return s->busy && s->sent.task != s->order.task ? s->sent.task : 0;
+}
+
+static uint64_t port_based(const struct pl_port *p, int worker) {
+    return p->seat[worker].based;
 }
 
 /* --- what workers say -------------------------------------------------------------------- */
@@ -306,6 +369,7 @@ static void port_hear(struct pl_port *p, int worker) {
         if (p->seat[worker].busy && w.flags <= PL_PHASE_COMPUTING)
             p->seat[worker].phase = (enum pl_phase)w.flags;
         break;
+    case WIRE_BASE: p->seat[worker].based = w.task; break;
     case WIRE_BYE: port_bye(p, worker); break;
     default: break;
     }
@@ -325,6 +389,7 @@ static void port_received(struct pl_port *p, int worker) {
 static bool port_look(struct pl_port *p) {
     int n = 0;
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
+    pl_exchange_look(&p->exchange);
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     for (int i = 0; i < n; i++) {
         int worker = p->which[i] % p->n_workers;
@@ -373,6 +438,24 @@ static void port_wake(struct pl_port *p) {
     pl_futex_ring(&p->bell);
 }
 
+/* --- peers' vectors ---------------------------------------------------------------------- */
+
+static int port_bring(struct pl_port *p, const struct pl_summand *what, int n) {
+    uint64_t began = pl_now_ns(), now = began;
+    if (n == 0) return PL_OK;
+    if (!pl_exchange_room(&p->exchange, n)) return PL_ENOMEM;
+    for (int i = 0; i < n && !pl_mpi_broken(); i++)
+        pl_exchange_ask(&p->exchange, pl_port_rank(p, what[i].writer),
+                        port_slot_number(p, what[i].v), (float *)(uintptr_t)what[i].v);
+    while (!pl_exchange_came(&p->exchange)) {
+        port_look(p);
+        now = pl_now_ns();
+        if (now - began > PORT_BRING) pl_mpi_break(pl_port_rank(p, what[0].writer));
+        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, PORT_BRING, true);
+    }
+    return pl_mpi_broken() ? PL_ERUN : PL_OK;
+}
+
 /* --- the end ----------------------------------------------------------------------------- */
 
 /* The rank of somebody who is not done; -1: all are. */
@@ -382,7 +465,17 @@ static int port_anybody(struct pl_port *p) {
             p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_port_rank(p, w);
-    return -1;
+    return pl_exchange_settled(&p->exchange) ? -1 : 0;
+}
+
+/* When all have said BYE, nobody asks any more. */
+static void port_close_peers(struct pl_port *p) {
+    if (!p->told_sum || p->closed) return;
+    for (int w = 0; w < p->n_workers; w++)
+        if (p->seat[w].here) return;
+    p->closed = true;
+    for (int w = 0; w < p->n_workers; w++)
+        if (p->told_sum[w]) port_small(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
 }
 
 static void port_over(struct pl_port *p, uint64_t wait_ns) {
@@ -392,6 +485,7 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
             if (p->seat[w].here) port_over_to(p, w);
         port_look(p);
         p->n_queued = 0;
+        port_close_peers(p);
         if (pl_mpi_broken() || port_anybody(p) < 0 || now - began >= wait_ns) return;
         pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, wait_ns, p->n_moving > 0);
     }
@@ -403,6 +497,7 @@ static void port_close(struct pl_port *p) {
     int late = port_follows() ? -1 : port_anybody(p);
     if (late >= 0) pl_mpi_break(late);
     if (pl_mpi_broken() || !pl_shards_close(p)) return;
+    pl_exchange_close(&p->exchange);
     for (int w = 0; w < p->n_workers && !port_follows(); w++) {
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);
@@ -446,6 +541,8 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .slot = port_slot,
                                     .tell = port_tell,
                                     .cancel = port_cancel,
+                                    .based = port_based,
+                                    .bring = port_bring,
                                     .holds = port_holds,
                                     .phase = port_phase,
                                     .news = port_news,
@@ -454,6 +551,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .attach = port_attach,
                                     .made = port_made,
                                     .pull = pl_mpi_pull,
+                                    .base = pl_mpi_base,
                                     .cancelled = pl_mpi_cancelled,
                                     .rest = pl_mpi_rest,
                                     .push = pl_mpi_push,

@@ -4,6 +4,7 @@
 
 #include "sys/segment.h"
 #include "transport/box.h"
+#include "transport/mpi_peers.h"
 #include "transport/mpi_wire.h"
 #include "transport/shards.h"
 
@@ -22,6 +23,7 @@ struct seat {
     bool has; /* `version` was sent to it */
     uint64_t version;
     enum pl_phase phase;
+    uint64_t based;          /* task whose base it has made */
     struct pl_result result; /* whose vector is being received */
 };
 
@@ -43,6 +45,10 @@ struct pl_port {
     int first, n_queued, room;
     atomic_bool woken;
     atomic_uint bell;
+
+    struct pl_exchange exchange; /* of peers */
+    struct pl_wire_sum *sum;     /* [n_workers] of the latest order; NULL: there are no peers */
+    bool *told_sum, closed;      /* [n_workers] it had such an order; all were told CLOSE */
 
     int n_servers;
     struct pl_range range[PL_MAX_SERVERS];

@@ -33,7 +33,10 @@ enum { /* tags */
        WIRE_LOG, /* these between servers: see shards.h */
        WIRE_SLICE,
        WIRE_TABLE,
-       WIRE_NUMBER
+       WIRE_NUMBER,
+       WIRE_SUM, /* these of peers: see mpi_peers.h */
+       WIRE_ASK,
+       WIRE_PEER
 };
 
 enum wire_kind {
@@ -44,10 +47,13 @@ enum wire_kind {
     WIRE_PHASE, /* flags: enum pl_phase */
     WIRE_ORDER,
     WIRE_CANCEL,
-    WIRE_OVER
+    WIRE_OVER,
+    WIRE_CLOSE, /* peers: nobody will ask any more */
+    WIRE_BASE   /* peers: the base of `task` is made */
 };
 
-#define WIRE_PROTOCOL 3
+#define WIRE_PROTOCOL 4
+#define WIRE_WITH_SUM 2    /* flag of an order: what it is computed on follows */
 #define WIRE_WITH_VECTOR 1 /* flag of an order and of a result: a vector follows */
 
 struct pl_wire {

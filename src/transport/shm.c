@@ -170,7 +170,7 @@ static void port_order(struct pl_port *p, int worker, const struct pl_order *o) 
         word[PL_ORDER_TASK] = o->task;
         word[PL_ORDER_VERSION] = o->version;
         word[PL_ORDER_LR] = pl_bits_of(o->lr);
-        word[PL_ORDER_W] = (uint64_t)((const char *)o->w - (char *)p->segment.at);
+        word[PL_ORDER_W] = o->w ? (uint64_t)((const char *)o->w - (char *)p->segment.at) : 0;
         word[PL_ORDER_HEARD] = o->heard;
         word[PL_ORDER_APPLIED] = o->applied;
         word[PL_ORDER_PART] = o->part;
@@ -179,8 +179,25 @@ static void port_order(struct pl_port *p, int worker, const struct pl_order *o) 
     pl_cell_write(&p->box[worker].order, word);
 }
 
+static uint64_t port_offset(const struct pl_port *p, const float *vector) {
+    return vector ? (uint64_t)((const char *)vector - (char *)p->segment.at) : 0;
+}
+
+/* The order is void while its summands are written. */
+static void port_sum(struct pl_port *p, int worker, const struct pl_order *o) {
+    struct pl_box_sum *sum = &p->box[worker].sum;
+    port_order(p, worker, NULL);
+    atomic_store(&sum->n, (uint64_t)o->n_summands);
+    atomic_store(&sum->base, port_offset(p, o->base));
+    for (int i = 0; i < o->n_summands && i < PL_BOX_SUMMANDS; i++) {
+        atomic_store(&sum->at[i], port_offset(p, o->summand[i].v));
+        atomic_store(&sum->c[i], pl_bits_of(o->summand[i].c));
+    }
+}
+
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     if (!seat_known(&p->seat[worker])) return;
+    if (o->n_summands > 0) port_sum(p, worker, o);
     port_order(p, worker, o);
     pl_futex_ring(&p->box[worker].bell);
 }
@@ -200,6 +217,10 @@ static uint64_t port_holds(const struct pl_port *p, int worker) {
     if (!seat_known(s)) return 0;
     uint64_t held = atomic_load(&p->box[worker].held);
     return held != s->task ? held : 0;
+}
+
+static uint64_t port_based(const struct pl_port *p, int worker) {
+    return seat_known(&p->seat[worker]) ? atomic_load(&p->box[worker].based) : 0;
 }
 
 static bool port_came(const struct pl_port *p, int worker) {
@@ -247,6 +268,7 @@ static void port_vacate(struct pl_port *p, int worker) {
     atomic_store(&b->here, 0);
     atomic_store(&b->phase, PL_PHASE_AWAY);
     atomic_store(&b->held, 0);
+    atomic_store(&b->based, 0);
     atomic_store(&b->result.seq, 0);
     s->seq = 0;
     s->expected = s->here = s->leaving = false;
@@ -420,8 +442,9 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
     .over = port_over, .close = port_close, .version = port_version, .slot = port_slot,            \
     .tell = port_tell, .cancel = port_cancel, .holds = port_holds, .phase = port_phase,            \
     .news = port_news, .wake = port_wake, .expect = port_expect, .attach = port_attach,            \
-    .made = port_made, .pull = pl_link_pull, .cancelled = pl_link_cancelled, .rest = pl_link_rest, \
-    .push = pl_link_push, .detach = pl_link_detach
+    .made = port_made, .based = port_based, .base = pl_link_base, .pull = pl_link_pull,            \
+    .cancelled = pl_link_cancelled, .rest = pl_link_rest, .push = pl_link_push,                    \
+    .detach = pl_link_detach
 
 const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",

@@ -34,6 +34,17 @@
 struct pl_port; /* the server's end */
 struct pl_link; /* a worker's end */
 
+/* One term of what a worker computes on, where peers have models of their own. */
+#define PL_SUMMANDS 32
+struct pl_summand {
+    const float *v; /* [dim] a slot; where slots are not shared, it lies with its writer */
+    double c;       /* times this */
+    int writer;     /* worker; -1: the server */
+};
+
+/* Where n_summands is not 0 there is no version: the worker computes on the sum of the summands,
+ * which it makes at `base`, or, where that is NULL, on the only one there is. Such an order is not
+ * replaced and not cancelled, and its result is left where it lies. */
 struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
     uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
@@ -48,6 +59,10 @@ struct pl_order {
     int n_ranges;
     struct pl_range range[PL_RANGES];
     uint64_t part;
+    int n_summands;
+    const struct pl_summand
+        *summand; /* [n_summands] read by tell(); after pull(), until the next pull() */
+    float *base;  /* [dim] a slot */
 };
 
 /* Why a result will not do; PL_SOUND where it will. */
@@ -106,6 +121,11 @@ struct pl_transport {
     /* To a worker that is expected or here; for others nothing happens. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
+    /* The task whose base the worker has made, of orders with summands; 0: none. */
+    uint64_t (*based)(const struct pl_port *p, int worker);
+    /* Fills slots of the port with what their writers have in them. NULL where slots are shared. 0,
+     * or PL_ERUN where one did not come. */
+    int (*bring)(struct pl_port *p, const struct pl_summand *what, int n);
     /* The task of an earlier order than its latest whose version and slot the worker may still
      * touch; 0: none. After a cancel the latest is none. It holds an order that it has pulled (or,
      * where versions are sent, that is on its way) until it pulls again, pushes or is gone; never
@@ -133,7 +153,8 @@ struct pl_transport {
      * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
     const struct pl_cancel *(*cancelled)(
-        const struct pl_link *l); /* of the order that was pulled */
+        const struct pl_link *l);    /* of the order that was pulled */
+    void (*base)(struct pl_link *l); /* the base of the order that was pulled is made */
     /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
     int (*rest)(struct pl_link *l, uint64_t ns);
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched

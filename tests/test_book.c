@@ -1,0 +1,577 @@
+/* Models without a server, on numbers: the arithmetic of the book, exchanges of every kind by hand,
+ * and what each of them conserves. Whole runs are in test_gossip.c; that the policy keeps its
+ * promises whatever happens is in the suites. PL_TEST_SEED moves every random choice. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/control.h"
+#include "learn/mix.h"
+#include "seed.h"
+
+#define MAX_WORKERS 40
+
+static uint64_t test_seed;
+
+/* --- a book whose snapshots are numbers --------------------------------------------------- */
+
+/* What every snapshot is, as the one coordinate of a model. */
+struct numbers {
+    struct pl_book *book;
+    double value[1 << 14];
+    int n_freed;
+};
+
+static void freed(void *ctx, int snapshot) {
+    struct numbers *x = ctx;
+    x->value[snapshot] = NAN; /* nobody may read it any more */
+    x->n_freed++;
+}
+
+static double sum(const struct numbers *x, const struct pl_row *row) {
+    double s = 0;
+    for (int i = 0; i < row->n; i++) s += row->term[i].c * x->value[row->term[i].snapshot];
+    return s;
+}
+
+static double model(const struct numbers *x, int worker) {
+    struct pl_row row;
+    pl_book_row(x->book, worker, &row);
+    return sum(x, &row);
+}
+
+static struct numbers *numbers_of(struct pl_book *book) {
+    struct numbers *x = calloc(1, sizeof *x);
+    assert_non_null(x);
+    x->book = book;
+    pl_book_on_free(book, freed, x);
+    return x;
+}
+
+/* The worker makes its base and brings it plus `step`; control has not heard of it. */
+static void bring(struct numbers *x, int worker, double step) {
+    struct pl_book_task t = pl_book_task(x->book, worker);
+    double base = t.makes_base ? sum(x, t.row) : x->value[t.base];
+    if (isnan(base)) fail_msg("worker %d reads what is not there", worker);
+    if (t.makes_base) x->value[t.base] = base;
+    x->value[t.brought] = base + step;
+}
+
+/* It has made its base, and says so. */
+static void make(struct numbers *x, int worker) {
+    struct pl_book_task t = pl_book_task(x->book, worker);
+    if (t.makes_base) x->value[t.base] = sum(x, t.row);
+}
+
+/* --- rows --------------------------------------------------------------------------------- */
+
+static struct pl_book *book_of(int n) {
+    struct pl_book *b = NULL;
+    assert_int_equal(pl_book_new(n, &b), 0);
+    for (int i = 0; i < n; i++) {
+        pl_book_join(b, i);
+        assert_int_equal(pl_book_start(b, i), 0);
+    }
+    return b;
+}
+
+static const char *exchange(struct pl_book *b, enum pl_verb verb, int worker, int peer, double keep,
+                            double factor) {
+    struct pl_action a = {
+        .verb = verb, .worker = worker, .peer = peer, .keep = keep, .factor = factor};
+    return pl_book_do(b, &a);
+}
+
+/* Worker i begins with i, as far as anybody can tell. */
+static struct numbers *apart(int n) {
+    struct numbers *x = numbers_of(book_of(n));
+    for (int i = 0; i < n; i++) {
+        bring(x, i, i);
+        pl_book_arrive(x->book, i);
+        pl_book_take(x->book, i, 1);
+    }
+    return x;
+}
+
+static void done(struct numbers *x) {
+    pl_book_free(x->book);
+    free(x);
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    struct numbers *x = apart(4);
+    struct pl_book *b = x->book;
+    assert_null(exchange(b, PL_PAIR, 1, 3, 0, 0.5));
+    assert_true(model(x, 1) == 2 && model(x, 3) == 2);
+    assert_null(exchange(b, PL_PAIR, 0, 3, 0, 0.25));
+    assert_true(model(x, 0) == 0.5 && model(x, 3) == 1.5);
+    assert_null(exchange(b, PL_BLEND, 2, 0, 0.5, 0.5));
+    assert_true(model(x, 2) == 1.25 && model(x, 0) == 0.5);
+    /* to the inbox and out of it, by weight: 1/2 of worker 1's and all of worker 2's */
+    assert_null(exchange(b, PL_GIVE, 1, 2, 0, 0.5));
+    assert_true(model(x, 2) == 1.25 && model(x, 1) == 2);
+    assert_null(exchange(b, PL_RECEIVE, 2, -1, 0, 0));
+    assert_true(fabs(model(x, 2) - (1.25 + 0.5 * 2) / 1.5) < 1e-15);
+    struct pl_row row;
+    assert_true(pl_book_row(b, 1, &row) == 0.5 && pl_book_row(b, 2, &row) == 1.5);
+    /* what nobody refers to is free, and a row of one is a base as it is */
+    assert_int_equal(x->n_freed, 0);
+    assert_int_equal(pl_book_start(b, 1), 0);
+    assert_true(pl_book_task(b, 1).makes_base && pl_book_task(b, 1).row->n == 2);
+    bring(x, 1, 1);
+    pl_book_arrive(b, 1);
+    assert_int_equal(x->n_freed, 0);
+    pl_book_take(b, 1, 1);
+    assert_int_equal(x->n_freed, 1);
+    assert_true(model(x, 1) == 3);
+    assert_int_equal(pl_book_start(b, 1), 0);
+    assert_true(!pl_book_task(b, 1).makes_base);
+    done(x);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    struct numbers *x = apart(3);
+    struct pl_book *b = x->book;
+    pl_book_leave(b, 2);
+    assert_non_null(exchange(b, PL_PAIR, 0, 0, 0, 0.5));
+    assert_non_null(exchange(b, PL_PAIR, 0, 2, 0, 0.5));
+    assert_non_null(exchange(b, PL_PAIR, 2, 0, 0, 0.5));
+    assert_non_null(exchange(b, PL_PAIR, 0, 3, 0, 0.5));
+    assert_non_null(exchange(b, PL_BLEND, 0, -1, 0.5, 0.5));
+    assert_non_null(exchange(b, PL_BLEND, 0, 1, NAN, 0.5));
+    assert_non_null(exchange(b, PL_GIVE, 0, 1, 0, 0));
+    assert_non_null(exchange(b, PL_GIVE, 0, 1, 0, 1));
+    assert_non_null(exchange(b, PL_RECEIVE, 2, -1, 0, 0));
+    assert_non_null(pl_book_do(NULL, &(struct pl_action){.verb = PL_PAIR}));
+    assert_true(model(x, 0) == 0 && model(x, 1) == 1);
+    done(x);
+}
+
+/* Nobody reads a base before its worker has answered: a pair in between gets what it is made of. */
+static void test_a_base_on_its_way(void **state) {
+    (void)state;
+    struct numbers *x = apart(3);
+    struct pl_book *b = x->book;
+    assert_null(exchange(b, PL_PAIR, 0, 1, 0, 0.5));
+    assert_int_equal(pl_book_start(b, 1), 0); /* on a base of its own, 0.5 */
+    x->value[pl_book_task(b, 1).base] = NAN;
+    assert_null(exchange(b, PL_PAIR, 2, 1, 0, 0.5));
+    assert_true(model(x, 2) == 1.25 && model(x, 1) == 1.25);
+    /* and it dies without having made it */
+    pl_book_leave(b, 1);
+    assert_true(model(x, 2) == 1.25 && model(x, 0) == 0.5);
+    /* the one that comes in its place has what it is given */
+    pl_book_join(b, 1);
+    assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
+    assert_true(model(x, 1) == 0.5);
+    /* an answer that will not do: the base never was */
+    assert_int_equal(pl_book_start(b, 2), 0);
+    assert_null(exchange(b, PL_PAIR, 2, 0, 0, 0.5));
+    pl_book_reject(b, 2);
+    assert_true(model(x, 2) == 0.875 && model(x, 0) == 0.875);
+    /* once it has been made it is read, and what it was made of is not */
+    assert_int_equal(pl_book_start(b, 0), 0);
+    make(x, 0);
+    pl_book_made(b, 0);
+    assert_int_equal(pl_book_start(b, 1), 0);
+    assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
+    struct pl_row row;
+    pl_book_row(b, 1, &row);
+    assert_true(row.n == 1 && row.term[0].snapshot == pl_book_task(b, 0).base);
+    pl_book_leave(b, 0);
+    assert_true(model(x, 1) == 0.875);
+    /* who is the last to leave leaves its model to the next */
+    pl_book_leave(b, 1);
+    pl_book_leave(b, 2);
+    assert_true(sum(x, pl_book_rest(b)) == 0.875);
+    pl_book_join(b, 2);
+    assert_true(model(x, 2) == 0.875);
+    done(x);
+}
+
+/* Random exchanges, steps, deaths and joins: whatever the policy was told fits does fit, rows have
+ * the values that plain numbers have, and nothing is read that is not written or is freed. */
+static void check_book(uint64_t run) {
+    struct pl_rng r;
+    double want[8] = {0}, inbox[8] = {0}, weight[8], in[8] = {0};
+    bool here[8], busy[8];
+    pl_rng_init(&r, test_seed, PL_STREAM_TEST, 3, run);
+    int n = 2 + (int)pl_rng_below(&r, 7);
+    struct numbers *x = numbers_of(book_of(n));
+    for (int i = 0; i < n; i++) here[i] = busy[i] = true, weight[i] = 1;
+    for (int k = 0; k < 400; k++) {
+        int i = (int)pl_rng_below(&r, (uint32_t)n), j = (int)pl_rng_below(&r, (uint32_t)n);
+        uint32_t dice = pl_rng_below(&r, 100);
+        double a = pl_rng_unit(&r), step = pl_rng_unit(&r) - 0.5;
+        if (!here[i]) {
+            if (dice > 20) continue;
+            pl_book_join(x->book, i);
+            here[i] = true;
+            want[i] = sum(x, pl_book_rest(x->book));
+            weight[i] = 1;
+            assert_int_equal(pl_book_start(x->book, i), 0);
+            busy[i] = true;
+        } else if (dice < 4) {
+            pl_book_leave(x->book, i);
+            here[i] = busy[i] = false;
+            weight[i] = in[i] = inbox[i] = 0;
+        } else if (dice < 8 && busy[i]) {
+            pl_book_reject(x->book, i);
+            assert_int_equal(pl_book_start(x->book, i), 0);
+        } else if (dice < 20 && busy[i]) {
+            make(x, i);
+            pl_book_made(x->book, i);
+        } else if (dice < 45 && busy[i]) {
+            bring(x, i, step);
+            pl_book_arrive(x->book, i);
+            bool fits = here[j] && i != j && pl_book_fits(x->book, i, j);
+            if (fits && dice % 2) {
+                if (exchange(x->book, PL_PAIR, i, j, 0, a)) fail_msg("run %d", (int)run);
+                double d = want[j] - want[i];
+                want[i] += a * d;
+                want[j] -= a * d;
+            }
+            pl_book_take(x->book, i, a);
+            want[i] += a * step;
+            if (fits && dice % 2 == 0) {
+                if (exchange(x->book, PL_BLEND, j, i, 1 - a, a)) fail_msg("run %d", (int)run);
+                want[j] += a * (want[i] - want[j]);
+            }
+            assert_int_equal(pl_book_start(x->book, i), 0);
+        } else if (here[j] && i != j && pl_book_fits(x->book, i, j)) {
+            if (exchange(x->book, PL_GIVE, i, j, 0, 0.1 + 0.8 * a)) fail_msg("run %d", (int)run);
+            double sent = (0.1 + 0.8 * a) * weight[i];
+            inbox[j] = (inbox[j] * in[j] + want[i] * sent) / (in[j] + sent);
+            in[j] += sent;
+            weight[i] -= sent;
+            if (dice % 3) continue;
+            assert_null(exchange(x->book, PL_RECEIVE, j, -1, 0, 0));
+            want[j] = (want[j] * weight[j] + inbox[j] * in[j]) / (weight[j] + in[j]);
+            weight[j] += in[j];
+            in[j] = inbox[j] = 0;
+        }
+        for (int w = 0; w < n; w++)
+            if (here[w] && !(fabs(model(x, w) - want[w]) < 1e-9))
+                fail_msg("run %d, step %d: worker %d is at %g, not %g", (int)run, k, w, model(x, w),
+                         want[w]);
+    }
+    assert_true(pl_book_n_snapshots(x->book) < n * (3 * PL_ROW_TERMS + 2));
+    done(x);
+}
+
+static void test_random_books(void **state) {
+    (void)state;
+    for (uint64_t run = 0; run < (seed_sanitized() ? 50u : 500u); run++) check_book(run);
+}
+
+/* --- what each exchange conserves --------------------------------------------------------- */
+
+struct seen { /* a run of control on numbers */
+    struct pl_control *control;
+    struct numbers *x;
+    struct pl_rng rng;
+    int n;
+    uint64_t now;
+    double moved; /* sum over workers of weight times step */
+};
+
+static struct seen look_at(const char *spec, int n, uint64_t seed) {
+    struct seen s = {.n = n};
+    const struct pl_entry *policy, *tuner;
+    void *conf = NULL, *tuner_conf = NULL;
+    struct pl_why why = {""};
+    if (pl_spec_parse(&pl_policy_family, spec, n, &policy, &conf, &why) ||
+        pl_spec_parse(&pl_tuner_family, "fixed", n, &tuner, &tuner_conf, &why) ||
+        pl_control_new((const struct pl_policy *)policy, conf, (const struct pl_tuner *)tuner,
+                       tuner_conf, n, seed, &s.control, &why))
+        fail_msg("%s", why.text);
+    free(conf);
+    free(tuner_conf);
+    s.x = numbers_of(pl_control_book(s.control));
+    pl_rng_init(&s.rng, seed, PL_STREAM_TEST, 4, 0);
+    return s;
+}
+
+static void seen_done(struct seen *s) {
+    pl_control_free(s->control);
+    free(s->x);
+}
+
+static void happens(struct seen *s, enum pl_event_kind kind, int worker, char *line, size_t max) {
+    struct pl_event e = {.kind = kind,
+                         .now_ns = s->now += 1000000000u,
+                         .worker = worker,
+                         .task = pl_control_view(s->control)->worker[worker].task,
+                         .samples = 1};
+    const struct pl_plan *plan;
+    struct pl_why why = {""};
+    if (pl_control_step(s->control, &e, &plan, &why)) fail_msg("%s", why.text);
+    if (line) pl_control_print(s->control, &e, plan, line, max);
+}
+
+static void arrives(struct seen *s, int worker, double step, char *line, size_t max) {
+    bring(s->x, worker, step);
+    happens(s, PL_ARRIVE, worker, line, max);
+}
+
+/* The mean over the workers, by weight, of what they have and of what is on its way to them. */
+static double mean(const struct seen *s) {
+    struct pl_row row;
+    double all = 0, total = 0;
+    for (int i = 0; i < s->n; i++) {
+        double weight = pl_book_row(s->x->book, i, &row);
+        total += weight > 0 ? weight * sum(s->x, &row) : 0;
+        all += weight;
+        weight = pl_book_inbox(s->x->book, i, &row);
+        total += weight > 0 ? weight * sum(s->x, &row) : 0;
+        all += weight;
+    }
+    return total / all;
+}
+
+/* Steps of all sizes at all times: the mean moves by gradients alone, each by the share of the
+ * worker that made it. */
+static void check_mean(const char *spec, int n, bool conserves) {
+    struct seen s = look_at(spec, n, test_seed);
+    double worst = 0;
+    for (int i = 0; i < n; i++) happens(&s, PL_JOIN, i, NULL, 0);
+    for (int k = 0; k < 600; k++) {
+        const struct pl_view *v = pl_control_view(s.control);
+        int busy = v->busy;
+        for (uint32_t skip = pl_rng_below(&s.rng, 5); skip > 0 && pl_next(v, busy) >= 0; skip--)
+            busy = pl_next(v, busy);
+        struct pl_row row;
+        double step = pl_rng_unit(&s.rng) - 0.4, before = mean(&s), total = 0;
+        for (int i = 0; i < n; i++)
+            total += pl_book_row(s.x->book, i, &row) + pl_book_inbox(s.x->book, i, &row);
+        double weight = pl_book_row(s.x->book, busy, &row);
+        bool divided = strstr(spec, "sgp") != NULL; /* x -= step, z = x/w */
+        if (pl_rng_below(&s.rng, 2)) {
+            make(s.x, v->busy);
+            happens(&s, PL_MADE, v->busy, NULL, 0);
+        }
+        arrives(&s, busy, step, NULL, 0);
+        double off = fabs(mean(&s) - before - step * (divided ? 1 : weight) / total);
+        worst = off > worst ? off : worst;
+        assert_true(fabs(total - n) < 1e-9); /* mass is neither made nor lost */
+    }
+    if (conserves != (worst < 1e-9)) fail_msg("%s with %d workers: off by %g", spec, n, worst);
+    seen_done(&s);
+}
+
+static void test_the_mean_moves_by_gradients_alone(void **state) {
+    (void)state;
+    static const char *const conserve[] = {
+        "gossip:mode=pair",     "gossip:mode=pair,a=0.2,every=3",          "gossip:mode=ad-psgd",
+        "gossip:mode=push-sum", "gossip:mode=push-sum,every=4,random=yes", "gossip:mode=sgp"};
+    for (size_t i = 0; i < sizeof conserve / sizeof *conserve; i++)
+        for (int n = 1; n <= 13; n += 3) check_mean(conserve[i], n, true);
+    /* and the others do not, as they should not */
+    check_mean("gossip:mode=pull", 7, false);
+    check_mean("gossip:mode=push", 7, false);
+}
+
+/* --- sgp ---------------------------------------------------------------------------------- */
+
+/* After L rounds without steps everybody has the exact mean, in whatever order they answer. */
+static void check_sgp(int n, int n_rounds, bool exact) {
+    struct seen s = look_at("gossip:mode=sgp", n, test_seed + (uint64_t)n);
+    const struct pl_view *v = pl_control_view(s.control);
+    for (int i = 0; i < n; i++) happens(&s, PL_JOIN, i, NULL, 0);
+    for (int k = 0; k < n * n_rounds; k++) {
+        int pick = (int)pl_rng_below(&s.rng, (uint32_t)n); /* it, or the next that can */
+        while (v->worker[pick].state != PL_BUSY || v->worker[pick].task > (uint64_t)n_rounds)
+            pick = (pick + 1) % n;
+        arrives(&s, pick, v->worker[pick].task == 1 ? pick * pick : 0, NULL, 0);
+    }
+    double far = 0;
+    for (int i = 0; i < n; i++) far = fmax(far, fabs(model(s.x, i) - mean(&s)));
+    if (exact != (far < 1e-12 * n * n)) fail_msg("sgp of %d: off by %g", n, far);
+    seen_done(&s);
+}
+
+/* The same by hand: x is mixed with the peer 2^k places back, k = 0, 1, …, L - 1. */
+static double by_hand(int n, int n_rounds) {
+    double x[MAX_WORKERS], y[MAX_WORKERS], far = 0, middle = 0;
+    for (int i = 0; i < n; i++) middle += (x[i] = i * i) / n;
+    for (int k = 0; k < n_rounds; k++) {
+        for (int i = 0; i < n; i++) y[i] = 0.5 * x[i] + 0.5 * x[(i + n - (1 << k) % n) % n];
+        memcpy(x, y, sizeof x);
+    }
+    for (int i = 0; i < n; i++) far = fmax(far, fabs(x[i] - middle));
+    return far;
+}
+
+static void test_sgp_averages_exactly(void **state) {
+    (void)state;
+    assert_true(by_hand(8, 3) < 1e-12 && by_hand(8, 2) > 0.1);
+    assert_true(by_hand(32, 5) < 1e-12 && by_hand(32, 4) > 0.1);
+    check_sgp(8, 3, true);
+    check_sgp(8, 2, false);
+    check_sgp(32, 5, true);
+    check_sgp(32, 4, false);
+    check_sgp(2, 1, true);
+    check_sgp(16, 4, true);
+}
+
+/* Rounds, one after the other: the models of round k are those of the paper to the last digit. */
+static void test_sgp_by_rounds(void **state) {
+    (void)state;
+    enum { N = 8 };
+    double x[N] = {0}, y[N];
+    struct seen s = look_at("gossip:mode=sgp", N, test_seed);
+    for (int i = 0; i < N; i++) happens(&s, PL_JOIN, i, NULL, 0);
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < N; i++) x[i] += (double)((i * 7 + round * 3) % 11) / 8;
+        for (int i = 0; i < N; i++) {
+            int w = round % 2 ? N - 1 - i : i; /* whoever comes first */
+            arrives(&s, w, (double)((w * 7 + round * 3) % 11) / 8, NULL, 0);
+        }
+        for (int i = 0; i < N; i++) y[i] = 0.5 * (x[i] + x[(i + N - (1 << round % 3)) % N]);
+        memcpy(x, y, sizeof x);
+        for (int i = 0; i < N; i++)
+            if (fabs(model(s.x, i) - x[i]) > 1e-12)
+                fail_msg("round %d, worker %d: %g, not %g", round, i, model(s.x, i), x[i]);
+    }
+    seen_done(&s);
+}
+
+/* Whoever waits for one that leaves goes on, and nobody waits for the past of one that joins. */
+static void test_sgp_goes_on(void **state) {
+    (void)state;
+    struct seen s = look_at("gossip:mode=sgp", 5, test_seed);
+    for (int i = 0; i < 5; i++) happens(&s, PL_JOIN, i, NULL, 0);
+    for (int i = 1; i < 5; i++) arrives(&s, i, 1, NULL, 0);
+    const struct pl_view *v = pl_control_view(s.control);
+    assert_int_equal(v->worker[1].state, PL_IDLE); /* waits for worker 0 */
+    happens(&s, PL_LEAVE, 0, NULL, 0);
+    assert_int_equal(v->worker[1].state, PL_BUSY);
+    assert_int_equal(v->n_idle, 0);
+    for (int k = 0; k < 40; k++) arrives(&s, v->busy, 0.25, NULL, 0);
+    happens(&s, PL_JOIN, 0, NULL, 0);
+    assert_int_equal(v->worker[0].state, PL_BUSY);
+    for (int k = 0; k < 400; k++) arrives(&s, v->busy, 0, NULL, 0);
+    for (int i = 0; i < 5; i++) assert_true(fabs(model(s.x, i) - mean(&s)) < 1e-6);
+    seen_done(&s);
+}
+
+/* --- by hand ------------------------------------------------------------------------------ */
+
+/* Two workers leave no choice of a peer. W1 steps by 1 and W2 by 4, in turn. */
+static void check_golden(const char *mode, const char *line, const double *want) {
+    char spec[64], got[400];
+    snprintf(spec, sizeof spec, "gossip:mode=%s", mode);
+    struct seen s = look_at(spec, 2, test_seed);
+    happens(&s, PL_JOIN, 0, NULL, 0);
+    happens(&s, PL_JOIN, 1, NULL, 0);
+    for (int k = 0; k < 4; k++) {
+        arrives(&s, k % 2, k % 2 ? 4 : 1, got, sizeof got);
+        if (k == 2) assert_string_equal(got, line);
+        for (int i = 0; i < 2; i++)
+            if (fabs(model(s.x, i) - want[2 * k + i]) > 1e-12)
+                fail_msg("%s, step %d: worker %d is at %.17g", mode, k + 1, i + 1, model(s.x, i));
+    }
+    seen_done(&s);
+}
+
+static void test_golden_traces(void **state) {
+    (void)state;
+    /* x1 <- (x1 + x2)/2 + 1, then x2 <- (x1 + x2)/2 + 4, … */
+    check_golden("pull", "5 arrive W1#2: mix W1 <- W2, take, commit w3 <- W1@w1, start W1@w3",
+                 (const double[]){1, 0, 1, 4.5, 3.75, 4.5, 3.75, 8.125});
+    /* x1 += 1, x2 <- (x1 + x2)/2; then x2 += 4, x1 <- (x1 + x2)/2; … */
+    check_golden("push", "5 arrive W1#2: take, commit w3 <- W1@w1, mix W2 <- W1, start W1@w3",
+                 (const double[]){1, 0.5, 2.75, 4.5, 3.75, 4.125, 5.9375, 8.125});
+    /* weights 1,1 -> 1/2,3/2 -> 5/4,3/4 -> 5/8,11/8 -> 21/16,11/16 */
+    check_golden(
+        "push-sum",
+        "5 arrive W1#2: take, commit w3 <- W1@w1, give W1 -> W2, receive W2, start W1@w3",
+        (const double[]){1, 1.0 / 3, 3, 13.0 / 3, 4, 46.0 / 11, 6.190476190476190, 90.0 / 11});
+    /* both to the middle, then the step of the one that arrived */
+    check_golden("pair", "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
+                 (const double[]){1, 0, 0.5, 4.5, 3.5, 2.5, 3, 7});
+    /* W1 begins, W2 is asked */
+    check_golden("ad-psgd", "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
+                 (const double[]){1, 0, 1, 4, 3.5, 2.5, 3.5, 6.5});
+    /* rounds: (1, 4) -> 5/2 each; (7/2, 13/2) -> 5 each */
+    check_golden("sgp", "5 arrive W1#2: take, commit w3 <- W1@w2, give W1 -> W2",
+                 (const double[]){1, 0, 2.5, 2.5, 3.5, 2.5, 5, 5});
+}
+
+/* A pair may move a worker that computes: its step then goes on top, computed on the old model. */
+static void test_the_model_moves_meanwhile(void **state) {
+    (void)state;
+    struct seen s = look_at("gossip:mode=ad-psgd", 2, test_seed);
+    happens(&s, PL_JOIN, 0, NULL, 0);
+    happens(&s, PL_JOIN, 1, NULL, 0);
+    arrives(&s, 0, 8, NULL, 0); /* 8, 0 */
+    arrives(&s, 0, 0, NULL, 0); /* 4, 4: W2 still computes on 0 */
+    assert_true(model(s.x, 0) == 4 && model(s.x, 1) == 4);
+    assert_true(sum(s.x, pl_book_task(s.x->book, 1).row) == 0);
+    arrives(&s, 1, 1, NULL, 0);
+    assert_true(model(s.x, 1) == 5);
+    seen_done(&s);
+}
+
+/* --- vectors ------------------------------------------------------------------------------ */
+
+static const float *vector_of(void *ctx, int snapshot) {
+    return ((const float **)ctx)[snapshot];
+}
+
+static void test_mean_and_consensus(void **state) {
+    (void)state;
+    enum { DIM = 2500 };
+    float *v[8] = {NULL}, out[DIM];
+    struct pl_book *b = book_of(3);
+    double far = NAN;
+    for (int i = 0; i < 8; i++) {
+        v[i] = malloc(sizeof out);
+        assert_non_null(v[i]);
+        for (int k = 0; k < DIM; k++) v[i][k] = (float)i;
+    }
+    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_true(out[0] == 0 && out[DIM - 1] == 0 && far == 0);
+    for (int i = 0; i < 3; i++) { /* their numbers are 1, 2, 3 */
+        pl_book_arrive(b, i);
+        pl_book_take(b, i, 1);
+    }
+    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_true(out[0] == 2 && out[DIM - 1] == 2);
+    assert_true(fabs(far - sqrt(DIM * 2.0 / 3)) < 1e-9);
+    /* by weight: W1 has half of its own, the rest is on its way to W2 */
+    assert_null(exchange(b, PL_GIVE, 0, 1, 0, 0.5));
+    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_true(out[7] == 2);
+    assert_null(exchange(b, PL_RECEIVE, 1, -1, 0, 0));
+    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_true(fabsf(out[7] - 2) < 1e-6f);
+    for (int i = 0; i < 3; i++) pl_book_leave(b, i);
+    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_true(out[9] == 3 && far != far);
+    for (int i = 0; i < 8; i++) free(v[i]);
+    pl_book_free(b);
+}
+
+int main(void) {
+    test_seed = seed_of_test(1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_a_base_on_its_way),
+                                       cmocka_unit_test(test_random_books),
+                                       cmocka_unit_test(test_the_mean_moves_by_gradients_alone),
+                                       cmocka_unit_test(test_sgp_averages_exactly),
+                                       cmocka_unit_test(test_sgp_by_rounds),
+                                       cmocka_unit_test(test_sgp_goes_on),
+                                       cmocka_unit_test(test_golden_traces),
+                                       cmocka_unit_test(test_the_model_moves_meanwhile),
+                                       cmocka_unit_test(test_mean_and_consensus)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
