@@ -108,7 +108,7 @@ static void test_every_method_on_three_servers(void **state) {
         const struct pl_recipe *recipe = (const struct pl_recipe *)*m;
         if (strcmp(recipe->column[PL_COLUMN_FILTER], "none") != 0 ||
             strncmp(recipe->column[PL_COLUMN_POLICY], "gossip", 6) == 0)
-            continue; /* whole vectors only, or none at all */
+            continue;                    /* whole vectors only, or none at all */
         if (options_of(*m)[0]) continue; /* one server has the blocks */
         char options[200];
         snprintf(options, sizeof options,

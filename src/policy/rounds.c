@@ -12,18 +12,25 @@
  * of the sum of what each gave. A worker that has computed `ahead` tasks on one version waits for
  * the next.
  *
- * The paper has a fixed set of workers. Here the round closes when everyone who is there has
- * given. */
+ * The paper waits for everybody, and has a fixed set of workers. Here K of them are enough where k
+ * says so, and the round closes when everyone who is there has given. */
 #include "core/policy.h"
 
 enum { ROUNDS_ONCE, ROUNDS_ANY };
 
 struct rounds {
-    int give;
+    int k, give;
     int64_t ahead;
 };
 
 static const struct pl_opt rounds_opts[] = {
+    {.name = "k",
+     .type = PL_OPT_COUNT,
+     .def = "all",
+     .min = 1,
+     .max = PL_MAX_WORKERS,
+     .help = "workers an update waits for",
+     .offset = offsetof(struct rounds, k)},
     {.name = "give",
      .type = PL_OPT_CHOICE,
      .def = "once",
@@ -34,15 +41,23 @@ static const struct pl_opt rounds_opts[] = {
      .type = PL_OPT_INT,
      .def = "16",
      .min = 1,
-     .max = 1e9,
+     .max = 100,
      .help = "give=any: tasks a worker computes on one version at most",
      .offset = offsetof(struct rounds, ahead)},
     {.name = NULL},
 };
 
+static const char *rounds_check(const void *conf, int n_workers) {
+    const struct rounds *c = conf;
+    return c->k <= n_workers ? NULL : "k cannot be more than the number of workers";
+}
+
 static struct pl_knobs rounds_knobs(const void *conf) {
-    (void)conf;
-    return (struct pl_knobs){1, PL_NO_BOUND};
+    return (struct pl_knobs){((const struct rounds *)conf)->k, PL_NO_BOUND};
+}
+
+static bool rounds_enough(const struct pl_view *v, int n_givers) {
+    return n_givers >= v->knobs.k || n_givers >= v->n_alive;
 }
 
 /* give=any: the worker goes on unless it is too far from the newest version. */
@@ -53,10 +68,10 @@ static void rounds_go_on(const struct rounds *s, const struct pl_view *v, int i,
     if (may) pl_start(p, i, PL_FETCH);
 }
 
-/* Everybody who is there has given, n contributions in all. */
-static void rounds_close(const struct rounds *s, const struct pl_view *v, int n,
-                         struct pl_plan *p) {
-    pl_commit(p, s->give == ROUNDS_ANY ? (double)n / v->n_alive : 1);
+/* Enough have given, n contributions in all; the mean over givers of the sum of what each gave. */
+static void rounds_close(const struct rounds *s, int n, int n_givers, struct pl_plan *p) {
+    bool sums = s->give == ROUNDS_ANY && n_givers > 0; /* all may have gone who gave */
+    pl_commit(p, sums ? (double)n / n_givers : 1);
 }
 
 /* Those that waited for the update: what they brought is of the new round. */
@@ -73,19 +88,20 @@ static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_
     const struct rounds *s = state;
     bool gave = v->worker[a->worker].taken > 0;
     if (gave && s->give == ROUNDS_ONCE) {
-        if (v->n_givers < v->n_alive) {
+        if (!rounds_enough(v, v->n_givers)) {
             pl_wait(p);
             return;
         }
-        /* everybody else went while this one computed: the round is over */
-        rounds_close(s, v, v->n_taken, p);
+        /* others went while this one computed: the round is over */
+        rounds_close(s, v->n_taken, v->n_givers, p);
         pl_take(p, 1);
         pl_start(p, a->worker, PL_FETCH);
         rounds_release(v, a->worker, p);
         return;
     }
     pl_take(p, 1);
-    bool closes = v->n_givers + !gave == v->n_alive;
+    int n_givers = v->n_givers + !gave;
+    bool closes = rounds_enough(v, n_givers);
     if (s->give == ROUNDS_ONCE)
         pl_start(p, a->worker, PL_FETCH);
     else if (!closes)
@@ -93,24 +109,26 @@ static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_
     else
         pl_start(p, a->worker, PL_FETCH);
     if (!closes) return;
-    rounds_close(s, v, v->n_taken + 1, p);
+    rounds_close(s, v->n_taken + 1, n_givers, p);
     rounds_release(v, a->worker, p);
 }
 
 static void rounds_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     (void)worker;
-    if (v->n_taken == 0 || v->n_givers < v->n_alive) return;
-    rounds_close(state, v, v->n_taken, p);
+    if (v->n_taken == 0 || !rounds_enough(v, v->n_givers)) return;
+    rounds_close(state, v->n_taken, v->n_givers, p);
     rounds_release(v, -1, p);
 }
 
 const struct pl_policy pl_policy_rounds = {
     .id = {.name = "rounds",
-           .brief = "everybody gives once per update and goes on at once, on the update before",
+           .brief = "K workers give once per update and go on at once, on the update before",
            .paper = "Talyansky et al., Asynchronous SGD without gradient delay",
            .opts = rounds_opts,
            .conf_size = sizeof(struct rounds)},
+    .uses = PL_USES_K,
     .state_size = sizeof(struct rounds),
+    .check = rounds_check,
     .knobs = rounds_knobs,
     .arrive = rounds_arrive,
     .leave = rounds_leave,
