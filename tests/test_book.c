@@ -135,6 +135,16 @@ static void test_rows(void **state) {
     done(x);
 }
 
+/* Two may change places altogether: what one alone had is not free in between. */
+static void test_places_change(void **state) {
+    (void)state;
+    struct numbers *x = apart(3);
+    assert_null(exchange(x->book, PL_PAIR, 1, 2, 0, 1));
+    assert_true(model(x, 1) == 2 && model(x, 2) == 1);
+    assert_int_equal(x->n_freed, 0);
+    done(x);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     struct numbers *x = apart(3);
@@ -370,7 +380,8 @@ static void test_the_mean_moves_by_gradients_alone(void **state) {
     (void)state;
     static const char *const conserve[] = {
         "gossip:mode=pair",     "gossip:mode=pair,a=0.2,every=3",          "gossip:mode=ad-psgd",
-        "gossip:mode=push-sum", "gossip:mode=push-sum,every=4,random=yes", "gossip:mode=sgp"};
+        "gossip:mode=push-sum", "gossip:mode=push-sum,every=4,random=yes", "gossip:mode=sgp",
+        "gossip:mode=pair,a=1"};
     for (size_t i = 0; i < sizeof conserve / sizeof *conserve; i++)
         for (int n = 1; n <= 13; n += 3) check_mean(conserve[i], n, true);
     /* and the others do not, as they should not */
@@ -460,6 +471,27 @@ static void test_sgp_goes_on(void **state) {
     for (int k = 0; k < 400; k++) arrives(&s, v->busy, 0, NULL, 0);
     for (int i = 0; i < 5; i++) assert_true(fabs(model(s.x, i) - mean(&s)) < 1e-6);
     seen_done(&s);
+}
+
+/* One is fast and nobody else ever answers: it halves its weight again and again, and still has
+ * some; and who joins then has the model of a peer, however much that has been moved. */
+static void test_one_is_fast(void **state) {
+    (void)state;
+    static const char *const specs[] = {"gossip:mode=push-sum", "gossip:mode=push",
+                                        "gossip:mode=pair"};
+    for (size_t k = 0; k < sizeof specs / sizeof *specs; k++) {
+        struct seen s = look_at(specs[k], MAX_WORKERS, test_seed);
+        for (int i = 0; i < MAX_WORKERS; i++) happens(&s, PL_JOIN, i, NULL, 0);
+        for (int i = 0; i < 3000; i++) arrives(&s, 0, 1, NULL, 0);
+        struct pl_row row;
+        assert_true(pl_book_row(s.x->book, 0, &row) > 0);
+        for (int i = 2; i < MAX_WORKERS; i++) happens(&s, PL_LEAVE, i, NULL, 0);
+        happens(&s, PL_LEAVE, 0, NULL, 0);
+        happens(&s, PL_JOIN, 0, NULL, 0);
+        if (k > 0) assert_true(model(s.x, 1) > 0);
+        assert_true(fabs(model(s.x, 0) - model(s.x, 1)) < 1e-12);
+        seen_done(&s);
+    }
 }
 
 /* --- by hand ------------------------------------------------------------------------------ */
@@ -563,6 +595,7 @@ static void test_mean_and_consensus(void **state) {
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_places_change),
                                        cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_a_base_on_its_way),
                                        cmocka_unit_test(test_random_books),
@@ -570,6 +603,7 @@ int main(void) {
                                        cmocka_unit_test(test_sgp_averages_exactly),
                                        cmocka_unit_test(test_sgp_by_rounds),
                                        cmocka_unit_test(test_sgp_goes_on),
+                                       cmocka_unit_test(test_one_is_fast),
                                        cmocka_unit_test(test_golden_traces),
                                        cmocka_unit_test(test_the_model_moves_meanwhile),
                                        cmocka_unit_test(test_mean_and_consensus)};

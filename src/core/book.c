@@ -309,8 +309,10 @@ static const char *book_do_two(struct pl_book *b, const struct pl_action *a) {
         if (!book_blend(i, j, 1 - a->factor, a->factor, &one) ||
             !book_blend(j, i, 1 - a->factor, a->factor, &two))
             return "an exchange did not fit";
+        row_hold(b, &two); /* what i alone had may go to j whole */
         row_set(b, &i->row, &one);
         row_set(b, &j->row, &two);
+        row_let_go(b, &two);
         return NULL;
     default: return book_do_give(b, i, j, a->factor);
     }

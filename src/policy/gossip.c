@@ -30,7 +30,8 @@
  * one furthest on: nobody waits for its past. */
 #include "core/policy.h"
 
-#define GOSSIP_TRIES 64 /* draws before the gone ones are stepped over */
+#define GOSSIP_TRIES 64    /* draws before the gone ones are stepped over */
+#define GOSSIP_LEAST 1e-12 /* a weight below it is not halved: it would come to nothing */
 
 enum gossip_mode { PULL, PUSH, PUSH_SUM, PAIR, AD_PSGD, SGP };
 
@@ -141,7 +142,7 @@ static void gossip_exchange(const struct gossip *s, const struct pl_view *v, int
     pl_take(p, 1);
     pl_commit(p, 1);
     if (peer >= 0 && s->mode == PUSH) pl_blend(p, peer, worker, 0.5, 0.5);
-    if (peer >= 0 && s->mode == PUSH_SUM) {
+    if (peer >= 0 && s->mode == PUSH_SUM && pl_weight(v, worker) > GOSSIP_LEAST) {
         pl_give(p, worker, peer, 0.5);
         pl_receive(p, peer);
     }
