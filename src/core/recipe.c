@@ -160,7 +160,7 @@ RECIPE(nodelay, "nodelay", "workers go on while what they moved is averaged; cyc
        "rounds", "fixed", "none", "mean", "sgd", "overlap", "none");
 RECIPE(nodelay_async, "nodelay-async",
        "workers go on while what they moved is averaged; fully asynchronous", NODELAY,
-       "rounds:give=any", "fixed", "none", "mean", "sgd", "overlap:u=1", "none");
+       "rounds:give=any", "fixed", "none", "mean", "sgd", "overlap", "none");
 RECIPE(cocod, "cocod", "local steps, their averaging behind those of the next round",
        "Shen, Xu, Liu, Chen, Cheng, IJCAI 2019", "rounds", "fixed", "none", "mean", "sgd",
        "overlap", "none");
