@@ -290,8 +290,8 @@ static void sweep_agrees_with_its_twin(void **state) {
 }
 
 /* Runs of 1 to 7 ratings, items rated twice by a user, items that end one user's run and begin the
- * next one's, users 5 to 344 without a rating in the first half of the items (a step that takes an
- * entry of its own, where there are two segments), and more entries than a piece of a sweep has. */
+ * next one's, 345 users in a row without a rating among the first items (a step that takes
+ * an entry of its own, where there are two segments), and more entries than a sweep's piece has. */
 static struct pl_data *awkward_ratings(void) {
     const char *tmp = getenv("TMPDIR");
     char spec[400], *path = spec + sizeof "ratings:" - 1;
@@ -302,7 +302,7 @@ static struct pl_data *awkward_ratings(void) {
     for (int user = 0; user < 2000; user++)
         for (int i = 0; i <= user % 7; i++) {
             int item = (user * 5 + (i % 3 == 2 ? i - 1 : i) * 3) % 40;
-            if (user >= 5 && user < 345) item = 20 + item / 2;
+            if (user % 351 >= 5 + user / 351 % 2) item = 30 + item / 4;
             fprintf(file, "%d %d %d\n", user, item, 1 + (user + i * i) % 5);
         }
     assert_int_equal(fclose(file), 0);
