@@ -138,8 +138,14 @@ static void bench_case(const struct pl_data *data, const struct pl_grid *grid, i
     pl_model_close(m);
 }
 
-int main(void) {
-    static const int ks[] = {8, 40, 128}, sides[] = {2, 16};
+/* An argument is a k to measure alone. */
+int main(int argc, char **argv) {
+    static const int sides[] = {2, 16};
+    int ks[] = {8, 16, 40, 128}, n_ks = sizeof ks / sizeof *ks;
+    if (argc > 1) {
+        ks[0] = (int)strtol(argv[1], NULL, 10);
+        n_ks = 1;
+    }
     struct pl_data *data;
     struct pl_pool *pool[2];
     struct pl_why why;
@@ -154,7 +160,7 @@ int main(void) {
     for (size_t s = 0; s < 2; s++) {
         struct pl_grid *grid;
         bench_need(!pl_grid_new(data->ratings, sides[s], &grid), "out of memory");
-        for (size_t i = 0; i < 3; i++)
+        for (int i = 0; i < n_ks; i++)
             for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++)
                 bench_case(data, grid, ks[i], (enum pl_mf_step)step, pool, &triad);
         pl_grid_free(grid);

@@ -289,6 +289,61 @@ static void sweep_agrees_with_its_twin(void **state) {
     pl_data_free(d);
 }
 
+/* Runs of 1 to 7 ratings, items rated twice by a user, items that end one user's run and begin the
+ * next one's, 345 users in a row without a rating among the first items (a step that takes
+ * an entry of its own, where there are two segments), and more entries than a sweep's piece has. */
+static struct pl_data *awkward_ratings(void) {
+    const char *tmp = getenv("TMPDIR");
+    char spec[400], *path = spec + sizeof "ratings:" - 1;
+    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    assert_non_null(file);
+    for (int user = 0; user < 2000; user++)
+        for (int i = 0; i <= user % 7; i++) {
+            int item = (user * 5 + (i % 3 == 2 ? i - 1 : i) * 3) % 40;
+            if (user % 351 >= 5 + user / 351 % 2) item = 30 + item / 4;
+            fprintf(file, "%d %d %d\n", user, item, 1 + (user + i * i) % 5);
+        }
+    assert_int_equal(fclose(file), 0);
+    size_t n = strlen(spec);
+    snprintf(spec + n, sizeof spec - n, ",test=0,shuffle=no");
+    struct pl_data *d = test_open(spec, test_seed);
+    spec[n] = 0;
+    assert_int_equal(unlink(path), 0);
+    return d;
+}
+
+/* Pairs of ratings are for few factors and the plain step. Every number is compared: a rating that
+ * is wrongly paired shows in its rows alone. */
+static void awkward_pairs_agree_with_the_twin(void **state) {
+    static const int ks[] = {4, 8, 16};
+    (void)state;
+    struct pl_data *d = awkward_ratings();
+    for (size_t i = 0; i < 6; i++) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "mf:k=%d", ks[i / 2]);
+        struct pl_grid *grid = test_grid(d, 1 + (int)(i % 2));
+        struct pl_model *m = test_model(spec, d);
+        float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
+        double loss = passes(m, grid, PL_MF_PLAIN, 0.02, 1, w, pl_mf_sweep);
+        double twin = passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep_plain);
+        assert_true(fabs(loss / twin - 1) < 1e-5);
+        for (size_t j = 0; j < m->dim; j++)
+            if (!(fabsf(w[j] - v[j]) < 3e-5f))
+                fail_msg("%s: number %zu is %g, the twin's %g", spec, j, (double)w[j],
+                         (double)v[j]);
+        m->kind->init(m, test_seed, v);
+        assert_true(passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep) == loss);
+        assert_memory_equal(w, v, m->dim * sizeof *w);
+        free(w);
+        free(v);
+        pl_model_close(m);
+        pl_grid_free(grid);
+    }
+    pl_data_free(d);
+}
+
 struct stratum {
     const struct pl_model *m;
     const struct pl_grid *grid;
@@ -473,6 +528,7 @@ int main(void) {
         cmocka_unit_test(start_is_as_it_should_be),
         cmocka_unit_test(gradient_is_the_slope_with_penalty),
         cmocka_unit_test(sweep_agrees_with_its_twin),
+        cmocka_unit_test(awkward_pairs_agree_with_the_twin),
         cmocka_unit_test(sweeps_repeat_to_the_bit),
         cmocka_unit_test(sweeps_can_be_cancelled),
         cmocka_unit_test(sweeps_learn),

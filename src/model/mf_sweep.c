@@ -10,7 +10,11 @@
  *     |l2 p - e q|^2 = l2^2 p.p - 2 l2 e p.q + e^2 q.q
  *
  * Every row of q in a block is as likely as another, so rows are asked for some ratings ahead. For
- * common k the number of vectors is a constant of the loop. */
+ * common k the number of vectors is a constant of the loop.
+ *
+ * Ratings are sorted by user, so a step waits for the p of the step before it, and with few factors
+ * there is little else to do meanwhile. There the plain step takes two ratings at a time: see
+ * sweep_pair. */
 #include <math.h>
 #include <string.h>
 
@@ -19,12 +23,15 @@
 #define SWEEP_LANES 4
 #define SWEEP_SLOW (PL_MF_SLOW / SWEEP_LANES) /* vectors of the slow factors */
 #define SWEEP_AHEAD 6                         /* ratings whose rows are asked for */
+#define SWEEP_PAIRED 4                        /* vectors up to which ratings go in pairs */
 #define SWEEP_POLL 4096                       /* entries between two looks at `cancel` */
 #define SWEEP_LINE 16                         /* floats of a cache line, as far as asking goes */
 
 /* Unaligned, and an alias of floats: rows begin at multiples of four floats of who knows what. */
 typedef float sweep_v4
     __attribute__((vector_size(sizeof(float) * SWEEP_LANES), aligned(sizeof(float)), may_alias));
+
+typedef int32_t sweep_i4 __attribute__((vector_size(sizeof(float) * SWEEP_LANES)));
 
 #define SWEEP_INLINE static inline __attribute__((always_inline))
 
@@ -52,7 +59,8 @@ SWEEP_INLINE void sweep_ask(const float *row, size_t n) {
     for (size_t j = 0; j < n; j += SWEEP_LINE) __builtin_prefetch(row + j, 1, 3);
 }
 
-/* Asks for the rows of the entry SWEEP_AHEAD further on. */
+/* Asks for the rows of the entry SWEEP_AHEAD further on. A short row of p is asked for again with
+ * every rating: that is cheaper than guessing wrong where a user's ratings end. */
 SWEEP_INLINE void sweep_look_ahead(struct sweep *s, size_t row) {
     const struct pl_grid_entry *e = s->at + SWEEP_AHEAD;
     if (e >= s->block_end) return;
@@ -62,7 +70,7 @@ SWEEP_INLINE void sweep_look_ahead(struct sweep *s, size_t row) {
         return;
     }
     sweep_ask(s->q + item * row, row);
-    if (step == 0) return;
+    if (step == 0 && row > SWEEP_LINE) return;
     s->user_ahead += step;
     sweep_ask(s->p + s->user_ahead * row, row);
 }
@@ -139,6 +147,74 @@ SWEEP_INLINE void sweep_plain_step(struct sweep *s, float *restrict row_p, float
     s->loss += (double)e[0] * (double)e[0];
 }
 
+/* a where `yes` has all bits set, b where it has none */
+SWEEP_INLINE sweep_v4 sweep_choose(sweep_i4 yes, sweep_v4 a, sweep_v4 b) {
+    return (sweep_v4)(((sweep_i4)a & yes) | ((sweep_i4)b & ~yes));
+}
+
+/* Two plain steps, for the ratings at s->at, of different items. Where the user is the `same`, the
+ * second starts from p' = keep p + lr e1 q1 and a' = keep a + lr e1, so its error is
+ *
+ *     e2 = rest - (a' + p'.q2) = rest - keep (a + p.q2) - e1 lr (1 + q1.q2)
+ *
+ * All three products are of numbers from before the first step, and only the two errors wait for
+ * each other. Where the user is another, `keep` is 1 and the last term 0; that is chosen without a
+ * branch, as nobody can guess where a user's few ratings of a block end. */
+SWEEP_INLINE void sweep_pair(struct sweep *s, float *row_p1, float *row_q1, float *row_p2,
+                             float *row_q2, size_t n, bool same_user) {
+    sweep_v4 *to_p1 = (sweep_v4 *)row_p1, *to_q1 = (sweep_v4 *)row_q1;
+    sweep_v4 *to_p2 = (sweep_v4 *)row_p2, *to_q2 = (sweep_v4 *)row_q2;
+    sweep_v4 p1[SWEEP_PAIRED] = {{0}}, q1[SWEEP_PAIRED] = {{0}};
+    sweep_v4 p2[SWEEP_PAIRED] = {{0}}, q2[SWEEP_PAIRED] = {{0}};
+    size_t bias = SWEEP_LANES * n + PL_MF_BIAS;
+    float a1 = row_p1[bias], b1 = row_q1[bias], a2 = row_p2[bias], b2 = row_q2[bias];
+    for (size_t j = 0; j < n; j++) { /* all is read before anything is written */
+        p1[j] = to_p1[j];
+        q1[j] = to_q1[j];
+        p2[j] = to_p2[j];
+        q2[j] = to_q2[j];
+    }
+    int32_t bits = same_user ? -1 : 0;
+    sweep_i4 same = {bits, bits, bits, bits};
+    sweep_v4 lr = sweep_all(s->lr), one = sweep_all(1), keep = sweep_all(1 - s->lr * s->l2);
+    sweep_v4 pq1 = sweep_sum(sweep_dot(p1, q1, n)), pq2 = sweep_sum(sweep_dot(p2, q2, n));
+    sweep_v4 qq = lr * (one + sweep_sum(sweep_dot(q1, q2, n)));
+    sweep_v4 rest = sweep_all(s->at[1].value - s->mean - b2) -
+                    sweep_choose(same, keep, one) * (sweep_all(a2) + pq2);
+    sweep_v4 e1 = sweep_all(s->at[0].value - s->mean - a1 - b1) - pq1;
+    sweep_v4 e2 = rest - e1 * sweep_choose(same, qq, sweep_all(0));
+    sweep_v4 mix1 = lr * e1, mix2 = lr * e2;
+    sweep_move(p1, q1, n, keep, mix1, keep, mix1);
+    for (size_t j = 0; j < n; j++) p2[j] = sweep_choose(same, p1[j], p2[j]);
+    sweep_move(p2, q2, n, keep, mix2, keep, mix2);
+    for (size_t j = 0; j < n; j++) {
+        to_p1[j] = p1[j];
+        to_q1[j] = q1[j];
+        to_p2[j] = p2[j]; /* over p1, where that is the same row */
+        to_q2[j] = q2[j];
+    }
+    a1 = keep[0] * a1 + mix1[0];
+    row_p1[bias] = a1;
+    row_q1[bias] = keep[0] * b1 + mix1[0];
+    row_p2[bias] = keep[0] * (same_user ? a1 : a2) + mix2[0];
+    row_q2[bias] = keep[0] * b2 + mix2[0];
+    s->loss += (double)e1[0] * (double)e1[0];
+    s->loss += (double)e2[0] * (double)e2[0];
+}
+
+/* Takes the ratings at s->at and after it as a pair, if they are one. */
+SWEEP_INLINE bool sweep_paired(struct sweep *s, size_t n) {
+    if (s->end - s->at < 2) return false;
+    uint32_t step1 = s->at[0].where >> 24, item1 = s->at[0].where & PL_GRID_ITEM;
+    uint32_t step2 = s->at[1].where >> 24, item2 = s->at[1].where & PL_GRID_ITEM;
+    if (step1 == PL_GRID_FAR || step2 == PL_GRID_FAR || item1 == item2) return false;
+    size_t row = SWEEP_LANES * n + PL_MF_TAIL, user = s->user + step1;
+    s->user = user + step2;
+    sweep_pair(s, s->p + user * row, s->q + item1 * row, s->p + s->user * row, s->q + item2 * row,
+               n, step2 == 0);
+    return true;
+}
+
 /* One kind of factors; rate_p and rate_q: lr / sqrt(G). What G grows by comes back, for p and q. */
 SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_sums *sums,
                                       sweep_v4 *restrict p, sweep_v4 *restrict q, size_t n,
@@ -200,14 +276,20 @@ SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p, fl
 
 enum sweep_mode { SWEEP_PLAIN, SWEEP_ADAPTIVE, SWEEP_FIRST };
 
-/* The piece s->at … s->end, with n vectors to a row's factors. Works on a copy: behind a pointer,
+/* The piece s->at … s->end, with n vectors to a row's factors; `pairs` where that is no more than
+ * SWEEP_PAIRED and known to the compiler. Works on a copy: behind a pointer,
  * every store of a factor might change it. */
-SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, enum sweep_mode mode) {
+SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, enum sweep_mode mode, bool pairs) {
     size_t row = SWEEP_LANES * n + PL_MF_TAIL;
     struct sweep s = *whole;
     for (; s.at < s.end; s.at++) {
         uint32_t step = s.at->where >> 24, item = s.at->where & PL_GRID_ITEM;
         sweep_look_ahead(&s, row);
+        if (pairs && sweep_paired(&s, n)) {
+            s.at++;
+            sweep_look_ahead(&s, row);
+            continue;
+        }
         if (step == PL_GRID_FAR) {
             s.user += item;
             continue;
@@ -224,14 +306,14 @@ SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, enum sweep_mode mod
 
 SWEEP_INLINE void sweep_sized(struct sweep *s, enum sweep_mode mode) {
     switch (s->n_vectors) { /* k = 8, 16, 32, 40, 64, 100, 128 */
-    case 2: sweep_piece(s, 2, mode); break;
-    case 4: sweep_piece(s, 4, mode); break;
-    case 8: sweep_piece(s, 8, mode); break;
-    case 10: sweep_piece(s, 10, mode); break;
-    case 16: sweep_piece(s, 16, mode); break;
-    case 25: sweep_piece(s, 25, mode); break;
-    case 32: sweep_piece(s, 32, mode); break;
-    default: sweep_piece(s, s->n_vectors, mode); break;
+    case 2: sweep_piece(s, 2, mode, mode == SWEEP_PLAIN); break;
+    case 4: sweep_piece(s, 4, mode, mode == SWEEP_PLAIN); break;
+    case 8: sweep_piece(s, 8, mode, false); break;
+    case 10: sweep_piece(s, 10, mode, false); break;
+    case 16: sweep_piece(s, 16, mode, false); break;
+    case 25: sweep_piece(s, 25, mode, false); break;
+    case 32: sweep_piece(s, 32, mode, false); break;
+    default: sweep_piece(s, s->n_vectors, mode, false); break;
     }
 }
 
