@@ -70,3 +70,8 @@ bool pl_part_sound(const struct pl_job *job, struct pl_part p, const float *out,
         if (!pl_task_sound(out + range[i].from, range[i].n, loss)) return false;
     return true;
 }
+
+bool pl_part_hopeless(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {
+    uint64_t most = 10 + 4 * (uint64_t)job->n_workers;
+    return of_all > most || (job->grid && of_one > most);
+}
