@@ -24,7 +24,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     uint64_t taken, applied, n_rejected; /* its last task in a group, committed; in a row */
-    struct pl_ahead_task now; /* only where there is a model */
+    struct pl_ahead_task now;            /* only where there is a model */
 };
 
 struct sim {
