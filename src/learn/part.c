@@ -31,7 +31,8 @@ uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p) {
 double pl_part_work(const struct pl_job *job, struct pl_part p) {
     if (!pl_part_is(p) || !job->grid) return 1;
     double n = job->n_workers, mean = job->data->n_train / (n * n);
-    return (double)pl_grid_size(job->grid, p.row, p.col) / mean;
+    size_t size = pl_grid_size(job->grid, p.row, p.col);
+    return (double)(size ? size : 1) / mean;
 }
 
 double pl_part_share(const struct pl_job *job, struct pl_part p) {
