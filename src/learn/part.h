@@ -27,9 +27,9 @@ int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range r
 uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p);
 
 /* How long a task on it takes, as a multiple of what a delay law is for: the average block of a
- * grid that has a row for every worker, so that one law is as fast whatever the grid. An empty block
- * takes as long as one rating: where all free ones are, time would stand still. And how much of the
- * vector is sent for it. */
+ * grid that has a row for every worker, so that one law is as fast whatever the grid. An empty
+ * block takes as long as one rating: where all free ones are, time would stand still. And how much
+ * of the vector is sent for it. */
 double pl_part_work(const struct pl_job *job, struct pl_part p);
 double pl_part_share(const struct pl_job *job, struct pl_part p); /* the same for this grid */
 double pl_part_size(const struct pl_job *job, struct pl_part p);
