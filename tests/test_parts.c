@@ -656,6 +656,7 @@ static void test_refused(void **state) {
         {MATRIX " method=dsgd attack=signflip:f=1", "use none"},
         {MATRIX " method=dsgd weight-decay=0.1", "use l2 of model mf"},
         {MATRIX " method=dsgd partition=iid", "use partition whole"},
+        {MATRIX " method=fdsgd spread=yes", "use spread no"},
         {MATRIX " method=dsgd listen=here", "use workers that the server makes"},
         {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
         {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},

@@ -60,6 +60,7 @@ static int parts_check(const struct pl_setup *s, const struct pl_job *job, struc
         {job->attack.entry != NULL, "attack", c->attack, "none"},
         {job->weight_decay != 0, "weight-decay", "", "l2 of model mf"},
         {strcmp(c->partition, "whole") != 0, "partition", c->partition, "partition whole"},
+        {c->spread != 0, "spread", "", "spread no"},
         {c->listen[0] != '\0', "listen", "", "workers that the server makes"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)

@@ -31,7 +31,8 @@ uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p) {
 double pl_part_work(const struct pl_job *job, struct pl_part p) {
     if (!pl_part_is(p) || !job->grid) return 1;
     double n = job->n_workers, mean = job->data->n_train / (n * n);
-    return (double)pl_grid_size(job->grid, p.row, p.col) / mean;
+    size_t size = pl_grid_size(job->grid, p.row, p.col);
+    return (double)(size ? size : 1) / mean;
 }
 
 double pl_part_share(const struct pl_job *job, struct pl_part p) {
@@ -69,4 +70,9 @@ bool pl_part_sound(const struct pl_job *job, struct pl_part p, const float *out,
     for (int i = 0; i < n; i++)
         if (!pl_task_sound(out + range[i].from, range[i].n, loss)) return false;
     return true;
+}
+
+bool pl_part_hopeless(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {
+    uint64_t most = 10 + 4 * (uint64_t)job->n_workers;
+    return of_all > most || (job->grid && of_one > most);
 }

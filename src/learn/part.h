@@ -27,7 +27,8 @@ int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range r
 uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p);
 
 /* How long a task on it takes, as a multiple of what a delay law is for: the average block of a
- * grid that has a row for every worker, so that one law is as fast whatever the grid. And how much
+ * grid that has a row for every worker, so that one law is as fast whatever the grid. An empty
+ * block takes as long as one rating: where all free ones are, time would stand still. And how much
  * of the vector is sent for it. */
 double pl_part_work(const struct pl_job *job, struct pl_part p);
 double pl_part_share(const struct pl_job *job, struct pl_part p); /* the same for this grid */
@@ -40,5 +41,9 @@ int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_vers
 
 /* Whether its ranges of `out` may be applied: see pl_task_sound. */
 bool pl_part_sound(const struct pl_job *job, struct pl_part p, const float *out, double loss);
+
+/* Whether results that are not sound, so many in a row of everybody and of one worker, will never
+ * end. Whoever has a part has it alone and does it again: nobody else changes what it gets. */
+bool pl_part_hopeless(const struct pl_job *job, uint64_t of_all, uint64_t of_one);
 
 #endif

@@ -24,8 +24,9 @@
 #define SERVER_NAMED 3              /* workers named for bringing what will not do */
 
 struct server_worker {
-    uint64_t based; /* its last task whose base was made, among peers */
-    bool warned;    /* of a result that will not do */
+    uint64_t based;      /* its last task whose base was made, among peers */
+    uint64_t n_rejected; /* in a row */
+    bool warned;         /* of a result that will not do */
 };
 
 struct server {
@@ -209,7 +210,8 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
                     worker + 1, server_flaw(r->flaw), (unsigned long long)r->task);
     w->warned = true;
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
-    if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) s->out->diverged = s->ended = true;
+    if (pl_part_hopeless(s->job, ++s->n_rejected, ++w->n_rejected))
+        s->out->diverged = s->ended = true;
     return server_event(s, &e);
 }
 
@@ -252,6 +254,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
     s->out->computed++;
     if (r->flaw != PL_SOUND) return server_reject(s, worker, r);
+    s->worker[worker].n_rejected = 0;
     uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
     /* its order may have waited for an update to be made */
     uint64_t began = s->zero_ns + pl_control_view(s->control)->worker[worker].since_ns;
@@ -277,6 +280,7 @@ static void server_make(struct server *s) {
 
 static int server_gone(struct server *s, int worker) {
     s->worker[worker].warned = false;
+    s->worker[worker].n_rejected = 0;
     struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
     pl_shards_gone(s->shards, worker);

@@ -23,8 +23,8 @@ struct sim_worker {
     uint64_t frozen_until_ns; /* it does nothing before */
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
-    uint64_t taken, applied;  /* its last tasks that joined a group, and that were committed */
-    struct pl_ahead_task now; /* only where there is a model */
+    uint64_t taken, applied, n_rejected; /* its last task in a group, committed; in a row */
+    struct pl_ahead_task now;            /* only where there is a model */
 };
 
 struct sim {
@@ -213,6 +213,7 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
     w->taken = a->task;
+    w->n_rejected = 0;
     if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
     w->now.vector = NULL;
     return PL_OK;
@@ -307,7 +308,7 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
     s->warned = s->warned || !w->now.sound;
     pl_ahead_drop(s->ahead, &w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
-    if (++s->n_rejected > 10 + 4 * (uint64_t)s->job->n_workers) {
+    if (pl_part_hopeless(s->job, ++s->n_rejected, ++w->n_rejected)) {
         s->out->diverged = true;
         sim_over(s);
     }
@@ -361,7 +362,6 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
                            "the gradient of worker %d, task %llu, failed with status %d",
                            e->worker + 1, (unsigned long long)e->task, rc);
         e->loss = w->now.loss;
-        rc = PL_OK;
         if (!w->now.sound || bad)
             sim_reject(s, e);
         else if (s->peers)

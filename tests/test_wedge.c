@@ -1,0 +1,89 @@
+/* Blocks that might be done for ever. One that comes to nothing finite, while all others go well:
+ * nobody else may change what its worker is handed, and the run says that it diverged. And empty
+ * ones, while whoever has all the ratings is not done. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "paceline.h"
+
+/* 60 users, 40 items; user 3 says 10000 and -10000 in turn, and its steps overshoot. */
+static void write_ratings(const char *path) {
+    FILE *f = fopen(path, "wx");
+    assert_non_null(f);
+    for (int i = 0; i < 3000; i++) fprintf(f, "%d %d %d\n", i % 60, i * 7 % 40, 1 + i % 5);
+    for (int i = 0; i < 60; i++) fprintf(f, "3 %d %d\n", i % 4, i % 2 ? 10000 : -10000);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void check(int (*go)(pl_setup *s, pl_run **run), const char *spawn) {
+    char path[64], data[128];
+    pl_setup *s = NULL;
+    pl_run *run = NULL;
+    snprintf(path, sizeof path, "wedge-%d.ratings", (int)getpid());
+    snprintf(data, sizeof data, "ratings:%s,shuffle=no", path);
+    write_ratings(path);
+    const char *option[][2] = {{"method", "fdsgd"}, {"model", "mf:k=4"}, {"data", data},
+                               {"workers", "3"},    {"lr", "0.02"},      {"updates", "20000"}};
+    assert_int_equal(pl_setup_new(&s), 0);
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        if (pl_setup_set(s, option[i][0], option[i][1])) fail_msg("%s", pl_setup_why(s));
+    if (spawn && pl_setup_set(s, "spawn", spawn)) fail_msg("%s", pl_setup_why(s));
+    int rc = go(s, &run);
+    unlink(path);
+    if (rc) fail_msg("%s", pl_setup_why(s));
+    if (!pl_run_diverged(run))
+        fail_msg("%g updates, %g rejected, and no word of it", pl_run_number(run, "updates"),
+                 pl_run_number(run, "tasks.rejected"));
+    assert_true(pl_run_number(run, "updates") > 0); /* the others did go well */
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+static void a_block_that_never_comes_ends_a_simulation(void **state) {
+    (void)state;
+    check(pl_simulate, NULL);
+}
+
+static void a_block_that_never_comes_ends_a_real_run(void **state) {
+    (void)state;
+    check(pl_train, "threads");
+}
+
+/* All ratings are in one row of the grid, and all blocks outside of it are empty. */
+static void empty_blocks_take_time(void **state) {
+    (void)state;
+    char path[64], data[128];
+    pl_setup *s = NULL;
+    pl_run *run = NULL;
+    snprintf(path, sizeof path, "wedge-%d.ratings", (int)getpid());
+    snprintf(data, sizeof data, "ratings:%s", path);
+    FILE *f = fopen(path, "wx");
+    assert_non_null(f);
+    for (int i = 0; i < 5; i++) fprintf(f, "7 %d %d\n", i, i);
+    assert_int_equal(fclose(f), 0);
+    const char *option[][2] = {{"method", "fdsgd"}, {"model", "mf:k=4"}, {"data", data},
+                               {"workers", "3"},    {"epochs", "3"},     {"updates", "5000"}};
+    assert_int_equal(pl_setup_new(&s), 0);
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        if (pl_setup_set(s, option[i][0], option[i][1])) fail_msg("%s", pl_setup_why(s));
+    int rc = pl_simulate(s, &run);
+    unlink(path);
+    if (rc) fail_msg("%s", pl_setup_why(s));
+    if (!(pl_run_number(run, "epochs") >= 3))
+        fail_msg("%g epochs in %g updates", pl_run_number(run, "epochs"),
+                 pl_run_number(run, "updates"));
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_block_that_never_comes_ends_a_simulation),
+                                       cmocka_unit_test(a_block_that_never_comes_ends_a_real_run),
+                                       cmocka_unit_test(empty_blocks_take_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
