@@ -40,7 +40,8 @@ static const char *const race_demo_real[][2] = {{"batch", "32"},
 /* One entrant: method[:options][@key=value…], and what its runs came to. */
 struct race_entrant {
     const char *name;
-    double to_target[RACE_SEEDS], accuracy[RACE_SEEDS], loss[RACE_SEEDS];
+    double to_target[RACE_SEEDS], loss[RACE_SEEDS];
+    double accuracy[RACE_SEEDS]; /* or the test RMSE, of a model that rates */
     double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
     double per_update[RACE_SEEDS];
     double predicted[RACE_SEEDS],
@@ -58,7 +59,7 @@ struct race {
     char out[RACE_PATH];
     FILE *results;
     const struct cli_args *args;
-    bool real;
+    bool real, rates;
     int name_width; /* of the longest entrant */
 };
 
@@ -110,7 +111,9 @@ static void race_quote(FILE *f, const char *s) {
 static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
     const struct pl_point *points;
     e->to_target[seed] = pl_run_number(run, "time_to_target");
-    e->accuracy[seed] = pl_run_number(run, "test_accuracy");
+    double rmse = pl_run_number(run, "test_rmse");
+    if (isfinite(rmse)) r->rates = true;
+    e->accuracy[seed] = isfinite(rmse) ? rmse : pl_run_number(run, "test_accuracy");
     e->loss[seed] = pl_run_number(run, "loss");
     e->staleness[seed] = pl_run_number(run, "staleness.mean");
     e->wasted[seed] = pl_run_number(run, "worker_time.wasted");
@@ -288,8 +291,8 @@ static void race_board(const struct race *r) {
         printf(" %*s %*s", wide, "s to target", wide, "x of sync");
     else
         printf(" %11s", "s/update");
-    printf(" %*s %*s %10s %8s %8s\n", wide, "accuracy", wide, "loss", "staleness", "wasted %",
-           "idle %");
+    printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
+           "staleness", "wasted %", "idle %");
     for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
 }
 

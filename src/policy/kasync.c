@@ -73,6 +73,10 @@ static enum pl_cancels kasync_cancels(const void *conf) {
 }
 
 static void kasync_start(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
+    if (s->fetch == 1) {
+        pl_start_idle(p, v);
+        return;
+    }
     for (int i = v->idle; i >= 0; i = pl_next(v, i))
         pl_start(p, i, v->worker[i].task % (uint64_t)s->fetch == 0 ? PL_FETCH : PL_KEEP);
 }
