@@ -10,7 +10,8 @@ struct pl_ahead {
     const struct pl_job *job;
     struct pl_pool *pool;
     int n_threads, need;
-    struct pl_desk **desk; /* [pool size] */
+    struct pl_ahead_task *task; /* [n_workers] */
+    struct pl_desk **desk;      /* [pool size] */
     struct pl_score_piece *piece;
     int n_pieces;
     const float *scored; /* model being evaluated */
@@ -30,9 +31,10 @@ int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why 
     a->n_pieces = pl_score_pieces(job);
     int rc = pl_pool_new(job->n_threads, &a->pool);
     a->lock = pl_lock_new();
+    a->task = calloc((size_t)job->n_workers, sizeof *a->task);
     a->piece = calloc((size_t)a->n_pieces, sizeof *a->piece);
     if (!rc) a->desk = calloc((size_t)pl_pool_size(a->pool), sizeof *a->desk);
-    if (rc || !a->lock || !a->piece || !a->desk) rc = PL_ENOMEM;
+    if (rc || !a->lock || !a->task || !a->piece || !a->desk) rc = PL_ENOMEM;
     for (int i = 0; !rc && i < pl_pool_size(a->pool); i++) rc = pl_desk_new(job, &a->desk[i]);
     if (rc) {
         pl_ahead_free(a);
@@ -42,8 +44,14 @@ int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why 
     return PL_OK;
 }
 
+struct pl_ahead_task *pl_ahead_tasks(struct pl_ahead *a) {
+    return a->task;
+}
+
 void pl_ahead_free(struct pl_ahead *a) {
     if (!a) return;
+    for (int i = 0; a->task && i < a->job->n_workers; i++) pl_memory_free(&a->task[i].memory);
+    free(a->task);
     for (int i = 0; a->desk && i < pl_pool_size(a->pool); i++) pl_desk_free(a->desk[i]);
     free(a->desk);
     pl_pool_free(a->pool);

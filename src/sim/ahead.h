@@ -19,7 +19,7 @@ struct pl_ahead_base {
     float *made;    /* the same, where it was made for this task and nobody else may read it yet */
 };
 
-/* One worker's current task; embed one per worker. A zeroed one is idle. */
+/* One worker's current task. */
 struct pl_ahead_task {
     struct pl_work work; /* first: the pool hands this back */
     struct pl_ahead *ahead;
@@ -37,6 +37,9 @@ struct pl_ahead_task {
 
 int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why *why);
 void pl_ahead_free(struct pl_ahead *a); /* every task must have been collected or dropped */
+
+/* One for every worker of the job, idle at first. */
+struct pl_ahead_task *pl_ahead_tasks(struct pl_ahead *a);
 
 /* The vectors of `version` must stay until the task is collected or dropped, and so must t->base,
  * which is set before. */

@@ -24,7 +24,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     uint64_t taken, applied, n_rejected; /* its last task in a group, committed; in a row */
-    struct pl_ahead_task now;            /* only where there is a model */
+    struct pl_ahead_task *now;           /* NULL for timing alone */
 };
 
 struct sim {
@@ -97,7 +97,7 @@ static void sim_spread(struct sim *s) {
     if (!s->mean || s->peers || s->job->n_workers > PL_SPREAD_MAX) return;
     for (int i = 0; i < s->job->n_workers; i++) {
         const struct sim_worker *w = &s->worker[i];
-        const struct pl_memory *m = &w->now.memory;
+        const struct pl_memory *m = &w->now->memory;
         if (pl_control_view(s->control)->worker[i].state == PL_GONE || !w->held) continue;
         bool own = local->where > 0 && m->any;
         model[n++] = own ? m->kept[local->where - 1] : w->held->handed;
@@ -182,11 +182,11 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         w->held = pl_store_newest(s->store);
         pl_store_hold(w->held);
     }
-    w->now.base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
-    if (w->now.memory.n == 0 && pl_memory_new(s->job, &w->now.memory))
+    w->now->base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
+    if (w->now->memory.n == 0 && pl_memory_new(s->job, &w->now->memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
-    w->now.memory.applied = w->applied;
-    if (pl_ahead_start(s->ahead, &w->now, (uint32_t)a->worker, a->task, w->held,
+    w->now->memory.applied = w->applied;
+    if (pl_ahead_start(s->ahead, w->now, (uint32_t)a->worker, a->task, w->held,
                        (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
@@ -207,15 +207,15 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     }
     const struct pl_member *m = pl_control_taken(s->control, a);
     struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(s->job, w->now.part, range);
-    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now.vector)
-                   : pl_store_take(s->store, m, w->held, w->now.vector);
+    int n = pl_part_ranges(s->job, w->now->part, range);
+    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now->vector)
+                   : pl_store_take(s->store, m, w->held, w->now->vector);
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
-    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now.vector};
+    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now->vector};
     w->taken = a->task;
     w->n_rejected = 0;
-    if (s->mean) pl_spread_took(&s->out->spread, w->now.vector, s->job->model->dim);
-    w->now.vector = NULL;
+    if (s->mean) pl_spread_took(&s->out->spread, w->now->vector, s->job->model->dim);
+    w->now->vector = NULL;
     return PL_OK;
 }
 
@@ -248,8 +248,8 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
         case PL_WAIT: break;
         case PL_DROP:
             if (s->store) {
-                pl_ahead_give_back(s->ahead, s->worker[a->worker].now.vector);
-                s->worker[a->worker].now.vector = NULL;
+                pl_ahead_give_back(s->ahead, s->worker[a->worker].now->vector);
+                s->worker[a->worker].now->vector = NULL;
             }
             break;
         case PL_COMMIT:
@@ -263,7 +263,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             break;
         case PL_START: rc = sim_start(s, a); break;
         case PL_CANCEL:
-            if (s->store) pl_ahead_drop(s->ahead, &s->worker[a->worker].now);
+            if (s->store) pl_ahead_drop(s->ahead, s->worker[a->worker].now);
             break;
         case PL_STOP: sim_over(s); break;
         default: break;
@@ -300,13 +300,13 @@ static int sim_sure(const struct sim *s) {
 static void sim_reject(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     e->kind = PL_REJECT;
-    if (!s->warned && !w->now.sound)
+    if (!s->warned && !w->now->sound)
         pl_log_warn(&s->job->log,
                     "worker %d brought a gradient that is not finite at %g s, task %llu; it is "
                     "rejected, as all such are from now on without a word",
                     e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
-    s->warned = s->warned || !w->now.sound;
-    pl_ahead_drop(s->ahead, &w->now);
+    s->warned = s->warned || !w->now->sound;
+    pl_ahead_drop(s->ahead, w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
     if (pl_part_hopeless(s->job, ++s->n_rejected, ++w->n_rejected)) {
         s->out->diverged = true;
@@ -318,8 +318,8 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
 static int sim_judge(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     bool believed;
-    pl_memory_heard(&w->now.memory); /* whatever becomes of it */
-    int rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now.vector,
+    pl_memory_heard(&w->now->memory); /* whatever becomes of it */
+    int rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now->vector,
                            &believed);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for the filter");
     if (rc)
@@ -327,8 +327,8 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
                        "the gradient of the filter's own samples failed with status %d", rc);
     e->kind = believed ? PL_ARRIVE : PL_REJECT;
     if (believed) return PL_OK;
-    pl_ahead_give_back(s->ahead, w->now.vector);
-    w->now.vector = NULL;
+    pl_ahead_give_back(s->ahead, w->now->vector);
+    w->now->vector = NULL;
     if (pl_filter_stuck(s->filter)) {
         pl_filter_trouble(s->filter, sim_seconds(s->now_ns), &s->out->trouble);
         sim_over(s);
@@ -339,8 +339,8 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
 /* A sound model stays with its worker, where its peers can read it. */
 static int sim_keep(struct sim *s, struct pl_event *e) {
     e->kind = PL_ARRIVE;
-    pl_memory_heard(&s->worker[e->worker].now.memory);
-    if (pl_sim_peers_brought(s->peers, e->worker, &s->worker[e->worker].now))
+    pl_memory_heard(&s->worker[e->worker].now->memory);
+    if (pl_sim_peers_brought(s->peers, e->worker, s->worker[e->worker].now))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     return PL_OK;
 }
@@ -355,14 +355,14 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
         e->samples = pl_part_samples(s->job, sim_part(s, e->worker));
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
         if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
-        int rc = pl_ahead_collect(s->ahead, &w->now);
+        int rc = pl_ahead_collect(s->ahead, w->now);
         if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
         if (rc) /* only a function of the embedding program fails in any other way */
             return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
                            "the gradient of worker %d, task %llu, failed with status %d",
                            e->worker + 1, (unsigned long long)e->task, rc);
-        e->loss = w->now.loss;
-        if (!w->now.sound || bad)
+        e->loss = w->now->loss;
+        if (!w->now->sound || bad)
             sim_reject(s, e);
         else if (s->peers)
             rc = sim_keep(s, e);
@@ -416,8 +416,8 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
-        if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, &w->now);
-        pl_memory_forget(&w->now.memory); /* nobody computes with it any more */
+        if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, w->now);
+        if (w->now) pl_memory_forget(&w->now->memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
 }
@@ -606,6 +606,8 @@ static int sim_begin(struct sim *s) {
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    for (int i = 0; s->ahead && i < job->n_workers; i++)
+        s->worker[i].now = &pl_ahead_tasks(s->ahead)[i];
     pl_net_init(&s->net, &s->conf->net, job->model ? job->model->dim : 0);
     s->net_matters = pl_net_matters(&s->net);
     s->n_script = s->conf->script && !s->replay ? s->conf->script->n : 0;
@@ -676,13 +678,11 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = sim_begin(&s);
     if (!rc) rc = sim_loop(&s);
     for (int i = 0; s.ahead && s.worker && i < conf->job->n_workers; i++)
-        pl_ahead_drop(s.ahead, &s.worker[i].now);
+        pl_ahead_drop(s.ahead, s.worker[i].now);
     if (!rc) sim_evaluate(&s);
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (int i = 0; s.worker && i < conf->job->n_workers; i++)
-        pl_memory_free(&s.worker[i].now.memory);
     for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
     pl_sim_peers_free(s.peers);
     pl_ahead_free(s.ahead);
