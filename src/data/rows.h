@@ -40,6 +40,19 @@ struct pl_ratings_conf {
     double test;  /* share of the ratings that is kept for testing */
     bool shuffle; /* new ids in random order */
 };
+#define PL_RATINGS_OPTS(conf)                                                                      \
+    {.name = "test",                                                                               \
+     .type = PL_OPT_REAL,                                                                          \
+     .def = "0.1",                                                                                 \
+     .help = "part of the ratings, drawn at random, that is kept for testing",                     \
+     .min = 0,                                                                                     \
+     .max = 0.9,                                                                                   \
+     .offset = offsetof(conf, ready.test)},                                                        \
+    {                                                                                              \
+        .name = "shuffle", .type = PL_OPT_BOOL, .def = "yes",                                      \
+        .help = "number users and items in random order, so that blocks have about equal sizes",   \
+        .offset = offsetof(conf, ready.shuffle)                                                    \
+    }
 
 /* Gives the data n ratings (malloc()ed, taken over even on failure) of users and items numbered
  * from 0: renames them where that is wished, parts training from testing, both by the seed. */
