@@ -153,7 +153,7 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
     bench_need(!pl_chain_parse(&pl_reduce_family, c->reduce, c->k, &conf.reduce, &why), why.text);
     bench_need(!pl_reduce_check(&conf.reduce, c->k, &why), why.text);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
-    if (n_threads > 1) conf.team = (struct pl_team){pl_pool_team, pool};
+    if (n_threads > 1) conf.parallel_for = (struct pl_parallel_for){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, x, &s, &why), why.text);
     bool geometry = pl_reduce_geometry(&conf.reduce);
     for (int i = -2; i < BENCH_REPEATS; i++) { /* the first ones touch memory for the first time */

@@ -93,7 +93,7 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     conf.reduce.n = 1;
     bench_choose(&pl_optim_family, c->optim, &conf.optim);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
-    if (n_threads > 1) conf.team = (struct pl_team){pl_pool_team, pool};
+    if (n_threads > 1) conf.parallel_for = (struct pl_parallel_for){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, triad->b, &s, &why), why.text);
     held[0] = held[c->k] = pl_store_newest(s);
     pl_store_hold(held[0]);

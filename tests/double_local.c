@@ -55,7 +55,7 @@ static struct rig rig_new(const char *local, const char *optim, double lr, doubl
         .rate = {.lr = lr},
         .sends = rule(&r)->sends,
         .outer = rule(&r)->outer ? rule(&r)->outer(r.local.conf, WORKERS) : 1,
-        .sums = rule(&r)->sums};
+        .sum_members = rule(&r)->sum_members};
     if (pl_store_new(&r.conf, &model, &r.store, &why)) fail_msg("%s", why.text);
     return r;
 }
@@ -361,7 +361,7 @@ static void outer_nesterov(void **state) {
     (void)state;
     r.w[1].c = 1;
     for (int k = 0; k < 25; k++) {
-        double handed = pl_store_newest(r.store)->handed[0], delta = 0;
+        double handed = pl_store_newest(r.store)->lookahead[0], delta = 0;
         near(handed, theta, 1e-10);
         for (int i = 0; i < WORKERS; i++) {
             compute(&r, i, handed, (uint64_t)k, true);

@@ -110,7 +110,7 @@ static void rig_step(struct rig *r, int worker, double x, double y) {
 
 /* One asynchronous update on f(x) = (x1^2 + 10 x2^2)/2, exact gradient where it was handed. */
 static void rig_descend(struct rig *r, int worker) {
-    const double *at = r->held[worker]->handed;
+    const double *at = r->held[worker]->lookahead;
     rig_step(r, worker, at[0], 10 * at[1]);
 }
 
@@ -153,7 +153,7 @@ static void golden_table(void **state) {
         for (int k = 0; k < 12; k++) rig_descend(&r, k % 3);
         expect_model(row[i].name, rig_model(&r), row[i].x, row[i].y, digits);
         if (row[i].ahead_x != 0)
-            expect_model("DANA look-ahead", pl_store_newest(r.store)->handed, row[i].ahead_x,
+            expect_model("DANA look-ahead", pl_store_newest(r.store)->lookahead, row[i].ahead_x,
                          row[i].ahead_y, digits);
         rig_free(&r);
     }
@@ -214,7 +214,7 @@ static void ormo_in_rounds_is_heavy_ball(void **state) {
     for (int round = 0; round < 50; round++) {
         double g[DIM] = {0, 0};
         for (int w = 0; w < 4; w++) {
-            const double *at = r.held[w]->handed;
+            const double *at = r.held[w]->lookahead;
             /* workers see different functions: shifted by w */
             double gx = at[0] - w, gy = 10 * at[1] + w;
             rig_take(&r, w, gx, gy, 1, 1);
@@ -243,7 +243,7 @@ static void ormo_follows_its_steps(void **state) {
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 3, 0);
     for (int t = 0; t < 200; t++) {
         int worker = (int)pl_rng_below(&rng, K);
-        const double *at = r.held[worker]->handed;
+        const double *at = r.held[worker]->lookahead;
         double g[DIM] = {at[0], 10 * at[1]}, b = ceil((double)r.held[worker]->id / K);
         for (; b > bucket; bucket++) {
             for (int i = 0; i < DIM; i++) {
@@ -285,7 +285,7 @@ static void dana_alone_is_nesterov(void **state) {
         }
         expect_model("nesterov", rig_model(&a), x[0], x[1], 1e-12);
         expect_model("dana", rig_model(&b), x[0], x[1], 1e-12);
-        expect_model("dana ahead", pl_store_newest(b.store)->handed, y[0], y[1], 1e-12);
+        expect_model("dana ahead", pl_store_newest(b.store)->lookahead, y[0], y[1], 1e-12);
     }
     rig_free(&a);
     rig_free(&b);
@@ -301,7 +301,7 @@ static void dana_ahead_is_slim(void **state) {
         int worker = (int)pl_rng_below(&rng, 5);
         rig_descend(&zero, worker);
         rig_descend(&slim, worker);
-        const double *ahead = pl_store_newest(zero.store)->handed;
+        const double *ahead = pl_store_newest(zero.store)->lookahead;
         expect_model("slim", rig_model(&slim), ahead[0], ahead[1], 1e-12);
     }
     rig_free(&zero);
@@ -477,7 +477,7 @@ static void weight_decay_comes_first(void **state) {
     r.conf.weight_decay = 1;
     rig_open(&r, 2, 0);
     rig_step(&r, 0, 2, 0); /* g = 4; v = 4; w = 0; handed -1 */
-    expect("handed", pl_store_newest(r.store)->handed[0], -1, 1e-15);
+    expect("handed", pl_store_newest(r.store)->lookahead[0], -1, 1e-15);
     rig_step(&r, 0, 1, 0); /* g = 1 + 0; v = 3; w = -1.5 */
     expect("nesterov", rig_model(&r)[0], -1.5, 1e-15);
     rig_free(&r);

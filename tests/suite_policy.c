@@ -19,7 +19,7 @@ struct entry { /* a worker */
     uint64_t life;  /* who comes back is somebody else */
     bool holds;     /* a version it may keep */
     uint64_t first; /* of its tasks on that version */
-    bool waits;     /* what it brought */
+    bool deferred;  /* what it brought */
     int row, col;   /* of its latest task, where there is a grid */
 };
 
@@ -99,8 +99,8 @@ static void note_event(struct book *b, const struct pl_event *e) {
         break;
     case PL_LEAVE:
         b->alive += b->now - w->joined;
-        b->fates.lost += w->waits;
-        w->waits = false;
+        b->fates.lost += w->deferred;
+        w->deferred = false;
         if (w->state == PL_BUSY) {
             b->fates.lost++;
             b->wasted += b->now - w->since;
@@ -117,7 +117,7 @@ static void note_event(struct book *b, const struct pl_event *e) {
         b->arrived_lag = b->version - w->base;
         break; /* idle once its fate is known: see note_fate */
     case PL_MEASURED:
-    case PL_MADE: break;
+    case PL_BASE_READY: break;
     case PL_TIMER: b->timer = PL_NO_TIMER; break;
     }
 }
@@ -125,13 +125,13 @@ static void note_event(struct book *b, const struct pl_event *e) {
 static void note_take(struct book *b, int i) {
     struct entry *w = &b->w[i];
     b->group[b->n_group++] = (struct gift){i, w->life, w->task, w->base, b->version - w->base};
-    w->waits = false;
+    w->deferred = false;
 }
 
 static void note_fate(struct book *b, const struct pl_event *e, enum pl_verb verb) {
     struct entry *w = &b->w[e->worker];
     uint64_t spent = b->now - w->since, sent = e->comm_ns < spent ? e->comm_ns : spent;
-    w->waits = verb == PL_WAIT;
+    w->deferred = verb == PL_DEFER;
     if (verb == PL_DROP) {
         b->wasted += spent;
         b->fates.dropped++;
@@ -219,9 +219,9 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
         switch (a->verb) {
         case PL_TAKE:
         case PL_DROP:
-        case PL_WAIT:
+        case PL_DEFER:
             MUST(b, b->n_group < N_GROUP, "a group without end");
-            if (a->verb == PL_TAKE && i >= 0 && i < b->n && b->w[i].waits) {
+            if (a->verb == PL_TAKE && i >= 0 && i < b->n && b->w[i].deferred) {
                 MUST(b, a->task == b->w[i].task, "W%d: another task is taken", i + 1);
                 note_take(b, i);
                 break;
@@ -241,7 +241,7 @@ static bool note_plan(struct book *b, const struct pl_event *e, const struct pl_
         case PL_START: {
             MUST(b, i >= 0 && i < b->n && b->w[i].state == PL_IDLE, "W%d cannot start", i + 1);
             struct entry *w = &b->w[i];
-            MUST(b, !w->waits, "W%d starts though its answer waits", i + 1);
+            MUST(b, !w->deferred, "W%d starts though its answer waits", i + 1);
             if (!w->holds || (a->from == PL_FETCH && w->base != b->version)) w->first = w->task + 1;
             MUST(b, a->from == PL_FETCH || w->holds, "W%d keeps what it has not", i + 1);
             if (a->from == PL_FETCH) w->base = b->version;
@@ -285,7 +285,7 @@ static bool check_list(struct book *b, const struct pl_view *v, int first,
 
 static bool check_table(struct book *b) {
     const struct pl_view *v = pl_control_view(b->control);
-    int n_givers = 0;
+    int n_contributors = 0;
     for (int i = 0; i < b->n; i++) {
         const struct pl_worker *w = &v->worker[i];
         const struct entry *x = &b->w[i];
@@ -300,14 +300,15 @@ static bool check_table(struct book *b) {
         int taken = 0;
         for (int m = 0; m < b->n_group; m++)
             taken += b->group[m].worker == i && b->group[m].life == x->life && x->state != PL_GONE;
-        MUST(b, w->waits == x->waits && w->taken == taken, "W%d gave something else", i + 1);
-        n_givers += taken > 0;
+        MUST(b, w->deferred == x->deferred && w->n_contributed == taken, "W%d gave something else",
+             i + 1);
+        n_contributors += taken > 0;
         MUST(b, pl_control_is_current(b->control, i, x->task) == (x->state == PL_BUSY),
              "W%d: wrong task is current", i + 1);
     }
     MUST(b,
          v->version == b->version && v->n_taken == b->n_group && v->n_workers == b->n &&
-             v->n_givers == n_givers && v->n_alive == b->n - count(b, PL_GONE) &&
+             v->n_contributors == n_contributors && v->n_alive == b->n - count(b, PL_GONE) &&
              v->n_idle == count(b, PL_IDLE),
          "the view counts otherwise");
     MUST(b, v->timer_ns == b->timer, "the timer is not that of the book");
@@ -334,7 +335,7 @@ static bool check_sums(struct book *b) {
     MUST(b, f.started == f.applied + f.dropped + f.cancelled + f.lost + f.rejected + f.running,
          "fates do not sum to the tasks started");
     x.running = (uint64_t)(count(b, PL_BUSY) + b->n_group);
-    for (int i = 0; i < b->n; i++) x.running += b->w[i].waits;
+    for (int i = 0; i < b->n; i++) x.running += b->w[i].deferred;
     MUST(b, memcmp(&f, &x, sizeof f) == 0, "the fates are not those of the book");
     struct pl_staleness s = pl_control_staleness(b->control);
     double n = (double)f.applied;

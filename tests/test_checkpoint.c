@@ -106,8 +106,8 @@ static struct pl_data *test_data(const char *spec) {
 static struct pl_snapshot *test_snapshot(uint64_t mark) {
     struct pl_snapshot *s = NULL;
     assert_int_equal(pl_snapshot_new(&s, NULL), PL_OK);
-    struct pl_keep keep = pl_snapshot_keep(s);
-    keep.wholes(keep.ctx, "mark", &mark, 1);
+    struct pl_archive archive = pl_snapshot_archive(s);
+    archive.wholes(archive.ctx, "mark", &mark, 1);
     return s;
 }
 
@@ -227,13 +227,13 @@ static void everything_comes_back(void **state) {
     struct pl_why why = {""};
     test_clean(test_dir);
     assert_int_equal(pl_snapshot_new(&s, &why), PL_OK);
-    struct pl_keep keep = pl_snapshot_keep(s);
-    assert_false(keep.restoring);
-    assert_int_equal(keep.reals(keep.ctx, "store.velocity", reals, 3), 3);
-    assert_int_equal(keep.wholes(keep.ctx, "control.k", wholes, 2), 2);
-    assert_int_equal(keep.numbers(keep.ctx, "numbers", numbers, 2), 2);
-    assert_int_equal(keep.bytes(keep.ctx, "policy", bytes, 3), 3);
-    assert_int_equal(keep.bytes(keep.ctx, "none", NULL, 0), 0);
+    struct pl_archive archive = pl_snapshot_archive(s);
+    assert_false(archive.restoring);
+    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals, 3), 3);
+    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes, 2), 2);
+    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers, 2), 2);
+    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes, 3), 3);
+    assert_int_equal(archive.bytes(archive.ctx, "none", NULL, 0), 0);
     reals[0] = 9; /* pieces are copied, weights are not */
     wholes[0] = bytes[0] = 9;
     numbers[0] = 9;
@@ -244,25 +244,26 @@ static void everything_comes_back(void **state) {
     pl_snapshot_free(s);
 
     struct pl_saved *saved = test_read(test_file(200));
-    keep = pl_saved_keep(saved);
-    assert_true(keep.restoring);
+    keep = pl_saved_archive(saved);
+    assert_true(archive.restoring);
     pl_real reals_back[4] = {0, 0, 0, 7};
     uint64_t wholes_back[2];
     double numbers_back[1];
     uint8_t bytes_back[3];
-    assert_int_equal(keep.reals(keep.ctx, "store.velocity", reals_back, 4), 3);
+    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals_back, 4), 3);
     assert_true(reals_back[0] == 1 && reals_back[1] == 2 && reals_back[2] == 3);
     assert_true(reals_back[3] == 7); /* kept shorter: the rest stays */
-    assert_int_equal(keep.wholes(keep.ctx, "control.k", wholes_back, 2), 2);
+    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes_back, 2), 2);
     assert_true(wholes_back[0] == UINT64_MAX && wholes_back[1] == 5);
-    assert_int_equal(keep.numbers(keep.ctx, "numbers", numbers_back, 1), 2); /* kept longer */
+    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers_back, 1), 2); /* kept longer */
     assert_true(numbers_back[0] == 0.1);
-    assert_int_equal(keep.bytes(keep.ctx, "policy", bytes_back, 3), 3);
+    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes_back, 3), 3);
     assert_true(bytes_back[0] == 0 && bytes_back[1] == 1 && bytes_back[2] == 255);
-    assert_int_equal(keep.bytes(keep.ctx, "none", bytes_back, 3), 0);
-    assert_int_equal(keep.reals(keep.ctx, "unknown", reals_back, 4), 0);
-    assert_int_equal(keep.reals(keep.ctx, "control.k", reals_back, 4), 0); /* of another type */
-    assert_int_equal(keep.reals(keep.ctx, "layer1.bias", reals_back, 4), 0);
+    assert_int_equal(archive.bytes(archive.ctx, "none", bytes_back, 3), 0);
+    assert_int_equal(archive.reals(archive.ctx, "unknown", reals_back, 4), 0);
+    assert_int_equal(archive.reals(archive.ctx, "control.k", reals_back, 4),
+                     0); /* of another type */
+    assert_int_equal(archive.reals(archive.ctx, "layer1.bias", reals_back, 4), 0);
     assert_string_equal(pl_saved_text(saved, "method"), "ksync:k=2");
     assert_string_equal(pl_saved_text(saved, "updates"), "200");
     assert_null(pl_saved_text(saved, "other"));
@@ -487,11 +488,11 @@ static void a_failed_write_loses_nothing(void **state) {
 static void two_pieces_of_one_name_are_refused(void **state) {
     (void)state;
     struct pl_snapshot *s = test_snapshot(1);
-    struct pl_keep keep = pl_snapshot_keep(s);
+    struct pl_archive archive = pl_snapshot_archive(s);
     struct pl_why why = {""};
     double v = 0;
     test_clean(test_dir);
-    keep.numbers(keep.ctx, "mark", &v, 1);
+    archive.numbers(archive.ctx, "mark", &v, 1);
     assert_int_equal(pl_checkpoint_write(test_path("d"), 1, s, 1, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "same name twice"));
     pl_snapshot_free(s);
@@ -529,9 +530,9 @@ static void kill_write_forever(uint64_t updates) {
     static float w[KILL_FLOATS];
     for (;; updates++) {
         struct pl_snapshot *s = test_snapshot(updates);
-        struct pl_keep keep = pl_snapshot_keep(s);
+        struct pl_archive archive = pl_snapshot_archive(s);
         for (size_t i = 0; i < KILL_FLOATS; i++) w[i] = (float)updates;
-        keep.reals(keep.ctx, "w", w, KILL_FLOATS);
+        archive.reals(archive.ctx, "w", w, KILL_FLOATS);
         if (pl_checkpoint_write(test_path("d"), 2, s, updates, NULL)) _exit(1);
         pl_snapshot_free(s);
     }
@@ -557,8 +558,8 @@ static void a_killed_writer_leaves_a_whole_one(void **state) {
         assert_true(WIFSIGNALED(status)); /* it did not fail by itself */
         n_cut += test_files(test_path("d")) > 3;
         struct pl_saved *saved = test_read(test_found(test_path("d")));
-        struct pl_keep keep = pl_saved_keep(saved);
-        assert_int_equal(keep.wholes(keep.ctx, "mark", &mark, 1), 1);
+        struct pl_archive archive = pl_saved_archive(saved);
+        assert_int_equal(archive.wholes(archive.ctx, "mark", &mark, 1), 1);
         assert_true(mark >= last);
         last = mark;
         pl_saved_free(saved);

@@ -26,8 +26,8 @@ static void puppet_say(struct pl_plan *p) {
     for (const char *c = mouth; *c; c++) {
         if (*c == 't') pl_take(p, 1);
         if (*c == 'd') pl_drop(p);
-        if (*c == 'w') pl_wait(p);
-        if (*c >= 'A' && *c <= 'C') pl_take_waiting(p, *c - 'A', 1);
+        if (*c == 'w') pl_defer(p);
+        if (*c >= 'A' && *c <= 'C') pl_take_deferred(p, *c - 'A', 1);
         if (*c == 'c') pl_commit(p, 1);
         if (*c == 's') pl_stop(p);
         if (*c >= '1' && *c <= '9') pl_start(p, *c - '1' + (*c == '9'), PL_FETCH);
@@ -82,12 +82,12 @@ static int wishes;           /* 1 at the start, 2 at an arrival, 3 at a measurem
 static double told[8];       /* of tasks: seconds, negative where not done */
 static int n_told, n_dots;
 
-static void tuner_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void tuner_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
     (void)state, (void)scene;
     if (wishes == 1) *knobs = wish;
 }
 
-static void tuner_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void tuner_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                          const struct pl_arrival *a, struct pl_knobs *knobs) {
     (void)state, (void)scene, (void)v, (void)a;
     if (wishes == 2) *knobs = wish;
@@ -99,7 +99,7 @@ static void tuner_task(void *state, double seconds, bool done) {
     told[n_told++] = done ? seconds : -seconds;
 }
 
-static void tuner_measure(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void tuner_measure(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                           const struct pl_measure *m, struct pl_knobs *knobs) {
     (void)state, (void)scene, (void)v;
     n_dots += m->dot == 0.25;
@@ -384,7 +384,7 @@ static const char *puppet_check(const void *conf, int n_workers) {
     return n_workers > 1 ? NULL : "one is not enough";
 }
 
-static const char *tuner_check(const void *conf, const struct pl_scene *scene) {
+static const char *tuner_check(const void *conf, const struct pl_run_info *scene) {
     (void)conf;
     return scene->k == 2 && scene->n_workers == 3 && !scene->by_batch ? "not here" : NULL;
 }
@@ -589,14 +589,14 @@ static size_t kept_bytes(void *ctx, const char *name, void *v, size_t n) {
 }
 
 static int restore(const struct pl_tuner *tuner, struct kept *k) {
-    struct pl_keep keep = {.restoring = true,
-                           .ctx = k,
-                           .reals = kept_reals,
-                           .wholes = kept_wholes,
-                           .numbers = kept_numbers,
-                           .bytes = kept_bytes};
+    struct pl_archive archive = {.restoring = true,
+                                 .ctx = k,
+                                 .reals = kept_reals,
+                                 .wholes = kept_wholes,
+                                 .numbers = kept_numbers,
+                                 .bytes = kept_bytes};
     assert_int_equal(begin(tuner, 3), 0);
-    return pl_control_keep(control, &keep);
+    return pl_control_archive(control, &archive);
 }
 
 /* Counts that would run over are refused; a task's number among them, whose next would be none. */
@@ -615,12 +615,12 @@ static void test_restored_counts(void **state) {
 
 static uint64_t recalled;
 
-static void mindful_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void mindful_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
     (void)scene, (void)knobs;
     *(uint64_t *)state = 7;
 }
 
-static void mindful_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void mindful_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                            const struct pl_arrival *a, struct pl_knobs *knobs) {
     (void)scene, (void)v, (void)a, (void)knobs;
     recalled = *(uint64_t *)state;

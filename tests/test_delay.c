@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "core/delay.h"
 #include "seed.h"
+#include "timing/delay.h"
 
 #define LEVEL 1e-9
 #define N_DRAWS 40000

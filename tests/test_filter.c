@@ -64,7 +64,7 @@ struct arrival {
 /* Version i of the model stands at x[i]. */
 static bool bench_see(struct bench *b, const float (*x)[DIM], struct arrival *a) {
     struct pl_version now = {.id = (uint64_t)a->now, .lr = 0.5, .model = (float *)x[a->now]};
-    struct pl_version base = {.id = (uint64_t)a->base, .handed = (float *)x[a->base]};
+    struct pl_version base = {.id = (uint64_t)a->base, .lookahead = (float *)x[a->base]};
     bool believed;
     assert_int_equal(pl_filter_see(b->filter, a->worker, &now, &base, a->g, &believed), 0);
     return believed;
@@ -124,13 +124,13 @@ static size_t shelf_bytes(void *ctx, const char *name, void *v, size_t n) {
 
 static void shelf_keep(struct shelf *s, struct pl_filter *f, bool restoring) {
     s->restoring = restoring;
-    struct pl_keep k = {.restoring = restoring,
-                        .ctx = s,
-                        .reals = shelf_reals,
-                        .wholes = shelf_wholes,
-                        .numbers = shelf_numbers,
-                        .bytes = shelf_bytes};
-    assert_int_equal(pl_filter_keep(f, &k), 0);
+    struct pl_archive k = {.restoring = restoring,
+                           .ctx = s,
+                           .reals = shelf_reals,
+                           .wholes = shelf_wholes,
+                           .numbers = shelf_numbers,
+                           .bytes = shelf_bytes};
+    assert_int_equal(pl_filter_archive(f, &k), 0);
 }
 
 static void shelf_clear(struct shelf *s) {

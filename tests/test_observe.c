@@ -263,7 +263,7 @@ static void ledger_run(struct pl_control *c, int n, struct pl_rng *r) {
     near(sum[PL_SPAN_IDLE], t.idle);
     near(sum[PL_SPAN_WASTED], t.wasted);
     uint64_t n_open = (uint64_t)pl_control_view(c)->n_taken;
-    for (int i = 0; i < n; i++) n_open += pl_control_view(c)->worker[i].waits;
+    for (int i = 0; i < n; i++) n_open += pl_control_view(c)->worker[i].deferred;
     assert_int_equal(n_arrived, f.applied + n_open);
     assert_int_equal(n_wasted, f.dropped + f.cancelled + f.lost + f.rejected);
     pl_ledger_free(k.ledger);

@@ -50,7 +50,7 @@ struct serial {
     double pace, sum, samples, last, epoch;
     float *w;
     uint64_t *used; /* [side][side] */
-    int n_lost, n_rejected, n_waiting;
+    int n_lost, n_rejected, n_deferred;
 };
 
 static void serial_open(struct serial *s, const struct pl_job *job, const float *from) {
@@ -163,7 +163,7 @@ static void serial_line(struct serial *s, char *line) {
         else if (strncmp(at, "take", 4) != 0)
             fail_msg("'%s' in a log of blocks", at);
     }
-    for (int k = 0; k < N_WORKERS; k++) s->n_waiting += s->worker[k].state == IDLE;
+    for (int k = 0; k < N_WORKERS; k++) s->n_deferred += s->worker[k].state == IDLE;
 }
 
 static void serial_read(struct serial *s, const char *path) {
@@ -323,7 +323,7 @@ static void test_stopped_in_a_block(void **state) {
     struct serial s;
     check_run("method=fdsgd lr=0.03 updates=400 delay=const:t=0.01", stop_one, &pids, &s);
     assert_true(pids.n_done == 6 && pids.at > 20);
-    assert_true(s.n_lost == 0 && s.n_waiting == 0);
+    assert_true(s.n_lost == 0 && s.n_deferred == 0);
     serial_close(&s);
     pids = (struct pids){.n_done = 0};
     check_run("method=dsgd lr=0.03 updates=100 delay=const:t=0.01", stop_one, &pids, &s);
@@ -423,11 +423,11 @@ static size_t kept_bytes(void *ctx, const char *name, void *v, size_t n) {
 static void test_kept_nonsense(void **state) {
     static const char *const policies[] = {"blocks", "blocks:grid=9", "strata",
                                            "strata:grid=7,order=random"};
-    const struct pl_keep keep = {.restoring = true,
-                                 .reals = kept_nothing,
-                                 .wholes = kept_no_wholes,
-                                 .numbers = kept_no_numbers,
-                                 .bytes = kept_bytes};
+    const struct pl_archive archive = {.restoring = true,
+                                       .reals = kept_nothing,
+                                       .wholes = kept_no_wholes,
+                                       .numbers = kept_no_numbers,
+                                       .bytes = kept_bytes};
     (void)state;
     for (uint64_t round = 0; round < 400; round++) {
         const struct pl_entry *policy, *tuner;
@@ -442,7 +442,7 @@ static void test_kept_nonsense(void **state) {
         assert_int_equal(pl_control_new((const struct pl_policy *)policy, conf,
                                         (const struct pl_tuner *)tuner, none, 5, round, &c, &why),
                          0);
-        assert_int_equal(pl_control_keep(c, &keep), 0);
+        assert_int_equal(pl_control_archive(c, &archive), 0);
         const struct pl_view *v = pl_control_view(c);
         for (int i = 0; i < 300; i++) {
             int w = i < 5 ? i : (int)pl_rng_below(&kept_rng, 5);
@@ -492,7 +492,7 @@ static struct pl_store *open_store(const char *optim, double epoch, struct pl_st
     *conf = (struct pl_store_conf){.dim = STORE_DIM,
                                    .n_workers = 2,
                                    .rate = {.lr = 0.1, .epoch_samples = epoch},
-                                   .place = {place, NULL}};
+                                   .alloc = {place, NULL}};
     n_pages = 0;
     if (pl_spec_parse(&pl_optim_family, optim, 2, &conf->optim.entry, &conf->optim.conf, &why) ||
         pl_spec_parse(&pl_correct_family, "none", 2, &conf->correct.entry, &conf->correct.conf,

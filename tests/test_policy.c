@@ -231,15 +231,15 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
         for (int i = 0; i < 2 * v->n_workers + 4; i++) pl_drop(p);
         break;
     case TAKES_NOBODYS:
-        if (v->idle >= 0) pl_take_waiting(p, v->idle, 1);
+        if (v->idle >= 0) pl_take_deferred(p, v->idle, 1);
         break;
     case GIVES_TWICE:
         pl_take(p, 1);
-        if (v->n_givers + !v->worker[a->worker].taken == v->n_alive) pl_commit(p, 1);
+        if (v->n_contributors + !v->worker[a->worker].n_contributed == v->n_alive) pl_commit(p, 1);
         pl_start(p, a->worker, PL_FETCH);
         return;
     case FORGETS_ROUND:
-        if (v->n_givers + 1 < v->n_alive || v->worker[a->worker].taken) break;
+        if (v->n_contributors + 1 < v->n_alive || v->worker[a->worker].n_contributed) break;
         pl_take(p, 1);
         pl_start(p, a->worker, PL_FETCH);
         pl_commit(p, 1);
@@ -313,7 +313,7 @@ static void mutant_timer(void *state, const struct pl_view *v, struct pl_plan *p
     if (wrong != IGNORES_TIMER || pl_n_busy(v) > 0) base->timer(state, v, p);
 }
 
-static void mutant_tune(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void mutant_tune(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                         const struct pl_arrival *a, struct pl_knobs *knobs) {
     (void)state, (void)v, (void)a;
     if (wrong == ZERO_K) knobs->k = 0;

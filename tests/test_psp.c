@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "core/plan.h"
-#include "core/recording.h"
 #include "suite_train.h"
+#include "timing/recording.h"
 
 /* --- the law of a tick ------------------------------------------------------------------- */
 

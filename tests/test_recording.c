@@ -15,10 +15,10 @@
 
 #include <cmocka.h>
 
-#include "core/delay.h"
-#include "core/recording.h"
 #include "recorded.h"
 #include "seed.h"
+#include "timing/delay.h"
+#include "timing/recording.h"
 
 static unsigned long long test_seed;
 static bool slow; /* under a sanitizer: smaller */

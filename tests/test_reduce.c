@@ -409,14 +409,14 @@ static void team_backwards(void *ctx, int n, void (*job)(void *arg, int i), void
 }
 
 /* Three commits on one team; the model afterwards. */
-static void team_run(const char *reduce, const char *correct, struct pl_team team,
+static void team_run(const char *reduce, const char *correct, struct pl_parallel_for team,
                      const struct group *g, float *out) {
     struct pl_store_conf conf;
     struct pl_why why;
     struct pl_store *s = golden_store(&conf, reduce, g->dim, g->n);
     pl_store_free(s);
     free(conf.correct.conf);
-    conf.team = team;
+    conf.parallel_for = team;
     conf.weight_decay = 0.01;
     assert_int_equal(pl_spec_parse(&pl_correct_family, correct, g->n, &conf.correct.entry,
                                    &conf.correct.conf, &why),
@@ -443,10 +443,12 @@ static void threads_do_not_matter(void **state) {
         for (size_t c = 0; c < 4; c++) {
             struct group g;
             group_new(&g, &rng, 13, c == 0 ? 70000 : 3000);
-            team_run(spec[s], corrections[c], (struct pl_team){NULL, NULL}, &g, g.got);
-            team_run(spec[s], corrections[c], (struct pl_team){team_backwards, NULL}, &g, g.again);
+            team_run(spec[s], corrections[c], (struct pl_parallel_for){NULL, NULL}, &g, g.got);
+            team_run(spec[s], corrections[c], (struct pl_parallel_for){team_backwards, NULL}, &g,
+                     g.again);
             assert_memory_equal(g.got, g.again, g.dim * sizeof *g.got);
-            team_run(spec[s], corrections[c], (struct pl_team){team_threads, pool}, &g, g.again);
+            team_run(spec[s], corrections[c], (struct pl_parallel_for){team_threads, pool}, &g,
+                     g.again);
             assert_memory_equal(g.got, g.again, g.dim * sizeof *g.got);
             group_free(&g);
         }

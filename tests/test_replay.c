@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "blocks.h"
-#include "core/recording.h"
 #include "recorded.h"
 #include "seed.h"
+#include "timing/recording.h"
 
 #define MAX_METHODS 64
 

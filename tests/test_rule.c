@@ -363,10 +363,10 @@ static void pair_join(struct pair *p) {
     const struct pl_version *v = pl_store_newest(p->store);
     for (size_t i = 0; i < p->conf.dim; i++) {
         p->twin.w[i] = v->model[i];
-        p->twin.handed[i] = v->handed[i];
+        p->twin.handed[i] = v->lookahead[i];
     }
     for (int w = 0; w < N_WORKERS; w++)
-        for (size_t i = 0; i < p->conf.dim; i++) p->base[w][i] = p->held[w]->handed[i];
+        for (size_t i = 0; i < p->conf.dim; i++) p->base[w][i] = p->held[w]->lookahead[i];
 }
 
 /* One commit loses a few units in the last place of its operands, 6e-8 each. Gap-Aware and Adam
@@ -378,12 +378,12 @@ static void pair_compare(const struct pair *p, const char *what) {
     size_t n_far = 0;
     for (size_t i = 0; i < p->conf.dim; i++) {
         double model = fabs(v->model[i] - p->twin.w[i]) / (1 + fabs(p->twin.w[i]));
-        double handed = fabs(v->handed[i] - p->twin.handed[i]) / (1 + fabs(p->twin.handed[i]));
+        double handed = fabs(v->lookahead[i] - p->twin.handed[i]) / (1 + fabs(p->twin.handed[i]));
         double off = fmax(model, handed);
         n_far += off > TOLERANCE;
         if (!(off <= (divides ? LR : TOLERANCE)) || n_far > p->conf.dim / 1000 + 1)
             fail_msg("%s: element %zu of %zu is %.9g (%.9g handed), the twin has %.9g (%.9g)", what,
-                     i, p->conf.dim, v->model[i], v->handed[i], p->twin.w[i], p->twin.handed[i]);
+                     i, p->conf.dim, v->model[i], v->lookahead[i], p->twin.w[i], p->twin.handed[i]);
     }
 }
 
@@ -441,7 +441,7 @@ static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_
 static bool optim_single(size_t optim) {
     struct pl_choice c = pair_choice(&pl_optim_family, optim_twin[optim].spec);
     free(c.conf);
-    return ((const struct pl_optim *)c.entry)->single;
+    return ((const struct pl_optim *)c.entry)->one_at_a_time;
 }
 
 /* ---- the tests ---- */

@@ -122,7 +122,7 @@ static void team_threads(void *ctx, int n, void (*job)(void *arg, int i), void *
 
 /* What a run comes to: two vectors and the dot products measured on the way. */
 struct outcome {
-    float *model, *handed;
+    float *model, *lookahead;
     double dot[8];
 };
 
@@ -144,7 +144,7 @@ static void run_commits(struct pl_store_conf *conf, const float *w0, float *cons
     }
     struct pl_version *v = pl_store_newest(s);
     memcpy(out->model, v->model, conf->dim * sizeof(float));
-    memcpy(out->handed, v->handed, conf->dim * sizeof(float));
+    memcpy(out->lookahead, v->lookahead, conf->dim * sizeof(float));
     pl_store_free(s);
 }
 
@@ -172,16 +172,16 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
     for (int i = 0; i < N_VECTORS; i++) vector[i] = test_vector(dim, &rng);
     for (int i = 0; i < 2; i++) {
         all[i]->model = test_vector(dim, &rng);
-        all[i]->handed = test_vector(dim, &rng);
+        all[i]->lookahead = test_vector(dim, &rng);
     }
     conf.measures = measures;
     conf.weight_decay = group == 3 ? 0.01 : 0;
     for (size_t t = 0; t < N_TEAMS; t++) {
-        conf.team = (struct pl_team){teams[t].run, pool};
+        conf.parallel_for = (struct pl_parallel_for){teams[t].run, pool};
         run_commits(&conf, w0, vector, group, COMMITS, t ? &other : &first);
         if (t == 0) continue;
         if (memcmp(first.model, other.model, dim * sizeof(float)) != 0 ||
-            memcmp(first.handed, other.handed, dim * sizeof(float)) != 0)
+            memcmp(first.lookahead, other.lookahead, dim * sizeof(float)) != 0)
             fail_msg("%s x %s: group of %d, %zu elements: other bits on the team '%s'", correct,
                      optim, group, dim, teams[t].name);
         for (int k = 0; k < COMMITS; k++) {
@@ -192,7 +192,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
     for (int i = 0; i < N_VECTORS; i++) free(vector[i]);
     for (int i = 0; i < 2; i++) {
         free(all[i]->model);
-        free(all[i]->handed);
+        free(all[i]->lookahead);
     }
     free(w0);
     test_conf_free(&conf);
@@ -201,7 +201,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
 static bool takes_groups(const char *optim) {
     struct pl_choice c = test_choice(&pl_optim_family, optim);
     free(c.conf);
-    return !((const struct pl_optim *)c.entry)->single;
+    return !((const struct pl_optim *)c.entry)->one_at_a_time;
 }
 
 static void bits_do_not_depend_on_the_team(void **state) {
@@ -284,14 +284,14 @@ static void held_versions_stay(void **state) {
                 n_held++;
                 id[h] = v->id;
                 memcpy(model[h], v->model, sizeof model[h]);
-                memcpy(handed[h], v->handed, sizeof handed[h]);
+                memcpy(handed[h], v->lookahead, sizeof handed[h]);
             }
             if (n_held > most) most = n_held;
             for (int i = 0; i < HOLDERS; i++) {
                 if (!held[i]) continue;
                 assert_int_equal(held[i]->id, id[i]);
                 assert_memory_equal(held[i]->model, model[i], sizeof model[i]);
-                assert_memory_equal(held[i]->handed, handed[i], sizeof handed[i]);
+                assert_memory_equal(held[i]->lookahead, handed[i], sizeof handed[i]);
             }
             assert_true(pl_store_n_versions(s) <= most + 2);
         }
@@ -314,7 +314,7 @@ static void released_versions_are_used_again(void **state) {
         for (int k = 0; k < 50; k++) {
             struct pl_version *v = pl_store_newest(s);
             assert_int_equal(v->id, k);
-            assert_true((v->model != v->handed) == ahead);
+            assert_true((v->model != v->lookahead) == ahead);
             test_take(s, k % N_WORKERS, v, g);
             assert_int_equal(pl_store_commit(s, 1, NULL), 0);
             assert_ptr_not_equal(pl_store_newest(s), v);
@@ -364,7 +364,7 @@ static void bases_are_what_was_handed_out(void **state) {
     test_take(s, 0, pl_store_newest(s), &one); /* v = 1, model -1, handed -1.5 */
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     struct pl_version *v = pl_store_newest(s);
-    assert_true(v->model[0] == -1 && v->handed[0] == -1.5f);
+    assert_true(v->model[0] == -1 && v->lookahead[0] == -1.5f);
     pl_store_hold(v);
     test_take(s, 0, v, &one); /* 1 + 1 (-1 - -1.5) = 1.5; v = 2 */
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
@@ -441,14 +441,14 @@ static void kept_vectors_have_an_owner(void **state) {
             struct pl_store_conf b = test_conf(4, "none", optimizers[j]);
             struct pl_store *from = test_store(&a, w0), *to = test_store(&b, w0);
             struct kept kept = {0};
-            struct pl_keep keep = {
+            struct pl_archive archive = {
                 .ctx = &kept, .reals = kept_reals, .wholes = kept_wholes, .numbers = kept_numbers};
-            assert_int_equal(pl_store_keep(from, &keep), 0);
+            assert_int_equal(pl_store_archive(from, &archive), 0);
             size_t own = 0;
             for (size_t n = 0; n < kept.n; n++) own += strcmp(kept.name[n], "handed") != 0;
-            keep.restoring = true;
-            keep.reals = asked_reals;
-            assert_int_equal(pl_store_keep(to, &keep), 0);
+            archive.restoring = true;
+            archive.reals = asked_reals;
+            assert_int_equal(pl_store_archive(to, &archive), 0);
             if (a.optim.entry == b.optim.entry)
                 assert_true(kept.n_known >= (int)own);
             else
@@ -475,12 +475,12 @@ static void kept_nonsense_is_refused(void **state) {
         struct pl_store_conf conf = test_conf(4, "none", "dana");
         struct pl_store *s = test_store(&conf, w0);
         struct kept kept = {.length = cases[i].length, .number = cases[i].number};
-        struct pl_keep keep = {.restoring = true,
-                               .ctx = &kept,
-                               .reals = asked_reals,
-                               .wholes = kept_wholes,
-                               .numbers = kept_numbers};
-        assert_int_equal(pl_store_keep(s, &keep), cases[i].rc);
+        struct pl_archive archive = {.restoring = true,
+                                     .ctx = &kept,
+                                     .reals = asked_reals,
+                                     .wholes = kept_wholes,
+                                     .numbers = kept_numbers};
+        assert_int_equal(pl_store_archive(s, &archive), cases[i].rc);
         pl_store_free(s);
         test_conf_free(&conf);
     }

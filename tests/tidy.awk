@@ -47,7 +47,7 @@ FNR == 1 {
         if (!(folder in layer)) breach(file, 1, "src/" folder " is not in the table of layers")
     }
     is_family = folder == "policy" || folder == "tuner"
-    if (is_family && file ~ /\.c$/ && file !~ /\/table\.c$/) plugin[file] = folder
+    if (is_family && file ~ /\.c$/ && file !~ /(\/table|_rules)\.c$/) plugin[file] = folder
     in_comment = in_function = 0
     head = ""
 }

@@ -62,7 +62,7 @@ static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    if (!optim->single) return PL_OK;
+    if (!optim->one_at_a_time) return PL_OK;
     if (policy->knobs(job->policy.conf).k > 1 || tuner->moves & PL_USES_K)
         return pl_fail(
             why, PL_EUSAGE,
@@ -77,7 +77,7 @@ static int build_least_k(const struct pl_job *job, int *k, struct pl_why *why) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
     struct pl_knobs knobs = policy->knobs(job->policy.conf);
-    struct pl_scene scene = {job->n_workers, policy->by_batch, knobs.k};
+    struct pl_run_info scene = {job->n_workers, policy->by_batch, knobs.k};
     *k = knobs.k;
     if (!tuner->init) return PL_OK;
     char *state = calloc(1, tuner->state_size + 1);
@@ -154,7 +154,7 @@ static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
             return pl_fail(why, PL_EUSAGE,
                            "policy '%s' has no server that could apply %s '%s'; use %s",
                            policy->id.name, column[i].family, column[i].has, column[i].needs);
-    if (((const struct pl_local *)job->local.entry)->where > 0)
+    if (((const struct pl_local *)job->local.entry)->model_slot > 0)
         return pl_fail(why, PL_EUSAGE,
                        "local '%s' keeps a model beside the one that policy '%s' mixes; use own",
                        job->local.entry->name, policy->id.name);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "api/setup.h"
-#include "core/recording.h"
 #include "theory/planner.h"
+#include "timing/recording.h"
 
 /* The law to plan with: the delay, or what was measured. A recording says how many workers there
  * were, where nobody else did. */

@@ -37,7 +37,7 @@ static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
         free(w);
         return rc;
     }
-    *out = (struct pl_sim_from){pl_saved_keep(saved), w};
+    *out = (struct pl_sim_from){pl_saved_archive(saved), w};
     return PL_OK;
 }
 

@@ -4,10 +4,10 @@
 #define PL_API_SINKS_H
 
 #include "api/setup.h"
-#include "core/recording.h"
 #include "learn/outcome.h"
 #include "observe/logdir.h"
 #include "observe/sink.h"
+#include "timing/recording.h"
 
 struct pl_sinks {
     const struct pl_setup_conf *conf;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/setup.h"
-#include "core/recording.h"
+#include "timing/recording.h"
 
 /* What a run writes, where it runs and on how many threads is not part of what it is. */
 static const char *const text_not[] = {"log",        "events", "record",  "log-dir", "metrics",

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/places.h"
+#include "core/grid_locks.h"
 
 #define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
 #define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
@@ -15,27 +15,27 @@ struct pl_control {
     const struct pl_tuner *tuner;
     void *policy_state, *tuner_state;
     size_t policy_size;
-    struct pl_scene scene;
+    struct pl_run_info scene;
 
     struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
     struct pl_worker *worker;
     struct pl_rng rng;
     int idle_last, busy_last;
-    struct pl_places places; /* of a policy with a grid */
+    struct pl_grid_locks grid_locks; /* of a policy with a grid */
 
     struct control_group {
         struct pl_member *member;
         size_t n, room;
     } open, closed; /* the group, and the one that the last event committed */
-    struct control_brought {
+    struct control_answer {
         uint32_t samples;
         double loss;
-    } * brought; /* [n_workers] with their last answers, which may wait */
-    int n_waiting;
+    } * answer; /* [n_workers] with their last answers, which may wait */
+    int n_deferred;
 
     struct pl_plan plan;
     bool stopped;
-    struct pl_book *book; /* where there are peers */
+    struct pl_replicas *replicas; /* where there are peers */
 
     struct pl_fates fates;
     uint64_t lag_sum, lag_max, n_fresh;
@@ -99,7 +99,7 @@ static void control_move(struct pl_control *c, int i, enum pl_worker_state to, u
         c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
         c->view.n_idle--;
     }
-    if (w->state == PL_BUSY) pl_places_leave(&c->places, w->row, w->col);
+    if (w->state == PL_BUSY) pl_grid_locks_leave(&c->grid_locks, w->row, w->col);
     if (w->state != PL_GONE) control_unlink(c, i);
     w->state = to;
     w->since_ns = now_ns;
@@ -120,7 +120,7 @@ static void control_move(struct pl_control *c, int i, enum pl_worker_state to, u
 
 static int control_check(const struct pl_policy *policy, const void *policy_conf,
                          const struct pl_tuner *tuner, const void *tuner_conf,
-                         const struct pl_scene *scene, struct pl_why *why) {
+                         const struct pl_run_info *scene, struct pl_why *why) {
     char spec[PL_SPEC_MAX];
     const char *no = policy->check ? policy->check(policy_conf, scene->n_workers) : NULL;
     if (no) {
@@ -163,7 +163,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                    const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
                    uint64_t seed, struct pl_control **out, struct pl_why *why) {
     struct pl_knobs knobs = policy->knobs(policy_conf);
-    struct pl_scene scene = {n_workers, policy->by_batch, knobs.k};
+    struct pl_run_info scene = {n_workers, policy->by_batch, knobs.k};
     int rc = control_check(policy, policy_conf, tuner, tuner_conf, &scene, why);
     if (rc) return rc;
     struct pl_control *c = calloc(1, sizeof *c);
@@ -175,12 +175,13 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
-    c->brought = calloc((size_t)n_workers, sizeof *c->brought);
+    c->answer = calloc((size_t)n_workers, sizeof *c->answer);
     c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
-    if (pl_places_new(side, &c->places) || !c->policy_state || !c->tuner_state || !c->worker ||
-        !c->brought || !c->plan.action || (policy->peers && pl_book_new(n_workers, &c->book))) {
+    if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||
+        !c->worker || !c->answer || !c->plan.action ||
+        (policy->peers && pl_replicas_new(n_workers, &c->replicas))) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
     }
@@ -194,7 +195,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .busy = -1,
                                .timer_ns = PL_NO_TIMER,
                                .rng = &c->rng,
-                               .book = c->book};
+                               .replicas = c->replicas};
     if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
     rc = control_tuned(c, knobs, why);
     if (rc) {
@@ -207,15 +208,15 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
 
 void pl_control_free(struct pl_control *c) {
     if (!c) return;
-    pl_book_free(c->book);
+    pl_replicas_free(c->replicas);
     free(c->policy_state);
     free(c->tuner_state);
     free(c->worker);
     free(c->plan.action);
-    free(c->brought);
+    free(c->answer);
     free(c->open.member);
     free(c->closed.member);
-    pl_places_free(&c->places);
+    pl_grid_locks_free(&c->grid_locks);
     free(c);
 }
 
@@ -229,8 +230,8 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
 
 /* The memory of a policy or tuner: what follows its conf. It fits only one of the same name and
  * size; others begin anew. True where it was restored. */
-static bool control_keep_state(const struct pl_keep *k, const char *family,
-                               const struct pl_entry *id, void *state, size_t size) {
+static bool control_archive_state(const struct pl_archive *k, const char *family,
+                                  const struct pl_entry *id, void *state, size_t size) {
     char name[PL_NAME_MAX + 16];
     snprintf(name, sizeof name, "%s.%s", family, id->name);
     char none = 0; /* so that the name is kept even where there is no memory */
@@ -260,7 +261,7 @@ static bool control_sane(const uint64_t *count, size_t n) {
 
 /* Where each worker is in its data: its tasks are numbered on, and one that was running is done
  * again. */
-static int control_keep_workers(struct pl_control *c, const struct pl_keep *k) {
+static int control_keep_workers(struct pl_control *c, const struct pl_archive *k) {
     size_t n = (size_t)c->view.n_workers;
     uint64_t *at = malloc(2 * n * sizeof *at);
     if (!at) return PL_ENOMEM;
@@ -278,7 +279,7 @@ static int control_keep_workers(struct pl_control *c, const struct pl_keep *k) {
     return sane ? PL_OK : PL_EDATA;
 }
 
-int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
+int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     struct pl_fates f = pl_control_fates(c);
     uint64_t counts[] = {c->view.version,
                          c->view.now_ns,
@@ -302,9 +303,9 @@ int pl_control_keep(struct pl_control *c, const struct pl_keep *k) {
     k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
     k->numbers(k->ctx, "control.seconds", seconds, 4);
     k->wholes(k->ctx, "control.rng", rng, n_rng);
-    control_keep_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
+    control_archive_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
     bool tuned =
-        control_keep_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
+        control_archive_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
     int rc = control_keep_workers(c, k);
     if (rc || !k->restoring) return rc;
     if (!control_sane(counts, 12)) return PL_EDATA; /* all but the knobs */
@@ -350,20 +351,20 @@ static int control_join_group(struct pl_control *c, struct pl_action *a, struct 
     }
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    if (c->book) pl_book_take(c->book, a->worker, a->factor);
-    const struct control_brought *b = &c->brought[a->worker];
+    if (c->replicas) pl_replicas_take(c->replicas, a->worker, a->factor);
+    const struct control_answer *b = &c->answer[a->worker];
     g->member[g->n++] = (struct pl_member){
         a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
-    if (w->taken++ == 0) c->view.n_givers++;
+    if (w->n_contributed++ == 0) c->view.n_contributors++;
     return PL_OK;
 }
 
 static int control_do_take(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
-    if (a->worker < 0 || a->worker >= c->view.n_workers || !c->worker[a->worker].waits)
+    if (a->worker < 0 || a->worker >= c->view.n_workers || !c->worker[a->worker].deferred)
         return control_broke(c, why, "it took or dropped what nobody brought");
-    c->worker[a->worker].waits = false;
-    c->n_waiting--;
+    c->worker[a->worker].deferred = false;
+    c->n_deferred--;
     return control_join_group(c, a, why);
 }
 
@@ -374,10 +375,10 @@ static void control_do_commit(struct pl_control *c, struct pl_action *a) {
         c->lag_sum += lag;
         c->n_fresh += lag == 0;
         if (lag > c->lag_max) c->lag_max = lag;
-        c->worker[closed.member[i].worker].taken = 0;
+        c->worker[closed.member[i].worker].n_contributed = 0;
     }
     c->fates.applied += closed.n;
-    c->view.n_taken = c->view.n_givers = 0;
+    c->view.n_taken = c->view.n_contributors = 0;
     c->open = c->closed;
     c->open.n = 0;
     c->closed = closed;
@@ -389,14 +390,14 @@ static int control_do_start(struct pl_control *c, struct pl_action *a, uint64_t 
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
         return control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
-    if (a->from == PL_KEEP && (c->book || w->base == CONTROL_NO_VERSION))
+    if (a->from == PL_KEEP && (c->replicas || w->base == CONTROL_NO_VERSION))
         return control_broke(c, why, "it let a worker keep a version it never had");
-    if (w->waits) return control_broke(c, why, "it started a worker whose answer still waits");
-    if (c->book && pl_book_start(c->book, a->worker))
+    if (w->deferred) return control_broke(c, why, "it started a worker whose answer still waits");
+    if (c->replicas && pl_replicas_start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
     char room[128];
-    const char *no = pl_places_enter(&c->places, a, c->view.n_taken, room);
+    const char *no = pl_grid_locks_enter(&c->grid_locks, a, c->view.n_taken, room);
     if (no) return control_broke(c, why, no);
     w->row = a->row;
     w->col = a->col;
@@ -415,7 +416,7 @@ static int control_do_cancel(struct pl_control *c, struct pl_action *a, uint64_t
                              struct pl_why *why) {
     if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_BUSY)
         return control_broke(c, why, "it cancelled a worker that is not busy");
-    if (c->book) return control_broke(c, why, "it cancelled a task where there are peers");
+    if (c->replicas) return control_broke(c, why, "it cancelled a task where there are peers");
     a->task = c->worker[a->worker].task;
     control_waste(c, a->worker, now_ns, true);
     control_move(c, a->worker, PL_IDLE, now_ns);
@@ -434,17 +435,18 @@ static int control_decide(struct pl_control *c, const struct pl_event *e, struct
     if (!arrived) return control_do_take(c, a, why);
     a->worker = e->worker;
     a->task = c->worker[e->worker].task;
-    c->brought[e->worker] = (struct control_brought){e->samples, e->loss};
+    c->answer[e->worker] = (struct control_answer){e->samples, e->loss};
     switch (a->verb) {
     case PL_TAKE: return control_join_group(c, a, why);
     case PL_DROP:
         c->fates.dropped++;
-        pl_book_drop(c->book, e->worker);
+        pl_replicas_drop(c->replicas, e->worker);
         return PL_OK;
     default:
-        if (c->book) return control_broke(c, why, "it let an answer wait where there are peers");
-        c->worker[e->worker].waits = true;
-        c->n_waiting++;
+        if (c->replicas)
+            return control_broke(c, why, "it let an answer wait where there are peers");
+        c->worker[e->worker].deferred = true;
+        c->n_deferred++;
         return PL_OK;
     }
 }
@@ -473,7 +475,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
         switch (a->verb) {
         case PL_TAKE:
         case PL_DROP:
-        case PL_WAIT: rc = control_decide(c, e, a, &n_decided, why); break;
+        case PL_DEFER: rc = control_decide(c, e, a, &n_decided, why); break;
         case PL_COMMIT:
             if (c->closed.n > 0) return control_broke(c, why, "it committed twice for one event");
             if (c->view.n_taken == 0) return control_broke(c, why, "it committed an empty group");
@@ -482,7 +484,7 @@ static int control_do(struct pl_control *c, const struct pl_event *e, bool arriv
         case PL_START: rc = control_do_start(c, a, e->now_ns, why); break;
         case PL_CANCEL: rc = control_do_cancel(c, a, e->now_ns, why); break;
         case PL_STOP: c->stopped = true; break;
-        default: no = pl_book_do(c->book, a); break; /* an exchange */
+        default: no = pl_replicas_exchange(c->replicas, a); break; /* an exchange */
         }
         if (no) return control_broke(c, why, no);
         if (rc) return rc;
@@ -511,7 +513,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
     c->view.n_alive++;
     control_move(c, e->worker, PL_IDLE, e->now_ns);
-    if (c->book) pl_book_join(c->book, e->worker);
+    if (c->replicas) pl_replicas_join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -524,18 +526,18 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
         c->fates.lost++;
     }
     struct pl_worker *w = &c->worker[e->worker];
-    if (w->waits) {
-        w->waits = false;
-        c->n_waiting--;
+    if (w->deferred) {
+        w->deferred = false;
+        c->n_deferred--;
         c->fates.lost++;
     }
-    if (w->taken > 0) { /* the group keeps what it gave */
-        w->taken = 0;
-        c->view.n_givers--;
+    if (w->n_contributed > 0) { /* the group keeps what it gave */
+        w->n_contributed = 0;
+        c->view.n_contributors--;
     }
     c->view.n_alive--;
     control_move(c, e->worker, PL_GONE, e->now_ns);
-    if (c->book) pl_book_leave(c->book, e->worker);
+    if (c->replicas) pl_replicas_leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
@@ -546,7 +548,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
-    if (c->book) pl_book_arrive(c->book, e->worker);
+    if (c->replicas) pl_replicas_arrive(c->replicas, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
@@ -569,9 +571,9 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     control_waste(c, e->worker, e->now_ns, false);
     control_move(c, e->worker, PL_IDLE, e->now_ns);
-    if (c->book) pl_book_reject(c->book, e->worker);
+    if (c->replicas) pl_replicas_reject(c->replicas, e->worker);
     c->fates.rejected++;
-    if (c->places.side > 0)
+    if (c->grid_locks.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
     else
         pl_start(&c->plan, e->worker, PL_FETCH);
@@ -629,9 +631,9 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         c->view.timer_ns = PL_NO_TIMER;
         c->policy->timer(c->policy_state, &c->view, &c->plan);
         break;
-    case PL_MADE:
-        if (!c->book || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        pl_book_made(c->book, e->worker);
+    case PL_BASE_READY:
+        if (!c->replicas || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        pl_replicas_base_ready(c->replicas, e->worker);
         break;
     }
     if (!rc) rc = control_do(c, e, arrived, why);
@@ -679,7 +681,7 @@ bool pl_control_measures(const struct pl_control *c) {
 
 struct pl_fates pl_control_fates(const struct pl_control *c) {
     struct pl_fates f = c->fates;
-    f.running = (uint64_t)(pl_n_busy(&c->view) + c->view.n_taken + c->n_waiting);
+    f.running = (uint64_t)(pl_n_busy(&c->view) + c->view.n_taken + c->n_deferred);
     return f;
 }
 

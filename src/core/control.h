@@ -22,26 +22,26 @@
 #ifndef PL_CORE_CONTROL_H
 #define PL_CORE_CONTROL_H
 
-#include "core/book.h"
-#include "core/keep.h"
+#include "core/archive.h"
 #include "core/plan.h"
+#include "core/replicas.h"
 #include "core/tuner.h"
 
 enum pl_event_kind {
-    PL_JOIN,     /* a worker is there */
-    PL_ARRIVE,   /* a task came back */
-    PL_REJECT,   /* a task came back with a vector that will not do: it starts anew */
-    PL_LEAVE,    /* a worker is gone */
-    PL_MEASURED, /* what the last commit told; only where the tuner measures */
-    PL_TIMER,    /* view.timer_ns has come; before that, or where none is set, it is ignored */
-    PL_MADE      /* peers: what a worker computes on is whole, and others may read it */
+    PL_JOIN,      /* a worker is there */
+    PL_ARRIVE,    /* a task came back */
+    PL_REJECT,    /* a task came back with a vector that will not do: it starts anew */
+    PL_LEAVE,     /* a worker is gone */
+    PL_MEASURED,  /* what the last commit told; only where the tuner measures */
+    PL_TIMER,     /* view.timer_ns has come; before that, or where none is set, it is ignored */
+    PL_BASE_READY /* peers: what a worker computes on is whole, and others may read it */
 };
 
 struct pl_event {
     enum pl_event_kind kind;
     uint64_t now_ns; /* never less than that of the event before */
     int worker;
-    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_MADE */
+    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_BASE_READY */
     uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: of the task's time, what went into sending */
     uint32_t samples; /* PL_ARRIVE; PL_REJECT of a sound vector that was not believed */
     double loss;      /* PL_ARRIVE */
@@ -99,7 +99,7 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
 /* Saves or restores everything but the workers' presence: whoever was there has gone, what was
  * running is lost. Restoring comes before the first event and works with another number of workers;
  * the clock goes on from view.now_ns. 0, PL_ENOMEM, or PL_EDATA for counts that no run comes to. */
-int pl_control_keep(struct pl_control *c, const struct pl_keep *k);
+int pl_control_archive(struct pl_control *c, const struct pl_archive *k);
 
 /* Handles one event. *plan is valid until the next call; its actions carry task and version. */
 int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
@@ -109,8 +109,8 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
 const struct pl_view *pl_control_view(const struct pl_control *c);
 
 /* Who has which model, where the policy has peers; NULL otherwise. */
-static inline struct pl_book *pl_control_book(const struct pl_control *c) {
-    return pl_control_view(c)->book;
+static inline struct pl_replicas *pl_control_replicas(const struct pl_control *c) {
+    return pl_control_view(c)->replicas;
 }
 
 /* The group: open, or, right after a commit, the one that was just closed. */

@@ -121,7 +121,7 @@ int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
                               .base = base->id,
                               .lr = now->lr,
                               .w = now->model,
-                              .base_w = base->handed,
+                              .base_w = base->lookahead,
                               .trusted = f->trusted};
     *believed = f->kind->believes(f->conf.filter.conf, &at, &f->memory, g);
     f->n_row = *believed ? 0 : f->n_row + 1;
@@ -148,7 +148,7 @@ void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why 
 
 /* A worker's own vectors: made where some were kept for it. Where it has none, it is as one that
  * was never seen. */
-static int filter_keep_own(struct pl_filter *f, const struct pl_keep *k, int worker) {
+static int filter_keep_own(struct pl_filter *f, const struct pl_archive *k, int worker) {
     for (int i = 0; i < f->kind->n_own; i++) {
         char name[48];
         snprintf(name, sizeof name, "filter.own.%d.%d", worker + 1, i);
@@ -164,7 +164,7 @@ static int filter_keep_own(struct pl_filter *f, const struct pl_keep *k, int wor
     return PL_OK;
 }
 
-int pl_filter_keep(struct pl_filter *f, const struct pl_keep *k) {
+int pl_filter_archive(struct pl_filter *f, const struct pl_archive *k) {
     if (!f) return PL_OK;
     size_t n = (size_t)f->conf.n_workers;
     uint64_t counts[3] = {f->trusted_at, f->n_filtered, f->n_row};

@@ -7,8 +7,8 @@
 #ifndef PL_CORE_FILTER_H
 #define PL_CORE_FILTER_H
 
-#include "core/chain.h"
-#include "core/keep.h"
+#include "core/aggregate.h"
+#include "core/archive.h"
 #include "core/store.h"
 
 struct pl_filter_conf {
@@ -50,6 +50,6 @@ void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why 
 
 /* Saves or restores what it remembers; of another rule's memory it takes nothing. 0 or PL_ENOMEM.
  */
-int pl_filter_keep(struct pl_filter *f, const struct pl_keep *k);
+int pl_filter_archive(struct pl_filter *f, const struct pl_archive *k);
 
 #endif

@@ -23,12 +23,12 @@ void pl_take(struct pl_plan *p, double factor) {
     plan_say(p, PL_TAKE, PL_ARRIVED, PL_FETCH, factor);
 }
 
-void pl_take_waiting(struct pl_plan *p, int worker, double factor) {
+void pl_take_deferred(struct pl_plan *p, int worker, double factor) {
     plan_say(p, PL_TAKE, worker, PL_FETCH, factor);
 }
 
-void pl_wait(struct pl_plan *p) {
-    plan_say(p, PL_WAIT, PL_ARRIVED, PL_FETCH, 0);
+void pl_defer(struct pl_plan *p) {
+    plan_say(p, PL_DEFER, PL_ARRIVED, PL_FETCH, 0);
 }
 
 void pl_drop(struct pl_plan *p) {
@@ -91,10 +91,10 @@ void pl_pair(struct pl_plan *p, int worker, int peer, double a) {
     plan_exchange(p, PL_PAIR, worker, peer, 0, a);
 }
 
-void pl_give(struct pl_plan *p, int worker, int peer, double share) {
-    plan_exchange(p, PL_GIVE, worker, peer, 0, share);
+void pl_push(struct pl_plan *p, int worker, int peer, double share) {
+    plan_exchange(p, PL_PUSH, worker, peer, 0, share);
 }
 
-void pl_receive(struct pl_plan *p, int worker) {
-    plan_exchange(p, PL_RECEIVE, worker, -1, 0, 0);
+void pl_absorb(struct pl_plan *p, int worker) {
+    plan_exchange(p, PL_ABSORB, worker, -1, 0, 0);
 }

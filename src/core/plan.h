@@ -8,15 +8,15 @@
 enum pl_verb {
     PL_TAKE,
     PL_DROP,
-    PL_WAIT,
+    PL_DEFER,
     PL_COMMIT,
     PL_START,
     PL_CANCEL,
     PL_STOP,
     PL_BLEND, /* these of policies with peers */
     PL_PAIR,
-    PL_GIVE,
-    PL_RECEIVE
+    PL_PUSH,
+    PL_ABSORB
 };
 
 struct pl_action {

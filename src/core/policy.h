@@ -28,8 +28,8 @@ struct pl_worker {
     uint64_t first;    /* the first of its tasks on that version */
     uint64_t clock;    /* tasks it completed */
     uint64_t since_ns; /* when that task was started */
-    int taken;         /* of its contributions, in the open group */
-    bool waits;        /* what it brought is neither taken nor dropped yet */
+    int n_contributed; /* of its contributions, in the open group */
+    bool deferred;     /* what it brought is neither taken nor dropped yet */
     int row, col;      /* part of the grid that task is on; only under a policy with a grid */
     int prev, next;    /* neighbours in the list of its state; -1 at the ends */
 };
@@ -40,7 +40,7 @@ struct pl_knobs {
     uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND for none */
 };
 
-struct pl_book;
+struct pl_replicas;
 
 /* The world as a policy sees it, before its own plan is carried out. A worker that has just
  * arrived is idle already. */
@@ -49,15 +49,16 @@ struct pl_view {
     uint64_t version; /* of the model: number of commits so far */
     int n_workers;    /* 0 … n_workers-1 are valid indices, gone ones included */
     int n_alive, n_idle;
-    int n_taken;  /* members of the open group */
-    int n_givers; /* workers that are there and have given some of them */
+    int n_taken;        /* members of the open group */
+    int n_contributors; /* workers that are there and have given some of them */
     struct pl_knobs knobs;
     const struct pl_worker *worker;
     int idle, busy; /* first of each list, or -1: idle in order of arrival, busy in order of start,
                        so the busy list begins with the oldest base */
     uint64_t timer_ns; /* when the policy is to be woken; PL_NO_TIMER: not */
     struct pl_rng *rng;
-    struct pl_book *book; /* of a policy with peers: who has which model, for pl_fits; or NULL */
+    struct pl_replicas
+        *replicas; /* of a policy with peers: who has which model, for pl_fits; or NULL */
 };
 
 static inline int pl_n_busy(const struct pl_view *v) {
@@ -85,8 +86,8 @@ enum pl_from {
 struct pl_plan;
 void pl_take(struct pl_plan *p, double factor); /* the arrival joins the open group */
 void pl_drop(struct pl_plan *p);                /* the arrival is forgotten, and counted */
-void pl_wait(struct pl_plan *p); /* … is decided later; its worker is idle until then */
-void pl_take_waiting(struct pl_plan *p, int worker, double factor); /* one that waits is taken */
+void pl_defer(struct pl_plan *p); /* … is decided later; its worker is idle until then */
+void pl_take_deferred(struct pl_plan *p, int worker, double factor); /* one that waits is taken */
 void pl_commit(struct pl_plan *p, double factor); /* group -> one step, version + 1 */
 void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* an idle worker computes */
 /* The same on a part of the policy's grid: a row and a column that no busy worker has. */
@@ -100,12 +101,13 @@ void pl_stop(struct pl_plan *p);               /* the run ends */
  * came after that time. */
 void pl_timer(struct pl_plan *p, uint64_t when_ns);
 
-/* Where workers have models of their own (see `peers` below, and core/book.h for the arithmetic).
- * Both must be there; the newest model of a worker is meant, also while it computes on an older. */
+/* Where workers have models of their own (see `peers` below, and core/replicas.h for the
+ * arithmetic). Both must be there; the newest model of a worker is meant, also while it computes on
+ * an older. */
 void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b); /* x = a x + b x_peer */
 void pl_pair(struct pl_plan *p, int worker, int peer, double a);     /* both move by a of the way */
-void pl_give(struct pl_plan *p, int worker, int peer, double share); /* push-sum: to its inbox */
-void pl_receive(struct pl_plan *p, int worker); /* what is in the inbox joins its model */
+void pl_push(struct pl_plan *p, int worker, int peer, double share); /* push-sum: to its inbox */
+void pl_absorb(struct pl_plan *p, int worker); /* what is in the inbox joins its model */
 
 /* Whether such an exchange has room in the book; one that has not is left for another time. */
 bool pl_fits(const struct pl_view *v, int worker, int peer);

@@ -34,7 +34,7 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     print_time(e->now_ns, time, sizeof time);
     SAY("%s %s", time, kinds[e->kind]);
     if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
-    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT || e->kind == PL_MADE)
+    if (e->kind == PL_ARRIVE || e->kind == PL_REJECT || e->kind == PL_BASE_READY)
         SAY("#%llu", (unsigned long long)e->task);
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
@@ -45,12 +45,12 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
             if (e->kind != PL_ARRIVE || a->worker != e->worker) SAY(" W%d", a->worker + 1);
             break;
         case PL_DROP: SAY("%sdrop", sep); break;
-        case PL_WAIT: SAY("%swait", sep); break;
+        case PL_DEFER: SAY("%sdefer", sep); break;
         case PL_STOP: SAY("%sstop", sep); break;
         case PL_BLEND: SAY("%smix W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
         case PL_PAIR: SAY("%spair W%d W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_GIVE: SAY("%sgive W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_RECEIVE: SAY("%sreceive W%d", sep, a->worker + 1); break;
+        case PL_PUSH: SAY("%sgive W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_ABSORB: SAY("%sreceive W%d", sep, a->worker + 1); break;
         case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
         case PL_START:
             SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);

@@ -2,7 +2,7 @@
 #ifndef PL_CORE_RATE_H
 #define PL_CORE_RATE_H
 
-#include "core/chain.h"
+#include "core/aggregate.h"
 
 struct pl_rate {
     double lr;

@@ -225,16 +225,16 @@ struct pl_optim {
     struct pl_entry id;
     int n_vectors;
     enum pl_row_step row;
-    bool by_row;     /* for parts alone */
-    bool per_worker; /* a vector per worker, in block->own */
-    bool single;     /* groups of one contribution only */
+    bool by_row;        /* for parts alone */
+    bool per_worker;    /* a vector per worker, in block->own */
+    bool one_at_a_time; /* groups of one contribution only */
     enum pl_velocity velocity;
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);
     /* A factor on the rate from here on, for the workers' steps as well, by its numbers after the
      * last commit; all of them are 0 at first. NULL: 1. */
-    double (*pace)(const void *conf, const double number[PL_RULE_NUMBERS]);
+    double (*lr_factor)(const void *conf, const double number[PL_RULE_NUMBERS]);
     bool by_epoch; /* needs at->epoch */
     void (*step)(const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b);
 };
@@ -264,23 +264,23 @@ struct pl_local_task {
 
 enum pl_sends {
     PL_SENDS_GRADIENT, /* applied at the rate of the run */
-    PL_SENDS_MOVE,     /* from the version it was handed to where it got, at the worker's rate */
+    PL_SENDS_DELTA,    /* from the version it was handed to where it got, at the worker's rate */
     PL_SENDS_MODEL     /* where it got: the store makes of it the move from the newest version */
 };
 
 struct pl_local {
     struct pl_entry id;
     enum pl_sends sends;
-    bool decays;                         /* applies weight decay itself, so the server must not */
+    bool applies_weight_decay;           /* applies weight decay itself, so the server must not */
     uint32_t (*steps)(const void *conf); /* mini-batches in a task */
     /* Vectors it keeps from task to task; NULL: none. What a task has written counts once the
      * server has heard of the task: tasks are computed ahead of their time, and some are cancelled.
      */
     int (*n_vectors)(const void *conf);
-    int where; /* which of them, counted from 1, is a model of the worker's own; 0: none */
+    int model_slot; /* which of them, counted from 1, is a model of the worker's own; 0: none */
     /* The server's step is this times what was moved; NULL: 1. */
     double (*outer)(const void *conf, int n_workers);
-    bool sums; /* … and times the members of the group: their sum counts, not their mean */
+    bool sum_members; /* … and times the members of the group: their sum counts, not their mean */
     /* Fills task->out and task->keep; *loss is the mean over the mini-batches. */
     int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
 };

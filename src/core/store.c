@@ -96,7 +96,7 @@ double pl_store_samples(const struct pl_store *s) {
 
 static double store_rate(const struct pl_store *s) {
     const struct pl_optim *o = s->optim;
-    double pace = o->pace ? o->pace(s->conf.optim.conf, s->optim_number) : 1;
+    double pace = o->lr_factor ? o->lr_factor(s->conf.optim.conf, s->optim_number) : 1;
     return pace * pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
 }
 
@@ -113,11 +113,11 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     s->optim = (const struct pl_optim *)conf->optim.entry;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
     s->versions =
-        (struct pl_versions){.dim = conf->dim, .looks_ahead = s->looks_ahead, .place = conf->place};
-    if (conf->share.whole == 0)
-        s->conf.share = (struct pl_share){.whole = conf->dim, .end = PL_TILES};
+        (struct pl_versions){.dim = conf->dim, .looks_ahead = s->looks_ahead, .alloc = conf->alloc};
+    if (conf->slice.whole == 0)
+        s->conf.slice = (struct pl_slice){.whole = conf->dim, .end = PL_TILES};
     size_t length;
-    pl_tile(s->conf.share.whole, s->conf.share.first, &s->from, &length);
+    pl_tile(s->conf.slice.whole, s->conf.slice.first, &s->from, &length);
     bool ok = true;
     for (int i = 0; i < s->correct->n_vectors; i++)
         ok = (s->correct_state[i] = pl_vector_new(conf->dim)) && ok;
@@ -135,7 +135,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
         return pl_fail(why, PL_ENOMEM, "out of memory for a model of %zu parameters", conf->dim);
     }
     memcpy(s->newest->model, w0, conf->dim * sizeof *w0);
-    if (s->looks_ahead) memcpy(s->newest->handed, w0, conf->dim * sizeof *w0);
+    if (s->looks_ahead) memcpy(s->newest->lookahead, w0, conf->dim * sizeof *w0);
     s->newest->n_holders = 1;
     s->newest->lr = store_rate(s);
     *out = s;
@@ -169,7 +169,7 @@ void pl_store_free(struct pl_store *s) {
 /* --- keeping ----------------------------------------------------------------------------- */
 
 /* A worker's own vector: made when one was kept for it. */
-static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worker) {
+static int store_archive_own(struct pl_store *s, const struct pl_archive *k, int worker) {
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
     pl_real *v = s->own[worker];
@@ -185,8 +185,9 @@ static int store_keep_own(struct pl_store *s, const struct pl_keep *k, int worke
 
 /* Vectors of a rule. They fit only one of the same name: what one optimizer calls its first is no
  * other's. */
-static int store_keep_vectors(const struct pl_store *s, const struct pl_keep *k, const char *family,
-                              const struct pl_entry *id, pl_real *const *v, int n) {
+static int store_archive_vectors(const struct pl_store *s, const struct pl_archive *k,
+                                 const char *family, const struct pl_entry *id, pl_real *const *v,
+                                 int n) {
     for (int i = 0; i < n; i++) {
         char name[PL_NAME_MAX + 32];
         snprintf(name, sizeof name, "%s.%s.%d", family, id->name, i);
@@ -197,32 +198,32 @@ static int store_keep_vectors(const struct pl_store *s, const struct pl_keep *k,
 }
 
 /* Vectors and numbers of both rules. */
-static int store_keep_rules(struct pl_store *s, const struct pl_keep *k) {
+static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "store.correct.%s", s->correct->id.name);
     k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
     snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
     k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
-    int rc = store_keep_vectors(s, k, "correct", &s->correct->id, s->correct_state,
-                                s->correct->n_vectors);
+    int rc = store_archive_vectors(s, k, "correct", &s->correct->id, s->correct_state,
+                                   s->correct->n_vectors);
     return rc ? rc
-              : store_keep_vectors(s, k, "optim", &s->optim->id, s->optim_state,
-                                   s->optim->n_vectors);
+              : store_archive_vectors(s, k, "optim", &s->optim->id, s->optim_state,
+                                      s->optim->n_vectors);
 }
 
-int pl_store_keep(struct pl_store *s, const struct pl_keep *k) {
+int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     size_t dim = s->conf.dim;
     uint64_t counts[2] = {s->n_commits, s->n_corrected};
     double numbers[2] = {s->lr_max, s->samples_applied};
     k->wholes(k->ctx, "store.counts", counts, 2);
     k->numbers(k->ctx, "store.numbers", numbers, 2);
-    int rc = store_keep_rules(s, k);
+    int rc = store_archive_rules(s, k);
     if (rc) return rc;
     if (s->direction) k->reals(k->ctx, "direction", s->direction, dim);
     if (s->last) k->reals(k->ctx, "last", s->last, dim);
-    if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->handed, dim);
+    if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->lookahead, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
-        if ((rc = store_keep_own(s, k, i)) != 0) return rc;
+        if ((rc = store_archive_own(s, k, i)) != 0) return rc;
     if (!k->restoring) return PL_OK;
     if (counts[0] >= STORE_MANY || counts[1] >= STORE_MANY || !isfinite(numbers[0]) ||
         !(numbers[1] >= 0 && numbers[1] < (double)STORE_MANY))
@@ -319,7 +320,7 @@ static struct pl_correct_block store_block(const struct pl_store *s, const struc
     struct pl_correct_block b = {.n = n,
                                  .g = m->vector + at,
                                  .w = s->newest->model + at,
-                                 .base = m->base ? m->base->handed + at : NULL,
+                                 .base = m->base ? m->base->lookahead + at : NULL,
                                  .velocity = store_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
     if (s->conf.sends == PL_SENDS_MODEL) {
@@ -335,7 +336,7 @@ static struct pl_correct_block store_block(const struct pl_store *s, const struc
 
 /* A tile of the share, counted from where the share begins. */
 static void store_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
-    pl_tile(s->conf.share.whole, tile, from, n);
+    pl_tile(s->conf.slice.whole, tile, from, n);
     *from -= s->from;
 }
 
@@ -466,7 +467,7 @@ static void store_step(void *arg, int tile) {
                                    .u = u,
                                    .w = s->newest->model + at,
                                    .out = job->next->model + at,
-                                   .ahead = s->looks_ahead ? job->next->handed + at : NULL,
+                                   .ahead = s->looks_ahead ? job->next->lookahead + at : NULL,
                                    .own = s->own ? s->own[s->member[0].worker] + at : NULL,
                                    .direction = s->direction ? s->direction + at : NULL};
         for (int i = 0; i < s->optim->n_vectors; i++) b.state[i] = s->optim_state[i] + at;
@@ -491,18 +492,18 @@ static void store_one(void *arg, int i) {
 }
 
 static void store_tiles(struct pl_store *s, void (*job)(void *, int), void *arg) {
-    const struct pl_share *share = &s->conf.share;
-    struct store_tiles tiles = {job, arg, share->first};
-    int n = share->end - share->first;
-    if (s->conf.team.run)
-        s->conf.team.run(s->conf.team.ctx, n, store_one, &tiles);
+    const struct pl_slice *slice = &s->conf.slice;
+    struct store_tiles tiles = {job, arg, slice->first};
+    int n = slice->end - slice->first;
+    if (s->conf.parallel_for.run)
+        s->conf.parallel_for.run(s->conf.parallel_for.ctx, n, store_one, &tiles);
     else
         for (int i = 0; i < n; i++) store_one(&tiles, i);
 }
 
-static int store_agree(const struct pl_store *s, double *row, size_t width) {
-    const struct pl_share *share = &s->conf.share;
-    return share->agree ? share->agree(share->ctx, row, width) : PL_OK;
+static int store_allreduce(const struct pl_store *s, double *row, size_t width) {
+    const struct pl_slice *slice = &s->conf.slice;
+    return slice->allreduce ? slice->allreduce(slice->ctx, row, width) : PL_OK;
 }
 
 /* Factors of corrections and takes. */
@@ -520,7 +521,7 @@ static int store_correct(struct pl_store *s, struct store_job *job, double lr) {
         memset(s->sums, 0, n * sizeof *s->sums);
         job->sum = s->sums;
         store_tiles(s, store_sums, job);
-        if (store_agree(s, job->sum[0], (size_t)s->n_members * PL_RULE_SUMS)) return PL_ERUN;
+        if (store_allreduce(s, job->sum[0], (size_t)s->n_members * PL_RULE_SUMS)) return PL_ERUN;
     }
     for (int m = 0; m < s->n_members; m++) {
         struct pl_correct_at *at = &s->member[m].at;
@@ -595,7 +596,7 @@ static int store_mix(struct pl_store *s, struct store_job *job) {
         if (s->correct->apply && !store_keeps(s)) return PL_ENOMEM;
         memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
         store_tiles(s, store_gram, job);
-        if (store_agree(s, s->gram, square)) return PL_ERUN;
+        if (store_allreduce(s, s->gram, square)) return PL_ERUN;
         job->kept = s->correct->apply;
         double *sum = s->gram + PL_TILES * square;
         memset(sum, 0, square * sizeof *sum);
@@ -662,7 +663,7 @@ static int store_commit_parts(struct pl_store *s) {
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
     if (s->n_members > 0 && s->member[0].n_ranges > 0) return store_commit_parts(s);
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
-    bool by_k = s->conf.rate.by_k || (moved && s->conf.sums);
+    bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
     double lr = (moved ? s->conf.outer : store_rate(s)) * factor * (by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
     struct store_job job = {.s = s, .next = pl_versions_spare(&s->versions)};
@@ -674,7 +675,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
 
     job.at = store_begin(s, lr);
     store_tiles(s, store_step, &job);
-    if (s->last && store_agree(s, job.dot, 1)) return PL_ERUN;
+    if (s->last && store_allreduce(s, job.dot, 1)) return PL_ERUN;
 
     if (measure) {
         measure->dot = s->last && s->n_commits > 1 ? 0 : NAN;

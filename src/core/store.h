@@ -18,9 +18,9 @@
 #define PL_CORE_STORE_H
 
 #include "base/range.h"
-#include "core/chain.h"
+#include "core/aggregate.h"
+#include "core/archive.h"
 #include "core/control.h"
-#include "core/keep.h"
 #include "core/rate.h"
 #include "core/versions.h"
 
@@ -30,7 +30,7 @@
 
 /* Runs job(arg, 0) … job(arg, n-1), in any order, perhaps in parallel; returns when all are done.
  */
-struct pl_team {
+struct pl_parallel_for {
     void (*run)(void *ctx, int n, void (*job)(void *arg, int i), void *arg);
     void *ctx;
 };
@@ -39,16 +39,16 @@ struct pl_team {
  * elements; whole == 0: there is but one store. All of them make the same takes and commits in the
  * same order. agree() is called by all alike when a commit needs sums over the whole vector: row t,
  * of `width` numbers, is tile t's; those of the own tiles are there, the others are filled in. */
-struct pl_share {
+struct pl_slice {
     size_t whole;
     int first, end;
-    int (*agree)(void *ctx, double *row, size_t width); /* 0, or PL_ERUN */
+    int (*allreduce)(void *ctx, double *row, size_t width); /* 0, or PL_ERUN */
     void *ctx;
 };
 
 /* Cuts the tiles that a vector of `dim` has among n shares, n at most pl_tiles(dim). Share i begins
  * at element *from and has *n_elements. */
-struct pl_share pl_share_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements);
+struct pl_slice pl_slice_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements);
 int pl_tiles(size_t dim); /* that are not empty */
 
 struct pl_store_conf {
@@ -59,14 +59,14 @@ struct pl_store_conf {
     int k;         /* contributions in a group where nobody is missing */
     uint64_t seed; /* of chance in reductions */
     struct pl_rate rate;
-    double weight_decay;   /* added to every contribution before it is corrected */
-    enum pl_sends sends;   /* what contributions are */
-    double outer;          /* moves and models: the rate of the server's step, */
-    bool sums;             /* times the members of the group */
-    bool measures;         /* commits report a struct pl_measure */
-    struct pl_team team;   /* run == NULL: this thread alone */
-    struct pl_place place; /* vector == NULL: memory of its own */
-    struct pl_share share; /* whole == 0: all of it */
+    double weight_decay;                 /* added to every contribution before it is corrected */
+    enum pl_sends sends;                 /* what contributions are */
+    double outer;                        /* moves and models: the rate of the server's step, */
+    bool sum_members;                    /* times the members of the group */
+    bool measures;                       /* commits report a struct pl_measure */
+    struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
+    struct pl_vector_alloc alloc;        /* vector == NULL: memory of its own */
+    struct pl_slice slice;               /* whole == 0: all of it */
 };
 
 struct pl_store;
@@ -98,7 +98,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
 /* Saves or restores all but the model itself, which is what the store was made with. Restoring
  * comes first, before anybody holds a version. 0, PL_ENOMEM, or PL_EDATA for what no store keeps.
  */
-int pl_store_keep(struct pl_store *s, const struct pl_keep *k);
+int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 
 /* Progress that schedules and reports count by: samples in committed contributions. */
 double pl_store_epochs(const struct pl_store *s);

@@ -15,10 +15,10 @@ int pl_tiles(size_t dim) {
     return tiles;
 }
 
-struct pl_share pl_share_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements) {
+struct pl_slice pl_slice_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements) {
     int tiles = pl_tiles(dim);
     size_t length, end;
-    struct pl_share s = {.whole = dim, .first = tiles * i / n, .end = tiles * (i + 1) / n};
+    struct pl_slice s = {.whole = dim, .first = tiles * i / n, .end = tiles * (i + 1) / n};
     pl_tile(dim, s.first, from, &length);
     pl_tile(dim, s.end - 1, &end, &length);
     *n_elements = end + length - *from;

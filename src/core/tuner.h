@@ -13,7 +13,7 @@ struct pl_measure {
 };
 
 /* What a tuner is told about the run it tunes. */
-struct pl_scene {
+struct pl_run_info {
     int n_workers;
     bool by_batch; /* of the policy */
     int k;         /* the policy's own, to begin with */
@@ -24,15 +24,15 @@ struct pl_tuner {
     unsigned moves;    /* PL_USES_…: the knobs it turns */
     size_t state_size; /* as in struct pl_policy: zeroed, begins with the conf, no pointers */
 
-    const char *(*check)(const void *conf, const struct pl_scene *); /* NULL, or a sentence */
-    void (*init)(void *state, const struct pl_scene *, struct pl_knobs *);
+    const char *(*check)(const void *conf, const struct pl_run_info *); /* NULL, or a sentence */
+    void (*init)(void *state, const struct pl_run_info *, struct pl_knobs *);
     /* Before the policy sees the arrival. */
-    void (*arrive)(void *state, const struct pl_scene *, const struct pl_view *,
+    void (*arrive)(void *state, const struct pl_run_info *, const struct pl_view *,
                    const struct pl_arrival *, struct pl_knobs *);
     /* A task ran for `seconds`; done: it arrived, otherwise it was cancelled then. */
     void (*task)(void *state, double seconds, bool done);
     /* After a commit; where this is set, the host measures. */
-    void (*measure)(void *state, const struct pl_scene *, const struct pl_view *,
+    void (*measure)(void *state, const struct pl_run_info *, const struct pl_view *,
                     const struct pl_measure *, struct pl_knobs *);
 };
 
@@ -78,10 +78,10 @@ struct pl_growk {
     uint32_t n_times;
 };
 
-const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_scene *scene);
+const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_run_info *scene);
 void pl_growk_init(struct pl_growk *g, const struct pl_growk_conf *c, struct pl_knobs *knobs);
 void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
-                     const struct pl_scene *scene, const struct pl_view *v,
+                     const struct pl_run_info *scene, const struct pl_view *v,
                      const struct pl_arrival *a, struct pl_knobs *knobs);
 void pl_growk_task(struct pl_growk *g, double seconds, bool done);
 

@@ -11,13 +11,13 @@ pl_real *pl_vector_new(size_t dim) {
 }
 
 static pl_real *versions_placed(const struct pl_versions *all) {
-    const struct pl_place *place = &all->place;
-    return place->vector ? place->vector(place->ctx) : pl_vector_new(all->dim);
+    const struct pl_vector_alloc *alloc = &all->alloc;
+    return alloc->vector ? alloc->vector(alloc->ctx) : pl_vector_new(all->dim);
 }
 
 static void versions_forget(const struct pl_versions *all, struct pl_version *v) {
-    if (!all->place.vector) {
-        if (v->handed != v->model) free(v->handed);
+    if (!all->alloc.vector) {
+        if (v->lookahead != v->model) free(v->lookahead);
         free(v->model);
     }
     free(v);
@@ -36,8 +36,8 @@ struct pl_version *pl_versions_spare(struct pl_versions *all) {
     struct pl_version *v = calloc(1, sizeof *v);
     if (!v) return NULL;
     v->model = versions_placed(all);
-    v->handed = all->looks_ahead ? versions_placed(all) : v->model;
-    if (!v->model || !v->handed) {
+    v->lookahead = all->looks_ahead ? versions_placed(all) : v->model;
+    if (!v->model || !v->lookahead) {
         versions_forget(all, v);
         return NULL;
     }

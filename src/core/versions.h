@@ -6,26 +6,26 @@
 #include "core/rule.h"
 
 struct pl_version {
-    uint64_t id;     /* commits before it */
-    double lr;       /* rate in force when it was made, for workers that take steps of their own */
-    pl_real *model;  /* [dim] what is evaluated */
-    pl_real *handed; /* [dim] what workers compute on: model, or the optimizer's look-ahead */
+    uint64_t id;    /* commits before it */
+    double lr;      /* rate in force when it was made, for workers that take steps of their own */
+    pl_real *model; /* [dim] what is evaluated */
+    pl_real *lookahead; /* [dim] what workers compute on: model, or the optimizer's look-ahead */
     int n_holders;
     int n_pinned; /* of them, those who want it as it is: see pl_version_pin */
 };
 
 /* Where versions live when somebody else must see them: memory for one vector [dim], aligned to 64
  * bytes, or NULL where there is no more. It stays the host's. */
-struct pl_place {
+struct pl_vector_alloc {
     pl_real *(*vector)(void *ctx);
     void *ctx;
 };
 
 struct pl_versions {
     size_t dim;
-    bool looks_ahead;            /* `handed` is another vector than `model` */
-    struct pl_place place;       /* vector == NULL: memory of their own */
-    struct pl_version **version; /* every buffer there is */
+    bool looks_ahead;             /* `handed` is another vector than `model` */
+    struct pl_vector_alloc alloc; /* vector == NULL: memory of their own */
+    struct pl_version **version;  /* every buffer there is */
     int n, room;
 };
 

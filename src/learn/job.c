@@ -16,10 +16,10 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .seed = job->seed,
         .optim = job->optim,
         .rate = job->rate,
-        .weight_decay = local->decays ? 0 : job->weight_decay,
+        .weight_decay = local->applies_weight_decay ? 0 : job->weight_decay,
         .sends = local->sends,
         .outer = local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
-        .sums = local->sums,
+        .sum_members = local->sum_members,
         .measures = tuner->measure != NULL};
 }
 

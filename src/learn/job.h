@@ -4,12 +4,12 @@
 #define PL_LEARN_JOB_H
 
 #include "base/log.h"
-#include "core/delay.h"
 #include "core/store.h"
 #include "data/data.h"
 #include "data/grid.h"
 #include "learn/attack.h"
 #include "model/model.h"
+#include "timing/delay.h"
 
 /* When a run ends: at whichever comes first. Zero, or NAN for the targets: no such limit. */
 struct pl_limits {
@@ -54,7 +54,7 @@ struct pl_store_conf pl_job_store(const struct pl_job *job);
  * there was, that the coordinate median stood in for it. */
 void pl_job_tell_median(const struct pl_job *job, const struct pl_store *store, bool *told);
 
-/* What pl_store_keep or pl_control_keep came to when they restored, with its sentence. */
+/* What pl_store_archive or pl_control_archive came to when they restored, with its sentence. */
 int pl_job_restored(int rc, struct pl_why *why);
 
 #endif

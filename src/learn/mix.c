@@ -30,20 +30,20 @@ void pl_mixture_make(const struct pl_mixture *m, size_t from, size_t n, float *o
 
 /* Everything that is averaged: rows first, then inboxes; those of workers who are gone are empty.
  */
-static double mix_part(const struct pl_book *b, int i, struct pl_row *row) {
-    int n = pl_book_n_workers(b);
-    return i < n ? pl_book_row(b, i, row) : pl_book_inbox(b, i - n, row);
+static double mix_part(const struct pl_replicas *b, int i, struct pl_combination *row) {
+    int n = pl_replicas_n_workers(b);
+    return i < n ? pl_replicas_model(b, i, row) : pl_replicas_inbox(b, i - n, row);
 }
 
-void pl_mix_needs(const struct pl_book *b, void (*see)(void *ctx, int snapshot), void *ctx) {
-    struct pl_row row;
+void pl_mix_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot), void *ctx) {
+    struct pl_combination row;
     double all = 0;
-    for (int i = 0; i < 2 * pl_book_n_workers(b); i++) {
+    for (int i = 0; i < 2 * pl_replicas_n_workers(b); i++) {
         double weight = mix_part(b, i, &row);
         all += weight;
         for (int t = 0; weight > 0 && t < row.n; t++) see(ctx, row.term[t].snapshot);
     }
-    const struct pl_row *rest = pl_book_rest(b);
+    const struct pl_combination *rest = pl_replicas_last_model(b);
     for (int t = 0; !(all > 0) && t < rest->n; t++) see(ctx, rest->term[t].snapshot);
 }
 
@@ -54,7 +54,7 @@ struct mix {
     double all;
 };
 
-static void mix_set(struct pl_mixture *m, const struct pl_row *row,
+static void mix_set(struct pl_mixture *m, const struct pl_combination *row,
                     const float *(*vector)(void *ctx, int snapshot), void *ctx) {
     m->n = row->n;
     for (int t = 0; t < row->n; t++) {
@@ -63,23 +63,23 @@ static void mix_set(struct pl_mixture *m, const struct pl_row *row,
     }
 }
 
-static bool mix_gather(const struct pl_book *b, const float *(*vector)(void *ctx, int snapshot),
+static bool mix_gather(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
                        void *ctx, struct mix *m) {
-    int most = 2 * pl_book_n_workers(b) + 1;
-    struct pl_row row;
+    int most = 2 * pl_replicas_n_workers(b) + 1;
+    struct pl_combination row;
     m->part = malloc((size_t)most * sizeof *m->part);
     m->weight = malloc((size_t)most * sizeof *m->weight);
     if (!m->part || !m->weight) return false;
     for (int i = 0; i < most - 1; i++) {
         double weight = mix_part(b, i, &row);
-        if (i == pl_book_n_workers(b)) m->n_rows = m->n;
+        if (i == pl_replicas_n_workers(b)) m->n_rows = m->n;
         if (!(weight > 0)) continue;
         mix_set(&m->part[m->n], &row, vector, ctx);
         m->weight[m->n++] = weight;
         m->all += weight;
     }
     if (m->n > 0) return true;
-    mix_set(&m->part[0], pl_book_rest(b), vector, ctx);
+    mix_set(&m->part[0], pl_replicas_last_model(b), vector, ctx);
     m->weight[m->n++] = m->all = 1;
     return true;
 }
@@ -101,8 +101,8 @@ static double mix_mean_block(const struct mix *m, size_t from, size_t n, float *
     return far;
 }
 
-int pl_mix_mean(const struct pl_book *b, const float *(*vector)(void *ctx, int snapshot), void *ctx,
-                size_t dim, float *mean, double *consensus) {
+int pl_mix_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
+                void *ctx, size_t dim, float *mean, double *consensus) {
     struct mix m = {0};
     double far = 0;
     bool ok = mix_gather(b, vector, ctx, &m);

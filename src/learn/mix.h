@@ -3,14 +3,14 @@
 #ifndef PL_LEARN_MIX_H
 #define PL_LEARN_MIX_H
 
-#include "core/book.h"
+#include "core/replicas.h"
 #include "learn/job.h"
 
 /* A row, and where its snapshots lie. */
 struct pl_mixture {
     int n;
-    double c[PL_ROW_TERMS];
-    const float *v[PL_ROW_TERMS];
+    double c[PL_TERMS];
+    const float *v[PL_TERMS];
 };
 
 bool pl_job_peers(const struct pl_job *job); /* its workers have models of their own */
@@ -22,10 +22,10 @@ void pl_mixture_make(const struct pl_mixture *m, size_t from, size_t n, float *o
  * is on its way to them, into mean [dim]; where nobody is there, what the last one left. Consensus
  * is the distance of the workers from it: sqrt(mean_i ||x_i - mean||^2); NAN where nobody is there.
  * vector() tells where a snapshot lies. 0 or PL_ENOMEM. */
-int pl_mix_mean(const struct pl_book *b, const float *(*vector)(void *ctx, int snapshot), void *ctx,
-                size_t dim, float *mean, double *consensus);
+int pl_mix_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
+                void *ctx, size_t dim, float *mean, double *consensus);
 
 /* Calls see() for every snapshot that pl_mix_mean() would read, perhaps more than once. */
-void pl_mix_needs(const struct pl_book *b, void (*see)(void *ctx, int snapshot), void *ctx);
+void pl_mix_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot), void *ctx);
 
 #endif

@@ -56,7 +56,7 @@ int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_vers
     struct pl_range range[PL_RANGES] = {{0}};
     pl_part_ranges(job, p, range);
     for (int i = 0; i < PL_RANGES; i++)
-        memcpy(out + range[i].from, version->handed + range[i].from, range[i].n * sizeof *out);
+        memcpy(out + range[i].from, version->lookahead + range[i].from, range[i].n * sizeof *out);
     /* LIBMF's first iteration is as many blocks as there are */
     bool first = version->id < side * side;
     return pl_mf_sweep(job->model, job->grid, p.row, p.col, step, version->lr, first,

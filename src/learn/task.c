@@ -136,14 +136,15 @@ void pl_memory_heard(struct pl_memory *m) {
 static void task_own(const struct pl_job *job, const struct pl_version *version, float *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    float lr = (float)version->lr, decay = local->decays ? 0 : (float)job->weight_decay;
-    const float *w = version->handed;
+    float lr = (float)version->lr,
+          decay = local->applies_weight_decay ? 0 : (float)job->weight_decay;
+    const float *w = version->lookahead;
     size_t n = job->model->dim;
     switch (local->sends) {
     case PL_SENDS_GRADIENT:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
         break;
-    case PL_SENDS_MOVE:
+    case PL_SENDS_DELTA:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
         break;
     case PL_SENDS_MODEL: break;
@@ -156,7 +157,7 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     struct task_call call = {job, desk, worker, (task - 1) * pl_task_steps(job), cancel};
     struct pl_local_task t = {.dim = job->model->dim,
-                              .w = version->handed,
+                              .w = version->lookahead,
                               .again = memory->any && memory->kept_version == version->id,
                               .merged = memory->any && memory->kept_task <= memory->applied,
                               .lr = version->lr,

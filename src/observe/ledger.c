@@ -8,7 +8,7 @@ struct ledger_worker {
     uint64_t turn;     /* the event that brought it there */
     uint64_t task, base;
     uint64_t ns[4]; /* by enum pl_span_kind */
-    bool waits;     /* what it brought is not taken yet */
+    bool deferred;  /* what it brought is not taken yet */
 };
 
 struct pl_ledger {
@@ -107,9 +107,9 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
     case PL_JOIN: ledger_move(l, e->worker, PL_IDLE, e->now_ns); break;
     case PL_LEAVE:
         if (busy) ledger_waste(l, e->worker, e->now_ns, "lost");
-        l->row[e->worker].n_wasted += l->worker[e->worker].waits;
-        l->row[e->worker].n_arrived -= l->worker[e->worker].waits;
-        l->worker[e->worker].waits = false;
+        l->row[e->worker].n_wasted += l->worker[e->worker].deferred;
+        l->row[e->worker].n_arrived -= l->worker[e->worker].deferred;
+        l->worker[e->worker].deferred = false;
         ledger_move(l, e->worker, PL_GONE, e->now_ns);
         break;
     case PL_REJECT:
@@ -122,13 +122,14 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
         break;
     case PL_MEASURED:
     case PL_TIMER:
-    case PL_MADE: break;
+    case PL_BASE_READY: break;
     }
 }
 
 /* Carries one action out; says whether it let go a worker that waited since before the event. */
 static bool ledger_act(struct pl_ledger *l, const struct pl_action *a, uint64_t now_ns) {
-    if (a->verb == PL_TAKE || a->verb == PL_WAIT) l->worker[a->worker].waits = a->verb == PL_WAIT;
+    if (a->verb == PL_TAKE || a->verb == PL_DEFER)
+        l->worker[a->worker].deferred = a->verb == PL_DEFER;
     if (a->verb != PL_START && a->verb != PL_CANCEL) return false;
     struct ledger_worker *w = &l->worker[a->worker];
     if (a->verb == PL_CANCEL) {
@@ -152,7 +153,7 @@ void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_even
     l->turn++;
     for (size_t i = 0; i < plan->n; i++) {
         enum pl_verb verb = plan->action[i].verb;
-        if (e->kind == PL_ARRIVE) taken = taken || verb == PL_TAKE || verb == PL_WAIT;
+        if (e->kind == PL_ARRIVE) taken = taken || verb == PL_TAKE || verb == PL_DEFER;
         committed = committed || plan->action[i].verb == PL_COMMIT;
     }
     ledger_hear(l, e, taken);

@@ -19,10 +19,10 @@
  * pull, push, push-sum, pair and ad-psgd exchange at every `every`-th task of a worker, or with
  * that probability (random=yes), with a peer drawn uniformly from those who are there.
  *
- * What differs: exchanges take effect at once, on the models' coefficients (core/book.h), so there
- * are no locks and no communication threads, and a graph without odd cycles is not needed against
- * deadlocks; it is kept because it is the paper's. A step of sgp is divided by the weight, as
- * z = x/w wants it; with everybody there all weights are 1.
+ * What differs: exchanges take effect at once, on the models' coefficients (core/replicas.h), so
+ * there are no locks and no communication threads, and a graph without odd cycles is not needed
+ * against deadlocks; it is kept because it is the paper's. A step of sgp is divided by the weight,
+ * as z = x/w wants it; with everybody there all weights are 1.
  *
  * Who leaves takes its weight along. The ring of sgp is that of the workers who are there: whoever
  * waited for one that left goes on, and what it did not get it makes up by its weight, which is
@@ -143,8 +143,8 @@ static void gossip_exchange(const struct gossip *s, const struct pl_view *v, int
     pl_commit(p, 1);
     if (peer >= 0 && s->mode == PUSH) pl_blend(p, peer, worker, 0.5, 0.5);
     if (peer >= 0 && s->mode == PUSH_SUM && pl_weight(v, worker) > GOSSIP_LEAST) {
-        pl_give(p, worker, peer, 0.5);
-        pl_receive(p, peer);
+        pl_push(p, worker, peer, 0.5);
+        pl_absorb(p, peer);
     }
     pl_start(p, worker, PL_FETCH);
 }
@@ -196,7 +196,7 @@ static void sgp_send(void *state, const struct pl_view *v, struct sgp_queue *q, 
     struct gossip_own *own = gossip_own(state, worker);
     int to = sgp_peer(v, worker, own->round, false);
     if (own->sent > own->round || gossip_own(state, to)->round < own->round) return;
-    if (to != worker && pl_fits(v, worker, to)) pl_give(p, worker, to, 0.5);
+    if (to != worker && pl_fits(v, worker, to)) pl_push(p, worker, to, 0.5);
     own->sent = own->round + 1;
     sgp_look_at(state, q, to);
 }
@@ -208,7 +208,7 @@ static void sgp_go_on(void *state, const struct pl_view *v, struct sgp_queue *q,
     if (own->sent <= own->round || gossip_own(state, from)->sent <= own->round) return;
     own->round++;
     own->arrived = false;
-    pl_receive(p, worker);
+    pl_absorb(p, worker);
     pl_start(p, worker, PL_FETCH);
     sgp_look_at(state, q, sgp_peer(v, worker, own->round, true));
 }

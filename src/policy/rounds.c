@@ -56,8 +56,8 @@ static struct pl_knobs rounds_knobs(const void *conf) {
     return (struct pl_knobs){((const struct rounds *)conf)->k, PL_NO_BOUND};
 }
 
-static bool rounds_enough(const struct pl_view *v, int n_givers) {
-    return n_givers >= v->knobs.k || n_givers >= v->n_alive;
+static bool rounds_enough(const struct pl_view *v, int n_contributors) {
+    return n_contributors >= v->knobs.k || n_contributors >= v->n_alive;
 }
 
 /* give=any: the worker goes on unless it is too far from the newest version. */
@@ -69,16 +69,16 @@ static void rounds_go_on(const struct rounds *s, const struct pl_view *v, int i,
 }
 
 /* Enough have given, n contributions in all; the mean over givers of the sum of what each gave. */
-static void rounds_close(const struct rounds *s, int n, int n_givers, struct pl_plan *p) {
-    bool sums = s->give == ROUNDS_ANY && n_givers > 0; /* all may have gone who gave */
-    pl_commit(p, sums ? (double)n / n_givers : 1);
+static void rounds_close(const struct rounds *s, int n, int n_contributors, struct pl_plan *p) {
+    bool sums = s->give == ROUNDS_ANY && n_contributors > 0; /* all may have gone who gave */
+    pl_commit(p, sums ? (double)n / n_contributors : 1);
 }
 
 /* Those that waited for the update: what they brought is of the new round. */
 static void rounds_release(const struct pl_view *v, int but, struct pl_plan *p) {
     for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
         if (i == but) continue;
-        if (v->worker[i].waits) pl_take_waiting(p, i, 1);
+        if (v->worker[i].deferred) pl_take_deferred(p, i, 1);
         pl_start(p, i, PL_FETCH);
     }
 }
@@ -86,22 +86,22 @@ static void rounds_release(const struct pl_view *v, int but, struct pl_plan *p) 
 static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                           struct pl_plan *p) {
     const struct rounds *s = state;
-    bool gave = v->worker[a->worker].taken > 0;
+    bool gave = v->worker[a->worker].n_contributed > 0;
     if (gave && s->give == ROUNDS_ONCE) {
-        if (!rounds_enough(v, v->n_givers)) {
-            pl_wait(p);
+        if (!rounds_enough(v, v->n_contributors)) {
+            pl_defer(p);
             return;
         }
         /* others went while this one computed: the round is over */
-        rounds_close(s, v->n_taken, v->n_givers, p);
+        rounds_close(s, v->n_taken, v->n_contributors, p);
         pl_take(p, 1);
         pl_start(p, a->worker, PL_FETCH);
         rounds_release(v, a->worker, p);
         return;
     }
     pl_take(p, 1);
-    int n_givers = v->n_givers + !gave;
-    bool closes = rounds_enough(v, n_givers);
+    int n_contributors = v->n_contributors + !gave;
+    bool closes = rounds_enough(v, n_contributors);
     if (s->give == ROUNDS_ONCE)
         pl_start(p, a->worker, PL_FETCH);
     else if (!closes)
@@ -109,14 +109,14 @@ static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_
     else
         pl_start(p, a->worker, PL_FETCH);
     if (!closes) return;
-    rounds_close(s, v->n_taken + 1, n_givers, p);
+    rounds_close(s, v->n_taken + 1, n_contributors, p);
     rounds_release(v, a->worker, p);
 }
 
 static void rounds_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     (void)worker;
-    if (v->n_taken == 0 || !rounds_enough(v, v->n_givers)) return;
-    rounds_close(state, v->n_taken, v->n_givers, p);
+    if (v->n_taken == 0 || !rounds_enough(v, v->n_contributors)) return;
+    rounds_close(state, v->n_taken, v->n_contributors, p);
     rounds_release(v, -1, p);
 }
 

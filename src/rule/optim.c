@@ -51,7 +51,7 @@ static const struct pl_opt bold_opts[] = {
     {.name = NULL},
 };
 
-static double bold_pace(const void *conf, const double number[PL_RULE_NUMBERS]) {
+static double bold_lr_factor(const void *conf, const double number[PL_RULE_NUMBERS]) {
     (void)conf;
     return number[BOLD_PACE] > 0 ? number[BOLD_PACE] : 1;
 }
@@ -65,7 +65,7 @@ static void bold_begin(const void *conf, struct pl_optim_at *at) {
     if (!(at->epoch > 0) || n[BOLD_SAMPLES] < at->epoch) return;
     double loss = n[BOLD_SUM] / n[BOLD_SAMPLES], last = n[BOLD_LAST];
     double turn = last == 0 || loss == last ? 1 : loss < last ? c->up : c->down;
-    n[BOLD_PACE] = bold_pace(conf, n) * turn;
+    n[BOLD_PACE] = bold_lr_factor(conf, n) * turn;
     n[BOLD_LAST] = loss;
     n[BOLD_SUM] = n[BOLD_SAMPLES] = 0;
 }
@@ -79,7 +79,7 @@ static const struct pl_optim optim_bold = {
     .row = PL_ROW_PLAIN,
     .by_epoch = true,
     .begin = bold_begin,
-    .pace = bold_pace,
+    .lr_factor = bold_lr_factor,
     .step = sgd_step,
 };
 
@@ -347,7 +347,7 @@ static const struct pl_optim optim_dana = {
            .conf_size = sizeof(struct dana)},
     .n_vectors = 1,
     .per_worker = true,
-    .single = true,
+    .one_at_a_time = true,
     .velocity = PL_VELOCITY_OWN,
     .looks_ahead = dana_looks_ahead,
     .step = dana_step,
@@ -392,7 +392,7 @@ static const struct pl_optim optim_ormo = {
            .opts = momentum_opts,
            .conf_size = sizeof(struct momentum)},
     .n_vectors = 1,
-    .single = true,
+    .one_at_a_time = true,
     .begin = ormo_begin,
     .step = ormo_step,
 };

@@ -114,13 +114,13 @@ static size_t snapshot_bytes(void *ctx, const char *name, void *v, size_t n) {
     return snapshot_keep(ctx, name, PL_U8, v, n, 1);
 }
 
-struct pl_keep pl_snapshot_keep(struct pl_snapshot *s) {
-    return (struct pl_keep){.restoring = false,
-                            .ctx = s,
-                            .reals = snapshot_reals,
-                            .wholes = snapshot_wholes,
-                            .numbers = snapshot_numbers,
-                            .bytes = snapshot_bytes};
+struct pl_archive pl_snapshot_archive(struct pl_snapshot *s) {
+    return (struct pl_archive){.restoring = false,
+                               .ctx = s,
+                               .reals = snapshot_reals,
+                               .wholes = snapshot_wholes,
+                               .numbers = snapshot_numbers,
+                               .bytes = snapshot_bytes};
 }
 
 static size_t checkpoint_bytes(const struct pl_model_tensor *part) {
@@ -495,13 +495,13 @@ static size_t saved_bytes(void *ctx, const char *name, void *v, size_t n) {
     return saved_piece(ctx, name, PL_U8, v, n, 1);
 }
 
-struct pl_keep pl_saved_keep(const struct pl_saved *s) {
-    return (struct pl_keep){.restoring = true,
-                            .ctx = (void *)s, /* only read */
-                            .reals = saved_reals,
-                            .wholes = saved_wholes,
-                            .numbers = saved_numbers,
-                            .bytes = saved_bytes};
+struct pl_archive pl_saved_archive(const struct pl_saved *s) {
+    return (struct pl_archive){.restoring = true,
+                               .ctx = (void *)s, /* only read */
+                               .reals = saved_reals,
+                               .wholes = saved_wholes,
+                               .numbers = saved_numbers,
+                               .bytes = saved_bytes};
 }
 
 static void saved_shape(int n_dims, const uint64_t *shape, char out[128]) {

@@ -11,7 +11,7 @@
 #define PL_RUN_CHECKPOINT_H
 
 #include "base/status.h"
-#include "core/keep.h"
+#include "core/archive.h"
 #include "model/model.h"
 
 /* --- saving ------------------------------------------------------------------------------ */
@@ -23,7 +23,7 @@ void pl_snapshot_free(struct pl_snapshot *s); /* NULL is fine */
 
 /* For control and store to save themselves; every piece is copied. Here and below, a piece for
  * which there is no memory makes pl_checkpoint_write fail. */
-struct pl_keep pl_snapshot_keep(struct pl_snapshot *s);
+struct pl_archive pl_snapshot_archive(struct pl_snapshot *s);
 
 /* w [m->dim] is not copied: it must stay as it is until the snapshot is written or freed. */
 void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const float *w);
@@ -54,7 +54,7 @@ void pl_saved_free(struct pl_saved *s); /* NULL is fine */
 
 /* For control and store to restore themselves. A piece that was kept longer than asked for fills
  * what there is; the number returned is that of the file. */
-struct pl_keep pl_saved_keep(const struct pl_saved *s);
+struct pl_archive pl_saved_archive(const struct pl_saved *s);
 
 /* w [m->dim] is filled, or left as it is where names or shapes are not those of the model. */
 int pl_saved_weights(const struct pl_saved *s, const struct pl_model *m, float *w,

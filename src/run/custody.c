@@ -155,7 +155,7 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
                              .lr = w->told->lr,
                              .heard = w->heard,
                              .applied = w->applied,
-                             .w = w->told->handed,
+                             .w = w->told->lookahead,
                              .out = w->slot,
                              .part = pl_part_number(part)};
     order.n_ranges = pl_part_ranges(c->job, part, order.range);

@@ -3,19 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(PL_SUMMANDS == PL_ROW_TERMS, "an order has room for a row");
+_Static_assert(PL_SUMMANDS == PL_TERMS, "an order has room for a row");
 
 /* Slots per worker at their most: every term of its row, of its task and of its inbox a snapshot
  * that nobody else refers to, and the task's own two. Memory is used when they are first asked for.
  */
-#define PEERS_SLOTS (3 * PL_ROW_TERMS + 2)
+#define PEERS_SLOTS (3 * PL_TERMS + 2)
 #define PEERS_MOST (1 << 20)
 
 struct pl_peers {
     const struct pl_job *job;
     const struct pl_transport *t;
     struct pl_port *port;
-    struct pl_book *book;
+    struct pl_replicas *replicas;
     int *slot_of; /* [n_snapshots] slot of each snapshot; -1: none */
     int n_snapshots;
     float **slot; /* [most] */
@@ -42,7 +42,7 @@ static void peers_freed(void *ctx, int snapshot) {
     struct pl_peers *p = ctx;
     int slot = snapshot < p->n_snapshots ? p->slot_of[snapshot] : -1;
     if (slot < 0) return;
-    int *first = &p->spare[pl_book_writer(p->book, snapshot) + 1];
+    int *first = &p->spare[pl_replicas_writer(p->replicas, snapshot) + 1];
     p->next[slot] = *first;
     *first = slot;
     p->slot_of[snapshot] = -1;
@@ -93,11 +93,11 @@ static const float *peers_vector(void *ctx, int snapshot) {
 }
 
 int pl_peers_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
-                 struct pl_book *book, const float *w0, struct pl_peers **out) {
+                 struct pl_replicas *replicas, const float *w0, struct pl_peers **out) {
     struct pl_peers *p = calloc(1, sizeof *p);
     size_t n = (size_t)job->n_workers;
     if (!p) return PL_ENOMEM;
-    *p = (struct pl_peers){.job = job, .t = t, .port = port, .book = book};
+    *p = (struct pl_peers){.job = job, .t = t, .port = port, .replicas = replicas};
     p->most = peers_most(job);
     p->slot = calloc((size_t)p->most, sizeof(*p->slot));
     p->next = calloc((size_t)p->most, sizeof *p->next);
@@ -110,14 +110,14 @@ int pl_peers_new(const struct pl_job *job, const struct pl_transport *t, struct 
         return PL_ENOMEM;
     }
     memcpy(first, w0, job->model->dim * sizeof *w0);
-    pl_book_on_free(book, peers_freed, p);
+    pl_replicas_on_free(replicas, peers_freed, p);
     *out = p;
     return PL_OK;
 }
 
 void pl_peers_free(struct pl_peers *p) {
     if (!p) return;
-    pl_book_on_free(p->book, NULL, NULL);
+    pl_replicas_on_free(p->replicas, NULL, NULL);
     free(p->slot_of);
     free(p->slot);
     free(p->next);
@@ -128,19 +128,19 @@ void pl_peers_free(struct pl_peers *p) {
 }
 
 int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
-    struct pl_book_task task = pl_book_task(p->book, worker);
+    struct pl_replica_task task = pl_replica_task(p->replicas, worker);
     struct pl_summand summand[PL_SUMMANDS];
     for (int i = 0; i < task.row->n; i++) {
         int snapshot = task.row->term[i].snapshot;
         summand[i] = (struct pl_summand){.v = peers_vector(p, snapshot),
                                          .c = task.row->term[i].c,
-                                         .writer = pl_book_writer(p->book, snapshot)};
+                                         .writer = pl_replicas_writer(p->replicas, snapshot)};
     }
     o->summand = summand;
     o->n_summands = task.row->n;
-    o->base = task.makes_base ? peers_slot(p, worker, task.base) : NULL;
-    o->out = peers_slot(p, worker, task.brought);
-    if (!o->out || (task.makes_base && !o->base)) return PL_ENOMEM;
+    o->base = task.base_pending ? peers_slot(p, worker, task.base) : NULL;
+    o->out = peers_slot(p, worker, task.answer);
+    if (!o->out || (task.base_pending && !o->base)) return PL_ENOMEM;
     p->t->tell(p->port, worker, o);
     return PL_OK;
 }
@@ -149,7 +149,7 @@ int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
 
 static void peers_need(void *ctx, int snapshot) {
     struct pl_peers *p = ctx;
-    int writer = pl_book_writer(p->book, snapshot);
+    int writer = pl_replicas_writer(p->replicas, snapshot);
     if (p->needs[snapshot] || writer < 0 || p->n_wanted == p->room_wanted) return;
     p->needs[snapshot] = true;
     p->wanted[p->n_wanted++] =
@@ -159,7 +159,7 @@ static void peers_need(void *ctx, int snapshot) {
 /* Vectors that lie with others are brought first. */
 static int peers_bring(struct pl_peers *p) {
     if (!p->t->bring) return PL_OK;
-    size_t room = (size_t)pl_book_n_snapshots(p->book);
+    size_t room = (size_t)pl_replicas_n_vectors(p->replicas);
     if (room > p->room_wanted) {
         struct pl_summand *wanted = realloc(p->wanted, room * sizeof *wanted);
         if (!wanted) return PL_ENOMEM;
@@ -168,11 +168,11 @@ static int peers_bring(struct pl_peers *p) {
     }
     memset(p->needs, 0, (size_t)p->n_snapshots * sizeof *p->needs);
     p->n_wanted = 0;
-    pl_mix_needs(p->book, peers_need, p);
+    pl_mix_needs(p->replicas, peers_need, p);
     return p->t->bring(p->port, p->wanted, (int)p->n_wanted);
 }
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {
     int rc = peers_bring(p);
-    return rc ? rc : pl_mix_mean(p->book, peers_vector, p, p->job->model->dim, mean, consensus);
+    return rc ? rc : pl_mix_mean(p->replicas, peers_vector, p, p->job->model->dim, mean, consensus);
 }

@@ -91,11 +91,11 @@ static void saver_collect(struct pl_saver *s) {
 static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl_store *store) {
     int rc = pl_snapshot_new(&s->snapshot, &s->why);
     if (rc) return rc;
-    struct pl_keep keep = pl_snapshot_keep(s->snapshot);
-    pl_control_keep(control, &keep);
-    struct pl_keep shared = pl_shards_keep(s->shards, &keep);
-    pl_store_keep(store, &shared);
-    pl_filter_keep(s->filter, &keep);
+    struct pl_archive archive = pl_snapshot_archive(s->snapshot);
+    pl_control_archive(control, &archive);
+    struct pl_archive shared = pl_shards_archive(s->shards, &archive);
+    pl_store_archive(store, &shared);
+    pl_filter_archive(s->filter, &archive);
     s->held = pl_store_newest(store);
     pl_version_pin(s->held);
     const float *model = saver_model(s);

@@ -145,7 +145,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         }
         case PL_DROP:
-        case PL_WAIT: break;
+        case PL_DEFER: break;
         case PL_COMMIT:
             committed = true;
             rc = server_commit(s, a, &measure);
@@ -243,7 +243,7 @@ static int server_bases(struct server *s) {
         uint64_t task = v->worker[i].task;
         if (s->worker[i].based == task || s->t->based(s->port, i) != task) continue;
         s->worker[i].based = task;
-        struct pl_event e = {.kind = PL_MADE, .worker = i, .task = task};
+        struct pl_event e = {.kind = PL_BASE_READY, .worker = i, .task = task};
         rc = server_event(s, &e);
     }
     return rc;
@@ -465,8 +465,9 @@ static int server_peers(struct server *s) {
     int rc = server_first(s, &w0);
     s->whole = calloc(s->job->model->dim, sizeof *s->whole);
     s->mean = malloc(s->job->model->dim * sizeof *s->mean);
-    if (!rc && (!s->whole || !s->mean ||
-                pl_peers_new(s->job, s->t, s->port, pl_control_book(s->control), w0, &s->peers)))
+    if (!rc &&
+        (!s->whole || !s->mean ||
+         pl_peers_new(s->job, s->t, s->port, pl_control_replicas(s->control), w0, &s->peers)))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of %d workers",
                      s->job->n_workers);
     free(w0);
@@ -480,8 +481,8 @@ static int server_store(struct server *s) {
     int rc = server_first(s, &w0);
     struct pl_store_conf conf = pl_shards_store(&s->shared, 0);
     if (pl_job_peers(job)) conf = pl_job_store(job);
-    conf.team = (struct pl_team){server_threads(s) > 1 ? server_team : NULL, s};
-    if (!pl_job_peers(job)) conf.place = (struct pl_place){server_place, s};
+    conf.parallel_for = (struct pl_parallel_for){server_threads(s) > 1 ? server_team : NULL, s};
+    if (!pl_job_peers(job)) conf.alloc = (struct pl_vector_alloc){server_place, s};
     if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
@@ -500,11 +501,11 @@ static int server_filter(struct server *s) {
 
 static int server_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
-    struct pl_keep keep = pl_saved_keep(s->conf->from);
-    struct pl_keep shared = pl_shards_keep(s->shards, &keep);
-    int rc = pl_store_keep(s->store, &shared);
-    if (!rc) rc = pl_control_keep(s->control, &keep);
-    if (!rc) rc = pl_filter_keep(s->filter, &keep);
+    struct pl_archive archive = pl_saved_archive(s->conf->from);
+    struct pl_archive shared = pl_shards_archive(s->shards, &archive);
+    int rc = pl_store_archive(s->store, &shared);
+    if (!rc) rc = pl_control_archive(s->control, &archive);
+    if (!rc) rc = pl_filter_archive(s->filter, &archive);
     return pl_job_restored(rc, s->why);
 }
 
@@ -513,7 +514,7 @@ static void server_wake(void *ctx) {
     s->t->wake(s->port);
 }
 
-static double server_share(const void *ctx, int row, int col) {
+static double server_slice(const void *ctx, int row, int col) {
     return pl_part_share(ctx, (struct pl_part){row, col});
 }
 
@@ -542,7 +543,7 @@ static int server_open(struct server *s) {
     if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
         pl_slow_new(job->n_workers, &s->slow))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    if (job->grid) pl_slow_work(s->slow, server_share, job);
+    if (job->grid) pl_slow_work(s->slow, server_slice, job);
     rc = server_peers(s);
     if (rc) return rc;
     for (int i = 0; i < s->conf->n_listeners; i++)

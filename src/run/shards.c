@@ -22,14 +22,14 @@ enum {
 struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers) {
     struct pl_cut c = {.n = n_servers};
     for (int i = 0; i < n_servers; i++) {
-        struct pl_share s =
-            pl_share_cut(job->model->dim, n_servers, i, &c.range[i].from, &c.range[i].n);
+        struct pl_slice s =
+            pl_slice_cut(job->model->dim, n_servers, i, &c.range[i].from, &c.range[i].n);
         c.tiles[i] = (struct pl_range){(size_t)s.first, (size_t)(s.end - s.first)};
     }
     return c;
 }
 
-static int shards_agree(void *ctx, double *row, size_t width) {
+static int shards_allreduce(void *ctx, double *row, size_t width) {
     struct pl_shards *s = ctx;
     return pl_shards_table(s->port, row, s->cut.tiles, width);
 }
@@ -39,10 +39,10 @@ struct pl_store_conf pl_shards_store(struct pl_shards *s, int rank) {
     struct pl_store_conf conf = pl_job_store(job);
     conf.dim = s->cut.range[rank].n;
     if (s->cut.n > 1)
-        conf.share = (struct pl_share){.whole = job->model->dim,
+        conf.slice = (struct pl_slice){.whole = job->model->dim,
                                        .first = (int)s->cut.tiles[rank].from,
                                        .end = (int)(s->cut.tiles[rank].from + s->cut.tiles[rank].n),
-                                       .agree = shards_agree,
+                                       .allreduce = shards_allreduce,
                                        .ctx = s};
     return conf;
 }
@@ -138,20 +138,20 @@ static size_t shards_bytes(void *ctx, const char *name, void *v, size_t n) {
     return s->whole ? s->kept.bytes(s->kept.ctx, name, v, n) : 0;
 }
 
-static struct pl_keep shards_keep(struct pl_shards *s) {
-    return (struct pl_keep){.restoring = s->kept.restoring,
-                            .ctx = s,
-                            .reals = shards_reals,
-                            .wholes = shards_wholes,
-                            .numbers = shards_numbers,
-                            .bytes = shards_bytes};
+static struct pl_archive shards_archive(struct pl_shards *s) {
+    return (struct pl_archive){.restoring = s->kept.restoring,
+                               .ctx = s,
+                               .reals = shards_reals,
+                               .wholes = shards_wholes,
+                               .numbers = shards_numbers,
+                               .bytes = shards_bytes};
 }
 
-struct pl_keep pl_shards_keep(struct pl_shards *s, const struct pl_keep *k) {
+struct pl_archive pl_shards_archive(struct pl_shards *s, const struct pl_archive *k) {
     if (!s) return *k;
     s->kept = *k;
     shards_say(s, k->restoring ? SHARDS_RESTORE : SHARDS_SAVE, 0);
-    return shards_keep(s);
+    return shards_archive(s);
 }
 
 /* --- the others -------------------------------------------------------------------------- */
@@ -192,9 +192,9 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
     case SHARDS_MODEL: return pl_shards_gather(port, pl_store_newest(f->store)->model, NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE: {
-        f->shards.kept = (struct pl_keep){.restoring = e->kind == SHARDS_RESTORE};
-        struct pl_keep keep = shards_keep(&f->shards);
-        int rc = pl_store_keep(f->store, &keep);
+        f->shards.kept = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};
+        struct pl_archive archive = shards_archive(&f->shards);
+        int rc = pl_store_archive(f->store, &archive);
         return f->shards.failed ? PL_ERUN : rc;
     }
     case SHARDS_END: *end = true; return PL_OK;
@@ -214,7 +214,7 @@ static int follower_open(struct follower *f, int rank) {
     if (!w0) return pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
     rc = pl_shards_scatter(f->shards.port, NULL, w0);
     struct pl_store_conf store = pl_shards_store(&f->shards, rank);
-    store.place = (struct pl_place){follower_place, f};
+    store.alloc = (struct pl_vector_alloc){follower_place, f};
     if (!rc) rc = pl_store_new(&store, w0, &f->store, f->why);
     free(w0);
     if (!rc && pl_custody_new(job, conf.dim, &pl_mpi, f->shards.port, f->store, &f->custody))

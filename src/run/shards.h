@@ -20,9 +20,9 @@ struct pl_shards {
     const struct pl_job *job;
     struct pl_cut cut;
     struct pl_port *port;
-    struct pl_keep kept; /* what pl_shards_keep goes through to */
-    float *whole;        /* [dim] */
-    bool failed;         /* somebody does not answer */
+    struct pl_archive kept; /* what pl_shards_archive goes through to */
+    float *whole;           /* [dim] */
+    bool failed;            /* somebody does not answer */
 };
 
 /* A store of share `rank`; sums are agreed on over the port of `s`. */
@@ -38,8 +38,8 @@ void pl_shards_end(const struct pl_shards *s);
 /* The newest version's model, whole: into out [dim] of the job. 0 or PL_ERUN. */
 int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, float *out);
 
-/* For pl_store_keep at rank 0: vectors are put together, or handed out, on their way to `k`. */
-struct pl_keep pl_shards_keep(struct pl_shards *s, const struct pl_keep *k);
+/* For pl_store_archive at rank 0: vectors are put together, or handed out, on their way to `k`. */
+struct pl_archive pl_shards_archive(struct pl_shards *s, const struct pl_archive *k);
 
 /* What the other servers do, until the end. */
 int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct pl_why *why);

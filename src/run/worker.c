@@ -45,7 +45,7 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         struct pl_version version = {
             .id = order.version,
             .lr = order.lr,
-            .handed = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
+            .lookahead = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
         if (order.base) t->base(link);
         if (sent > 0 && sent == order.heard) pl_memory_heard(&memory);
         sent = 0;

@@ -93,7 +93,7 @@ static void ahead_run(struct pl_work *w, int thread) {
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
     t->vector = pl_ahead_vector(a);
     t->rc = PL_ENOMEM;
-    if (!t->vector || !t->version.handed) return;
+    if (!t->vector || !t->version.lookahead) return;
     pl_lock_enter(a->lock);
     a->n_computed++;
     pl_lock_leave(a->lock);
@@ -110,7 +110,7 @@ int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker,
     t->work.run = ahead_run;
     t->ahead = a;
     t->version = *version;
-    if (t->base) t->version.handed = (float *)(uintptr_t)t->base->w;
+    if (t->base) t->version.lookahead = (float *)(uintptr_t)t->base->w;
     t->part = part;
     t->task = task;
     t->worker = worker;

@@ -5,7 +5,7 @@
 
 struct pl_sim_peers {
     const struct pl_job *job;
-    struct pl_book *book;
+    struct pl_replicas *replicas;
     struct pl_ahead *ahead;
     float **vector; /* [n_vectors] of each snapshot; NULL: not written, or nobody's */
     int n_vectors;
@@ -38,11 +38,11 @@ static const float *peers_vector(void *ctx, int snapshot) {
 
 int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struct pl_ahead *ahead,
                      const float *w0, struct pl_sim_peers **out) {
-    if (!pl_control_book(control)) return PL_OK;
+    if (!pl_control_replicas(control)) return PL_OK;
     struct pl_sim_peers *p = calloc(1, sizeof *p);
     if (!p) return PL_ENOMEM;
     p->job = job;
-    p->book = pl_control_book(control);
+    p->replicas = pl_control_replicas(control);
     p->ahead = ahead;
     p->base = calloc((size_t)job->n_workers, sizeof *p->base);
     p->mean = malloc((job->model->dim + 1) * sizeof *p->mean);
@@ -56,14 +56,14 @@ int pl_sim_peers_new(const struct pl_job *job, struct pl_control *control, struc
         memcpy(p->vector[PL_FIRST_SNAPSHOT], w0, job->model->dim * sizeof *w0);
     else
         job->model->kind->init(job->model, job->seed, p->vector[PL_FIRST_SNAPSHOT]);
-    pl_book_on_free(p->book, peers_freed, p);
+    pl_replicas_on_free(p->replicas, peers_freed, p);
     *out = p;
     return PL_OK;
 }
 
 void pl_sim_peers_free(struct pl_sim_peers *p) {
     if (!p) return;
-    pl_book_on_free(p->book, NULL, NULL);
+    pl_replicas_on_free(p->replicas, NULL, NULL);
     for (int i = 0; i < p->n_vectors; i++) pl_ahead_give_back(p->ahead, p->vector[i]);
     free(p->vector);
     free(p->base);
@@ -72,21 +72,21 @@ void pl_sim_peers_free(struct pl_sim_peers *p) {
 }
 
 struct pl_ahead_base *pl_sim_peers_base(struct pl_sim_peers *p, int worker) {
-    struct pl_book_task t = pl_book_task(p->book, worker);
+    struct pl_replica_task t = pl_replica_task(p->replicas, worker);
     struct pl_ahead_base *b = &p->base[worker];
     struct pl_mixture m = {.n = t.row->n};
     for (int i = 0; i < t.row->n; i++) {
         m.c[i] = t.row->term[i].c;
         m.v[i] = p->vector[t.row->term[i].snapshot];
     }
-    b->made = t.makes_base ? pl_ahead_vector(p->ahead) : NULL;
-    b->w = t.makes_base ? b->made : m.v[0];
+    b->made = t.base_pending ? pl_ahead_vector(p->ahead) : NULL;
+    b->w = t.base_pending ? b->made : m.v[0];
     if (b->made) pl_mixture_make(&m, 0, p->job->model->dim, b->made);
     return b;
 }
 
-int pl_sim_peers_made(struct pl_sim_peers *p, int worker) {
-    struct pl_book_task task = pl_book_task(p->book, worker);
+int pl_sim_peers_base_ready(struct pl_sim_peers *p, int worker) {
+    struct pl_replica_task task = pl_replica_task(p->replicas, worker);
     struct pl_ahead_base *b = &p->base[worker];
     if (!b->made) return PL_OK;
     if (!peers_room(p, task.base + 1)) return PL_ENOMEM;
@@ -95,22 +95,24 @@ int pl_sim_peers_made(struct pl_sim_peers *p, int worker) {
     return PL_OK;
 }
 
-int pl_sim_peers_brought(struct pl_sim_peers *p, int worker, struct pl_ahead_task *t) {
-    struct pl_book_task task = pl_book_task(p->book, worker);
-    if (pl_sim_peers_made(p, worker) || !peers_room(p, task.brought + 1)) return PL_ENOMEM;
-    p->vector[task.brought] = t->vector;
+int pl_sim_peers_answered(struct pl_sim_peers *p, int worker, struct pl_ahead_task *t) {
+    struct pl_replica_task task = pl_replica_task(p->replicas, worker);
+    if (pl_sim_peers_base_ready(p, worker) || !peers_room(p, task.answer + 1)) return PL_ENOMEM;
+    p->vector[task.answer] = t->vector;
     t->vector = NULL;
     return PL_OK;
 }
 
 const float *pl_sim_peers_mean(struct pl_sim_peers *p, double *consensus) {
-    return pl_mix_mean(p->book, peers_vector, p, p->job->model->dim, p->mean, consensus) ? NULL
-                                                                                         : p->mean;
+    return pl_mix_mean(p->replicas, peers_vector, p, p->job->model->dim, p->mean, consensus)
+               ? NULL
+               : p->mean;
 }
 
-int pl_peers_foreign(const struct pl_book *b, int worker) {
-    struct pl_book_task t = pl_book_task(b, worker);
+int pl_peers_foreign(const struct pl_replicas *b, int worker) {
+    struct pl_replica_task t = pl_replica_task(b, worker);
     int n = 0;
-    for (int i = 0; i < t.row->n; i++) n += pl_book_writer(b, t.row->term[i].snapshot) != worker;
+    for (int i = 0; i < t.row->n; i++)
+        n += pl_replicas_writer(b, t.row->term[i].snapshot) != worker;
     return n;
 }

@@ -118,7 +118,7 @@ void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_even
     else if (e->kind != r->kind)
         replay_differs(p, "event %zu: worker %d %s, in the replay it %s", p->n_fed, r->worker + 1,
                        kinds[r->kind], kinds[e->kind]);
-    else if ((replay_is_back(e) || e->kind == PL_MADE) && e->task != r->task)
+    else if ((replay_is_back(e) || e->kind == PL_BASE_READY) && e->task != r->task)
         replay_differs(p, "event %zu: another task of worker %d", p->n_fed, r->worker + 1);
     else if (e->kind == PL_ARRIVE && memcmp(&e->loss, &r->loss, sizeof e->loss) != 0)
         replay_differs(p, "event %zu, task %llu of worker %d: its loss is %.17g, and was %.17g",

@@ -6,7 +6,7 @@
 #ifndef PL_SIM_REPLAY_H
 #define PL_SIM_REPLAY_H
 
-#include "core/recording.h"
+#include "timing/recording.h"
 
 /* How a replay compares with its recording. */
 struct pl_replay_check {

@@ -16,7 +16,15 @@
 #define SIM_STILL 1000000               /* events at one moment that are still a run */
 #define SIM_QUEUE 4096                  /* entries of the event queue that are never too many */
 
-enum sim_what { SIM_ARRIVE, SIM_COMPUTED, SIM_EVAL, SIM_SCRIPT, SIM_RECORDED, SIM_TIMER, SIM_MADE };
+enum sim_what {
+    SIM_ARRIVE,
+    SIM_COMPUTED,
+    SIM_EVAL,
+    SIM_SCRIPT,
+    SIM_RECORDED,
+    SIM_TIMER,
+    SIM_BASE_READY
+};
 
 struct sim_worker {
     struct pl_version *held;  /* what its task computes on */
@@ -99,8 +107,8 @@ static void sim_spread(struct sim *s) {
         const struct sim_worker *w = &s->worker[i];
         const struct pl_memory *m = &w->now->memory;
         if (pl_control_view(s->control)->worker[i].state == PL_GONE || !w->held) continue;
-        bool own = local->where > 0 && m->any;
-        model[n++] = own ? m->kept[local->where - 1] : w->held->handed;
+        bool own = local->model_slot > 0 && m->any;
+        model[n++] = own ? m->kept[local->model_slot - 1] : w->held->lookahead;
     }
     pl_spread_look(&s->out->spread, model, n, pl_store_newest(s->store)->model, s->mean,
                    s->job->model->dim);
@@ -150,9 +158,9 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
         *finish = pl_replay_finish(s->replay, a->worker, a->task);
         return PL_OK;
     }
-    const struct pl_book *book = pl_control_book(s->control);
-    if (s->net_matters && book)
-        at = pl_net_ask(&s->net, pl_peers_foreign(book, a->worker), pl_net_tell(&s->net, at));
+    const struct pl_replicas *replicas = pl_control_replicas(s->control);
+    if (s->net_matters && replicas)
+        at = pl_net_ask(&s->net, pl_peers_foreign(replicas, a->worker), pl_net_tell(&s->net, at));
     else if (s->net_matters)
         at = a->from == PL_FETCH ? pl_net_send_part(&s->net, PL_DOWN, at, sim_size(s, a->worker))
                                  : pl_net_tell(&s->net, at);
@@ -165,8 +173,8 @@ static int sim_schedule(struct sim *s, const struct pl_action *a, uint64_t *fini
     double seconds =
         pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)a->worker, a->task, s->steps);
     *finish = at + sim_ns(seconds * pl_part_work(s->job, sim_part(s, a->worker)));
-    if (book && pl_book_task(book, a->worker).makes_base) {
-        int rc = sim_push(s, at, SIM_MADE, a->worker, a->task);
+    if (replicas && pl_replica_task(replicas, a->worker).base_pending) {
+        int rc = sim_push(s, at, SIM_BASE_READY, a->worker, a->task);
         if (rc) return rc;
     }
     return sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, a->worker, a->task);
@@ -245,7 +253,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
         case PL_TAKE:
             if (s->store) rc = sim_take(s, a);
             break;
-        case PL_WAIT: break;
+        case PL_DEFER: break;
         case PL_DROP:
             if (s->store) {
                 pl_ahead_give_back(s->ahead, s->worker[a->worker].now->vector);
@@ -340,7 +348,7 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
 static int sim_keep(struct sim *s, struct pl_event *e) {
     e->kind = PL_ARRIVE;
     pl_memory_heard(&s->worker[e->worker].now->memory);
-    if (pl_sim_peers_brought(s->peers, e->worker, s->worker[e->worker].now))
+    if (pl_sim_peers_answered(s->peers, e->worker, s->worker[e->worker].now))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     return PL_OK;
 }
@@ -382,7 +390,7 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
         return sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = pl_control_book(s->control)
+        uint64_t when = pl_control_replicas(s->control)
                             ? pl_net_tell(&s->net, s->now_ns)
                             : pl_net_send_part(&s->net, PL_UP, s->now_ns, sim_size(s, t->who));
         w->comm_ns += when - s->now_ns;
@@ -401,10 +409,11 @@ static int sim_arrive(struct sim *s, const struct pl_timed *t) {
 }
 
 /* What a worker computes on is whole: its peers may read it. */
-static int sim_made(struct sim *s, int worker, uint64_t task) {
-    struct pl_event e = {.kind = PL_MADE, .now_ns = s->now_ns, .worker = worker, .task = task};
+static int sim_base_ready(struct sim *s, int worker, uint64_t task) {
+    struct pl_event e = {
+        .kind = PL_BASE_READY, .now_ns = s->now_ns, .worker = worker, .task = task};
     if (!pl_control_is_current(s->control, worker, task)) return PL_OK;
-    if (s->peers && pl_sim_peers_made(s->peers, worker))
+    if (s->peers && pl_sim_peers_base_ready(s->peers, worker))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     return sim_event(s, &e);
 }
@@ -416,7 +425,8 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
-        if (s->store && (known->state == PL_BUSY || known->waits)) pl_ahead_drop(s->ahead, w->now);
+        if (s->store && (known->state == PL_BUSY || known->deferred))
+            pl_ahead_drop(s->ahead, w->now);
         if (w->now) pl_memory_forget(&w->now->memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
@@ -455,8 +465,8 @@ static int sim_recorded(struct sim *s) {
     int rc = PL_OK;
     if (e.kind == PL_JOIN || e.kind == PL_LEAVE)
         rc = sim_move(s, e.kind, e.worker);
-    else if (e.kind == PL_MADE)
-        rc = sim_made(s, e.worker, e.task);
+    else if (e.kind == PL_BASE_READY)
+        rc = sim_base_ready(s, e.worker, e.task);
     else if (e.kind == PL_TIMER)
         rc = sim_event(s, &e);
     else if (pl_control_is_current(s->control, e.worker, e.task))
@@ -466,7 +476,7 @@ static int sim_recorded(struct sim *s) {
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
     const struct sim *s = ctx;
-    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_MADE) ||
+    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
            pl_control_is_current(s->control, t->who, t->task);
 }
 
@@ -548,7 +558,7 @@ static int sim_loop(struct sim *s) {
         case SIM_ARRIVE:
         case SIM_COMPUTED: rc = sim_arrive(s, &t); break;
         case SIM_RECORDED: rc = sim_recorded(s); break;
-        case SIM_MADE: rc = sim_made(s, t.who, t.task); break;
+        case SIM_BASE_READY: rc = sim_base_ready(s, t.who, t.task); break;
         case SIM_TIMER: rc = sim_wake(s); break;
         case SIM_SCRIPT: rc = sim_script(s, &s->conf->script->line[t.task]); break;
         case SIM_EVAL:
@@ -597,7 +607,7 @@ static int sim_begin(struct sim *s) {
         rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
     if (s->conf->from) {
-        rc = pl_job_restored(pl_control_keep(s->control, &s->conf->from->keep), s->why);
+        rc = pl_job_restored(pl_control_archive(s->control, &s->conf->from->archive), s->why);
         if (rc) return rc;
         s->now_ns = pl_control_view(s->control)->now_ns;
     }
@@ -634,7 +644,7 @@ static int sim_filter(struct sim *s) {
     int rc = pl_trust_new(s->job, &s->trust);
     conf.ctx = s->trust;
     if (!rc) rc = pl_filter_new(&conf, &s->filter);
-    if (!rc && s->conf->from) rc = pl_filter_keep(s->filter, &s->conf->from->keep);
+    if (!rc && s->conf->from) rc = pl_filter_archive(s->filter, &s->conf->from->archive);
     return rc ? pl_fail(s->why, rc, "out of memory for the filter") : PL_OK;
 }
 
@@ -651,7 +661,7 @@ static int sim_model(struct sim *s) {
     int rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
     if (!rc && s->conf->from)
-        rc = pl_job_restored(pl_store_keep(s->store, &s->conf->from->keep), s->why);
+        rc = pl_job_restored(pl_store_archive(s->store, &s->conf->from->archive), s->why);
     if (!rc) rc = sim_filter(s);
     if (!rc && job->spread && !(s->mean = pl_vector_new(job->model->dim)))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the spread");

@@ -13,7 +13,7 @@
 
 /* Where a run goes on from: what control and store were, and the weights [dim]. */
 struct pl_sim_from {
-    struct pl_keep keep;
+    struct pl_archive archive;
     const float *weights;
 };
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "core/delay.h"
+#include "timing/delay.h"
 
 /* How far a number can be trusted. */
 enum pl_how {

@@ -38,17 +38,17 @@ static void abs_bound(const struct abs_state *s, int n_workers, struct pl_knobs 
     knobs->bound = bound < 1 ? 1 : (uint64_t)bound;
 }
 
-static const char *abs_check(const void *conf, const struct pl_scene *scene) {
+static const char *abs_check(const void *conf, const struct pl_run_info *scene) {
     return pl_growk_check(&((const struct abs_conf *)conf)->grow, scene);
 }
 
-static void abs_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void abs_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
     struct abs_state *s = state;
     pl_growk_init(&s->grow, &s->conf.grow, knobs);
     abs_bound(s, scene->n_workers, knobs);
 }
 
-static void abs_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void abs_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                        const struct pl_arrival *a, struct pl_knobs *knobs) {
     struct abs_state *s = state;
     pl_growk_arrive(&s->grow, &s->conf.grow, scene, v, a, knobs);

@@ -15,17 +15,17 @@ struct adasync {
 
 static const struct pl_opt adasync_opts[] = {PL_GROWK_OPTS(0), {.name = NULL}};
 
-static const char *adasync_check(const void *conf, const struct pl_scene *scene) {
+static const char *adasync_check(const void *conf, const struct pl_run_info *scene) {
     return pl_growk_check(conf, scene);
 }
 
-static void adasync_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void adasync_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
     struct adasync *s = state;
     (void)scene;
     pl_growk_init(&s->grow, &s->conf, knobs);
 }
 
-static void adasync_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void adasync_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                            const struct pl_arrival *a, struct pl_knobs *knobs) {
     struct adasync *s = state;
     pl_growk_arrive(&s->grow, &s->conf, scene, v, a, knobs);

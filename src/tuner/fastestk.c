@@ -50,7 +50,7 @@ static const struct pl_opt fastestk_opts[] = {
     {.name = NULL},
 };
 
-static const char *fastestk_check(const void *conf, const struct pl_scene *scene) {
+static const char *fastestk_check(const void *conf, const struct pl_run_info *scene) {
     const struct fastestk_conf *c = conf;
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
     return k0 < scene->n_workers || k0 == 1
@@ -58,13 +58,13 @@ static const char *fastestk_check(const void *conf, const struct pl_scene *scene
                : "K must begin below the number of workers, or it could not grow; set k0 or k";
 }
 
-static void fastestk_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void fastestk_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
     const struct fastestk *s = state;
     (void)scene;
     if (s->conf.k0 > 0) knobs->k = (int)s->conf.k0;
 }
 
-static void fastestk_measure(void *state, const struct pl_scene *scene, const struct pl_view *v,
+static void fastestk_measure(void *state, const struct pl_run_info *scene, const struct pl_view *v,
                              const struct pl_measure *m, struct pl_knobs *knobs) {
     struct fastestk *s = state;
     if (m->dot < 0)

@@ -11,14 +11,16 @@ static void growing_bound_set(uint64_t version, struct pl_knobs *knobs) {
     knobs->bound = r < 1 ? 1 : (uint64_t)r;
 }
 
-static void growing_bound_init(void *state, const struct pl_scene *scene, struct pl_knobs *knobs) {
+static void growing_bound_init(void *state, const struct pl_run_info *scene,
+                               struct pl_knobs *knobs) {
     (void)state;
     (void)scene;
     growing_bound_set(0, knobs);
 }
 
-static void growing_bound_arrive(void *state, const struct pl_scene *scene, const struct pl_view *v,
-                                 const struct pl_arrival *a, struct pl_knobs *knobs) {
+static void growing_bound_arrive(void *state, const struct pl_run_info *scene,
+                                 const struct pl_view *v, const struct pl_arrival *a,
+                                 struct pl_knobs *knobs) {
     (void)state;
     (void)scene;
     (void)a;

@@ -1,81 +1,43 @@
-#include "core/chain.h"
+#include "core/aggregate.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int pl_chain_parse(const struct pl_family *family, const char *spec, int n_workers,
-                   struct pl_chain *out, struct pl_why *why) {
-    *out = (struct pl_chain){.n = 0};
-    for (;;) {
-        char one[PL_SPEC_MAX];
-        /* a + that chains stands before a name; the one in 1e+2 does not */
-        size_t n = strcspn(spec, "+");
-        while (spec[n] == '+' && isdigit((unsigned char)spec[n + 1]))
-            n += 1 + strcspn(spec + n + 1, "+");
-        if (out->n == PL_LINKS || n >= sizeof one)
-            return pl_fail(why, PL_EUSAGE, "%s chains more than %d of them", family->name,
-                           PL_LINKS);
-        memcpy(one, spec, n);
-        one[n] = '\0';
-        struct pl_choice *link = &out->link[out->n];
-        int rc = pl_spec_parse(family, one, n_workers, &link->entry, &link->conf, why);
-        if (rc) return rc;
-        out->n++;
-        if (spec[n] == '\0') return PL_OK;
-        spec += n + 1;
-    }
-}
-
-void pl_chain_print(const struct pl_chain *c, char *out, size_t max) {
-    char one[PL_SPEC_MAX];
-    out[0] = '\0';
-    for (int i = 0; i < c->n; i++) {
-        pl_spec_print(c->link[i].entry, c->link[i].conf, one, sizeof one);
-        pl_append(out, max, "%s%s", i ? "+" : "", one);
-    }
-}
-
-void pl_chain_free(struct pl_chain *c) {
-    for (int i = 0; i < c->n; i++) free(c->link[i].conf);
-    c->n = 0;
-}
-
 /* --- of reductions ----------------------------------------------------------------------- */
 
-static const struct pl_reduce *chain_rule(const struct pl_chain *c, int i) {
+static const struct pl_reduce *aggregate_rule(const struct pl_chain *c, int i) {
     return (const struct pl_reduce *)c->link[i].entry;
 }
 
 const struct pl_reduce *pl_reduce_last(const struct pl_chain *c) {
-    return chain_rule(c, c->n - 1);
+    return aggregate_rule(c, c->n - 1);
 }
 
 bool pl_reduce_geometry(const struct pl_chain *c) {
     for (int i = 0; i < c->n; i++)
-        if (chain_rule(c, i)->geometry) return true;
+        if (aggregate_rule(c, i)->geometry) return true;
     return false;
 }
 
 /* Whether it keeps matrices of members by members. */
-static bool chain_squares(const struct pl_chain *c) {
+static bool aggregate_squares(const struct pl_chain *c) {
     return pl_reduce_geometry(c) || c->n > 1;
 }
 
 bool pl_reduce_remembers(const struct pl_chain *c) {
     for (int i = 0; i < c->n; i++)
-        if (chain_rule(c, i)->remembers) return true;
+        if (aggregate_rule(c, i)->remembers) return true;
     return false;
 }
 
-static int chain_rows(const struct pl_reduce *r, const void *conf, int n) {
+static int aggregate_rows(const struct pl_reduce *r, const void *conf, int n) {
     if (r->rows) return r->rows(conf, n);
     return !r->mix || r->prepares ? n : 1;
 }
 
 /* f as it was said, or the largest that n vectors allow; negative where none will do. */
-static int chain_f(const struct pl_reduce *r, const void *conf, int n) {
+static int aggregate_f(const struct pl_reduce *r, const void *conf, int n) {
     if (!r->needs) return 0;
     int said = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
     if (said == PL_COUNT_AUTO) return most;
@@ -83,22 +45,24 @@ static int chain_f(const struct pl_reduce *r, const void *conf, int n) {
 }
 
 /* Vectors that reach link i of a group of k. */
-static int chain_reach(const struct pl_chain *c, int i, int k) {
-    for (int j = 0; j < i; j++) k = chain_rows(chain_rule(c, j), c->link[j].conf, k);
+static int aggregate_reach(const struct pl_chain *c, int i, int k) {
+    for (int j = 0; j < i; j++) k = aggregate_rows(aggregate_rule(c, j), c->link[j].conf, k);
     return k;
 }
 
 /* The smallest group with which link i holds; 0 where there is none. */
-static int chain_least(const struct pl_chain *c, int i) {
+static int aggregate_least(const struct pl_chain *c, int i) {
     for (int k = 1; k <= 8 * PL_GRAM_MAX; k++)
-        if (chain_f(chain_rule(c, i), c->link[i].conf, chain_reach(c, i, k)) >= 0) return k;
+        if (aggregate_f(aggregate_rule(c, i), c->link[i].conf, aggregate_reach(c, i, k)) >= 0)
+            return k;
     return 0;
 }
 
-static int chain_refuse(const struct pl_chain *c, int i, int k, struct pl_why *why) {
+static int aggregate_refuse(const struct pl_chain *c, int i, int k, struct pl_why *why) {
     char spec[PL_SPEC_MAX], all[64], f[64] = "", least[64] = "";
-    const struct pl_reduce *r = chain_rule(c, i);
-    int n = chain_reach(c, i, k), most = r->most(c->link[i].conf, n), enough = chain_least(c, i);
+    const struct pl_reduce *r = aggregate_rule(c, i);
+    int n = aggregate_reach(c, i, k), most = r->most(c->link[i].conf, n),
+        enough = aggregate_least(c, i);
     pl_spec_print(c->link[i].entry, c->link[i].conf, spec, sizeof spec);
     snprintf(all, sizeof all, n == k ? "only K=%d gradients are" : "of K=%d gradients only %d are",
              k, n);
@@ -110,22 +74,22 @@ static int chain_refuse(const struct pl_chain *c, int i, int k, struct pl_why *w
 }
 
 /* A link that was not told f goes by the largest that another one was told. */
-static void chain_share_f(struct pl_chain *c) {
+static void aggregate_share_f(struct pl_chain *c) {
     int said = PL_COUNT_AUTO;
     for (int i = 0; i < c->n; i++) {
         const struct pl_reduce_f *f = c->link[i].conf;
-        if (chain_rule(c, i)->needs && f->f > said) said = f->f;
+        if (aggregate_rule(c, i)->needs && f->f > said) said = f->f;
     }
     for (int i = 0; i < c->n; i++) {
         struct pl_reduce_f *f = c->link[i].conf;
-        if (chain_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = said;
+        if (aggregate_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = said;
     }
 }
 
 int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why) {
-    chain_share_f(c);
+    aggregate_share_f(c);
     for (int i = 0; i < c->n; i++) {
-        const struct pl_reduce *r = chain_rule(c, i);
+        const struct pl_reduce *r = aggregate_rule(c, i);
         if (r->prepares && i == c->n - 1)
             return pl_fail(why, PL_EUSAGE,
                            "reduce '%s' prepares gradients for another rule; name that too, as in "
@@ -136,10 +100,10 @@ int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why) {
                            "reduce '%s' leaves one vector, so nothing can come behind it; put '%s' "
                            "last",
                            r->id.name, r->id.name);
-        if (chain_f(r, c->link[i].conf, chain_reach(c, i, k)) < 0)
-            return chain_refuse(c, i, k, why);
+        if (aggregate_f(r, c->link[i].conf, aggregate_reach(c, i, k)) < 0)
+            return aggregate_refuse(c, i, k, why);
     }
-    if (chain_squares(c) && k > PL_GRAM_MAX)
+    if (aggregate_squares(c) && k > PL_GRAM_MAX)
         return pl_fail(why, PL_EUSAGE,
                        "reduce '%s' compares gradients in pairs, and K=%d are too many for that; "
                        "use K=%d or less, or median, trimmed, mean-around-median or phocas",
@@ -245,12 +209,12 @@ static const double *mix_scale(const double *gram, int n, const double *factor, 
 static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
                      const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
     const struct pl_reduce *r = (const struct pl_reduce *)link->entry;
-    at->f = chain_f(r, link->conf, at->n);
+    at->f = aggregate_f(r, link->conf, at->n);
     if (at->f < 0) return false;
     out->rule = r->apply ? r : NULL;
     out->conf = link->conf;
     if (!r->mix) return true;
-    size_t room = (size_t)chain_rows(r, link->conf, at->n) * ((size_t)at->n + 1);
+    size_t room = (size_t)aggregate_rows(r, link->conf, at->n) * ((size_t)at->n + 1);
     memset(m->mine, 0, room * sizeof(double));
     int n_rows = r->mix(link->conf, at, m->mine);
     if (n_rows <= 0) return false;
@@ -270,10 +234,10 @@ static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last
 
 int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_at *group,
            const double *factor, struct pl_mixed *out) {
-    bool holds = !chain_squares(c) || group->n <= PL_GRAM_MAX;
+    bool holds = !aggregate_squares(c) || group->n <= PL_GRAM_MAX;
     *out = (struct pl_mixed){.at = *group, .width = group->n + 1, .factor = factor};
     if (holds) {
-        if (!mixer_grow(m, group->n, chain_squares(c))) return PL_ENOMEM;
+        if (!mixer_grow(m, group->n, aggregate_squares(c))) return PL_ENOMEM;
         out->at.room = m->room;
         if (group->gram) out->at.gram = mix_scale(group->gram, group->n, factor, m->gram[0]);
     }

@@ -1,4 +1,4 @@
-#include "core/measured.h"
+#include "timing/measured.h"
 
 #include <errno.h>
 #include <math.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/delay.h"
-#include "core/recording.h"
+#include "timing/delay.h"
+#include "timing/recording.h"
 
 #define TRACE_VALUES_MAX 4000000  /* measurements in a text file */
 #define TRACE_WORKERS_MAX 1000000 /* workers in a text file */

@@ -1,5 +1,5 @@
 /* The bytes of a recording, written and read one by one; docs/recording.md is their description. */
-#include "core/recording.h"
+#include "timing/recording.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ enum {
     RECORDED_TIMER,
     RECORDED_MADE
 };
-_Static_assert((int)RECORDED_MADE == (int)PL_MADE + 1, "kinds are numbered as in control");
+_Static_assert((int)RECORDED_MADE == (int)PL_BASE_READY + 1, "kinds are numbered as in control");
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
@@ -214,7 +214,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
     if (e->kind != PL_MEASURED && worker < (uint32_t)r->n_workers) {
         struct recorder_line l = {
             .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
-        if (e->kind == PL_MADE) l.task = e->task;
+        if (e->kind == PL_BASE_READY) l.task = e->task;
         if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
             l.task = e->task;
             l.began_ns = r->began_ns[e->worker];

@@ -1,36 +1,16 @@
-/* Chains: several members of a family, one behind the other, "warmup:over=5+cosine:over=90"; and
- * what a chain of reductions comes to in one commit.
+/* What a chain of reductions comes to in one commit.
  *
  * Links that mix speak about weights only. Running a chain therefore costs nothing that grows with
  * the model: the weights of all links are multiplied into one matrix, vectors by members, and the
  * inner products of mixed vectors follow from those of the members. The store then computes each
  * block of the result straight from the members. */
-#ifndef PL_CORE_CHAIN_H
-#define PL_CORE_CHAIN_H
+#ifndef PL_CORE_AGGREGATE_H
+#define PL_CORE_AGGREGATE_H
 
+#include "base/chain.h"
 #include "core/rule.h"
 
-#define PL_LINKS 4       /* in one chain */
 #define PL_GRAM_MAX 1024 /* members whose inner products are computed */
-
-/* A chosen member of a family: which, and its parsed options. */
-struct pl_choice {
-    const struct pl_entry *entry;
-    void *conf;
-};
-
-struct pl_chain {
-    struct pl_choice link[PL_LINKS];
-    int n;
-};
-
-/* Parses "a:x=1+b+c". What was parsed before a failure is in *out as well: free it either way. */
-int pl_chain_parse(const struct pl_family *family, const char *spec, int n_workers,
-                   struct pl_chain *out, struct pl_why *why);
-void pl_chain_print(const struct pl_chain *c, char *out, size_t max);
-void pl_chain_free(struct pl_chain *c);
-
-/* --- of reductions ----------------------------------------------------------------------- */
 
 /* Whether the links fit together, and each one's condition on f holds where k vectors come. Links
  * that were not told f get it from those that were. */

@@ -4,8 +4,8 @@
  *
  * The bytes are described in docs/recording.md. Every event is checksummed together with all before
  * it; a file that was cut short is good up to its last whole event. */
-#ifndef PL_CORE_RECORDING_H
-#define PL_CORE_RECORDING_H
+#ifndef PL_TIMING_RECORDING_H
+#define PL_TIMING_RECORDING_H
 
 #include "core/control.h"
 

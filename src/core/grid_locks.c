@@ -1,13 +1,13 @@
-#include "core/places.h"
+#include "core/grid_locks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/status.h"
 
-int pl_places_new(int side, struct pl_places *out) {
+int pl_grid_locks_new(int side, struct pl_grid_locks *out) {
     size_t n = (size_t)side;
-    *out = (struct pl_places){.side = side};
+    *out = (struct pl_grid_locks){.side = side};
     if (side == 0) return PL_OK;
     out->in_row = malloc(n * sizeof *out->in_row);
     out->in_column = malloc(n * sizeof *out->in_column);
@@ -16,14 +16,14 @@ int pl_places_new(int side, struct pl_places *out) {
     return PL_OK;
 }
 
-void pl_places_free(struct pl_places *p) {
+void pl_grid_locks_free(struct pl_grid_locks *p) {
     free(p->in_row);
     free(p->in_column);
-    *p = (struct pl_places){0};
+    *p = (struct pl_grid_locks){0};
 }
 
-const char *pl_places_enter(struct pl_places *p, const struct pl_action *start, int n_taken,
-                            char room[128]) {
+const char *pl_grid_locks_enter(struct pl_grid_locks *p, const struct pl_action *start, int n_taken,
+                                char room[128]) {
     int row = start->row, column = start->col;
     if (p->side == 0)
         return row < 0 && column < 0 ? NULL : "it started a worker on a part, and has no grid";
@@ -42,6 +42,6 @@ const char *pl_places_enter(struct pl_places *p, const struct pl_action *start, 
     return NULL;
 }
 
-void pl_places_leave(struct pl_places *p, int row, int column) {
+void pl_grid_locks_leave(struct pl_grid_locks *p, int row, int column) {
     if (p->side > 0) p->in_row[row] = p->in_column[column] = -1;
 }

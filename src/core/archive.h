@@ -4,14 +4,14 @@
  * Saving, a piece is read before the call returns. Restoring, it is filled with what was kept under
  * its name: at most n elements; the call returns how many were kept, 0 for a name that is unknown.
  * A piece that was kept shorter leaves the rest as it was. */
-#ifndef PL_CORE_KEEP_H
-#define PL_CORE_KEEP_H
+#ifndef PL_CORE_ARCHIVE_H
+#define PL_CORE_ARCHIVE_H
 
 #include <stdbool.h>
 
 #include "core/rule.h"
 
-struct pl_keep {
+struct pl_archive {
     bool restoring;
     void *ctx;
     size_t (*reals)(void *ctx, const char *name, pl_real *v, size_t n); /* a vector of the model's

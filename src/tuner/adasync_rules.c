@@ -89,7 +89,7 @@ static double growk_constant(const void *ctx, int k) {
     return 1;
 }
 
-static int growk_measured(const struct pl_growk *g, const struct pl_scene *scene, double f0,
+static int growk_measured(const struct pl_growk *g, const struct pl_run_info *scene, double f0,
                           double f) {
     /* K mini-batches take K E[X]/P whatever the law: every step costs the same */
     if (scene->by_batch)
@@ -100,7 +100,7 @@ static int growk_measured(const struct pl_growk *g, const struct pl_scene *scene
     return pl_adasync_discrete(g->k0, f0, f, scene->n_workers, growk_step, &curve);
 }
 
-const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_scene *scene) {
+const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_run_info *scene) {
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
     return k0 < scene->n_workers || k0 == 1
                ? NULL
@@ -119,7 +119,7 @@ void pl_growk_task(struct pl_growk *g, double seconds, bool done) {
     g->time[g->n_times++ % PL_GROWK_TIMES] = done ? s : -s;
 }
 
-static double growk_choose(const struct pl_growk *g, int rule, const struct pl_scene *scene,
+static double growk_choose(const struct pl_growk *g, int rule, const struct pl_run_info *scene,
                            double f0, double f) {
     switch (rule) {
     case PL_GROWK_QUADRATIC: return pl_adasync_quadratic(g->k0, f0, f, scene->n_workers);
@@ -129,7 +129,7 @@ static double growk_choose(const struct pl_growk *g, int rule, const struct pl_s
 }
 
 void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
-                     const struct pl_scene *scene, const struct pl_view *v,
+                     const struct pl_run_info *scene, const struct pl_view *v,
                      const struct pl_arrival *a, struct pl_knobs *knobs) {
     if (isfinite(a->loss) && v->worker[a->worker].base == 0) {
         g->f0_sum += a->loss;

@@ -19,15 +19,15 @@
  * A base is on its way until its worker has said that it is made, or has answered. Only its own
  * worker's row refers to it till then: whoever else mixes that row gets the sum that it is made of.
  *
- * Rows have at most PL_ROW_TERMS terms; an exchange that would not fit is refused, and policies ask
+ * Rows have at most PL_TERMS terms; an exchange that would not fit is refused, and policies ask
  * first. Snapshots are counted, and their numbers used again when nobody refers to them: rows,
  * inboxes, tasks that are being computed, and whoever holds one. */
-#ifndef PL_CORE_BOOK_H
-#define PL_CORE_BOOK_H
+#ifndef PL_CORE_REPLICAS_H
+#define PL_CORE_REPLICAS_H
 
 #include "core/plan.h"
 
-#define PL_ROW_TERMS 32
+#define PL_TERMS 32
 #define PL_FIRST_SNAPSHOT 0 /* the model that the run begins with; nobody's */
 
 struct pl_term {
@@ -35,60 +35,61 @@ struct pl_term {
     double c;
 };
 
-struct pl_row {
+struct pl_combination {
     int n;
-    struct pl_term term[PL_ROW_TERMS];
+    struct pl_term term[PL_TERMS];
 };
 
-struct pl_book;
+struct pl_replicas;
 
-int pl_book_new(int n_workers, struct pl_book **out); /* 0 or PL_ENOMEM */
-void pl_book_free(struct pl_book *b);
+int pl_replicas_new(int n_workers, struct pl_replicas **out); /* 0 or PL_ENOMEM */
+void pl_replicas_free(struct pl_replicas *b);
 
 /* Called when nobody refers to a snapshot any more; its number may come again. */
-void pl_book_on_free(struct pl_book *b, void (*freed)(void *ctx, int snapshot), void *ctx);
-void pl_book_hold(struct pl_book *b, int snapshot);
-void pl_book_release(struct pl_book *b, int snapshot);
+void pl_replicas_on_free(struct pl_replicas *b, void (*freed)(void *ctx, int snapshot), void *ctx);
+void pl_replicas_hold(struct pl_replicas *b, int snapshot);
+void pl_replicas_release(struct pl_replicas *b, int snapshot);
 
 /* --- what control tells ------------------------------------------------------------------ */
 
 /* It has the model of the last that left when nobody else was there, and at first the run's; its
  * weight is 1. */
-void pl_book_join(struct pl_book *b, int worker);
-void pl_book_leave(struct pl_book *b, int worker);
+void pl_replicas_join(struct pl_replicas *b, int worker);
+void pl_replicas_leave(struct pl_replicas *b, int worker);
 
-int pl_book_start(struct pl_book *b, int worker);   /* 0 or PL_ENOMEM */
-void pl_book_made(struct pl_book *b, int worker);   /* its base is whole */
-void pl_book_arrive(struct pl_book *b, int worker); /* a sound answer; its base is whole as well */
-void pl_book_reject(struct pl_book *b, int worker); /* nothing that it wrote is ever read */
-void pl_book_take(struct pl_book *b, int worker, double factor);
-void pl_book_drop(struct pl_book *b, int worker); /* NULL is fine */
+int pl_replicas_start(struct pl_replicas *b, int worker);       /* 0 or PL_ENOMEM */
+void pl_replicas_base_ready(struct pl_replicas *b, int worker); /* its base is whole */
+void pl_replicas_arrive(struct pl_replicas *b,
+                        int worker); /* a sound answer; its base is whole as well */
+void pl_replicas_reject(struct pl_replicas *b, int worker); /* nothing that it wrote is ever read */
+void pl_replicas_take(struct pl_replicas *b, int worker, double factor);
+void pl_replicas_drop(struct pl_replicas *b, int worker); /* NULL is fine */
 
-/* Carries out a PL_BLEND, PL_PAIR, PL_GIVE or PL_RECEIVE. NULL, or what was wrong with it. */
-const char *pl_book_do(struct pl_book *b, const struct pl_action *a);
+/* Carries out a PL_BLEND, PL_PAIR, PL_PUSH or PL_ABSORB. NULL, or what was wrong with it. */
+const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a);
 
 /* --- what hosts and policies read -------------------------------------------------------- */
 
 /* The task that a worker computes. */
-struct pl_book_task {
-    const struct pl_row *row; /* what its base is made of */
-    int base, brought;        /* snapshots; a base that is the row's only one was there before */
-    bool makes_base;
+struct pl_replica_task {
+    const struct pl_combination *row; /* what its base is made of */
+    int base, answer; /* snapshots; a base that is the row's only one was there before */
+    bool base_pending;
 };
-struct pl_book_task pl_book_task(const struct pl_book *b, int worker);
+struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker);
 
-bool pl_book_fits(const struct pl_book *b, int worker, int peer);
+bool pl_replicas_fits(const struct pl_replicas *b, int worker, int peer);
 
 /* The current model, in snapshots that are whole; its weight, 0 where nobody is there. */
-double pl_book_row(const struct pl_book *b, int worker, struct pl_row *out);
+double pl_replicas_model(const struct pl_replicas *b, int worker, struct pl_combination *out);
 /* What is in the inbox, likewise. */
-double pl_book_inbox(const struct pl_book *b, int worker, struct pl_row *out);
+double pl_replicas_inbox(const struct pl_replicas *b, int worker, struct pl_combination *out);
 
 /* The model of the run where nobody is there. */
-const struct pl_row *pl_book_rest(const struct pl_book *b);
+const struct pl_combination *pl_replicas_last_model(const struct pl_replicas *b);
 
-int pl_book_n_workers(const struct pl_book *b);
-int pl_book_n_snapshots(const struct pl_book *b);          /* numbers are below this */
-int pl_book_writer(const struct pl_book *b, int snapshot); /* worker, or -1: nobody */
+int pl_replicas_n_workers(const struct pl_replicas *b);
+int pl_replicas_n_vectors(const struct pl_replicas *b);            /* numbers are below this */
+int pl_replicas_writer(const struct pl_replicas *b, int snapshot); /* worker, or -1: nobody */
 
 #endif

@@ -8,8 +8,8 @@
  *
  * In the simulator a law is the compute time; in a real run it is injected on top. Draws are
  * keyed by (seed, worker, task), so methods race on common random numbers. */
-#ifndef PL_CORE_DELAY_H
-#define PL_CORE_DELAY_H
+#ifndef PL_TIMING_DELAY_H
+#define PL_TIMING_DELAY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Models without a server, on numbers: the arithmetic of the book, exchanges of every kind by hand,
- * and what each of them conserves. Whole runs are in test_gossip.c; that the policy keeps its
+/* Models without a server, on numbers: the arithmetic of the replicas, exchanges of every kind by
+ * hand, and what each of them conserves. Whole runs are in test_gossip.c; that the policy keeps its
  * promises whatever happens is in the suites. PL_TEST_SEED moves every random choice. */
 #include <math.h>
 #include <setjmp.h>
@@ -18,11 +18,11 @@
 
 static uint64_t test_seed;
 
-/* --- a book whose snapshots are numbers --------------------------------------------------- */
+/* --- a replicas whose snapshots are numbers --------------------------------------------------- */
 
 /* What every snapshot is, as the one coordinate of a model. */
 struct numbers {
-    struct pl_book *book;
+    struct pl_replicas *replicas;
     double value[1 << 14];
     int n_freed;
 };
@@ -33,58 +33,58 @@ static void freed(void *ctx, int snapshot) {
     x->n_freed++;
 }
 
-static double sum(const struct numbers *x, const struct pl_row *row) {
+static double sum(const struct numbers *x, const struct pl_combination *row) {
     double s = 0;
     for (int i = 0; i < row->n; i++) s += row->term[i].c * x->value[row->term[i].snapshot];
     return s;
 }
 
 static double model(const struct numbers *x, int worker) {
-    struct pl_row row;
-    pl_book_row(x->book, worker, &row);
+    struct pl_combination row;
+    pl_replicas_model(x->replicas, worker, &row);
     return sum(x, &row);
 }
 
-static struct numbers *numbers_of(struct pl_book *book) {
+static struct numbers *numbers_of(struct pl_replicas *replicas) {
     struct numbers *x = calloc(1, sizeof *x);
     assert_non_null(x);
-    x->book = book;
-    pl_book_on_free(book, freed, x);
+    x->replicas = replicas;
+    pl_replicas_on_free(replicas, freed, x);
     return x;
 }
 
 /* The worker makes its base and brings it plus `step`; control has not heard of it. */
 static void bring(struct numbers *x, int worker, double step) {
-    struct pl_book_task t = pl_book_task(x->book, worker);
-    double base = t.makes_base ? sum(x, t.row) : x->value[t.base];
+    struct pl_replica_task t = pl_replica_task(x->replicas, worker);
+    double base = t.base_pending ? sum(x, t.row) : x->value[t.base];
     if (isnan(base)) fail_msg("worker %d reads what is not there", worker);
-    if (t.makes_base) x->value[t.base] = base;
-    x->value[t.brought] = base + step;
+    if (t.base_pending) x->value[t.base] = base;
+    x->value[t.answer] = base + step;
 }
 
 /* It has made its base, and says so. */
 static void make(struct numbers *x, int worker) {
-    struct pl_book_task t = pl_book_task(x->book, worker);
-    if (t.makes_base) x->value[t.base] = sum(x, t.row);
+    struct pl_replica_task t = pl_replica_task(x->replicas, worker);
+    if (t.base_pending) x->value[t.base] = sum(x, t.row);
 }
 
 /* --- rows --------------------------------------------------------------------------------- */
 
-static struct pl_book *book_of(int n) {
-    struct pl_book *b = NULL;
-    assert_int_equal(pl_book_new(n, &b), 0);
+static struct pl_replicas *book_of(int n) {
+    struct pl_replicas *b = NULL;
+    assert_int_equal(pl_replicas_new(n, &b), 0);
     for (int i = 0; i < n; i++) {
-        pl_book_join(b, i);
-        assert_int_equal(pl_book_start(b, i), 0);
+        pl_replicas_join(b, i);
+        assert_int_equal(pl_replicas_start(b, i), 0);
     }
     return b;
 }
 
-static const char *exchange(struct pl_book *b, enum pl_verb verb, int worker, int peer, double keep,
-                            double factor) {
+static const char *exchange(struct pl_replicas *b, enum pl_verb verb, int worker, int peer,
+                            double keep, double factor) {
     struct pl_action a = {
         .verb = verb, .worker = worker, .peer = peer, .keep = keep, .factor = factor};
-    return pl_book_do(b, &a);
+    return pl_replicas_exchange(b, &a);
 }
 
 /* Worker i begins with i, as far as anybody can tell. */
@@ -92,21 +92,21 @@ static struct numbers *apart(int n) {
     struct numbers *x = numbers_of(book_of(n));
     for (int i = 0; i < n; i++) {
         bring(x, i, i);
-        pl_book_arrive(x->book, i);
-        pl_book_take(x->book, i, 1);
+        pl_replicas_arrive(x->replicas, i);
+        pl_replicas_take(x->replicas, i, 1);
     }
     return x;
 }
 
 static void done(struct numbers *x) {
-    pl_book_free(x->book);
+    pl_replicas_free(x->replicas);
     free(x);
 }
 
 static void test_rows(void **state) {
     (void)state;
     struct numbers *x = apart(4);
-    struct pl_book *b = x->book;
+    struct pl_replicas *b = x->replicas;
     assert_null(exchange(b, PL_PAIR, 1, 3, 0, 0.5));
     assert_true(model(x, 1) == 2 && model(x, 3) == 2);
     assert_null(exchange(b, PL_PAIR, 0, 3, 0, 0.25));
@@ -114,24 +114,24 @@ static void test_rows(void **state) {
     assert_null(exchange(b, PL_BLEND, 2, 0, 0.5, 0.5));
     assert_true(model(x, 2) == 1.25 && model(x, 0) == 0.5);
     /* to the inbox and out of it, by weight: 1/2 of worker 1's and all of worker 2's */
-    assert_null(exchange(b, PL_GIVE, 1, 2, 0, 0.5));
+    assert_null(exchange(b, PL_PUSH, 1, 2, 0, 0.5));
     assert_true(model(x, 2) == 1.25 && model(x, 1) == 2);
-    assert_null(exchange(b, PL_RECEIVE, 2, -1, 0, 0));
+    assert_null(exchange(b, PL_ABSORB, 2, -1, 0, 0));
     assert_true(fabs(model(x, 2) - (1.25 + 0.5 * 2) / 1.5) < 1e-15);
-    struct pl_row row;
-    assert_true(pl_book_row(b, 1, &row) == 0.5 && pl_book_row(b, 2, &row) == 1.5);
+    struct pl_combination row;
+    assert_true(pl_replicas_model(b, 1, &row) == 0.5 && pl_replicas_model(b, 2, &row) == 1.5);
     /* what nobody refers to is free, and a row of one is a base as it is */
     assert_int_equal(x->n_freed, 0);
-    assert_int_equal(pl_book_start(b, 1), 0);
-    assert_true(pl_book_task(b, 1).makes_base && pl_book_task(b, 1).row->n == 2);
+    assert_int_equal(pl_replicas_start(b, 1), 0);
+    assert_true(pl_replica_task(b, 1).base_pending && pl_replica_task(b, 1).row->n == 2);
     bring(x, 1, 1);
-    pl_book_arrive(b, 1);
+    pl_replicas_arrive(b, 1);
     assert_int_equal(x->n_freed, 0);
-    pl_book_take(b, 1, 1);
+    pl_replicas_take(b, 1, 1);
     assert_int_equal(x->n_freed, 1);
     assert_true(model(x, 1) == 3);
-    assert_int_equal(pl_book_start(b, 1), 0);
-    assert_true(!pl_book_task(b, 1).makes_base);
+    assert_int_equal(pl_replicas_start(b, 1), 0);
+    assert_true(!pl_replica_task(b, 1).base_pending);
     done(x);
 }
 
@@ -139,7 +139,7 @@ static void test_rows(void **state) {
 static void test_places_change(void **state) {
     (void)state;
     struct numbers *x = apart(3);
-    assert_null(exchange(x->book, PL_PAIR, 1, 2, 0, 1));
+    assert_null(exchange(x->replicas, PL_PAIR, 1, 2, 0, 1));
     assert_true(model(x, 1) == 2 && model(x, 2) == 1);
     assert_int_equal(x->n_freed, 0);
     done(x);
@@ -148,18 +148,18 @@ static void test_places_change(void **state) {
 static void test_refusals(void **state) {
     (void)state;
     struct numbers *x = apart(3);
-    struct pl_book *b = x->book;
-    pl_book_leave(b, 2);
+    struct pl_replicas *b = x->replicas;
+    pl_replicas_leave(b, 2);
     assert_non_null(exchange(b, PL_PAIR, 0, 0, 0, 0.5));
     assert_non_null(exchange(b, PL_PAIR, 0, 2, 0, 0.5));
     assert_non_null(exchange(b, PL_PAIR, 2, 0, 0, 0.5));
     assert_non_null(exchange(b, PL_PAIR, 0, 3, 0, 0.5));
     assert_non_null(exchange(b, PL_BLEND, 0, -1, 0.5, 0.5));
     assert_non_null(exchange(b, PL_BLEND, 0, 1, NAN, 0.5));
-    assert_non_null(exchange(b, PL_GIVE, 0, 1, 0, 0));
-    assert_non_null(exchange(b, PL_GIVE, 0, 1, 0, 1));
-    assert_non_null(exchange(b, PL_RECEIVE, 2, -1, 0, 0));
-    assert_non_null(pl_book_do(NULL, &(struct pl_action){.verb = PL_PAIR}));
+    assert_non_null(exchange(b, PL_PUSH, 0, 1, 0, 0));
+    assert_non_null(exchange(b, PL_PUSH, 0, 1, 0, 1));
+    assert_non_null(exchange(b, PL_ABSORB, 2, -1, 0, 0));
+    assert_non_null(pl_replicas_exchange(NULL, &(struct pl_action){.verb = PL_PAIR}));
     assert_true(model(x, 0) == 0 && model(x, 1) == 1);
     done(x);
 }
@@ -168,40 +168,40 @@ static void test_refusals(void **state) {
 static void test_a_base_on_its_way(void **state) {
     (void)state;
     struct numbers *x = apart(3);
-    struct pl_book *b = x->book;
+    struct pl_replicas *b = x->replicas;
     assert_null(exchange(b, PL_PAIR, 0, 1, 0, 0.5));
-    assert_int_equal(pl_book_start(b, 1), 0); /* on a base of its own, 0.5 */
-    x->value[pl_book_task(b, 1).base] = NAN;
+    assert_int_equal(pl_replicas_start(b, 1), 0); /* on a base of its own, 0.5 */
+    x->value[pl_replica_task(b, 1).base] = NAN;
     assert_null(exchange(b, PL_PAIR, 2, 1, 0, 0.5));
     assert_true(model(x, 2) == 1.25 && model(x, 1) == 1.25);
     /* and it dies without having made it */
-    pl_book_leave(b, 1);
+    pl_replicas_leave(b, 1);
     assert_true(model(x, 2) == 1.25 && model(x, 0) == 0.5);
     /* the one that comes in its place has what it is given */
-    pl_book_join(b, 1);
+    pl_replicas_join(b, 1);
     assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
     assert_true(model(x, 1) == 0.5);
     /* an answer that will not do: the base never was */
-    assert_int_equal(pl_book_start(b, 2), 0);
+    assert_int_equal(pl_replicas_start(b, 2), 0);
     assert_null(exchange(b, PL_PAIR, 2, 0, 0, 0.5));
-    pl_book_reject(b, 2);
+    pl_replicas_reject(b, 2);
     assert_true(model(x, 2) == 0.875 && model(x, 0) == 0.875);
     /* once it has been made it is read, and what it was made of is not */
-    assert_int_equal(pl_book_start(b, 0), 0);
+    assert_int_equal(pl_replicas_start(b, 0), 0);
     make(x, 0);
-    pl_book_made(b, 0);
-    assert_int_equal(pl_book_start(b, 1), 0);
+    pl_replicas_base_ready(b, 0);
+    assert_int_equal(pl_replicas_start(b, 1), 0);
     assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
-    struct pl_row row;
-    pl_book_row(b, 1, &row);
-    assert_true(row.n == 1 && row.term[0].snapshot == pl_book_task(b, 0).base);
-    pl_book_leave(b, 0);
+    struct pl_combination row;
+    pl_replicas_model(b, 1, &row);
+    assert_true(row.n == 1 && row.term[0].snapshot == pl_replica_task(b, 0).base);
+    pl_replicas_leave(b, 0);
     assert_true(model(x, 1) == 0.875);
     /* who is the last to leave leaves its model to the next */
-    pl_book_leave(b, 1);
-    pl_book_leave(b, 2);
-    assert_true(sum(x, pl_book_rest(b)) == 0.875);
-    pl_book_join(b, 2);
+    pl_replicas_leave(b, 1);
+    pl_replicas_leave(b, 2);
+    assert_true(sum(x, pl_replicas_last_model(b)) == 0.875);
+    pl_replicas_join(b, 2);
     assert_true(model(x, 2) == 0.875);
     done(x);
 }
@@ -222,47 +222,48 @@ static void check_book(uint64_t run) {
         double a = pl_rng_unit(&r), step = pl_rng_unit(&r) - 0.5;
         if (!here[i]) {
             if (dice > 20) continue;
-            pl_book_join(x->book, i);
+            pl_replicas_join(x->replicas, i);
             here[i] = true;
-            want[i] = sum(x, pl_book_rest(x->book));
+            want[i] = sum(x, pl_replicas_last_model(x->replicas));
             weight[i] = 1;
-            assert_int_equal(pl_book_start(x->book, i), 0);
+            assert_int_equal(pl_replicas_start(x->replicas, i), 0);
             busy[i] = true;
         } else if (dice < 4) {
-            pl_book_leave(x->book, i);
+            pl_replicas_leave(x->replicas, i);
             here[i] = busy[i] = false;
             weight[i] = in[i] = inbox[i] = 0;
         } else if (dice < 8 && busy[i]) {
-            pl_book_reject(x->book, i);
-            assert_int_equal(pl_book_start(x->book, i), 0);
+            pl_replicas_reject(x->replicas, i);
+            assert_int_equal(pl_replicas_start(x->replicas, i), 0);
         } else if (dice < 20 && busy[i]) {
             make(x, i);
-            pl_book_made(x->book, i);
+            pl_replicas_base_ready(x->replicas, i);
         } else if (dice < 45 && busy[i]) {
             bring(x, i, step);
-            pl_book_arrive(x->book, i);
-            bool fits = here[j] && i != j && pl_book_fits(x->book, i, j);
+            pl_replicas_arrive(x->replicas, i);
+            bool fits = here[j] && i != j && pl_replicas_fits(x->replicas, i, j);
             if (fits && dice % 2) {
-                if (exchange(x->book, PL_PAIR, i, j, 0, a)) fail_msg("run %d", (int)run);
+                if (exchange(x->replicas, PL_PAIR, i, j, 0, a)) fail_msg("run %d", (int)run);
                 double d = want[j] - want[i];
                 want[i] += a * d;
                 want[j] -= a * d;
             }
-            pl_book_take(x->book, i, a);
+            pl_replicas_take(x->replicas, i, a);
             want[i] += a * step;
             if (fits && dice % 2 == 0) {
-                if (exchange(x->book, PL_BLEND, j, i, 1 - a, a)) fail_msg("run %d", (int)run);
+                if (exchange(x->replicas, PL_BLEND, j, i, 1 - a, a)) fail_msg("run %d", (int)run);
                 want[j] += a * (want[i] - want[j]);
             }
-            assert_int_equal(pl_book_start(x->book, i), 0);
-        } else if (here[j] && i != j && pl_book_fits(x->book, i, j)) {
-            if (exchange(x->book, PL_GIVE, i, j, 0, 0.1 + 0.8 * a)) fail_msg("run %d", (int)run);
+            assert_int_equal(pl_replicas_start(x->replicas, i), 0);
+        } else if (here[j] && i != j && pl_replicas_fits(x->replicas, i, j)) {
+            if (exchange(x->replicas, PL_PUSH, i, j, 0, 0.1 + 0.8 * a))
+                fail_msg("run %d", (int)run);
             double sent = (0.1 + 0.8 * a) * weight[i];
             inbox[j] = (inbox[j] * in[j] + want[i] * sent) / (in[j] + sent);
             in[j] += sent;
             weight[i] -= sent;
             if (dice % 3) continue;
-            assert_null(exchange(x->book, PL_RECEIVE, j, -1, 0, 0));
+            assert_null(exchange(x->replicas, PL_ABSORB, j, -1, 0, 0));
             want[j] = (want[j] * weight[j] + inbox[j] * in[j]) / (weight[j] + in[j]);
             weight[j] += in[j];
             in[j] = inbox[j] = 0;
@@ -272,7 +273,7 @@ static void check_book(uint64_t run) {
                 fail_msg("run %d, step %d: worker %d is at %g, not %g", (int)run, k, w, model(x, w),
                          want[w]);
     }
-    assert_true(pl_book_n_snapshots(x->book) < n * (3 * PL_ROW_TERMS + 2));
+    assert_true(pl_replicas_n_vectors(x->replicas) < n * (3 * PL_TERMS + 2));
     done(x);
 }
 
@@ -304,7 +305,7 @@ static struct seen look_at(const char *spec, int n, uint64_t seed) {
         fail_msg("%s", why.text);
     free(conf);
     free(tuner_conf);
-    s.x = numbers_of(pl_control_book(s.control));
+    s.x = numbers_of(pl_control_replicas(s.control));
     pl_rng_init(&s.rng, seed, PL_STREAM_TEST, 4, 0);
     return s;
 }
@@ -333,13 +334,13 @@ static void arrives(struct seen *s, int worker, double step, char *line, size_t 
 
 /* The mean over the workers, by weight, of what they have and of what is on its way to them. */
 static double mean(const struct seen *s) {
-    struct pl_row row;
+    struct pl_combination row;
     double all = 0, total = 0;
     for (int i = 0; i < s->n; i++) {
-        double weight = pl_book_row(s->x->book, i, &row);
+        double weight = pl_replicas_model(s->x->replicas, i, &row);
         total += weight > 0 ? weight * sum(s->x, &row) : 0;
         all += weight;
-        weight = pl_book_inbox(s->x->book, i, &row);
+        weight = pl_replicas_inbox(s->x->replicas, i, &row);
         total += weight > 0 ? weight * sum(s->x, &row) : 0;
         all += weight;
     }
@@ -357,15 +358,16 @@ static void check_mean(const char *spec, int n, bool conserves) {
         int busy = v->busy;
         for (uint32_t skip = pl_rng_below(&s.rng, 5); skip > 0 && pl_next(v, busy) >= 0; skip--)
             busy = pl_next(v, busy);
-        struct pl_row row;
+        struct pl_combination row;
         double step = pl_rng_unit(&s.rng) - 0.4, before = mean(&s), total = 0;
         for (int i = 0; i < n; i++)
-            total += pl_book_row(s.x->book, i, &row) + pl_book_inbox(s.x->book, i, &row);
-        double weight = pl_book_row(s.x->book, busy, &row);
+            total += pl_replicas_model(s.x->replicas, i, &row) +
+                     pl_replicas_inbox(s.x->replicas, i, &row);
+        double weight = pl_replicas_model(s.x->replicas, busy, &row);
         bool divided = strstr(spec, "sgp") != NULL; /* x -= step, z = x/w */
         if (pl_rng_below(&s.rng, 2)) {
             make(s.x, v->busy);
-            happens(&s, PL_MADE, v->busy, NULL, 0);
+            happens(&s, PL_BASE_READY, v->busy, NULL, 0);
         }
         arrives(&s, busy, step, NULL, 0);
         double off = fabs(mean(&s) - before - step * (divided ? 1 : weight) / total);
@@ -483,8 +485,8 @@ static void test_one_is_fast(void **state) {
         struct seen s = look_at(specs[k], MAX_WORKERS, test_seed);
         for (int i = 0; i < MAX_WORKERS; i++) happens(&s, PL_JOIN, i, NULL, 0);
         for (int i = 0; i < 3000; i++) arrives(&s, 0, 1, NULL, 0);
-        struct pl_row row;
-        assert_true(pl_book_row(s.x->book, 0, &row) > 0);
+        struct pl_combination row;
+        assert_true(pl_replicas_model(s.x->replicas, 0, &row) > 0);
         for (int i = 2; i < MAX_WORKERS; i++) happens(&s, PL_LEAVE, i, NULL, 0);
         happens(&s, PL_LEAVE, 0, NULL, 0);
         happens(&s, PL_JOIN, 0, NULL, 0);
@@ -546,7 +548,7 @@ static void test_the_model_moves_meanwhile(void **state) {
     arrives(&s, 0, 8, NULL, 0); /* 8, 0 */
     arrives(&s, 0, 0, NULL, 0); /* 4, 4: W2 still computes on 0 */
     assert_true(model(s.x, 0) == 4 && model(s.x, 1) == 4);
-    assert_true(sum(s.x, pl_book_task(s.x->book, 1).row) == 0);
+    assert_true(sum(s.x, pl_replica_task(s.x->replicas, 1).row) == 0);
     arrives(&s, 1, 1, NULL, 0);
     assert_true(model(s.x, 1) == 5);
     seen_done(&s);
@@ -562,7 +564,7 @@ static void test_mean_and_consensus(void **state) {
     (void)state;
     enum { DIM = 2500 };
     float *v[8] = {NULL}, out[DIM];
-    struct pl_book *b = book_of(3);
+    struct pl_replicas *b = book_of(3);
     double far = NAN;
     for (int i = 0; i < 8; i++) {
         v[i] = malloc(sizeof out);
@@ -572,24 +574,24 @@ static void test_mean_and_consensus(void **state) {
     assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[0] == 0 && out[DIM - 1] == 0 && far == 0);
     for (int i = 0; i < 3; i++) { /* their numbers are 1, 2, 3 */
-        pl_book_arrive(b, i);
-        pl_book_take(b, i, 1);
+        pl_replicas_arrive(b, i);
+        pl_replicas_take(b, i, 1);
     }
     assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[0] == 2 && out[DIM - 1] == 2);
     assert_true(fabs(far - sqrt(DIM * 2.0 / 3)) < 1e-9);
     /* by weight: W1 has half of its own, the rest is on its way to W2 */
-    assert_null(exchange(b, PL_GIVE, 0, 1, 0, 0.5));
+    assert_null(exchange(b, PL_PUSH, 0, 1, 0, 0.5));
     assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[7] == 2);
-    assert_null(exchange(b, PL_RECEIVE, 1, -1, 0, 0));
+    assert_null(exchange(b, PL_ABSORB, 1, -1, 0, 0));
     assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(fabsf(out[7] - 2) < 1e-6f);
-    for (int i = 0; i < 3; i++) pl_book_leave(b, i);
+    for (int i = 0; i < 3; i++) pl_replicas_leave(b, i);
     assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[9] == 3 && far != far);
     for (int i = 0; i < 8; i++) free(v[i]);
-    pl_book_free(b);
+    pl_replicas_free(b);
 }
 
 int main(void) {

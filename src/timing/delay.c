@@ -10,7 +10,7 @@
  * Memory: one law, or one per item of a list; per worker a law index where there is a list and a
  * speed where there is a hetero; nothing per worker otherwise. A draw is keyed by (seed, worker,
  * task), is cut at PL_DELAY_MAX and is therefore always finite. */
-#include "core/delay.h"
+#include "timing/delay.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 #include "base/rng.h"
 #include "base/special.h"
-#include "core/measured.h"
+#include "timing/measured.h"
 
 #define DELAY_WORKERS_MAX (1 << 24) /* workers of one run */
 #define DELAY_ITEMS_MAX 256         /* laws in a list */

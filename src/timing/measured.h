@@ -6,8 +6,8 @@
  * counts, from its start to its arrival, divided by its mini-batches; a worker that finished none
  * shares those of the next that did. With more workers than were measured, those are used in turn.
  */
-#ifndef PL_CORE_MEASURED_H
-#define PL_CORE_MEASURED_H
+#ifndef PL_TIMING_MEASURED_H
+#define PL_TIMING_MEASURED_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,395 @@
+#include "core/replicas.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLICAS_SPARE 2 /* terms that a take may add to a row */
+
+struct replicas_add {
+    int n_refs;
+    int writer; /* worker, or -1 */
+    int next;   /* that is free; -1: none */
+};
+
+struct replica {
+    bool here, busy;
+    bool base_pending; /* its base is on its way: only its own row refers to it */
+    int base, answer;  /* of its task; -1: none */
+    double weight, inbox_weight;
+    struct pl_combination row, inbox;
+    struct pl_combination of; /* what its base is made of, while it computes */
+};
+
+struct pl_replicas {
+    int n_workers, n_here;
+    struct replica *worker;
+    struct replicas_add *snapshot;
+    int n_snapshots, room, unused; /* unused: first of those that are free; -1: none */
+    struct pl_combination last_model;
+    void (*freed)(void *ctx, int snapshot);
+    void *ctx;
+};
+
+/* --- snapshots --------------------------------------------------------------------------- */
+
+void pl_replicas_on_free(struct pl_replicas *b, void (*freed)(void *ctx, int snapshot), void *ctx) {
+    b->freed = freed;
+    b->ctx = ctx;
+}
+
+void pl_replicas_hold(struct pl_replicas *b, int snapshot) {
+    b->snapshot[snapshot].n_refs++;
+}
+
+void pl_replicas_release(struct pl_replicas *b, int snapshot) {
+    if (snapshot < 0 || --b->snapshot[snapshot].n_refs > 0) return;
+    b->snapshot[snapshot].next = b->unused;
+    b->unused = snapshot;
+    if (b->freed) b->freed(b->ctx, snapshot);
+}
+
+/* A number for what `writer` will write, held once; -1: out of memory. */
+static int replicas_add(struct pl_replicas *b, int writer) {
+    int s = b->unused;
+    if (s < 0) {
+        if (b->n_snapshots == b->room) {
+            int room = b->room ? 2 * b->room : 64;
+            struct replicas_add *grown = realloc(b->snapshot, (size_t)room * sizeof *grown);
+            if (!grown) return -1;
+            b->snapshot = grown;
+            b->room = room;
+        }
+        s = b->n_snapshots++;
+    } else {
+        b->unused = b->snapshot[s].next;
+    }
+    b->snapshot[s] = (struct replicas_add){1, writer, -1};
+    return s;
+}
+
+/* --- rows -------------------------------------------------------------------------------- */
+
+static void combination_hold(struct pl_replicas *b, const struct pl_combination *r) {
+    for (int i = 0; i < r->n; i++) pl_replicas_hold(b, r->term[i].snapshot);
+}
+
+static void combination_let_go(struct pl_replicas *b, struct pl_combination *r) {
+    for (int i = 0; i < r->n; i++) pl_replicas_release(b, r->term[i].snapshot);
+    r->n = 0;
+}
+
+/* Adds c times a snapshot; terms that cancel are left out. False where there is no room. */
+static bool combination_add(struct pl_combination *r, int snapshot, double c) {
+    for (int i = 0; i < r->n; i++) {
+        if (r->term[i].snapshot != snapshot) continue;
+        r->term[i].c += c;
+        if (r->term[i].c == 0) {
+            memmove(&r->term[i], &r->term[i + 1], (size_t)(r->n - i - 1) * sizeof *r->term);
+            r->n--;
+        }
+        return true;
+    }
+    if (c == 0) return true;
+    if (r->n == PL_TERMS) return false;
+    r->term[r->n++] = (struct pl_term){snapshot, c};
+    return true;
+}
+
+static bool combination_add_row(struct pl_combination *r, const struct pl_combination *what,
+                                double c) {
+    bool fits = true;
+    for (int i = 0; i < what->n; i++)
+        fits = combination_add(r, what->term[i].snapshot, c * what->term[i].c) && fits;
+    return fits;
+}
+
+/* The new row takes the place of the old one; those that both have stay throughout. */
+static void combination_set(struct pl_replicas *b, struct pl_combination *r,
+                            const struct pl_combination *to) {
+    struct pl_combination before = *r;
+    combination_hold(b, to);
+    r->n = to->n;
+    memcpy(r->term, to->term, (size_t)to->n * sizeof *to->term);
+    combination_let_go(b, &before);
+}
+
+/* A worker's row as others see it: in snapshots that are whole. */
+static void replicas_see(const struct replica *w, struct pl_combination *out) {
+    out->n = 0;
+    for (int i = 0; i < w->row.n; i++) {
+        if (w->busy && w->base_pending && w->row.term[i].snapshot == w->base)
+            combination_add_row(out, &w->of, w->row.term[i].c);
+        else
+            combination_add(out, w->row.term[i].snapshot, w->row.term[i].c);
+    }
+}
+
+/* How many different snapshots there are in r[n], counted up to one more than fit. */
+static int combinations_span(const struct pl_combination *const *r, int n) {
+    struct pl_combination all = {.n = 0};
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < r[k]->n; i++)
+            if (!combination_add(&all, r[k]->term[i].snapshot, 1)) return PL_TERMS + 1;
+    return all.n;
+}
+
+/* --- making ------------------------------------------------------------------------------ */
+
+int pl_replicas_new(int n_workers, struct pl_replicas **out) {
+    struct pl_replicas *b = calloc(1, sizeof *b);
+    if (!b) return PL_ENOMEM;
+    b->n_workers = n_workers;
+    b->unused = -1;
+    b->worker = calloc((size_t)n_workers, sizeof *b->worker);
+    int first = b->worker ? replicas_add(b, -1) : -1;
+    if (first != PL_FIRST_SNAPSHOT) {
+        pl_replicas_free(b);
+        return PL_ENOMEM;
+    }
+    for (int i = 0; i < n_workers; i++) b->worker[i].base = b->worker[i].answer = -1;
+    combination_add(&b->last_model, first, 1);
+    *out = b;
+    return PL_OK;
+}
+
+void pl_replicas_free(struct pl_replicas *b) {
+    if (!b) return;
+    free(b->worker);
+    free(b->snapshot);
+    free(b);
+}
+
+/* --- what control tells ------------------------------------------------------------------ */
+
+void pl_replicas_join(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    w->here = true;
+    b->n_here++;
+    w->weight = 1;
+    w->inbox_weight = 0;
+    combination_set(b, &w->row, &b->last_model);
+}
+
+/* The task is over; its base and what it brought belong to nobody but rows. */
+static void replicas_end_task(struct pl_replicas *b, struct replica *w) {
+    combination_let_go(b, &w->of);
+    pl_replicas_release(b, w->base);
+    pl_replicas_release(b, w->answer);
+    w->base = w->answer = -1;
+    w->busy = w->base_pending = false;
+}
+
+/* What the worker wrote never was: its row is again the sum that its base was to be made of. */
+void pl_replicas_reject(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    struct pl_combination seen;
+    if (!w->busy) return;
+    replicas_see(w, &seen);
+    combination_set(b, &w->row, &seen);
+    replicas_end_task(b, w);
+}
+
+void pl_replicas_leave(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    if (!w->here) return;
+    pl_replicas_reject(b, worker);
+    if (--b->n_here == 0) combination_set(b, &b->last_model, &w->row);
+    combination_let_go(b, &w->row);
+    combination_let_go(b, &w->inbox);
+    replicas_end_task(b, w); /* it may have arrived and not have been decided on */
+    w->here = false;
+    w->weight = w->inbox_weight = 0;
+}
+
+int pl_replicas_start(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    bool base_pending = w->row.n != 1 || w->row.term[0].c != 1;
+    replicas_end_task(b, w);
+    int base = base_pending ? replicas_add(b, worker) : w->row.term[0].snapshot;
+    if (base < 0) return PL_ENOMEM;
+    if (!base_pending) pl_replicas_hold(b, base);
+    int answer = replicas_add(b, worker);
+    if (answer < 0) {
+        pl_replicas_release(b, base);
+        return PL_ENOMEM;
+    }
+    w->base = base;
+    w->answer = answer;
+    w->busy = true;
+    w->base_pending = base_pending;
+    combination_set(b, &w->of, &w->row);
+    struct pl_combination row = {.n = 1, .term = {{base, 1}}};
+    combination_set(b, &w->row, &row);
+    return PL_OK;
+}
+
+void pl_replicas_base_ready(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    if (!w->base_pending) return;
+    w->base_pending = false;
+    combination_let_go(b, &w->of); /* it has read them */
+}
+
+void pl_replicas_arrive(struct pl_replicas *b, int worker) {
+    struct replica *w = &b->worker[worker];
+    w->busy = w->base_pending = false;
+    combination_let_go(b, &w->of);
+}
+
+void pl_replicas_take(struct pl_replicas *b, int worker, double factor) {
+    struct replica *w = &b->worker[worker];
+    struct pl_combination row = w->row;
+    combination_add(&row, w->base, -factor);
+    combination_add(&row, w->answer, factor); /* there is room: see REPLICAS_SPARE */
+    combination_set(b, &w->row, &row);
+    replicas_end_task(b, w);
+}
+
+void pl_replicas_drop(struct pl_replicas *b, int worker) {
+    if (b) replicas_end_task(b, &b->worker[worker]);
+}
+
+/* --- exchanges --------------------------------------------------------------------------- */
+
+static bool replicas_fits(const struct pl_combination *row, const struct replica *w) {
+    const struct pl_combination *const both[] = {row, &w->inbox};
+    return combinations_span(both, 2) + REPLICAS_SPARE <= PL_TERMS;
+}
+
+/* a row_i + b row_j as i has it, and whether i can have it. */
+static bool replicas_blend(const struct replica *i, const struct replica *j, double a, double b,
+                           struct pl_combination *out) {
+    struct pl_combination seen, other, whole;
+    replicas_see(j, &other);
+    replicas_see(i, &seen);
+    out->n = whole.n = 0;
+    bool fits = combination_add_row(out, &i->row, a) && combination_add_row(out, &other, b);
+    fits = combination_add_row(&whole, &seen, a) && combination_add_row(&whole, &other, b) && fits;
+    return fits && out->n > 0 && replicas_fits(&whole, i) && replicas_fits(out, i);
+}
+
+static const char *replicas_do_give(struct pl_replicas *b, struct replica *from, struct replica *to,
+                                    double share) {
+    struct pl_combination seen, inbox = {.n = 0}, own;
+    double sent = share * from->weight, sum = to->inbox_weight + sent;
+    if (!(share > 0 && share < 1) || !(sent > 0))
+        return "it gave away a share that is not between nothing and all";
+    replicas_see(from, &seen);
+    replicas_see(to, &own);
+    const struct pl_combination *const all[] = {&own, &to->row, &to->inbox, &seen};
+    if (combinations_span(all, 4) + REPLICAS_SPARE > PL_TERMS) return "an exchange did not fit";
+    combination_add_row(&inbox, &to->inbox, to->inbox_weight / sum);
+    combination_add_row(&inbox, &seen, sent / sum);
+    combination_set(b, &to->inbox, &inbox);
+    to->inbox_weight = sum;
+    from->weight -= sent;
+    return NULL;
+}
+
+static void replicas_do_receive(struct pl_replicas *b, struct replica *w) {
+    struct pl_combination row = {.n = 0};
+    double sum = w->weight + w->inbox_weight;
+    if (w->inbox_weight == 0) return;
+    combination_add_row(&row, &w->row, w->weight / sum);
+    combination_add_row(&row, &w->inbox, w->inbox_weight / sum); /* it fitted when it was given */
+    combination_set(b, &w->row, &row);
+    combination_let_go(b, &w->inbox);
+    w->weight = sum;
+    w->inbox_weight = 0;
+}
+
+static const char *replicas_do_two(struct pl_replicas *b, const struct pl_action *a) {
+    struct replica *i = &b->worker[a->worker], *j = &b->worker[a->peer];
+    struct pl_combination one, two;
+    switch (a->verb) {
+    case PL_BLEND:
+        if (!replicas_blend(i, j, a->keep, a->factor, &one)) return "an exchange did not fit";
+        combination_set(b, &i->row, &one);
+        return NULL;
+    case PL_PAIR:
+        if (!replicas_blend(i, j, 1 - a->factor, a->factor, &one) ||
+            !replicas_blend(j, i, 1 - a->factor, a->factor, &two))
+            return "an exchange did not fit";
+        combination_hold(b, &two); /* what i alone had may go to j whole */
+        combination_set(b, &i->row, &one);
+        combination_set(b, &j->row, &two);
+        combination_let_go(b, &two);
+        return NULL;
+    default: return replicas_do_give(b, i, j, a->factor);
+    }
+}
+
+const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a) {
+    if (!b) return "it mixed models, and there is but one";
+    if (a->worker < 0 || a->worker >= b->n_workers || !b->worker[a->worker].here)
+        return "it mixed the model of somebody who is not there";
+    if (a->verb == PL_ABSORB) {
+        replicas_do_receive(b, &b->worker[a->worker]);
+        return NULL;
+    }
+    if (a->peer < 0 || a->peer >= b->n_workers || !b->worker[a->peer].here)
+        return "it mixed the model of somebody who is not there";
+    if (a->peer == a->worker) return "it mixed a model with itself";
+    if (!isfinite(a->keep)) return "it said a factor that is not finite";
+    return replicas_do_two(b, a);
+}
+
+/* --- reading ----------------------------------------------------------------------------- */
+
+struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker) {
+    const struct replica *w = &b->worker[worker];
+    return (struct pl_replica_task){&w->of, w->base, w->answer, w->base_pending};
+}
+
+/* One more than fits is left for what the plan itself adds: the worker that has just arrived is
+ * taken before or after. */
+bool pl_replicas_fits(const struct pl_replicas *b, int worker, int peer) {
+    const struct replica *i = &b->worker[worker], *j = &b->worker[peer];
+    struct pl_combination one, two, answer = {.n = 0};
+    replicas_see(i, &one);
+    replicas_see(j, &two);
+    if (i->answer >= 0) combination_add(&answer, i->answer, 1);
+    if (i->base >= 0) combination_add(&answer, i->base, 1);
+    if (j->base >= 0) combination_add(&answer, j->base, 1);
+    /* rows as they are besides: where one is seen, terms may have cancelled */
+    const struct pl_combination *const all[] = {&one,      &two,      &i->row, &j->row,
+                                                &i->inbox, &j->inbox, &answer};
+    return combinations_span(all, 7) + REPLICAS_SPARE <= PL_TERMS;
+}
+
+double pl_replicas_model(const struct pl_replicas *b, int worker, struct pl_combination *out) {
+    replicas_see(&b->worker[worker], out);
+    return b->worker[worker].weight;
+}
+
+double pl_replicas_inbox(const struct pl_replicas *b, int worker, struct pl_combination *out) {
+    *out = b->worker[worker].inbox;
+    return b->worker[worker].inbox_weight;
+}
+
+const struct pl_combination *pl_replicas_last_model(const struct pl_replicas *b) {
+    return &b->last_model;
+}
+
+int pl_replicas_n_workers(const struct pl_replicas *b) {
+    return b->n_workers;
+}
+
+int pl_replicas_n_vectors(const struct pl_replicas *b) {
+    return b->n_snapshots;
+}
+
+int pl_replicas_writer(const struct pl_replicas *b, int snapshot) {
+    return b->snapshot[snapshot].writer;
+}
+
+/* --- what policies ask -------------------------------------------------------------------- */
+
+bool pl_fits(const struct pl_view *v, int worker, int peer) {
+    return v->replicas && pl_replicas_fits(v->replicas, worker, peer);
+}
+
+double pl_weight(const struct pl_view *v, int worker) {
+    return v->replicas ? v->replicas->worker[worker].weight : 0;
+}
