@@ -93,8 +93,8 @@ static void compute(struct rig *r, int i, double w, uint64_t version, bool merge
                               .n_workers = WORKERS,
                               .gradient = slope,
                               .ctx = me,
-                              .kept = me->any ? kept : NULL,
-                              .keep = keep,
+                              .prev = me->any ? kept : NULL,
+                              .next = keep,
                               .model = &scratch[0],
                               .g = &scratch[1],
                               .out = &me->sent};

@@ -120,7 +120,7 @@ static void forge(const char *spec, float out[4][DIM]) {
     static float v[4][DIM];
     for (int m = 0; m < 4; m++)
         for (int i = 0; i < DIM; i++) v[m][i] = (float)(m + 1) * (i % 2 ? 1.0f : -1.0f);
-    struct pl_attack_member member[4] = {{2, v[2]}, {3, v[3]}, {0, v[0]}, {1, v[1]}};
+    struct pl_group_vector member[4] = {{2, v[2]}, {3, v[3]}, {0, v[0]}, {1, v[1]}};
     assert_int_equal(pl_attack_group(c.a, c.conf, 4, member, 4, DIM), 0);
     memcpy(out, v, sizeof v);
     free(c.conf);

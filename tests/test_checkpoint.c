@@ -244,7 +244,7 @@ static void everything_comes_back(void **state) {
     pl_snapshot_free(s);
 
     struct pl_saved *saved = test_read(test_file(200));
-    keep = pl_saved_archive(saved);
+    archive = pl_saved_archive(saved);
     assert_true(archive.restoring);
     pl_real reals_back[4] = {0, 0, 0, 7};
     uint64_t wholes_back[2];

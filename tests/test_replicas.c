@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "core/control.h"
-#include "learn/mix.h"
+#include "learn/replica_mean.h"
 #include "seed.h"
 
 #define MAX_WORKERS 40
@@ -571,24 +571,24 @@ static void test_mean_and_consensus(void **state) {
         assert_non_null(v[i]);
         for (int k = 0; k < DIM; k++) v[i][k] = (float)i;
     }
-    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_int_equal(pl_replica_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[0] == 0 && out[DIM - 1] == 0 && far == 0);
     for (int i = 0; i < 3; i++) { /* their numbers are 1, 2, 3 */
         pl_replicas_arrive(b, i);
         pl_replicas_take(b, i, 1);
     }
-    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_int_equal(pl_replica_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[0] == 2 && out[DIM - 1] == 2);
     assert_true(fabs(far - sqrt(DIM * 2.0 / 3)) < 1e-9);
     /* by weight: W1 has half of its own, the rest is on its way to W2 */
     assert_null(exchange(b, PL_PUSH, 0, 1, 0, 0.5));
-    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_int_equal(pl_replica_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[7] == 2);
     assert_null(exchange(b, PL_ABSORB, 1, -1, 0, 0));
-    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_int_equal(pl_replica_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(fabsf(out[7] - 2) < 1e-6f);
     for (int i = 0; i < 3; i++) pl_replicas_leave(b, i);
-    assert_int_equal(pl_mix_mean(b, vector_of, v, DIM, out, &far), 0);
+    assert_int_equal(pl_replica_mean(b, vector_of, v, DIM, out, &far), 0);
     assert_true(out[9] == 3 && far != far);
     for (int i = 0; i < 8; i++) free(v[i]);
     pl_replicas_free(b);

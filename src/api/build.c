@@ -8,7 +8,7 @@
 #include "api/parts.h"
 #include "core/filter.h"
 #include "core/tuner.h"
-#include "learn/spread.h"
+#include "learn/drift.h"
 #include "learn/task.h"
 #include "model/callback.h"
 #include "sys/pool.h"
@@ -297,9 +297,9 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
 /* What only one of the two hosts can do. */
 static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
                       struct pl_why *why) {
-    if (c->spread && (!job->model || job->n_workers > PL_SPREAD_MAX))
+    if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
         return pl_fail(why, PL_EUSAGE, "spread is for at most %d workers that have a model",
-                       PL_SPREAD_MAX);
+                       PL_DRIFT_MAX);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,

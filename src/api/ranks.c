@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/mix.h"
+#include "learn/replica_mean.h"
 #include "run/shards.h"
 #include "run/worker.h"
 #include "transport/mpi.h"

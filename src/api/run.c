@@ -126,7 +126,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
-    const struct pl_spread *spread = &r->outcome.spread;
+    const struct pl_drift *spread = &r->outcome.spread;
     if (spread->n_looks > 0 && strcmp(key, "spread.from_mean") == 0)
         return spread->from_mean / spread->n_looks;
     if (spread->n_looks > 0 && strcmp(key, "spread.from_model") == 0)

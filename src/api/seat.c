@@ -65,7 +65,7 @@ void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
         s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
     if (n != s->dim)
         r.flaw = PL_WRONG_SIZE;
-    else if (!pl_task_sound(s->order.out, s->dim, loss))
+    else if (!pl_task_finite(s->order.out, s->dim, loss))
         r.flaw = PL_NOT_FINITE;
     pl_shm.push(s->link, &r);
 }

@@ -248,15 +248,15 @@ extern const struct pl_family pl_optim_family;
 struct pl_local_task {
     size_t dim;
     const pl_real *w; /* the version it was handed */
-    bool again;       /* … the same one as in the task that `kept` is from */
+    bool again;       /* … the same one as in the task that `prev` is from */
     bool merged;      /* what that task sent is part of the newest version */
     double lr, weight_decay;
     int n_workers;
     /* Gradient of the task's mini-batch number `step` at w, into g; 0 or PL_ECANCELLED. */
     int (*gradient)(void *ctx, const pl_real *w, uint32_t step, pl_real *g, double *loss);
     void *ctx;
-    const pl_real *const *kept; /* what it kept of the task before; NULL: there was none */
-    pl_real *const *keep;       /* what it keeps of this one, to be written */
+    const pl_real *const *prev; /* what it kept of the task before; NULL: there was none */
+    pl_real *const *next;       /* what it keeps of this one, to be written */
     pl_real *model, *g; /* scratch [dim] each, but for rules that send a gradient of one step and
                            keep nothing */
     pl_real *out;       /* what is sent: [dim] */
@@ -281,7 +281,7 @@ struct pl_local {
     /* The server's step is this times what was moved; NULL: 1. */
     double (*outer)(const void *conf, int n_workers);
     bool sum_members; /* … and times the members of the group: their sum counts, not their mean */
-    /* Fills task->out and task->keep; *loss is the mean over the mini-batches. */
+    /* Fills task->out and task->next; *loss is the mean over the mini-batches. */
     int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
 };
 extern const struct pl_family pl_local_family;

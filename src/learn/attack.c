@@ -369,7 +369,7 @@ bool pl_attack_hostile(const struct pl_attack *a, const void *conf, int worker, 
 }
 
 static int attack_forge(const struct pl_attack *a, const void *conf, const float *const *honest,
-                        int n_honest, const struct pl_attack_member *member, int n, int n_workers,
+                        int n_honest, const struct pl_group_vector *member, int n, int n_workers,
                         size_t dim) {
     float out[ATTACK_BLOCK];
     for (size_t from = 0; from < dim; from += ATTACK_BLOCK) {
@@ -383,7 +383,7 @@ static int attack_forge(const struct pl_attack *a, const void *conf, const float
 }
 
 int pl_attack_group(const struct pl_attack *a, const void *conf, int n_workers,
-                    const struct pl_attack_member *member, int n, size_t dim) {
+                    const struct pl_group_vector *member, int n, size_t dim) {
     if (!a || !a->together) return PL_OK;
     const float **honest = malloc((size_t)n * sizeof *honest);
     if (!honest) return PL_ENOMEM;

@@ -47,13 +47,13 @@ struct pl_attack {
 bool pl_attack_hostile(const struct pl_attack *a, const void *conf, int worker, int n_workers);
 
 /* One member of the open group. */
-struct pl_attack_member {
+struct pl_group_vector {
     int worker;
     float *vector; /* [dim]; written where the worker is hostile */
 };
 
 /* Forges the hostile members of a group. 0 or PL_ENOMEM. */
 int pl_attack_group(const struct pl_attack *a, const void *conf, int n_workers,
-                    const struct pl_attack_member *member, int n, size_t dim);
+                    const struct pl_group_vector *member, int n, size_t dim);
 
 #endif

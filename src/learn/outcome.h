@@ -3,7 +3,7 @@
 #define PL_LEARN_OUTCOME_H
 
 #include "core/control.h"
-#include "learn/spread.h"
+#include "learn/drift.h"
 #include "learn/task.h"
 
 /* Steps of the workers that are there: tasks completed, where a newcomer begins with those of the
@@ -31,8 +31,8 @@ struct pl_outcome {
     bool diverged;         /* ended because no finite gradient came any more */
     uint64_t
         computed; /* gradients computed; more than arrived where some were computed ahead in vain */
-    struct pl_spread spread; /* of the models that workers compute on */
-    float *weights;          /* [dim], malloc()ed; NULL for timing alone */
+    struct pl_drift spread; /* of the models that workers compute on */
+    float *weights;         /* [dim], malloc()ed; NULL for timing alone */
 };
 
 /* How a host tells about a run while it goes on. Either may be NULL. */

@@ -63,16 +63,16 @@ int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_vers
                        out + range[0].from, out + range[1].from, loss, cancel);
 }
 
-bool pl_part_sound(const struct pl_job *job, struct pl_part p, const float *out, double loss) {
+bool pl_part_finite(const struct pl_job *job, struct pl_part p, const float *out, double loss) {
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(job, p, range);
-    if (n == 0) return pl_task_sound(out, job->model->dim, loss);
+    if (n == 0) return pl_task_finite(out, job->model->dim, loss);
     for (int i = 0; i < n; i++)
-        if (!pl_task_sound(out + range[i].from, range[i].n, loss)) return false;
+        if (!pl_task_finite(out + range[i].from, range[i].n, loss)) return false;
     return true;
 }
 
-bool pl_part_hopeless(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {
+bool pl_part_diverged(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {
     uint64_t most = 10 + 4 * (uint64_t)job->n_workers;
     return of_all > most || (job->grid && of_one > most);
 }

@@ -39,11 +39,11 @@ double pl_part_size(const struct pl_job *job, struct pl_part p);
 int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_version *version,
                 float *out, double *loss, const struct pl_cancel *cancel);
 
-/* Whether its ranges of `out` may be applied: see pl_task_sound. */
-bool pl_part_sound(const struct pl_job *job, struct pl_part p, const float *out, double loss);
+/* Whether its ranges of `out` may be applied: see pl_task_finite. */
+bool pl_part_finite(const struct pl_job *job, struct pl_part p, const float *out, double loss);
 
 /* Whether results that are not sound, so many in a row of everybody and of one worker, will never
  * end. Whoever has a part has it alone and does it again: nobody else changes what it gets. */
-bool pl_part_hopeless(const struct pl_job *job, uint64_t of_all, uint64_t of_one);
+bool pl_part_diverged(const struct pl_job *job, uint64_t of_all, uint64_t of_one);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pl_desk {
+struct pl_workspace {
     uint32_t *index;
     float *x;
     uint16_t *label;
@@ -12,9 +12,9 @@ struct pl_desk {
     float *model, *g; /* the local rule's */
 };
 
-int pl_desk_new(const struct pl_job *job, struct pl_desk **out) {
+int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
     uint32_t rows = job->batch > PL_SCORE_ROWS ? job->batch : PL_SCORE_ROWS;
-    struct pl_desk *d = calloc(1, sizeof *d);
+    struct pl_workspace *d = calloc(1, sizeof *d);
     if (!d) return PL_ENOMEM;
     *out = d;
     bool ok = (d->scratch = malloc((job->model->kind->scratch(job->model, rows) + 1) *
@@ -34,7 +34,7 @@ int pl_desk_new(const struct pl_job *job, struct pl_desk **out) {
     return ok ? PL_OK : PL_ENOMEM;
 }
 
-void pl_desk_free(struct pl_desk *d) {
+void pl_workspace_free(struct pl_workspace *d) {
     if (!d) return;
     free(d->index);
     free(d->x);
@@ -49,7 +49,7 @@ void pl_desk_free(struct pl_desk *d) {
 
 struct task_call {
     const struct pl_job *job;
-    struct pl_desk *desk;
+    struct pl_workspace *workspace;
     uint32_t worker;
     uint64_t first_batch; /* number of the task's first mini-batch */
     const struct pl_cancel *cancel;
@@ -86,48 +86,49 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
         .n = job->batch, .seed = job->seed, .worker = c->worker, .batch_no = c->first_batch + step};
     if (job->data) {
         pl_partition_draw(job->partition, job->sampling, job->seed, c->worker, b.batch_no, b.n,
-                          c->desk->index);
-        pl_data_rows(job->data, false, c->desk->index, b.n, c->desk->x, c->desk->label);
-        b.x = c->desk->x;
-        b.label = c->desk->label;
+                          c->workspace->index);
+        pl_data_rows(job->data, false, c->workspace->index, b.n, c->workspace->x,
+                     c->workspace->label);
+        b.x = c->workspace->x;
+        b.label = c->workspace->label;
         if (task_attack(job, c->worker) && task_attack(job, c->worker)->labels)
-            task_turn(c->desk->label, b.n, job->data->n_classes);
+            task_turn(c->workspace->label, b.n, job->data->n_classes);
     }
-    return job->model->kind->gradient(job->model, w, &b, g, loss, c->desk->scratch, c->cancel);
+    return job->model->kind->gradient(job->model, w, &b, g, loss, c->workspace->scratch, c->cancel);
 }
 
-int pl_memory_new(const struct pl_job *job, struct pl_memory *out) {
+int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     bool ok = true;
-    *out = (struct pl_memory){.n = local->n_vectors ? local->n_vectors(job->local.conf) : 0};
+    *out = (struct pl_local_state){.n = local->n_vectors ? local->n_vectors(job->local.conf) : 0};
     for (int i = 0; i < out->n; i++) {
-        out->kept[i] = pl_vector_new(job->model->dim);
-        out->keep[i] = pl_vector_new(job->model->dim);
-        ok = ok && out->kept[i] && out->keep[i];
+        out->prev[i] = pl_vector_new(job->model->dim);
+        out->next[i] = pl_vector_new(job->model->dim);
+        ok = ok && out->prev[i] && out->next[i];
     }
     return ok ? PL_OK : PL_ENOMEM;
 }
 
-void pl_memory_free(struct pl_memory *m) {
+void pl_local_state_free(struct pl_local_state *m) {
     for (int i = 0; i < m->n; i++) {
-        free(m->kept[i]);
-        free(m->keep[i]);
+        free(m->prev[i]);
+        free(m->next[i]);
     }
-    *m = (struct pl_memory){0};
+    *m = (struct pl_local_state){0};
 }
 
-void pl_memory_forget(struct pl_memory *m) {
+void pl_local_state_forget(struct pl_local_state *m) {
     m->any = false;
 }
 
-void pl_memory_heard(struct pl_memory *m) {
+void pl_local_state_acked(struct pl_local_state *m) {
     for (int i = 0; i < m->n; i++) {
-        float *kept = m->keep[i];
-        m->keep[i] = m->kept[i];
-        m->kept[i] = kept;
+        float *prev = m->next[i];
+        m->next[i] = m->prev[i];
+        m->prev[i] = prev;
     }
-    m->kept_version = m->keep_version;
-    m->kept_task = m->keep_task;
+    m->prev_version = m->next_version;
+    m->prev_task = m->next_task;
     m->any = true;
 }
 
@@ -151,27 +152,27 @@ static void task_own(const struct pl_job *job, const struct pl_version *version,
     }
 }
 
-int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
-                const struct pl_version *version, struct pl_memory *memory, float *out,
-                double *loss, const struct pl_cancel *cancel) {
+int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace, uint32_t worker,
+                uint64_t task, const struct pl_version *version, struct pl_local_state *memory,
+                float *out, double *loss, const struct pl_cancel *cancel) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    struct task_call call = {job, desk, worker, (task - 1) * pl_task_steps(job), cancel};
+    struct task_call call = {job, workspace, worker, (task - 1) * pl_task_steps(job), cancel};
     struct pl_local_task t = {.dim = job->model->dim,
                               .w = version->lookahead,
-                              .again = memory->any && memory->kept_version == version->id,
-                              .merged = memory->any && memory->kept_task <= memory->applied,
+                              .again = memory->any && memory->prev_version == version->id,
+                              .merged = memory->any && memory->prev_task <= memory->applied,
                               .lr = version->lr,
                               .weight_decay = job->weight_decay,
                               .n_workers = job->n_workers,
                               .gradient = task_gradient,
                               .ctx = &call,
-                              .kept = memory->any ? (const float *const *)memory->kept : NULL,
-                              .keep = memory->keep,
-                              .model = desk->model,
-                              .g = desk->g,
+                              .prev = memory->any ? (const float *const *)memory->prev : NULL,
+                              .next = memory->next,
+                              .model = workspace->model,
+                              .g = workspace->g,
                               .out = out};
-    memory->keep_version = version->id;
-    memory->keep_task = task;
+    memory->next_version = version->id;
+    memory->next_task = task;
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, worker, task, out);
@@ -179,13 +180,13 @@ int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker,
     return rc;
 }
 
-int pl_task_forge(const struct pl_job *job, const struct pl_attack_member *member, int n) {
+int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n) {
     return pl_attack_group((const struct pl_attack *)job->attack.entry, job->attack.conf,
                            job->n_workers, member, n, job->model->dim);
 }
 
 /* All exponent bits set: infinite or not a number. */
-static uint32_t task_bad(const float *x) {
+static uint32_t task_not_finite(const float *x) {
     uint32_t bits;
     memcpy(&bits, x, sizeof bits);
     return (bits & 0x7f800000u) == 0x7f800000u;
@@ -193,13 +194,13 @@ static uint32_t task_bad(const float *x) {
 
 #define TASK_LANES 16
 
-bool pl_task_sound(const float *out, size_t dim, double loss) {
+bool pl_task_finite(const float *out, size_t dim, double loss) {
     /* integers, so that it vectorises, and lanes side by side, so that none waits for another */
     uint32_t bad[TASK_LANES] = {0};
     size_t i = 0;
     for (; i + TASK_LANES <= dim; i += TASK_LANES)
-        for (size_t l = 0; l < TASK_LANES; l++) bad[l] |= task_bad(&out[i + l]);
-    for (; i < dim; i++) bad[0] |= task_bad(&out[i]);
+        for (size_t l = 0; l < TASK_LANES; l++) bad[l] |= task_not_finite(&out[i + l]);
+    for (; i < dim; i++) bad[0] |= task_not_finite(&out[i]);
     for (size_t l = 1; l < TASK_LANES; l++) bad[0] |= bad[l];
     return isfinite(loss) && !bad[0];
 }
@@ -219,8 +220,8 @@ int pl_score_pieces(const struct pl_job *job) {
     return score_n_pieces(score_n_train(job)) + score_n_pieces(job->data->n_test);
 }
 
-void pl_score_run(const struct pl_job *job, struct pl_desk *desk, const float *w, int piece,
-                  struct pl_score_piece *out) {
+void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
+                  int piece, struct pl_score_piece *out) {
     *out = (struct pl_score_piece){0};
     struct pl_batch b = {.n = 1, .seed = job->seed};
     if (job->data) {
@@ -232,13 +233,13 @@ void pl_score_run(const struct pl_job *job, struct pl_desk *desk, const float *w
         b.n = n - from < PL_SCORE_ROWS ? n - from : PL_SCORE_ROWS;
         /* the training subset is spread evenly over the set, whatever order that is in */
         for (uint32_t i = 0; i < b.n; i++)
-            desk->index[i] =
+            workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
-        pl_data_rows(job->data, test, desk->index, b.n, desk->x, desk->label);
-        b.x = desk->x;
-        b.label = desk->label;
+        pl_data_rows(job->data, test, workspace->index, b.n, workspace->x, workspace->label);
+        b.x = workspace->x;
+        b.label = workspace->label;
     }
-    job->model->kind->score(job->model, w, &b, desk->scratch, &out->loss, &out->n_right);
+    job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right);
 }
 
 struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece) {

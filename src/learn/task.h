@@ -5,9 +5,9 @@
 #include "learn/job.h"
 
 /* Memory one thread needs to compute tasks and to score. */
-struct pl_desk;
-int pl_desk_new(const struct pl_job *job, struct pl_desk **out); /* 0 or PL_ENOMEM */
-void pl_desk_free(struct pl_desk *desk);
+struct pl_workspace;
+int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out); /* 0 or PL_ENOMEM */
+void pl_workspace_free(struct pl_workspace *workspace);
 
 /* Mini-batches in a task, and samples in its contribution. */
 uint32_t pl_task_steps(const struct pl_job *job);
@@ -16,33 +16,33 @@ uint32_t pl_task_samples(const struct pl_job *job);
 /* What a worker keeps from task to task: before the task at hand, and behind it. What it has
  * written counts once the server has heard of the task: what crossed its cancel on the way never
  * was. */
-struct pl_memory {
+struct pl_local_state {
     int n;                         /* vectors; 0: it keeps nothing */
-    float *kept[PL_LOCAL_VECTORS]; /* [dim] each */
-    float *keep[PL_LOCAL_VECTORS];
+    float *prev[PL_LOCAL_VECTORS]; /* [dim] each */
+    float *next[PL_LOCAL_VECTORS];
     bool any;                            /* there is something in `kept`, */
-    uint64_t kept_task, keep_task;       /* from that task, */
-    uint64_t kept_version, keep_version; /* on that version */
+    uint64_t prev_task, next_task;       /* from that task, */
+    uint64_t prev_version, next_version; /* on that version */
     uint64_t applied;                    /* the last task that is part of the newest version */
 };
-int pl_memory_new(const struct pl_job *job, struct pl_memory *out); /* 0 or PL_ENOMEM */
-void pl_memory_free(struct pl_memory *m);
-void pl_memory_forget(struct pl_memory *m); /* the next task is its first */
-void pl_memory_heard(struct pl_memory *m);  /* what was written counts */
+int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out); /* 0 or PL_ENOMEM */
+void pl_local_state_free(struct pl_local_state *m);
+void pl_local_state_forget(struct pl_local_state *m); /* the next task is its first */
+void pl_local_state_acked(struct pl_local_state *m);  /* what was written counts */
 
 /* Computes task number `task` (1, 2, …) of `worker` on `version` into out [dim] and memory. A pure
  * function of (job, worker, task, version, what was kept): the same bits on any thread. 0 or
  * PL_ECANCELLED. */
-int pl_task_run(const struct pl_job *job, struct pl_desk *desk, uint32_t worker, uint64_t task,
-                const struct pl_version *version, struct pl_memory *memory, float *out,
-                double *loss, const struct pl_cancel *cancel);
+int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace, uint32_t worker,
+                uint64_t task, const struct pl_version *version, struct pl_local_state *memory,
+                float *out, double *loss, const struct pl_cancel *cancel);
 
 /* Lets the hostile ones of an open group, member[n], forge what they sent: for attacks that go by
  * what the honest ones sent. 0 or PL_ENOMEM. */
-int pl_task_forge(const struct pl_job *job, const struct pl_attack_member *member, int n);
+int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n);
 
 /* Whether a contribution may be applied: every element finite. */
-bool pl_task_sound(const float *out, size_t dim, double loss);
+bool pl_task_finite(const float *out, size_t dim, double loss);
 
 /* --- evaluation -------------------------------------------------------------------------- */
 
@@ -59,8 +59,8 @@ struct pl_score_piece {
     double loss;
     uint32_t n_right;
 };
-void pl_score_run(const struct pl_job *job, struct pl_desk *desk, const float *w, int piece,
-                  struct pl_score_piece *out);
+void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
+                  int piece, struct pl_score_piece *out);
 struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece);
 
 #endif

@@ -85,9 +85,9 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
     pl_real *restrict out = t->out;
     int rc = t->gradient(t->ctx, t->w, 0, out, loss);
     if (rc || beta == 0) return rc;
-    const pl_real *restrict m = t->kept ? t->kept[0] : NULL;
+    const pl_real *restrict m = t->prev ? t->prev[0] : NULL;
     for (size_t i = 0; i < t->dim; i++) out[i] = (m ? beta * m[i] : 0) + rest * out[i];
-    local_copy(t->keep[0], out, t->dim);
+    local_copy(t->next[0], out, t->dim);
     return 0;
 }
 
@@ -182,9 +182,9 @@ static const struct pl_opt downpour_opts[] = {
 static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
     uint32_t u = pace_steps(conf);
     double sum = 0;
-    local_copy(t->keep[0], t->again ? t->kept[0] : t->w, t->dim);
+    local_copy(t->next[0], t->again ? t->prev[0] : t->w, t->dim);
     memset(t->out, 0, t->dim * sizeof *t->out);
-    int rc = local_steps(t, 0, u, t->lr, t->keep[0], t->out, &sum);
+    int rc = local_steps(t, 0, u, t->lr, t->next[0], t->out, &sum);
     *loss = sum / u;
     return rc;
 }
@@ -261,19 +261,19 @@ static int elastic_step(const struct pl_local_task *t, double delta, uint32_t st
 
 static int elastic_run(const void *conf, const struct pl_local_task *t, double *loss) {
     const struct elastic *c = conf;
-    const pl_real *before = t->kept ? t->kept[0] : t->w, *w = t->w;
-    pl_real *x = t->keep[0], alpha = (pl_real)elastic_alpha(conf, t->n_workers);
+    const pl_real *before = t->prev ? t->prev[0] : t->w, *w = t->w;
+    pl_real *x = t->next[0], alpha = (pl_real)elastic_alpha(conf, t->n_workers);
     uint32_t u = pace_steps(conf);
     double sum = 0;
     int rc = 0;
     local_copy(x, before, t->dim);
     if (c->delta > 0)
-        rc = elastic_step(t, c->delta, 0, t->kept ? t->kept[1] : NULL, x, t->keep[1], &sum);
+        rc = elastic_step(t, c->delta, 0, t->prev ? t->prev[1] : NULL, x, t->next[1], &sum);
     else
         rc = local_steps(t, 0, 1, t->lr, x, NULL, &sum);
     for (size_t i = 0; !rc && i < t->dim; i++) x[i] -= alpha * (before[i] - w[i]);
     for (uint32_t step = 1; !rc && c->delta > 0 && step < u; step++)
-        rc = elastic_step(t, c->delta, step, t->keep[1], x, t->keep[1], &sum);
+        rc = elastic_step(t, c->delta, step, t->next[1], x, t->next[1], &sum);
     if (!rc && c->delta == 0) rc = local_steps(t, 1, u, t->lr, x, NULL, &sum);
     local_copy(t->out, x, t->dim);
     *loss = sum / u;
@@ -307,14 +307,14 @@ static const struct pl_opt overlap_opts[] = {
 
 static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
     uint32_t u = pace_steps(conf);
-    pl_real *x = t->keep[0], *begin = t->keep[1], eta = (pl_real)t->lr;
+    pl_real *x = t->next[0], *begin = t->next[1], eta = (pl_real)t->lr;
     double sum = 0;
     if (t->again)
-        local_copy(x, t->kept[0], t->dim);
+        local_copy(x, t->prev[0], t->dim);
     else
         local_copy(x, t->w, t->dim);
-    if (t->kept && !t->again && !t->merged)
-        for (size_t i = 0; i < t->dim; i++) x[i] += t->kept[0][i] - t->kept[1][i];
+    if (t->prev && !t->again && !t->merged)
+        for (size_t i = 0; i < t->dim; i++) x[i] += t->prev[0][i] - t->prev[1][i];
     local_copy(begin, x, t->dim);
     memset(t->out, 0, t->dim * sizeof *t->out);
     int rc = local_steps(t, 0, u, t->lr, x, t->out, &sum);
@@ -367,11 +367,11 @@ static double anchor_outer(const void *conf, int n_workers) {
 }
 
 static int anchor_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    pl_real *x = t->keep[0], a = (pl_real)((const struct anchor *)conf)->a;
+    pl_real *x = t->next[0], a = (pl_real)((const struct anchor *)conf)->a;
     uint32_t u = pace_steps(conf);
     double sum = 0;
-    local_copy(x, t->kept ? t->kept[0] : t->w, t->dim);
-    for (size_t i = 0; t->kept && i < t->dim; i++) x[i] -= a * (x[i] - t->w[i]);
+    local_copy(x, t->prev ? t->prev[0] : t->w, t->dim);
+    for (size_t i = 0; t->prev && i < t->dim; i++) x[i] -= a * (x[i] - t->w[i]);
     int rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
     local_copy(t->out, x, t->dim);
     *loss = sum / u;
@@ -428,8 +428,8 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
     local_copy(x, t->w, t->dim);
     if (c->beta == 0) rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
     for (uint32_t step = 0; !rc && c->beta > 0 && step < u; step++) {
-        const pl_real *before = step > 0 ? t->keep[0] : t->kept ? t->kept[0] : NULL;
-        pl_real *v = t->keep[0];
+        const pl_real *before = step > 0 ? t->next[0] : t->prev ? t->prev[0] : NULL;
+        pl_real *v = t->next[0];
         rc = t->gradient(t->ctx, x, step, g, &one);
         for (size_t i = 0; !rc && i < t->dim; i++) {
             v[i] = (before ? beta * before[i] : 0) + g[i] + decay * x[i];

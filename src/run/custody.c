@@ -24,7 +24,7 @@ struct pl_custody {
     struct custody_worker *worker;
     float **spare; /* slots nobody has */
     size_t n_spare, n_slots;
-    struct pl_attack_member *group; /* the open one: slots, and from most_slots on copies */
+    struct pl_group_vector *group; /* the open one: slots, and from most_slots on copies */
     size_t n_group, room_group, most_slots;
     int n_old;              /* workers that have an old version */
     struct pl_peers *peers; /* of workers that have models of their own; or NULL */
@@ -178,7 +178,7 @@ static float *custody_copy(struct pl_custody *c, int worker) {
     size_t bytes = c->dim * sizeof(float);
     if (c->n_group == c->room_group) {
         size_t room = 2 * c->room_group;
-        struct pl_attack_member *grown = realloc(c->group, room * sizeof *grown);
+        struct pl_group_vector *grown = realloc(c->group, room * sizeof *grown);
         if (!grown) return NULL;
         c->group = grown;
         c->room_group = room;
@@ -195,7 +195,7 @@ int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     bool full = c->n_group >= c->most_slots;
     float *vector = full ? custody_copy(c, m->worker) : w->slot;
     if (!vector) return PL_ENOMEM;
-    c->group[c->n_group++] = (struct pl_attack_member){m->worker, vector};
+    c->group[c->n_group++] = (struct pl_group_vector){m->worker, vector};
     if (!full) w->slot = NULL;
     w->taken = m->task;
     struct pl_range range[PL_RANGES];

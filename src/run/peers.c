@@ -168,11 +168,12 @@ static int peers_bring(struct pl_peers *p) {
     }
     memset(p->needs, 0, (size_t)p->n_snapshots * sizeof *p->needs);
     p->n_wanted = 0;
-    pl_mix_needs(p->replicas, peers_need, p);
+    pl_replica_mean_needs(p->replicas, peers_need, p);
     return p->t->bring(p->port, p->wanted, (int)p->n_wanted);
 }
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {
     int rc = peers_bring(p);
-    return rc ? rc : pl_mix_mean(p->replicas, peers_vector, p, p->job->model->dim, mean, consensus);
+    return rc ? rc
+              : pl_replica_mean(p->replicas, peers_vector, p, p->job->model->dim, mean, consensus);
 }

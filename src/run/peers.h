@@ -9,7 +9,7 @@
 #ifndef PL_RUN_PEERS_H
 #define PL_RUN_PEERS_H
 
-#include "learn/mix.h"
+#include "learn/replica_mean.h"
 #include "transport/transport.h"
 
 struct pl_peers;

@@ -10,8 +10,8 @@
 struct pl_scorer {
     const struct pl_job *job;
     struct pl_errand *errand;
-    struct pl_pool *pool;  /* the errand's */
-    struct pl_desk **desk; /* [threads of the pool] */
+    struct pl_pool *pool;            /* the errand's */
+    struct pl_workspace **workspace; /* [threads of the pool] */
     struct pl_score_piece *piece;
     const float *w;
     struct pl_score score;
@@ -25,10 +25,10 @@ int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
     s->score = (struct pl_score){NAN, NAN, NAN};
     bool ok = pl_pool_new(job->n_threads, &s->pool) == PL_OK;
     int n = ok ? pl_pool_size(s->pool) : 0;
-    s->desk = calloc((size_t)n + 1, sizeof(*s->desk));
+    s->workspace = calloc((size_t)n + 1, sizeof(*s->workspace));
     s->piece = calloc((size_t)pl_score_pieces(job), sizeof *s->piece);
-    ok = ok && s->desk && s->piece;
-    for (int i = 0; ok && i < n; i++) ok = pl_desk_new(job, &s->desk[i]) == PL_OK;
+    ok = ok && s->workspace && s->piece;
+    for (int i = 0; ok && i < n; i++) ok = pl_workspace_new(job, &s->workspace[i]) == PL_OK;
     if (!ok || pl_errand_new(done, ctx, &s->errand)) {
         pl_scorer_free(s);
         return PL_ENOMEM;
@@ -40,16 +40,17 @@ int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
 void pl_scorer_free(struct pl_scorer *s) {
     if (!s) return;
     pl_errand_free(s->errand);
-    for (int i = 0; s->desk && s->pool && i < pl_pool_size(s->pool); i++) pl_desk_free(s->desk[i]);
+    for (int i = 0; s->workspace && s->pool && i < pl_pool_size(s->pool); i++)
+        pl_workspace_free(s->workspace[i]);
     if (s->pool) pl_pool_free(s->pool);
-    free(s->desk);
+    free(s->workspace);
     free(s->piece);
     free(s);
 }
 
 static void scorer_piece(void *arg, int i, int thread) {
     struct pl_scorer *s = arg;
-    pl_score_run(s->job, s->desk[thread], s->w, i, &s->piece[i]);
+    pl_score_run(s->job, s->workspace[thread], s->w, i, &s->piece[i]);
 }
 
 static void scorer_run(void *arg) {

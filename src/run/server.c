@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/filter.h"
-#include "learn/trust.h"
+#include "learn/reference_gradient.h"
 #include "observe/slow.h"
 #include "run/crew.h"
 #include "run/custody.h"
@@ -38,8 +38,8 @@ struct server {
     struct pl_crew crew;
     struct pl_control *control;
     struct pl_store *store;
-    struct pl_trust *trust;   /* of the filter; NULL: it needs none */
-    struct pl_filter *filter; /* NULL: everybody is believed */
+    struct pl_reference *reference; /* of the filter; NULL: it needs none */
+    struct pl_filter *filter;       /* NULL: everybody is believed */
     struct pl_custody *custody;
     struct pl_peers *peers;   /* where workers have models of their own; or NULL */
     float *mean;              /* [dim] of those, at the end */
@@ -210,7 +210,7 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
                     worker + 1, server_flaw(r->flaw), (unsigned long long)r->task);
     w->warned = true;
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
-    if (pl_part_hopeless(s->job, ++s->n_rejected, ++w->n_rejected))
+    if (pl_part_diverged(s->job, ++s->n_rejected, ++w->n_rejected))
         s->out->diverged = s->ended = true;
     return server_event(s, &e);
 }
@@ -493,9 +493,9 @@ static int server_filter(struct server *s) {
     struct pl_filter_conf conf = {.filter = s->job->filter,
                                   .dim = s->job->model->dim,
                                   .n_workers = s->job->n_workers,
-                                  .trusted = pl_trust_gradient};
-    if (pl_trust_new(s->job, &s->trust)) return server_memory(s);
-    conf.ctx = s->trust;
+                                  .trusted = pl_reference_gradient};
+    if (pl_reference_new(s->job, &s->reference)) return server_memory(s);
+    conf.ctx = s->reference;
     return pl_filter_new(&conf, &s->filter) ? server_memory(s) : PL_OK;
 }
 
@@ -670,7 +670,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_peers_free(s.peers);
     pl_slow_free(s.slow);
     pl_filter_free(s.filter);
-    pl_trust_free(s.trust);
+    pl_reference_free(s.reference);
     pl_store_free(s.store);
     pl_control_free(s.control);
     if (s.port) s.t->close(s.port);

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "learn/mix.h"
 #include "learn/part.h"
+#include "learn/replica_mean.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
@@ -30,13 +30,13 @@ const float *pl_worker_base(const struct pl_order *o, size_t dim) {
 
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker) {
-    struct pl_desk *desk = NULL;
+    struct pl_workspace *workspace = NULL;
     struct pl_order order;
-    struct pl_memory memory;
+    struct pl_local_state memory;
     uint64_t sent = 0; /* the last task that was answered */
     uint64_t fpu = pl_fpu_flush();
-    int made = pl_desk_new(job, &desk);
-    if (pl_memory_new(job, &memory)) made = PL_ENOMEM;
+    int made = pl_workspace_new(job, &workspace);
+    if (pl_local_state_new(job, &memory)) made = PL_ENOMEM;
     while (!made && t->pull(link, &order) == PL_OK) {
         struct pl_part part = pl_part_of(job, order.part);
         struct pl_result r = {
@@ -47,24 +47,24 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
             .lr = order.lr,
             .lookahead = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
         if (order.base) t->base(link);
-        if (sent > 0 && sent == order.heard) pl_memory_heard(&memory);
+        if (sent > 0 && sent == order.heard) pl_local_state_acked(&memory);
         sent = 0;
         int rc = worker_rest(job, t, link, worker, order.task, part);
         if (!rc && pl_part_is(part))
             rc = pl_part_run(job, part, &version, order.out, &r.loss, t->cancelled(link));
         else if (!rc)
-            rc = pl_task_run(job, desk, (uint32_t)worker, order.task, &version, &memory, order.out,
-                             &r.loss, t->cancelled(link));
+            rc = pl_task_run(job, workspace, (uint32_t)worker, order.task, &version, &memory,
+                             order.out, &r.loss, t->cancelled(link));
         if (rc == PL_ECANCELLED) continue;
-        r.flaw = rc                                            ? PL_NOT_COMPUTED
-                 : pl_part_sound(job, part, order.out, r.loss) ? PL_SOUND
-                                                               : PL_NOT_FINITE;
+        r.flaw = rc                                             ? PL_NOT_COMPUTED
+                 : pl_part_finite(job, part, order.out, r.loss) ? PL_SOUND
+                                                                : PL_NOT_FINITE;
         sent = order.task;
         r.pushed_ns = pl_now_ns();
         t->push(link, &r);
     }
-    pl_memory_free(&memory);
-    pl_desk_free(desk);
+    pl_local_state_free(&memory);
+    pl_workspace_free(workspace);
     pl_fpu_restore(fpu);
     return made;
 }

@@ -10,8 +10,8 @@ struct pl_ahead {
     const struct pl_job *job;
     struct pl_pool *pool;
     int n_threads, need;
-    struct pl_ahead_task *task; /* [n_workers] */
-    struct pl_desk **desk;      /* [pool size] */
+    struct pl_ahead_task *task;      /* [n_workers] */
+    struct pl_workspace **workspace; /* [pool size] */
     struct pl_score_piece *piece;
     int n_pieces;
     const float *scored; /* model being evaluated */
@@ -33,9 +33,10 @@ int pl_ahead_new(const struct pl_job *job, struct pl_ahead **out, struct pl_why 
     a->lock = pl_lock_new();
     a->task = calloc((size_t)job->n_workers, sizeof *a->task);
     a->piece = calloc((size_t)a->n_pieces, sizeof *a->piece);
-    if (!rc) a->desk = calloc((size_t)pl_pool_size(a->pool), sizeof *a->desk);
-    if (rc || !a->lock || !a->task || !a->piece || !a->desk) rc = PL_ENOMEM;
-    for (int i = 0; !rc && i < pl_pool_size(a->pool); i++) rc = pl_desk_new(job, &a->desk[i]);
+    if (!rc) a->workspace = calloc((size_t)pl_pool_size(a->pool), sizeof *a->workspace);
+    if (rc || !a->lock || !a->task || !a->piece || !a->workspace) rc = PL_ENOMEM;
+    for (int i = 0; !rc && i < pl_pool_size(a->pool); i++)
+        rc = pl_workspace_new(job, &a->workspace[i]);
     if (rc) {
         pl_ahead_free(a);
         return pl_fail(why, rc, "out of memory for %d threads", job->n_threads);
@@ -50,10 +51,11 @@ struct pl_ahead_task *pl_ahead_tasks(struct pl_ahead *a) {
 
 void pl_ahead_free(struct pl_ahead *a) {
     if (!a) return;
-    for (int i = 0; a->task && i < a->job->n_workers; i++) pl_memory_free(&a->task[i].memory);
+    for (int i = 0; a->task && i < a->job->n_workers; i++) pl_local_state_free(&a->task[i].memory);
     free(a->task);
-    for (int i = 0; a->desk && i < pl_pool_size(a->pool); i++) pl_desk_free(a->desk[i]);
-    free(a->desk);
+    for (int i = 0; a->workspace && i < pl_pool_size(a->pool); i++)
+        pl_workspace_free(a->workspace[i]);
+    free(a->workspace);
     pl_pool_free(a->pool);
     pl_lock_free(a->lock);
     for (size_t i = 0; i < a->n_spare; i++) free(a->spare[i]);
@@ -100,9 +102,9 @@ static void ahead_run(struct pl_work *w, int thread) {
     if (pl_part_is(t->part))
         t->rc = pl_part_run(a->job, t->part, &t->version, t->vector, &t->loss, &cancel);
     else
-        t->rc = pl_task_run(a->job, a->desk[thread], t->worker, t->task, &t->version, &t->memory,
-                            t->vector, &t->loss, &cancel);
-    t->sound = t->rc == PL_OK && pl_part_sound(a->job, t->part, t->vector, t->loss);
+        t->rc = pl_task_run(a->job, a->workspace[thread], t->worker, t->task, &t->version,
+                            &t->memory, t->vector, &t->loss, &cancel);
+    t->finite = t->rc == PL_OK && pl_part_finite(a->job, t->part, t->vector, t->loss);
 }
 
 int pl_ahead_start(struct pl_ahead *a, struct pl_ahead_task *t, uint32_t worker, uint64_t task,
@@ -142,7 +144,7 @@ void pl_ahead_need(struct pl_ahead *a, int n) {
 
 static void ahead_score(void *arg, int piece, int thread) {
     struct pl_ahead *a = arg;
-    pl_score_run(a->job, a->desk[thread], a->scored, piece, &a->piece[piece]);
+    pl_score_run(a->job, a->workspace[thread], a->scored, piece, &a->piece[piece]);
 }
 
 struct pl_score pl_ahead_score(struct pl_ahead *a, const float *model) {

@@ -7,8 +7,8 @@
 #ifndef PL_SIM_AHEAD_H
 #define PL_SIM_AHEAD_H
 
-#include "learn/mix.h"
 #include "learn/part.h"
+#include "learn/replica_mean.h"
 #include "sys/pool.h"
 
 struct pl_ahead;
@@ -25,11 +25,11 @@ struct pl_ahead_task {
     struct pl_ahead *ahead;
     struct pl_version version; /* as it was: its model stays, its number and rate need not */
     struct pl_part part;
-    struct pl_memory memory; /* of the worker */
+    struct pl_local_state memory; /* of the worker */
     uint64_t task;
     uint32_t worker;
     int rc;
-    bool sound; /* every element finite */
+    bool finite; /* every element finite */
     double loss;
     float *vector;
     struct pl_ahead_base *base; /* NULL: the version */

@@ -104,7 +104,7 @@ int pl_sim_peers_answered(struct pl_sim_peers *p, int worker, struct pl_ahead_ta
 }
 
 const float *pl_sim_peers_mean(struct pl_sim_peers *p, double *consensus) {
-    return pl_mix_mean(p->replicas, peers_vector, p, p->job->model->dim, p->mean, consensus)
+    return pl_replica_mean(p->replicas, peers_vector, p, p->job->model->dim, p->mean, consensus)
                ? NULL
                : p->mean;
 }

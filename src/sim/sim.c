@@ -6,7 +6,7 @@
 
 #include "base/heap.h"
 #include "core/filter.h"
-#include "learn/trust.h"
+#include "learn/reference_gradient.h"
 #include "sim/ahead.h"
 #include "sim/peers.h"
 #include "sys/fpu.h"
@@ -45,11 +45,11 @@ struct sim {
     struct pl_control *control;
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
     struct pl_ahead *ahead;
-    struct pl_sim_peers *peers; /* NULL: there is one model */
-    struct pl_trust *trust;     /* of the filter; NULL: it needs none */
-    struct pl_filter *filter;   /* NULL: everybody is believed */
+    struct pl_sim_peers *peers;     /* NULL: there is one model */
+    struct pl_reference *reference; /* of the filter; NULL: it needs none */
+    struct pl_filter *filter;       /* NULL: everybody is believed */
     struct sim_worker *worker;
-    struct pl_attack_member *group; /* the open one: who, and the vectors */
+    struct pl_group_vector *group; /* the open one: who, and the vectors */
     size_t n_group, room_group;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t ready_ns;   /* when the server has made the last update */
@@ -100,18 +100,18 @@ static const float *sim_model_now(struct sim *s) {
 /* The models that workers compute on, at this moment. */
 static void sim_spread(struct sim *s) {
     const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
-    const float *model[PL_SPREAD_MAX];
+    const float *model[PL_DRIFT_MAX];
     int n = 0;
-    if (!s->mean || s->peers || s->job->n_workers > PL_SPREAD_MAX) return;
+    if (!s->mean || s->peers || s->job->n_workers > PL_DRIFT_MAX) return;
     for (int i = 0; i < s->job->n_workers; i++) {
         const struct sim_worker *w = &s->worker[i];
-        const struct pl_memory *m = &w->now->memory;
+        const struct pl_local_state *m = &w->now->memory;
         if (pl_control_view(s->control)->worker[i].state == PL_GONE || !w->held) continue;
         bool own = local->model_slot > 0 && m->any;
-        model[n++] = own ? m->kept[local->model_slot - 1] : w->held->lookahead;
+        model[n++] = own ? m->prev[local->model_slot - 1] : w->held->lookahead;
     }
-    pl_spread_look(&s->out->spread, model, n, pl_store_newest(s->store)->model, s->mean,
-                   s->job->model->dim);
+    pl_drift_look(&s->out->spread, model, n, pl_store_newest(s->store)->model, s->mean,
+                  s->job->model->dim);
 }
 
 static void sim_evaluate(struct sim *s) {
@@ -191,7 +191,7 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
         pl_store_hold(w->held);
     }
     w->now->base = s->peers ? pl_sim_peers_base(s->peers, a->worker) : NULL;
-    if (w->now->memory.n == 0 && pl_memory_new(s->job, &w->now->memory))
+    if (w->now->memory.n == 0 && pl_local_state_new(s->job, &w->now->memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
     w->now->memory.applied = w->applied;
     if (pl_ahead_start(s->ahead, w->now, (uint32_t)a->worker, a->task, w->held,
@@ -208,7 +208,7 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
                    : PL_OK;
     if (s->n_group == s->room_group) {
         size_t room = s->room_group ? 2 * s->room_group : 64;
-        struct pl_attack_member *grown = realloc(s->group, room * sizeof *grown);
+        struct pl_group_vector *grown = realloc(s->group, room * sizeof *grown);
         if (!grown) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
         s->group = grown;
         s->room_group = room;
@@ -219,10 +219,10 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now->vector)
                    : pl_store_take(s->store, m, w->held, w->now->vector);
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
-    s->group[s->n_group++] = (struct pl_attack_member){a->worker, w->now->vector};
+    s->group[s->n_group++] = (struct pl_group_vector){a->worker, w->now->vector};
     w->taken = a->task;
     w->n_rejected = 0;
-    if (s->mean) pl_spread_took(&s->out->spread, w->now->vector, s->job->model->dim);
+    if (s->mean) pl_drift_took(&s->out->spread, w->now->vector, s->job->model->dim);
     w->now->vector = NULL;
     return PL_OK;
 }
@@ -308,15 +308,15 @@ static int sim_sure(const struct sim *s) {
 static void sim_reject(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     e->kind = PL_REJECT;
-    if (!s->warned && !w->now->sound)
+    if (!s->warned && !w->now->finite)
         pl_log_warn(&s->job->log,
                     "worker %d brought a gradient that is not finite at %g s, task %llu; it is "
                     "rejected, as all such are from now on without a word",
                     e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
-    s->warned = s->warned || !w->now->sound;
+    s->warned = s->warned || !w->now->finite;
     pl_ahead_drop(s->ahead, w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
-    if (pl_part_hopeless(s->job, ++s->n_rejected, ++w->n_rejected)) {
+    if (pl_part_diverged(s->job, ++s->n_rejected, ++w->n_rejected)) {
         s->out->diverged = true;
         sim_over(s);
     }
@@ -326,7 +326,7 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
 static int sim_judge(struct sim *s, struct pl_event *e) {
     struct sim_worker *w = &s->worker[e->worker];
     bool believed;
-    pl_memory_heard(&w->now->memory); /* whatever becomes of it */
+    pl_local_state_acked(&w->now->memory); /* whatever becomes of it */
     int rc = pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), w->held, w->now->vector,
                            &believed);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for the filter");
@@ -347,7 +347,7 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
 /* A sound model stays with its worker, where its peers can read it. */
 static int sim_keep(struct sim *s, struct pl_event *e) {
     e->kind = PL_ARRIVE;
-    pl_memory_heard(&s->worker[e->worker].now->memory);
+    pl_local_state_acked(&s->worker[e->worker].now->memory);
     if (pl_sim_peers_answered(s->peers, e->worker, s->worker[e->worker].now))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
     return PL_OK;
@@ -370,7 +370,7 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
                            "the gradient of worker %d, task %llu, failed with status %d",
                            e->worker + 1, (unsigned long long)e->task, rc);
         e->loss = w->now->loss;
-        if (!w->now->sound || bad)
+        if (!w->now->finite || bad)
             sim_reject(s, e);
         else if (s->peers)
             rc = sim_keep(s, e);
@@ -427,7 +427,7 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->deferred))
             pl_ahead_drop(s->ahead, w->now);
-        if (w->now) pl_memory_forget(&w->now->memory); /* nobody computes with it any more */
+        if (w->now) pl_local_state_forget(&w->now->memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
 }
@@ -640,9 +640,9 @@ static int sim_filter(struct sim *s) {
     struct pl_filter_conf conf = {.filter = s->job->filter,
                                   .dim = s->job->model->dim,
                                   .n_workers = s->job->n_workers,
-                                  .trusted = pl_trust_gradient};
-    int rc = pl_trust_new(s->job, &s->trust);
-    conf.ctx = s->trust;
+                                  .trusted = pl_reference_gradient};
+    int rc = pl_reference_new(s->job, &s->reference);
+    conf.ctx = s->reference;
     if (!rc) rc = pl_filter_new(&conf, &s->filter);
     if (!rc && s->conf->from) rc = pl_filter_archive(s->filter, &s->conf->from->archive);
     return rc ? pl_fail(s->why, rc, "out of memory for the filter") : PL_OK;
@@ -697,7 +697,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     pl_sim_peers_free(s.peers);
     pl_ahead_free(s.ahead);
     pl_filter_free(s.filter);
-    pl_trust_free(s.trust);
+    pl_reference_free(s.reference);
     pl_store_free(s.store);
     pl_control_free(s.control);
     pl_replay_free(s.replay);

@@ -1,14 +1,14 @@
-#include "learn/spread.h"
+#include "learn/drift.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/rule.h"
 
-void pl_spread_look(struct pl_spread *s, const float *const *model, int n, const float *newest,
-                    float *mean, size_t dim) {
-    double weight[PL_SPREAD_MAX], from_mean = 0, from_model = 0;
-    if (n < 1 || n > PL_SPREAD_MAX) return;
+void pl_drift_look(struct pl_drift *s, const float *const *model, int n, const float *newest,
+                   float *mean, size_t dim) {
+    double weight[PL_DRIFT_MAX], from_mean = 0, from_model = 0;
+    if (n < 1 || n > PL_DRIFT_MAX) return;
     for (int i = 0; i < n; i++) weight[i] = 1.0 / n;
     pl_vec_weighted(n, model, weight, dim, mean);
     for (int i = 0; i < n; i++) {
@@ -24,7 +24,7 @@ void pl_spread_look(struct pl_spread *s, const float *const *model, int n, const
     s->n_looks++;
 }
 
-void pl_spread_took(struct pl_spread *s, const float *vector, size_t dim) {
+void pl_drift_took(struct pl_drift *s, const float *vector, size_t dim) {
     double move = sqrt(pl_vec_dot(vector, vector, dim));
     if (move > s->move) s->move = move;
 }

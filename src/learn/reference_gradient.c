@@ -1,12 +1,12 @@
-#include "learn/trust.h"
+#include "learn/reference_gradient.h"
 
 #include <stdlib.h>
 
 #include "core/filter.h"
 
-#define TRUST_SEED 1 /* the same samples in every run */
+#define REFERENCE_SEED 1 /* the same samples in every run */
 
-struct pl_trust {
+struct pl_reference {
     const struct pl_job *job;
     uint32_t n;
     float *x;
@@ -15,11 +15,11 @@ struct pl_trust {
 };
 
 /* The first n of a shuffle of [0, n_all). */
-static uint32_t *trust_draw(uint32_t n_all, uint32_t n) {
+static uint32_t *reference_draw(uint32_t n_all, uint32_t n) {
     uint32_t *row = malloc(((size_t)n_all + 1) * sizeof *row);
     struct pl_rng rng;
     if (!row) return NULL;
-    pl_rng_init(&rng, TRUST_SEED, PL_STREAM_TRUST, 0, 0);
+    pl_rng_init(&rng, REFERENCE_SEED, PL_STREAM_TRUST, 0, 0);
     for (uint32_t i = 0; i < n_all; i++) row[i] = i;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t j = i + pl_rng_below(&rng, n_all - i), other = row[j];
@@ -29,30 +29,30 @@ static uint32_t *trust_draw(uint32_t n_all, uint32_t n) {
     return row;
 }
 
-int pl_trust_new(const struct pl_job *job, struct pl_trust **out) {
+int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     uint32_t n = pl_filter_trusts(&job->filter);
     *out = NULL;
     if (n == 0) return PL_OK;
-    struct pl_trust *t = calloc(1, sizeof *t);
+    struct pl_reference *t = calloc(1, sizeof *t);
     if (!t) return PL_ENOMEM;
     t->job = job;
     t->n = n < job->data->n_train ? n : job->data->n_train;
     t->x = malloc(((size_t)t->n * job->data->dim + 1) * sizeof *t->x);
     t->label = malloc(((size_t)t->n + 1) * sizeof *t->label);
     t->scratch = malloc((job->model->kind->scratch(job->model, t->n) + 1) * sizeof *t->scratch);
-    uint32_t *row = trust_draw(job->data->n_train, t->n);
+    uint32_t *row = reference_draw(job->data->n_train, t->n);
     bool ok = t->x && t->label && t->scratch && row;
     if (ok) pl_data_rows(job->data, false, row, t->n, t->x, t->label);
     free(row);
     if (!ok) {
-        pl_trust_free(t);
+        pl_reference_free(t);
         return PL_ENOMEM;
     }
     *out = t;
     return PL_OK;
 }
 
-void pl_trust_free(struct pl_trust *t) {
+void pl_reference_free(struct pl_reference *t) {
     if (!t) return;
     free(t->x);
     free(t->label);
@@ -60,9 +60,9 @@ void pl_trust_free(struct pl_trust *t) {
     free(t);
 }
 
-int pl_trust_gradient(void *trust, const float *w, float *out) {
-    struct pl_trust *t = trust;
-    struct pl_batch b = {.n = t->n, .x = t->x, .label = t->label, .seed = TRUST_SEED};
+int pl_reference_gradient(void *reference, const float *w, float *out) {
+    struct pl_reference *t = reference;
+    struct pl_batch b = {.n = t->n, .x = t->x, .label = t->label, .seed = REFERENCE_SEED};
     double loss;
     return t->job->model->kind->gradient(t->job->model, w, &b, out, &loss, t->scratch, NULL);
 }

@@ -1,16 +1,17 @@
-#include "learn/mix.h"
+#include "learn/replica_mean.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIX_BLOCK 1024 /* elements that are worked on at a time */
+#define REPLICA_MEAN_BLOCK 1024 /* elements that are worked on at a time */
 
 bool pl_job_peers(const struct pl_job *job) {
     return ((const struct pl_policy *)job->policy.entry)->peers;
 }
 
-static void mix_block(const struct pl_mixture *m, size_t from, size_t n, float *restrict out) {
+static void replica_mean_block(const struct pl_mixture *m, size_t from, size_t n,
+                               float *restrict out) {
     memset(out, 0, n * sizeof *out);
     for (int t = 0; t < m->n; t++) {
         const float *restrict v = m->v[t] + from;
@@ -24,22 +25,24 @@ void pl_mixture_make(const struct pl_mixture *m, size_t from, size_t n, float *o
         memcpy(out, m->v[0] + from, n * sizeof *out);
         return;
     }
-    for (size_t at = 0; at < n; at += MIX_BLOCK)
-        mix_block(m, from + at, n - at < MIX_BLOCK ? n - at : MIX_BLOCK, out + at);
+    for (size_t at = 0; at < n; at += REPLICA_MEAN_BLOCK)
+        replica_mean_block(m, from + at, n - at < REPLICA_MEAN_BLOCK ? n - at : REPLICA_MEAN_BLOCK,
+                           out + at);
 }
 
 /* Everything that is averaged: rows first, then inboxes; those of workers who are gone are empty.
  */
-static double mix_part(const struct pl_replicas *b, int i, struct pl_combination *row) {
+static double replica_mean_part(const struct pl_replicas *b, int i, struct pl_combination *row) {
     int n = pl_replicas_n_workers(b);
     return i < n ? pl_replicas_model(b, i, row) : pl_replicas_inbox(b, i - n, row);
 }
 
-void pl_mix_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot), void *ctx) {
+void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot),
+                           void *ctx) {
     struct pl_combination row;
     double all = 0;
     for (int i = 0; i < 2 * pl_replicas_n_workers(b); i++) {
-        double weight = mix_part(b, i, &row);
+        double weight = replica_mean_part(b, i, &row);
         all += weight;
         for (int t = 0; weight > 0 && t < row.n; t++) see(ctx, row.term[t].snapshot);
     }
@@ -47,15 +50,15 @@ void pl_mix_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapsh
     for (int t = 0; !(all > 0) && t < rest->n; t++) see(ctx, rest->term[t].snapshot);
 }
 
-struct mix {
+struct replica_mean {
     struct pl_mixture *part; /* [n] rows, then inboxes; weights in weight */
     double *weight;
     int n, n_rows;
     double all;
 };
 
-static void mix_set(struct pl_mixture *m, const struct pl_combination *row,
-                    const float *(*vector)(void *ctx, int snapshot), void *ctx) {
+static void replica_mean_set(struct pl_mixture *m, const struct pl_combination *row,
+                             const float *(*vector)(void *ctx, int snapshot), void *ctx) {
     m->n = row->n;
     for (int t = 0; t < row->n; t++) {
         m->c[t] = row->term[t].c;
@@ -63,31 +66,33 @@ static void mix_set(struct pl_mixture *m, const struct pl_combination *row,
     }
 }
 
-static bool mix_gather(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
-                       void *ctx, struct mix *m) {
+static bool replica_mean_gather(const struct pl_replicas *b,
+                                const float *(*vector)(void *ctx, int snapshot), void *ctx,
+                                struct replica_mean *m) {
     int most = 2 * pl_replicas_n_workers(b) + 1;
     struct pl_combination row;
     m->part = malloc((size_t)most * sizeof *m->part);
     m->weight = malloc((size_t)most * sizeof *m->weight);
     if (!m->part || !m->weight) return false;
     for (int i = 0; i < most - 1; i++) {
-        double weight = mix_part(b, i, &row);
+        double weight = replica_mean_part(b, i, &row);
         if (i == pl_replicas_n_workers(b)) m->n_rows = m->n;
         if (!(weight > 0)) continue;
-        mix_set(&m->part[m->n], &row, vector, ctx);
+        replica_mean_set(&m->part[m->n], &row, vector, ctx);
         m->weight[m->n++] = weight;
         m->all += weight;
     }
     if (m->n > 0) return true;
-    mix_set(&m->part[0], pl_replicas_last_model(b), vector, ctx);
+    replica_mean_set(&m->part[0], pl_replicas_last_model(b), vector, ctx);
     m->weight[m->n++] = m->all = 1;
     return true;
 }
 
 /* The mean of one block, and the squared distances of the workers' own. */
-static double mix_mean_block(const struct mix *m, size_t from, size_t n, float *mean) {
-    float x[MIX_BLOCK];
-    double sum[MIX_BLOCK] = {0}, far = 0;
+static double replica_mean_block_mean(const struct replica_mean *m, size_t from, size_t n,
+                                      float *mean) {
+    float x[REPLICA_MEAN_BLOCK];
+    double sum[REPLICA_MEAN_BLOCK] = {0}, far = 0;
     for (int i = 0; i < m->n; i++) {
         double c = m->weight[i] / m->all;
         pl_mixture_make(&m->part[i], from, n, x);
@@ -101,13 +106,14 @@ static double mix_mean_block(const struct mix *m, size_t from, size_t n, float *
     return far;
 }
 
-int pl_mix_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
-                void *ctx, size_t dim, float *mean, double *consensus) {
-    struct mix m = {0};
+int pl_replica_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
+                    void *ctx, size_t dim, float *mean, double *consensus) {
+    struct replica_mean m = {0};
     double far = 0;
-    bool ok = mix_gather(b, vector, ctx, &m);
-    for (size_t at = 0; ok && at < dim; at += MIX_BLOCK)
-        far += mix_mean_block(&m, at, dim - at < MIX_BLOCK ? dim - at : MIX_BLOCK, mean + at);
+    bool ok = replica_mean_gather(b, vector, ctx, &m);
+    for (size_t at = 0; ok && at < dim; at += REPLICA_MEAN_BLOCK)
+        far += replica_mean_block_mean(
+            &m, at, dim - at < REPLICA_MEAN_BLOCK ? dim - at : REPLICA_MEAN_BLOCK, mean + at);
     *consensus = m.n_rows > 0 ? sqrt(far / m.n_rows) : NAN;
     free(m.part);
     free(m.weight);
