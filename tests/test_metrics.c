@@ -85,7 +85,7 @@ static char *body_of(char *answer) {
 
 /* --- what is published ------------------------------------------------------------------- */
 
-static struct pl_ledger_row rows[3] = {
+static struct pl_timeline_row rows[3] = {
     {.seconds = {1.5, 0.25, 0.125, 0}}, {.seconds = {2, 0, 0, 4}}, {.seconds = {0, 0, 0, 0}}};
 
 static struct pl_metrics_now example(void) {
@@ -318,7 +318,7 @@ static void test_health(void **state) {
 static void test_one_moment(void **state) {
     (void)state;
     if (!metrics) skip();
-    static struct pl_ledger_row many[PL_METRICS_WORKERS + 9];
+    static struct pl_timeline_row many[PL_METRICS_WORKERS + 9];
     struct pl_metrics_now now = example();
     now.row = many;
     unsigned long long updates = 0, samples = 1, last = 0;

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "core/recipe.h"
-#include "observe/ledger.h"
+#include "observe/timeline.h"
 #include "observe/trace.h"
 #include "seed.h"
 
@@ -114,19 +114,19 @@ static void tell(void *ctx, const struct pl_span *s) {
               s->why);
 }
 
-static struct pl_ledger *ledger_on(struct pl_control *c, int n) {
-    struct pl_ledger *l;
-    assert_int_equal(pl_ledger_new(n, &l), 0);
+static struct pl_timeline *ledger_on(struct pl_control *c, int n) {
+    struct pl_timeline *l;
+    assert_int_equal(pl_timeline_new(n, &l), 0);
     story[0] = '\0';
-    pl_ledger_on_span(l, tell, NULL);
-    pl_control_on_event(c, pl_ledger_event, l);
+    pl_timeline_on_span(l, tell, NULL);
+    pl_control_on_event(c, pl_timeline_event, l);
     return l;
 }
 
 static void test_ledger_story(void **state) {
     (void)state;
     struct pl_control *c = control_of("ksync:k=2,cancel=yes", "fixed", 3);
-    struct pl_ledger *l = ledger_on(c, 3);
+    struct pl_timeline *l = ledger_on(c, 3);
     for (int i = 1; i <= 3; i++) at(c, 0, PL_JOIN, i, 0);
     at(c, 1, PL_ARRIVE, 1, 0.25);
     at(c, 3, PL_ARRIVE, 3, 5); /* sent for longer than it took: all of it */
@@ -135,8 +135,8 @@ static void test_ledger_story(void **state) {
     at(c, 6, PL_ARRIVE, 1, 0);
     at(c, 7, PL_LEAVE, 1, 0);
     at(c, 8, PL_JOIN, 3, 0);
-    pl_ledger_end(l, 10000000000u);
-    pl_ledger_end(l, 11000000000u); /* once is enough */
+    pl_timeline_end(l, 10000000000u);
+    pl_timeline_end(l, 11000000000u); /* once is enough */
     assert_string_equal(story, "1 compute 0-0.75 #1@0 \n"
                                "1 communicate 0.75-1 #1@0 \n"
                                "3 communicate 0-3 #1@0 \n"
@@ -148,7 +148,7 @@ static void test_ledger_story(void **state) {
                                "1 idle 6-7 #0@0 \n"
                                "2 compute 4-10 #3@1 unfinished\n"
                                "3 compute 8-10 #3@1 unfinished\n");
-    const struct pl_ledger_row *row = pl_ledger_rows(l);
+    const struct pl_timeline_row *row = pl_timeline_rows(l);
     near(row[0].seconds[PL_SPAN_COMPUTE], 3.75);
     near(row[0].seconds[PL_SPAN_COMMUNICATE], 0.25);
     near(row[0].seconds[PL_SPAN_IDLE], 3);
@@ -160,7 +160,7 @@ static void test_ledger_story(void **state) {
     assert_int_equal(row[2].n_wasted, 1);
     assert_int_equal(row[2].n_last, 1); /* W1 waited from 1 to 3 */
     near(row[2].held_up, 2);
-    pl_ledger_free(l);
+    pl_timeline_free(l);
     pl_control_free(c);
 }
 
@@ -179,7 +179,7 @@ static void test_ledger_last(void **state) {
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         struct pl_control *c = control_of(row[i].policy, "fixed", 3);
-        struct pl_ledger *l = ledger_on(c, 3);
+        struct pl_timeline *l = ledger_on(c, 3);
         for (int w = 1; w <= 3; w++) at(c, 0, PL_JOIN, w, 0);
         at(c, 1, PL_ARRIVE, 1, 0);
         at(c, 2, PL_ARRIVE, 2, 0);
@@ -187,23 +187,23 @@ static void test_ledger_last(void **state) {
         at(c, 6, PL_ARRIVE, 1, 0);
         at(c, 7, PL_ARRIVE, 2, 0);
         at(c, 7, PL_ARRIVE, 3, 0);
-        const struct pl_ledger_row *w = pl_ledger_rows(l);
+        const struct pl_timeline_row *w = pl_timeline_rows(l);
         if ((int)w[2].n_last != row[i].n_last) fail_msg("%s: %d", row[i].policy, (int)w[2].n_last);
         near(w[2].held_up, row[i].held_up);
         assert_int_equal(w[0].n_last + w[1].n_last, 0);
-        pl_ledger_free(l);
+        pl_timeline_free(l);
         pl_control_free(c);
     }
     /* a group of one whose commit lets another go: nothing to measure from, but it was the last */
     struct pl_control *c = control_of("ssp:s=0", "fixed", 2);
-    struct pl_ledger *l = ledger_on(c, 2);
+    struct pl_timeline *l = ledger_on(c, 2);
     at(c, 0, PL_JOIN, 1, 0);
     at(c, 0, PL_JOIN, 2, 0);
     at(c, 1, PL_ARRIVE, 1, 0);
     at(c, 4, PL_ARRIVE, 2, 0);
-    assert_int_equal(pl_ledger_rows(l)[1].n_last, 1);
-    near(pl_ledger_rows(l)[1].held_up, 0);
-    pl_ledger_free(l);
+    assert_int_equal(pl_timeline_rows(l)[1].n_last, 1);
+    near(pl_timeline_rows(l)[1].held_up, 0);
+    pl_timeline_free(l);
     pl_control_free(c);
 }
 
@@ -211,7 +211,7 @@ static void test_ledger_last(void **state) {
 struct cover {
     bool there[N_WORKERS];
     uint64_t since_ns[N_WORKERS], to_ns[N_WORKERS];
-    struct pl_ledger *ledger;
+    struct pl_timeline *ledger;
 };
 
 static void cover_span(void *ctx, const struct pl_span *s) {
@@ -231,7 +231,7 @@ static void cover_event(void *ctx, const struct pl_control *c, const struct pl_e
         k->there[e->worker] = true;
         k->to_ns[e->worker] = e->now_ns;
     }
-    pl_ledger_event(k->ledger, c, e, plan);
+    pl_timeline_event(k->ledger, c, e, plan);
     if (e->kind != PL_LEAVE) return;
     assert_true(k->to_ns[e->worker] == e->now_ns);
     k->there[e->worker] = false;
@@ -240,18 +240,18 @@ static void cover_event(void *ctx, const struct pl_control *c, const struct pl_e
 static void ledger_run(struct pl_control *c, int n, struct pl_rng *r) {
     struct cover k = {0};
     uint64_t now_ns = 0, n_events = pl_rng_below(r, 300);
-    assert_int_equal(pl_ledger_new(n, &k.ledger), 0);
-    pl_ledger_on_span(k.ledger, cover_span, &k);
+    assert_int_equal(pl_timeline_new(n, &k.ledger), 0);
+    pl_timeline_on_span(k.ledger, cover_span, &k);
     pl_control_on_event(c, cover_event, &k);
     for (uint64_t i = 0; i < n_events; i++) now_ns = random_event(c, r, now_ns);
     now_ns += pl_rng_below(r, 1u << 30);
-    pl_ledger_end(k.ledger, now_ns);
+    pl_timeline_end(k.ledger, now_ns);
     struct pl_worker_time t = pl_control_worker_time(c, now_ns);
     struct pl_fates f = pl_control_fates(c);
     double sum[4] = {0};
     uint64_t n_arrived = 0, n_wasted = 0;
     for (int i = 0; i < n; i++) {
-        const struct pl_ledger_row *row = &pl_ledger_rows(k.ledger)[i];
+        const struct pl_timeline_row *row = &pl_timeline_rows(k.ledger)[i];
         for (int kind = 0; kind < 4; kind++) sum[kind] += row->seconds[kind];
         n_arrived += row->n_arrived;
         n_wasted += row->n_wasted;
@@ -266,7 +266,7 @@ static void ledger_run(struct pl_control *c, int n, struct pl_rng *r) {
     for (int i = 0; i < n; i++) n_open += pl_control_view(c)->worker[i].deferred;
     assert_int_equal(n_arrived, f.applied + n_open);
     assert_int_equal(n_wasted, f.dropped + f.cancelled + f.lost + f.rejected);
-    pl_ledger_free(k.ledger);
+    pl_timeline_free(k.ledger);
 }
 
 static void test_ledger_runs(void **state) {

@@ -44,8 +44,8 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
     return r->lost_points ? pl_fail(why, PL_ENOMEM, "out of memory for evaluations") : PL_OK;
 }
 
-int pl_run_report(struct pl_run *r, const struct pl_ledger *ledger, struct pl_why *why) {
-    const struct pl_ledger_row *row = pl_ledger_rows(ledger);
+int pl_run_report(struct pl_run *r, const struct pl_timeline *ledger, struct pl_why *why) {
+    const struct pl_timeline_row *row = pl_timeline_rows(ledger);
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
     if (!r->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", r->n_workers);
     for (int i = 0; i < r->n_workers; i++)

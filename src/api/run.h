@@ -3,7 +3,7 @@
 #define PL_API_RUN_H
 
 #include "api/sinks.h"
-#include "observe/ledger.h"
+#include "observe/timeline.h"
 #include "sim/replay.h"
 
 struct pl_run {
@@ -32,6 +32,6 @@ void pl_run_point(struct pl_run *r, const struct pl_point *p);
 int pl_run_complete(struct pl_run *r, struct pl_why *why);
 
 /* Where the workers' time went. */
-int pl_run_report(struct pl_run *r, const struct pl_ledger *ledger, struct pl_why *why);
+int pl_run_report(struct pl_run *r, const struct pl_timeline *ledger, struct pl_why *why);
 
 #endif

@@ -16,7 +16,7 @@ struct train {
     struct pl_run *run;
     struct pl_sinks sinks;
     struct pl_metrics *metrics;
-    struct pl_ledger *ledger;
+    struct pl_timeline *ledger;
     const struct pl_control *control; /* as the event log shows it */
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* at the last look, */
@@ -29,7 +29,7 @@ static void train_event(void *ctx, const struct pl_control *c, const struct pl_e
                         const struct pl_plan *plan) {
     struct train *t = ctx;
     t->control = c;
-    pl_ledger_event(t->ledger, c, e, plan);
+    pl_timeline_event(t->ledger, c, e, plan);
 }
 
 static void train_point(void *ctx, const struct pl_point *p) {
@@ -68,7 +68,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .run_seconds = (double)now_ns * 1e-9,
                                  .last_update = t->updated,
                                  .last_checkpoint = t->run->saved,
-                                 .row = pl_ledger_rows(t->ledger),
+                                 .row = pl_timeline_rows(t->ledger),
                                  .n_rows = v->n_workers});
 }
 
@@ -133,7 +133,7 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     int rc = pl_sinks_open(&t->sinks, s, built);
-    if (!rc && pl_ledger_new(built->job.n_workers, &t->ledger))
+    if (!rc && pl_timeline_new(built->job.n_workers, &t->ledger))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
@@ -184,14 +184,14 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (!ready) {
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
-        if (!rc) pl_ledger_end(t->ledger, t->run->outcome.time_ns);
+        if (!rc) pl_timeline_end(t->ledger, t->run->outcome.time_ns);
         if (!rc) rc = pl_run_report(t->run, t->ledger, &s->why);
         rc = pl_ranks_end(s, ranks, rc);
     } else {
         rc = ready;
     }
     pl_metrics_close(t->metrics);
-    pl_ledger_free(t->ledger);
+    pl_timeline_free(t->ledger);
     /* what could not be written to the end costs nobody the results */
     if (t->run)
         pl_sinks_close(&t->sinks,

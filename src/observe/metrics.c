@@ -19,7 +19,7 @@ struct pl_metrics {
     struct pl_lock *lock; /* of all below */
     uint64_t (*now_ns)(void);
     struct pl_metrics_now now;
-    struct pl_ledger_row *row; /* [room], what now.row points to */
+    struct pl_timeline_row *row; /* [room], what now.row points to */
     int room;
     bool published;
     uint64_t first;                /* updates when the first was published */
@@ -103,7 +103,7 @@ static void page_fates(struct metrics_page *p, const struct pl_fates *f) {
 }
 
 /* Workers are numbered from 1, as everywhere that people look. */
-static void page_workers(struct metrics_page *p, const struct pl_ledger_row *row, int n) {
+static void page_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
                                         [PL_SPAN_COMMUNICATE] = "communication",
                                         [PL_SPAN_IDLE] = "idle",
@@ -170,7 +170,7 @@ bool pl_metrics_well(double since, double mean, char *out, size_t max) {
 
 /* The page from a copy, so that nobody waits for the lock while text is made. */
 static void metrics_page(struct pl_metrics *m, struct pl_http_answer *out) {
-    struct pl_ledger_row *row = NULL;
+    struct pl_timeline_row *row = NULL;
     pl_lock_enter(m->lock);
     struct pl_metrics_now now = m->now;
     if (now.n_rows > 0) {
@@ -251,7 +251,7 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) 
     pl_lock_enter(m->lock);
     uint64_t now_ns = m->now_ns();
     if (n > m->room) {
-        struct pl_ledger_row *grown = realloc(m->row, (size_t)n * sizeof *grown);
+        struct pl_timeline_row *grown = realloc(m->row, (size_t)n * sizeof *grown);
         if (grown) {
             m->row = grown;
             m->room = n;

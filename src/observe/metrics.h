@@ -6,7 +6,7 @@
 #define PL_OBSERVE_METRICS_H
 
 #include "core/control.h"
-#include "observe/ledger.h"
+#include "observe/timeline.h"
 
 /* Workers whose times are shown one by one; those beyond are left out. */
 #define PL_METRICS_WORKERS 4096
@@ -20,7 +20,7 @@ struct pl_metrics_now {
     double loss, test_loss, test_accuracy;
     double run_seconds;
     double last_update, last_checkpoint; /* seconds since 1970 */
-    const struct pl_ledger_row *row;     /* [n_rows], one per worker; copied; may be NULL */
+    const struct pl_timeline_row *row;   /* [n_rows], one per worker; copied; may be NULL */
     int n_rows;
 };
 

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
+#include "sys/background.h"
 #include "sys/clock.h"
-#include "sys/errand.h"
 
 struct pl_saver {
     const struct pl_server_conf *conf;
@@ -12,7 +12,7 @@ struct pl_saver {
     int (*model)(void *ctx, float *out); /* fills `whole`; NULL: the version does */
     void *ctx;
     struct pl_filter *filter;
-    struct pl_errand *errand;
+    struct pl_background *background;
     struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
     struct pl_version *held;      /* the version it is made of */
     uint64_t updates;             /* of the last one that was begun, */
@@ -31,7 +31,7 @@ int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
     struct pl_saver *s = calloc(1, sizeof *s);
     bool ok = s != NULL;
     if (ok && shards) ok = (s->whole = malloc(conf->job->model->dim * sizeof *s->whole)) != NULL;
-    if (!ok || pl_errand_new(done, ctx, &s->errand)) {
+    if (!ok || pl_background_new(done, ctx, &s->background)) {
         if (s) free(s->whole);
         free(s);
         return pl_fail(why, PL_ENOMEM, "out of memory for checkpoints");
@@ -59,7 +59,7 @@ static const float *saver_model(struct pl_saver *s) {
 
 void pl_saver_free(struct pl_saver *s) {
     if (!s) return;
-    pl_errand_free(s->errand);
+    pl_background_free(s->background);
     pl_snapshot_free(s->snapshot);
     free(s->whole);
     free(s);
@@ -78,7 +78,7 @@ static void saver_run(void *arg) {
 /* What was under way is written: lets go of it, and warns once where it failed. */
 static void saver_collect(struct pl_saver *s) {
     if (!s->snapshot) return;
-    pl_errand_wait(s->errand);
+    pl_background_wait(s->background);
     pl_snapshot_free(s->snapshot);
     pl_version_unpin(s->held);
     s->snapshot = NULL;
@@ -109,13 +109,13 @@ static int saver_begin(struct pl_saver *s, struct pl_control *control, struct pl
     pl_snapshot_text(s->snapshot, "setup", s->conf->save_text);
     s->updates = s->held->id;
     s->any = true;
-    pl_errand_send(s->errand, saver_run, s);
+    pl_background_send(s->background, saver_run, s);
     return PL_OK;
 }
 
 void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
                    uint64_t now_ns) {
-    if (pl_errand_busy(s->errand)) return;
+    if (pl_background_busy(s->background)) return;
     saver_collect(s);
     uint64_t updates = pl_control_view(control)->version;
     if (!s->any && s->began_ns == 0) { /* the first is due one interval on */

@@ -3,14 +3,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sys/errand.h"
+#include "sys/background.h"
 #include "sys/fpu.h"
 #include "sys/pool.h"
 
 struct pl_scorer {
     const struct pl_job *job;
-    struct pl_errand *errand;
-    struct pl_pool *pool;            /* the errand's */
+    struct pl_background *background;
+    struct pl_pool *pool;            /* the background's */
     struct pl_workspace **workspace; /* [threads of the pool] */
     struct pl_score_piece *piece;
     const float *w;
@@ -29,7 +29,7 @@ int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
     s->piece = calloc((size_t)pl_score_pieces(job), sizeof *s->piece);
     ok = ok && s->workspace && s->piece;
     for (int i = 0; ok && i < n; i++) ok = pl_workspace_new(job, &s->workspace[i]) == PL_OK;
-    if (!ok || pl_errand_new(done, ctx, &s->errand)) {
+    if (!ok || pl_background_new(done, ctx, &s->background)) {
         pl_scorer_free(s);
         return PL_ENOMEM;
     }
@@ -39,7 +39,7 @@ int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
 
 void pl_scorer_free(struct pl_scorer *s) {
     if (!s) return;
-    pl_errand_free(s->errand);
+    pl_background_free(s->background);
     for (int i = 0; s->workspace && s->pool && i < pl_pool_size(s->pool); i++)
         pl_workspace_free(s->workspace[i]);
     if (s->pool) pl_pool_free(s->pool);
@@ -62,15 +62,15 @@ static void scorer_run(void *arg) {
 }
 
 bool pl_scorer_busy(struct pl_scorer *s) {
-    return pl_errand_busy(s->errand);
+    return pl_background_busy(s->background);
 }
 
 void pl_scorer_send(struct pl_scorer *s, const float *w) {
     s->w = w;
-    pl_errand_send(s->errand, scorer_run, s);
+    pl_background_send(s->background, scorer_run, s);
 }
 
 struct pl_score pl_scorer_wait(struct pl_scorer *s) {
-    pl_errand_wait(s->errand);
+    pl_background_wait(s->background);
     return s->score;
 }

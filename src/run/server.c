@@ -6,7 +6,7 @@
 
 #include "core/filter.h"
 #include "learn/reference_gradient.h"
-#include "observe/slow.h"
+#include "observe/stragglers.h"
 #include "run/crew.h"
 #include "run/custody.h"
 #include "run/saver.h"
@@ -49,7 +49,7 @@ struct server {
     struct pl_pool *pool;     /* commits are split over; NULL: none are */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
-    struct pl_slow *slow;
+    struct pl_stragglers *stragglers;
     struct server_worker *worker;
     uint64_t zero_ns;            /* the run's clock began then, */
     uint64_t last_ns;            /* and its last event was then */
@@ -355,10 +355,11 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 }
 
 static void server_second(struct server *s, uint64_t now) {
-    struct pl_slow_found found;
+    struct pl_stragglers_found found;
     char sentence[200];
-    while (pl_slow_look(s->slow, pl_control_view(s->control), now, &found)) {
-        pl_slow_sentence(&found, pl_crew_phase(&s->crew, found.worker), sentence, sizeof sentence);
+    while (pl_stragglers_look(s->stragglers, pl_control_view(s->control), now, &found)) {
+        pl_stragglers_sentence(&found, pl_crew_phase(&s->crew, found.worker), sentence,
+                               sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
     pl_crew_look(&s->crew);
@@ -541,14 +542,14 @@ static int server_open(struct server *s) {
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
     if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
-        pl_slow_new(job->n_workers, &s->slow))
+        pl_stragglers_new(job->n_workers, &s->stragglers))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    if (job->grid) pl_slow_work(s->slow, server_slice, job);
+    if (job->grid) pl_stragglers_work(s->stragglers, server_slice, job);
     rc = server_peers(s);
     if (rc) return rc;
     for (int i = 0; i < s->conf->n_listeners; i++)
         pl_control_on_event(s->control, s->conf->listener[i].log, s->conf->listener[i].ctx);
-    pl_control_on_event(s->control, pl_slow_event, s->slow);
+    pl_control_on_event(s->control, pl_stragglers_event, s->stragglers);
     return PL_OK;
 }
 
@@ -668,7 +669,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_saver_free(s.saver);
     pl_custody_free(s.custody);
     pl_peers_free(s.peers);
-    pl_slow_free(s.slow);
+    pl_stragglers_free(s.stragglers);
     pl_filter_free(s.filter);
     pl_reference_free(s.reference);
     pl_store_free(s.store);

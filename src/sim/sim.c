@@ -7,8 +7,8 @@
 #include "base/heap.h"
 #include "core/filter.h"
 #include "learn/reference_gradient.h"
-#include "sim/ahead.h"
 #include "sim/peers.h"
+#include "sim/prefetch.h"
 #include "sys/fpu.h"
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
@@ -32,7 +32,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     uint64_t taken, applied, n_rejected; /* its last task in a group, committed; in a row */
-    struct pl_ahead_task *now;           /* NULL for timing alone */
+    struct pl_prefetch_task *now;        /* NULL for timing alone */
 };
 
 struct sim {
@@ -44,7 +44,7 @@ struct sim {
     bool net_matters;
     struct pl_control *control;
     struct pl_store *store; /* NULL: timing alone, like `ahead` */
-    struct pl_ahead *ahead;
+    struct pl_prefetch *prefetch;
     struct pl_sim_peers *peers;     /* NULL: there is one model */
     struct pl_reference *reference; /* of the filter; NULL: it needs none */
     struct pl_filter *filter;       /* NULL: everybody is believed */
@@ -123,7 +123,7 @@ static void sim_evaluate(struct sim *s) {
     sim_spread(s);
     const float *model = sim_model_now(s);
     if (!model) return;
-    struct pl_score score = pl_ahead_score(s->ahead, model);
+    struct pl_score score = pl_prefetch_score(s->prefetch, model);
     struct pl_point p = pl_point_now(s->control, s->store, s->now_ns);
     p.consensus = s->out->consensus;
     bool reached = pl_outcome_score(s->out, &s->job->limits, &score, &p);
@@ -194,8 +194,8 @@ static int sim_start(struct sim *s, const struct pl_action *a) {
     if (w->now->memory.n == 0 && pl_local_state_new(s->job, &w->now->memory))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for what worker %d keeps", a->worker + 1);
     w->now->memory.applied = w->applied;
-    if (pl_ahead_start(s->ahead, w->now, (uint32_t)a->worker, a->task, w->held,
-                       (struct pl_part){a->row, a->col}, finish))
+    if (pl_prefetch_start(s->prefetch, w->now, (uint32_t)a->worker, a->task, w->held,
+                          (struct pl_part){a->row, a->col}, finish))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the work queue");
     return PL_OK;
 }
@@ -234,7 +234,7 @@ static int sim_commit(struct sim *s, const struct pl_action *a, struct pl_measur
                        (unsigned long long)a->version);
     while (s->n_group > 0) {
         struct sim_worker *w = &s->worker[s->group[--s->n_group].worker];
-        pl_ahead_give_back(s->ahead, s->group[s->n_group].vector);
+        pl_prefetch_give_back(s->prefetch, s->group[s->n_group].vector);
         w->applied = w->taken;
     }
     pl_job_tell_median(s->job, s->store, &s->told_median);
@@ -256,7 +256,7 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
         case PL_DEFER: break;
         case PL_DROP:
             if (s->store) {
-                pl_ahead_give_back(s->ahead, s->worker[a->worker].now->vector);
+                pl_prefetch_give_back(s->prefetch, s->worker[a->worker].now->vector);
                 s->worker[a->worker].now->vector = NULL;
             }
             break;
@@ -265,13 +265,13 @@ static int sim_execute(struct sim *s, const struct pl_plan *plan) {
             s->n_rejected = 0;
             s->out->last_update = sim_seconds(s->now_ns);
             s->ready_ns = s->now_ns + sim_ns(s->job->update_time);
-            if (s->store && s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, 0);
+            if (s->store && s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, 0);
             if (s->store) rc = sim_commit(s, a, &measure);
             if (a->version == s->job->limits.updates) sim_over(s);
             break;
         case PL_START: rc = sim_start(s, a); break;
         case PL_CANCEL:
-            if (s->store) pl_ahead_drop(s->ahead, s->worker[a->worker].now);
+            if (s->store) pl_prefetch_drop(s->prefetch, s->worker[a->worker].now);
             break;
         case PL_STOP: sim_over(s); break;
         default: break;
@@ -314,7 +314,7 @@ static void sim_reject(struct sim *s, struct pl_event *e) {
                     "rejected, as all such are from now on without a word",
                     e->worker + 1, sim_seconds(s->now_ns), (unsigned long long)e->task);
     s->warned = s->warned || !w->now->finite;
-    pl_ahead_drop(s->ahead, w->now);
+    pl_prefetch_drop(s->prefetch, w->now);
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
     if (pl_part_diverged(s->job, ++s->n_rejected, ++w->n_rejected)) {
         s->out->diverged = true;
@@ -335,7 +335,7 @@ static int sim_judge(struct sim *s, struct pl_event *e) {
                        "the gradient of the filter's own samples failed with status %d", rc);
     e->kind = believed ? PL_ARRIVE : PL_REJECT;
     if (believed) return PL_OK;
-    pl_ahead_give_back(s->ahead, w->now->vector);
+    pl_prefetch_give_back(s->prefetch, w->now->vector);
     w->now->vector = NULL;
     if (pl_filter_stuck(s->filter)) {
         pl_filter_trouble(s->filter, sim_seconds(s->now_ns), &s->out->trouble);
@@ -362,8 +362,8 @@ static int sim_bring(struct sim *s, struct pl_event *e) {
         bool bad = e->kind == PL_REJECT && (e->samples == 0 || !s->filter);
         e->samples = pl_part_samples(s->job, sim_part(s, e->worker));
         /* this one is one less; the place it leaves is not for a task that may be cancelled */
-        if (s->cancels == PL_CANCELS_ALL) pl_ahead_need(s->ahead, sim_sure(s) - 1);
-        int rc = pl_ahead_collect(s->ahead, w->now);
+        if (s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, sim_sure(s) - 1);
+        int rc = pl_prefetch_collect(s->prefetch, w->now);
         if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
         if (rc) /* only a function of the embedding program fails in any other way */
             return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
@@ -426,7 +426,7 @@ static int sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
         w->frozen_until_ns = 0; /* whoever comes back comes back awake, and remembers nothing */
         const struct pl_worker *known = &pl_control_view(s->control)->worker[worker];
         if (s->store && (known->state == PL_BUSY || known->deferred))
-            pl_ahead_drop(s->ahead, w->now);
+            pl_prefetch_drop(s->prefetch, w->now);
         if (w->now) pl_local_state_forget(&w->now->memory); /* nobody computes with it any more */
     }
     return sim_event(s, &e);
@@ -570,7 +570,7 @@ static int sim_loop(struct sim *s) {
         if (pl_control_view(s->control)->n_alive == 0 && s->n_script == 0 && !s->replay)
             return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
                            sim_seconds(s->now_ns));
-        if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
+        if (s->store) pl_prefetch_need(s->prefetch, sim_sure(s));
         sim_tidy(s);
         sim_tick(s);
     }
@@ -616,8 +616,8 @@ static int sim_begin(struct sim *s) {
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    for (int i = 0; s->ahead && i < job->n_workers; i++)
-        s->worker[i].now = &pl_ahead_tasks(s->ahead)[i];
+    for (int i = 0; s->prefetch && i < job->n_workers; i++)
+        s->worker[i].now = &pl_prefetch_tasks(s->prefetch)[i];
     pl_net_init(&s->net, &s->conf->net, job->model ? job->model->dim : 0);
     s->net_matters = pl_net_matters(&s->net);
     s->n_script = s->conf->script && !s->replay ? s->conf->script->n : 0;
@@ -628,11 +628,11 @@ static int sim_begin(struct sim *s) {
         rc = sim_push(s, 0, SIM_EVAL, 0, 0);
     }
     const float *from = s->conf->from ? s->conf->from->weights : NULL;
-    if (!rc && s->store && pl_sim_peers_new(job, s->control, s->ahead, from, &s->peers))
+    if (!rc && s->store && pl_sim_peers_new(job, s->control, s->prefetch, from, &s->peers))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of the workers");
-    if (s->store) pl_ahead_need(s->ahead, 0);
+    if (s->store) pl_prefetch_need(s->prefetch, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
-    if (s->store) pl_ahead_need(s->ahead, sim_sure(s));
+    if (s->store) pl_prefetch_need(s->prefetch, sim_sure(s));
     return rc;
 }
 
@@ -665,14 +665,14 @@ static int sim_model(struct sim *s) {
     if (!rc) rc = sim_filter(s);
     if (!rc && job->spread && !(s->mean = pl_vector_new(job->model->dim)))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the spread");
-    return rc ? rc : pl_ahead_new(job, &s->ahead, s->why);
+    return rc ? rc : pl_prefetch_new(job, &s->prefetch, s->why);
 }
 
 static int sim_end(struct sim *s) {
     size_t dim = s->store ? s->job->model->dim : 0;
     const float *w = s->store ? sim_model_now(s) : NULL;
     if (s->store && !w) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
-    if (s->store) s->out->computed = pl_ahead_computed(s->ahead);
+    if (s->store) s->out->computed = pl_prefetch_computed(s->prefetch);
     s->out->filtered = pl_filter_n(s->filter);
     return pl_outcome_end(s->out, s->control, s->store, w, dim, s->now_ns)
                ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights")
@@ -687,15 +687,15 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     int rc = conf->job->model ? sim_model(&s) : PL_OK;
     if (!rc) rc = sim_begin(&s);
     if (!rc) rc = sim_loop(&s);
-    for (int i = 0; s.ahead && s.worker && i < conf->job->n_workers; i++)
-        pl_ahead_drop(s.ahead, s.worker[i].now);
+    for (int i = 0; s.prefetch && s.worker && i < conf->job->n_workers; i++)
+        pl_prefetch_drop(s.prefetch, s.worker[i].now);
     if (!rc) sim_evaluate(&s);
     if (!rc) rc = sim_end(&s);
     if (!rc && s.replay)
         pl_replay_end(s.replay, out->updates, out->weights, s.store ? s.job->model->dim : 0);
-    for (size_t i = 0; i < s.n_group; i++) pl_ahead_give_back(s.ahead, s.group[i].vector);
+    for (size_t i = 0; i < s.n_group; i++) pl_prefetch_give_back(s.prefetch, s.group[i].vector);
     pl_sim_peers_free(s.peers);
-    pl_ahead_free(s.ahead);
+    pl_prefetch_free(s.prefetch);
     pl_filter_free(s.filter);
     pl_reference_free(s.reference);
     pl_store_free(s.store);

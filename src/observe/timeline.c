@@ -1,8 +1,8 @@
-#include "observe/ledger.h"
+#include "observe/timeline.h"
 
 #include <stdlib.h>
 
-struct ledger_worker {
+struct timeline_worker {
     enum pl_worker_state state;
     uint64_t since_ns; /* when it came into that state */
     uint64_t turn;     /* the event that brought it there */
@@ -11,10 +11,10 @@ struct ledger_worker {
     bool deferred;  /* what it brought is not taken yet */
 };
 
-struct pl_ledger {
+struct pl_timeline {
     int n_workers;
-    struct ledger_worker *worker;
-    struct pl_ledger_row *row;
+    struct timeline_worker *worker;
+    struct pl_timeline_row *row;
     uint64_t turn; /* events so far */
     bool grouped;  /* something was taken since the last commit, the last of it at: */
     uint64_t taken_ns;
@@ -23,42 +23,42 @@ struct pl_ledger {
     void *ctx;
 };
 
-int pl_ledger_new(int n_workers, struct pl_ledger **out) {
-    struct pl_ledger *l = calloc(1, sizeof *l);
+int pl_timeline_new(int n_workers, struct pl_timeline **out) {
+    struct pl_timeline *l = calloc(1, sizeof *l);
     if (!l) return PL_ENOMEM;
     l->n_workers = n_workers;
     l->worker = calloc((size_t)n_workers, sizeof *l->worker);
     l->row = calloc((size_t)n_workers, sizeof *l->row);
     if (!l->worker || !l->row) {
-        pl_ledger_free(l);
+        pl_timeline_free(l);
         return PL_ENOMEM;
     }
     *out = l;
     return PL_OK;
 }
 
-void pl_ledger_free(struct pl_ledger *l) {
+void pl_timeline_free(struct pl_timeline *l) {
     if (!l) return;
     free(l->worker);
     free(l->row);
     free(l);
 }
 
-void pl_ledger_on_span(struct pl_ledger *l, void (*span)(void *ctx, const struct pl_span *s),
-                       void *ctx) {
+void pl_timeline_on_span(struct pl_timeline *l, void (*span)(void *ctx, const struct pl_span *s),
+                         void *ctx) {
     l->span = span;
     l->ctx = ctx;
 }
 
-const struct pl_ledger_row *pl_ledger_rows(const struct pl_ledger *l) {
+const struct pl_timeline_row *pl_timeline_rows(const struct pl_timeline *l) {
     return l->row;
 }
 
 /* Nanoseconds are summed and turned into seconds, so a long run loses nothing. */
-static void ledger_span(struct pl_ledger *l, int i, enum pl_span_kind kind, uint64_t from_ns,
-                        uint64_t to_ns, const char *why) {
+static void timeline_span(struct pl_timeline *l, int i, enum pl_span_kind kind, uint64_t from_ns,
+                          uint64_t to_ns, const char *why) {
     if (to_ns <= from_ns) return;
-    struct ledger_worker *w = &l->worker[i];
+    struct timeline_worker *w = &l->worker[i];
     bool idle = kind == PL_SPAN_IDLE;
     struct pl_span s = {i, kind, from_ns, to_ns, idle ? 0 : w->task, idle ? 0 : w->base, why};
     w->ns[kind] += to_ns - from_ns;
@@ -66,59 +66,59 @@ static void ledger_span(struct pl_ledger *l, int i, enum pl_span_kind kind, uint
     if (l->span) l->span(l->ctx, &s);
 }
 
-static void ledger_move(struct pl_ledger *l, int i, enum pl_worker_state to, uint64_t now_ns) {
-    struct ledger_worker *w = &l->worker[i];
-    if (w->state == PL_IDLE) ledger_span(l, i, PL_SPAN_IDLE, w->since_ns, now_ns, "");
+static void timeline_move(struct pl_timeline *l, int i, enum pl_worker_state to, uint64_t now_ns) {
+    struct timeline_worker *w = &l->worker[i];
+    if (w->state == PL_IDLE) timeline_span(l, i, PL_SPAN_IDLE, w->since_ns, now_ns, "");
     w->state = to;
     w->since_ns = now_ns;
     w->turn = l->turn;
 }
 
 /* A busy worker's task ends without use. */
-static void ledger_waste(struct pl_ledger *l, int i, uint64_t now_ns, const char *why) {
-    ledger_span(l, i, PL_SPAN_WASTED, l->worker[i].since_ns, now_ns, why);
+static void timeline_waste(struct pl_timeline *l, int i, uint64_t now_ns, const char *why) {
+    timeline_span(l, i, PL_SPAN_WASTED, l->worker[i].since_ns, now_ns, why);
     l->row[i].n_wasted++;
 }
 
 /* A task came back: from its start to now, what went into sending last. */
-static void ledger_arrive(struct pl_ledger *l, const struct pl_event *e, bool taken) {
-    const struct ledger_worker *w = &l->worker[e->worker];
-    struct pl_ledger_row *row = &l->row[e->worker];
+static void timeline_arrive(struct pl_timeline *l, const struct pl_event *e, bool taken) {
+    const struct timeline_worker *w = &l->worker[e->worker];
+    struct pl_timeline_row *row = &l->row[e->worker];
     uint64_t spent_ns = e->now_ns - w->since_ns;
     uint64_t sent_ns = e->comm_ns < spent_ns ? e->comm_ns : spent_ns;
     row->arrived += (double)spent_ns * 1e-9;
     row->n_timed++;
     if (taken) {
         uint64_t done_ns = e->now_ns - sent_ns;
-        ledger_span(l, e->worker, PL_SPAN_COMPUTE, w->since_ns, done_ns, "");
-        ledger_span(l, e->worker, PL_SPAN_COMMUNICATE, done_ns, e->now_ns, "");
+        timeline_span(l, e->worker, PL_SPAN_COMPUTE, w->since_ns, done_ns, "");
+        timeline_span(l, e->worker, PL_SPAN_COMMUNICATE, done_ns, e->now_ns, "");
         row->n_arrived++;
     } else {
-        ledger_waste(l, e->worker, e->now_ns, "dropped");
+        timeline_waste(l, e->worker, e->now_ns, "dropped");
     }
 }
 
 /* What the event itself does to its worker. One that was there before the ledger began to listen is
  * known from its next start on. */
-static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool taken) {
+static void timeline_hear(struct pl_timeline *l, const struct pl_event *e, bool taken) {
     if (!pl_event_has_worker(e) || e->worker < 0 || e->worker >= l->n_workers) return;
     bool busy = l->worker[e->worker].state == PL_BUSY;
     switch (e->kind) {
-    case PL_JOIN: ledger_move(l, e->worker, PL_IDLE, e->now_ns); break;
+    case PL_JOIN: timeline_move(l, e->worker, PL_IDLE, e->now_ns); break;
     case PL_LEAVE:
-        if (busy) ledger_waste(l, e->worker, e->now_ns, "lost");
+        if (busy) timeline_waste(l, e->worker, e->now_ns, "lost");
         l->row[e->worker].n_wasted += l->worker[e->worker].deferred;
         l->row[e->worker].n_arrived -= l->worker[e->worker].deferred;
         l->worker[e->worker].deferred = false;
-        ledger_move(l, e->worker, PL_GONE, e->now_ns);
+        timeline_move(l, e->worker, PL_GONE, e->now_ns);
         break;
     case PL_REJECT:
-        if (busy) ledger_waste(l, e->worker, e->now_ns, "rejected");
-        ledger_move(l, e->worker, PL_IDLE, e->now_ns);
+        if (busy) timeline_waste(l, e->worker, e->now_ns, "rejected");
+        timeline_move(l, e->worker, PL_IDLE, e->now_ns);
         break;
     case PL_ARRIVE:
-        if (busy) ledger_arrive(l, e, taken);
-        ledger_move(l, e->worker, PL_IDLE, e->now_ns);
+        if (busy) timeline_arrive(l, e, taken);
+        timeline_move(l, e->worker, PL_IDLE, e->now_ns);
         break;
     case PL_MEASURED:
     case PL_TIMER:
@@ -127,26 +127,26 @@ static void ledger_hear(struct pl_ledger *l, const struct pl_event *e, bool take
 }
 
 /* Carries one action out; says whether it let go a worker that waited since before the event. */
-static bool ledger_act(struct pl_ledger *l, const struct pl_action *a, uint64_t now_ns) {
+static bool timeline_act(struct pl_timeline *l, const struct pl_action *a, uint64_t now_ns) {
     if (a->verb == PL_TAKE || a->verb == PL_DEFER)
         l->worker[a->worker].deferred = a->verb == PL_DEFER;
     if (a->verb != PL_START && a->verb != PL_CANCEL) return false;
-    struct ledger_worker *w = &l->worker[a->worker];
+    struct timeline_worker *w = &l->worker[a->worker];
     if (a->verb == PL_CANCEL) {
-        if (w->state == PL_BUSY) ledger_waste(l, a->worker, now_ns, "cancelled");
-        ledger_move(l, a->worker, PL_IDLE, now_ns);
+        if (w->state == PL_BUSY) timeline_waste(l, a->worker, now_ns, "cancelled");
+        timeline_move(l, a->worker, PL_IDLE, now_ns);
         return false;
     }
     bool waited = w->state == PL_IDLE && w->turn < l->turn;
-    ledger_move(l, a->worker, PL_BUSY, now_ns);
+    timeline_move(l, a->worker, PL_BUSY, now_ns);
     w->task = a->task;
     w->base = a->version;
     return waited;
 }
 
-void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
-                     const struct pl_plan *plan) {
-    struct pl_ledger *l = ctx;
+void pl_timeline_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                       const struct pl_plan *plan) {
+    struct pl_timeline *l = ctx;
     bool taken = false, committed = false, waited = false;
     (void)c;
     if (l->ended) return;
@@ -156,9 +156,9 @@ void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_even
         if (e->kind == PL_ARRIVE) taken = taken || verb == PL_TAKE || verb == PL_DEFER;
         committed = committed || plan->action[i].verb == PL_COMMIT;
     }
-    ledger_hear(l, e, taken);
+    timeline_hear(l, e, taken);
     for (size_t i = 0; i < plan->n; i++)
-        if (ledger_act(l, &plan->action[i], e->now_ns)) waited = true;
+        if (timeline_act(l, &plan->action[i], e->now_ns)) waited = true;
     if (taken && committed && waited) {
         l->row[e->worker].n_last++;
         if (l->grouped) l->row[e->worker].held_up += (double)(e->now_ns - l->taken_ns) * 1e-9;
@@ -170,14 +170,14 @@ void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_even
     if (committed) l->grouped = false;
 }
 
-void pl_ledger_end(struct pl_ledger *l, uint64_t now_ns) {
+void pl_timeline_end(struct pl_timeline *l, uint64_t now_ns) {
     if (l->ended) return;
     l->ended = true;
     for (int i = 0; i < l->n_workers; i++) {
         if (l->worker[i].state == PL_BUSY) {
             l->row[i].unfinished = (double)(now_ns - l->worker[i].since_ns) * 1e-9;
-            ledger_span(l, i, PL_SPAN_COMPUTE, l->worker[i].since_ns, now_ns, "unfinished");
+            timeline_span(l, i, PL_SPAN_COMPUTE, l->worker[i].since_ns, now_ns, "unfinished");
         }
-        if (l->worker[i].state != PL_GONE) ledger_move(l, i, PL_GONE, now_ns);
+        if (l->worker[i].state != PL_GONE) timeline_move(l, i, PL_GONE, now_ns);
     }
 }

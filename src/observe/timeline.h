@@ -6,8 +6,8 @@
  * all workers are those of pl_control_worker_time, from a book of its own.
  *
  * Threads: one. */
-#ifndef PL_OBSERVE_LEDGER_H
-#define PL_OBSERVE_LEDGER_H
+#ifndef PL_OBSERVE_TIMELINE_H
+#define PL_OBSERVE_TIMELINE_H
 
 #include "core/control.h"
 
@@ -24,7 +24,7 @@ struct pl_span {
                         that the end of the run cut short: "unfinished"; or "" */
 };
 
-struct pl_ledger_row {
+struct pl_timeline_row {
     double seconds[4];  /* by enum pl_span_kind, closed spans only */
     uint64_t n_arrived; /* tasks that came back and were taken */
     uint64_t n_wasted;  /* tasks that ended otherwise */
@@ -37,22 +37,22 @@ struct pl_ledger_row {
     double unfinished;  /* seconds that its task had run when the run ended */
 };
 
-struct pl_ledger;
-int pl_ledger_new(int n_workers, struct pl_ledger **out); /* 0 or PL_ENOMEM */
-void pl_ledger_free(struct pl_ledger *l);
+struct pl_timeline;
+int pl_timeline_new(int n_workers, struct pl_timeline **out); /* 0 or PL_ENOMEM */
+void pl_timeline_free(struct pl_timeline *l);
 
 /* A pl_control_log; ctx is the ledger. */
-void pl_ledger_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
-                     const struct pl_plan *plan);
+void pl_timeline_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                       const struct pl_plan *plan);
 
 /* Called with every span as it closes; spans of no length are left out. */
-void pl_ledger_on_span(struct pl_ledger *l, void (*span)(void *ctx, const struct pl_span *s),
-                       void *ctx);
+void pl_timeline_on_span(struct pl_timeline *l, void (*span)(void *ctx, const struct pl_span *s),
+                         void *ctx);
 
 /* Closes what is open at the end of the run: who is busy has been computing, as control books it.
  * The ledger hears nothing after that. */
-void pl_ledger_end(struct pl_ledger *l, uint64_t now_ns);
+void pl_timeline_end(struct pl_timeline *l, uint64_t now_ns);
 
-const struct pl_ledger_row *pl_ledger_rows(const struct pl_ledger *l); /* [n_workers] */
+const struct pl_timeline_row *pl_timeline_rows(const struct pl_timeline *l); /* [n_workers] */
 
 #endif

@@ -3,8 +3,8 @@
  *
  * Pure: it hears the event log and is asked with a time; it reads no clock and writes nothing.
  * Threads: one. */
-#ifndef PL_OBSERVE_SLOW_H
-#define PL_OBSERVE_SLOW_H
+#ifndef PL_OBSERVE_STRAGGLERS_H
+#define PL_OBSERVE_STRAGGLERS_H
 
 #include "core/control.h"
 
@@ -23,39 +23,40 @@
 /* It has recovered when its last task and its mean are within this many medians of all tasks. */
 #define PL_SLOW_WELL_MEDIANS 2
 
-enum pl_slow_kind {
+enum pl_stragglers_kind {
     PL_SLOW_TASK,  /* the task it has now runs for too long */
     PL_SLOW_WORKER /* its tasks take too long on average */
 };
 
-struct pl_slow_found {
-    enum pl_slow_kind kind;
+struct pl_stragglers_found {
+    enum pl_stragglers_kind kind;
     int worker;     /* from 0 */
     double elapsed; /* seconds: of the running task, or its own mean */
     double usual;   /* seconds: the median it is held against */
 };
 
-struct pl_slow;
-int pl_slow_new(int n_workers, struct pl_slow **out); /* 0 or PL_ENOMEM */
-void pl_slow_free(struct pl_slow *s);
+struct pl_stragglers;
+int pl_stragglers_new(int n_workers, struct pl_stragglers **out); /* 0 or PL_ENOMEM */
+void pl_stragglers_free(struct pl_stragglers *s);
 
 /* Where tasks on some parts have more to do than on others: how much, the average task being 1.
  * What a task took is divided by it; those with less than PL_SLOW_LITTLE to do tell nothing. */
 #define PL_SLOW_LITTLE 0.2
-void pl_slow_work(struct pl_slow *s, double (*work)(const void *ctx, int row, int col),
-                  const void *ctx);
+void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx, int row, int col),
+                        const void *ctx);
 
-/* A pl_control_log; ctx is the struct pl_slow. */
-void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
-                   const struct pl_plan *plan);
+/* A pl_control_log; ctx is the struct pl_stragglers. */
+void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                         const struct pl_plan *plan);
 
 /* Whether there is a slow worker that was not named yet. Each is named once until it has recovered
  * or come anew; call again until the answer is no. */
-bool pl_slow_look(struct pl_slow *s, const struct pl_view *v, uint64_t now_ns,
-                  struct pl_slow_found *found);
+bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
+                        struct pl_stragglers_found *found);
 
 /* "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing". `phase`,
  * here "computing", may be NULL. */
-void pl_slow_sentence(const struct pl_slow_found *found, const char *phase, char *out, size_t max);
+void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char *phase, char *out,
+                            size_t max);
 
 #endif

@@ -1,4 +1,4 @@
-#include "observe/slow.h"
+#include "observe/stragglers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #define SLOW_WEIGHT 0.25 /* of the newest task in a worker's mean */
 
-struct slow_worker {
+struct stragglers_worker {
     bool busy;
     uint64_t start_ns;
     double work;      /* of the task it has */
@@ -15,68 +15,69 @@ struct slow_worker {
     bool named;
 };
 
-struct slow_mean {
+struct stragglers_mean {
     double mean;
     int worker;
 };
 
-struct pl_slow {
+struct pl_stragglers {
     int n_workers;
-    struct slow_worker *worker;
+    struct stragglers_worker *worker;
     double ring[PL_SLOW_RING]; /* ns of the last tasks */
     uint64_t n_arrived;
-    struct slow_mean *sorted; /* [n_sorted] of workers that are there, by mean */
+    struct stragglers_mean *sorted; /* [n_sorted] of workers that are there, by mean */
     int n_sorted;
     bool changed;                                      /* since they were sorted */
     double (*work)(const void *ctx, int row, int col); /* NULL: all tasks are alike */
     const void *ctx;
 };
 
-int pl_slow_new(int n_workers, struct pl_slow **out) {
-    struct pl_slow *s = calloc(1, sizeof *s);
+int pl_stragglers_new(int n_workers, struct pl_stragglers **out) {
+    struct pl_stragglers *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
     s->n_workers = n_workers;
     s->worker = calloc((size_t)n_workers, sizeof *s->worker);
     s->sorted = calloc((size_t)n_workers, sizeof *s->sorted);
     if (!s->worker || !s->sorted) {
-        pl_slow_free(s);
+        pl_stragglers_free(s);
         return PL_ENOMEM;
     }
     *out = s;
     return PL_OK;
 }
 
-void pl_slow_free(struct pl_slow *s) {
+void pl_stragglers_free(struct pl_stragglers *s) {
     if (!s) return;
     free(s->worker);
     free(s->sorted);
     free(s);
 }
 
-void pl_slow_work(struct pl_slow *s, double (*work)(const void *ctx, int row, int col),
-                  const void *ctx) {
+void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx, int row, int col),
+                        const void *ctx) {
     s->work = work;
     s->ctx = ctx;
 }
 
 /* --- what happened ----------------------------------------------------------------------- */
 
-static int slow_less(const void *a, const void *b) {
+static int stragglers_less(const void *a, const void *b) {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
 /* Of the last tasks of all; the lower of two in the middle. */
-static double slow_median(const struct pl_slow *s) {
+static double stragglers_median(const struct pl_stragglers *s) {
     double sorted[PL_SLOW_RING];
     size_t n = s->n_arrived < PL_SLOW_RING ? (size_t)s->n_arrived : PL_SLOW_RING;
     if (n == 0) return 0;
     memcpy(sorted, s->ring, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, slow_less);
+    qsort(sorted, n, sizeof *sorted, stragglers_less);
     return sorted[(n - 1) / 2];
 }
 
-static void slow_arrive(struct pl_slow *s, struct slow_worker *w, uint64_t now_ns) {
+static void stragglers_arrive(struct pl_stragglers *s, struct stragglers_worker *w,
+                              uint64_t now_ns) {
     if (!w->busy) return; /* it was started before anybody listened */
     w->busy = false;
     if (w->work < PL_SLOW_LITTLE) return;
@@ -85,19 +86,19 @@ static void slow_arrive(struct pl_slow *s, struct slow_worker *w, uint64_t now_n
     w->mean = w->n_tasks++ ? w->mean + SLOW_WEIGHT * (ns - w->mean) : ns;
     s->changed = true;
     if (!w->named) return;
-    double enough = PL_SLOW_WELL_MEDIANS * slow_median(s);
+    double enough = PL_SLOW_WELL_MEDIANS * stragglers_median(s);
     if (ns <= enough && w->mean <= enough) w->named = false;
 }
 
-void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
-                   const struct pl_plan *plan) {
-    struct pl_slow *s = ctx;
+void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
+                         const struct pl_plan *plan) {
+    struct pl_stragglers *s = ctx;
     (void)c;
     if (pl_event_has_worker(e) && e->worker >= 0 && e->worker < s->n_workers) {
-        struct slow_worker *w = &s->worker[e->worker];
-        if (e->kind == PL_ARRIVE) slow_arrive(s, w, e->now_ns);
+        struct stragglers_worker *w = &s->worker[e->worker];
+        if (e->kind == PL_ARRIVE) stragglers_arrive(s, w, e->now_ns);
         if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* who comes back is somebody else */
-            *w = (struct slow_worker){0};
+            *w = (struct stragglers_worker){0};
             s->changed = true;
         }
     }
@@ -113,10 +114,10 @@ void pl_slow_event(void *ctx, const struct pl_control *c, const struct pl_event 
 /* --- looking ----------------------------------------------------------------------------- */
 
 /* The busy are listed in order of start, so the first that is quick enough ends the search. */
-static bool slow_running(struct pl_slow *s, const struct pl_view *v, uint64_t now_ns,
-                         struct pl_slow_found *found) {
+static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
+                               struct pl_stragglers_found *found) {
     if (s->n_arrived < PL_SLOW_TASK_ARRIVALS) return false;
-    double median = slow_median(s);
+    double median = stragglers_median(s);
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
         uint64_t since_ns = v->worker[i].since_ns;
         double ns = now_ns > since_ns ? (double)(now_ns - since_ns) : 0;
@@ -127,31 +128,31 @@ static bool slow_running(struct pl_slow *s, const struct pl_view *v, uint64_t no
             return false;
         }
         if (s->worker[i].named) continue;
-        *found = (struct pl_slow_found){PL_SLOW_TASK, i, ns * 1e-9, median * 1e-9};
+        *found = (struct pl_stragglers_found){PL_SLOW_TASK, i, ns * 1e-9, median * 1e-9};
         return true;
     }
     return false;
 }
 
-static int slow_less_mean(const void *a, const void *b) {
-    const struct slow_mean *x = a, *y = b;
+static int stragglers_less_mean(const void *a, const void *b) {
+    const struct stragglers_mean *x = a, *y = b;
     if (x->mean != y->mean) return x->mean > y->mean ? 1 : -1;
     return (x->worker > y->worker) - (x->worker < y->worker);
 }
 
-static void slow_sort(struct pl_slow *s) {
+static void stragglers_sort(struct pl_stragglers *s) {
     if (!s->changed) return;
     s->n_sorted = 0;
     for (int i = 0; i < s->n_workers; i++)
         if (s->worker[i].n_tasks)
-            s->sorted[s->n_sorted++] = (struct slow_mean){s->worker[i].mean, i};
-    qsort(s->sorted, (size_t)s->n_sorted, sizeof *s->sorted, slow_less_mean);
+            s->sorted[s->n_sorted++] = (struct stragglers_mean){s->worker[i].mean, i};
+    qsort(s->sorted, (size_t)s->n_sorted, sizeof *s->sorted, stragglers_less_mean);
     s->changed = false;
 }
 
 /* From the slowest down: the first that is quick enough ends the search. */
-static bool slow_on_average(struct pl_slow *s, struct pl_slow_found *found) {
-    slow_sort(s);
+static bool stragglers_on_average(struct pl_stragglers *s, struct pl_stragglers_found *found) {
+    stragglers_sort(s);
     for (int place = s->n_sorted - 1; place > 0; place--) {
         int i = s->sorted[place].worker;
         /* the median of the others: one that is above it does not count */
@@ -159,15 +160,15 @@ static bool slow_on_average(struct pl_slow *s, struct pl_slow_found *found) {
         double mean = s->sorted[place].mean;
         if (mean <= PL_SLOW_WORKER_MEDIANS * others) return false;
         if (s->worker[i].named || s->worker[i].n_tasks < PL_SLOW_WORKER_TASKS) continue;
-        *found = (struct pl_slow_found){PL_SLOW_WORKER, i, mean * 1e-9, others * 1e-9};
+        *found = (struct pl_stragglers_found){PL_SLOW_WORKER, i, mean * 1e-9, others * 1e-9};
         return true;
     }
     return false;
 }
 
-bool pl_slow_look(struct pl_slow *s, const struct pl_view *v, uint64_t now_ns,
-                  struct pl_slow_found *found) {
-    if (!slow_running(s, v, now_ns, found) && !slow_on_average(s, found)) return false;
+bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
+                        struct pl_stragglers_found *found) {
+    if (!stragglers_running(s, v, now_ns, found) && !stragglers_on_average(s, found)) return false;
     s->worker[found->worker].named = true;
     return true;
 }
@@ -175,7 +176,7 @@ bool pl_slow_look(struct pl_slow *s, const struct pl_view *v, uint64_t now_ns,
 /* --- the sentence ------------------------------------------------------------------------ */
 
 /* Three digits, and never an exponent. */
-static void slow_seconds(double s, char *out, size_t max) {
+static void stragglers_seconds(double s, char *out, size_t max) {
     if (s >= 100)
         snprintf(out, max, "%.0f s", s);
     else if (s >= 0.001)
@@ -184,10 +185,11 @@ static void slow_seconds(double s, char *out, size_t max) {
         snprintf(out, max, "%.3g µs", s * 1e6);
 }
 
-void pl_slow_sentence(const struct pl_slow_found *found, const char *phase, char *out, size_t max) {
+void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char *phase, char *out,
+                            size_t max) {
     char elapsed[48], usual[48];
-    slow_seconds(found->elapsed, elapsed, sizeof elapsed);
-    slow_seconds(found->usual, usual, sizeof usual);
+    stragglers_seconds(found->elapsed, elapsed, sizeof elapsed);
+    stragglers_seconds(found->usual, usual, sizeof usual);
     snprintf(out, max, "worker %d is slow: %s %s where %s is usual%s%s", found->worker + 1,
              found->kind == PL_SLOW_TASK ? "its task has run for" : "its tasks take", elapsed,
              usual, phase && phase[0] ? "; it is " : "", phase && phase[0] ? phase : "");

@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#include "observe/slow.h"
+#include "observe/stragglers.h"
 
 static struct pl_control *control;
-static struct pl_slow *slow;
-static struct pl_slow_found found;
+static struct pl_stragglers *slow;
+static struct pl_stragglers_found found;
 static double now; /* seconds */
 
 static int begin_run(int n_workers) {
@@ -31,8 +31,8 @@ static int begin_run(int n_workers) {
                                     (const struct pl_tuner *)tuner, tuner_conf, n_workers, 1,
                                     &control, &why),
                      0);
-    assert_int_equal(pl_slow_new(n_workers, &slow), 0);
-    pl_control_on_event(control, pl_slow_event, slow);
+    assert_int_equal(pl_stragglers_new(n_workers, &slow), 0);
+    pl_control_on_event(control, pl_stragglers_event, slow);
     free(policy_conf);
     free(tuner_conf);
     now = 0;
@@ -41,7 +41,7 @@ static int begin_run(int n_workers) {
 
 static int end_run(void **state) {
     (void)state;
-    pl_slow_free(slow);
+    pl_stragglers_free(slow);
     pl_control_free(control);
     return 0;
 }
@@ -64,7 +64,7 @@ static void answer(int worker, double seconds) {
 }
 
 static bool look(void) {
-    return pl_slow_look(slow, pl_control_view(control), (uint64_t)llround(now * 1e9), &found);
+    return pl_stragglers_look(slow, pl_control_view(control), (uint64_t)llround(now * 1e9), &found);
 }
 
 static void near(double got, double want) {
@@ -189,7 +189,7 @@ static void test_by_work(void **state) {
     static const double sizes[] = {0.3, 20, 1, 0, 5};
     (void)state;
     begin_run(2);
-    pl_slow_work(slow, work, &work_now);
+    pl_stragglers_work(slow, work, &work_now);
     double has = work_now = 1;
     event(PL_JOIN, 1);
     for (int i = 0; i < 50; i++) {
@@ -227,7 +227,7 @@ static void test_alone(void **state) {
 static void test_sentence(void **state) {
     (void)state;
     static const struct {
-        struct pl_slow_found found;
+        struct pl_stragglers_found found;
         const char *phase, *text;
     } row[] = {
         {{PL_SLOW_TASK, 2, 12.3, 0.41},
@@ -242,10 +242,10 @@ static void test_sentence(void **state) {
     };
     char text[200];
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        pl_slow_sentence(&row[i].found, row[i].phase, text, sizeof text);
+        pl_stragglers_sentence(&row[i].found, row[i].phase, text, sizeof text);
         assert_string_equal(text, row[i].text);
     }
-    pl_slow_sentence(&row[0].found, "x", text, 10);
+    pl_stragglers_sentence(&row[0].found, "x", text, 10);
     assert_string_equal(text, "worker 3 ");
 }
 

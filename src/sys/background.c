@@ -1,4 +1,4 @@
-#include "sys/errand.h"
+#include "sys/background.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "sys/thread.h"
 
-struct pl_errand {
+struct pl_background {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct pl_thread *thread;
@@ -17,8 +17,8 @@ struct pl_errand {
     void *ctx;
 };
 
-static void errand_thread(void *arg) {
-    struct pl_errand *e = arg;
+static void background_thread(void *arg) {
+    struct pl_background *e = arg;
     pthread_mutex_lock(&e->lock);
     for (;;) {
         while (!e->run && !e->over) pthread_cond_wait(&e->changed, &e->lock);
@@ -35,14 +35,14 @@ static void errand_thread(void *arg) {
     pthread_mutex_unlock(&e->lock);
 }
 
-int pl_errand_new(void (*done)(void *ctx), void *ctx, struct pl_errand **out) {
-    struct pl_errand *e = calloc(1, sizeof *e);
+int pl_background_new(void (*done)(void *ctx), void *ctx, struct pl_background **out) {
+    struct pl_background *e = calloc(1, sizeof *e);
     if (!e) return PL_ENOMEM;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     e->done = done;
     e->ctx = ctx;
-    if (pl_thread_start(errand_thread, e, &e->thread)) {
+    if (pl_thread_start(background_thread, e, &e->thread)) {
         free(e);
         return PL_ENOMEM;
     }
@@ -50,7 +50,7 @@ int pl_errand_new(void (*done)(void *ctx), void *ctx, struct pl_errand **out) {
     return PL_OK;
 }
 
-void pl_errand_free(struct pl_errand *e) {
+void pl_background_free(struct pl_background *e) {
     if (!e) return;
     pthread_mutex_lock(&e->lock);
     e->over = true;
@@ -62,14 +62,14 @@ void pl_errand_free(struct pl_errand *e) {
     free(e);
 }
 
-bool pl_errand_busy(struct pl_errand *e) {
+bool pl_background_busy(struct pl_background *e) {
     pthread_mutex_lock(&e->lock);
     bool busy = e->run != NULL;
     pthread_mutex_unlock(&e->lock);
     return busy;
 }
 
-void pl_errand_send(struct pl_errand *e, void (*run)(void *arg), void *arg) {
+void pl_background_send(struct pl_background *e, void (*run)(void *arg), void *arg) {
     pthread_mutex_lock(&e->lock);
     e->run = run;
     e->arg = arg;
@@ -77,7 +77,7 @@ void pl_errand_send(struct pl_errand *e, void (*run)(void *arg), void *arg) {
     pthread_mutex_unlock(&e->lock);
 }
 
-void pl_errand_wait(struct pl_errand *e) {
+void pl_background_wait(struct pl_background *e) {
     pthread_mutex_lock(&e->lock);
     while (e->run) pthread_cond_wait(&e->changed, &e->lock);
     pthread_mutex_unlock(&e->lock);
