@@ -45,7 +45,7 @@ size_t crew_kinds(const struct pl_transport *const **kinds) {
     static const struct pl_transport *const here[] = {&pl_inproc, &pl_shm};
     static const struct pl_transport *const ranks[] = {&pl_mpi};
     int rank;
-    bool launched = pl_launched(&rank);
+    bool launched = pl_launcher_env(&rank);
     *kinds = launched ? ranks : here;
     return launched ? 1 : 2;
 }
@@ -172,7 +172,7 @@ static void crew_work_once(struct crew_notes *notes, int worker) {
 bool crew_serve(void) {
     int rank, size;
     struct crew_notes *notes = crew_shared();
-    if (!pl_launched(&rank)) return false;
+    if (!pl_launcher_env(&rank)) return false;
     if (pl_mpi_begin(&rank, &size, NULL) || rank == 0) return false;
     for (int n = 0; notes && !atomic_load(&notes->dismissed);) {
         if (atomic_load(&notes->asked[rank - 1]) == n) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "transport/box.h"
+#include "transport/shm_layout.h"
 #include "transport/transport.h"
 
 #define CREW_MAX 8

@@ -46,14 +46,14 @@ static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
 static void result_is(struct crew *c, int worker, uint64_t task) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
     assert_int_equal(r.task, task);
-    assert_int_equal(r.flaw, PL_SOUND);
+    assert_int_equal(r.defect, PL_NO_DEFECT);
     assert_true(r.samples == 1 && r.loss == 2);
     for (size_t i = 0; i < c->dim; i++)
         assert_true(c->slot[worker][i] == c->version[worker][i] + (float)task);
 }
 
 static void all_end_well(struct crew *c) {
-    c->t->over(c->p, CREW_PATIENCE_NS);
+    c->t->shutdown(c->p, CREW_PATIENCE_NS);
     for (int w = 0; w < c->n_workers; w++) assert_int_equal(crew_join(c, w), 0);
     crew_close(c);
 }
@@ -85,7 +85,7 @@ static void a_killed_worker_is_gone(void **state) {
             assert_int_equal(n.worker, 0);
             assert_true(n.kind != PL_NEWS_RESULT ||
                         (here && n.result.task >= first && n.result.task <= task &&
-                         n.result.task > got && n.result.flaw == PL_SOUND));
+                         n.result.task > got && n.result.defect == PL_NO_DEFECT));
             assert_true(n.kind != PL_NEWS_HERE || !here);
             if (n.kind == PL_NEWS_RESULT) got = n.result.task;
             here = here || n.kind == PL_NEWS_HERE;
@@ -167,7 +167,7 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
         if (!early) result_is(&c, 0, round);
     }
     kill(c.member[0].pid, SIGSTOP);
-    c.t->over(c.p, 20000000); /* comes back although one of them cannot hear */
+    c.t->shutdown(c.p, 20000000); /* comes back although one of them cannot hear */
     kill(c.member[0].pid, SIGCONT);
     all_end_well(&c);
 }
@@ -203,8 +203,9 @@ static void noise_maker(struct crew *c, struct pl_link *l, int worker) {
     (void)worker;
     struct pl_head *head = (void *)((char *)c->version[0] - s.versions);
     _Atomic uint64_t *word = (void *)head;
-    size_t from = (s.boxes + sizeof(struct pl_box)) / sizeof *word; /* its own box, and what is */
-    size_t n = s.versions / sizeof *word - from;                    /* behind it */
+    size_t from =
+        (s.boxes + sizeof(struct pl_mailbox)) / sizeof *word; /* its own box, and what is */
+    size_t n = s.versions / sizeof *word - from;              /* behind it */
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 73, 0);
     for (uint64_t i = 0;; i++) {
         word[from + i % n] = pl_rng_u64(&rng);
@@ -259,7 +260,7 @@ static void orphan_pulls(struct crew *c, struct pl_link *l, int worker) {
 static void orphan_rests(struct crew *c, struct pl_link *l, int worker) {
     prctl(PR_SET_PDEATHSIG, 0);
     atomic_fetch_add(&c->notes->gate, 1);
-    if (c->t->rest(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
+    if (c->t->sleep(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
 }
 
 /* A guest that is a process, and no child of the server's. */
@@ -337,7 +338,7 @@ static void guests_come_and_are_refused(void **state) {
     tell(&c, 1, 4);
     assert_int_equal(c.t->pull(b, &o), 0);
     assert_int_equal(o.task, 4);
-    c.t->over(c.p, 0);
+    c.t->shutdown(c.p, 0);
     assert_int_equal(c.t->pull(a, &o), PL_ECANCELLED);
     c.t->detach(a);
     c.t->detach(b);
@@ -372,7 +373,7 @@ static void guests_and_children_mix(void **state) {
         if (n.kind == PL_NEWS_RESULT) left--;
         if (done[n.worker] < 20) tell(&c, n.worker, ++done[n.worker]);
     }
-    c.t->over(c.p, CREW_PATIENCE_NS);
+    c.t->shutdown(c.p, CREW_PATIENCE_NS);
     for (int i = 0; i < 4; i++) {
         int status = -1;
         assert_int_equal(waitpid(guest[i], &status, 0), guest[i]);

@@ -53,7 +53,7 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
                 wrong = wrong || o.w[i] != (float)o.task;
                 o.out[i] = -o.w[i];
             }
-            if (pass == 0 && pl_rng_below(&rng, 4) == 0) c->t->rest(l, pl_rng_below(&rng, 200000));
+            if (pass == 0 && pl_rng_below(&rng, 4) == 0) c->t->sleep(l, pl_rng_below(&rng, 200000));
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         if (pl_cancelled(cancelled) && pl_rng_below(&rng, 4)) continue;
@@ -151,7 +151,7 @@ static void a_race_of_everything(void **state) {
             if (pl_rng_below(&rng, 16) == 0) race_settle(&r);
         }
         race_settle(&r);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 4; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }
@@ -188,33 +188,33 @@ static void no_order_is_torn_or_taken_too_late(void **state) {
             race_free(&r, 0);
         }
         race_settle(&r);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
 }
 
-static struct pl_cell cell;
+static struct pl_seqlock cell;
 #define N_WRITTEN 1000000
 
 static void write_cell(void *arg) {
     (void)arg;
-    uint64_t word[PL_CELL_WORDS];
+    uint64_t word[PL_SEQLOCK_WORDS];
     for (uint64_t i = 1; i <= N_WRITTEN; i++) {
-        for (int k = 0; k < PL_CELL_WORDS; k++) word[k] = i;
-        pl_cell_write(&cell, word);
+        for (int k = 0; k < PL_SEQLOCK_WORDS; k++) word[k] = i;
+        pl_seqlock_write(&cell, word);
     }
 }
 
 static void a_cell_is_read_whole_or_not_at_all(void **state) {
     struct pl_thread *thread;
-    uint64_t word[PL_CELL_WORDS] = {0}, last = 0;
+    uint64_t word[PL_SEQLOCK_WORDS] = {0}, last = 0;
     unsigned seq = 0;
     (void)state;
     assert_int_equal(pl_thread_start(write_cell, NULL, &thread), 0);
     while (last < N_WRITTEN) {
-        if (!pl_cell_read(&cell, word, &seq)) continue;
-        for (int i = 1; i < PL_CELL_WORDS; i++) assert_int_equal(word[i], word[0]);
+        if (!pl_seqlock_read(&cell, word, &seq)) continue;
+        for (int i = 1; i < PL_SEQLOCK_WORDS; i++) assert_int_equal(word[i], word[0]);
         assert_true(word[0] >= last);
         last = word[0];
     }
@@ -246,11 +246,11 @@ static void no_result_is_torn(void **state) {
             struct pl_news n;
             c.t->news(c.p, CREW_PATIENCE_NS, &n);
             assert_int_equal(n.kind, PL_NEWS_RESULT);
-            assert_true(n.result.task > last && n.result.flaw == PL_SOUND);
+            assert_true(n.result.task > last && n.result.defect == PL_NO_DEFECT);
             assert_true(n.result.samples == n.result.task && n.result.loss == n.result.samples);
             last = n.result.task;
         }
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -263,7 +263,7 @@ static void parity_worker(struct crew *c, struct pl_link *l, int worker) {
     while (c->t->pull(l, &o) == 0) {
         const struct pl_cancel *cancelled = c->t->cancelled(l);
         if (o.task % 2 == 0) {
-            c->t->rest(l, PL_FOREVER); /* a cancel that was lost: for ever */
+            c->t->sleep(l, PL_FOREVER); /* a cancel that was lost: for ever */
             continue;
         }
         for (int i = 0; i < 20; i++)
@@ -292,7 +292,7 @@ static void no_cancel_is_lost_or_stray(void **state) {
             tell(&c, 0, even + 1);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, even + 1);
         }
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -304,7 +304,7 @@ static void rest_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     if (!c->t->shared && worker == 0) atomic_store(&c->notes->value[2], (int)getpid());
     while (c->t->pull(l, &o) == 0) {
-        int rc = c->t->rest(l, PL_FOREVER);
+        int rc = c->t->sleep(l, PL_FOREVER);
         atomic_fetch_add(&c->notes->value[worker], rc == PL_ECANCELLED);
     }
 }
@@ -332,7 +332,7 @@ static void a_cancel_wakes_who_rests(void **state) {
         }
         tell(&c, 1, 20);
         phase_becomes(&c, 1, PL_PHASE_RESTING);
-        c.t->over(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
+        c.t->shutdown(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         assert_int_equal(c.notes->value[1], 1);
         crew_close(&c);
@@ -400,7 +400,7 @@ static void ranges_are_what_is_sent(void **state) {
                 assert_true(c.slot[0][i] == (in_ranges(o.part, i) ? -(float)(task + i) : -7));
         }
         assert_int_equal(atomic_load(&c.notes->n_wrong), 0);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -433,7 +433,7 @@ static void who_waits_uses_no_processor(void **state) {
         double most = c.t->shared ? 0.005 : 0.03;
         assert_true(cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - ours < most);
         assert_true(cpu_seconds(theirs) - other < most);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }

@@ -19,7 +19,7 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
-#include "transport/box.h"
+#include "transport/shm_layout.h"
 
 static uint64_t test_seed;
 static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
@@ -55,14 +55,14 @@ static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
 
 static void push(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_result r = {
-        .task = task, .flaw = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
+        .task = task, .defect = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
     c->t->push(l, &r);
 }
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
     assert_int_equal(r.task, task);
-    assert_int_equal(r.flaw, PL_NOT_FINITE);
+    assert_int_equal(r.defect, PL_NOT_FINITE);
     assert_int_equal(r.samples, task + 5);
     assert_true(r.loss == -0.5);
     assert_true(r.pulled_ns <= r.pushed_ns && r.pushed_ns <= pl_now_ns());
@@ -79,7 +79,7 @@ static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_li
         story(&c, a, b);
         c.t->detach(a);
         c.t->detach(b);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }
@@ -150,10 +150,10 @@ static void story_cancel(struct crew *c, struct pl_link *a, struct pl_link *b) {
     tell(c, 0, 2);
     pull_is(c, a, 2); /* the cancel of 1 does not strike 2 */
     assert_false(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->rest(a, 1000), 0);
+    assert_int_equal(c->t->sleep(a, 1000), 0);
     c->t->cancel(c->p, 0);
     assert_true(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->rest(a, PL_FOREVER), PL_ECANCELLED);
+    assert_int_equal(c->t->sleep(a, PL_FOREVER), PL_ECANCELLED);
     tell(c, 0, 3);
     assert_true(pl_cancelled(c->t->cancelled(a))); /* it is still at 2 */
     pull_is(c, a, 3);
@@ -248,22 +248,22 @@ static void holds_tells_when_vectors_are_free(void **state) {
 
 /* --- a worker that writes what it likes -------------------------------------------------- */
 
-static struct pl_box *box_of(struct crew *c, int worker) {
+static struct pl_mailbox *box_of(struct crew *c, int worker) {
     struct pl_shape s = crew_shape(c);
-    return (struct pl_box *)(void *)((char *)c->version[0] - s.versions + s.boxes) + worker;
+    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.boxes) + worker;
 }
 
-static void claim(struct crew *c, int worker, const uint64_t word[PL_CELL_WORDS]) {
+static void claim(struct crew *c, int worker, const uint64_t word[PL_SEQLOCK_WORDS]) {
     struct pl_shape s = crew_shape(c);
     struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
-    pl_cell_write(&box_of(c, worker)->result, word);
+    pl_seqlock_write(&box_of(c, worker)->result, word);
     atomic_fetch_or(&head->ready[0], UINT64_C(1) << worker);
 }
 
 static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) {
     (void)a;
     uint64_t now = pl_now_ns();
-    const uint64_t sound[PL_CELL_WORDS] = {1, 7, 3, 0, now, now};
+    const uint64_t sound[PL_SEQLOCK_WORDS] = {1, 7, 3, 0, now, now};
     const struct {
         int at;
         uint64_t value;
@@ -278,19 +278,19 @@ static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) 
         {PL_RESULT_PULLED, 0},
     };
     claim(c, 0, sound);
-    assert_int_equal(crew_news(c, PL_NEWS_RESULT, 0).result.flaw, PL_SOUND);
+    assert_int_equal(crew_news(c, PL_NEWS_RESULT, 0).result.defect, PL_NO_DEFECT);
     for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
-        uint64_t word[PL_CELL_WORDS];
+        uint64_t word[PL_SEQLOCK_WORDS];
         memcpy(word, sound, sizeof word);
         word[lie[i].at] = lie[i].value;
         claim(c, 0, word);
         struct pl_result r = crew_news(c, PL_NEWS_RESULT, 0).result;
         assert_int_equal(r.task, 7);
-        assert_int_equal(r.flaw, PL_NOT_COMPUTED);
+        assert_int_equal(r.defect, PL_NOT_COMPUTED);
         assert_int_equal(r.samples, 0);
         assert_true(isnan(r.loss) && r.pulled_ns <= r.pushed_ns && r.pushed_ns <= pl_now_ns());
     }
-    uint64_t other[PL_CELL_WORDS] = {2, 7, 3, 0, now, now};
+    uint64_t other[PL_SEQLOCK_WORDS] = {2, 7, 3, 0, now, now};
     claim(c, 0, other); /* of an owner that is not the present one */
     crew_silent(c);
     atomic_fetch_or(&box_of(c, 0)->result.seq, 1); /* as if it had died, or stopped, in push() */
@@ -304,7 +304,7 @@ static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) 
     /* a worker takes no order with vectors that are not the server's */
     tell(c, 1, 9);
     atomic_store(&box_of(c, 1)->order.word[PL_ORDER_W], UINT64_MAX - 63);
-    c->t->over(c->p, 0);
+    c->t->shutdown(c->p, 0);
     struct pl_order o;
     assert_int_equal(c->t->pull(b, &o), PL_ECANCELLED);
 }
@@ -364,13 +364,13 @@ static void sums_arrive_whole(void **state) {
 static int wrong_sum;
 
 static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
-    struct pl_box_sum *sum = &box_of(c, 0)->sum;
+    struct pl_mailbox_sum *sum = &box_of(c, 0)->sum;
     struct pl_order o;
     (void)b;
     tell_sum(c, 0, 1);
     switch (wrong_sum) {
     case 0: atomic_store(&sum->n, 0); break;
-    case 1: atomic_store(&sum->n, PL_BOX_SUMMANDS + 1); break;
+    case 1: atomic_store(&sum->n, PL_MAILBOX_SUMMANDS + 1); break;
     case 2: atomic_store(&sum->n, UINT64_MAX); break;
     case 3: atomic_store(&sum->at[1], 0); break;
     case 4: atomic_fetch_add(&sum->at[0], 4); break;
@@ -380,7 +380,7 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     case 8: atomic_store(&sum->base, 0); break;
     default: atomic_store(&sum->base, 64); break;
     }
-    c->t->over(c->p, 0);
+    c->t->shutdown(c->p, 0);
     assert_int_equal(c->t->pull(a, &o), PL_ECANCELLED);
 }
 
@@ -415,7 +415,7 @@ static void noise_kills_nobody(void **state) {
         struct pl_link *a = crew_guest(&c, 0);
         struct pl_shape s = crew_shape(&c);
         _Atomic uint64_t *word = (void *)((char *)c.version[0] - s.versions);
-        size_t n = (s.boxes + 2 * sizeof(struct pl_box)) / sizeof *word;
+        size_t n = (s.boxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
         for (int round = 0; round < 2000; round++) {
             for (size_t i = 0; i < n; i++)
@@ -427,7 +427,7 @@ static void noise_kills_nobody(void **state) {
             assert_true(news.kind <= PL_NEWS_RESULT);
             assert_true(news.worker < 1); /* nobody is made up */
             if (news.kind == PL_NEWS_RESULT)
-                assert_true(news.result.flaw <= PL_NOT_COMPUTED &&
+                assert_true(news.result.defect <= PL_NOT_COMPUTED &&
                             news.result.samples <= INT32_MAX &&
                             news.result.pushed_ns <= pl_now_ns());
             assert_true(c.t->phase(c.p, 0) <= PL_PHASE_COMPUTING);
@@ -526,7 +526,7 @@ static void numbers_are_given_once(void **state) {
             crew_silent(&c);
         assert_int_equal(c.t->expect(c.p, 0, &why), 0);
         c.t->made(c.p, 0);
-        c.t->over(c.p, CREW_PATIENCE_NS);
+        c.t->shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }

@@ -13,7 +13,7 @@
 
 int pl_rank(void) {
     int rank;
-    return pl_launched(&rank) ? rank : -1;
+    return pl_launcher_env(&rank) ? rank : -1;
 }
 
 /* What is not for ranks, where ranks were asked for. */
@@ -37,7 +37,7 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     int rank, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several = pl_launched(&rank) && !pl_setup_said(s, "spawn");
+    bool several = pl_launcher_env(&rank) && !pl_setup_said(s, "spawn");
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;

@@ -64,8 +64,8 @@ void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
     for (size_t i = 0; s->order.n_summands > 0 && i < s->dim; i++)
         s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
     if (n != s->dim)
-        r.flaw = PL_WRONG_SIZE;
+        r.defect = PL_WRONG_SIZE;
     else if (!pl_task_finite(s->order.out, s->dim, loss))
-        r.flaw = PL_NOT_FINITE;
+        r.defect = PL_NOT_FINITE;
     pl_shm.push(s->link, &r);
 }

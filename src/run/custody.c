@@ -11,7 +11,7 @@ struct custody_worker {
     uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
     float *slot;
     struct pl_part part; /* of its latest order */
-    uint64_t heard, taken,
+    uint64_t acked, taken,
         applied; /* its last tasks that counted, joined a group, were committed */
 };
 
@@ -135,7 +135,7 @@ static int custody_start_own(struct pl_custody *c, int worker, uint64_t task) {
                           &(struct pl_order){.task = task,
                                              .version = newest->id,
                                              .lr = newest->lr,
-                                             .heard = c->worker[worker].heard});
+                                             .acked = c->worker[worker].acked});
 }
 
 int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
@@ -153,7 +153,7 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
     struct pl_order order = {.task = task,
                              .version = w->told->id,
                              .lr = w->told->lr,
-                             .heard = w->heard,
+                             .acked = w->acked,
                              .applied = w->applied,
                              .w = w->told->lookahead,
                              .out = w->slot,
@@ -165,7 +165,7 @@ int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_fr
 }
 
 void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task) {
-    c->worker[worker].heard = task;
+    c->worker[worker].acked = task;
 }
 
 float *pl_custody_brought(const struct pl_custody *c, int worker, const struct pl_version **base) {

@@ -190,8 +190,8 @@ static int server_join(struct server *s, int worker) {
     return server_event(s, &e);
 }
 
-static const char *server_flaw(enum pl_flaw flaw) {
-    switch (flaw) {
+static const char *server_defect(enum pl_defect defect) {
+    switch (defect) {
     case PL_NOT_FINITE: return "that is not finite";
     case PL_WRONG_SIZE: return "of the wrong size";
     default: return "that it could not compute";
@@ -207,7 +207,7 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
         pl_log_warn(&s->job->log,
                     "worker %d brought a gradient %s, task %llu; it is rejected, as all such of "
                     "this worker are from now on without a word",
-                    worker + 1, server_flaw(r->flaw), (unsigned long long)r->task);
+                    worker + 1, server_defect(r->defect), (unsigned long long)r->task);
     w->warned = true;
     /* the model itself is no longer finite: nobody will ever bring a sound gradient */
     if (pl_part_diverged(s->job, ++s->n_rejected, ++w->n_rejected))
@@ -253,7 +253,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     pl_crew_answered(&s->crew, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
     s->out->computed++;
-    if (r->flaw != PL_SOUND) return server_reject(s, worker, r);
+    if (r->defect != PL_NO_DEFECT) return server_reject(s, worker, r);
     s->worker[worker].n_rejected = 0;
     uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
     /* its order may have waited for an update to be made */
@@ -484,7 +484,7 @@ static int server_store(struct server *s) {
     if (pl_job_peers(job)) conf = pl_job_store(job);
     conf.parallel_for = (struct pl_parallel_for){server_threads(s) > 1 ? server_team : NULL, s};
     if (!pl_job_peers(job)) conf.alloc = (struct pl_vector_alloc){server_place, s};
-    if (!rc && s->shards && pl_shards_scatter(s->port, w0, w0)) rc = server_unanswered(s);
+    if (!rc && s->shards && pl_group_scatter(s->port, w0, w0)) rc = server_unanswered(s);
     if (!rc) rc = pl_store_new(&conf, w0, &s->store, s->why);
     free(w0);
     return rc;
@@ -642,7 +642,7 @@ static int server_finish(struct server *s) {
 }
 
 static void server_close(struct server *s) {
-    if (s->port) s->t->over(s->port, SERVER_PATIENCE);
+    if (s->port) s->t->shutdown(s->port, SERVER_PATIENCE);
     pl_crew_free(&s->crew);
 }
 

@@ -31,7 +31,7 @@ struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers) {
 
 static int shards_allreduce(void *ctx, double *row, size_t width) {
     struct pl_shards *s = ctx;
-    return pl_shards_table(s->port, row, s->cut.tiles, width);
+    return pl_group_table(s->port, row, s->cut.tiles, width);
 }
 
 struct pl_store_conf pl_shards_store(struct pl_shards *s, int rank) {
@@ -51,30 +51,30 @@ struct pl_store_conf pl_shards_store(struct pl_shards *s, int rank) {
 
 void pl_shards_take(const struct pl_shards *s, const struct pl_member *m) {
     if (!s) return;
-    pl_shards_log(s->port, &(struct pl_log_entry){.kind = SHARDS_TAKE,
-                                                  .worker = m->worker,
-                                                  .task = m->task,
-                                                  .base = m->base,
-                                                  .lag = m->lag,
-                                                  .samples = m->samples,
-                                                  .factor = m->factor,
-                                                  .loss = m->loss});
+    pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_TAKE,
+                                                 .worker = m->worker,
+                                                 .task = m->task,
+                                                 .base = m->base,
+                                                 .lag = m->lag,
+                                                 .samples = m->samples,
+                                                 .factor = m->factor,
+                                                 .loss = m->loss});
 }
 
 void pl_shards_commit(const struct pl_shards *s, double factor) {
-    if (s) pl_shards_log(s->port, &(struct pl_log_entry){.kind = SHARDS_COMMIT, .factor = factor});
+    if (s) pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_COMMIT, .factor = factor});
 }
 
 void pl_shards_start(const struct pl_shards *s, int worker, uint64_t task, enum pl_from from) {
     if (!s) return;
-    pl_shards_log(s->port, &(struct pl_log_entry){.kind = SHARDS_START,
-                                                  .worker = worker,
-                                                  .task = task,
-                                                  .flags = (uint32_t)from});
+    pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_START,
+                                                 .worker = worker,
+                                                 .task = task,
+                                                 .flags = (uint32_t)from});
 }
 
 static void shards_say(const struct pl_shards *s, uint32_t kind, int worker) {
-    if (s) pl_shards_log(s->port, &(struct pl_log_entry){.kind = kind, .worker = worker});
+    if (s) pl_group_log(s->port, &(struct pl_log_entry){.kind = kind, .worker = worker});
 }
 
 void pl_shards_cancel(const struct pl_shards *s, int worker) {
@@ -91,7 +91,7 @@ void pl_shards_end(const struct pl_shards *s) {
 
 int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, float *out) {
     shards_say(s, SHARDS_MODEL, 0);
-    return pl_shards_gather(s->port, newest->model, out);
+    return pl_group_gather(s->port, newest->model, out);
 }
 
 /* --- checkpoints ------------------------------------------------------------------------- */
@@ -103,12 +103,12 @@ static size_t shards_reals(void *ctx, const char *name, pl_real *v, size_t n) {
     bool leads = s->whole != NULL;
     uint64_t kept = n;
     if (!s->kept.restoring) {
-        if (pl_shards_gather(s->port, v, s->whole)) s->failed = true;
+        if (pl_group_gather(s->port, v, s->whole)) s->failed = true;
         if (leads && !s->failed) s->kept.reals(s->kept.ctx, name, s->whole, s->job->model->dim);
         return n;
     }
     if (leads) kept = s->kept.reals(s->kept.ctx, name, s->whole, s->job->model->dim);
-    if (pl_shards_number(s->port, &kept) || (kept > 0 && pl_shards_scatter(s->port, s->whole, v)))
+    if (pl_group_number(s->port, &kept) || (kept > 0 && pl_group_scatter(s->port, s->whole, v)))
         s->failed = true;
     return kept > 0 ? n : 0;
 }
@@ -117,7 +117,7 @@ static size_t shards_wholes(void *ctx, const char *name, uint64_t *v, size_t n) 
     struct pl_shards *s = ctx;
     size_t kept = s->whole ? s->kept.wholes(s->kept.ctx, name, v, n) : n;
     for (size_t i = 0; s->kept.restoring && i < n; i++)
-        if (pl_shards_number(s->port, &v[i])) s->failed = true;
+        if (pl_group_number(s->port, &v[i])) s->failed = true;
     return kept;
 }
 
@@ -127,7 +127,7 @@ static size_t shards_numbers(void *ctx, const char *name, double *v, size_t n) {
     for (size_t i = 0; s->kept.restoring && i < n; i++) {
         uint64_t bits;
         memcpy(&bits, &v[i], sizeof bits);
-        if (pl_shards_number(s->port, &bits)) s->failed = true;
+        if (pl_group_number(s->port, &bits)) s->failed = true;
         memcpy(&v[i], &bits, sizeof bits);
     }
     return kept;
@@ -181,7 +181,7 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
                               .samples = e->samples,
                               .factor = e->factor,
                               .loss = e->loss};
-        int rc = pl_shard_settle(port, e->worker);
+        int rc = pl_group_settle(port, e->worker);
         return rc ? rc : pl_custody_take(f->custody, &m);
     }
     case SHARDS_COMMIT: return pl_custody_commit(f->custody, e->factor, &measure);
@@ -189,7 +189,7 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
         return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
     case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
     case SHARDS_GONE: pl_custody_gone(f->custody, e->worker); return PL_OK;
-    case SHARDS_MODEL: return pl_shards_gather(port, pl_store_newest(f->store)->model, NULL);
+    case SHARDS_MODEL: return pl_group_gather(port, pl_store_newest(f->store)->model, NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE: {
         f->shards.kept = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};
@@ -212,7 +212,7 @@ static int follower_open(struct follower *f, int rank) {
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
     if (!w0) return pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
-    rc = pl_shards_scatter(f->shards.port, NULL, w0);
+    rc = pl_group_scatter(f->shards.port, NULL, w0);
     struct pl_store_conf store = pl_shards_store(&f->shards, rank);
     store.alloc = (struct pl_vector_alloc){follower_place, f};
     if (!rc) rc = pl_store_new(&store, w0, &f->store, f->why);
@@ -229,7 +229,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     int rc = follower_open(&f, rank);
     while (!rc && !end) {
         struct pl_log_entry e;
-        rc = pl_shard_next(f.shards.port, &e);
+        rc = pl_group_next(f.shards.port, &e);
         if (!rc) rc = follower_do(&f, &e, &end);
     }
     pl_custody_free(f.custody);

@@ -1,12 +1,12 @@
 /* Several servers: rank 0 decides, and the others execute its plans as a log, each on its share of
- * the vector (see transport/shards.h). Takes, commits and starts go into the log as they are
+ * the vector (see transport/server_group.h). Takes, commits and starts go into the log as they are
  * carried out at rank 0; what only rank 0 does (scoring, checkpoints, weights at the end) it does
  * on whole vectors that are put together for it. */
 #ifndef PL_RUN_SHARDS_H
 #define PL_RUN_SHARDS_H
 
 #include "learn/job.h"
-#include "transport/shards.h"
+#include "transport/server_group.h"
 
 /* How the vector of a job is cut: who has which tiles, and which elements. */
 struct pl_cut {

@@ -14,7 +14,7 @@ static int worker_rest(const struct pl_job *job, const struct pl_transport *t, s
     double seconds =
         pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_task_steps(job));
     seconds *= pl_part_work(job, part);
-    return seconds > 0 ? t->rest(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+    return seconds > 0 ? t->sleep(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
 }
 
 const float *pl_worker_base(const struct pl_order *o, size_t dim) {
@@ -47,7 +47,7 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
             .lr = order.lr,
             .lookahead = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
         if (order.base) t->base(link);
-        if (sent > 0 && sent == order.heard) pl_local_state_acked(&memory);
+        if (sent > 0 && sent == order.acked) pl_local_state_acked(&memory);
         sent = 0;
         int rc = worker_rest(job, t, link, worker, order.task, part);
         if (!rc && pl_part_is(part))
@@ -56,9 +56,9 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
             rc = pl_task_run(job, workspace, (uint32_t)worker, order.task, &version, &memory,
                              order.out, &r.loss, t->cancelled(link));
         if (rc == PL_ECANCELLED) continue;
-        r.flaw = rc                                             ? PL_NOT_COMPUTED
-                 : pl_part_finite(job, part, order.out, r.loss) ? PL_SOUND
-                                                                : PL_NOT_FINITE;
+        r.defect = rc                                             ? PL_NOT_COMPUTED
+                   : pl_part_finite(job, part, order.out, r.loss) ? PL_NO_DEFECT
+                                                                  : PL_NOT_FINITE;
         sent = order.task;
         r.pushed_ns = pl_now_ns();
         t->push(link, &r);

@@ -7,13 +7,13 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/segment.h"
-#include "transport/line.h"
+#include "transport/liveness.h"
 
 struct pl_link {
     struct pl_shape shape;
     char *at; /* the segment */
     struct pl_head *head;
-    struct pl_box *box;
+    struct pl_mailbox *mailbox;
     struct pl_cancel cancel; /* the flag is in the box */
     int worker, sock;
     unsigned owner;
@@ -21,20 +21,20 @@ struct pl_link {
     void *ctx;
     struct pl_segment segment; /* of a guest, who mapped it */
 
-    struct pl_summand summand[PL_BOX_SUMMANDS]; /* of the order that was pulled */
-    uint64_t task;                              /* that was pulled and not answered; 0: none */
-    uint64_t answered;                          /* the last that was */
+    struct pl_summand summand[PL_MAILBOX_SUMMANDS]; /* of the order that was pulled */
+    uint64_t task;                                  /* that was pulled and not answered; 0: none */
+    uint64_t answered;                              /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
 
 static void link_phase(struct pl_link *l, enum pl_phase phase) {
-    atomic_store_explicit(&l->box->phase, (unsigned)phase, memory_order_relaxed);
+    atomic_store_explicit(&l->mailbox->phase, (unsigned)phase, memory_order_relaxed);
 }
 
 static void link_ring(struct pl_link *l) {
     atomic_fetch_or(&l->head->ready[l->worker / 64], UINT64_C(1) << (l->worker % 64));
-    if (atomic_load(&l->head->asleep)) pl_futex_ring(&l->head->door);
+    if (atomic_load(&l->head->asleep)) pl_futex_ring(&l->head->wake_server);
 }
 
 int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
@@ -43,8 +43,8 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->shape = *conf->shape;
     l->at = conf->at;
     l->head = conf->at;
-    l->box = (struct pl_box *)(void *)(l->at + l->shape.boxes) + conf->worker;
-    l->cancel.flag = &l->box->cancel;
+    l->mailbox = (struct pl_mailbox *)(void *)(l->at + l->shape.boxes) + conf->worker;
+    l->cancel.flag = &l->mailbox->cancel;
     l->worker = conf->worker;
     l->sock = conf->sock;
     l->owner = conf->owner;
@@ -52,7 +52,7 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->ctx = conf->ctx;
     l->pulled_ns = l->looked_ns = pl_now_ns();
     link_phase(l, PL_PHASE_WAITING);
-    atomic_store(&l->box->here, l->owner);
+    atomic_store(&l->mailbox->here, l->owner);
     link_ring(l);
     *out = l;
     return PL_OK;
@@ -62,7 +62,7 @@ int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *
                    struct pl_why *why) {
     struct pl_greeting g;
     struct pl_segment segment;
-    int rc = pl_line_dial(path, &g, why);
+    int rc = pl_liveness_dial(path, &g, why);
     if (rc) return rc;
     rc = pl_segment_map(g.segment, g.shape.size, &segment);
     if (rc) {
@@ -88,7 +88,7 @@ int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *
 void pl_link_detach(struct pl_link *l) {
     if (!l) return;
     struct pl_link was = *l;
-    atomic_store(&l->box->held, 0);
+    atomic_store(&l->mailbox->held, 0);
     link_phase(l, PL_PHASE_AWAY);
     free(l);
     pl_segment_free(&was.segment);
@@ -102,9 +102,9 @@ void pl_link_detach(struct pl_link *l) {
 static bool link_over(struct pl_link *l, uint64_t now) {
     if (l->sock >= 0 && !l->lost && now - l->looked_ns >= PL_LOOK_NS) {
         l->looked_ns = now;
-        l->lost = pl_line_lost(l->sock);
+        l->lost = pl_liveness_lost(l->sock);
     }
-    return l->lost || atomic_load(&l->head->over);
+    return l->lost || atomic_load(&l->head->shutdown);
 }
 
 /* Where vector number 0 … n-1 of those that begin at `from` lies; NULL for an offset of none. */
@@ -117,10 +117,10 @@ static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from,
 
 /* Reads the summands of an order; false where they cannot be. */
 static bool link_sum(struct pl_link *l, struct pl_order *o) {
-    struct pl_box_sum *p = &l->box->sum;
+    struct pl_mailbox_sum *p = &l->mailbox->sum;
     const struct pl_shape *s = &l->shape;
     uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
-    if (n < 1 || n > PL_BOX_SUMMANDS || (base == 0 && n != 1)) return false;
+    if (n < 1 || n > PL_MAILBOX_SUMMANDS || (base == 0 && n != 1)) return false;
     for (uint64_t i = 0; i < n; i++) {
         l->summand[i] =
             (struct pl_summand){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
@@ -142,18 +142,18 @@ enum link_look { LINK_NOTHING, LINK_ORDER, LINK_CHANGED };
  * that it is held. A cancel flag that is up by then is that of an order before, and the next look
  * takes it down; or it is that of this order, and the next look finds it void. */
 static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
-    struct pl_box *b = l->box;
+    struct pl_mailbox *b = l->mailbox;
     const struct pl_shape *s = &l->shape;
-    uint64_t word[PL_CELL_WORDS];
+    uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
     atomic_store(&b->cancel, false);
-    if (!pl_cell_read(&b->order, word, &seq)) return LINK_NOTHING;
+    if (!pl_seqlock_read(&b->order, word, &seq)) return LINK_NOTHING;
     uint64_t task = word[PL_ORDER_TASK];
     if (task == 0 || task == l->answered) return LINK_NOTHING;
     *o = (struct pl_order){.task = task,
                            .version = word[PL_ORDER_VERSION],
                            .lr = pl_of_bits(word[PL_ORDER_LR]),
-                           .heard = word[PL_ORDER_HEARD],
+                           .acked = word[PL_ORDER_ACKED],
                            .applied = word[PL_ORDER_APPLIED],
                            .part = word[PL_ORDER_PART],
                            .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
@@ -170,13 +170,13 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
 }
 
 int pl_link_pull(struct pl_link *l, struct pl_order *out) {
-    struct pl_box *b = l->box;
+    struct pl_mailbox *b = l->mailbox;
     link_phase(l, PL_PHASE_WAITING);
     atomic_store(&b->held, 0);
     l->task = 0;
     uint64_t now = pl_now_ns();
     for (;;) {
-        unsigned bell = atomic_load(&b->bell);
+        unsigned bell = atomic_load(&b->wake_worker);
         enum link_look found = link_look(l, out);
         if (link_over(l, now)) break; /* after the look, which took down the cancel flag */
         if (found == LINK_ORDER) {
@@ -184,7 +184,7 @@ int pl_link_pull(struct pl_link *l, struct pl_order *out) {
             link_phase(l, PL_PHASE_COMPUTING);
             return PL_OK;
         }
-        if (found == LINK_NOTHING) now = pl_nap(&b->bell, bell, now, PL_FOREVER);
+        if (found == LINK_NOTHING) now = pl_sleep_on(&b->wake_worker, bell, now, PL_FOREVER);
     }
     atomic_store(&b->held, 0);
     l->task = 0;
@@ -196,19 +196,19 @@ const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
 }
 
 void pl_link_base(struct pl_link *l) {
-    atomic_store(&l->box->based, l->task);
+    atomic_store(&l->mailbox->based, l->task);
 }
 
-int pl_link_rest(struct pl_link *l, uint64_t ns) {
-    struct pl_box *b = l->box;
+int pl_link_sleep(struct pl_link *l, uint64_t ns) {
+    struct pl_mailbox *b = l->mailbox;
     uint64_t now = pl_now_ns(), end = pl_until(now, ns);
     int rc = PL_OK;
     link_phase(l, PL_PHASE_RESTING);
     for (;;) {
-        unsigned bell = atomic_load(&b->bell);
+        unsigned bell = atomic_load(&b->wake_worker);
         if (atomic_load(&b->cancel) || link_over(l, now)) rc = PL_ECANCELLED;
         if (rc || now >= end) break;
-        now = pl_nap(&b->bell, bell, now, end);
+        now = pl_sleep_on(&b->wake_worker, bell, now, end);
     }
     link_phase(l, PL_PHASE_COMPUTING);
     return rc;
@@ -216,10 +216,10 @@ int pl_link_rest(struct pl_link *l, uint64_t ns) {
 
 /* What was held is let go before the result is there to be seen. */
 void pl_link_push(struct pl_link *l, const struct pl_result *r) {
-    uint64_t word[PL_CELL_WORDS] = {
+    uint64_t word[PL_SEQLOCK_WORDS] = {
         [PL_RESULT_OWNER] = l->owner,
         [PL_RESULT_TASK] = r->task,
-        [PL_RESULT_SIZE] = (uint64_t)r->flaw << 32 | r->samples,
+        [PL_RESULT_SIZE] = (uint64_t)r->defect << 32 | r->samples,
         [PL_RESULT_LOSS] = pl_bits_of(r->loss),
         [PL_RESULT_PULLED] = l->pulled_ns,
         [PL_RESULT_PUSHED] = pl_now_ns(),
@@ -227,7 +227,7 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
     if (l->task) l->answered = l->task;
     l->task = 0;
     link_phase(l, PL_PHASE_WAITING);
-    atomic_store(&l->box->held, 0);
-    pl_cell_write(&l->box->result, word);
+    atomic_store(&l->mailbox->held, 0);
+    pl_seqlock_write(&l->mailbox->result, word);
     link_ring(l);
 }

@@ -3,7 +3,7 @@
 #ifndef PL_TRANSPORT_LINK_H
 #define PL_TRANSPORT_LINK_H
 
-#include "transport/box.h"
+#include "transport/shm_layout.h"
 #include "transport/transport.h"
 
 struct pl_link_conf {
@@ -22,7 +22,7 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out);
 int pl_link_pull(struct pl_link *l, struct pl_order *out);
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l);
 void pl_link_base(struct pl_link *l);
-int pl_link_rest(struct pl_link *l, uint64_t ns);
+int pl_link_sleep(struct pl_link *l, uint64_t ns);
 void pl_link_push(struct pl_link *l, const struct pl_result *r);
 void pl_link_detach(struct pl_link *l);
 

@@ -13,7 +13,7 @@
 #include "transport/transport.h"
 
 /* What the launcher's environment says: whether there is one, and this process's rank. */
-bool pl_launched(int *rank);
+bool pl_launcher_env(int *rank);
 
 /* Begins MPI where that has not happened. PL_EMISSING where this program was built without. */
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why);

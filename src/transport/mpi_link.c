@@ -6,10 +6,10 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
-#include "transport/box.h"
 #include "transport/mpi.h"
 #include "transport/mpi_peers.h"
-#include "transport/shards.h"
+#include "transport/server_group.h"
+#include "transport/shm_layout.h"
 
 #define LINK_PATIENCE 5000000000u /* ns that the server has for its last word */
 
@@ -39,7 +39,7 @@ struct pl_link {
     uint64_t pulled_ns;
     atomic_bool flag;
     struct pl_cancel cancel;
-    atomic_uint bell; /* nobody rings it: this thread sleeps here */
+    atomic_uint wake_worker; /* nobody rings it: this thread sleeps here */
 };
 
 static void link_say(struct pl_link *l, const struct pl_wire *w) {
@@ -274,7 +274,7 @@ void pl_mpi_detach(struct pl_link *l) {
         if (l->exchange.open && !l->over) began = now; /* peers go on, and may ask */
         if (now - began > LINK_PATIENCE) pl_mpi_break(0);
         if (pl_mpi_broken()) return; /* something may still go to or from its memory */
-        pl_wire_pause(&l->bell, 0, now - began, LINK_PATIENCE, !moved);
+        pl_wire_pause(&l->wake_worker, 0, now - began, LINK_PATIENCE, !moved);
     }
     if (pl_mpi_broken()) return;
     MPI_Request_free(&l->request);
@@ -294,14 +294,14 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
         if (l->over) return PL_ECANCELLED;
         link_let_go(l, came);
         if (l->fresh && came && went && link_sum(l)) break;
-        pl_wire_pause(&l->bell, 0, now - began, PL_FOREVER, !came || !went || l->fresh);
+        pl_wire_pause(&l->wake_worker, 0, now - began, PL_FOREVER, !came || !went || l->fresh);
     }
     l->fresh = false;
     l->task = l->order.task;
     l->pulled_ns = now;
     *out = (struct pl_order){.task = l->order.task,
                              .version = l->order.version,
-                             .heard = l->order.heard,
+                             .acked = l->order.acked,
                              .applied = l->order.applied,
                              .lr = l->order.number,
                              .part = l->order.part,
@@ -323,13 +323,13 @@ void pl_mpi_base(struct pl_link *l) {
     if (l->task) link_say(l, &(struct pl_wire){.kind = WIRE_BASE, .task = l->task});
 }
 
-int pl_mpi_rest(struct pl_link *l, uint64_t ns) {
+int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
     uint64_t began = pl_now_ns(), now = began;
     link_phase(l, PL_PHASE_RESTING);
     for (;; now = pl_now_ns()) {
         if (pl_cancelled(&l->cancel)) return PL_ECANCELLED;
         if (now - began >= ns) break;
-        pl_wire_pause(&l->bell, 0, now - began, ns - (now - began), false);
+        pl_wire_pause(&l->wake_worker, 0, now - began, ns - (now - began), false);
     }
     link_phase(l, PL_PHASE_COMPUTING);
     return PL_OK;
@@ -339,13 +339,13 @@ int pl_mpi_rest(struct pl_link *l, uint64_t ns) {
 void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     if (!l->task || pl_cancelled(&l->cancel)) return;
     /* among peers it is left where it lies */
-    bool send = r->flaw == PL_SOUND && !(l->order.flags & WIRE_WITH_SUM);
+    bool send = r->defect == PL_NO_DEFECT && !(l->order.flags & WIRE_WITH_SUM);
     link_say(l, &(struct pl_wire){.kind = WIRE_RESULT,
                                   .flags = send ? WIRE_WITH_VECTOR : 0,
                                   .task = r->task,
                                   .number = r->loss,
                                   .samples = r->samples,
-                                  .flaw = r->flaw,
+                                  .defect = r->defect,
                                   .took_ns = pl_now_ns() - l->pulled_ns});
     if (send && l->order.n_ranges > 0) link_move_part(l, true);
     for (int i = 0; send && l->order.n_ranges == 0 && i < l->n_servers; i++)

@@ -7,7 +7,7 @@
 int pl_mpi_pull(struct pl_link *l, struct pl_order *out);
 const struct pl_cancel *pl_mpi_cancelled(const struct pl_link *l);
 void pl_mpi_base(struct pl_link *l);
-int pl_mpi_rest(struct pl_link *l, uint64_t ns);
+int pl_mpi_sleep(struct pl_link *l, uint64_t ns);
 void pl_mpi_push(struct pl_link *l, const struct pl_result *r);
 void pl_mpi_detach(struct pl_link *l);
 

@@ -1,6 +1,6 @@
 /* In place of mpi_*.c where MPI was not found: one sentence. */
 #include "transport/mpi.h"
-#include "transport/shards.h"
+#include "transport/server_group.h"
 
 static int none(struct pl_why *why) {
     return pl_fail(why, PL_EMISSING,
@@ -35,38 +35,38 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
     return none(why);
 }
 
-void pl_shards_log(struct pl_port *p, const struct pl_log_entry *e) {
+void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
     (void)p;
     (void)e;
 }
 
-int pl_shard_next(struct pl_port *p, struct pl_log_entry *out) {
+int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
     (void)p;
     (void)out;
     return PL_EMISSING;
 }
 
-int pl_shard_settle(struct pl_port *p, int worker) {
+int pl_group_settle(struct pl_port *p, int worker) {
     (void)p;
     (void)worker;
     return PL_EMISSING;
 }
 
-int pl_shards_scatter(struct pl_port *p, const float *whole, float *mine) {
+int pl_group_scatter(struct pl_port *p, const float *whole, float *mine) {
     (void)p;
     (void)whole;
     (void)mine;
     return PL_EMISSING;
 }
 
-int pl_shards_gather(struct pl_port *p, const float *mine, float *whole) {
+int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
     (void)p;
     (void)mine;
     (void)whole;
     return PL_EMISSING;
 }
 
-int pl_shards_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
+int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
     (void)p;
     (void)table;
     (void)range;
@@ -74,7 +74,7 @@ int pl_shards_table(struct pl_port *p, double *table, const struct pl_range *ran
     return PL_EMISSING;
 }
 
-int pl_shards_number(struct pl_port *p, uint64_t *number) {
+int pl_group_number(struct pl_port *p, uint64_t *number) {
     (void)p;
     (void)number;
     return PL_EMISSING;

@@ -92,7 +92,7 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     p->range[0].n = conf->dim;
     for (int i = 0; conf->range && i < n_servers; i++) p->range[i] = conf->range[i];
     rc = port_allocate(p, why);
-    if (!rc && pl_shards_open(p)) rc = pl_fail(why, PL_ENOMEM, "out of memory");
+    if (!rc && pl_group_open(p)) rc = pl_fail(why, PL_ENOMEM, "out of memory");
     if (rc) {
         port_free(p);
         return rc;
@@ -205,7 +205,7 @@ static void port_send(struct pl_port *p, int worker) {
                                        : 0,
                         .task = o->task,
                         .version = o->version,
-                        .heard = o->heard,
+                        .acked = o->acked,
                         .applied = o->applied,
                         .number = o->lr,
                         .part = o->part,
@@ -309,13 +309,13 @@ static struct pl_result port_judge(const struct seat *s, const struct pl_wire *w
     uint64_t now = pl_now_ns(), all = now - s->sent_ns;
     uint64_t took = w->took_ns < all ? w->took_ns : all, way = (all - took) / 2;
     struct pl_result r = {.task = w->task,
-                          .flaw = (enum pl_flaw)w->flaw,
+                          .defect = (enum pl_defect)w->defect,
                           .samples = w->samples,
                           .loss = w->number,
                           .pulled_ns = s->sent_ns + way,
                           .pushed_ns = s->sent_ns + way + took};
-    if (w->flaw > PL_NOT_COMPUTED || w->samples > INT32_MAX || w->task != s->sent.task) {
-        r.flaw = PL_NOT_COMPUTED;
+    if (w->defect > PL_NOT_COMPUTED || w->samples > INT32_MAX || w->task != s->sent.task) {
+        r.defect = PL_NOT_COMPUTED;
         r.samples = 0;
         r.loss = NAN;
     }
@@ -420,13 +420,13 @@ static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
     uint64_t began = pl_now_ns(), quiet = began, now = began;
     *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
     for (;; now = pl_now_ns()) {
-        unsigned seen = atomic_load(&p->bell);
+        unsigned seen = atomic_load(&p->wake_worker);
         if (atomic_exchange(&p->woken, false)) return;
         if (port_look(p)) quiet = now;
         if (pl_mpi_broken()) port_lost(p);
         if (p->n_queued > 0) break;
         if (now - began >= wait_ns) return;
-        pl_wire_pause(&p->bell, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);
+        pl_wire_pause(&p->wake_worker, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);
     }
     *out = p->queue[p->first];
     p->first = (p->first + 1) % p->room;
@@ -435,7 +435,7 @@ static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
 
 static void port_wake(struct pl_port *p) {
     atomic_store(&p->woken, true);
-    pl_futex_ring(&p->bell);
+    pl_futex_ring(&p->wake_worker);
 }
 
 /* --- peers' vectors ---------------------------------------------------------------------- */
@@ -451,7 +451,7 @@ static int port_bring(struct pl_port *p, const struct pl_summand *what, int n) {
         port_look(p);
         now = pl_now_ns();
         if (now - began > PORT_BRING) pl_mpi_break(pl_port_rank(p, what[0].writer));
-        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, PORT_BRING, true);
+        pl_wire_pause(&p->wake_worker, atomic_load(&p->wake_worker), now - began, PORT_BRING, true);
     }
     return pl_mpi_broken() ? PL_ERUN : PL_OK;
 }
@@ -478,7 +478,7 @@ static void port_close_peers(struct pl_port *p) {
         if (p->told_sum[w]) port_small(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
 }
 
-static void port_over(struct pl_port *p, uint64_t wait_ns) {
+static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     uint64_t began = pl_now_ns(), now = began;
     for (;; now = pl_now_ns()) {
         for (int w = 0; w < p->n_workers; w++)
@@ -487,7 +487,8 @@ static void port_over(struct pl_port *p, uint64_t wait_ns) {
         p->n_queued = 0;
         port_close_peers(p);
         if (pl_mpi_broken() || port_anybody(p) < 0 || now - began >= wait_ns) return;
-        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, wait_ns, p->n_moving > 0);
+        pl_wire_pause(&p->wake_worker, atomic_load(&p->wake_worker), now - began, wait_ns,
+                      p->n_moving > 0);
     }
 }
 
@@ -496,7 +497,7 @@ static void port_close(struct pl_port *p) {
     if (!p) return;
     int late = port_follows() ? -1 : port_anybody(p);
     if (late >= 0) pl_mpi_break(late);
-    if (pl_mpi_broken() || !pl_shards_close(p)) return;
+    if (pl_mpi_broken() || !pl_group_close(p)) return;
     pl_exchange_close(&p->exchange);
     for (int w = 0; w < p->n_workers && !port_follows(); w++) {
         MPI_Cancel(&p->request[w]);
@@ -535,7 +536,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .processes = true,
                                     .shared = false,
                                     .open = port_open,
-                                    .over = port_over,
+                                    .shutdown = port_shutdown,
                                     .close = port_close,
                                     .version = port_version,
                                     .slot = port_slot,
@@ -553,6 +554,6 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .pull = pl_mpi_pull,
                                     .base = pl_mpi_base,
                                     .cancelled = pl_mpi_cancelled,
-                                    .rest = pl_mpi_rest,
+                                    .sleep = pl_mpi_sleep,
                                     .push = pl_mpi_push,
                                     .detach = pl_mpi_detach};

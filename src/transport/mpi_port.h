@@ -3,10 +3,10 @@
 #define PL_TRANSPORT_MPI_PORT_H
 
 #include "sys/segment.h"
-#include "transport/box.h"
 #include "transport/mpi_peers.h"
 #include "transport/mpi_wire.h"
-#include "transport/shards.h"
+#include "transport/server_group.h"
+#include "transport/shm_layout.h"
 
 /* What the server knows of a worker. It is told an order only when it has none, so that the vector
  * is sent to somebody who waits for it; a newer one waits here until then, and replaces what waits.
@@ -44,7 +44,7 @@ struct pl_port {
     struct pl_news *queue; /* ring of room */
     int first, n_queued, room;
     atomic_bool woken;
-    atomic_uint bell;
+    atomic_uint wake_worker;
 
     struct pl_exchange exchange; /* of peers */
     struct pl_wire_sum *sum;     /* [n_workers] of the latest order; NULL: there are no peers */
@@ -65,7 +65,7 @@ enum { ENTRY_SENT = 1, ENTRY_COMES, ENTRY_FREED, ENTRY_RESET };
 void pl_port_log(struct pl_port *p, uint32_t kind, int worker, uint32_t flags);
 void pl_port_move_out(struct pl_port *p, int worker, const float *w); /* a slice to a worker */
 void pl_port_move_in(struct pl_port *p, int worker, float *out);      /* and from it */
-int pl_shards_open(struct pl_port *p);                                /* 0 or PL_ENOMEM */
-bool pl_shards_close(struct pl_port *p); /* false: something is still under way */
+int pl_group_open(struct pl_port *p);                                 /* 0 or PL_ENOMEM */
+bool pl_group_close(struct pl_port *p); /* false: something is still under way */
 
 #endif

@@ -58,9 +58,9 @@ enum wire_kind {
 
 struct pl_wire {
     uint32_t kind, flags;
-    uint64_t task, version, heard, applied; /* the last two: of an order */
+    uint64_t task, version, acked, applied; /* the last two: of an order */
     double number;                          /* lr of an order, loss of a result */
-    uint32_t samples, flaw;                 /* of a result */
+    uint32_t samples, defect;               /* of a result */
     uint64_t took_ns;  /* of a result, by the worker's clock: clocks need not agree */
     uint64_t part;     /* of an order, as are: */
     uint32_t n_ranges; /* 0: the vector is whole */

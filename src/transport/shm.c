@@ -8,9 +8,9 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/segment.h"
-#include "transport/box.h"
-#include "transport/line.h"
 #include "transport/link.h"
+#include "transport/liveness.h"
+#include "transport/shm_layout.h"
 #include "transport/transport.h"
 
 /* What the server knows of a worker. Believed alone; what lies in the segment is a claim. */
@@ -28,11 +28,11 @@ struct pl_port {
     struct pl_shape shape;
     struct pl_segment segment;
     struct pl_head *head;
-    struct pl_box *box; /* [n_workers] */
+    struct pl_mailbox *mailbox; /* [n_workers] */
     struct seat *seat;
     int n_workers, n_words; /* words of bits, one per worker */
     size_t n_versions, n_slots;
-    struct pl_line *line; /* NULL where workers are threads */
+    struct pl_liveness *liveness; /* NULL where workers are threads */
 
     _Atomic uint64_t *gone; /* [n_words] set by the watcher, or by detach() of a thread */
     atomic_bool woken;
@@ -48,7 +48,7 @@ static void port_close(struct pl_port *p);
 
 /* Whatever the server's own threads have to tell. */
 static void port_ring(struct pl_port *p) {
-    pl_futex_ring(&p->head->door);
+    pl_futex_ring(&p->head->wake_server);
 }
 
 static void port_gone(void *ctx, int worker) {
@@ -82,7 +82,7 @@ static int port_allocate(struct pl_port *p, struct pl_why *why) {
                        p->n_workers, (unsigned long long)p->shape.n_versions,
                        (unsigned long long)p->shape.n_slots, (unsigned long long)p->shape.dim);
     p->head = p->segment.at;
-    p->box = (struct pl_box *)(void *)((char *)p->segment.at + p->shape.boxes);
+    p->mailbox = (struct pl_mailbox *)(void *)((char *)p->segment.at + p->shape.boxes);
     for (size_t w = 0; w < n; w++) atomic_store(&p->seat[w].owner, 1);
     return PL_OK;
 }
@@ -106,14 +106,14 @@ static int port_open(const struct pl_port_conf *conf, bool processes, struct pl_
     p->opened_ns = p->looked_ns = pl_now_ns();
     int rc = port_allocate(p, why);
     if (!rc && processes) {
-        struct pl_line_conf line = {.n_workers = conf->n_workers,
-                                    .listen = conf->listen,
-                                    .segment = p->segment.fd,
-                                    .shape = shape,
-                                    .seat = port_seat,
-                                    .gone = port_gone,
-                                    .ctx = p};
-        rc = pl_line_open(&line, &p->line, why);
+        struct pl_liveness_conf liveness = {.n_workers = conf->n_workers,
+                                            .listen = conf->listen,
+                                            .segment = p->segment.fd,
+                                            .shape = shape,
+                                            .seat = port_seat,
+                                            .gone = port_gone,
+                                            .ctx = p};
+        rc = pl_liveness_open(&liveness, &p->liveness, why);
     }
     if (rc)
         port_close(p);
@@ -137,7 +137,7 @@ static int inproc_open_port(const struct pl_port_conf *conf, struct pl_port **ou
 
 static void port_close(struct pl_port *p) {
     if (!p) return;
-    pl_line_close(p->line);
+    pl_liveness_close(p->liveness);
     pl_segment_free(&p->segment);
     free(p->seat);
     free(p->gone);
@@ -164,19 +164,19 @@ static bool seat_known(const struct seat *s) {
 }
 
 static void port_order(struct pl_port *p, int worker, const struct pl_order *o) {
-    uint64_t word[PL_CELL_WORDS] = {0};
+    uint64_t word[PL_SEQLOCK_WORDS] = {0};
     p->seat[worker].task = o ? o->task : 0;
     if (o) {
         word[PL_ORDER_TASK] = o->task;
         word[PL_ORDER_VERSION] = o->version;
         word[PL_ORDER_LR] = pl_bits_of(o->lr);
         word[PL_ORDER_W] = o->w ? (uint64_t)((const char *)o->w - (char *)p->segment.at) : 0;
-        word[PL_ORDER_HEARD] = o->heard;
+        word[PL_ORDER_ACKED] = o->acked;
         word[PL_ORDER_APPLIED] = o->applied;
         word[PL_ORDER_PART] = o->part;
         word[PL_ORDER_OUT] = (uint64_t)((char *)o->out - (char *)p->segment.at);
     }
-    pl_cell_write(&p->box[worker].order, word);
+    pl_seqlock_write(&p->mailbox[worker].order, word);
 }
 
 static uint64_t port_offset(const struct pl_port *p, const float *vector) {
@@ -185,11 +185,11 @@ static uint64_t port_offset(const struct pl_port *p, const float *vector) {
 
 /* The order is void while its summands are written. */
 static void port_sum(struct pl_port *p, int worker, const struct pl_order *o) {
-    struct pl_box_sum *sum = &p->box[worker].sum;
+    struct pl_mailbox_sum *sum = &p->mailbox[worker].sum;
     port_order(p, worker, NULL);
     atomic_store(&sum->n, (uint64_t)o->n_summands);
     atomic_store(&sum->base, port_offset(p, o->base));
-    for (int i = 0; i < o->n_summands && i < PL_BOX_SUMMANDS; i++) {
+    for (int i = 0; i < o->n_summands && i < PL_MAILBOX_SUMMANDS; i++) {
         atomic_store(&sum->at[i], port_offset(p, o->summand[i].v));
         atomic_store(&sum->c[i], pl_bits_of(o->summand[i].c));
     }
@@ -199,15 +199,15 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     if (!seat_known(&p->seat[worker])) return;
     if (o->n_summands > 0) port_sum(p, worker, o);
     port_order(p, worker, o);
-    pl_futex_ring(&p->box[worker].bell);
+    pl_futex_ring(&p->mailbox[worker].wake_worker);
 }
 
 /* First void, then the flag: a worker clears the flag before it reads, so it finds either. */
 static void port_cancel(struct pl_port *p, int worker) {
     if (!seat_known(&p->seat[worker])) return;
     port_order(p, worker, NULL);
-    atomic_store(&p->box[worker].cancel, true);
-    pl_futex_ring(&p->box[worker].bell);
+    atomic_store(&p->mailbox[worker].cancel, true);
+    pl_futex_ring(&p->mailbox[worker].wake_worker);
 }
 
 /* A worker says what it holds, then looks whether the order is still the same; the server changes
@@ -215,21 +215,21 @@ static void port_cancel(struct pl_port *p, int worker) {
 static uint64_t port_holds(const struct pl_port *p, int worker) {
     const struct seat *s = &p->seat[worker];
     if (!seat_known(s)) return 0;
-    uint64_t held = atomic_load(&p->box[worker].held);
+    uint64_t held = atomic_load(&p->mailbox[worker].held);
     return held != s->task ? held : 0;
 }
 
 static uint64_t port_based(const struct pl_port *p, int worker) {
-    return seat_known(&p->seat[worker]) ? atomic_load(&p->box[worker].based) : 0;
+    return seat_known(&p->seat[worker]) ? atomic_load(&p->mailbox[worker].based) : 0;
 }
 
 static bool port_came(const struct pl_port *p, int worker) {
-    return atomic_load(&p->box[worker].here) == atomic_load(&p->seat[worker].owner);
+    return atomic_load(&p->mailbox[worker].here) == atomic_load(&p->seat[worker].owner);
 }
 
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
     if (!seat_known(&p->seat[worker]) || !port_came(p, worker)) return PL_PHASE_AWAY;
-    unsigned phase = atomic_load_explicit(&p->box[worker].phase, memory_order_relaxed);
+    unsigned phase = atomic_load_explicit(&p->mailbox[worker].phase, memory_order_relaxed);
     return phase <= PL_PHASE_COMPUTING ? (enum pl_phase)phase : PL_PHASE_AWAY;
 }
 
@@ -237,19 +237,19 @@ static enum pl_phase port_phase(struct pl_port *p, int worker) {
 
 /* What a worker claims, made harmless: a result that cannot be is one that was not computed. */
 static struct pl_result port_judge(const struct pl_port *p, const uint64_t *word) {
-    uint64_t now = pl_now_ns(), flaw = word[PL_RESULT_SIZE] >> 32;
+    uint64_t now = pl_now_ns(), defect = word[PL_RESULT_SIZE] >> 32;
     struct pl_result r = {.task = word[PL_RESULT_TASK],
                           .samples = (uint32_t)word[PL_RESULT_SIZE],
                           .loss = pl_of_bits(word[PL_RESULT_LOSS]),
                           .pulled_ns = word[PL_RESULT_PULLED],
                           .pushed_ns = word[PL_RESULT_PUSHED]};
-    if (flaw <= PL_NOT_COMPUTED && r.samples <= INT32_MAX && r.pulled_ns >= p->opened_ns &&
+    if (defect <= PL_NOT_COMPUTED && r.samples <= INT32_MAX && r.pulled_ns >= p->opened_ns &&
         r.pulled_ns <= r.pushed_ns && r.pushed_ns <= now) {
-        r.flaw = (enum pl_flaw)flaw;
+        r.defect = (enum pl_defect)defect;
         return r;
     }
     return (struct pl_result){
-        .task = r.task, .flaw = PL_NOT_COMPUTED, .loss = NAN, .pulled_ns = now, .pushed_ns = now};
+        .task = r.task, .defect = PL_NOT_COMPUTED, .loss = NAN, .pulled_ns = now, .pushed_ns = now};
 }
 
 static void port_enqueue(struct pl_port *p, enum pl_news_kind kind, int worker,
@@ -262,7 +262,7 @@ static void port_enqueue(struct pl_port *p, enum pl_news_kind kind, int worker,
 /* The seat is free, and nothing in the box is left for its next owner. */
 static void port_vacate(struct pl_port *p, int worker) {
     struct seat *s = &p->seat[worker];
-    struct pl_box *b = &p->box[worker];
+    struct pl_mailbox *b = &p->mailbox[worker];
     port_order(p, worker, NULL);
     atomic_store(&b->cancel, false);
     atomic_store(&b->here, 0);
@@ -279,14 +279,14 @@ static void port_vacate(struct pl_port *p, int worker) {
 
 static void port_look_at(struct pl_port *p, int worker, bool gone) {
     struct seat *s = &p->seat[worker];
-    uint64_t word[PL_CELL_WORDS];
+    uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
     if (!atomic_load(&s->taken) || s->leaving) return;
     if (!s->here && port_came(p, worker)) {
         s->here = true;
         port_enqueue(p, PL_NEWS_HERE, worker, NULL);
     }
-    if (s->here && pl_cell_read(&p->box[worker].result, word, &seq) && seq != s->seq) {
+    if (s->here && pl_seqlock_read(&p->mailbox[worker].result, word, &seq) && seq != s->seq) {
         s->seq = seq;
         if (word[PL_RESULT_OWNER] == atomic_load(&s->owner)) {
             struct pl_result r = port_judge(p, word);
@@ -335,7 +335,7 @@ static bool port_look(struct pl_port *p, uint64_t now) {
 /* From here on a worker that has something to tell rings; what it told before is found by another
  * look. Returns what to sleep on. */
 static unsigned port_doze(struct pl_port *p) {
-    unsigned door = atomic_load(&p->head->door);
+    unsigned door = atomic_load(&p->head->wake_server);
     atomic_store(&p->head->asleep, 1);
     return door;
 }
@@ -346,7 +346,7 @@ static bool port_wait(struct pl_port *p, uint64_t wait_ns) {
     while (!found && now < end) {
         unsigned door = port_doze(p);
         if ((found = port_look(p, now)) || atomic_load(&p->woken)) break;
-        now = pl_nap(&p->head->door, door, now, end);
+        now = pl_sleep_on(&p->head->wake_server, door, now, end);
         atomic_store(&p->head->asleep, 0);
         if ((found = port_look(p, now)) || atomic_load(&p->woken)) break;
     }
@@ -381,17 +381,17 @@ static bool port_anybody(const struct pl_port *p) {
     return false;
 }
 
-static void port_over(struct pl_port *p, uint64_t wait_ns) {
+static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
-    atomic_store(&p->head->over, 1);
+    atomic_store(&p->head->shutdown, 1);
     for (int w = 0; w < p->n_workers; w++) {
-        atomic_store(&p->box[w].cancel, true);
-        pl_futex_ring(&p->box[w].bell);
+        atomic_store(&p->mailbox[w].cancel, true);
+        pl_futex_ring(&p->mailbox[w].wake_worker);
     }
     while (now < end) {
         unsigned door = port_doze(p);
         if (!port_anybody(p)) break;
-        now = pl_nap(&p->head->door, door, now, end);
+        now = pl_sleep_on(&p->head->wake_server, door, now, end);
     }
     atomic_store(&p->head->asleep, 0);
 }
@@ -407,14 +407,14 @@ static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
     if (!atomic_compare_exchange_strong(&s->taken, &taken, true) &&
         (p->processes || port_came(p, worker)))
         return pl_fail(why, PL_EUSAGE, "worker %d is there already", worker + 1);
-    int rc = p->line ? pl_line_expect(p->line, worker, why) : PL_OK;
+    int rc = p->liveness ? pl_liveness_expect(p->liveness, worker, why) : PL_OK;
     s->expected = rc == PL_OK;
     if (rc) atomic_store(&s->taken, false);
     return rc;
 }
 
 static void port_made(struct pl_port *p, int worker) {
-    if (p->line) pl_line_made(p->line, worker);
+    if (p->liveness) pl_liveness_made(p->liveness, worker);
 }
 
 static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
@@ -424,9 +424,9 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
                                 .owner = atomic_load(&p->seat[worker].owner),
                                 .sock = -1};
     if (!atomic_load(&p->seat[worker].taken)) return PL_EUSAGE;
-    if (p->line) {
+    if (p->liveness) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        conf.sock = pl_line_keep(p->line, worker);
+        conf.sock = pl_liveness_keep(p->liveness, worker);
         if (conf.sock < 0) return PL_EUSAGE;
         close(p->segment.fd);
         p->segment.fd = -1;
@@ -439,11 +439,11 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 }
 
 #define PORT_AND_LINK                                                                              \
-    .over = port_over, .close = port_close, .version = port_version, .slot = port_slot,            \
+    .shutdown = port_shutdown, .close = port_close, .version = port_version, .slot = port_slot,    \
     .tell = port_tell, .cancel = port_cancel, .holds = port_holds, .phase = port_phase,            \
     .news = port_news, .wake = port_wake, .expect = port_expect, .attach = port_attach,            \
     .made = port_made, .based = port_based, .base = pl_link_base, .pull = pl_link_pull,            \
-    .cancelled = pl_link_cancelled, .rest = pl_link_rest, .push = pl_link_push,                    \
+    .cancelled = pl_link_cancelled, .sleep = pl_link_sleep, .push = pl_link_push,                  \
     .detach = pl_link_detach
 
 const struct pl_transport pl_inproc = {.name = "inproc",

@@ -49,7 +49,7 @@ struct pl_order {
     uint64_t task;    /* 1, 2, 3, … of this worker, never the same twice */
     uint64_t version; /* of the model: the same number is the same vector, and is not sent twice */
     double lr;        /* in force at that version */
-    uint64_t heard;   /* the last task of this worker whose answer counted; 0: none */
+    uint64_t acked;   /* the last task of this worker whose answer counted; 0: none */
     uint64_t applied; /* the last one whose answer is part of the newest version; 0: none */
     const float *w;   /* [dim] that version; came from version() */
     float *out;       /* [dim] the slot for the result; came from slot() */
@@ -65,12 +65,12 @@ struct pl_order {
     float *base;  /* [dim] a slot */
 };
 
-/* Why a result will not do; PL_SOUND where it will. */
-enum pl_flaw { PL_SOUND, PL_NOT_FINITE, PL_WRONG_SIZE, PL_NOT_COMPUTED };
+/* Why a result will not do; PL_NO_DEFECT where it will. */
+enum pl_defect { PL_NO_DEFECT, PL_NOT_FINITE, PL_WRONG_SIZE, PL_NOT_COMPUTED };
 
 struct pl_result {
     uint64_t task;
-    enum pl_flaw flaw;
+    enum pl_defect defect;
     uint32_t samples;
     double loss;
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
@@ -112,7 +112,7 @@ struct pl_transport {
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
     /* Cancels everything, tells all workers that the run is over, and waits for them for at most
      * `wait_ns`. Links of threads must have been closed before the port is freed. */
-    void (*over)(struct pl_port *p, uint64_t wait_ns);
+    void (*shutdown)(struct pl_port *p, uint64_t wait_ns);
     void (*close)(struct pl_port *p);
 
     float *(*version)(struct pl_port *p); /* memory for one more; NULL: there is no more */
@@ -156,7 +156,7 @@ struct pl_transport {
         const struct pl_link *l);    /* of the order that was pulled */
     void (*base)(struct pl_link *l); /* the base of the order that was pulled is made */
     /* Sleeps; 0, or PL_ECANCELLED as soon as the order is cancelled or the server is gone. */
-    int (*rest)(struct pl_link *l, uint64_t ns);
+    int (*sleep)(struct pl_link *l, uint64_t ns);
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched
                                                                    from here on */
     void (*detach)(struct pl_link *l);

@@ -16,7 +16,7 @@ struct pl_log_lane {
 
 /* --- opening ----------------------------------------------------------------------------- */
 
-int pl_shards_open(struct pl_port *p) {
+int pl_group_open(struct pl_port *p) {
     p->next = MPI_REQUEST_NULL;
     if (p->n_servers == 1) return PL_OK;
     if (pl_mpi_rank() > 0) {
@@ -33,7 +33,7 @@ int pl_shards_open(struct pl_port *p) {
 
 /* --- the log ----------------------------------------------------------------------------- */
 
-void pl_shards_log(struct pl_port *p, const struct pl_log_entry *e) {
+void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
     for (int s = 1; p->lane && s < p->n_servers; s++) {
         struct pl_log_lane *lane = &p->lane[s];
         int at = lane->next;
@@ -47,28 +47,29 @@ void pl_shards_log(struct pl_port *p, const struct pl_log_entry *e) {
 
 void pl_port_log(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
     if (p->lane)
-        pl_shards_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
+        pl_group_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
 }
 
 /* Whoever waits for other servers: looks at its own vectors as well, which move only in calls. */
-static bool shards_wait(struct pl_port *p, int n, MPI_Request *request) {
+static bool group_wait(struct pl_port *p, int n, MPI_Request *request) {
     int other = pl_mpi_rank() == 0 ? 1 : 0; /* that should have answered, or one of those */
     uint64_t began = pl_now_ns(), now = began;
     for (int done = 0; !pl_mpi_broken(); now = pl_now_ns()) {
         MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
         if (done) return true;
         if (now - began > SHARDS_PATIENCE) break;
-        pl_wire_pause(&p->bell, atomic_load(&p->bell), now - began, SHARDS_PATIENCE, true);
+        pl_wire_pause(&p->wake_worker, atomic_load(&p->wake_worker), now - began, SHARDS_PATIENCE,
+                      true);
     }
     if (!pl_mpi_broken()) pl_mpi_break(other);
     return false;
 }
 
-bool pl_shards_close(struct pl_port *p) {
+bool pl_group_close(struct pl_port *p) {
     bool ok = true;
     for (int s = 1; p->lane && s < p->n_servers; s++)
-        ok = ok && shards_wait(p, LANE_ROOM, p->lane[s].request);
-    if (pl_mpi_rank() > 0) ok = shards_wait(p, 3 * p->n_workers, p->request);
+        ok = ok && group_wait(p, LANE_ROOM, p->lane[s].request);
+    if (pl_mpi_rank() > 0) ok = group_wait(p, 3 * p->n_workers, p->request);
     if (!ok) return false;
     free(p->lane);
     p->lane = NULL;
@@ -95,25 +96,25 @@ static int shard_follow(struct pl_port *p, const struct pl_log_entry *e) {
         s->sent = s->order;
         s->busy = true;
         s->waiting = s->cancelling = false;
-        if (e->flags && !shards_wait(p, 1, &p->request[2 * p->n_workers + e->worker]))
+        if (e->flags && !group_wait(p, 1, &p->request[2 * p->n_workers + e->worker]))
             return PL_ERUN;
         if (e->flags) pl_port_move_out(p, e->worker, s->sent.w);
         return PL_OK;
     case ENTRY_COMES:
-        if (pl_shard_settle(p, e->worker)) return PL_ERUN;
+        if (pl_group_settle(p, e->worker)) return PL_ERUN;
         pl_port_move_in(p, e->worker, s->sent.out);
         return PL_OK;
     case ENTRY_FREED: s->busy = false; return PL_OK;
-    case ENTRY_RESET: *s = (struct seat){0}; return pl_shard_settle(p, e->worker);
+    case ENTRY_RESET: *s = (struct seat){0}; return pl_group_settle(p, e->worker);
     default: return PL_ERUN;
     }
 }
 
-int pl_shard_settle(struct pl_port *p, int worker) {
-    return shards_wait(p, 1, &p->request[p->n_workers + worker]) ? PL_OK : PL_ERUN;
+int pl_group_settle(struct pl_port *p, int worker) {
+    return group_wait(p, 1, &p->request[p->n_workers + worker]) ? PL_OK : PL_ERUN;
 }
 
-int pl_shard_next(struct pl_port *p, struct pl_log_entry *out) {
+int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
     uint64_t quiet = pl_now_ns(), now = quiet;
     for (; !pl_mpi_broken(); now = pl_now_ns()) {
         int came = 0;
@@ -129,14 +130,14 @@ int pl_shard_next(struct pl_port *p, struct pl_log_entry *out) {
             if (shard_follow(p, &e)) return PL_ERUN;
             continue;
         }
-        pl_wire_pause(&p->bell, 0, now - quiet, PL_FOREVER, shard_moves(p));
+        pl_wire_pause(&p->wake_worker, 0, now - quiet, PL_FOREVER, shard_moves(p));
     }
     return PL_ERUN;
 }
 
 /* --- together ---------------------------------------------------------------------------- */
 
-int pl_shards_scatter(struct pl_port *p, const float *whole, float *mine) {
+int pl_group_scatter(struct pl_port *p, const float *whole, float *mine) {
     MPI_Request request[PL_MAX_SERVERS];
     int n = 0;
     if (pl_mpi_rank() > 0)
@@ -145,10 +146,10 @@ int pl_shards_scatter(struct pl_port *p, const float *whole, float *mine) {
         MPI_Isend(whole + p->range[s].from, (int)p->range[s].n, MPI_FLOAT, s, WIRE_SLICE,
                   pl_mpi_comm(), &request[n++]);
     if (pl_mpi_rank() == 0) memcpy(mine, whole + p->range[0].from, p->dim * sizeof *mine);
-    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_shards_gather(struct pl_port *p, const float *mine, float *whole) {
+int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
     MPI_Request request[PL_MAX_SERVERS];
     int n = 0;
     if (pl_mpi_rank() > 0)
@@ -157,37 +158,37 @@ int pl_shards_gather(struct pl_port *p, const float *mine, float *whole) {
         MPI_Irecv(whole + p->range[s].from, (int)p->range[s].n, MPI_FLOAT, s, WIRE_SLICE,
                   pl_mpi_comm(), &request[n++]);
     if (pl_mpi_rank() == 0) memcpy(whole + p->range[0].from, mine, p->dim * sizeof *mine);
-    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
 /* To rank 0 and back: rows are few. */
-int pl_shards_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
+int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
     MPI_Request request[PL_MAX_SERVERS];
     const struct pl_range *last = &range[p->n_servers - 1], *own = &range[pl_mpi_rank()];
     int n = 0, all = (int)((last->from + last->n) * width);
     if (pl_mpi_rank() > 0) {
         MPI_Isend(table + own->from * width, (int)(own->n * width), MPI_DOUBLE, 0, WIRE_TABLE,
                   pl_mpi_comm(), &request[n++]);
-        if (!shards_wait(p, n, request)) return PL_ERUN;
+        if (!group_wait(p, n, request)) return PL_ERUN;
         MPI_Irecv(table, all, MPI_DOUBLE, 0, WIRE_TABLE, pl_mpi_comm(), &request[0]);
-        return shards_wait(p, 1, request) ? PL_OK : PL_ERUN;
+        return group_wait(p, 1, request) ? PL_OK : PL_ERUN;
     }
     for (int s = 1; s < p->n_servers; s++)
         MPI_Irecv(table + range[s].from * width, (int)(range[s].n * width), MPI_DOUBLE, s,
                   WIRE_TABLE, pl_mpi_comm(), &request[n++]);
-    if (!shards_wait(p, n, request)) return PL_ERUN;
+    if (!group_wait(p, n, request)) return PL_ERUN;
     n = 0;
     for (int s = 1; s < p->n_servers; s++)
         MPI_Isend(table, all, MPI_DOUBLE, s, WIRE_TABLE, pl_mpi_comm(), &request[n++]);
-    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_shards_number(struct pl_port *p, uint64_t *number) {
+int pl_group_number(struct pl_port *p, uint64_t *number) {
     MPI_Request request[PL_MAX_SERVERS];
     int n = 0;
     if (pl_mpi_rank() > 0)
         MPI_Irecv(number, 1, MPI_UINT64_T, 0, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
     for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
         MPI_Isend(number, 1, MPI_UINT64_T, s, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
-    return shards_wait(p, n, request) ? PL_OK : PL_ERUN;
+    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }

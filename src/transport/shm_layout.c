@@ -1,4 +1,4 @@
-#include "transport/box.h"
+#include "transport/shm_layout.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ bool pl_shape_of(struct pl_shape *s) {
         return false;
     size_t words = (s->n_workers + 63) / 64;
     s->boxes = shape_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
-    s->versions = shape_round(s->boxes + s->n_workers * sizeof(struct pl_box), PL_PAGE);
+    s->versions = shape_round(s->boxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
     s->stride = shape_round(s->dim * sizeof(float), 64);
     s->slots = shape_round(s->versions + s->n_versions * s->stride, PL_PAGE);
     s->size = shape_round(s->slots + s->n_slots * s->stride, PL_PAGE);
@@ -32,24 +32,24 @@ bool pl_shape_of(struct pl_shape *s) {
 
 /* Each word is a release, and each is read with an acquire: whoever reads a new word finds the
  * sequence odd or further. This does without fences, which the thread sanitizer does not know. */
-void pl_cell_write(struct pl_cell *c, const uint64_t word[PL_CELL_WORDS]) {
+void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]) {
     unsigned odd = (atomic_load_explicit(&c->seq, memory_order_relaxed) + 1) | 1;
     atomic_store_explicit(&c->seq, odd, memory_order_relaxed);
-    for (int i = 0; i < PL_CELL_WORDS; i++)
+    for (int i = 0; i < PL_SEQLOCK_WORDS; i++)
         atomic_store_explicit(&c->word[i], word[i], memory_order_release);
     atomic_store(&c->seq, odd + 1);
 }
 
-bool pl_cell_read(struct pl_cell *c, uint64_t word[PL_CELL_WORDS], unsigned *seq) {
+bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsigned *seq) {
     unsigned before = atomic_load_explicit(&c->seq, memory_order_acquire);
     if (before & 1) return false;
-    for (int i = 0; i < PL_CELL_WORDS; i++)
+    for (int i = 0; i < PL_SEQLOCK_WORDS; i++)
         word[i] = atomic_load_explicit(&c->word[i], memory_order_acquire);
     *seq = before;
     return atomic_load(&c->seq) == before;
 }
 
-uint64_t pl_nap(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
+uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
     uint64_t left = end > now ? end - now : 0;
     pl_futex_wait(word, seen, left < PL_LOOK_NS ? left : PL_LOOK_NS);
     return pl_now_ns();

@@ -23,7 +23,7 @@ static long launched_number(const char *name) {
     return *end == '\0' && n >= 0 && n < 1 << 30 ? n : -1;
 }
 
-bool pl_launched(int *rank) {
+bool pl_launcher_env(int *rank) {
     *rank = 0;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         long number = launched_number(launchers[i].rank), size = launched_number(launchers[i].size);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "transport/line.h"
+#include "transport/liveness.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,21 +21,21 @@
 #define LINE_DEAF_MS 1000  /* without new guests, where one could not be let in */
 #define LINE_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)
 
-enum line_answer { LINE_WELCOME, LINE_FULL, LINE_STRANGER };
+enum liveness_answer { LINE_WELCOME, LINE_FULL, LINE_STRANGER };
 
 /* What a guest is sent, with the segment's descriptor. Both are on the same machine. */
-struct line_hello {
+struct liveness_hello {
     uint64_t magic;
     uint32_t version, answer, worker, owner;
     uint64_t n_workers, dim, n_versions, n_slots, size;
 };
 
-struct line_seat {
+struct liveness_seat {
     int ours, theirs; /* the two ends, -1 where there is none (here) */
 };
 
-struct pl_line {
-    struct pl_line_conf conf;
+struct pl_liveness {
+    struct pl_liveness_conf conf;
     struct sockaddr_un address; /* of the listener */
     dev_t dev;
     ino_t ino;
@@ -43,7 +43,7 @@ struct pl_line {
     struct pl_thread *watcher;
 
     struct pl_lock *lock; /* of what follows, up to the next blank line */
-    struct line_seat *seat;
+    struct liveness_seat *seat;
     int making; /* expected, and not yet made */
     bool quit;
 
@@ -52,12 +52,12 @@ struct pl_line {
     bool deaf;
 };
 
-static void line_drop(int *fd) {
+static void liveness_drop(int *fd) {
     if (*fd >= 0) close(*fd);
     *fd = -1;
 }
 
-static void line_poke(struct pl_line *l) {
+static void liveness_poke(struct pl_liveness *l) {
     uint64_t one = 1;
     if (write(l->poke, &one, sizeof one) < 0) return; /* it is full: the watcher is awake */
 }
@@ -65,14 +65,14 @@ static void line_poke(struct pl_line *l) {
 /* --- guests ------------------------------------------------------------------------------ */
 
 /* The process at the other end belongs to the same user. */
-static bool line_kin(int sock) {
+static bool liveness_kin(int sock) {
     struct ucred peer;
     socklen_t n = sizeof peer;
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && n == sizeof peer &&
            peer.uid == geteuid();
 }
 
-static bool line_send(int sock, struct line_hello *hello, int fd) {
+static bool liveness_send(int sock, struct liveness_hello *hello, int fd) {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -91,15 +91,15 @@ static bool line_send(int sock, struct line_hello *hello, int fd) {
     return sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *hello;
 }
 
-static void line_welcome(struct pl_line *l) {
+static void liveness_welcome(struct pl_liveness *l) {
     const struct pl_shape *s = &l->conf.shape;
-    struct line_hello hello = {.magic = LINE_MAGIC,
-                               .version = LINE_VERSION,
-                               .n_workers = s->n_workers,
-                               .dim = s->dim,
-                               .n_versions = s->n_versions,
-                               .n_slots = s->n_slots,
-                               .size = s->size};
+    struct liveness_hello hello = {.magic = LINE_MAGIC,
+                                   .version = LINE_VERSION,
+                                   .n_workers = s->n_workers,
+                                   .dim = s->dim,
+                                   .n_versions = s->n_versions,
+                                   .n_slots = s->n_slots,
+                                   .size = s->size};
     int sock = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (sock < 0) {
         /* out of descriptors, say: the guest still waits, and asking on would be spinning */
@@ -108,13 +108,13 @@ static void line_welcome(struct pl_line *l) {
     }
     unsigned owner = 0;
     int worker = -1;
-    if (!line_kin(sock))
+    if (!liveness_kin(sock))
         hello.answer = LINE_STRANGER;
     else if ((worker = l->conf.seat(l->conf.ctx, &owner)) < 0)
         hello.answer = LINE_FULL;
     hello.worker = worker < 0 ? 0 : (uint32_t)worker;
     hello.owner = owner;
-    bool sent = line_send(sock, &hello, worker < 0 ? -1 : l->conf.segment);
+    bool sent = liveness_send(sock, &hello, worker < 0 ? -1 : l->conf.segment);
     if (worker >= 0 && sent) {
         l->seat[worker].ours = sock;
         return;
@@ -126,7 +126,7 @@ static void line_welcome(struct pl_line *l) {
 /* --- the watcher ------------------------------------------------------------------------- */
 
 /* What to watch now: the eventfd, the listener, all sockets. */
-static nfds_t line_gather(struct pl_line *l) {
+static nfds_t liveness_gather(struct pl_liveness *l) {
     nfds_t n = 2;
     bool open = l->making == 0 && !l->deaf;
     l->polled[0] = (struct pollfd){.fd = l->poke, .events = POLLIN};
@@ -139,34 +139,34 @@ static nfds_t line_gather(struct pl_line *l) {
     return n;
 }
 
-static void line_attend(struct pl_line *l, nfds_t n) {
+static void liveness_attend(struct pl_liveness *l, nfds_t n) {
     uint64_t count;
     if (l->polled[0].revents && read(l->poke, &count, sizeof count) < 0) return;
     for (nfds_t i = 2; i < n; i++) {
         if (!(l->polled[i].revents & LINE_LOST)) continue;
-        line_drop(&l->seat[l->whose[i]].ours);
+        liveness_drop(&l->seat[l->whose[i]].ours);
         l->conf.gone(l->conf.ctx, l->whose[i]);
     }
-    if (l->polled[1].revents && l->making == 0) line_welcome(l);
+    if (l->polled[1].revents && l->making == 0) liveness_welcome(l);
 }
 
-static void line_watch(void *arg) {
-    struct pl_line *l = arg;
+static void liveness_watch(void *arg) {
+    struct pl_liveness *l = arg;
     pl_lock_enter(l->lock);
     while (!l->quit) {
-        nfds_t n = line_gather(l);
+        nfds_t n = liveness_gather(l);
         pl_lock_leave(l->lock);
         int found = poll(l->polled, n, l->deaf ? LINE_DEAF_MS : -1);
         if (found == 0) l->deaf = false;
         pl_lock_enter(l->lock);
-        if (found > 0) line_attend(l, n);
+        if (found > 0) liveness_attend(l, n);
     }
     pl_lock_leave(l->lock);
 }
 
 /* --- opening ----------------------------------------------------------------------------- */
 
-static bool line_address(const char *path, struct sockaddr_un *a) {
+static bool liveness_address(const char *path, struct sockaddr_un *a) {
     size_t n = strlen(path);
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (n == 0 || n >= sizeof a->sun_path) return false;
@@ -174,13 +174,13 @@ static bool line_address(const char *path, struct sockaddr_un *a) {
     return true;
 }
 
-static int line_too_long(const char *path, struct pl_why *why) {
+static int liveness_too_long(const char *path, struct pl_why *why) {
     return pl_fail(why, PL_EUSAGE, "'%.200s' cannot be the path of a socket: 1 to %zu bytes can",
                    path, sizeof((struct sockaddr_un *)0)->sun_path - 1);
 }
 
 /* A socket that a killed server left behind: nobody answers at it. */
-static bool line_stale(const char *path, const struct sockaddr_un *address) {
+static bool liveness_stale(const char *path, const struct sockaddr_un *address) {
     struct stat s;
     if (lstat(path, &s) || !S_ISSOCK(s.st_mode)) return false;
     int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -191,9 +191,9 @@ static bool line_stale(const char *path, const struct sockaddr_un *address) {
     return refused;
 }
 
-static int line_bind(int sock, const char *path, const struct sockaddr_un *address) {
+static int liveness_bind(int sock, const char *path, const struct sockaddr_un *address) {
     int rc = bind(sock, (const struct sockaddr *)address, sizeof *address);
-    if (rc && errno == EADDRINUSE && line_stale(path, address)) {
+    if (rc && errno == EADDRINUSE && liveness_stale(path, address)) {
         unlink(path);
         rc = bind(sock, (const struct sockaddr *)address, sizeof *address);
     }
@@ -201,11 +201,11 @@ static int line_bind(int sock, const char *path, const struct sockaddr_un *addre
 }
 
 /* Nobody can come before listen(), so nobody can before the mode is right. */
-static int line_listen(struct pl_line *l, const char *path, struct pl_why *why) {
+static int liveness_listen(struct pl_liveness *l, const char *path, struct pl_why *why) {
     struct stat s;
-    if (!line_address(path, &l->address)) return line_too_long(path, why);
+    if (!liveness_address(path, &l->address)) return liveness_too_long(path, why);
     int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0 || line_bind(sock, path, &l->address)) {
+    if (sock < 0 || liveness_bind(sock, path, &l->address)) {
         int error = errno;
         if (sock >= 0) close(sock);
         return pl_fail(why, PL_EIO, "cannot listen at '%.200s': %s", path,
@@ -216,7 +216,7 @@ static int line_listen(struct pl_line *l, const char *path, struct pl_why *why) 
     if (chmod(path, 0600) || lstat(path, &s) || listen(sock, 64)) {
         int error = errno;
         unlink(path);
-        line_drop(&l->listener);
+        liveness_drop(&l->listener);
         return pl_fail(why, PL_EIO, "cannot listen at '%.200s': %s", path, strerror(error));
     }
     l->dev = s.st_dev;
@@ -224,9 +224,10 @@ static int line_listen(struct pl_line *l, const char *path, struct pl_why *why) 
     return PL_OK;
 }
 
-int pl_line_open(const struct pl_line_conf *conf, struct pl_line **out, struct pl_why *why) {
+int pl_liveness_open(const struct pl_liveness_conf *conf, struct pl_liveness **out,
+                     struct pl_why *why) {
     size_t n = (size_t)conf->n_workers;
-    struct pl_line *l = calloc(1, sizeof *l);
+    struct pl_liveness *l = calloc(1, sizeof *l);
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->conf = *conf;
     l->listener = -1;
@@ -239,35 +240,35 @@ int pl_line_open(const struct pl_line_conf *conf, struct pl_line **out, struct p
     if (l->poke < 0 || !l->lock || !l->seat || !l->polled || !l->whose)
         rc =
             pl_fail(why, PL_ENOMEM, "out of memory or descriptors for %d workers", conf->n_workers);
-    for (size_t w = 0; l->seat && w < n; w++) l->seat[w] = (struct line_seat){-1, -1};
-    if (!rc && conf->listen) rc = line_listen(l, conf->listen, why);
-    if (!rc && pl_thread_start(line_watch, l, &l->watcher))
+    for (size_t w = 0; l->seat && w < n; w++) l->seat[w] = (struct liveness_seat){-1, -1};
+    if (!rc && conf->listen) rc = liveness_listen(l, conf->listen, why);
+    if (!rc && pl_thread_start(liveness_watch, l, &l->watcher))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for a thread");
     if (rc)
-        pl_line_close(l);
+        pl_liveness_close(l);
     else
         *out = l;
     return rc;
 }
 
-void pl_line_close(struct pl_line *l) {
+void pl_liveness_close(struct pl_liveness *l) {
     struct stat s;
     if (!l) return;
     if (l->watcher) {
         pl_lock_enter(l->lock);
         l->quit = true;
         pl_lock_leave(l->lock);
-        line_poke(l);
+        liveness_poke(l);
         pl_thread_join(l->watcher);
     }
     const char *path = l->address.sun_path;
     if (l->listener >= 0 && lstat(path, &s) == 0 && s.st_dev == l->dev && s.st_ino == l->ino)
         unlink(path);
-    line_drop(&l->listener);
-    line_drop(&l->poke);
+    liveness_drop(&l->listener);
+    liveness_drop(&l->poke);
     for (int w = 0; l->seat && w < l->conf.n_workers; w++) {
-        line_drop(&l->seat[w].ours);
-        line_drop(&l->seat[w].theirs);
+        liveness_drop(&l->seat[w].ours);
+        liveness_drop(&l->seat[w].theirs);
     }
     pl_lock_free(l->lock);
     free(l->seat);
@@ -278,47 +279,47 @@ void pl_line_close(struct pl_line *l) {
 
 /* --- making workers ---------------------------------------------------------------------- */
 
-int pl_line_expect(struct pl_line *l, int worker, struct pl_why *why) {
+int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return pl_fail(why, PL_ERUN, "no socket for worker %d: %s", worker + 1, strerror(errno));
     pl_lock_enter(l->lock);
-    l->seat[worker] = (struct line_seat){pair[0], pair[1]};
+    l->seat[worker] = (struct liveness_seat){pair[0], pair[1]};
     l->making++;
     pl_lock_leave(l->lock);
     return PL_OK;
 }
 
-void pl_line_made(struct pl_line *l, int worker) {
+void pl_liveness_made(struct pl_liveness *l, int worker) {
     pl_lock_enter(l->lock);
     if (l->seat[worker].theirs >= 0) l->making--;
-    line_drop(&l->seat[worker].theirs);
+    liveness_drop(&l->seat[worker].theirs);
     pl_lock_leave(l->lock);
-    line_poke(l);
+    liveness_poke(l);
 }
 
 /* The lock is left alone: the thread that may have it is not in this process. */
-int pl_line_keep(struct pl_line *l, int worker) {
+int pl_liveness_keep(struct pl_liveness *l, int worker) {
     int mine = l->seat[worker].theirs;
     l->seat[worker].theirs = -1;
-    line_drop(&l->listener);
-    line_drop(&l->poke);
+    liveness_drop(&l->listener);
+    liveness_drop(&l->poke);
     for (int w = 0; w < l->conf.n_workers; w++) {
-        line_drop(&l->seat[w].ours);
-        line_drop(&l->seat[w].theirs);
+        liveness_drop(&l->seat[w].ours);
+        liveness_drop(&l->seat[w].theirs);
     }
     return mine;
 }
 
 /* --- a worker's end ---------------------------------------------------------------------- */
 
-bool pl_line_lost(int sock) {
+bool pl_liveness_lost(int sock) {
     struct pollfd p = {.fd = sock, .events = POLLRDHUP};
     return poll(&p, 1, 0) > 0 && (p.revents & LINE_LOST);
 }
 
 /* The greeting and at most one descriptor, -1 where none came. */
-static bool line_receive(int sock, struct line_hello *hello, int *fd) {
+static bool liveness_receive(int sock, struct liveness_hello *hello, int *fd) {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(4 * sizeof(int))];
@@ -339,15 +340,15 @@ static bool line_receive(int sock, struct line_hello *hello, int *fd) {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
         for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-            line_drop(fd);
+            liveness_drop(fd);
             memcpy(fd, CMSG_DATA(c) + at, sizeof *fd);
         }
     }
     return n == (ssize_t)sizeof *hello && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
 }
 
-static int line_judge(const char *path, const struct line_hello *h, int fd, struct pl_shape *s,
-                      struct pl_why *why) {
+static int liveness_judge(const char *path, const struct liveness_hello *h, int fd,
+                          struct pl_shape *s, struct pl_why *why) {
     if (h->magic != LINE_MAGIC)
         return pl_fail(why, PL_EDATA, "'%.200s' is not the socket of a paceline server", path);
     if (h->version != LINE_VERSION)
@@ -371,24 +372,24 @@ static int line_judge(const char *path, const struct line_hello *h, int fd, stru
     return PL_OK;
 }
 
-int pl_line_dial(const char *path, struct pl_greeting *out, struct pl_why *why) {
+int pl_liveness_dial(const char *path, struct pl_greeting *out, struct pl_why *why) {
     struct sockaddr_un address;
-    struct line_hello hello = {0};
+    struct liveness_hello hello = {0};
     int fd = -1, rc = PL_OK;
-    if (!line_address(path, &address)) return line_too_long(path, why);
+    if (!liveness_address(path, &address)) return liveness_too_long(path, why);
     int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0) return pl_fail(why, PL_ERUN, "no socket: %s", strerror(errno));
     if (connect(sock, (struct sockaddr *)&address, sizeof address))
         rc = pl_fail(why, PL_EIO, "no server listens at '%.200s': %s", path, strerror(errno));
-    else if (!line_kin(sock))
+    else if (!liveness_kin(sock))
         rc = pl_fail(why, PL_ERUN, "the server at '%.200s' is another user's", path);
-    else if (!line_receive(sock, &hello, &fd))
+    else if (!liveness_receive(sock, &hello, &fd))
         rc = pl_fail(why, PL_ERUN, "the server at '%.200s' did not answer", path);
     else
-        rc = line_judge(path, &hello, fd, &out->shape, why);
+        rc = liveness_judge(path, &hello, fd, &out->shape, why);
     if (rc) {
-        line_drop(&fd);
-        line_drop(&sock);
+        liveness_drop(&fd);
+        liveness_drop(&sock);
         return rc;
     }
     out->sock = sock;

@@ -9,19 +9,19 @@
  *
  * The server takes everything a worker wrote for a claim: it decides nothing worse than the fate of
  * that worker's results by it. */
-#ifndef PL_TRANSPORT_BOX_H
-#define PL_TRANSPORT_BOX_H
+#ifndef PL_TRANSPORT_SHM_LAYOUT_H
+#define PL_TRANSPORT_SHM_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PL_CELL_WORDS 8
+#define PL_SEQLOCK_WORDS 8
 
-struct pl_cell {
+struct pl_seqlock {
     atomic_uint seq;
-    _Atomic uint64_t word[PL_CELL_WORDS];
+    _Atomic uint64_t word[PL_SEQLOCK_WORDS];
 };
 
 /* Words of an order; a task of 0 is no order. */
@@ -31,7 +31,7 @@ enum {
     PL_ORDER_LR,
     PL_ORDER_W,
     PL_ORDER_OUT,
-    PL_ORDER_HEARD,
+    PL_ORDER_ACKED,
     PL_ORDER_APPLIED,
     PL_ORDER_PART
 };
@@ -48,30 +48,30 @@ enum {
 
 /* Parts of an order, where workers have models of their own: written before the order, which is
  * void meanwhile, and read before it is looked at again. The order's PL_ORDER_W is 0 then. */
-#define PL_BOX_SUMMANDS 32
-struct pl_box_sum {
+#define PL_MAILBOX_SUMMANDS 32
+struct pl_mailbox_sum {
     _Atomic uint64_t n, base; /* base: offset of the slot where they are added up; 0: none */
-    _Atomic uint64_t at[PL_BOX_SUMMANDS], c[PL_BOX_SUMMANDS];
+    _Atomic uint64_t at[PL_MAILBOX_SUMMANDS], c[PL_MAILBOX_SUMMANDS];
 };
 
 /* Owners of a box are numbered, so that nothing a former one left passes for the next one's. */
-struct pl_box {
+struct pl_mailbox {
     /* the server writes */
-    _Alignas(64) atomic_uint bell; /* the worker sleeps here */
-    atomic_bool cancel;            /* the worker clears it */
-    struct pl_cell order;
-    struct pl_box_sum sum;
+    _Alignas(64) atomic_uint wake_worker; /* the worker sleeps here */
+    atomic_bool cancel;                   /* the worker clears it */
+    struct pl_seqlock order;
+    struct pl_mailbox_sum sum;
     /* the worker writes */
     _Alignas(64) _Atomic uint64_t held; /* task whose vectors it may touch; 0: none */
     _Atomic uint64_t based;             /* task whose base it has made; 0: none */
-    struct pl_cell result;
+    struct pl_seqlock result;
     _Alignas(64) atomic_uint here; /* number of the owner that came */
     atomic_uint phase;
 };
 
 struct pl_head {
-    _Alignas(64) atomic_uint over;         /* read at every look, hardly ever written */
-    _Alignas(64) atomic_uint door;         /* the server sleeps here */
+    _Alignas(64) atomic_uint shutdown;     /* read at every look, hardly ever written */
+    _Alignas(64) atomic_uint wake_server;  /* the server sleeps here */
     atomic_uint asleep;                    /* it is about to, or does */
     _Alignas(64) _Atomic uint64_t ready[]; /* a bit per worker: look at its box */
 };
@@ -89,10 +89,10 @@ struct pl_shape {
 /* Fills in what follows; false where the measures are beyond reason. */
 bool pl_shape_of(struct pl_shape *s);
 
-void pl_cell_write(struct pl_cell *c, const uint64_t word[PL_CELL_WORDS]);
+void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]);
 
 /* One look: false where it is not whole. *seq tells whether a later look finds the same. */
-bool pl_cell_read(struct pl_cell *c, uint64_t word[PL_CELL_WORDS], unsigned *seq);
+bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsigned *seq);
 
 /* Nobody sleeps longer without a look around: a worker, whether its server is still there; the
  * server, at all boxes, should a broken worker have cleared a bit or a bell that is not its own. */
@@ -100,7 +100,7 @@ bool pl_cell_read(struct pl_cell *c, uint64_t word[PL_CELL_WORDS], unsigned *seq
 
 /* Sleeps while *word == seen: until it is rung, until `end`, or until it is time to look around.
  * Returns what time it is then. */
-uint64_t pl_nap(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end);
+uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end);
 
 uint64_t pl_until(uint64_t now,
                   uint64_t ns); /* now + ns, or PL_FOREVER where there is no such time */

@@ -6,9 +6,9 @@
  *
  * A follower opens a port like the server's. tell(), cancel() and holds() do there what they do at
  * rank 0, but nothing is sent by them: what is sent and received, and when, is in the log as well,
- * written by rank 0's port and carried out by pl_shard_next(). */
-#ifndef PL_TRANSPORT_SHARDS_H
-#define PL_TRANSPORT_SHARDS_H
+ * written by rank 0's port and carried out by pl_group_next(). */
+#ifndef PL_TRANSPORT_SERVER_GROUP_H
+#define PL_TRANSPORT_SERVER_GROUP_H
 
 #include "transport/transport.h"
 
@@ -25,25 +25,25 @@ struct pl_log_entry {
 };
 
 /* Rank 0: to all followers. Waits where one is far behind. */
-void pl_shards_log(struct pl_port *p, const struct pl_log_entry *e);
+void pl_group_log(struct pl_port *p, const struct pl_log_entry *e);
 
 /* A follower: the next entry of the host's. 0, or PL_ERUN where there will be none. */
-int pl_shard_next(struct pl_port *p, struct pl_log_entry *out);
+int pl_group_next(struct pl_port *p, struct pl_log_entry *out);
 
 /* A follower: waits until the worker's slice, that it was told to receive, is there. */
-int pl_shard_settle(struct pl_port *p, int worker);
+int pl_group_settle(struct pl_port *p, int worker);
 
 /* Called by all servers alike: a whole vector that rank 0 has is handed out, or the ranges are put
  * together at rank 0 (`whole` is NULL at the others). 0, or PL_ERUN where somebody does not answer.
  */
-int pl_shards_scatter(struct pl_port *p, const float *whole, float *mine);
-int pl_shards_gather(struct pl_port *p, const float *mine, float *whole);
+int pl_group_scatter(struct pl_port *p, const float *whole, float *mine);
+int pl_group_gather(struct pl_port *p, const float *mine, float *whole);
 
 /* Called by all alike: a table of which server s has rows range[s]; all have all of it afterwards.
  */
-int pl_shards_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width);
+int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width);
 
 /* Rank 0's number, to all. */
-int pl_shards_number(struct pl_port *p, uint64_t *number);
+int pl_group_number(struct pl_port *p, uint64_t *number);
 
 #endif

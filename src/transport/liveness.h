@@ -8,18 +8,18 @@
  * Threads: seat() and gone() of the conf are called by the watching thread; all else by the owner
  * of the line. Between expect() and made() no guest comes in, so that a process forked in between
  * knows every descriptor that it must close. */
-#ifndef PL_TRANSPORT_LINE_H
-#define PL_TRANSPORT_LINE_H
+#ifndef PL_TRANSPORT_LIVENESS_H
+#define PL_TRANSPORT_LIVENESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "transport/box.h"
+#include "transport/shm_layout.h"
 
 struct pl_why;
-struct pl_line;
+struct pl_liveness;
 
-struct pl_line_conf {
+struct pl_liveness_conf {
     int n_workers;
     const char *listen;    /* NULL: no guests */
     int segment;           /* descriptor that guests are sent */
@@ -30,19 +30,20 @@ struct pl_line_conf {
     void *ctx;
 };
 
-int pl_line_open(const struct pl_line_conf *conf, struct pl_line **out, struct pl_why *why);
-void pl_line_close(struct pl_line *l); /* NULL is fine */
+int pl_liveness_open(const struct pl_liveness_conf *conf, struct pl_liveness **out,
+                     struct pl_why *why);
+void pl_liveness_close(struct pl_liveness *l); /* NULL is fine */
 
-int pl_line_expect(struct pl_line *l, int worker, struct pl_why *why);
-void pl_line_made(struct pl_line *l, int worker);
+int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why);
+void pl_liveness_made(struct pl_liveness *l, int worker);
 
 /* In the forked process: closes what is the server's or another worker's, and returns the socket of
  * `worker`. The line is of no other use there. */
-int pl_line_keep(struct pl_line *l, int worker);
+int pl_liveness_keep(struct pl_liveness *l, int worker);
 
 /* --- a worker's end: a socket ------------------------------------------------------------ */
 
-bool pl_line_lost(int sock); /* the server is gone */
+bool pl_liveness_lost(int sock); /* the server is gone */
 
 struct pl_greeting {
     int sock, segment; /* both are the caller's */
@@ -50,6 +51,6 @@ struct pl_greeting {
     unsigned owner;
     struct pl_shape shape;
 };
-int pl_line_dial(const char *path, struct pl_greeting *out, struct pl_why *why);
+int pl_liveness_dial(const char *path, struct pl_greeting *out, struct pl_why *why);
 
 #endif
