@@ -7,21 +7,21 @@
 #include "core/filter.h"
 #include "learn/reference_gradient.h"
 #include "observe/stragglers.h"
-#include "run/crew.h"
-#include "run/custody.h"
+#include "run/leases.h"
+#include "run/membership.h"
 #include "run/saver.h"
 #include "run/scorer.h"
 #include "run/shards.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 #include "sys/pool.h"
-#define SERVER_TICK 100000000u      /* ns between two looks at the watch */
-#define SERVER_SECOND 1000000000u   /* ns between two looks at everything else */
-#define SERVER_PATIENCE 2000000000u /* ns that workers have to leave at the end */
-#define SERVER_SHARE 131072         /* parameters that are worth waking a thread for */
-#define SERVER_ALONE 200000000u     /* ns without a worker that may be the end of all of us */
-#define SERVER_DOUBT 10000000000u   /* ns without anybody believed that may be chance */
-#define SERVER_NAMED 3              /* workers named for bringing what will not do */
+#define SERVER_TICK 100000000u         /* ns between two looks at the watch */
+#define SERVER_SECOND 1000000000u      /* ns between two looks at everything else */
+#define SHUTDOWN_GRACE_NS 2000000000u  /* ns that workers have to leave at the end */
+#define SERVER_SHARE 131072            /* parameters that are worth waking a thread for */
+#define NO_WORKERS_GRACE_NS 200000000u /* ns without a worker that may be the end of all of us */
+#define FILTER_STUCK_NS 10000000000u   /* ns without anybody believed that may be chance */
+#define SERVER_NAMED 3                 /* workers named for bringing what will not do */
 
 struct server_worker {
     uint64_t based;      /* its last task whose base was made, among peers */
@@ -35,12 +35,12 @@ struct server {
     const struct pl_transport *t;
     struct pl_why *why;
     struct pl_port *port;
-    struct pl_crew crew;
+    struct pl_membership membership;
     struct pl_control *control;
     struct pl_store *store;
     struct pl_reference *reference; /* of the filter; NULL: it needs none */
     struct pl_filter *filter;       /* NULL: everybody is believed */
-    struct pl_custody *custody;
+    struct pl_leases *leases;
     struct pl_peers *peers;   /* where workers have models of their own; or NULL */
     float *mean;              /* [dim] of those, at the end */
     struct pl_shards shared;  /* what the servers share, and */
@@ -120,7 +120,7 @@ static void server_linger(struct server *s) {
 static int server_commit(struct server *s, const struct pl_action *a, struct pl_measure *measure) {
     if (s->job->update_time > 0) server_linger(s);
     pl_shards_commit(s->shards, a->factor);
-    int rc = pl_custody_commit(s->custody, a->factor, measure);
+    int rc = pl_leases_commit(s->leases, a->factor, measure);
     if (rc) return rc == PL_ERUN ? server_unanswered(s) : server_memory(s);
     pl_job_tell_median(s->job, s->store, &s->told_median);
     s->n_rejected = 0;
@@ -141,7 +141,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
         case PL_TAKE: {
             const struct pl_member *m = pl_control_taken(s->control, a);
             pl_shards_take(s->shards, m);
-            if (pl_custody_take(s->custody, m)) rc = server_memory(s);
+            if (pl_leases_take(s->leases, m)) rc = server_memory(s);
             break;
         }
         case PL_DROP:
@@ -152,8 +152,8 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         case PL_START:
             pl_shards_start(s->shards, a->worker, a->task, a->from);
-            if (pl_custody_start(s->custody, a->worker, a->task, a->from,
-                                 (struct pl_part){a->row, a->col}))
+            if (pl_leases_start(s->leases, a->worker, a->task, a->from,
+                                (struct pl_part){a->row, a->col}))
                 rc = server_memory(s);
             break;
         case PL_CANCEL:
@@ -219,7 +219,7 @@ static int server_reject(struct server *s, int worker, const struct pl_result *r
  * that is not sound. */
 static int server_judge(struct server *s, struct pl_event *e) {
     const struct pl_version *base;
-    float *vector = pl_custody_brought(s->custody, e->worker, &base);
+    float *vector = pl_leases_answer(s->leases, e->worker, &base);
     bool believed;
     int rc =
         pl_filter_see(s->filter, e->worker, pl_store_newest(s->store), base, vector, &believed);
@@ -230,7 +230,7 @@ static int server_judge(struct server *s, struct pl_event *e) {
     if (!believed) e->kind = PL_REJECT;
     /* also long enough that everybody had a turn, however short their tasks are */
     if (believed) s->believed_ns = s->last_ns;
-    s->stuck = pl_filter_stuck(s->filter) && s->last_ns >= s->believed_ns + SERVER_DOUBT;
+    s->stuck = pl_filter_stuck(s->filter) && s->last_ns >= s->believed_ns + FILTER_STUCK_NS;
     if (s->stuck) s->ended = true;
     return PL_OK;
 }
@@ -250,7 +250,7 @@ static int server_bases(struct server *s) {
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
-    pl_crew_answered(&s->crew, worker);
+    pl_membership_answered(&s->membership, worker);
     if (!pl_control_is_current(s->control, worker, r->task)) return PL_OK;
     s->out->computed++;
     if (r->defect != PL_NO_DEFECT) return server_reject(s, worker, r);
@@ -265,7 +265,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = comm,
                          .samples = r->samples,
                          .loss = r->loss};
-    pl_custody_heard(s->custody, worker, r->task);
+    pl_leases_acked(s->leases, worker, r->task);
     int rc = s->peers ? server_bases(s) : server_judge(s, &e);
     return rc ? rc : server_event(s, &e);
 }
@@ -275,7 +275,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
  * nobody gives back. */
 static void server_make(struct server *s) {
     if (s->t->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
-    pl_crew_make(&s->crew);
+    pl_membership_make(&s->membership);
 }
 
 static int server_gone(struct server *s, int worker) {
@@ -284,16 +284,18 @@ static int server_gone(struct server *s, int worker) {
     struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
     pl_shards_gone(s->shards, worker);
-    pl_custody_gone(s->custody, worker);
+    pl_leases_gone(s->leases, worker);
     if (pl_control_view(s->control)->worker[worker].state != PL_GONE) rc = server_event(s, &e);
-    pl_crew_gone(&s->crew, worker);
+    pl_membership_gone(&s->membership, worker);
     return rc;
 }
 
 static int server_news(struct server *s, const struct pl_news *n) {
     switch (n->kind) {
     case PL_NEWS_NONE: return PL_OK;
-    case PL_NEWS_HERE: pl_crew_here(&s->crew, n->worker); return server_join(s, n->worker);
+    case PL_NEWS_HERE:
+        pl_membership_here(&s->membership, n->worker);
+        return server_join(s, n->worker);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
@@ -358,11 +360,11 @@ static void server_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
     while (pl_stragglers_look(s->stragglers, pl_control_view(s->control), now, &found)) {
-        pl_stragglers_sentence(&found, pl_crew_phase(&s->crew, found.worker), sentence,
+        pl_stragglers_sentence(&found, pl_membership_phase(&s->membership, found.worker), sentence,
                                sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
-    pl_crew_look(&s->crew);
+    pl_membership_look(&s->membership);
     if (s->saver) pl_saver_look(s->saver, s->control, s->store, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }
@@ -409,13 +411,13 @@ static uint64_t server_wait(const struct server *s) {
  * left, there is a moment in which the watch can say so. */
 static void server_look_for_workers(struct server *s) {
     /* whoever was not made here, as ranks are, does not come back */
-    bool all_lost = s->crew.n_lost == s->job->n_workers || !s->crew.launch;
-    bool alone = s->crew.n_here == 0 && all_lost && !s->conf->listen;
+    bool all_lost = s->membership.n_lost == s->job->n_workers || !s->membership.launch;
+    bool alone = s->membership.n_here == 0 && all_lost && !s->conf->listen;
     uint64_t now = server_now(s);
     if (!alone)
         s->alone_ns = 0;
     else if (s->alone_ns == 0)
-        s->alone_ns = now + SERVER_ALONE;
+        s->alone_ns = now + NO_WORKERS_GRACE_NS;
     else if (now >= s->alone_ns && !s->ended)
         s->left_alone = s->ended = true;
 }
@@ -429,7 +431,7 @@ static int server_loop(struct server *s) {
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, pl_control_view(s->control)->version))
             pl_saver_look(s->saver, s->control, s->store, server_now(s));
-        if (s->crew.n_due > 0 && !s->ended) server_make(s);
+        if (s->membership.n_due > 0 && !s->ended) server_make(s);
         server_look(s);
         server_look_for_workers(s);
     }
@@ -472,7 +474,7 @@ static int server_peers(struct server *s) {
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the models of %d workers",
                      s->job->n_workers);
     free(w0);
-    pl_custody_peers(s->custody, s->peers);
+    pl_leases_peers(s->leases, s->peers);
     return rc;
 }
 
@@ -527,7 +529,7 @@ static int server_open(struct server *s) {
                                 .dim = s->shared.cut.range[0].n,
                                 .range = s->shared.cut.range,
                                 .n_servers = s->shared.cut.n};
-    pl_custody_room(job, &port);
+    pl_leases_room(job, &port);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
@@ -535,13 +537,13 @@ static int server_open(struct server *s) {
                             (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
                             job->n_workers, job->seed, &s->control, s->why);
     if (!rc) rc = s->t->open(&port, &s->port, s->why);
-    if (!rc && pl_crew_new(job, s->t, s->port, &s->crew)) rc = server_memory(s);
+    if (!rc && pl_membership_new(job, s->t, s->port, &s->membership)) rc = server_memory(s);
     if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
     if (!rc) rc = server_filter(s);
     if (!rc) rc = server_restore(s);
     if (rc) return rc;
-    if (pl_custody_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->custody) ||
+    if (pl_leases_new(job, s->shared.cut.range[0].n, s->t, s->port, s->store, &s->leases) ||
         pl_stragglers_new(job->n_workers, &s->stragglers))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     if (job->grid) pl_stragglers_work(s->stragglers, server_slice, job);
@@ -573,9 +575,9 @@ static int server_gather(struct server *s) {
     if (listens)
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     struct pl_point p = pl_point_now(s->control, s->store, s->last_ns);
-    s->crew.respawn = s->conf->respawn;
-    return pl_crew_gather(&s->crew, s->conf->spawn ? &conf : NULL, !s->conf->spawn, &s->conf->watch,
-                          &p, &s->ended, s->why);
+    s->membership.respawn = s->conf->respawn;
+    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL, !s->conf->spawn,
+                                &s->conf->watch, &p, &s->ended, s->why);
 }
 
 static int server_begin(struct server *s) {
@@ -596,7 +598,7 @@ static int server_begin(struct server *s) {
                     "there is nothing left to do: the checkpoint is at update %llu already",
                     (unsigned long long)pl_control_view(s->control)->version);
     for (int i = 0; !rc && !s->ended && i < s->job->n_workers; i++)
-        if (s->crew.worker[i].here) rc = server_join(s, i);
+        if (s->membership.worker[i].here) rc = server_join(s, i);
     return rc;
 }
 
@@ -642,8 +644,8 @@ static int server_finish(struct server *s) {
 }
 
 static void server_close(struct server *s) {
-    if (s->port) s->t->shutdown(s->port, SERVER_PATIENCE);
-    pl_crew_free(&s->crew);
+    if (s->port) s->t->shutdown(s->port, SHUTDOWN_GRACE_NS);
+    pl_membership_free(&s->membership);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {
@@ -667,7 +669,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_shards_end(s.shards);
     pl_scorer_free(s.scorer);
     pl_saver_free(s.saver);
-    pl_custody_free(s.custody);
+    pl_leases_free(s.leases);
     pl_peers_free(s.peers);
     pl_stragglers_free(s.stragglers);
     pl_filter_free(s.filter);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/custody.h"
+#include "run/leases.h"
 #include "sys/fpu.h"
 #include "transport/mpi.h"
 
@@ -159,7 +159,7 @@ struct pl_archive pl_shards_archive(struct pl_shards *s, const struct pl_archive
 struct follower {
     struct pl_shards shards;
     struct pl_store *store;
-    struct pl_custody *custody;
+    struct pl_leases *leases;
     struct pl_why *why;
 };
 
@@ -182,13 +182,13 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
                               .factor = e->factor,
                               .loss = e->loss};
         int rc = pl_group_settle(port, e->worker);
-        return rc ? rc : pl_custody_take(f->custody, &m);
+        return rc ? rc : pl_leases_take(f->leases, &m);
     }
-    case SHARDS_COMMIT: return pl_custody_commit(f->custody, e->factor, &measure);
+    case SHARDS_COMMIT: return pl_leases_commit(f->leases, e->factor, &measure);
     case SHARDS_START:
-        return pl_custody_start(f->custody, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
+        return pl_leases_start(f->leases, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
     case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
-    case SHARDS_GONE: pl_custody_gone(f->custody, e->worker); return PL_OK;
+    case SHARDS_GONE: pl_leases_gone(f->leases, e->worker); return PL_OK;
     case SHARDS_MODEL: return pl_group_gather(port, pl_store_newest(f->store)->model, NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE: {
@@ -207,7 +207,7 @@ static int follower_open(struct follower *f, int rank) {
     struct pl_port_conf conf = {.dim = f->shards.cut.range[rank].n,
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
-    pl_custody_room(job, &conf);
+    pl_leases_room(job, &conf);
     int rc = pl_mpi.open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
@@ -217,7 +217,7 @@ static int follower_open(struct follower *f, int rank) {
     store.alloc = (struct pl_vector_alloc){follower_place, f};
     if (!rc) rc = pl_store_new(&store, w0, &f->store, f->why);
     free(w0);
-    if (!rc && pl_custody_new(job, conf.dim, &pl_mpi, f->shards.port, f->store, &f->custody))
+    if (!rc && pl_leases_new(job, conf.dim, &pl_mpi, f->shards.port, f->store, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     return rc;
 }
@@ -232,7 +232,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
         rc = pl_group_next(f.shards.port, &e);
         if (!rc) rc = follower_do(&f, &e, &end);
     }
-    pl_custody_free(f.custody);
+    pl_leases_free(f.leases);
     pl_store_free(f.store);
     if (f.shards.port) pl_mpi.close(f.shards.port);
     pl_fpu_restore(fpu);

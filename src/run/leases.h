@@ -6,43 +6,43 @@
  * cancelled and has not noticed yet may have an older version besides, and so may a member of the
  * open group where a rule wants to know what it was computed on. Slots for K further contributions
  * are there; in a larger group the rest is copied out of its slots. */
-#ifndef PL_RUN_CUSTODY_H
-#define PL_RUN_CUSTODY_H
+#ifndef PL_RUN_LEASES_H
+#define PL_RUN_LEASES_H
 
 #include "learn/part.h"
 #include "run/peers.h"
 #include "transport/transport.h"
 
 /* How many vectors a port must have room for; conf->dim is said already. */
-void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf);
+void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf);
 
-struct pl_custody;
+struct pl_leases;
 /* Of vectors of `dim`: the model's length, or a share of it. */
-int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
-                   struct pl_port *port, struct pl_store *store, struct pl_custody **out);
-void pl_custody_free(struct pl_custody *c); /* the workers must be gone */
+int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
+                  struct pl_port *port, struct pl_store *store, struct pl_leases **out);
+void pl_leases_free(struct pl_leases *c); /* the workers must be gone */
 
 /* Before anything else, where workers have models of their own: those are kept by `peers`. */
-void pl_custody_peers(struct pl_custody *c, struct pl_peers *peers);
+void pl_leases_peers(struct pl_leases *c, struct pl_peers *peers);
 
 /* The worker computes `task` on a part: hands it the newest version (or the one it has) and a slot.
  */
-int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
-                     struct pl_part part);
+int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from from,
+                    struct pl_part part);
 
 /* Its answer to `task` counts, whatever becomes of it. */
-void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task);
+void pl_leases_acked(struct pl_leases *c, int worker, uint64_t task);
 
 /* What it wrote, and what it was told to compute it on. */
-float *pl_custody_brought(const struct pl_custody *c, int worker, const struct pl_version **base);
+float *pl_leases_answer(const struct pl_leases *c, int worker, const struct pl_version **base);
 
 /* What it wrote joins the open group. */
-int pl_custody_take(struct pl_custody *c, const struct pl_member *m);
+int pl_leases_take(struct pl_leases *c, const struct pl_member *m);
 
 /* Commits the group; its slots are free again. */
-int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *measure);
+int pl_leases_commit(struct pl_leases *c, double factor, struct pl_measure *measure);
 
 /* The worker is gone and touches nothing any more. */
-void pl_custody_gone(struct pl_custody *c, int worker);
+void pl_leases_gone(struct pl_leases *c, int worker);
 
 #endif

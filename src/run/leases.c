@@ -1,27 +1,27 @@
-#include "run/custody.h"
+#include "run/leases.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct custody_worker {
-    struct pl_version *told;   /* of its latest order */
-    uint64_t told_from;        /* first task that was told to compute on it, */
-    uint64_t told_to;          /* and the latest */
-    struct pl_version *old;    /* of orders that were replaced; it may still be reading it, */
-    uint64_t old_from, old_to; /* for as long as it holds one of these tasks */
+struct leases_worker {
+    struct pl_version *assigned; /* of its latest order */
+    uint64_t assigned_from;      /* first task that was told to compute on it, */
+    uint64_t assigned_to;        /* and the latest */
+    struct pl_version *old;      /* of orders that were replaced; it may still be reading it, */
+    uint64_t old_from, old_to;   /* for as long as it holds one of these tasks */
     float *slot;
     struct pl_part part; /* of its latest order */
     uint64_t acked, taken,
         applied; /* its last tasks that counted, joined a group, were committed */
 };
 
-struct pl_custody {
+struct pl_leases {
     const struct pl_job *job;
     size_t dim;
     const struct pl_transport *t;
     struct pl_port *port;
     struct pl_store *store;
-    struct custody_worker *worker;
+    struct leases_worker *worker;
     float **spare; /* slots nobody has */
     size_t n_spare, n_slots;
     struct pl_group_vector *group; /* the open one: slots, and from most_slots on copies */
@@ -30,12 +30,12 @@ struct pl_custody {
     struct pl_peers *peers; /* of workers that have models of their own; or NULL */
 };
 
-static size_t custody_group(const struct pl_job *job) {
+static size_t leases_group(const struct pl_job *job) {
     int k = ((const struct pl_policy *)job->policy.entry)->knobs(job->policy.conf).k;
     return (size_t)(k > job->n_workers ? k : job->n_workers);
 }
 
-void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf) {
+void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
@@ -43,35 +43,35 @@ void pl_custody_room(const struct pl_job *job, struct pl_port_conf *conf) {
     int versions = (correct->needs_base ? 3 : 2) * job->n_workers + 4;
     conf->n_workers = job->n_workers;
     conf->n_versions = versions * (ahead ? 2 : 1);
-    conf->n_slots = job->n_workers + (int)custody_group(job);
+    conf->n_slots = job->n_workers + (int)leases_group(job);
     if (pl_job_peers(job)) pl_peers_room(job, conf);
 }
 
-int pl_custody_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
-                   struct pl_port *port, struct pl_store *store, struct pl_custody **out) {
-    struct pl_custody *c = calloc(1, sizeof *c);
+int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
+                  struct pl_port *port, struct pl_store *store, struct pl_leases **out) {
+    struct pl_leases *c = calloc(1, sizeof *c);
     if (!c) return PL_ENOMEM;
     c->job = job;
     c->dim = dim;
     c->t = t;
     c->port = port;
     c->store = store;
-    c->most_slots = c->room_group = custody_group(job);
+    c->most_slots = c->room_group = leases_group(job);
     c->n_slots = (size_t)job->n_workers + c->most_slots;
     c->worker = calloc((size_t)job->n_workers, sizeof *c->worker);
     c->spare = malloc(c->n_slots * sizeof(*c->spare));
     c->group = malloc(c->room_group * sizeof *c->group);
     if (!c->worker || !c->spare || !c->group) {
-        pl_custody_free(c);
+        pl_leases_free(c);
         return PL_ENOMEM;
     }
     *out = c;
     return PL_OK;
 }
 
-void pl_custody_free(struct pl_custody *c) {
+void pl_leases_free(struct pl_leases *c) {
     if (!c) return;
-    for (int i = 0; c->worker && i < c->job->n_workers; i++) pl_custody_gone(c, i);
+    for (int i = 0; c->worker && i < c->job->n_workers; i++) pl_leases_gone(c, i);
     for (size_t i = c->most_slots; i < c->n_group; i++) free(c->group[i].vector);
     free(c->worker);
     free(c->spare);
@@ -79,57 +79,57 @@ void pl_custody_free(struct pl_custody *c) {
     free(c);
 }
 
-void pl_custody_peers(struct pl_custody *c, struct pl_peers *peers) {
+void pl_leases_peers(struct pl_leases *c, struct pl_peers *peers) {
     c->peers = peers;
 }
 
 /* --- versions ---------------------------------------------------------------------------- */
 
-static void custody_forget_old(struct pl_custody *c, struct custody_worker *w) {
+static void leases_forget_old(struct pl_leases *c, struct leases_worker *w) {
     if (!w->old) return;
     pl_store_release(c->store, w->old);
     w->old = NULL;
     c->n_old--;
 }
 
-static bool custody_holds_old(const struct pl_custody *c, int worker) {
-    const struct custody_worker *w = &c->worker[worker];
+static bool leases_holds_old(const struct pl_leases *c, int worker) {
+    const struct leases_worker *w = &c->worker[worker];
     uint64_t task = c->t->holds(c->port, worker);
     return task >= w->old_from && task <= w->old_to;
 }
 
 /* A version was replaced by a newer one; a worker that has not noticed may still be reading it. */
-static void custody_replace(struct pl_custody *c, int worker, struct custody_worker before) {
-    struct custody_worker *w = &c->worker[worker];
+static void leases_replace(struct pl_leases *c, int worker, struct leases_worker before) {
+    struct leases_worker *w = &c->worker[worker];
     uint64_t task = c->t->holds(c->port, worker);
-    if (w->old && !custody_holds_old(c, worker)) custody_forget_old(c, w);
-    if (!before.told) return;
-    if (task < before.told_from || task > before.told_to) {
-        pl_store_release(c->store, before.told);
+    if (w->old && !leases_holds_old(c, worker)) leases_forget_old(c, w);
+    if (!before.assigned) return;
+    if (task < before.assigned_from || task > before.assigned_to) {
+        pl_store_release(c->store, before.assigned);
         return;
     }
-    custody_forget_old(c, w);
-    w->old = before.told;
-    w->old_from = before.told_from;
-    w->old_to = before.told_to;
+    leases_forget_old(c, w);
+    w->old = before.assigned;
+    w->old_from = before.assigned_from;
+    w->old_to = before.assigned_to;
     c->n_old++;
 }
 
 /* Who has moved on since. */
-static void custody_tidy(struct pl_custody *c) {
+static void leases_tidy(struct pl_leases *c) {
     for (int i = 0; c->n_old > 0 && i < c->job->n_workers; i++)
-        if (c->worker[i].old && !custody_holds_old(c, i)) custody_forget_old(c, &c->worker[i]);
+        if (c->worker[i].old && !leases_holds_old(c, i)) leases_forget_old(c, &c->worker[i]);
 }
 
 /* --- slots ------------------------------------------------------------------------------- */
 
-static float *custody_slot(struct pl_custody *c) {
+static float *leases_slot(struct pl_leases *c) {
     return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->slot(c->port);
 }
 
 /* --- carrying out ------------------------------------------------------------------------ */
 
-static int custody_start_own(struct pl_custody *c, int worker, uint64_t task) {
+static int leases_start_own(struct pl_leases *c, int worker, uint64_t task) {
     const struct pl_version *newest = pl_store_newest(c->store);
     return pl_peers_start(c->peers, worker,
                           &(struct pl_order){.task = task,
@@ -138,43 +138,43 @@ static int custody_start_own(struct pl_custody *c, int worker, uint64_t task) {
                                              .acked = c->worker[worker].acked});
 }
 
-int pl_custody_start(struct pl_custody *c, int worker, uint64_t task, enum pl_from from,
-                     struct pl_part part) {
-    struct custody_worker *w = &c->worker[worker], before = *w;
-    if (c->peers) return custody_start_own(c, worker, task);
-    if (!w->slot && !(w->slot = custody_slot(c))) return PL_ENOMEM;
+int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from from,
+                    struct pl_part part) {
+    struct leases_worker *w = &c->worker[worker], before = *w;
+    if (c->peers) return leases_start_own(c, worker, task);
+    if (!w->slot && !(w->slot = leases_slot(c))) return PL_ENOMEM;
     if (from == PL_FETCH) {
-        w->told = pl_store_newest(c->store);
-        pl_store_hold(w->told);
-        w->told_from = task;
+        w->assigned = pl_store_newest(c->store);
+        pl_store_hold(w->assigned);
+        w->assigned_from = task;
     }
-    w->told_to = task;
+    w->assigned_to = task;
     w->part = part;
     struct pl_order order = {.task = task,
-                             .version = w->told->id,
-                             .lr = w->told->lr,
+                             .version = w->assigned->id,
+                             .lr = w->assigned->lr,
                              .acked = w->acked,
                              .applied = w->applied,
-                             .w = w->told->lookahead,
+                             .w = w->assigned->lookahead,
                              .out = w->slot,
                              .part = pl_part_number(part)};
     order.n_ranges = pl_part_ranges(c->job, part, order.range);
     c->t->tell(c->port, worker, &order);
-    if (from == PL_FETCH) custody_replace(c, worker, before);
+    if (from == PL_FETCH) leases_replace(c, worker, before);
     return PL_OK;
 }
 
-void pl_custody_heard(struct pl_custody *c, int worker, uint64_t task) {
+void pl_leases_acked(struct pl_leases *c, int worker, uint64_t task) {
     c->worker[worker].acked = task;
 }
 
-float *pl_custody_brought(const struct pl_custody *c, int worker, const struct pl_version **base) {
-    *base = c->worker[worker].told;
+float *pl_leases_answer(const struct pl_leases *c, int worker, const struct pl_version **base) {
+    *base = c->worker[worker].assigned;
     return c->worker[worker].slot;
 }
 
 /* A copy of what the worker wrote, for a group that has all the slots it can have. */
-static float *custody_copy(struct pl_custody *c, int worker) {
+static float *leases_copy(struct pl_leases *c, int worker) {
     size_t bytes = c->dim * sizeof(float);
     if (c->n_group == c->room_group) {
         size_t room = 2 * c->room_group;
@@ -188,12 +188,12 @@ static float *custody_copy(struct pl_custody *c, int worker) {
     return copy;
 }
 
-int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
-    struct custody_worker *w = &c->worker[m->worker];
+int pl_leases_take(struct pl_leases *c, const struct pl_member *m) {
+    struct leases_worker *w = &c->worker[m->worker];
     struct pl_version *newest = pl_store_newest(c->store);
     if (c->peers) return pl_store_take(c->store, m, newest, newest->model); /* it is counted */
     bool full = c->n_group >= c->most_slots;
-    float *vector = full ? custody_copy(c, m->worker) : w->slot;
+    float *vector = full ? leases_copy(c, m->worker) : w->slot;
     if (!vector) return PL_ENOMEM;
     c->group[c->n_group++] = (struct pl_group_vector){m->worker, vector};
     if (!full) w->slot = NULL;
@@ -201,14 +201,14 @@ int pl_custody_take(struct pl_custody *c, const struct pl_member *m) {
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(c->job, w->part, range);
     return n > 0 ? pl_store_take_part(c->store, m, range, n, vector)
-                 : pl_store_take(c->store, m, w->told, vector);
+                 : pl_store_take(c->store, m, w->assigned, vector);
 }
 
-int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *measure) {
+int pl_leases_commit(struct pl_leases *c, double factor, struct pl_measure *measure) {
     int rc = pl_task_forge(c->job, c->group, (int)c->n_group);
     if (!rc) rc = pl_store_commit(c->store, factor, measure);
     while (c->n_group > 0) {
-        struct custody_worker *w = &c->worker[c->group[--c->n_group].worker];
+        struct leases_worker *w = &c->worker[c->group[--c->n_group].worker];
         float *vector = c->group[c->n_group].vector;
         w->applied = w->taken;
         if (c->n_group >= c->most_slots)
@@ -216,14 +216,14 @@ int pl_custody_commit(struct pl_custody *c, double factor, struct pl_measure *me
         else
             c->spare[c->n_spare++] = vector;
     }
-    custody_tidy(c);
+    leases_tidy(c);
     return rc;
 }
 
-void pl_custody_gone(struct pl_custody *c, int worker) {
-    struct custody_worker *w = &c->worker[worker];
-    custody_forget_old(c, w);
-    pl_store_release(c->store, w->told);
+void pl_leases_gone(struct pl_leases *c, int worker) {
+    struct leases_worker *w = &c->worker[worker];
+    leases_forget_old(c, w);
+    pl_store_release(c->store, w->assigned);
     if (w->slot) c->spare[c->n_spare++] = w->slot;
-    *w = (struct custody_worker){0};
+    *w = (struct leases_worker){0};
 }
