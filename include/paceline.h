@@ -212,20 +212,20 @@ PL_API int pl_run_diverged(const pl_run *run);
 
 /* A place in a run that another process of this user and machine serves with the option "listen":
  *
- *     pl_seat *seat;
- *     struct pl_seat_task task;
+ *     pl_client *client;
+ *     struct pl_client_task task;
  *     char why[200];
- *     if (pl_seat_open("run.socket", &seat, why, sizeof why)) …
- *     while (pl_seat_pull(seat, &task) == PL_OK) {
- *         … compute the gradient at task.w into task.out; stop where pl_seat_cancelled(seat) …
- *         pl_seat_push(seat, task.dim, samples, loss);
+ *     if (pl_client_open("run.socket", &client, why, sizeof why)) …
+ *     while (pl_client_pull(client, &task) == PL_OK) {
+ *         … compute the gradient at task.w into task.out; stop where pl_client_cancelled(client) …
+ *         pl_client_push(client, task.dim, samples, loss);
  *     }
- *     pl_seat_close(seat);
+ *     pl_client_close(client);
  *
  * The vectors are shared memory: nothing is copied on the way. One thread at a time. */
-typedef struct pl_seat pl_seat;
+typedef struct pl_client pl_client;
 
-struct pl_seat_task {
+struct pl_client_task {
     int worker;       /* this one's number, from 0 */
     uint64_t task;    /* numbers the tasks of this worker: with `worker` it can name a mini-batch */
     uint64_t version; /* of the model: updates before it */
@@ -235,18 +235,18 @@ struct pl_seat_task {
     float *out;     /* [dim] for the gradient */
 };
 
-PL_API int pl_seat_open(const char *path, pl_seat **out, char *why, size_t why_max);
-PL_API void pl_seat_close(pl_seat *seat); /* leaves the run; NULL is fine */
+PL_API int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max);
+PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is fine */
 
 /* Waits for the next task. PL_ECANCELLED: the run is over, or its server is gone. */
-PL_API int pl_seat_pull(pl_seat *seat, struct pl_seat_task *task);
+PL_API int pl_client_pull(pl_client *client, struct pl_client_task *task);
 
 /* Non-zero where the task that was pulled is no longer wanted. Cheap; pull the next one then. */
-PL_API int pl_seat_cancelled(const pl_seat *seat);
+PL_API int pl_client_cancelled(const pl_client *client);
 
 /* Answers the task that was pulled: n elements were written, mean over so many samples, with that
  * loss. What is not finite or not dim elements long is rejected, and counted. */
-PL_API void pl_seat_push(pl_seat *seat, size_t n, uint32_t samples, double loss);
+PL_API void pl_client_push(pl_client *client, size_t n, uint32_t samples, double loss);
 
 /* --- looking up -------------------------------------------------------------------------- */
 

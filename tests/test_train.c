@@ -379,22 +379,22 @@ static int quadratic(void *ctx, const float *w, const struct pl_samples *b, floa
 
 /* A program of its own, as far as the server can tell: all it has is a path. */
 static void be_a_worker(const char *path, bool odd) {
-    pl_seat *seat = NULL;
-    struct pl_seat_task task;
+    pl_client *seat = NULL;
+    struct pl_client_task task;
     char why[200];
-    for (int tries = 0; pl_seat_open(path, &seat, why, sizeof why); tries++) {
+    for (int tries = 0; pl_client_open(path, &seat, why, sizeof why); tries++) {
         if (tries == 1000) _exit(9);
         nap(10);
     }
-    for (int n = 0; pl_seat_pull(seat, &task) == PL_OK; n++) {
+    for (int n = 0; pl_client_pull(seat, &task) == PL_OK; n++) {
         double loss = 0;
-        if (task.dim != 5 || pl_seat_cancelled(seat)) _exit(8);
+        if (task.dim != 5 || pl_client_cancelled(seat)) _exit(8);
         quadratic(NULL, task.w, NULL, task.out, &loss);
-        pl_seat_push(seat, odd && n == 3 ? 4 : task.dim, 1, loss);
+        pl_client_push(seat, odd && n == 3 ? 4 : task.dim, 1, loss);
         if (odd && n == 20) break; /* leaves politely in the middle */
         nap(1);
     }
-    pl_seat_close(seat);
+    pl_client_close(seat);
     _exit(0);
 }
 

@@ -14,7 +14,7 @@ static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_worker
     *n_workers = c->workers;
     snprintf(law, max, "%s", pl_setup_delay(s));
     if (!c->trace[0]) return PL_OK;
-    if (pl_setup_said(s, "delay"))
+    if (pl_setup_is_set(s, "delay"))
         return pl_fail(&s->why, PL_EUSAGE,
                        "trace and delay are both the law of the delays; use one of them");
     if (!pl_recording_is(c->trace)) {
@@ -22,7 +22,7 @@ static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_worker
         return PL_OK;
     }
     snprintf(law, max, "recording:order=random,file=%s", c->trace);
-    if (pl_setup_said(s, "workers")) return PL_OK;
+    if (pl_setup_is_set(s, "workers")) return PL_OK;
     struct pl_recording r;
     int rc = pl_recording_read(c->trace, &r, &s->why);
     if (rc) return rc;

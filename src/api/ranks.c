@@ -25,7 +25,7 @@ static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
                        "over MPI there must be a rank to serve and one or more to work, and there "
                        "is one in all; start it with mpirun -n 9, or use transport shm");
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
-        if (pl_setup_said(s, here[i]) && (i != 1 || c->respawn))
+        if (pl_setup_is_set(s, here[i]) && (i != 1 || c->respawn))
             return pl_fail(&s->why, PL_EUSAGE,
                            "%s is for workers on this machine; over MPI they are the launcher's to "
                            "make",
@@ -37,19 +37,19 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     int rank, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several = pl_launcher_env(&rank) && !pl_setup_said(s, "spawn");
+    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn");
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;
         r->mpi = where == PL_WHERE_MPI || r->size > 1;
     }
     bool threads = where == PL_WHERE_INPROC || c->spawn == PL_SPAWN_THREADS;
-    if ((where == PL_WHERE_INPROC && pl_setup_said(s, "spawn") && c->spawn != PL_SPAWN_THREADS) ||
+    if ((where == PL_WHERE_INPROC && pl_setup_is_set(s, "spawn") && c->spawn != PL_SPAWN_THREADS) ||
         (where == PL_WHERE_SHM && c->spawn == PL_SPAWN_THREADS))
         return pl_fail(&s->why, PL_EUSAGE, "spawn %s does not go with transport %s",
                        c->spawn == PL_SPAWN_THREADS ? "threads" : "processes or none",
                        where == PL_WHERE_SHM ? "shm" : "inproc");
-    if (!r->mpi && pl_setup_said(s, "servers") && c->servers > 1)
+    if (!r->mpi && pl_setup_is_set(s, "servers") && c->servers > 1)
         return pl_fail(&s->why, PL_EUSAGE,
                        "servers is for runs over MPI; on one machine there is one");
     if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
@@ -66,7 +66,7 @@ static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
         return pl_fail(&s->why, PL_EUSAGE,
                        "%lld servers and workers for them are more than %d ranks", servers,
                        r->size);
-    if (pl_setup_said(s, "workers") && workers != r->size - servers)
+    if (pl_setup_is_set(s, "workers") && workers != r->size - servers)
         return pl_fail(&s->why, PL_EUSAGE,
                        "%lld workers were asked for, and %d ranks are %lld of servers and %lld of "
                        "workers; start %lld ranks, or leave workers out",
@@ -85,7 +85,7 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     if (r->rank == 0 && !rc) rc = pl_setup_text(s, &text);
     rc = pl_mpi_share(rc, &text, &s->why);
     if (!rc && r->rank != 0) {
-        memset(s->said, 0, sizeof s->said);
+        memset(s->is_set, 0, sizeof s->is_set);
         rc = pl_setup_lines(s, text);
         if (rc) rc = pl_ranks_ready(s, r, rc); /* this rank alone: the others hear of it there */
     }

@@ -371,15 +371,15 @@ const char *pl_setup_delay(const struct pl_setup *s) {
     return strcmp(s->conf.delay, "auto") == 0 ? "exp:mean=1" : s->conf.delay;
 }
 
-bool pl_setup_said(const struct pl_setup *s, const char *key) {
+bool pl_setup_is_set(const struct pl_setup *s, const char *key) {
     int i = setup_index(key);
-    return i >= 0 && s->said[i];
+    return i >= 0 && s->is_set[i];
 }
 
 int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     s->why.text[0] = '\0';
     int i = setup_index(key), rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
-    if (!rc) s->said[i] = true;
+    if (!rc) s->is_set[i] = true;
     return rc;
 }
 

@@ -48,7 +48,7 @@ struct pl_shared_data {
 
 struct pl_setup {
     struct pl_setup_conf conf;
-    bool said[PL_SETUP_OPTS]; /* by index into pl_setup_opts: somebody has set it */
+    bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: somebody has set it */
     struct pl_why why;
     struct pl_shared_data *data; /* NULL until a run needed it */
     bool has_function;
@@ -65,7 +65,7 @@ struct pl_setup {
 const char *pl_setup_delay(const struct pl_setup *s);
 
 /* Whether somebody has set the option. */
-bool pl_setup_said(const struct pl_setup *s, const char *key);
+bool pl_setup_is_set(const struct pl_setup *s, const char *key);
 
 /* Gives up the data, and frees it where nobody else holds it. */
 void pl_setup_let_go(struct pl_setup *s);

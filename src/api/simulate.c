@@ -114,7 +114,7 @@ int pl_replay(pl_setup *setup, const char *path, pl_run **out) {
     struct pl_recording r;
     struct pl_saved *saved = NULL;
     char from[PL_TEXT_MAX] = "";
-    memset(setup->said, 0, sizeof setup->said); /* all options are the recording's */
+    memset(setup->is_set, 0, sizeof setup->is_set); /* all options are the recording's */
     int rc = pl_setup_from(setup, path, &r);
     if (rc) return rc;
     /* whoever comes and goes, and when, is in the recording */

@@ -18,9 +18,9 @@ static bool text_skips(const char *key) {
 
 /* What is said now stays; a method that is said now comes with its own columns. */
 static bool text_stays(const struct pl_setup *s, const char *key) {
-    if (pl_setup_said(s, key)) return true;
+    if (pl_setup_is_set(s, key)) return true;
     for (int i = 0; i < PL_N_COLUMNS; i++)
-        if (strcmp(key, pl_column_family[i]->name) == 0) return pl_setup_said(s, "method");
+        if (strcmp(key, pl_column_family[i]->name) == 0) return pl_setup_is_set(s, "method");
     return false;
 }
 
@@ -123,8 +123,8 @@ int pl_setup_recorded(pl_setup *s, const char *path) {
     text_warn(s, &r);
     pl_recording_free(&r);
     /* what was recorded has the network in it */
-    if (!pl_setup_said(s, "net")) s->conf.net[0] = '\0';
-    if (pl_setup_said(s, "delay")) return PL_OK;
+    if (!pl_setup_is_set(s, "net")) s->conf.net[0] = '\0';
+    if (pl_setup_is_set(s, "delay")) return PL_OK;
     int n = snprintf(s->conf.delay, sizeof s->conf.delay, "recording:file=%s", path);
     if (n < 0 || (size_t)n >= sizeof s->conf.delay)
         return pl_fail(&s->why, PL_EUSAGE, "the name of the recording is too long");

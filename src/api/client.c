@@ -7,7 +7,7 @@
 #include "sys/clock.h"
 #include "transport/transport.h"
 
-struct pl_seat {
+struct pl_client {
     struct pl_link *link;
     int worker;
     size_t dim;
@@ -15,9 +15,9 @@ struct pl_seat {
     uint64_t pulled_ns;
 };
 
-int pl_seat_open(const char *path, pl_seat **out, char *why, size_t why_max) {
+int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max) {
     struct pl_why sentence = {.text = ""};
-    struct pl_seat *s = calloc(1, sizeof *s);
+    struct pl_client *s = calloc(1, sizeof *s);
     int rc = s ? pl_shm_connect(path, &s->link, &s->worker, &s->dim, &sentence)
                : pl_fail(&sentence, PL_ENOMEM, "out of memory");
     if (why_max > 0) snprintf(why, why_max, "%s", sentence.text);
@@ -29,32 +29,32 @@ int pl_seat_open(const char *path, pl_seat **out, char *why, size_t why_max) {
     return PL_OK;
 }
 
-void pl_seat_close(pl_seat *s) {
+void pl_client_close(pl_client *s) {
     if (!s) return;
     pl_shm.detach(s->link);
     free(s);
 }
 
-int pl_seat_pull(pl_seat *s, struct pl_seat_task *task) {
+int pl_client_pull(pl_client *s, struct pl_client_task *task) {
     int rc = pl_shm.pull(s->link, &s->order);
     if (rc) return rc;
     s->pulled_ns = pl_now_ns();
-    *task = (struct pl_seat_task){.worker = s->worker,
-                                  .task = s->order.task,
-                                  .version = s->order.version,
-                                  .lr = s->order.lr,
-                                  .dim = s->dim,
-                                  .w = pl_worker_base(&s->order, s->dim),
-                                  .out = s->order.out};
+    *task = (struct pl_client_task){.worker = s->worker,
+                                    .task = s->order.task,
+                                    .version = s->order.version,
+                                    .lr = s->order.lr,
+                                    .dim = s->dim,
+                                    .w = pl_worker_base(&s->order, s->dim),
+                                    .out = s->order.out};
     if (s->order.base) pl_shm.base(s->link);
     return PL_OK;
 }
 
-int pl_seat_cancelled(const pl_seat *s) {
+int pl_client_cancelled(const pl_client *s) {
     return pl_cancelled(pl_shm.cancelled(s->link));
 }
 
-void pl_seat_push(pl_seat *s, size_t n, uint32_t samples, double loss) {
+void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
     struct pl_result r = {.task = s->order.task,
                           .samples = samples,
                           .loss = loss,
