@@ -232,7 +232,7 @@ static int build_model(struct pl_setup *s, struct pl_built *b) {
 
 /* A typical task: the median on the middle worker, times its mini-batches. */
 static double build_typical(const struct pl_job *job) {
-    return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_task_steps(job);
+    return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_job_steps(job);
 }
 
 /* Seconds between evaluations where nobody said. */
@@ -284,9 +284,9 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
     if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
-    if ((double)job->batch * pl_task_steps(job) > UINT32_MAX)
+    if ((double)job->batch * pl_job_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
-                       job->batch, pl_task_steps(job));
+                       job->batch, pl_job_steps(job));
     if (bytes < there) return PL_OK;
     return pl_fail(why, PL_EUSAGE,
                    "%d workers on a model of %zu parameters may need %.1f GB, and the machine has "

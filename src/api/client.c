@@ -1,4 +1,5 @@
 /* Being a worker in a run that another process serves. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -65,7 +66,7 @@ void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
         s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
     if (n != s->dim)
         r.defect = PL_WRONG_SIZE;
-    else if (!pl_task_finite(s->order.out, s->dim, loss))
+    else if (!isfinite(loss) || !pl_all_finite(s->order.out, s->dim))
         r.defect = PL_NOT_FINITE;
     pl_shm.push(s->link, &r);
 }

@@ -23,6 +23,10 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .measures = tuner->measure != NULL};
 }
 
+uint32_t pl_job_steps(const struct pl_job *job) {
+    return ((const struct pl_local *)job->local.entry)->steps(job->local.conf);
+}
+
 int pl_job_restored(int rc, struct pl_why *why) {
     if (rc == PL_EDATA)
         return pl_fail(why, rc,

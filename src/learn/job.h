@@ -50,6 +50,8 @@ struct pl_job {
 /* The store of a job that has a model; team and place are the host's to set. */
 struct pl_store_conf pl_job_store(const struct pl_job *job);
 
+uint32_t pl_job_steps(const struct pl_job *job); /* mini-batches in a task */
+
 /* Says once, after the first commit in which a reduction's condition did not hold for the group
  * there was, that the coordinate median stood in for it. */
 void pl_job_tell_median(const struct pl_job *job, const struct pl_store *store, bool *told);

@@ -1,7 +1,5 @@
 #include "learn/part.h"
 
-#include <string.h>
-
 #include "model/mf.h"
 
 uint64_t pl_part_number(struct pl_part p) {
@@ -17,14 +15,17 @@ struct pl_part pl_part_of(const struct pl_job *job, uint64_t number) {
 
 int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range range[PL_RANGES]) {
     size_t from[PL_RANGES], n[PL_RANGES];
-    if (!pl_part_is(p) || !job->grid) return 0;
+    if (!pl_part_is(p) || !job->grid) {
+        range[0] = (struct pl_range){0, job->model->dim};
+        return 1;
+    }
     pl_mf_ranges(job->model, pl_grid_side(job->grid), p.row, p.col, from, n);
     for (int i = 0; i < PL_RANGES; i++) range[i] = (struct pl_range){from[i], n[i]};
     return PL_RANGES;
 }
 
 uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p) {
-    if (!pl_part_is(p) || !job->grid) return pl_task_samples(job);
+    if (!pl_part_is(p) || !job->grid) return job->batch * pl_job_steps(job);
     return (uint32_t)pl_grid_size(job->grid, p.row, p.col);
 }
 
@@ -43,33 +44,10 @@ double pl_part_share(const struct pl_job *job, struct pl_part p) {
 double pl_part_size(const struct pl_job *job, struct pl_part p) {
     struct pl_range range[PL_RANGES];
     size_t sum = 0;
+    if (!pl_part_is(p)) return 1;
     int n = pl_part_ranges(job, p, range);
     for (int i = 0; i < n; i++) sum += range[i].n;
-    return n > 0 ? (double)sum / (double)job->model->dim : 1;
-}
-
-int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_version *version,
-                float *out, double *loss, const struct pl_cancel *cancel) {
-    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    enum pl_mf_step step = optim->row == PL_ROW_ADAPTIVE ? PL_MF_ADAPTIVE : PL_MF_PLAIN;
-    uint64_t side = (uint64_t)pl_grid_side(job->grid);
-    struct pl_range range[PL_RANGES] = {{0}};
-    pl_part_ranges(job, p, range);
-    for (int i = 0; i < PL_RANGES; i++)
-        memcpy(out + range[i].from, version->lookahead + range[i].from, range[i].n * sizeof *out);
-    /* LIBMF's first iteration is as many blocks as there are */
-    bool first = version->id < side * side;
-    return pl_mf_sweep(job->model, job->grid, p.row, p.col, step, version->lr, first,
-                       out + range[0].from, out + range[1].from, loss, cancel);
-}
-
-bool pl_part_finite(const struct pl_job *job, struct pl_part p, const float *out, double loss) {
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(job, p, range);
-    if (n == 0) return pl_task_finite(out, job->model->dim, loss);
-    for (int i = 0; i < n; i++)
-        if (!pl_task_finite(out + range[i].from, range[i].n, loss)) return false;
-    return true;
+    return (double)sum / (double)job->model->dim;
 }
 
 bool pl_part_diverged(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {

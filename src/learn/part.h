@@ -5,7 +5,7 @@
 #define PL_LEARN_PART_H
 
 #include "base/range.h"
-#include "learn/task.h"
+#include "learn/job.h"
 
 struct pl_part {
     int row, col; /* -1: everything */
@@ -20,7 +20,7 @@ static inline bool pl_part_is(struct pl_part p) {
 uint64_t pl_part_number(struct pl_part p);
 struct pl_part pl_part_of(const struct pl_job *job, uint64_t number);
 
-/* Its ranges of the model; their number, 0 for everything. */
+/* Its ranges of the model, and how many they are: one for everything. */
 int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range range[PL_RANGES]);
 
 /* Samples in what comes of a task on it. */
@@ -33,14 +33,6 @@ uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p);
 double pl_part_work(const struct pl_job *job, struct pl_part p);
 double pl_part_share(const struct pl_job *job, struct pl_part p); /* the same for this grid */
 double pl_part_size(const struct pl_job *job, struct pl_part p);
-
-/* The task on a part: its ranges of `version` go to the same places of out [dim], and are swept
- * there. A pure function of (job, part, version). 0 or PL_ECANCELLED. */
-int pl_part_run(const struct pl_job *job, struct pl_part p, const struct pl_version *version,
-                float *out, double *loss, const struct pl_cancel *cancel);
-
-/* Whether its ranges of `out` may be applied: see pl_task_finite. */
-bool pl_part_finite(const struct pl_job *job, struct pl_part p, const float *out, double loss);
 
 /* Whether results that are not sound, so many in a row of everybody and of one worker, will never
  * end. Whoever has a part has it alone and does it again: nobody else changes what it gets. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/mf.h"
+
 struct pl_workspace {
     uint32_t *index;
     float *x;
@@ -26,7 +28,7 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
         ok = ok && d->index && d->label && d->x;
     }
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    if (pl_task_steps(job) > 1 || local->sends != PL_SENDS_GRADIENT || local->n_vectors) {
+    if (pl_job_steps(job) > 1 || local->sends != PL_SENDS_GRADIENT || local->n_vectors) {
         d->model = malloc(job->model->dim * sizeof *d->model);
         d->g = malloc(job->model->dim * sizeof *d->g);
         ok = ok && d->model && d->g;
@@ -54,14 +56,6 @@ struct task_call {
     uint64_t first_batch; /* number of the task's first mini-batch */
     const struct pl_cancel *cancel;
 };
-
-uint32_t pl_task_steps(const struct pl_job *job) {
-    return ((const struct pl_local *)job->local.entry)->steps(job->local.conf);
-}
-
-uint32_t pl_task_samples(const struct pl_job *job) {
-    return job->batch * pl_task_steps(job);
-}
 
 /* The attack that this worker takes part in, or NULL. */
 static const struct pl_attack *task_attack(const struct pl_job *job, uint32_t worker) {
@@ -134,12 +128,11 @@ void pl_local_state_acked(struct pl_local_state *m) {
 
 /* Where there is no server the step is the worker's own: what it brings is its model after it,
  * whatever its local rule would have sent. */
-static void task_own(const struct pl_job *job, const struct pl_version *version, float *out) {
+static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    float lr = (float)version->lr,
-          decay = local->applies_weight_decay ? 0 : (float)job->weight_decay;
-    const float *w = version->lookahead;
+    float lr = (float)at->lr, decay = local->applies_weight_decay ? 0 : (float)job->weight_decay;
+    const float *w = at->w;
     size_t n = job->model->dim;
     switch (local->sends) {
     case PL_SENDS_GRADIENT:
@@ -152,31 +145,49 @@ static void task_own(const struct pl_job *job, const struct pl_version *version,
     }
 }
 
-int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace, uint32_t worker,
-                uint64_t task, const struct pl_version *version, struct pl_local_state *memory,
-                float *out, double *loss, const struct pl_cancel *cancel) {
+/* Sweeps once over the ratings of a block, on copies of its ranges in `out`. */
+static int task_sweep(const struct pl_job *job, const struct pl_task_at *at, float *out,
+                      double *loss, const struct pl_cancel *cancel) {
+    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
+    enum pl_mf_step step = optim->row == PL_ROW_ADAPTIVE ? PL_MF_ADAPTIVE : PL_MF_PLAIN;
+    uint64_t side = (uint64_t)pl_grid_side(job->grid);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(job, at->part, range);
+    for (int i = 0; i < n; i++)
+        memcpy(out + range[i].from, at->w + range[i].from, range[i].n * sizeof *out);
+    /* LIBMF's first iteration is as many blocks as there are */
+    bool first = at->version < side * side;
+    return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col, step, at->lr, first,
+                       out + range[0].from, out + range[1].from, loss, cancel);
+}
+
+int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
+                const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
+                const struct pl_cancel *cancel) {
+    if (pl_part_is(at->part)) return task_sweep(job, at, out, loss, cancel);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    struct task_call call = {job, workspace, worker, (task - 1) * pl_task_steps(job), cancel};
+    struct task_call call = {job, workspace, at->worker, (at->task - 1) * pl_job_steps(job),
+                             cancel};
     struct pl_local_task t = {.dim = job->model->dim,
-                              .w = version->lookahead,
-                              .again = memory->any && memory->prev_version == version->id,
-                              .merged = memory->any && memory->prev_task <= memory->applied,
-                              .lr = version->lr,
+                              .w = at->w,
+                              .again = state->any && state->prev_version == at->version,
+                              .merged = state->any && state->prev_task <= state->applied,
+                              .lr = at->lr,
                               .weight_decay = job->weight_decay,
                               .n_workers = job->n_workers,
                               .gradient = task_gradient,
                               .ctx = &call,
-                              .prev = memory->any ? (const float *const *)memory->prev : NULL,
-                              .next = memory->next,
+                              .prev = state->any ? (const float *const *)state->prev : NULL,
+                              .next = state->next,
                               .model = workspace->model,
                               .g = workspace->g,
                               .out = out};
-    memory->next_version = version->id;
-    memory->next_task = task;
+    state->next_version = at->version;
+    state->next_task = at->task;
     int rc = local->run(job->local.conf, &t, loss);
-    const struct pl_attack *attack = task_attack(job, worker);
-    if (!rc && attack && attack->alone) task_spoil(job, attack, worker, task, out);
-    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, version, out);
+    const struct pl_attack *attack = task_attack(job, at->worker);
+    if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, at, out);
     return rc;
 }
 
@@ -194,15 +205,23 @@ static uint32_t task_not_finite(const float *x) {
 
 #define TASK_LANES 16
 
-bool pl_task_finite(const float *out, size_t dim, double loss) {
+bool pl_all_finite(const float *x, size_t n) {
     /* integers, so that it vectorises, and lanes side by side, so that none waits for another */
     uint32_t bad[TASK_LANES] = {0};
     size_t i = 0;
-    for (; i + TASK_LANES <= dim; i += TASK_LANES)
-        for (size_t l = 0; l < TASK_LANES; l++) bad[l] |= task_not_finite(&out[i + l]);
-    for (; i < dim; i++) bad[0] |= task_not_finite(&out[i]);
+    for (; i + TASK_LANES <= n; i += TASK_LANES)
+        for (size_t l = 0; l < TASK_LANES; l++) bad[l] |= task_not_finite(&x[i + l]);
+    for (; i < n; i++) bad[0] |= task_not_finite(&x[i]);
     for (size_t l = 1; l < TASK_LANES; l++) bad[0] |= bad[l];
-    return isfinite(loss) && !bad[0];
+    return !bad[0];
+}
+
+bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss) {
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(job, part, range);
+    for (int i = 0; i < n; i++)
+        if (!pl_all_finite(out + range[i].from, range[i].n)) return false;
+    return isfinite(loss);
 }
 
 /* --- evaluation -------------------------------------------------------------------------- */

@@ -2,16 +2,12 @@
 #ifndef PL_LEARN_TASK_H
 #define PL_LEARN_TASK_H
 
-#include "learn/job.h"
+#include "learn/part.h"
 
 /* Memory one thread needs to compute tasks and to score. */
 struct pl_workspace;
 int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out); /* 0 or PL_ENOMEM */
 void pl_workspace_free(struct pl_workspace *workspace);
-
-/* Mini-batches in a task, and samples in its contribution. */
-uint32_t pl_task_steps(const struct pl_job *job);
-uint32_t pl_task_samples(const struct pl_job *job);
 
 /* What a worker keeps from task to task: before the task at hand, and behind it. What it has
  * written counts once the server has heard of the task: what crossed its cancel on the way never
@@ -30,19 +26,29 @@ void pl_local_state_free(struct pl_local_state *m);
 void pl_local_state_forget(struct pl_local_state *m); /* the next task is its first */
 void pl_local_state_acked(struct pl_local_state *m);  /* what was written counts */
 
-/* Computes task number `task` (1, 2, …) of `worker` on `version` into out [dim] and memory. A pure
- * function of (job, worker, task, version, what was kept): the same bits on any thread. 0 or
- * PL_ECANCELLED. */
-int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace, uint32_t worker,
-                uint64_t task, const struct pl_version *version, struct pl_local_state *memory,
-                float *out, double *loss, const struct pl_cancel *cancel);
+/* One task: whose, which, on what part of the model, and what it is computed on. */
+struct pl_task_at {
+    uint32_t worker;
+    uint64_t task; /* 1, 2, … */
+    struct pl_part part;
+    const float *w;   /* [dim] the model that the worker was handed */
+    uint64_t version; /* its number */
+    double lr;        /* in force at that version */
+};
+
+/* Computes a task into out [dim] and `state`: the ranges of its part, and nothing else of `out`.
+ * A pure function of (job, task, local state): the same bits on any thread. 0 or PL_ECANCELLED. */
+int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
+                const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
+                const struct pl_cancel *cancel);
 
 /* Lets the hostile ones of an open group, member[n], forge what they sent: for attacks that go by
  * what the honest ones sent. 0 or PL_ENOMEM. */
 int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n);
 
-/* Whether a contribution may be applied: every element finite. */
-bool pl_task_finite(const float *out, size_t dim, double loss);
+/* Whether a result may be applied: every element of its part and the loss are finite. */
+bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss);
+bool pl_all_finite(const float *x, size_t n);
 
 /* --- evaluation -------------------------------------------------------------------------- */
 

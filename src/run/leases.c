@@ -158,7 +158,7 @@ int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from
                              .w = w->assigned->lookahead,
                              .out = w->slot,
                              .part = pl_part_number(part)};
-    order.n_ranges = pl_part_ranges(c->job, part, order.range);
+    if (pl_part_is(part)) order.n_ranges = pl_part_ranges(c->job, part, order.range);
     c->t->tell(c->port, worker, &order);
     if (from == PL_FETCH) leases_replace(c, worker, before);
     return PL_OK;
@@ -200,8 +200,8 @@ int pl_leases_take(struct pl_leases *c, const struct pl_member *m) {
     w->taken = m->task;
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(c->job, w->part, range);
-    return n > 0 ? pl_store_take_part(c->store, m, range, n, vector)
-                 : pl_store_take(c->store, m, w->assigned, vector);
+    return pl_part_is(w->part) ? pl_store_take_part(c->store, m, range, n, vector)
+                               : pl_store_take(c->store, m, w->assigned, vector);
 }
 
 int pl_leases_commit(struct pl_leases *c, double factor, struct pl_measure *measure) {

@@ -9,7 +9,7 @@
 #ifndef PL_RUN_LEASES_H
 #define PL_RUN_LEASES_H
 
-#include "learn/part.h"
+#include "learn/task.h"
 #include "run/peers.h"
 #include "transport/transport.h"
 

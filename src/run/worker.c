@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "learn/part.h"
+#include "learn/task.h"
 #include "learn/replica_mean.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
@@ -12,7 +12,7 @@ static int worker_rest(const struct pl_job *job, const struct pl_transport *t, s
                        int worker, uint64_t task, struct pl_part part) {
     if (!job->delay) return PL_OK;
     double seconds =
-        pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_task_steps(job));
+        pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_job_steps(job));
     seconds *= pl_part_work(job, part);
     return seconds > 0 ? t->sleep(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
 }
@@ -42,22 +42,18 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         struct pl_result r = {
             .task = order.task, .samples = pl_part_samples(job, part), .pulled_ns = pl_now_ns()};
         memory.applied = order.applied;
-        struct pl_version version = {
-            .id = order.version,
-            .lr = order.lr,
-            .lookahead = (float *)(uintptr_t)pl_worker_base(&order, job->model->dim)};
+        struct pl_task_at at = {
+            (uint32_t)worker, order.task, part, pl_worker_base(&order, job->model->dim),
+            order.version,    order.lr};
         if (order.base) t->base(link);
         if (sent > 0 && sent == order.acked) pl_local_state_acked(&memory);
         sent = 0;
         int rc = worker_rest(job, t, link, worker, order.task, part);
-        if (!rc && pl_part_is(part))
-            rc = pl_part_run(job, part, &version, order.out, &r.loss, t->cancelled(link));
-        else if (!rc)
-            rc = pl_task_run(job, workspace, (uint32_t)worker, order.task, &version, &memory,
-                             order.out, &r.loss, t->cancelled(link));
+        if (!rc)
+            rc = pl_task_run(job, workspace, &at, &memory, order.out, &r.loss, t->cancelled(link));
         if (rc == PL_ECANCELLED) continue;
         r.defect = rc                                             ? PL_NOT_COMPUTED
-                   : pl_part_finite(job, part, order.out, r.loss) ? PL_NO_DEFECT
+                   : pl_task_finite(job, part, order.out, r.loss) ? PL_NO_DEFECT
                                                                   : PL_NOT_FINITE;
         sent = order.task;
         r.pushed_ns = pl_now_ns();

@@ -99,12 +99,11 @@ static void prefetch_run(struct pl_work *w, int thread) {
     pl_lock_enter(a->lock);
     a->n_computed++;
     pl_lock_leave(a->lock);
-    if (pl_part_is(t->part))
-        t->rc = pl_part_run(a->job, t->part, &t->version, t->vector, &t->loss, &cancel);
-    else
-        t->rc = pl_task_run(a->job, a->workspace[thread], t->worker, t->task, &t->version,
-                            &t->memory, t->vector, &t->loss, &cancel);
-    t->finite = t->rc == PL_OK && pl_part_finite(a->job, t->part, t->vector, t->loss);
+    struct pl_task_at at = {t->worker,     t->task,      t->part, t->version.lookahead,
+                            t->version.id, t->version.lr};
+    t->rc =
+        pl_task_run(a->job, a->workspace[thread], &at, &t->memory, t->vector, &t->loss, &cancel);
+    t->finite = t->rc == PL_OK && pl_task_finite(a->job, t->part, t->vector, t->loss);
 }
 
 int pl_prefetch_start(struct pl_prefetch *a, struct pl_prefetch_task *t, uint32_t worker,

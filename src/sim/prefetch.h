@@ -7,7 +7,7 @@
 #ifndef PL_SIM_PREFETCH_H
 #define PL_SIM_PREFETCH_H
 
-#include "learn/part.h"
+#include "learn/task.h"
 #include "learn/replica_mean.h"
 #include "sys/pool.h"
 

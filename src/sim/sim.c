@@ -216,8 +216,8 @@ static int sim_take(struct sim *s, const struct pl_action *a) {
     const struct pl_member *m = pl_control_taken(s->control, a);
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(s->job, w->now->part, range);
-    int rc = n > 0 ? pl_store_take_part(s->store, m, range, n, w->now->vector)
-                   : pl_store_take(s->store, m, w->held, w->now->vector);
+    int rc = pl_part_is(w->now->part) ? pl_store_take_part(s->store, m, range, n, w->now->vector)
+                                      : pl_store_take(s->store, m, w->held, w->now->vector);
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the group");
     s->group[s->n_group++] = (struct pl_group_vector){a->worker, w->now->vector};
     w->taken = a->task;
@@ -600,7 +600,7 @@ static int sim_begin(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
-    s->steps = pl_task_steps(job);
+    s->steps = pl_job_steps(job);
     int rc = pl_control_new(policy, job->policy.conf, (const struct pl_tuner *)job->tuner.entry,
                             job->tuner.conf, job->n_workers, job->seed, &s->control, s->why);
     if (!rc && s->conf->replay)
