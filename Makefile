@@ -1,6 +1,6 @@
-# A thin front for CMake: `make help` lists what there is.
+# A thin front end for CMake; `make help` lists the targets.
 
-# The main job, as `make demo` runs it: a race on a virtual clock, and the same for real.
+# `make demo` runs these two: a race on a virtual clock, and the same race with real workers.
 DEMO      = $(BUILD)/paceline race --demo --seeds 3
 DEMO_REAL = $(BUILD)/paceline race --demo --real
 
@@ -11,9 +11,9 @@ CMAKE_FLAGS =
 JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
-    { echo "cmake is needed and not here; 'make setup' installs it" >&2; exit 1; }
+    { echo "cmake is not installed; 'make setup' installs it" >&2; exit 1; }
 configure = $(have_cmake); cmake --log-level=WARNING -S . -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
-# `make -j` of ours must not meddle with the -j of the makes that CMake starts.
+# The -j of this make must not reach the makes that CMake starts; they get their own.
 compile   = env -u MAKELEVEL MAKEFLAGS=--no-print-directory cmake --build
 run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test-dir
 sources   = find include src tests bench -name '*.[ch]'
@@ -21,32 +21,32 @@ sources   = find include src tests bench -name '*.[ch]'
 .NOTPARALLEL:
 .PHONY: help setup setup-dev build demo test agree bench install sanitize check-compilers format clean
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install the packages that are missing (packages.txt; apt-get)
+setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
 
-setup-dev: ## those for developers as well: clang, clang-format, g++
+setup-dev: ## also install the developer packages: clang, clang-format, g++
 	@scripts/setup dev
 
-build: ## build the program and the library into build/, and nothing else
+build: ## build only the program and the library, into build/
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product
 
-demo: setup build ## set up, build and run the main job: a race of methods, simulated and real
+demo: setup build ## install packages, build, race seven methods: simulated, then real
 	$(DEMO)
 	$(DEMO_REAL)
 
-test: setup ## set up, build and run every test
+test: setup ## install packages, build, run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
 
-agree: setup build ## time per update, simulated and real, within 10 % (three minutes)
+agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline
 
-bench: setup ## set up, build and run the benchmarks
+bench: setup ## install packages, build, run the benchmarks
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product bench
 	@for source in bench/bench_*.c; do \
@@ -57,11 +57,11 @@ bench: setup ## set up, build and run the benchmarks
 	        BENCH_SCRIPTS=bench $$program || exit 1; \
 	done
 
-install: build ## install program, library, header, manual (PREFIX=/usr/local, DESTDIR=)
+install: build ## install the program, library, header and man page (PREFIX=/usr/local, DESTDIR=)
 	@DESTDIR='$(DESTDIR)' cmake --install $(BUILD) --prefix '$(PREFIX)'
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig || true; fi
 
-sanitize: setup ## every test under address + undefined (build-asan/) and thread (build-tsan/)
+sanitize: setup ## run every test with address + undefined (build-asan/) and thread (build-tsan/)
 	@$(configure) -B build-asan -DPACELINE_SANITIZE=address,undefined
 	@$(compile) build-asan --parallel $(JOBS)
 	@$(configure) -B build-tsan -DPACELINE_SANITIZE=thread
@@ -70,15 +70,15 @@ sanitize: setup ## every test under address + undefined (build-asan/) and thread
 	    echo "== $$b"; $(run_tests) $$b || status=1; \
 	done; exit $$status
 
-check-compilers: setup-dev ## everything compiles without a warning, by gcc and by clang
+check-compilers: setup-dev ## build with gcc and with clang; any warning is an error
 	@for cc in gcc clang; do \
 	    echo "== $$cc"; \
 	    $(configure) -B build-$$cc -DCMAKE_C_COMPILER=$$cc -DPACELINE_WERROR=ON && \
 	    $(compile) build-$$cc --parallel $(JOBS) --target all bench || exit 1; \
 	done
 
-format: setup-dev ## clang-format over every C file
+format: setup-dev ## run clang-format on every C file
 	@$(sources) | xargs clang-format -i
 
-clean: ## remove everything built
+clean: ## remove all build folders
 	rm -rf build build-asan build-tsan build-gcc build-clang

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where. Everything installed finds its neighbours by relative paths, so
-# the prefix may be chosen at installation and the tree may be moved.
+# Installation. All installed files refer to each other by relative paths, so the prefix can be
+# chosen at installation and the tree can be moved.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/paceline)
 file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG
      /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

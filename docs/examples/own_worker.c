@@ -82,20 +82,20 @@ static int serve(const char *path) {
 
 static int work(const char *path) {
     struct pl_client_task task = {0};
-    pl_client *seat;
+    pl_client *client;
     char why[200];
     unsigned long n = 0;
-    if (pl_client_open(path, &seat, why, sizeof why)) {
+    if (pl_client_open(path, &client, why, sizeof why)) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    while (pl_client_pull(seat, &task) == PL_OK) { /* sleeps until there is something to do */
-        /* long computations look at pl_client_cancelled(seat) now and then, and pull again */
+    while (pl_client_pull(client, &task) == PL_OK) { /* sleeps until there is something to do */
+        /* long computations look at pl_client_cancelled(client) now and then, and pull again */
         double loss = gradient(task.w, (uint64_t)task.worker, task.task, task.out);
-        pl_client_push(seat, DIM, BATCH, loss);
+        pl_client_push(client, DIM, BATCH, loss);
         n++;
     }
-    pl_client_close(seat); /* the run is over, or its server is gone */
+    pl_client_close(client); /* the run is over, or its server is gone */
     if (n > 0) fprintf(stderr, "worker %d: %lu gradients\n", task.worker + 1, n);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Error bounds of the four variants (Dutta et al. 2018, Theorems 3-5; ALGORITHMS 1.4). */
+/* Error bounds of the four variants (Dutta et al., AISTATS 2018, Theorems 3-5). */
 #ifndef PL_THEORY_BOUND_H
 #define PL_THEORY_BOUND_H
 

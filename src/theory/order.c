@@ -2,7 +2,7 @@
  *
  *  closed form  const; exponential and shifted exponential, shift + mean (H_P - H_{P-K}); Pareto,
  *               scale Gamma(P+1) Gamma(P-K+1-1/a) / (Gamma(P-K+1) Gamma(P+1-1/a)), finite only for
- *               a (P-K+1) > 1 (ALGORITHMS 1.2, "derived"); a trace with replacement, as the sum
+ *               a (P-K+1) > 1 (not in the paper); a trace with replacement, as the sum
  *               over its n ascending values x_i of x_i [I_{i/n} - I_{(i-1)/n}](K, P-K+1).
  *  integral     E = t0 + int_{t0} Pr(X_{K:P} > t) dt, in x = log t, with 16-point Gauss-Legendre
  *               panels between the points where that probability is 1 - 1e-15 and 1e-18. For

@@ -1,6 +1,6 @@
 /* Expected order statistics of delay laws: E[X_{K:P}], the mean time until the K-th of P workers
- * that start together is done. It is what an update of K-sync costs (ALGORITHMS 1.2), and the
- * closed forms of the other variants are built from it. */
+ * that start together is done. An update of K-sync takes this time (Dutta et al., AISTATS 2018),
+ * and the closed forms of the other variants are built from it. */
 #ifndef PL_THEORY_ORDER_H
 #define PL_THEORY_ORDER_H
 

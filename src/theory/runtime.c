@@ -15,7 +15,7 @@
  * only the last contributor has just fetched), so the means P/K-1 and (P-1)/K are bookkeeping and
  * hold for every law. Fresh share: exponential K-async K/P; exponential K-batch-async
  * 1 - (P-1)(1 - (1-1/P)^K)/K, because the p-th arrival of a group is fresh iff its worker is among
- * the p arrivals before it [derived here; the table of ALGORITHMS 1.3 agrees]. */
+ * the p arrivals before it (derived here; simulated values agree). */
 #include "theory/runtime.h"
 
 #include <math.h>

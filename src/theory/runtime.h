@@ -1,6 +1,6 @@
-/* Expected time per update, staleness and fresh share of the four variants of Dutta et al. 2018
- * (ALGORITHMS 1.2, 1.3), the speed-ups between them, and the fixed-delay times of Rennala and
- * m-synchronous SGD (4.1, 4.6). */
+/* Expected time per update, staleness and fresh share of the four variants of Dutta et al.,
+ * AISTATS 2018 (Lemmas 3-5, Theorems 1-2), the speed-ups between them, and the fixed-delay times of
+ * Rennala SGD (Tyurin and Richtarik 2023) and m-synchronous SGD (arXiv 2602.03802). */
 #ifndef PL_THEORY_RUNTIME_H
 #define PL_THEORY_RUNTIME_H
 
