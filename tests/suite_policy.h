@@ -1,10 +1,13 @@
 /* suite_policy: what every policy and tuner must keep, whatever happens.
  *
- * Control is driven by random events: workers join, answer, answer late, bring what will not do,
- * leave. Beside it runs a book of its own, which knows nothing but the events and the plans: it
- * says what the worker table, the fates, the staleness and the times must be, and refuses a plan
- * that cannot be carried out. On top come the promises of each policy and tuner, known by name; a
- * new one is covered by the general part without a line here. */
+ * Control is driven by random events: workers join, answer, answer late, send results that are
+ * rejected, leave. Beside it runs a book of its own (suite_book.h), which knows nothing but the
+ * events and the plans: it says what the worker table, the fates, the staleness and the times must
+ * be, and refuses a plan that cannot be carried out.
+ *
+ * All of this holds for any struct pl_policy, one that a program registers included. The policies
+ * and tuners of the library have promises of their own besides, one row each in the tables of
+ * suite_promises.c; one without a row fails. */
 #ifndef TESTS_SUITE_POLICY_H
 #define TESTS_SUITE_POLICY_H
 
@@ -23,5 +26,10 @@ struct suite_setting {
 
 /* One run: PL_OK, SUITE_BROKEN with the promise in `why`, or what pl_control_new says. */
 int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, struct pl_why *why);
+
+/* PL_OK, or SUITE_BROKEN with a sentence about the first policy or tuner that has no row in the
+ * tables of promises, or the first row that is about none of them. */
+int suite_promises(const struct pl_family *policies, const struct pl_family *tuners,
+                   struct pl_why *why);
 
 #endif

@@ -373,11 +373,34 @@ static void test_mutants_are_found(void **state) {
     }
 }
 
+/* --- promises ---------------------------------------------------------------------------- */
+
+/* Every policy and tuner has its row of promises; that one is missing, or is one too many, is
+ * seen. */
+static void test_promises_are_complete(void **state) {
+    (void)state;
+    struct pl_why why = {""};
+    if (suite_promises(&pl_policy_family, &pl_tuner_family, &why)) fail_msg("%s", why.text);
+    static const struct pl_entry unknown = {.name = "unknown", .opts = pl_no_opts};
+    static const struct pl_entry *const one[] = {&unknown, NULL}, *const none[] = {NULL};
+    struct pl_family other = pl_policy_family;
+    other.table = one;
+    assert_int_equal(suite_promises(&other, &pl_tuner_family, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "policy 'unknown' has no row in the table of promises"));
+    assert_int_equal(suite_promises(&pl_policy_family, &other, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "tuner 'unknown' has no row in the table of promises"));
+    other.table = none;
+    assert_int_equal(suite_promises(&other, &pl_tuner_family, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "policy 'ksync' is in the table of promises and nowhere"));
+    assert_int_equal(suite_promises(&pl_policy_family, &other, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "tuner 'fixed' is in the table of promises and nowhere"));
+}
+
 int main(void) {
     seed = seed_of_test(1);
     if (seed_sanitized()) n_rounds /= 10;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_policies_with_tuners),
-                                       cmocka_unit_test(test_recipes),
-                                       cmocka_unit_test(test_mutants_are_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policies_with_tuners), cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_promises_are_complete), cmocka_unit_test(test_mutants_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
