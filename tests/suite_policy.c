@@ -1,4 +1,4 @@
-/* Random events: see suite_policy.h. */
+/* Random events, and a fair schedule under which updates must be made: see suite_policy.h. */
 #include "suite_policy.h"
 
 #include <math.h>
@@ -108,7 +108,87 @@ static bool random_event(struct book *b, struct pl_rng *r) {
     return arrive(b, r, busy, !b->calm && dice < 40 ? PL_REJECT : PL_ARRIVE);
 }
 
-static bool drive(struct book *b, uint64_t seed, uint64_t run) {
+/* --- a fair schedule ---------------------------------------------------------------------- */
+
+/* Every task that is running comes back, in random order. Returns how many did before there was an
+ * update, or -1. */
+static int turn(struct book *b, struct pl_rng *r) {
+    struct {
+        int worker;
+        uint64_t task;
+    } due[SUITE_WORKERS], other;
+    int n = 0, n_back = 0;
+    for (int i = 0; i < b->n; i++) {
+        if (b->w[i].state != PL_BUSY) continue;
+        int at = (int)pl_rng_below(r, (uint32_t)++n);
+        other.worker = i;
+        other.task = b->w[i].task;
+        due[n - 1] = due[at];
+        due[at] = other;
+    }
+    for (int m = 0; m < n; m++) {
+        const struct entry *w = &b->w[due[m].worker];
+        if (w->state != PL_BUSY || w->task != due[m].task) continue; /* it was cancelled */
+        uint64_t version = b->version;
+        b->now += pl_rng_below(r, 1u << 30);
+        if (b->timer <= b->now && !ring(b, r, b->now)) return -1;
+        if (b->stopped || b->version != version) break;
+        if (w->state != PL_BUSY || w->task != due[m].task) continue;
+        n_back++;
+        if (!arrive(b, r, due[m].worker, PL_ARRIVE)) return -1;
+        if (b->stopped || b->version != version) break;
+    }
+    return n_back;
+}
+
+/* Time passes: `pause` seconds, or all it takes if nobody computes. */
+static bool rest(struct book *b, struct pl_rng *r, double pause) {
+    b->now += (uint64_t)(pause * 1e9);
+    if (b->timer == PL_NO_TIMER || b->stopped) return true;
+    return b->timer > b->now && book_count(b, PL_BUSY) > 0 ? true : ring(b, r, b->now);
+}
+
+/* Two updates, because the first may have been under way. */
+static bool settle(struct book *b, struct pl_rng *r, int patience) {
+    for (int i = 0; i < 2; i++) {
+        uint64_t version = b->version;
+        int n_back = 0, n_turns = 0;
+        double pause = 1;
+        while (b->version == version && !b->stopped) {
+            int limit = patience > 0 ? patience
+                                     : SUITE_PATIENCE(b->n, pl_control_view(b->control)->knobs.k);
+            MUST(b, n_back + n_turns < limit + b->n,
+                 "no update is ever made: %d of %d workers are there, %d results came back since "
+                 "the last one, and K is %d",
+                 b->n - book_count(b, PL_GONE), b->n, n_back, b->knobs.k);
+            int n = turn(b, r);
+            if (n < 0 || (b->version == version && !rest(b, r, pause))) return false;
+            n_back += n;
+            n_turns += n == 0;
+            if (pause < 1e6) pause *= 10;
+        }
+    }
+    return true;
+}
+
+/* Everybody but one leaves, and comes back. */
+static bool settle_alone(struct book *b, struct pl_rng *r, int patience) {
+    int last = (int)pl_rng_below(r, (uint32_t)b->n);
+    struct pl_event e = {.kind = PL_JOIN, .now_ns = b->now, .worker = last};
+    if (b->w[last].state == PL_GONE && !step(b, &e)) return false;
+    for (int i = 0; i < b->n && !b->stopped; i++) {
+        e = (struct pl_event){.kind = PL_LEAVE, .now_ns = b->now, .worker = i};
+        if (i != last && b->w[i].state != PL_GONE && !step(b, &e)) return false;
+    }
+    if (!settle(b, r, patience)) return false;
+    for (int i = 0; i < b->n && !b->stopped; i++) {
+        e = (struct pl_event){.kind = PL_JOIN, .now_ns = b->now, .worker = i};
+        if (b->w[i].state == PL_GONE && !step(b, &e)) return false;
+    }
+    return settle(b, r, patience);
+}
+
+static bool drive(struct book *b, int patience, uint64_t seed, uint64_t run) {
     struct pl_rng r;
     pl_rng_init(&r, seed, PL_STREAM_TEST, 1, run);
     b->calm = pl_rng_below(&r, 3) == 0;
@@ -120,7 +200,8 @@ static bool drive(struct book *b, uint64_t seed, uint64_t run) {
     }
     for (int i = 0; i < SUITE_EVENTS && !b->stopped; i++)
         if (!random_event(b, &r)) return false;
-    return true;
+    bool alive = book_count(b, PL_GONE) < b->n;
+    return (!alive || settle(b, &r, patience)) && (b->calm || settle_alone(b, &r, patience));
 }
 
 int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, struct pl_why *why) {
@@ -138,7 +219,7 @@ int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, str
     int rc = pl_control_new(s->policy, s->policy_conf, s->tuner, s->tuner_conf, s->n_workers, seed,
                             &b.control, why);
     if (rc) return rc;
-    rc = drive(&b, seed, run) ? PL_OK : pl_fail(why, SUITE_BROKEN, "%s", b.why);
+    rc = drive(&b, s->patience, seed, run) ? PL_OK : pl_fail(why, SUITE_BROKEN, "%s", b.why);
     pl_control_free(b.control);
     return rc;
 }

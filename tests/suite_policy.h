@@ -5,6 +5,13 @@
  * events and the plans: it says what the worker table, the fates, the staleness and the times must
  * be, and refuses a plan that cannot be carried out.
  *
+ * Then the events become fair, and updates must be made. While somebody is there and tasks come
+ * back, a policy that never commits is broken, whatever it takes or drops. Fair means: nobody comes
+ * or goes, nothing is rejected, and in every turn each task that was running at its beginning comes
+ * back, in random order; then time passes, longer after every turn, and a timer that is due rings.
+ * So nobody can blame a silent worker or a timer that did not ring. This is asked of the workers
+ * that the random events left over, of one alone, and of all after they came back.
+ *
  * All of this holds for any struct pl_policy, one that a program registers included. The policies
  * and tuners of the library have promises of their own besides, one row each in the tables of
  * suite_promises.c; one without a row fails. */
@@ -16,12 +23,18 @@
 #define SUITE_WORKERS 20 /* at most */
 #define SUITE_EVENTS 200 /* in a run */
 #define SUITE_BROKEN 1   /* a promise was */
+#define SUITE_PATIENCE(n, k) (100 + 8 * ((n) + (k)))
 
 struct suite_setting {
     const struct pl_policy *policy;
     const struct pl_tuner *tuner;
     const void *policy_conf, *tuner_conf;
     int n_workers;
+    /* Results that may come back under a fair schedule before there is an update; 0: every task
+     * that is running may turn out too stale, and K more make a group. That is n + K, and the suite
+     * waits for several times as many (SUITE_PATIENCE), because a policy may decide at random. One
+     * whose groups are larger than its K sets it. */
+    int patience;
 };
 
 /* One run: PL_OK, SUITE_BROKEN with the promise in `why`, or what pl_control_new says. */
