@@ -286,6 +286,8 @@ plant() { # a line before the function, what stands for log(*at), the complaint
     expect "$3" "$objects"
 }
 plant 'long time(long *);' '(double)time(0)' "pure code must not use time"
+plant 'int __printf_chk(int, const char *, ...);' '(double)__printf_chk(1, "")' \
+    "pure code must not use __printf_chk"
 plant 'static long n;' '(double)++n' "pure code must not have variables of its own"
 plant 'static long n = 3;' '(double)++n' "pure code must not have variables of its own"
 plant 'extern const int pl_more; const int pl_more = 1;' 1 \

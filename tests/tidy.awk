@@ -53,7 +53,7 @@ function read_entries(path,    text, line, n, entry, pattern, folder) {
     text = ""
     while ((getline line < path) > 0) text = text " " line
     close(path)
-    pattern = "\\.id = \\{ *\\.name = \"[^\"]+\""
+    pattern = "\\.id = \\{ *(\\.name = )?\"[^\"]+\""
     if (path == methods) pattern = "(METHOD\\( *|RECIPE\\([a-z0-9_]+, *)\"[^\"]+\""
     folder = folder_of(path)
     n = 0
