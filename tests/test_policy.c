@@ -75,8 +75,12 @@ static struct choice choose(const struct pl_family *family, const char *spec, in
 
 /* Tries one setting: 1 it held, 0 it does not suit. Fails the test where it broke. */
 static int try(const struct choice *p, const struct choice *t, int n, uint64_t run) {
-    struct suite_setting s = {(const struct pl_policy *)p->entry, (const struct pl_tuner *)t->entry,
-                              p->conf, t->conf, n};
+    struct suite_setting s = {(const struct pl_policy *)p->entry,
+                              (const struct pl_tuner *)t->entry,
+                              p->conf,
+                              t->conf,
+                              n,
+                              0};
     struct pl_why why = {""};
     int rc = suite_policy(&s, seed, run, &why);
     /* what does not suit is refused, by name */
@@ -183,6 +187,10 @@ static void test_recipes(void **state) {
     X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: nobody is busy")                     \
     X(SLEEPS_LONG, "psp", "s=0,sample=1", "waits in vain")                                         \
     X(NEVER_WAKES, "psp", "s=0,sample=1", "is never to draw again")                                \
+    X(TAKES_FOREVER, "kbatchasync", "k=2", "no update is ever made: ")                             \
+    X(DROPS_FOREVER, "kbatchasync", "k=2", "no update is ever made: ")                             \
+    X(COMMITS_ON_REJOIN, "kbatchasync", "k=2", "no update is ever made: ")                         \
+    X(TICKS_FOREVER, "psp", "", "no update is ever made: ")                                        \
     X(ZERO_K, "fixed", "", "tuner 'mutant' broke its contract: it set K to 0")                     \
     X(K_BEYOND, "fixed", "", "tuner 'mutant' broke its contract: it set K to")                     \
     X(ZERO_BOUND, "fixed", "", "it set a staleness bound that nothing is below")                   \
@@ -197,6 +205,11 @@ enum wrong {
 
 static enum wrong wrong;
 static const struct pl_policy *base;
+
+/* Wrong in what the suite asks of everybody: found without the promises of a policy's name. */
+static bool is_outside(void) {
+    return wrong >= TAKES_FOREVER && wrong <= TICKS_FOREVER;
+}
 
 /* A grid of 7 rows, of which six workers may have six. */
 static void mutant_part(const struct pl_view *v, const struct pl_arrival *a, struct pl_plan *p) {
@@ -269,6 +282,24 @@ static void mutant_arrive(void *state, const struct pl_view *v, const struct pl_
         pl_commit(p, 1);
         pl_start_part(p, a->worker, 0, 0);
         return;
+    case TAKES_FOREVER:
+        pl_take(p, 1);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    case DROPS_FOREVER:
+        pl_drop(p);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    case COMMITS_ON_REJOIN:
+        pl_take(p, 1);
+        if (v->n_alive == v->n_workers) pl_commit(p, 1);
+        pl_start(p, a->worker, PL_FETCH);
+        return;
+    case TICKS_FOREVER:
+        pl_take(p, 1);
+        pl_commit(p, 1);
+        pl_timer(p, v->now_ns + 1000000000);
+        return;
     case SHARES_ROW:
     case SHARES_COLUMN:
     case STARTS_WHOLE:
@@ -298,6 +329,7 @@ static void mutant_join(void *state, const struct pl_view *v, int worker, struct
         base->join(state, v, worker, p);
         return;
     }
+    if (wrong == COMMITS_ON_REJOIN && v->worker[worker].task > 0 && v->n_taken > 0) pl_commit(p, 1);
     bool keeps = wrong == KEEPS_NOTHING || (wrong == KEEPS_AFTER_REJOIN && v->worker[worker].task);
     pl_start(p, worker, keeps ? PL_KEEP : PL_FETCH);
 }
@@ -310,7 +342,10 @@ static void mutant_leave(void *state, const struct pl_view *v, int worker, struc
 }
 
 static void mutant_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
-    if (wrong != IGNORES_TIMER || pl_n_busy(v) > 0) base->timer(state, v, p);
+    if (wrong == TICKS_FOREVER)
+        pl_timer(p, v->now_ns + 1000000000);
+    else if (wrong != IGNORES_TIMER || pl_n_busy(v) > 0)
+        base->timer(state, v, p);
 }
 
 static void mutant_tune(void *state, const struct pl_run_info *scene, const struct pl_view *v,
@@ -327,6 +362,7 @@ static void mutant_tune(void *state, const struct pl_run_info *scene, const stru
 static bool is_found(const char *args, const char *found, struct pl_why *last) {
     struct pl_policy policy = *base;
     struct pl_tuner tuner = *(const struct pl_tuner *)pl_tuner_family.table[0];
+    if (is_outside()) policy.id.name = "outside";
     policy.arrive = mutant_arrive;
     policy.join = mutant_join;
     policy.leave = mutant_leave;
@@ -342,7 +378,7 @@ static bool is_found(const char *args, const char *found, struct pl_why *last) {
         struct pl_why why = {""};
         snprintf(spec, sizeof spec, "%s:%s", base->id.name, args);
         struct choice c = choose(&pl_policy_family, spec, 6);
-        struct suite_setting s = {&policy, &tuner, c.conf, NULL, 6};
+        struct suite_setting s = {&policy, &tuner, c.conf, NULL, 6, 0};
         if (suite_policy(&s, seed, run, &why)) *last = why;
         free(c.conf);
         if (strstr(last->text, found)) return true;
@@ -373,11 +409,97 @@ static void test_mutants_are_found(void **state) {
     }
 }
 
+/* --- policies from outside ---------------------------------------------------------------- */
+
+/* An update every 1000 s, however many results there are by then. */
+static void window_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                          struct pl_plan *p) {
+    (void)state;
+    pl_take(p, 1);
+    pl_start(p, a->worker, PL_FETCH);
+    if (v->timer_ns == PL_NO_TIMER) pl_timer(p, v->now_ns + 1000000000000);
+}
+
+static void window_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
+    (void)state, (void)v;
+    pl_commit(p, 1);
+}
+
+/* Updates of a thousand results, whatever K is. */
+static void thousand_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
+                            struct pl_plan *p) {
+    (void)state;
+    pl_take(p, 1);
+    if (v->n_taken + 1 == 1000) pl_commit(p, 1);
+    pl_start(p, a->worker, PL_FETCH);
+}
+
+static int try_outside(const struct pl_policy *base_of, const char *args, struct pl_policy policy,
+                       int patience, struct pl_why *why) {
+    char spec[100];
+    int rc = PL_OK;
+    snprintf(spec, sizeof spec, "%s:%s", base_of->id.name, args);
+    policy.id.name = "outside";
+    for (int n = 1; n <= SUITE_WORKERS && !rc; n++) {
+        struct choice c = choose(&pl_policy_family, spec, n);
+        struct suite_setting s = {
+            &policy, (const struct pl_tuner *)pl_tuner_family.table[0], c.conf, NULL, n, patience};
+        rc = suite_policy(&s, seed, 2000000 + (uint64_t)n, why);
+        free(c.conf);
+    }
+    return rc;
+}
+
+/* A policy that nobody here knows passes if it is right, also one that commits by the clock, and
+ * one that needs more results than its K says if the suite is told so. */
+static void test_policies_from_outside(void **state) {
+    (void)state;
+    const struct pl_entry *entry;
+    struct pl_why why = {""};
+    for (const struct pl_entry *const *p = pl_policy_family.table; *p; p++) {
+        const struct pl_policy *policy = (const struct pl_policy *)*p;
+        if (try_outside(policy, "", *policy, 0, &why)) fail_msg("%s: %s", (*p)->name, why.text);
+    }
+    assert_int_equal(pl_entry_find(&pl_policy_family, "kbatchasync", &entry, NULL), 0);
+    const struct pl_policy *kbatchasync = (const struct pl_policy *)entry;
+    struct pl_policy own = *kbatchasync;
+    own.arrive = window_arrive;
+    own.timer = window_timer;
+    if (try_outside(kbatchasync, "k=1", own, 0, &why)) fail_msg("window: %s", why.text);
+    own = *kbatchasync;
+    own.arrive = thousand_arrive;
+    if (try_outside(kbatchasync, "k=1", own, 1000, &why)) fail_msg("thousand: %s", why.text);
+    assert_int_equal(try_outside(kbatchasync, "k=1", own, 0, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "no update is ever made: 1 of 1 workers are there"));
+}
+
+/* Every policy and tuner has its row of promises; that one is missing, or is one too many, is
+ * seen. */
+static void test_promises_are_complete(void **state) {
+    (void)state;
+    struct pl_why why = {""};
+    if (suite_promises(&pl_policy_family, &pl_tuner_family, &why)) fail_msg("%s", why.text);
+    static const struct pl_entry unknown = {.name = "unknown", .opts = pl_no_opts};
+    static const struct pl_entry *const one[] = {&unknown, NULL}, *const none[] = {NULL};
+    struct pl_family other = pl_policy_family;
+    other.table = one;
+    assert_int_equal(suite_promises(&other, &pl_tuner_family, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "policy 'unknown' has no row in the table of promises"));
+    assert_int_equal(suite_promises(&pl_policy_family, &other, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "tuner 'unknown' has no row in the table of promises"));
+    other.table = none;
+    assert_int_equal(suite_promises(&other, &pl_tuner_family, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "policy 'ksync' is in the table of promises and nowhere"));
+    assert_int_equal(suite_promises(&pl_policy_family, &other, &why), SUITE_BROKEN);
+    assert_non_null(strstr(why.text, "tuner 'fixed' is in the table of promises and nowhere"));
+}
+
 int main(void) {
     seed = seed_of_test(1);
     if (seed_sanitized()) n_rounds /= 10;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_policies_with_tuners),
-                                       cmocka_unit_test(test_recipes),
-                                       cmocka_unit_test(test_mutants_are_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policies_with_tuners), cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_policies_from_outside), cmocka_unit_test(test_promises_are_complete),
+        cmocka_unit_test(test_mutants_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,11 +9,19 @@ trap 'rm -rf "$work"' EXIT
 tree=$work/tree objects=$work/objects
 failures=0
 
+# tidy with nothing spared, so that every rule can be seen at work
+mkdir "$work/tests"
+cp "$SOURCE_DIR/tests/tidy.awk" "$work/tests"
+sed "/^export PENDING='/,/^'/c export PENDING=" "$SOURCE_DIR/tests/tidy" >"$work/tests/tidy"
+setting() { sed -n "s/^\(export \)\{0,1\}$1='\{0,1\}\([^']*\).*/\2/p" "$work/tests/tidy"; }
+pure=$(setting PURE)
+
 make_tree() {
     rm -rf "$tree" "$objects"
-    mkdir -p "$tree/include" "$objects/policy"
-    for d in base core policy sim run cli; do mkdir -p "$tree/src/$d"; done
+    mkdir -p "$tree/include" "$tree/tests"
+    for d in base core engine policy sim run cli; do mkdir -p "$tree/src/$d" "$objects/$d"; done
     cd "$tree"
+    [ ! -d "$work/good" ] || cp -r "$work/good/." "$objects"
     cat >include/paceline.h <<'END'
 const char *pl_status_text(int status);
 END
@@ -23,9 +31,65 @@ END
     cat >src/core/policy.h <<'END'
 #include "base/status.h"
 struct pl_policy {
+    struct {
+        const char *name;
+    } id;
     void (*arrive)(void *state);
 };
 double pl_take(double factor);
+void pl_log_warn(void);
+int pl_fail(void);
+END
+    cat >src/base/log.c <<'END'
+void pl_log_warn(void) {
+}
+END
+    cat >src/base/status.c <<'END'
+int pl_fail(void) {
+    return -1;
+}
+END
+    cat >src/core/recipe.c <<'END'
+#include "core/policy.h"
+
+#define METHOD(word, policy) {word, policy}
+const char *const pl_recipes[][2] = {
+    METHOD("sync", "ksync"), METHOD("local-sgd", "ksync"), METHOD(
+        "zeno++", "ksync")};
+END
+    for name in $pure; do
+        cat >"src/$name.c" <<'END'
+#include <stdlib.h>
+
+#include "core/policy.h"
+
+static int FILE_fail(void) {
+    return pl_fail();
+}
+
+int pl_FILE(void **out) {
+    *out = malloc(1);
+    return *out ? 0 : FILE_fail();
+}
+END
+        sed -i "s/FILE/$(basename "$name")/" "src/$name.c"
+    done
+    cat >src/run/server.c <<'END'
+/* Threads: one, of whoever calls. */
+int pl_server_sync_lag(void);
+const char *pl_server_text(void);
+
+static int server_start(void) {
+    return 0;
+}
+
+int pl_server_sync_lag(void) {
+    return server_start();
+}
+
+const char *pl_server_text(void) {
+    return "the sync of none: asynchronous";
+}
 END
     cat >src/policy/ksync.c <<'END'
 /* A policy. Comments may speak of strcpy(s) and "quotes; strings of sprintf( and // too. */
@@ -38,7 +102,10 @@ static void ksync_arrive(void *state) {
     *at = pl_take(log(*at));
 }
 
-const struct pl_policy pl_policy_ksync = {.arrive = ksync_arrive};
+const struct pl_policy pl_policy_ksync = {
+    .id = {.name = "ksync"},
+    .arrive = ksync_arrive,
+};
 END
     cat >src/policy/table.c <<'END'
 #include "core/policy.h"
@@ -58,15 +125,15 @@ int main(void) {
 END
 }
 
-compile() {
-    for name in ksync table; do
-        "${CC:-cc}" -O2 -fPIC -I include -I src -c src/policy/$name.c -o "$objects/policy/$name.c.o"
+compile() { # files
+    for name in "$@"; do
+        "${CC:-cc}" -O2 -fPIC -I include -I src -c "src/$name.c" -o "$objects/$name.c.o"
     done
 }
 
 # expect "words of the complaint": tidy must fail on the tree as it is, for that reason alone
 expect() {
-    if out=$(sh "$SOURCE_DIR/tests/tidy" "$tree" "${2:-}"); then
+    if out=$(sh "$work/tests/tidy" "$tree" "${2:-}"); then
         echo "FAIL: not caught: $1"
         failures=$((failures + 1))
     elif ! printf '%s\n' "$out" | grep -qF "$1"; then
@@ -86,8 +153,10 @@ repeat() { # count, text
 }
 
 make_tree
-compile
-sh "$SOURCE_DIR/tests/tidy" "$tree" "$objects" || { echo "FAIL: the tree in order"; exit 1; }
+# shellcheck disable=SC2086 # a list
+compile policy/ksync policy/table base/log base/status $pure
+cp -r "$objects" "$work/good"
+sh "$work/tests/tidy" "$tree" "$objects" || { echo "FAIL: the tree in order"; exit 1; }
 
 # who may include whom
 echo '#include <stdlib.h>' >>src/policy/ksync.c
@@ -97,8 +166,15 @@ expect "src/policy must not include base/status.h"
 echo '#include "core/policy.h"' >>src/base/status.h
 expect "src/base must not include core/policy.h"
 echo '#include "core/policy.h"' >src/sim/sim.h
-echo '#include "sim/sim.h"' >src/run/run.c
+echo '#include "sim/sim.h"' >>src/run/server.c
 expect "src/run must not include sim/sim.h"
+echo '#include "core/policy.h"' >src/sim/sim.h
+echo '#include "sim/sim.h"' >src/engine/engine.c
+expect "src/engine must not include sim/sim.h"
+echo '#include "core/policy.h"' >src/engine/engine.h
+echo '#include "engine/engine.h"' >src/sim/sim.c
+echo '#include "engine/engine.h"' >src/core/extra.c
+expect "src/core must not include engine/engine.h"
 echo '#include "../base/status.h"' >>src/cli/main.c
 expect "there is no ../base/status.h"
 echo '#include "base/status.h"' >>src/cli/main.c
@@ -116,14 +192,25 @@ cp src/policy/ksync.c src/policy/kasync.c
 expect "kasync is not in src/policy/table.c"
 
 # size and shape
-repeat 721 '/* */' >src/sim/long.c
-expect "src/sim/long.c:721: the file has more than 720 lines"
-{
+most=$(setting MAX_SRC_FILE_LINES)
+repeat $((most + 1)) '/* */' >src/sim/long.c
+expect "src/sim/long.c:$((most + 1)): the file has more than $most lines"
+most=$(setting MAX_FILE_LINES)
+repeat $((most + 1)) '/* */' >tests/test_long.c
+expect "tests/test_long.c:$((most + 1)): the file has more than $most lines"
+long_function() { # lines
     printf 'int pl_a(int a,\n         int b) {\n'
-    repeat 99 '    a += b;'
+    repeat $(($1 - 3)) '    a += b;'
     echo '}'
-} >src/sim/long.c
-expect "src/sim/long.c:1: the function has more than 100 lines"
+}
+most=$(setting MAX_SRC_FUNCTION_LINES)
+long_function $((most + 1)) >src/sim/long.c
+long_function "$most" >src/sim/short.c
+expect "src/sim/long.c:1: the function has more than $most lines"
+most=$(setting MAX_FUNCTION_LINES)
+long_function $((most + 1)) >tests/test_long.c
+long_function "$most" >tests/test_short.c
+expect "tests/test_long.c:1: the function has more than $most lines"
 printf '/* %099d */\n' 0 >src/sim/wide.c
 expect "src/sim/wide.c:1: more than 100 columns"
 printf 'int pl_a;\n\tint pl_b;\n' >src/sim/tab.c
@@ -141,19 +228,89 @@ expect "atoi() is banned"
 echo 'void pl_a(void) { exit(1); }' >src/sim/words.c
 expect "exit() is banned"
 
+# names of methods and plug-ins in generic code
+echo 'int pl_a(const char *s) { return strcmp(s, "ksync"); }' >src/engine/names.c
+expect 'src/engine/names.c:1: generic code knows "ksync" by name'
+echo 'int pl_a(const char *s) { return strcmp(s, "sync"); }' >src/core/names.c
+expect 'src/core/names.c:1: generic code knows "sync" by name'
+echo 'const char *pl_a(void) { return "ksync:k=2"; }' >src/sim/names.c
+expect 'src/sim/names.c:1: generic code knows "ksync" by name'
+echo 'const char *pl_a(void) { return "use local-sgd for this"; }' >>src/run/server.c
+expect 'generic code speaks of "local-sgd"'
+mkdir src/learn && echo 'int pl_zeno;' >src/learn/names.c
+expect "pl_zeno: generic code knows zeno by name"
+echo 'enum { PL_IS_LOCAL_SGD_TOO };' >src/sim/names.c
+expect "PL_IS_LOCAL_SGD_TOO: generic code knows local_sgd by name"
+echo 'int pl_a[] = {0};' >src/core/recipe.c
+expect "src/core/recipe.c:1: tidy finds no method in it"
+sed -i 's/"ksync"/KSYNC/' src/policy/ksync.c
+expect "src/policy/ksync.c:1: tidy finds no name in it"
+
+# one prefix per file
+sed -i 's/server_start/start/' src/run/server.c
+expect "src/run/server.c:5: functions that do not begin with server_: start"
+printf 'static int net_a(void) { return 0; }\nstatic int link_b(void) { return net_a(); }\n' \
+    >src/sim/net.c
+expect "src/sim/net.c:2: functions that do not begin with net_: link_b"
+printf '/* Prefix: wire_ */\nstatic int wire_a(void) { return 0; }\nstatic int wires(void) {\n}\n' \
+    >src/sim/net.c
+expect "src/sim/net.c:3: functions that do not begin with net_: wires"
+
+# who executes what
+sed -i 's/Threads:/Thread/' src/run/server.c
+expect "src/run/server.c:1: neither it nor its header says at the top"
+sed -i -e '1d' -e 's/^static/\/* Threads: one *\/\n&/' src/run/server.c
+expect "src/run/server.c:1: neither it nor its header says at the top"
+printf '/* Threads: one. */\n#include "core/policy.h"\n' >src/run/door.h
+printf '#include "run/door.h"\n' >src/run/door.c
+printf '#include "run/door.h"\n' >src/run/floor.c
+expect "src/run/floor.c:1: neither it nor its header says at the top"
+
+# what is spared, and nothing else
+sed "s|^export PENDING=.*|export PENDING='threads src/run\nprefix src/sim/net.c'|" \
+    "$work/tests/tidy" >"$work/tests/tidy-sparing"
+printf 'static int link_b(void) { return 0; }\n' |
+    tee src/sim/net.c src/sim/script.c >src/run/door.c
+if out=$(sh "$work/tests/tidy-sparing" "$tree") || [ "$(printf '%s\n' "$out" | wc -l)" != 3 ] ||
+    ! printf '%s\n' "$out" | grep -q '^src/run/door.c:1: functions that do not begin' ||
+    ! printf '%s\n' "$out" | grep -q '^src/sim/script.c:1: functions that do not begin'; then
+    printf 'FAIL: PENDING spares too much or too little:\n%s\n' "$out"
+    failures=$((failures + 1))
+fi
+make_tree
+
 # object code
 plant() { # a line before the function, what stands for log(*at), the complaint
     sed -i -e "s|^static void|$1\\n&|" -e "s|log(\*at)|$2|" src/policy/ksync.c
-    compile
+    compile policy/ksync
     expect "$3" "$objects"
 }
 plant 'long time(long *);' '(double)time(0)' "pure code must not use time"
+plant 'int __printf_chk(int, const char *, ...);' '(double)__printf_chk(1, "")' \
+    "pure code must not use __printf_chk"
 plant 'static long n;' '(double)++n' "pure code must not have variables of its own"
 plant 'static long n = 3;' '(double)++n' "pure code must not have variables of its own"
 plant 'extern const int pl_more; const int pl_more = 1;' 1 \
     "must define the global symbol pl_policy_ksync alone"
-compile && rm "$objects/policy/ksync.c.o"
+rm "$objects/policy/ksync.c.o"
 expect "src/policy/ksync.c:1: has no object file" "$objects"
+
+
+# … of decisions outside the families
+decision() { # what stands for pl_fail() in core/control.c, a line before it, the complaint
+    sed -i -e "s|return pl_fail()|return $1|" -e "s|^static|$2\\n&|" src/core/control.c
+    compile core/control
+    expect "$3" "$objects"
+}
+decision '(int)time(0)' 'long time(long *);' "src/core/control.c:1: pure code must not use time"
+decision '++n' 'static int n;' "src/core/control.c:1: pure code must not have variables of its own"
+decision '(int)write(1, "", 0)' 'long write(int, const void *, unsigned long);' \
+    "src/core/control.c:1: pure code must not use write"
+decision '(pl_log_warn(), 0)' '' "pure code must not use pl_log_warn of src/base/log.c"
+rm "$objects/core/plan.c.o"
+expect "src/core/plan.c:1: has no object file" "$objects"
+rm src/core/plan.c
+expect "src/core/plan.c:1: is in the list of pure files" "$objects"
 
 [ $failures = 0 ] || { echo "$failures breaches were not caught"; exit 1; }
 echo "every breach was caught"

@@ -20,10 +20,56 @@ BEGIN {
             sub(/^[^ ]+ +[^ ]+ +/, "", row[i])
             instead[word[1]] = row[i]
         }
-    max_file = ENVIRON["MAX_FILE_LINES"]
-    max_function = ENVIRON["MAX_FUNCTION_LINES"]
+    n = split(ENVIRON["PENDING"], row, "\n")
+    for (i = 1; i <= n; i++) {
+        m = split(row[i], word, " ")
+        for (j = 2; j <= m; j++) pending[word[1], word[j]] = 1
+    }
+    words("GENERIC", generic)
+    words("FAMILIES", family)
+    words("ORDINARY", ordinary)
+    words("CHOICES", choice)
+    words("THREADED", threaded)
+    methods = ENVIRON["METHODS"]
     max_columns = ENVIRON["MAX_COLUMNS"]
     for (i = 1; i < ARGC; i++) known[ARGV[i]] = 1
+    for (i = 1; i < ARGC; i++)
+        if (ARGV[i] ~ /^src\/.*\.c$/) read_entries(ARGV[i])
+}
+
+function words(variable, set,    n, i, word) {
+    n = split(ENVIRON[variable], word)
+    for (i = 1; i <= n; i++) set[word[i]] = 1
+}
+
+function is_pending(rule) {
+    return ((rule, file) in pending) || ((rule, "src/" folder) in pending)
+}
+
+# The names of the entries that a file defines, as identifiers spell them: own[file, i], and in
+# `name` if it is the table of methods or of a plug-in family. A row of the table of methods is
+# METHOD("name", … or RECIPE(symbol, "name", …
+function read_entries(path,    text, line, n, entry, pattern, folder) {
+    text = ""
+    while ((getline line < path) > 0) text = text " " line
+    close(path)
+    pattern = "\\.id = \\{ *(\\.name = )?\"[^\"]+\""
+    if (path == methods) pattern = "(METHOD\\( *|RECIPE\\([a-z0-9_]+, *)\"[^\"]+\""
+    folder = folder_of(path)
+    n = 0
+    while (match(text, pattern)) {
+        entry = substr(text, RSTART, RLENGTH)
+        text = substr(text, RSTART + RLENGTH)
+        gsub(/^[^"]*"|"$|\+/, "", entry)
+        if (path == methods || (folder in family)) name[entry] = 1
+        gsub(/-/, "_", entry)
+        own[path, ++n] = entry
+        if (path == methods || (folder in family)) spelled[entry] = 1
+    }
+    if (path == methods && n == 0)
+        breach(path, 1, "tidy finds no method in it: read_entries of tidy.awk must follow its rows")
+    if ((folder in family) && folder != "rule" && path !~ /(\/table|_rules)\.c$/ && n == 0)
+        breach(path, 1, "tidy finds no name in it: read_entries of tidy.awk must follow")
 }
 
 function breach(file, line, what) {
@@ -33,6 +79,12 @@ function breach(file, line, what) {
 function end_of_file() {
     if (file && is_c && lines > max_file)
         breach(file, lines, "the file has more than " max_file " lines; split it")
+    if (file && n_strays > 0 && !is_pending("prefix"))
+        breach(file, stray_line, "functions that do not begin with " stem_name(file) "_:" strays)
+    if (folder in threaded) {
+        threads_of[stem_of(file)] += says_threads || is_pending("threads")
+        if (!(stem_of(file) in threads_at) || file ~ /\.c$/) threads_at[stem_of(file)] = file
+    }
 }
 
 FNR == 1 {
@@ -48,8 +100,13 @@ FNR == 1 {
     }
     is_family = folder == "policy" || folder == "tuner"
     if (is_family && file ~ /\.c$/ && file !~ /(\/table|_rules)\.c$/) plugin[file] = folder
+    max_file = ENVIRON[folder ? "MAX_SRC_FILE_LINES" : "MAX_FILE_LINES"]
+    max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
+    is_generic = (folder in generic) && file != methods && !is_pending("names")
     in_comment = in_function = 0
-    head = ""
+    head = strays = prefix = ""
+    n_strays = says_threads = 0
+    at_top = 1
 }
 
 { lines = FNR }
@@ -72,9 +129,10 @@ file !~ /\.md$/ && length($0) > max_columns {
 
 # C --------------------------------------------------------------------------------------------
 
-# The line without comments and without what is inside quotes.
-function code_of(s,    out, token) {
+# The line without comments and without what is inside quotes, which goes into literal[].
+function code_of(s,    out, token, inside) {
     out = ""
+    n_literals = 0
     while (s != "") {
         if (in_comment) {
             if (!match(s, /\*\//)) return out
@@ -90,11 +148,14 @@ function code_of(s,    out, token) {
             if (token == "/*") {
                 in_comment = 1
             } else {
+                inside = ""
                 while (match(s, /\\.|["']/)) {
                     found = substr(s, RSTART, RLENGTH)
+                    inside = inside substr(s, 1, RSTART - 1) (found == token ? "" : found)
                     s = substr(s, RSTART + RLENGTH)
                     if (found == token) break
                 }
+                if (token == "\"") literal[++n_literals] = inside
                 out = out token token
             }
         }
@@ -143,17 +204,100 @@ function include_ours(header,    path, target, dir) {
     breach(file, FNR, "src/" folder " must not include " header)
 }
 
-function check_calls(code,    name, call, rest) {
+function check_calls(code,    call, rest) {
     rest = code
     while (match(rest, /[A-Za-z_][A-Za-z0-9_]* *\(/)) {
-        name = call = substr(rest, RSTART, RLENGTH)
-        sub(/ *\($/, "", name)
+        call = substr(rest, RSTART, RLENGTH)
+        sub(/ *\($/, "", call)
         rest = substr(rest, RSTART + RLENGTH)
-        if (!(name in scope)) continue
-        if (scope[name] != "all" && !folder) continue
-        if (scope[name] == "library" && folder == "cli") continue
-        breach(file, FNR, name "() is banned; use " instead[name])
+        if (!(call in scope)) continue
+        if (scope[call] != "all" && !folder) continue
+        if (scope[call] == "library" && folder == "cli") continue
+        breach(file, FNR, call "() is banned; use " instead[call])
     }
+}
+
+# --- names of methods and plug-ins -------------------------------------------------------------
+
+function check_literal(text,    n, i, word, first) {
+    first = text
+    sub(/:.*/, "", first)
+    gsub(/\+/, "", first)
+    if ((first in name) && !(first in choice)) {
+        breach(file, FNR, "generic code knows \"" first "\" by name")
+        return
+    }
+    n = split(text, word, /[^A-Za-z0-9_-]+/)
+    for (i = 1; i <= n; i++)
+        if ((word[i] in name) && !(word[i] in ordinary))
+            breach(file, FNR, "generic code speaks of \"" word[i] "\"")
+}
+
+# The name of a method or plug-in that is some words of an identifier, or "".
+function name_in(identifier,    n, i, j, word, run) {
+    n = split(tolower(identifier), word, "_")
+    for (i = 1; i <= n; i++) {
+        run = ""
+        for (j = i; j <= n && j < i + 5; j++) {
+            run = run (j > i ? "_" : "") word[j]
+            if ((run in spelled) && !(run in ordinary)) return run
+        }
+    }
+    return ""
+}
+
+function check_names(code,    identifier, i) {
+    for (i = 1; i <= n_literals; i++) check_literal(literal[i])
+    while (match(code, /[A-Za-z_][A-Za-z0-9_]*/)) {
+        identifier = substr(code, RSTART, RLENGTH)
+        code = substr(code, RSTART + RLENGTH)
+        if (!(identifier in named)) named[identifier] = name_in(identifier)
+        if (named[identifier] != "")
+            breach(file, FNR, identifier ": generic code knows " named[identifier] " by name")
+    }
+}
+
+# --- one prefix per file -----------------------------------------------------------------------
+
+function stem_name(path) {
+    path = stem_of(path)
+    sub(/.*\//, "", path)
+    return path
+}
+
+function begins_with(text, start) {
+    return start != "" && (text == start || index(text, start "_") == 1)
+}
+
+# A local function begins with the name of its file, or with some of its words (mpi_port.c: port_),
+# with that of an entry the file defines, or with what its first comment says: "Prefix: word_".
+function has_prefix(function_name, stem,    n, i, j, word, run) {
+    if (prefix != "" && begins_with(function_name, prefix)) return 1
+    n = split(stem, word, "_")
+    for (i = 1; i <= n; i++) {
+        run = ""
+        for (j = i; j <= n; j++) {
+            run = run (j > i ? "_" : "") word[j]
+            if (begins_with(function_name, run)) return 1
+        }
+    }
+    sub(/[0-9]+$/, "", stem)
+    if (begins_with(function_name, stem)) return 1
+    for (i = 1; (file, i) in own; i++) {
+        split(own[file, i], word, "_")
+        if (begins_with(function_name, word[1])) return 1
+    }
+    return 0
+}
+
+function check_prefix(header, line,    at) {
+    if (!folder || file !~ /\.c$/ || header !~ /^static[ ]/) return
+    if (!match(header, /[A-Za-z_][A-Za-z0-9_]* *\(/)) return
+    at = substr(header, RSTART, RLENGTH)
+    sub(/ *\($/, "", at)
+    if (has_prefix(at, stem_name(file))) return
+    if (n_strays++ == 0) stray_line = line
+    strays = strays " " at
 }
 
 # A function is what begins in the first column, is no data, and ends with a '}' there.
@@ -171,9 +315,13 @@ function check_function(code) {
         head_line = FNR
     }
     head = head code
+    if (head ~ /^static[^=;]*\(.*\{.*\} *$/) check_prefix(head, head_line)
     if (code ~ /[;}] *$/) head = ""
     if (code ~ /\{ *$/) {
-        if (head ~ /^[A-Za-z_].*\(/ && head !~ /=/) in_function = head_line
+        if (head ~ /^[A-Za-z_].*\(/ && head !~ /=/) {
+            in_function = head_line
+            check_prefix(head, head_line)
+        }
         head = ""
     }
 }
@@ -181,12 +329,21 @@ function check_function(code) {
 {
     was_comment = in_comment
     code = code_of($0)
+    if (at_top && code ~ /[^ ]/ && code !~ /^ *#/) at_top = 0
+    if (at_top && (was_comment || /\/\*|\/\//)) {
+        if (/(^|[^A-Za-z])Threads: /) says_threads = 1
+        if (match($0, /Prefix: [a-z0-9_]+/)) {
+            prefix = substr($0, RSTART + 8, RLENGTH - 8)
+            sub(/_$/, "", prefix)
+        }
+    }
     if (!was_comment && $0 ~ /^ *# *include/) {
         if (match($0, /<[^>]+>/)) include_system(substr($0, RSTART, RLENGTH))
         else if (match($0, /"[^"]+"/)) include_ours(substr($0, RSTART + 1, RLENGTH - 2))
     } else {
         check_calls(code)
         check_function(code)
+        if (is_generic) check_names(code)
     }
     if (is_family && file ~ /\/table\.c$/) table[folder] = table[folder] " " code
 }
@@ -196,10 +353,13 @@ END {
     for (path in known)
         if (path ~ /^(src|tests|bench)\/.*\.h$/ && !(path in included))
             breach(path, 1, "no file but its own includes this header")
+    for (path in threads_of)
+        if (!threads_of[path])
+            breach(threads_at[path], 1, "neither it nor its header says at the top \"Threads: …\"")
     for (path in plugin) {
-        name = path
-        gsub(/^.*\/|\.c$/, "", name)
-        if (table[plugin[path]] !~ "(^|[^a-z0-9_])(pl_" plugin[path] "_)?" name "([^a-z0-9_]|$)")
-            breach(path, 1, name " is not in src/" plugin[path] "/table.c")
+        base = path
+        gsub(/^.*\/|\.c$/, "", base)
+        if (table[plugin[path]] !~ "(^|[^a-z0-9_])(pl_" plugin[path] "_)?" base "([^a-z0-9_]|$)")
+            breach(path, 1, base " is not in src/" plugin[path] "/table.c")
     }
 }

@@ -24,7 +24,7 @@ double pl_harmonic(int m, int n) {
 
 /* x^a e^-x / Gamma(a): the factor both expansions share. Near x = a the three terms cancel, so
  * they are regrouped around it (Stirling's series for Gamma). */
-static double gamma_front(double a, double x) {
+static double special_gamma_front(double a, double x) {
     if (a < 20.0) return exp(a * log(x) - x - pl_log_gamma(a));
     double d = (x - a) / a, a2 = a * a;
     double core = fabs(d) < 0.1 ? log1p(d) - d : log(x / a) - d;
@@ -32,16 +32,16 @@ static double gamma_front(double a, double x) {
     return sqrt(a / 6.283185307179586) * exp(a * core - stirling / a);
 }
 
-static double gamma_series(double a, double x) {
+static double special_gamma_series(double a, double x) {
     double term = 1.0 / a, sum = term;
     for (int n = 1; n < SPECIAL_ROUNDS && term > sum * SPECIAL_EPS; n++) {
         term *= x / (a + n);
         sum += term;
     }
-    return sum * gamma_front(a, x);
+    return sum * special_gamma_front(a, x);
 }
 
-static double gamma_fraction(double a, double x) {
+static double special_gamma_fraction(double a, double x) {
     double b = x + 1.0 - a, c = 1.0 / SPECIAL_TINY, d = 1.0 / b, h = d;
     for (int n = 1; n < SPECIAL_ROUNDS; n++) {
         double an = -n * (n - a);
@@ -55,14 +55,14 @@ static double gamma_fraction(double a, double x) {
         h *= step;
         if (fabs(step - 1.0) < SPECIAL_EPS * 4) break;
     }
-    return h * gamma_front(a, x);
+    return h * special_gamma_front(a, x);
 }
 
 double pl_gamma_cdf(double shape, double x, bool upper) {
     if (!(x > 0.0)) return upper ? 1.0 : 0.0;
     if (isinf(x)) return upper ? 0.0 : 1.0;
     bool low = x < shape + 1.0;
-    double part = low ? gamma_series(shape, x) : gamma_fraction(shape, x);
+    double part = low ? special_gamma_series(shape, x) : special_gamma_fraction(shape, x);
     if (part > 1.0) part = 1.0;
     return low == upper ? 1.0 - part : part;
 }
@@ -85,7 +85,7 @@ double pl_gamma_quantile(double shape, double u) {
         else
             hi = x;
         if (off == 0.0) break;
-        double slope = gamma_front(shape, x); /* dP / d log x */
+        double slope = special_gamma_front(shape, x); /* dP / d log x */
         double next = slope > 0.0 ? x * exp(fmax(-2.0, fmin(2.0, -off / slope))) : x;
         if (!(next > lo && next < hi)) next = isinf(hi) ? 2.0 * x : 0.5 * (lo + hi);
         if (fabs(next - x) <= 4e-16 * x || next <= SPECIAL_TINY) {
@@ -102,7 +102,7 @@ double pl_normal_cdf(double z, bool upper) {
 }
 
 /* The inverse for 0 < u <= 0.5. */
-static double normal_lower(double u) {
+static double special_normal_lower(double u) {
     static const double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,
                                -2.759285104469687e+02, 1.383577518672690e+02,
                                -3.066479806614716e+01, 2.506628277459239e+00};
@@ -131,10 +131,10 @@ static double normal_lower(double u) {
 double pl_normal_quantile(double u) {
     if (!(u > 0.0)) return -INFINITY;
     if (u >= 1.0) return INFINITY;
-    return u <= 0.5 ? normal_lower(u) : -normal_lower(1.0 - u);
+    return u <= 0.5 ? special_normal_lower(u) : -special_normal_lower(1.0 - u);
 }
 
-static double beta_fraction(double a, double b, double x) {
+static double special_beta_fraction(double a, double b, double x) {
     double c = 1.0, d = 1.0 - (a + b) * x / (a + 1.0);
     if (fabs(d) < SPECIAL_TINY) d = SPECIAL_TINY;
     d = 1.0 / d;
@@ -165,7 +165,7 @@ double pl_beta_cdf(double a, double b, double x, double y) {
     if (!(y > 0.0)) return 1.0;
     double front =
         exp(pl_log_gamma(a + b) - pl_log_gamma(a) - pl_log_gamma(b) + a * log(x) + b * log(y));
-    double p = x < (a + 1.0) / (a + b + 2.0) ? front * beta_fraction(a, b, x) / a
-                                             : 1.0 - front * beta_fraction(b, a, y) / b;
+    double p = x < (a + 1.0) / (a + b + 2.0) ? front * special_beta_fraction(a, b, x) / a
+                                             : 1.0 - front * special_beta_fraction(b, a, y) / b;
     return p < 0.0 ? 0.0 : p > 1.0 ? 1.0 : p;
 }

@@ -386,7 +386,7 @@ int pl_mf_sweep(const struct pl_model *base, const struct pl_grid *grid, int row
 
 /* --- the twin ------------------------------------------------------------------------------ */
 
-static void twin_plain(float *p, float *q, size_t n, float lr, float l2, float e) {
+static void sweep_twin_plain(float *p, float *q, size_t n, float lr, float l2, float e) {
     for (size_t j = 0; j < n; j++) {
         float old = p[j];
         p[j] += lr * (e * q[j] - l2 * p[j]);
@@ -395,8 +395,8 @@ static void twin_plain(float *p, float *q, size_t n, float lr, float l2, float e
 }
 
 /* LIBMF's step on n coordinates that share their G. */
-static void twin_adaptive(float *p, float *q, size_t n, float lr, float l2, float e, float *g_p,
-                          float *g_q) {
+static void sweep_twin_adaptive(float *p, float *q, size_t n, float lr, float l2, float e,
+                                float *g_p, float *g_q) {
     float rate_p = lr / sqrtf(*g_p), rate_q = lr / sqrtf(*g_q), sum_p = 0, sum_q = 0;
     for (size_t j = 0; j < n; j++) {
         float slope_p = l2 * p[j] - e * q[j], slope_q = l2 * q[j] - e * p[j];
@@ -409,30 +409,30 @@ static void twin_adaptive(float *p, float *q, size_t n, float lr, float l2, floa
     if (n) *g_q += sum_q / (float)n;
 }
 
-static void twin_adaptive_bias(float *tail, float lr, float l2, float e) {
+static void sweep_twin_adaptive_bias(float *tail, float lr, float l2, float e) {
     float slope = l2 * tail[PL_MF_BIAS] - e;
     tail[PL_MF_BIAS] -= lr / sqrtf(tail[PL_MF_G_BIAS]) * slope;
     tail[PL_MF_G_BIAS] += slope * slope;
 }
 
-static float twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bool first, float *p,
-                       float *q, float rating) {
+static float sweep_twin_step(const struct pl_mf *m, enum pl_mf_step step, float lr, bool first,
+                             float *p, float *q, float rating) {
     float *tail_p = p + m->width, *tail_q = q + m->width, sum = 0;
     size_t n_slow = m->k < PL_MF_SLOW ? m->k : PL_MF_SLOW;
     for (size_t j = 0; j < m->k; j++) sum += p[j] * q[j];
     float e = rating - (m->mean + tail_p[PL_MF_BIAS] + tail_q[PL_MF_BIAS] + sum);
     if (step == PL_MF_PLAIN) {
-        twin_plain(p, q, m->k, lr, m->l2, e);
+        sweep_twin_plain(p, q, m->k, lr, m->l2, e);
         tail_p[PL_MF_BIAS] += lr * (e - m->l2 * tail_p[PL_MF_BIAS]);
         tail_q[PL_MF_BIAS] += lr * (e - m->l2 * tail_q[PL_MF_BIAS]);
         return e;
     }
-    twin_adaptive(p, q, n_slow, lr, m->l2, e, tail_p + PL_MF_G_SLOW, tail_q + PL_MF_G_SLOW);
+    sweep_twin_adaptive(p, q, n_slow, lr, m->l2, e, tail_p + PL_MF_G_SLOW, tail_q + PL_MF_G_SLOW);
     if (!first)
-        twin_adaptive(p + n_slow, q + n_slow, m->k - n_slow, lr, m->l2, e, tail_p + PL_MF_G_FAST,
-                      tail_q + PL_MF_G_FAST);
-    twin_adaptive_bias(tail_p, lr, m->l2, e);
-    twin_adaptive_bias(tail_q, lr, m->l2, e);
+        sweep_twin_adaptive(p + n_slow, q + n_slow, m->k - n_slow, lr, m->l2, e,
+                            tail_p + PL_MF_G_FAST, tail_q + PL_MF_G_FAST);
+    sweep_twin_adaptive_bias(tail_p, lr, m->l2, e);
+    sweep_twin_adaptive_bias(tail_q, lr, m->l2, e);
     return e;
 }
 
@@ -448,8 +448,8 @@ int pl_mf_sweep_plain(const struct pl_model *base, const struct pl_grid *grid, i
         if (i % SWEEP_POLL == 0 && pl_cancelled(cancel)) return PL_ECANCELLED;
         user += by == PL_GRID_FAR ? item : by;
         if (by == PL_GRID_FAR) continue;
-        float e = twin_step(m, step, (float)lr, first, p + user * m->row, q + item * m->row,
-                            entry[i].value);
+        float e = sweep_twin_step(m, step, (float)lr, first, p + user * m->row, q + item * m->row,
+                                  entry[i].value);
         sum += (double)e * (double)e;
     }
     *loss = size ? sum / (double)size : 0;

@@ -35,9 +35,9 @@ struct metrics_page {
     bool failed;
 };
 
-static void page_say(struct metrics_page *p, const char *fmt, ...) PL_PRINTF(2, 3);
+static void metrics_say(struct metrics_page *p, const char *fmt, ...) PL_PRINTF(2, 3);
 
-static void page_say(struct metrics_page *p, const char *fmt, ...) {
+static void metrics_say(struct metrics_page *p, const char *fmt, ...) {
     char line[300];
     va_list ap;
     va_start(ap, fmt);
@@ -61,29 +61,30 @@ static void page_say(struct metrics_page *p, const char *fmt, ...) {
     p->n += (size_t)length;
 }
 
-static void page_head(struct metrics_page *p, const char *name, const char *type,
-                      const char *help) {
-    page_say(p, "# HELP paceline_%s %s\n# TYPE paceline_%s %s\n", name, help, name, type);
+static void metrics_head(struct metrics_page *p, const char *name, const char *type,
+                         const char *help) {
+    metrics_say(p, "# HELP paceline_%s %s\n# TYPE paceline_%s %s\n", name, help, name, type);
 }
 
 /* One number with its labels ("" or "{…}"). */
-static void page_value(struct metrics_page *p, const char *name, const char *labels, double value) {
+static void metrics_value(struct metrics_page *p, const char *name, const char *labels,
+                          double value) {
     if (isinf(value))
-        page_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
+        metrics_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
     else if (value == trunc(value) && fabs(value) < 1e18) /* a count is not rounded */
-        page_say(p, "paceline_%s%s %.0f\n", name, labels, value);
+        metrics_say(p, "paceline_%s%s %.0f\n", name, labels, value);
     else
-        page_say(p, "paceline_%s%s %.15g\n", name, labels, value);
+        metrics_say(p, "paceline_%s%s %.15g\n", name, labels, value);
 }
 
-static void page_one(struct metrics_page *p, const char *name, const char *type, const char *help,
-                     double value) {
+static void metrics_one(struct metrics_page *p, const char *name, const char *type,
+                        const char *help, double value) {
     if (isnan(value)) return;
-    page_head(p, name, type, help);
-    page_value(p, name, "", value);
+    metrics_head(p, name, type, help);
+    metrics_value(p, name, "", value);
 }
 
-static void page_fates(struct metrics_page *p, const struct pl_fates *f) {
+static void metrics_fates(struct metrics_page *p, const struct pl_fates *f) {
     const struct {
         const char *name;
         uint64_t n;
@@ -93,57 +94,57 @@ static void page_fates(struct metrics_page *p, const struct pl_fates *f) {
                 {"lost", f->lost},
                 {"rejected", f->rejected}};
     char labels[40];
-    page_one(p, "tasks_started_total", "counter", "Tasks that workers were given.",
-             (double)f->started);
-    page_head(p, "tasks_total", "counter", "Tasks that ended, by what became of them.");
+    metrics_one(p, "tasks_started_total", "counter", "Tasks that workers were given.",
+                (double)f->started);
+    metrics_head(p, "tasks_total", "counter", "Tasks that ended, by what became of them.");
     for (size_t i = 0; i < sizeof fate / sizeof fate[0]; i++) {
         snprintf(labels, sizeof labels, "{fate=\"%s\"}", fate[i].name);
-        page_value(p, "tasks_total", labels, (double)fate[i].n);
+        metrics_value(p, "tasks_total", labels, (double)fate[i].n);
     }
 }
 
 /* Workers are numbered from 1, as everywhere that people look. */
-static void page_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
+static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
                                         [PL_SPAN_COMMUNICATE] = "communication",
                                         [PL_SPAN_IDLE] = "idle",
                                         [PL_SPAN_WASTED] = "wasted"};
     char labels[60];
     if (n <= 0) return;
-    page_head(p, "worker_seconds_total", "counter", "Where a worker's time went.");
+    metrics_head(p, "worker_seconds_total", "counter", "Where a worker's time went.");
     for (int i = 0; i < n; i++)
         for (int kind = 0; kind < 4; kind++) {
             snprintf(labels, sizeof labels, "{worker=\"%d\",kind=\"%s\"}", i + 1, kinds[kind]);
-            page_value(p, "worker_seconds_total", labels, row[i].seconds[kind]);
+            metrics_value(p, "worker_seconds_total", labels, row[i].seconds[kind]);
         }
 }
 
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
     struct metrics_page p = {0};
     double max = now->fates.applied ? (double)now->staleness.max : NAN;
-    page_head(&p, "build_info", "gauge", "The version that runs.");
-    page_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
-    page_one(&p, "updates_total", "counter", "Updates of the model.", (double)now->updates);
-    page_one(&p, "samples_total", "counter", "Samples in the updates.", (double)now->samples);
-    page_fates(&p, &now->fates);
-    page_one(&p, "staleness_mean", "gauge", "Mean staleness of the gradients that were applied.",
-             now->staleness.mean);
-    page_one(&p, "staleness_max", "gauge", "Largest staleness of a gradient that was applied.",
-             max);
-    page_one(&p, "workers", "gauge", "Workers that are there.", now->workers);
-    page_one(&p, "workers_expected", "gauge", "Workers that the run is for.",
-             now->workers_expected);
-    page_one(&p, "k", "gauge", "Contributions that an update waits for.", now->k);
-    page_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);
-    page_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
-    page_one(&p, "test_accuracy", "gauge", "Share of the test set that is classified right.",
-             now->test_accuracy);
-    page_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
-    page_one(&p, "last_update_timestamp_seconds", "gauge",
-             "When the model was updated last, in seconds since 1970.", now->last_update);
-    page_one(&p, "checkpoint_last_timestamp_seconds", "gauge",
-             "When a checkpoint was written last, in seconds since 1970.", now->last_checkpoint);
-    page_workers(&p, now->row, now->n_rows);
+    metrics_head(&p, "build_info", "gauge", "The version that runs.");
+    metrics_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
+    metrics_one(&p, "updates_total", "counter", "Updates of the model.", (double)now->updates);
+    metrics_one(&p, "samples_total", "counter", "Samples in the updates.", (double)now->samples);
+    metrics_fates(&p, &now->fates);
+    metrics_one(&p, "staleness_mean", "gauge", "Mean staleness of the gradients that were applied.",
+                now->staleness.mean);
+    metrics_one(&p, "staleness_max", "gauge", "Largest staleness of a gradient that was applied.",
+                max);
+    metrics_one(&p, "workers", "gauge", "Workers that are there.", now->workers);
+    metrics_one(&p, "workers_expected", "gauge", "Workers that the run is for.",
+                now->workers_expected);
+    metrics_one(&p, "k", "gauge", "Contributions that an update waits for.", now->k);
+    metrics_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);
+    metrics_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
+    metrics_one(&p, "test_accuracy", "gauge", "Share of the test set that is classified right.",
+                now->test_accuracy);
+    metrics_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
+    metrics_one(&p, "last_update_timestamp_seconds", "gauge",
+                "When the model was updated last, in seconds since 1970.", now->last_update);
+    metrics_one(&p, "checkpoint_last_timestamp_seconds", "gauge",
+                "When a checkpoint was written last, in seconds since 1970.", now->last_checkpoint);
+    metrics_workers(&p, now->row, now->n_rows);
     if (p.failed) {
         free(p.text);
         return NULL;

@@ -45,64 +45,65 @@ struct tensorboard_bytes {
     bool full;
 };
 
-static void put_byte(struct tensorboard_bytes *b, unsigned value) {
+static void tensorboard_byte(struct tensorboard_bytes *b, unsigned value) {
     if (b->n == sizeof b->byte)
         b->full = true;
     else
         b->byte[b->n++] = (unsigned char)(value & 0xff);
 }
 
-static void put_varint(struct tensorboard_bytes *b, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) put_byte(b, (unsigned)(value & 0x7f) | 0x80);
-    put_byte(b, (unsigned)value);
+static void tensorboard_varint(struct tensorboard_bytes *b, uint64_t value) {
+    for (; value >= 0x80; value >>= 7) tensorboard_byte(b, (unsigned)(value & 0x7f) | 0x80);
+    tensorboard_byte(b, (unsigned)value);
 }
 
 /* The lowest `size` bytes, lowest first. */
-static void put_fixed(struct tensorboard_bytes *b, uint64_t value, int size) {
-    for (int i = 0; i < size; i++) put_byte(b, (unsigned)(value >> 8 * i & 0xff));
+static void tensorboard_fixed(struct tensorboard_bytes *b, uint64_t value, int size) {
+    for (int i = 0; i < size; i++) tensorboard_byte(b, (unsigned)(value >> 8 * i & 0xff));
 }
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-static void put_key(struct tensorboard_bytes *b, unsigned field, unsigned wire) {
-    put_varint(b, field << 3 | wire);
+static void tensorboard_key(struct tensorboard_bytes *b, unsigned field, unsigned wire) {
+    tensorboard_varint(b, field << 3 | wire);
 }
 
-static void put_bytes(struct tensorboard_bytes *b, unsigned field, const void *data, size_t n) {
-    put_key(b, field, WIRE_BYTES);
-    put_varint(b, n);
-    for (size_t i = 0; i < n; i++) put_byte(b, ((const unsigned char *)data)[i]);
+static void tensorboard_bytes(struct tensorboard_bytes *b, unsigned field, const void *data,
+                              size_t n) {
+    tensorboard_key(b, field, WIRE_BYTES);
+    tensorboard_varint(b, n);
+    for (size_t i = 0; i < n; i++) tensorboard_byte(b, ((const unsigned char *)data)[i]);
 }
 
-static void put_double(struct tensorboard_bytes *b, unsigned field, double value) {
+static void tensorboard_double(struct tensorboard_bytes *b, unsigned field, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put_key(b, field, WIRE_64);
-    put_fixed(b, bits, 8);
+    tensorboard_key(b, field, WIRE_64);
+    tensorboard_fixed(b, bits, 8);
 }
 
 /* --- events ------------------------------------------------------------------------------ */
 
 /* Summary.Value { tag = 1; simple_value = 2; } as field 1 of a Summary. */
-static void put_scalar(struct tensorboard_bytes *summary, const char *tag, double value) {
+static void tensorboard_scalar(struct tensorboard_bytes *summary, const char *tag, double value) {
     struct tensorboard_bytes b = {.n = 0};
     float single = (float)value;
     uint32_t bits;
     if (isnan(value)) return;
     memcpy(&bits, &single, sizeof bits);
-    put_bytes(&b, 1, tag, strlen(tag));
-    put_key(&b, 2, WIRE_32);
-    put_fixed(&b, bits, 4);
-    put_bytes(summary, 1, b.byte, b.n);
+    tensorboard_bytes(&b, 1, tag, strlen(tag));
+    tensorboard_key(&b, 2, WIRE_32);
+    tensorboard_fixed(&b, bits, 4);
+    tensorboard_bytes(summary, 1, b.byte, b.n);
 }
 
 /* length, masked checksum of it, data, masked checksum of it */
 static void tensorboard_record(FILE *f, const struct tensorboard_bytes *data) {
     struct tensorboard_bytes head = {.n = 0}, tail = {.n = 0};
     if (data->full) return;
-    put_fixed(&head, data->n, 8);
-    put_fixed(&head, tensorboard_masked(head.byte, head.n), 4);
-    put_fixed(&tail, tensorboard_masked(data->byte, data->n), 4);
+    tensorboard_fixed(&head, data->n, 8);
+    tensorboard_fixed(&head, tensorboard_masked(head.byte, head.n), 4);
+    tensorboard_fixed(&tail, tensorboard_masked(data->byte, data->n), 4);
     fwrite(head.byte, 1, head.n, f);
     fwrite(data->byte, 1, data->n, f);
     fwrite(tail.byte, 1, tail.n, f);
@@ -125,11 +126,11 @@ void pl_tensorboard_point(struct pl_tensorboard *t, const struct pl_point *p,
                   {"consensus", p->consensus}};
     struct tensorboard_bytes event = {.n = 0}, summary = {.n = 0};
     for (size_t i = 0; i < sizeof scalar / sizeof scalar[0]; i++)
-        put_scalar(&summary, scalar[i].tag, scalar[i].value);
-    put_double(&event, 1, t->wall + p->time);
-    put_key(&event, 2, WIRE_VARINT);
-    put_varint(&event, p->updates);
-    put_bytes(&event, 5, summary.byte, summary.n);
+        tensorboard_scalar(&summary, scalar[i].tag, scalar[i].value);
+    tensorboard_double(&event, 1, t->wall + p->time);
+    tensorboard_key(&event, 2, WIRE_VARINT);
+    tensorboard_varint(&event, p->updates);
+    tensorboard_bytes(&event, 5, summary.byte, summary.n);
     tensorboard_record(t->f, &event);
 }
 
@@ -162,8 +163,8 @@ int pl_tensorboard_open(const char *dir, double wall, struct pl_tensorboard **ou
         return rc;
     }
     t->wall = wall;
-    put_double(&event, 1, wall);
-    put_bytes(&event, 3, version, sizeof version - 1);
+    tensorboard_double(&event, 1, wall);
+    tensorboard_bytes(&event, 3, version, sizeof version - 1);
     tensorboard_record(t->f, &event);
     *out = t;
     return PL_OK;

@@ -46,61 +46,62 @@ struct loop {
     int *waiting;         /* [n], K-async: contributors of the open group */
 };
 
-static bool loop_before(struct finish a, struct finish b) {
+static bool runtime_before(struct finish a, struct finish b) {
     return a.when != b.when ? a.when < b.when : a.who < b.who;
 }
 
-static void loop_down(struct loop *l, int i, struct finish it) {
+static void runtime_down(struct loop *l, int i, struct finish it) {
     for (int child; (child = 2 * i + 1) < l->n_queued; i = child) {
-        if (child + 1 < l->n_queued && loop_before(l->queue[child + 1], l->queue[child])) child++;
-        if (!loop_before(l->queue[child], it)) break;
+        if (child + 1 < l->n_queued && runtime_before(l->queue[child + 1], l->queue[child]))
+            child++;
+        if (!runtime_before(l->queue[child], it)) break;
         l->queue[i] = l->queue[child];
     }
     l->queue[i] = it;
 }
 
-static void loop_push(struct loop *l, struct finish it) {
+static void runtime_push(struct loop *l, struct finish it) {
     int i = l->n_queued++;
-    for (; i > 0 && loop_before(it, l->queue[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && runtime_before(it, l->queue[(i - 1) / 2]); i = (i - 1) / 2)
         l->queue[i] = l->queue[(i - 1) / 2];
     l->queue[i] = it;
 }
 
-static struct finish loop_pop(struct loop *l) {
+static struct finish runtime_pop(struct loop *l) {
     struct finish top = l->queue[0];
     l->n_queued--;
-    if (l->n_queued > 0) loop_down(l, 0, l->queue[l->n_queued]);
+    if (l->n_queued > 0) runtime_down(l, 0, l->queue[l->n_queued]);
     return top;
 }
 
-static struct finish loop_task(struct loop *l, int w, double now) {
+static struct finish runtime_task(struct loop *l, int w, double now) {
     double x = pl_delay_draw(l->d, l->seed, (uint32_t)w, l->task[w]++, 1);
     return (struct finish){now + x, w};
 }
 
 /* Everybody begins at `now`. */
-static void loop_all(struct loop *l, double now) {
+static void runtime_all(struct loop *l, double now) {
     l->n_queued = l->n;
-    for (int w = 0; w < l->n; w++) l->queue[w] = loop_task(l, w, now);
-    for (int i = l->n / 2 - 1; i >= 0; i--) loop_down(l, i, l->queue[i]);
+    for (int w = 0; w < l->n; w++) l->queue[w] = runtime_task(l, w, now);
+    for (int i = l->n / 2 - 1; i >= 0; i--) runtime_down(l, i, l->queue[i]);
 }
 
 /* One update of a synchronous variant: K arrivals after a common start; returns its duration. */
-static double loop_sync(struct loop *l, enum pl_variant variant, int k) {
-    loop_all(l, 0.0);
+static double runtime_sync(struct loop *l, enum pl_variant variant, int k) {
+    runtime_all(l, 0.0);
     for (int taken = 1; taken < k; taken++) {
-        struct finish f = loop_pop(l);
-        if (variant == PL_KBATCHSYNC) loop_push(l, loop_task(l, f.who, f.when));
+        struct finish f = runtime_pop(l);
+        if (variant == PL_KBATCHSYNC) runtime_push(l, runtime_task(l, f.who, f.when));
     }
     return l->queue[0].when;
 }
 
 /* One update of an asynchronous variant; returns its time, adds up lags and fresh arrivals. */
-static double loop_async(struct loop *l, enum pl_variant variant, int k, uint64_t version,
-                         double *lag, double *fresh) {
+static double runtime_async(struct loop *l, enum pl_variant variant, int k, uint64_t version,
+                            double *lag, double *fresh) {
     double now = 0.0;
     for (int taken = 0; taken < k; taken++) {
-        struct finish f = loop_pop(l);
+        struct finish f = runtime_pop(l);
         now = f.when;
         *lag += (double)(version - l->base[f.who]);
         *fresh += version == l->base[f.who];
@@ -108,29 +109,29 @@ static double loop_async(struct loop *l, enum pl_variant variant, int k, uint64_
         if (variant == PL_KASYNC)
             l->waiting[taken] = f.who;
         else
-            loop_push(l, loop_task(l, f.who, now));
+            runtime_push(l, runtime_task(l, f.who, now));
     }
     if (variant == PL_KASYNC)
-        for (int i = 0; i < k; i++) loop_push(l, loop_task(l, l->waiting[i], now));
+        for (int i = 0; i < k; i++) runtime_push(l, runtime_task(l, l->waiting[i], now));
     return now;
 }
 
 /* K-batch-sync for every K at once: without the cut, the K-th arrival after a common start is at
  * the same time whatever K the update waits for. k[n_k] ascending; only cells whose out[].seconds
  * is NAN are written. */
-static void loop_batchsync(struct loop *l, const int *k, int n_k, uint64_t rounds,
-                           struct pl_runtime *out) {
+static void runtime_batchsync(struct loop *l, const int *k, int n_k, uint64_t rounds,
+                              struct pl_runtime *out) {
     for (int i = 0; i < n_k; i++) {
         if (!isnan(out[i].seconds)) continue;
         out[i].how = PL_HOW_SIMULATED;
         out[i].seconds = out[i].sd_error = 0.0;
     }
     for (uint64_t r = 1; r <= rounds; r++) {
-        loop_all(l, 0.0);
+        runtime_all(l, 0.0);
         for (int i = 0, taken = 1; i < n_k; i++) {
             for (; taken < k[i]; taken++) {
-                struct finish f = loop_pop(l);
-                loop_push(l, loop_task(l, f.who, f.when));
+                struct finish f = runtime_pop(l);
+                runtime_push(l, runtime_task(l, f.who, f.when));
             }
             if (out[i].how != PL_HOW_SIMULATED) continue;
             double x = l->queue[0].when, off = x - out[i].seconds;
@@ -143,26 +144,26 @@ static void loop_batchsync(struct loop *l, const int *k, int n_k, uint64_t round
             out[i].sd_error = sqrt(out[i].sd_error / ((double)rounds * (double)(rounds - 1)));
 }
 
-static void loop_run(struct loop *l, enum pl_variant variant, int k, uint64_t updates,
-                     struct pl_runtime *out) {
+static void runtime_run(struct loop *l, enum pl_variant variant, int k, uint64_t updates,
+                        struct pl_runtime *out) {
     bool async = variant == PL_KASYNC || variant == PL_KBATCHASYNC;
     uint64_t per_batch = (updates + RUNTIME_BATCHES - 1) / RUNTIME_BATCHES, version = 0;
     double lag = 0.0, fresh = 0.0, last = 0.0, mean = 0.0, squares = 0.0;
     if (async) {
         uint64_t warm = updates / 10 + 20 * (uint64_t)(l->n / k + 1);
-        loop_all(l, 0.0);
-        while (version < warm) last = loop_async(l, variant, k, version++, &lag, &fresh);
+        runtime_all(l, 0.0);
+        while (version < warm) last = runtime_async(l, variant, k, version++, &lag, &fresh);
         lag = fresh = 0.0;
     }
     for (int b = 0; b < RUNTIME_BATCHES; b++) {
         double sum = 0.0;
         for (uint64_t u = 0; u < per_batch; u++) {
             if (async) {
-                double now = loop_async(l, variant, k, version++, &lag, &fresh);
+                double now = runtime_async(l, variant, k, version++, &lag, &fresh);
                 sum += now - last;
                 last = now;
             } else {
-                sum += loop_sync(l, variant, k);
+                sum += runtime_sync(l, variant, k);
             }
         }
         double x = sum / (double)per_batch, off = x - mean;
@@ -177,7 +178,7 @@ static void loop_run(struct loop *l, enum pl_variant variant, int k, uint64_t up
                                .fresh = async ? fresh / applied : 1.0};
 }
 
-static bool loop_open(struct loop *l, const struct pl_delay *d, int n_workers, uint64_t seed) {
+static bool runtime_open(struct loop *l, const struct pl_delay *d, int n_workers, uint64_t seed) {
     size_t n = (size_t)n_workers;
     *l = (struct loop){.d = d, .seed = seed, .n = n_workers};
     l->queue = malloc(n * sizeof *l->queue);
@@ -187,7 +188,7 @@ static bool loop_open(struct loop *l, const struct pl_delay *d, int n_workers, u
     return l->queue && l->task && l->base && l->waiting;
 }
 
-static void loop_close(struct loop *l) {
+static void runtime_close(struct loop *l) {
     free(l->queue);
     free(l->task);
     free(l->base);
@@ -197,9 +198,9 @@ static void loop_close(struct loop *l) {
 int pl_runtime_simulated(const struct pl_delay *d, int n_workers, enum pl_variant variant, int k,
                          uint64_t seed, uint64_t updates, struct pl_runtime *out) {
     struct loop l;
-    bool ok = loop_open(&l, d, n_workers, seed);
-    if (ok) loop_run(&l, variant, k, updates, out);
-    loop_close(&l);
+    bool ok = runtime_open(&l, d, n_workers, seed);
+    if (ok) runtime_run(&l, variant, k, updates, out);
+    runtime_close(&l);
     return ok ? PL_OK : PL_ENOMEM;
 }
 
@@ -288,10 +289,10 @@ static int runtime_fill(const struct pl_delay *d, int n_workers, enum pl_variant
         struct loop l;
         uint64_t each = (uint64_t)k[n_k - 1] + (uint64_t)n_workers;
         uint64_t rounds = draws * (uint64_t)missing / each;
-        bool ok = loop_open(&l, d, n_workers, seed);
+        bool ok = runtime_open(&l, d, n_workers, seed);
         if (rounds < RUNTIME_UPDATES_MIN) rounds = RUNTIME_UPDATES_MIN;
-        if (ok) loop_batchsync(&l, k, n_k, rounds, out);
-        loop_close(&l);
+        if (ok) runtime_batchsync(&l, k, n_k, rounds, out);
+        runtime_close(&l);
         return ok ? PL_OK : PL_ENOMEM;
     }
     for (int i = 0; i < n_k && missing; i++) {
@@ -383,13 +384,13 @@ double pl_batch_time(const double *tau, int n, uint64_t batch) {
     double t = l.queue && l.task ? 0.0 : NAN;
     for (int i = 0; i < n && !isnan(t); i++) {
         l.task[i] = 1;
-        loop_push(&l, (struct finish){tau[i], i});
+        runtime_push(&l, (struct finish){tau[i], i});
     }
     for (uint64_t b = 0; b < batch && !isnan(t); b++) {
-        struct finish f = loop_pop(&l);
+        struct finish f = runtime_pop(&l);
         t = f.when;
         f.when = (double)++l.task[f.who] * tau[f.who]; /* a product: sums would drift */
-        loop_push(&l, f);
+        runtime_push(&l, f);
     }
     free(l.queue);
     free(l.task);

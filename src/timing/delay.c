@@ -122,7 +122,7 @@ static const struct pl_entry delay_recording = {
     "recording", "the times that tasks took in a recorded run, each worker its own", "",
     recording_opts, sizeof(struct recording_conf)};
 
-static double sample_cdf(struct pl_sample s, double x, bool upper) {
+static double delay_sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
     while (lo < hi) { /* how many are <= x */
         size_t mid = lo + (hi - lo) / 2;
@@ -134,12 +134,13 @@ static double sample_cdf(struct pl_sample s, double x, bool upper) {
     return (double)(upper ? s.n - lo : lo) / (double)s.n;
 }
 
-static double sample_quantile(struct pl_sample s, double u) {
+static double delay_sample_quantile(struct pl_sample s, double u) {
     double at = ceil(u * (double)s.n) - 1.0;
     return s.ascending[at <= 0.0 ? 0 : at >= (double)(s.n - 1) ? s.n - 1 : (size_t)at];
 }
 
-static double law_draw(const struct law *l, uint32_t worker, uint64_t task, struct pl_rng *r) {
+static double delay_law_draw(const struct law *l, uint32_t worker, uint64_t task,
+                             struct pl_rng *r) {
     switch (l->kind) {
     case PL_DELAY_CONST: return l->a;
     case PL_DELAY_EXP:
@@ -157,7 +158,7 @@ static double law_draw(const struct law *l, uint32_t worker, uint64_t task, stru
     return 0.0;
 }
 
-static double law_mean(const struct law *l, uint32_t worker) {
+static double delay_law_mean(const struct law *l, uint32_t worker) {
     switch (l->kind) {
     case PL_DELAY_CONST: return l->a;
     case PL_DELAY_EXP:
@@ -172,7 +173,7 @@ static double law_mean(const struct law *l, uint32_t worker) {
 }
 
 /* Pr(X <= t), or Pr(X > t) where `upper`, for t >= 0. */
-static double law_cdf(const struct law *l, uint32_t worker, double t, bool upper) {
+static double delay_law_cdf(const struct law *l, uint32_t worker, double t, bool upper) {
     double x = 0.0; /* exp, shiftexp and pareto: -log Pr(X > t) */
     switch (l->kind) {
     case PL_DELAY_CONST: return (t >= l->a) != upper ? 1.0 : 0.0;
@@ -182,12 +183,12 @@ static double law_cdf(const struct law *l, uint32_t worker, double t, bool upper
     case PL_DELAY_GAMMA: return pl_gamma_cdf(l->a, t * l->a / l->b, upper);
     case PL_DELAY_LOGNORMAL: return pl_normal_cdf((log(t) - l->a) / l->b, upper);
     case PL_DELAY_TRACE:
-    case PL_DELAY_RECORDING: return sample_cdf(pl_measured_of(l->measured, worker), t, upper);
+    case PL_DELAY_RECORDING: return delay_sample_cdf(pl_measured_of(l->measured, worker), t, upper);
     }
     return upper ? exp(-x) : -expm1(-x);
 }
 
-static double law_quantile(const struct law *l, uint32_t worker, double u) {
+static double delay_law_quantile(const struct law *l, uint32_t worker, double u) {
     switch (l->kind) {
     case PL_DELAY_CONST: return l->a;
     case PL_DELAY_EXP:
@@ -196,7 +197,7 @@ static double law_quantile(const struct law *l, uint32_t worker, double u) {
     case PL_DELAY_GAMMA: return l->b / l->a * pl_gamma_quantile(l->a, u);
     case PL_DELAY_LOGNORMAL: return exp(l->a + l->b * pl_normal_quantile(u));
     case PL_DELAY_TRACE:
-    case PL_DELAY_RECORDING: return sample_quantile(pl_measured_of(l->measured, worker), u);
+    case PL_DELAY_RECORDING: return delay_sample_quantile(pl_measured_of(l->measured, worker), u);
     }
     return 0.0;
 }
@@ -322,7 +323,7 @@ static int delay_list(struct pl_delay *d, const char *spec, struct pl_why *why) 
     return PL_OK;
 }
 
-static double hetero_speed(const struct hetero *h, int worker, int n_workers, uint64_t seed) {
+static double delay_hetero_speed(const struct hetero *h, int worker, int n_workers, uint64_t seed) {
     double speed = pow(worker + 1.0, h->power);
     if (h->v > 0.0) {
         struct pl_rng r;
@@ -357,7 +358,8 @@ static int delay_hetero_open(struct pl_delay *d, const char *args, uint64_t seed
         return pl_fail(why, PL_EUSAGE, "delay 'hetero': by=%g does nothing without slow=", h.by);
     d->speed = malloc((size_t)d->n_workers * sizeof *d->speed);
     if (!d->speed) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", d->n_workers);
-    for (int w = 0; w < d->n_workers; w++) d->speed[w] = hetero_speed(&h, w, d->n_workers, seed);
+    for (int w = 0; w < d->n_workers; w++)
+        d->speed[w] = delay_hetero_speed(&h, w, d->n_workers, seed);
     *inner = p;
     return PL_OK;
 }
@@ -433,9 +435,9 @@ double pl_delay_draw(const struct pl_delay *d, uint64_t seed, uint32_t worker, u
     pl_rng_init(&r, seed, PL_STREAM_DELAY, worker, task);
     /* what was recorded is a whole task, however many mini-batches it had */
     if (law->kind == PL_DELAY_RECORDING)
-        return fmin(speed * steps * law_draw(law, worker, task, &r), PL_DELAY_MAX);
+        return fmin(speed * steps * delay_law_draw(law, worker, task, &r), PL_DELAY_MAX);
     for (uint32_t i = 0; i < steps && sum < PL_DELAY_MAX; i++)
-        sum += speed * law_draw(law, worker, task, &r);
+        sum += speed * delay_law_draw(law, worker, task, &r);
     return sum < PL_DELAY_MAX ? sum : PL_DELAY_MAX;
 }
 
@@ -446,27 +448,27 @@ bool pl_delay_alike(const struct pl_delay *d) {
 double pl_delay_mean(const struct pl_delay *d, uint32_t worker) {
     double speed;
     const struct law *law = delay_of(d, worker, &speed);
-    return speed * law_mean(law, worker);
+    return speed * delay_law_mean(law, worker);
 }
 
 double pl_delay_cdf(const struct pl_delay *d, uint32_t worker, double t) {
     double speed;
     const struct law *law = delay_of(d, worker, &speed);
     if (!(t >= 0.0)) return 0.0;
-    return t >= PL_DELAY_MAX ? 1.0 : law_cdf(law, worker, t / speed, false);
+    return t >= PL_DELAY_MAX ? 1.0 : delay_law_cdf(law, worker, t / speed, false);
 }
 
 double pl_delay_tail(const struct pl_delay *d, uint32_t worker, double t) {
     double speed;
     const struct law *law = delay_of(d, worker, &speed);
     if (!(t >= 0.0)) return 1.0;
-    return t >= PL_DELAY_MAX ? 0.0 : law_cdf(law, worker, t / speed, true);
+    return t >= PL_DELAY_MAX ? 0.0 : delay_law_cdf(law, worker, t / speed, true);
 }
 
 double pl_delay_quantile(const struct pl_delay *d, uint32_t worker, double u) {
     double speed;
     const struct law *law = delay_of(d, worker, &speed);
-    double t = speed * law_quantile(law, worker, u);
+    double t = speed * delay_law_quantile(law, worker, u);
     return t < PL_DELAY_MAX ? t : PL_DELAY_MAX;
 }
 

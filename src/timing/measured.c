@@ -99,7 +99,7 @@ static int measured_build(const char *file, const struct measured_list *list,
 /* --- a text file ------------------------------------------------------------------------- */
 
 /* Adds the numbers of one line, if any. Returns what is wrong with it, or NULL. */
-static const char *trace_line(struct measured_list *m, char *line) {
+static const char *measured_trace_line(struct measured_list *m, char *line) {
     line[strcspn(line, "#\r\n")] = '\0';
     double x[2] = {0, 0};
     int n = 0;
@@ -133,7 +133,7 @@ static const char *trace_line(struct measured_list *m, char *line) {
     return NULL;
 }
 
-static int trace_read(const char *file, struct measured_list *m, struct pl_why *why) {
+static int measured_trace_read(const char *file, struct measured_list *m, struct pl_why *why) {
     if (!file[0])
         return pl_fail(why, PL_EUSAGE,
                        "delay 'trace' needs a file of measured seconds: trace:FILE");
@@ -147,7 +147,7 @@ static int trace_read(const char *file, struct measured_list *m, struct pl_why *
         if (!strchr(line, '\n') && !feof(in))
             wrong = "is longer than 255 characters or not text";
         else
-            wrong = trace_line(m, line);
+            wrong = measured_trace_line(m, line);
     }
     int failed = ferror(in) ? errno : 0;
     fclose(in);
@@ -165,7 +165,7 @@ static int trace_read(const char *file, struct measured_list *m, struct pl_why *
 int pl_measured_trace(const char *file, struct pl_measured **out, struct pl_why *why) {
     struct measured_list list = {0};
     struct pl_measured *m = NULL;
-    int rc = trace_read(file, &list, why);
+    int rc = measured_trace_read(file, &list, why);
     if (!rc) rc = measured_build(file, &list, &m, why);
     free(list.at);
     if (rc) return rc;
@@ -184,8 +184,8 @@ int pl_measured_trace(const char *file, struct pl_measured **out, struct pl_why 
 
 /* --- a recording ------------------------------------------------------------------------- */
 
-static int recorded_list(const char *file, const struct pl_recording *r, struct measured_list *list,
-                         struct pl_why *why) {
+static int measured_recorded_list(const char *file, const struct pl_recording *r,
+                                  struct measured_list *list, struct pl_why *why) {
     list->n_workers = (uint32_t)r->n_workers;
     list->at = malloc((r->n_events + 1) * sizeof *list->at);
     if (!list->at) return pl_fail(why, PL_ENOMEM, "out of memory for recording '%.200s'", file);
@@ -203,7 +203,7 @@ static int recorded_list(const char *file, const struct pl_recording *r, struct 
 }
 
 /* Whoever has none shares those of the next that has. */
-static void recorded_share(struct pl_measured *m) {
+static void measured_recorded_share(struct pl_measured *m) {
     struct pl_sample next = {0};
     for (size_t i = 2 * m->n_workers; i-- > 0;) { /* around twice: the last one's next is first */
         struct pl_sample *s = &m->of[i % m->n_workers];
@@ -222,9 +222,9 @@ int pl_measured_recording(const char *file, struct pl_measured **out, struct pl_
     struct measured_list list = {0};
     int rc = pl_recording_read(file, &r, why);
     if (rc) return rc;
-    rc = recorded_list(file, &r, &list, why);
+    rc = measured_recorded_list(file, &r, &list, why);
     if (!rc) rc = measured_build(file, &list, out, why);
-    if (!rc) recorded_share(*out);
+    if (!rc) measured_recorded_share(*out);
     free(list.at);
     pl_recording_free(&r);
     return rc;

@@ -35,22 +35,22 @@ _Static_assert((int)RECORDED_MADE == (int)PL_BASE_READY + 1, "kinds are numbered
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
-static void put_u32(uint8_t *at, uint32_t x) {
+static void recording_put_u32(uint8_t *at, uint32_t x) {
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(x >> 8 * i);
 }
 
-static void put_u64(uint8_t *at, uint64_t x) {
+static void recording_put_u64(uint8_t *at, uint64_t x) {
     for (int i = 0; i < 8; i++) at[i] = (uint8_t)(x >> 8 * i);
 }
 
-static uint32_t get_u32(const uint8_t *at) {
+static uint32_t recording_get_u32(const uint8_t *at) {
     uint32_t x = 0;
     for (int i = 0; i < 4; i++) x |= (uint32_t)at[i] << 8 * i;
     return x;
 }
 
-static uint64_t get_u64(const uint8_t *at) {
-    return get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
+static uint64_t recording_get_u64(const uint8_t *at) {
+    return recording_get_u32(at) | (uint64_t)recording_get_u32(at + 4) << 32;
 }
 
 static uint32_t recording_crc(uint32_t crc, const uint8_t *at, size_t n) {
@@ -60,7 +60,7 @@ static uint32_t recording_crc(uint32_t crc, const uint8_t *at, size_t n) {
 /* The checksum of an event covers the one before it, and so everything before it. */
 static uint32_t recording_chain(uint32_t before, const uint8_t *event) {
     uint8_t link[4];
-    put_u32(link, before);
+    recording_put_u32(link, before);
     return recording_crc(recording_crc(0, link, sizeof link), event, RECORDING_EVENT - 4);
 }
 
@@ -84,15 +84,15 @@ static void recording_tables_fill(struct recording_tables *c) {
 static uint32_t recording_chain_fast(const struct recording_tables *c, uint32_t before,
                                      const uint8_t *event) {
     _Static_assert(RECORDING_EVENT % 8 == 0, "with the one before, the event is whole words");
-    uint32_t crc = UINT32_MAX, low = before, high = get_u32(event);
+    uint32_t crc = UINT32_MAX, low = before, high = recording_get_u32(event);
     for (const uint8_t *at = event + 4;; at += 8) {
         low ^= crc;
         crc = c->t[7][low & 255] ^ c->t[6][low >> 8 & 255] ^ c->t[5][low >> 16 & 255] ^
               c->t[4][low >> 24] ^ c->t[3][high & 255] ^ c->t[2][high >> 8 & 255] ^
               c->t[1][high >> 16 & 255] ^ c->t[0][high >> 24];
         if (at == event + RECORDING_EVENT - 4) return ~crc;
-        low = get_u32(at);
-        high = get_u32(at + 4);
+        low = recording_get_u32(at);
+        high = recording_get_u32(at + 4);
     }
 }
 
@@ -121,7 +121,7 @@ void pl_recorder_flush(struct pl_recorder *r) {
     r->n = 0;
 }
 
-static void recorder_write(struct pl_recorder *r, const void *from, size_t n) {
+static void recording_write(struct pl_recorder *r, const void *from, size_t n) {
     for (size_t done = 0; done < n;) {
         size_t piece = RECORDING_BUFFER - r->n < n - done ? RECORDING_BUFFER - r->n : n - done;
         memcpy(r->buffer + r->n, (const uint8_t *)from + done, piece);
@@ -131,22 +131,23 @@ static void recorder_write(struct pl_recorder *r, const void *from, size_t n) {
     }
 }
 
-static void recorder_head(struct pl_recorder *r, const char *text, size_t length, uint32_t steps) {
+static void recording_write_head(struct pl_recorder *r, const char *text, size_t length,
+                                 uint32_t steps) {
     uint8_t head[RECORDING_HEAD], crc[4];
     memcpy(head, recording_magic, 8);
-    put_u32(head + 8, RECORDING_VERSION);
-    put_u32(head + 12, (uint32_t)r->n_workers);
-    put_u32(head + 16, steps);
-    put_u32(head + 20, (uint32_t)length);
+    recording_put_u32(head + 8, RECORDING_VERSION);
+    recording_put_u32(head + 12, (uint32_t)r->n_workers);
+    recording_put_u32(head + 16, steps);
+    recording_put_u32(head + 20, (uint32_t)length);
     r->crc = recording_crc(0, head, sizeof head);
     r->crc = recording_crc(r->crc, (const uint8_t *)text, length);
-    put_u32(crc, r->crc);
-    recorder_write(r, head, sizeof head);
-    recorder_write(r, text, length);
-    recorder_write(r, crc, sizeof crc);
+    recording_put_u32(crc, r->crc);
+    recording_write(r, head, sizeof head);
+    recording_write(r, text, length);
+    recording_write(r, crc, sizeof crc);
 }
 
-static void recorder_free(struct pl_recorder *r) {
+static void recording_free(struct pl_recorder *r) {
     if (!r) return;
     free(r->path);
     free(r->began_ns);
@@ -165,19 +166,19 @@ int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t
         r->began_ns = calloc((size_t)n_workers, sizeof *r->began_ns);
     }
     if (!r || !r->path || !r->began_ns) {
-        recorder_free(r);
+        recording_free(r);
         return pl_fail(why, PL_ENOMEM, "out of memory for the recording");
     }
     r->n_workers = n_workers;
     recording_tables_fill(&r->tables);
     r->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (r->fd < 0) {
-        recorder_free(r);
+        recording_free(r);
         return pl_fail(why, PL_EIO, "record file '%.200s' cannot be made: %s", path,
                        errno == EEXIST ? "it exists, and is left as it is; choose another name"
                                        : strerror(errno));
     }
-    recorder_head(r, text, length, steps);
+    recording_write_head(r, text, length, steps);
     *out = r;
     return PL_OK;
 }
@@ -189,21 +190,21 @@ struct recorder_line {
     uint32_t samples;
 };
 
-static void recorder_add(struct pl_recorder *r, const struct recorder_line *l) {
+static void recording_add(struct pl_recorder *r, const struct recorder_line *l) {
     uint8_t b[RECORDING_EVENT];
     uint64_t loss;
     memcpy(&loss, &l->loss, sizeof loss);
-    put_u32(b, l->kind);
-    put_u32(b + 4, l->worker);
-    put_u64(b + 8, l->now_ns);
-    put_u64(b + 16, l->task);
-    put_u64(b + 24, l->began_ns);
-    put_u64(b + 32, l->comm_ns);
-    put_u64(b + 40, loss);
-    put_u32(b + 48, l->samples);
+    recording_put_u32(b, l->kind);
+    recording_put_u32(b + 4, l->worker);
+    recording_put_u64(b + 8, l->now_ns);
+    recording_put_u64(b + 16, l->task);
+    recording_put_u64(b + 24, l->began_ns);
+    recording_put_u64(b + 32, l->comm_ns);
+    recording_put_u64(b + 40, loss);
+    recording_put_u32(b + 48, l->samples);
     r->crc = recording_chain_fast(&r->tables, r->crc, b);
-    put_u32(b + 52, r->crc);
-    recorder_write(r, b, sizeof b);
+    recording_put_u32(b + 52, r->crc);
+    recording_write(r, b, sizeof b);
 }
 
 void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
@@ -222,7 +223,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
             l.loss = e->loss;
             l.samples = e->samples;
         }
-        recorder_add(r, &l);
+        recording_add(r, &l);
     }
     for (size_t i = 0; i < plan->n; i++)
         if (plan->action[i].verb == PL_START) r->began_ns[plan->action[i].worker] = e->now_ns;
@@ -234,7 +235,7 @@ void pl_recorder_end(struct pl_recorder *r, uint64_t now_ns, uint64_t n_updates,
                               .now_ns = now_ns,
                               .task = n_updates,
                               .comm_ns = pl_digest(weights, dim)};
-    recorder_add(r, &l);
+    recording_add(r, &l);
 }
 
 int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
@@ -245,7 +246,7 @@ int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
                  ? pl_fail(why, PL_EIO, "record file '%.200s' could not be written to the end: %s",
                            r->path, strerror(r->error))
                  : PL_OK;
-    recorder_free(r);
+    recording_free(r);
     return rc;
 }
 
@@ -260,7 +261,7 @@ struct reader {
     struct pl_why *why;
 };
 
-static int reader_open(struct reader *r) {
+static int recording_open(struct reader *r) {
     /* O_NONBLOCK: a pipe must be refused below, not waited for here */
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -282,39 +283,39 @@ static int reader_open(struct reader *r) {
 }
 
 /* n bytes, or false where the file has no more so many. */
-static bool reader_get(struct reader *r, void *to, size_t n) {
+static bool recording_get(struct reader *r, void *to, size_t n) {
     if (r->left < n || fread(to, 1, n, r->f) != n) return false;
     r->left -= n;
     return true;
 }
 
-static int reader_no_head(const struct reader *r) {
+static int recording_no_head(const struct reader *r) {
     return pl_fail(r->why, PL_EDATA,
                    "recording '%.200s' is cut short in its head: nothing can be read of it",
                    r->path);
 }
 
 /* Reads the head and makes room for text and events. */
-static int reader_head(struct reader *r) {
+static int recording_read_head(struct reader *r) {
     uint8_t head[RECORDING_HEAD], crc[4];
     struct pl_recording *out = r->out;
     size_t have = r->left < sizeof head ? (size_t)r->left : sizeof head;
-    if (!reader_get(r, head, have)) return reader_no_head(r);
+    if (!recording_get(r, head, have)) return recording_no_head(r);
     if (memcmp(head, recording_magic, have < 8 ? have : 8) != 0)
         return pl_fail(r->why, PL_EDATA,
                        "'%.200s' is not a recording; 'simulate --record FILE' makes one", r->path);
-    if (have < sizeof head) return reader_no_head(r);
-    if (get_u32(head + 8) != RECORDING_VERSION)
+    if (have < sizeof head) return recording_no_head(r);
+    if (recording_get_u32(head + 8) != RECORDING_VERSION)
         return pl_fail(r->why, PL_EDATA,
                        "recording '%.200s' has format %u; this program reads format %d", r->path,
-                       (unsigned)get_u32(head + 8), RECORDING_VERSION);
-    uint32_t n_workers = get_u32(head + 12), steps = get_u32(head + 16),
-             length = get_u32(head + 20);
+                       (unsigned)recording_get_u32(head + 8), RECORDING_VERSION);
+    uint32_t n_workers = recording_get_u32(head + 12), steps = recording_get_u32(head + 16),
+             length = recording_get_u32(head + 20);
     if (n_workers < 1 || n_workers > PL_MAX_WORKERS || steps < 1 || steps > RECORDING_STEPS_MAX ||
         length > PL_RECORDING_TEXT_MAX)
         return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged: its head makes no sense",
                        r->path);
-    if (r->left < (uint64_t)length + sizeof crc) return reader_no_head(r);
+    if (r->left < (uint64_t)length + sizeof crc) return recording_no_head(r);
     size_t room = (size_t)((r->left - length - sizeof crc) / RECORDING_EVENT);
     size_t each = sizeof *out->event + sizeof *out->began_ns;
     out->memory = malloc(room * each + length + 1);
@@ -326,64 +327,65 @@ static int reader_head(struct reader *r) {
     out->text = (char *)(out->began_ns + room);
     out->n_workers = (int)n_workers;
     out->steps = steps;
-    if (!reader_get(r, out->text, length) || !reader_get(r, crc, sizeof crc))
-        return reader_no_head(r);
+    if (!recording_get(r, out->text, length) || !recording_get(r, crc, sizeof crc))
+        return recording_no_head(r);
     out->text[length] = '\0';
     r->crc = recording_crc(0, head, sizeof head);
     r->crc = recording_crc(r->crc, (const uint8_t *)out->text, length);
-    if (get_u32(crc) != r->crc || strlen(out->text) != length)
+    if (recording_get_u32(crc) != r->crc || strlen(out->text) != length)
         return pl_fail(r->why, PL_EDATA,
                        "recording '%.200s' is damaged in its head: its checksum does not match",
                        r->path);
     return PL_OK;
 }
 
-static int reader_damaged(const struct reader *r, const char *how) {
+static int recording_damaged(const struct reader *r, const char *how) {
     return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged at event %zu: %s", r->path,
                    r->out->n_events + 1, how);
 }
 
-static int reader_event(struct reader *r, const uint8_t *b) {
+static int recording_read_event(struct reader *r, const uint8_t *b) {
     struct pl_recording *out = r->out;
     r->crc = recording_chain(r->crc, b);
-    if (get_u32(b + 52) != r->crc) return reader_damaged(r, "its checksum does not match");
-    uint32_t kind = get_u32(b), worker = get_u32(b + 4);
-    uint64_t now_ns = get_u64(b + 8), loss = get_u64(b + 40);
+    if (recording_get_u32(b + 52) != r->crc)
+        return recording_damaged(r, "its checksum does not match");
+    uint32_t kind = recording_get_u32(b), worker = recording_get_u32(b + 4);
+    uint64_t now_ns = recording_get_u64(b + 8), loss = recording_get_u64(b + 40);
     uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
     if (kind < RECORDED_JOIN || kind > RECORDED_MADE)
-        return reader_damaged(r, "there is no such kind of event");
+        return recording_damaged(r, "there is no such kind of event");
     if (worker >= (uint32_t)out->n_workers)
-        return reader_damaged(r, "its worker is beyond the number of workers");
+        return recording_damaged(r, "its worker is beyond the number of workers");
     if (now_ns < before || (double)now_ns >= RECORDING_END_NS)
-        return reader_damaged(r, "its time cannot be");
+        return recording_damaged(r, "its time cannot be");
     if (kind == RECORDED_END) {
-        if (r->left > 0) return reader_damaged(r, "the run has ended, and the file goes on");
+        if (r->left > 0) return recording_damaged(r, "the run has ended, and the file goes on");
         out->ended = true;
         out->end_ns = now_ns;
-        out->n_updates = get_u64(b + 16);
-        out->digest = get_u64(b + 32);
+        out->n_updates = recording_get_u64(b + 16);
+        out->digest = recording_get_u64(b + 32);
         return PL_OK;
     }
     struct pl_event *e = &out->event[out->n_events];
     *e = (struct pl_event){.kind = (enum pl_event_kind)(kind - 1),
                            .now_ns = now_ns,
                            .worker = (int)worker,
-                           .task = get_u64(b + 16),
-                           .comm_ns = get_u64(b + 32),
-                           .samples = get_u32(b + 48)};
+                           .task = recording_get_u64(b + 16),
+                           .comm_ns = recording_get_u64(b + 32),
+                           .samples = recording_get_u32(b + 48)};
     memcpy(&e->loss, &loss, sizeof loss);
-    out->began_ns[out->n_events] = get_u64(b + 24);
+    out->began_ns[out->n_events] = recording_get_u64(b + 24);
     if (out->began_ns[out->n_events] > now_ns)
-        return reader_damaged(r, "its task came back before it was started");
+        return recording_damaged(r, "its task came back before it was started");
     out->n_events++;
     return PL_OK;
 }
 
-static int reader_all(struct reader *r) {
+static int recording_read_all(struct reader *r) {
     uint8_t b[RECORDING_EVENT];
-    int rc = reader_open(r);
-    if (!rc) rc = reader_head(r);
-    while (!rc && !r->out->ended && reader_get(r, b, sizeof b)) rc = reader_event(r, b);
+    int rc = recording_open(r);
+    if (!rc) rc = recording_read_head(r);
+    while (!rc && !r->out->ended && recording_get(r, b, sizeof b)) rc = recording_read_event(r, b);
     if (!rc && ferror(r->f))
         rc = pl_fail(r->why, PL_EIO, "recording '%.200s' cannot be read: %s", r->path,
                      strerror(errno));
@@ -394,7 +396,7 @@ static int reader_all(struct reader *r) {
 int pl_recording_read(const char *path, struct pl_recording *out, struct pl_why *why) {
     *out = (struct pl_recording){0};
     struct reader r = {.path = path, .out = out, .why = why};
-    int rc = reader_all(&r);
+    int rc = recording_read_all(&r);
     if (r.f) fclose(r.f);
     if (rc) pl_recording_free(out);
     return rc;
