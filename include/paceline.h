@@ -67,6 +67,11 @@ PL_API void pl_setup_free(pl_setup *setup);                     /* NULL is fine 
  * are checked at once, specs when the run begins. */
 PL_API int pl_setup_set(pl_setup *setup, const char *key, const char *value);
 
+/* Writes the value of an option into buffer[max] as pl_setup_set would take it: what was set, or
+ * the default. No value is longer than 511 characters. PL_EUSAGE if there is no such option or the
+ * value does not fit; the buffer is then unchanged. */
+PL_API int pl_setup_get(pl_setup *setup, const char *key, char *buffer, size_t max);
+
 /* Checks everything a run would, and opens its data, without running. Copies made afterwards share
  * the data. */
 PL_API int pl_setup_check(pl_setup *setup);

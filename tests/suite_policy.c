@@ -370,12 +370,12 @@ static double option(const struct pl_entry *entry, const void *conf, const char 
     for (const struct pl_opt *o = entry->opts; o->name; o++) {
         const char *at = (const char *)conf + o->offset;
         if (strcmp(o->name, name) != 0) continue;
-        if (o->type == PL_OPT_BOOL) return *(const bool *)at;
-        if (o->type == PL_OPT_CHOICE) return *(const int *)at;
-        if (o->type == PL_OPT_COUNT) return *(const int *)at;
-        if (o->type == PL_OPT_INT) return (double)*(const int64_t *)at;
-        if (o->type == PL_OPT_REAL) return *(const double *)at;
-        if (o->type == PL_OPT_BOUND)
+        if (o->type == PL_TYPE_BOOL) return *(const bool *)at;
+        if (o->type == PL_TYPE_CHOICE) return *(const int *)at;
+        if (o->type == PL_TYPE_COUNT) return *(const int *)at;
+        if (o->type == PL_TYPE_INT) return (double)*(const int64_t *)at;
+        if (o->type == PL_TYPE_REAL) return *(const double *)at;
+        if (o->type == PL_TYPE_BOUND)
             return *(const uint64_t *)at == PL_NO_BOUND ? INFINITY : (double)*(const uint64_t *)at;
     }
     return none;

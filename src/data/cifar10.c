@@ -80,12 +80,9 @@ static int cifar_open(const void *conf, uint64_t seed, struct pl_data *data, str
 }
 
 static const struct pl_opt cifar_opts[] = {
-    {.name = "dir",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "directory with data_batch_1.bin to data_batch_5.bin and test_batch.bin, .gz or plain",
-     .offset = offsetof(struct cifar_conf, dir)},
-    {.name = NULL},
+    PL_OPT_TEXT(struct cifar_conf, dir, "",
+                "folder with data_batch_[1-5].bin and test_batch.bin, plain or .gz"),
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_cifar10 = {

@@ -144,19 +144,11 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
 }
 
 static const struct pl_opt idx_opts[] = {
-    {.name = "dir",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "directory with train-images-idx3-ubyte and its three companions, .gz or plain",
-     .offset = offsetof(struct idx_conf, dir)},
-    {.name = "classes",
-     .type = PL_OPT_INT,
-     .def = "10",
-     .help = "labels are 0 to classes-1; anything else is damage",
-     .min = 2,
-     .max = 256,
-     .offset = offsetof(struct idx_conf, classes)},
-    {.name = NULL},
+    PL_OPT_TEXT(struct idx_conf, dir, "",
+                "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
+    PL_OPT_INT(struct idx_conf, classes, "10", 2, 256,
+               "number of classes; a label of this or more is an error"),
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_idx = {

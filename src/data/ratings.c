@@ -364,13 +364,10 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
 }
 
 static const struct pl_opt ratings_opts[] = {
-    {.name = "file",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "lines of user, item, rating and perhaps a time; .gz or plain",
-     .offset = offsetof(struct ratings_conf, file)},
+    PL_OPT_TEXT(struct ratings_conf, file, "",
+                "lines of user, item, rating and optionally a time, plain or .gz"),
     PL_RATINGS_OPTS(struct ratings_conf),
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_ratings = {

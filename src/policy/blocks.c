@@ -29,19 +29,10 @@ struct blocks_state {
 };
 
 static const struct pl_opt blocks_opts[] = {
-    {.name = "grid",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 1,
-     .max = BLOCKS_MAX,
-     .help = "rows and columns that the matrix is cut into; auto: one more than workers",
-     .offset = offsetof(struct blocks, grid)},
-    {.name = "fine",
-     .type = PL_OPT_BOOL,
-     .def = "no",
-     .help = "grid=auto is twice the workers and one more, and 20 or more",
-     .offset = offsetof(struct blocks, fine)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct blocks, grid, "auto", 1, BLOCKS_MAX,
+                 "the matrix is cut into grid x grid blocks (auto: workers + 1)"),
+    PL_OPT_BOOL(struct blocks, fine, "no", "finer grid=auto: 2 x workers + 1, at least 20"),
+    PL_OPT_END,
 };
 
 static int blocks_grid(const void *conf, int n_workers) {

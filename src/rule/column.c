@@ -277,7 +277,7 @@ int pl_reduce_minority(const void *conf, int n) {
     return (n - 1) / 2;
 }
 
-const struct pl_opt pl_reduce_f_opts[] = {PL_REDUCE_F, {.name = NULL}};
+const struct pl_opt pl_reduce_f_opts[] = {PL_REDUCE_F, PL_OPT_END};
 
 static void median_apply(const void *conf, const struct pl_reduce_at *at,
                          const pl_real *const *member, size_t n, pl_real *room, pl_real *out) {

@@ -39,14 +39,9 @@ struct dampen {
 };
 
 static const struct pl_opt dampen_opts[] = {
-    {.name = "a",
-     .type = PL_OPT_REAL,
-     .def = "0.2",
-     .min = 0,
-     .max = 1e6,
-     .help = "how fast the weight of a stale gradient falls",
-     .offset = offsetof(struct dampen, a)},
-    {.name = NULL},
+    PL_OPT_REAL(struct dampen, a, "0.2", 0, 1e6,
+                "decay rate: a gradient of staleness t is weighted by exp(-a t)"),
+    PL_OPT_END,
 };
 
 static double dampen_factor(const void *conf, struct pl_correct_at *at) {
@@ -56,7 +51,7 @@ static double dampen_factor(const void *conf, struct pl_correct_at *at) {
 static const struct pl_correct correct_exp = {
     .id = {.name = "exp",
            .brief = "dampen by the staleness: g exp(-a tau)",
-           .paper = "Damaskinos et al., SysML 2019 (Kardam)",
+           .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam)",
            .opts = dampen_opts,
            .conf_size = sizeof(struct dampen)},
     .factor = dampen_factor,
@@ -69,21 +64,10 @@ struct distance {
 };
 
 static const struct pl_opt distance_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "0.005",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "the rate is c / ||w - base||^2 where that is below eta_max",
-     .offset = offsetof(struct distance, c)},
-    {.name = "eta_max",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "the largest rate; 0: the run's own",
-     .offset = offsetof(struct distance, eta_max)},
-    {.name = NULL},
+    PL_OPT_REAL(struct distance, c, "0.005", 1e-300, 1e300,
+                "the rate is min(eta_max, c / ||w - base||^2)"),
+    PL_OPT_REAL(struct distance, eta_max, "0", 0, 1e6, "maximum rate (0: the learning rate)"),
+    PL_OPT_END,
 };
 
 /* eta_j = min{ C / ||w_j - w_tau||^2, eta_max }; with a distance of 0 it is eta_max */
@@ -122,27 +106,12 @@ struct gap {
 };
 
 static const struct pl_opt gap_opts[] = {
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "parameter",
-     .choices = "parameter|scalar",
-     .help = "a penalty per parameter, or one for the whole vector",
-     .offset = offsetof(struct gap, form)},
-    {.name = "decay",
-     .type = PL_OPT_REAL,
-     .def = "0.999",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "of the running mean of squared updates",
-     .offset = offsetof(struct gap, decay)},
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root mean square",
-     .offset = offsetof(struct gap, eps)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct gap, form, "parameter", "parameter|scalar",
+                  "one penalty per parameter, or one for the whole vector"),
+    PL_OPT_REAL(struct gap, decay, "0.999", 0, 0.9999999,
+                "decay of the running mean of squared updates"),
+    PL_OPT_REAL(struct gap, eps, "1e-8", 0, 1, "added to the root mean square"),
+    PL_OPT_END,
 };
 
 static bool gap_wants_sums(const void *conf) {
@@ -217,27 +186,12 @@ struct dc {
 };
 
 static const struct pl_opt dc_opts[] = {
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "c",
-     .choices = "c|a",
-     .help = "constant lambda, or adaptive: lambda / sqrt(mean square of g)",
-     .offset = offsetof(struct dc, form)},
-    {.name = "lambda",
-     .type = PL_OPT_REAL,
-     .def = "0.04",
-     .min = 0,
-     .max = 1e6,
-     .help = "strength (paper: 0.04 for c, 2 for a); 0 does nothing",
-     .offset = offsetof(struct dc, lambda)},
-    {.name = "decay",
-     .type = PL_OPT_REAL,
-     .def = "0.95",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "of the mean square, form a",
-     .offset = offsetof(struct dc, decay)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct dc, form, "c", "c|a",
+                  "c: constant lambda; a: adaptive, lambda / sqrt(mean square of g)"),
+    PL_OPT_REAL(struct dc, lambda, "0.04", 0, 1e6,
+                "strength of the correction (in the paper 0.04 for form c, 2 for form a)"),
+    PL_OPT_REAL(struct dc, decay, "0.95", 0, 0.9999999, "form a: decay of the mean square"),
+    PL_OPT_END,
 };
 
 static void dc_apply(const void *conf, const struct pl_correct_at *at,
@@ -279,13 +233,9 @@ struct delay_adaptive {
 };
 
 static const struct pl_opt delay_adaptive_opts[] = {
-    {.name = "rule",
-     .type = PL_OPT_CHOICE,
-     .def = "inverse",
-     .choices = "inverse|threshold",
-     .help = "n/max(n, tau) (Mishchenko), or 1/tau beyond tau = n (Koloskova); n workers",
-     .offset = offsetof(struct delay_adaptive, rule)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct delay_adaptive, rule, "inverse", "inverse|threshold",
+                  "for n workers: n/max(n, tau) (Mishchenko), or 1/tau if tau > n (Koloskova)"),
+    PL_OPT_END,
 };
 
 static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) {
@@ -311,14 +261,8 @@ struct clip {
 };
 
 static const struct pl_opt clip_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-30,
-     .max = 1e30,
-     .help = "the longest a gradient may be",
-     .offset = offsetof(struct clip, c)},
-    {.name = NULL},
+    PL_OPT_REAL(struct clip, c, "1", 1e-30, 1e30, "maximum norm of a gradient"),
+    PL_OPT_END,
 };
 
 static void clip_sums(const void *conf, const struct pl_correct_block *b, double *sum) {

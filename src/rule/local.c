@@ -5,11 +5,7 @@
 
 #include "core/rule.h"
 
-#define OPT_U(def_u, what)                                                                         \
-    {                                                                                              \
-        .name = "u", .type = PL_OPT_INT, .def = def_u, .min = 1, .max = 1000000, .help = what,     \
-        .offset = offsetof(struct pace, u)                                                         \
-    }
+#define OPT_U(def, help) PL_OPT_INT(struct pace, u, def, 1, 1000000, help)
 
 /* What every rule with steps of its own begins with. */
 struct pace {
@@ -61,14 +57,9 @@ struct gradient {
 };
 
 static const struct pl_opt gradient_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "momentum at the worker: it sends m = beta m + (1-beta) g",
-     .offset = offsetof(struct gradient, beta)},
-    {.name = NULL},
+    PL_OPT_REAL(struct gradient, beta, "0", 0, 0.9999999,
+                "worker momentum: the worker sends m = beta m + (1-beta) g"),
+    PL_OPT_END,
 };
 
 static int gradient_keeps(const void *conf) {
@@ -115,22 +106,11 @@ struct steps {
 };
 
 static const struct pl_opt steps_opts[] = {
-    OPT_U("10", "local steps between two contacts"),
-    {.name = "lr",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "rate of the local steps; 0: the run's own",
-     .offset = offsetof(struct steps, lr)},
-    {.name = "outer",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 0,
-     .max = 1e6,
-     .help = "rate of the server's step along the mean of the moves",
-     .offset = offsetof(struct steps, outer)},
-    {.name = NULL},
+    OPT_U("10", "local steps between contacts"),
+    PL_OPT_REAL(struct steps, lr, "0", 0, 1e6, "learning rate of the local steps (0: the run's)"),
+    PL_OPT_REAL(struct steps, outer, "1", 0, 1e6,
+                "learning rate of the server's step along the mean of the local changes"),
+    PL_OPT_END,
 };
 
 static double steps_outer(const void *conf, int n_workers) {
@@ -169,14 +149,9 @@ static const struct pl_local local_local_steps = {
  * new version after N pushes; in between the worker goes on from where it is. */
 
 static const struct pl_opt downpour_opts[] = {
-    {.name = "push",
-     .type = PL_OPT_INT,
-     .def = "1",
-     .min = 1,
-     .max = 1000000,
-     .help = "steps between two pushes; the policy's fetch counts pushes",
-     .offset = offsetof(struct pace, u)},
-    {.name = NULL},
+    PL_OPT("push", INT, struct pace, u, "1", 1, 1000000, NULL,
+           "local steps between pushes; the policy's fetch counts pushes", 0),
+    PL_OPT_END,
 };
 
 static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
@@ -215,22 +190,12 @@ struct elastic {
 };
 
 static const struct pl_opt elastic_opts[] = {
-    OPT_U("10", "local steps between two contacts (the paper's tau)"),
-    {.name = "alpha",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 10,
-     .help = "moving rate of both ends; 0: the paper's 0.9 / workers",
-     .offset = offsetof(struct elastic, alpha)},
-    {.name = "delta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.99999,
-     .help = "Nesterov momentum of the local steps: EAMSGD",
-     .offset = offsetof(struct elastic, delta)},
-    {.name = NULL},
+    OPT_U("10", "local steps between contacts (the paper's tau)"),
+    PL_OPT_REAL(struct elastic, alpha, "0", 0, 10,
+                "moving rate of worker and centre (0: 0.9 / workers, as in the paper)"),
+    PL_OPT_REAL(struct elastic, delta, "0", 0, 0.99999,
+                "Nesterov momentum of the local steps (EAMSGD)"),
+    PL_OPT_END,
 };
 
 static double elastic_alpha(const void *conf, int n_workers) {
@@ -303,7 +268,7 @@ static const struct pl_local local_elastic = {
  * still its own: x = w + D. */
 
 static const struct pl_opt overlap_opts[] = {
-    OPT_U("8", "local steps between two contacts (the paper's beta = tau/2)"), {.name = NULL}};
+    OPT_U("8", "local steps between contacts (the paper's beta = tau/2)"), PL_OPT_END};
 
 static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
     uint32_t u = pace_steps(conf);
@@ -350,15 +315,9 @@ struct anchor {
 };
 
 static const struct pl_opt anchor_opts[] = {
-    OPT_U("2", "local steps between two contacts (the paper's tau)"),
-    {.name = "a",
-     .type = PL_OPT_REAL,
-     .def = "0.6",
-     .min = 0,
-     .max = 1,
-     .help = "how far the worker is pulled to the anchor",
-     .offset = offsetof(struct anchor, a)},
-    {.name = NULL},
+    OPT_U("2", "local steps between contacts (the paper's tau)"),
+    PL_OPT_REAL(struct anchor, a, "0.6", 0, 1, "how far the worker is pulled towards the anchor"),
+    PL_OPT_END,
 };
 
 static double anchor_outer(const void *conf, int n_workers) {
@@ -403,15 +362,9 @@ struct own {
 };
 
 static const struct pl_opt own_opts[] = {
-    OPT_U("1", "local steps between two contacts"),
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum of these steps, kept by the worker",
-     .offset = offsetof(struct own, beta)},
-    {.name = NULL},
+    OPT_U("1", "local steps between contacts"),
+    PL_OPT_REAL(struct own, beta, "0", 0, 0.99999, "momentum of the local steps"),
+    PL_OPT_END,
 };
 
 static int own_keeps(const void *conf) {

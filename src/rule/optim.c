@@ -34,21 +34,11 @@ struct bold {
 };
 
 static const struct pl_opt bold_opts[] = {
-    {.name = "up",
-     .type = PL_OPT_REAL,
-     .def = "1.05",
-     .min = 1,
-     .max = 100,
-     .help = "what the rate is multiplied by after an epoch in which the loss fell",
-     .offset = offsetof(struct bold, up)},
-    {.name = "down",
-     .type = PL_OPT_REAL,
-     .def = "0.5",
-     .min = 1e-9,
-     .max = 1,
-     .help = "and after one in which it rose",
-     .offset = offsetof(struct bold, down)},
-    {.name = NULL},
+    PL_OPT_REAL(struct bold, up, "1.05", 1, 100,
+                "factor on the rate after an epoch in which the loss fell"),
+    PL_OPT_REAL(struct bold, down, "0.5", 1e-9, 1,
+                "factor on the rate after an epoch in which the loss rose"),
+    PL_OPT_END,
 };
 
 static double bold_lr_factor(const void *conf, const double number[PL_RULE_NUMBERS]) {
@@ -107,14 +97,8 @@ struct momentum {
 };
 
 static const struct pl_opt momentum_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum",
-     .offset = offsetof(struct momentum, beta)},
-    {.name = NULL},
+    PL_OPT_REAL(struct momentum, beta, "0.9", 0, 0.99999, "momentum"),
+    PL_OPT_END,
 };
 
 static void momentum_step(const void *conf, const struct pl_optim_at *at,
@@ -174,14 +158,8 @@ struct adagrad {
 };
 
 static const struct pl_opt adagrad_opts[] = {
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root",
-     .offset = offsetof(struct adagrad, eps)},
-    {.name = NULL},
+    PL_OPT_REAL(struct adagrad, eps, "1e-8", 0, 1, "added to the square root"),
+    PL_OPT_END,
 };
 
 static void adagrad_step(const void *conf, const struct pl_optim_at *at,
@@ -214,28 +192,10 @@ struct adam {
 };
 
 static const struct pl_opt adam_opts[] = {
-    {.name = "beta1",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "decay of the mean",
-     .offset = offsetof(struct adam, beta1)},
-    {.name = "beta2",
-     .type = PL_OPT_REAL,
-     .def = "0.999",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "decay of the mean square",
-     .offset = offsetof(struct adam, beta2)},
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root",
-     .offset = offsetof(struct adam, eps)},
-    {.name = NULL},
+    PL_OPT_REAL(struct adam, beta1, "0.9", 0, 0.99999, "decay of the running mean"),
+    PL_OPT_REAL(struct adam, beta2, "0.999", 0, 0.9999999, "decay of the running mean square"),
+    PL_OPT_REAL(struct adam, eps, "1e-8", 0, 1, "added to the square root"),
+    PL_OPT_END,
 };
 
 static void adam_step(const void *conf, const struct pl_optim_at *at,
@@ -285,20 +245,10 @@ struct dana {
 };
 
 static const struct pl_opt dana_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum",
-     .offset = offsetof(struct dana, beta)},
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "zero",
-     .choices = "zero|slim|multi",
-     .help = "DANA-Zero, DANA-Slim, or Multi-ASGD (no look-ahead)",
-     .offset = offsetof(struct dana, form)},
-    {.name = NULL},
+    PL_OPT_REAL(struct dana, beta, "0.9", 0, 0.99999, "momentum"),
+    PL_OPT_CHOICE(struct dana, form, "zero", "zero|slim|multi",
+                  "DANA-Zero, DANA-Slim, or Multi-ASGD (no look-ahead)"),
+    PL_OPT_END,
 };
 
 static bool dana_looks_ahead(const void *conf) {

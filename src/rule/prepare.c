@@ -47,14 +47,8 @@ struct bucketing {
 };
 
 static const struct pl_opt bucketing_opts[] = {
-    {.name = "s",
-     .type = PL_OPT_INT,
-     .def = "2",
-     .min = 1,
-     .max = 1000000,
-     .help = "gradients in a bucket",
-     .offset = offsetof(struct bucketing, s)},
-    {.name = NULL},
+    PL_OPT_INT(struct bucketing, s, "2", 1, 1000000, "gradients per bucket"),
+    PL_OPT_END,
 };
 
 static int bucketing_rows(const void *conf, int n) {
@@ -101,21 +95,12 @@ struct clipping {
 };
 
 static const struct pl_opt clipping_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "the longest a gradient may be, form=static",
-     .offset = offsetof(struct clipping, c)},
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "static",
-     .choices = "static|arc",
-     .help = "to length c, or the floor(2f(K-f)/K) longest to the length of the next",
-     .offset = offsetof(struct clipping, form)},
+    PL_OPT_REAL(struct clipping, c, "1", 1e-300, 1e300, "form=static: maximum norm of a gradient"),
+    PL_OPT_CHOICE(
+        struct clipping, form, "static", "static|arc",
+        "static: clip to norm c; arc: clip the floor(2f(K-f)/K) longest to the next longest"),
     PL_REDUCE_F,
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 static double clipping_length(const struct pl_reduce_at *at, int i) {
@@ -171,14 +156,9 @@ struct buffers {
 };
 
 static const struct pl_opt buffers_opts[] = {
-    {.name = "b",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 1,
-     .max = 1000000,
-     .help = "buffers; auto: the policy's k or b",
-     .offset = offsetof(struct buffers, b)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct buffers, b, "auto", 1, 1000000,
+                 "number of buffers (auto: the policy's k or b)"),
+    PL_OPT_END,
 };
 
 static int buffers_rows(const void *conf, int n) {
