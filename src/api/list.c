@@ -40,7 +40,9 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
         const struct pl_recipe *r = (const struct pl_recipe *)e;
         for (int i = 0; i < PL_N_COLUMNS; i++)
             pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
-                      pl_column_family[i]->name, r->column[i]);
+                      pl_column_family[i]->name, pl_recipe_column(r, i));
+        if (r->schedule)
+            pl_append(item.detail, sizeof item.detail, " --lr-schedule %s", r->schedule);
     }
     each(ctx, &item);
 }

@@ -57,8 +57,9 @@ const struct pl_opt pl_setup_opts[] = {
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
     REAL("lr", lr, "0.1", 0, 1e6, RUNS | PLAN | KEPT, "learning rate"),
-    TEXT("lr-schedule", lr_schedule, "constant", RUNS | KEPT,
-         "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120"),
+    TEXT("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
+         "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
+         "method's, otherwise constant)"),
     CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,

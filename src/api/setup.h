@@ -104,6 +104,7 @@ struct pl_built {
     struct pl_script script;
     char method[PL_NAME_MAX];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX]; /* resolved, as they are reported */
+    const char *schedule;                 /* the method's, or NULL */
 };
 
 /* Who will run it: on a virtual clock a task takes as long as its law says, on a real one it takes
