@@ -4,7 +4,7 @@
 #define POLICIES(X)                                                                                \
     X(ksync)                                                                                       \
     X(kbatchsync)                                                                                  \
-    X(kasync) X(kbatchasync) X(ssp) X(psp) X(buffers) X(rounds) X(blocks) X(strata) X(gossip)
+    X(kasync) X(kbatchasync) X(ssp) X(psp) X(buffers) X(rounds) X(blocks) X(strata) X(gossip) X(sgp)
 
 #define X(name) extern const struct pl_policy pl_policy_##name;
 POLICIES(X)

@@ -338,7 +338,7 @@ static void ormo_step(const void *conf, const struct pl_optim_at *at,
 static const struct pl_optim optim_ormo = {
     .id = {.name = "ormo",
            .brief = "ordered momentum: each gradient joins the momentum where it belongs",
-           .paper = "Shi, Yang, Li, NeurIPS 2024 (recalled; algebra derived)",
+           .paper = "Shi, Yang, Li, NeurIPS 2024",
            .opts = momentum_opts,
            .conf_size = sizeof(struct momentum)},
     .n_vectors = 1,
