@@ -264,15 +264,16 @@ struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* "" where there is none to cite */
-    char detail[400];  /* of a method: the row of choices it stands for; of an option: who reads it,
-                          some of "simulate race plan replay"; otherwise "" */
+    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
+                          the commands that read it, some of "simulate train race plan replay eval";
+                          otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;
 };
 
 /* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
- * local, schedule, model, data, partition, delay, attack; and option, whose items are the keys of
- * pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
+ * local, filter, schedule, model, data, partition, delay, attack; and option, whose items are the
+ * keys of pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);
 

@@ -15,7 +15,7 @@ static const struct pl_family *const families[] = {
     &pl_delay_family,    &pl_attack_family};
 
 static const struct pl_entry list_none = {
-    .name = "none", .brief = "no model: timing alone", .paper = "", .opts = pl_no_opts};
+    .name = "none", .brief = "no model: simulate timing only", .paper = "", .opts = pl_no_opts};
 
 static size_t list_options(const struct pl_opt *opts, struct pl_item_option *out) {
     size_t n = 0;
@@ -39,8 +39,9 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
     if (f == &pl_recipe_family) {
         const struct pl_recipe *r = (const struct pl_recipe *)e;
         for (int i = 0; i < PL_N_COLUMNS; i++)
-            pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
-                      pl_column_family[i]->name, pl_recipe_column(r, i));
+            if (r->column[i])
+                pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
+                          pl_column_family[i]->name, r->column[i]);
         if (r->schedule)
             pl_append(item.detail, sizeof item.detail, " --lr-schedule %s", r->schedule);
     }

@@ -88,7 +88,9 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
         pl_append(out, max, "a whole number from %.10g, %s'all' or a share up to 100%%", opt->min,
                   opt_auto(opt) ? "'auto', " : "");
         return;
-    case PL_TYPE_BOUND: pl_append(out, max, "a whole number or 'inf'"); break;
+    case PL_TYPE_BOUND:
+        pl_append(out, max, "a whole number of at least %.10g, or 'inf'", opt->min);
+        return;
     case PL_TYPE_TEXT: pl_append(out, max, "a text"); return;
     case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }

@@ -87,7 +87,7 @@ static const struct pl_opt cifar_opts[] = {
 
 const struct pl_data_kind pl_data_cifar10 = {
     .id = {.name = "cifar10",
-           .brief = "CIFAR-10 in its binary version: 32x32 in colour, 10 kinds of things",
+           .brief = "CIFAR-10, binary version: 32x32 colour images, 10 classes",
            .paper = "Krizhevsky, Learning multiple layers of features from tiny images, 2009",
            .opts = cifar_opts,
            .conf_size = sizeof(struct cifar_conf)},

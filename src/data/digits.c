@@ -208,7 +208,7 @@ static const struct pl_opt digits_opts[] = {
 
 const struct pl_data_kind pl_data_digits = {
     .id = {.name = "digits",
-           .brief = "generated: small pictures of digits, 10 classes, no files needed",
+           .brief = "generated: small images of digits, 10 classes, no files needed",
            .paper = "",
            .opts = digits_opts,
            .conf_size = sizeof(struct digits_conf)},

@@ -153,7 +153,7 @@ static const struct pl_opt idx_opts[] = {
 
 const struct pl_data_kind pl_data_idx = {
     .id = {.name = "idx",
-           .brief = "pictures from the four files of MNIST or a set in its format",
+           .brief = "images in the format of MNIST (four files)",
            .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
                     "recognition, Proc. IEEE 1998",
            .opts = idx_opts,
@@ -163,7 +163,7 @@ const struct pl_data_kind pl_data_idx = {
 
 const struct pl_data_kind pl_data_fashion = {
     .id = {.name = "fashion",
-           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28, 10 kinds of clothes",
+           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28 images, 10 classes",
            .paper = "Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747",
            .opts = pl_no_opts,
            .conf_size = 0},

@@ -168,7 +168,7 @@ static const struct partition_kind partition_whole_kind = {
 
 static const struct partition_kind partition_iid_kind = {
     .id = {.name = "iid",
-           .brief = "equal random shards, one to a worker",
+           .brief = "equal random shards, one per worker",
            .paper = "",
            .opts = pl_no_opts,
            .conf_size = 0},
@@ -190,7 +190,7 @@ static const struct pl_entry *const partition_table[] = {
 
 const struct pl_family pl_partition_family = {
     .name = "partition",
-    .brief = "who draws from which training samples?",
+    .brief = "which training samples does each worker draw from?",
     .table = partition_table,
 };
 

@@ -372,7 +372,7 @@ static const struct pl_opt ratings_opts[] = {
 
 const struct pl_data_kind pl_data_ratings = {
     .id = {.name = "ratings",
-           .brief = "ratings that users gave to items, as MovieLens and LIBMF write them",
+           .brief = "ratings of items by users, in the formats of MovieLens and LIBMF",
            .paper = "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
            .opts = ratings_opts,
            .conf_size = sizeof(struct ratings_conf)},

@@ -76,7 +76,7 @@ static void bitflip_alone(const void *conf, const struct pl_attack_at *at, float
 }
 
 static const struct pl_attack attack_bitflip = {
-    .id = {"bitflip", "four bits of the first coordinates are turned, a few workers in each",
+    .id = {"bitflip", "flips four bits of the first coordinates, for a few workers in each",
            PAPER_XIE, bitflip_opts, sizeof(struct bitflip)},
     .anybody = true,
     .alone = bitflip_alone,
@@ -115,8 +115,8 @@ static void gambler_alone(const void *conf, const struct pl_attack_at *at, float
 }
 
 static const struct pl_attack attack_gambler = {
-    .id = {"gambler", "one server of many spoils a value now and then, whoever sent it", PAPER_XIE,
-           gambler_opts, sizeof(struct gambler)},
+    .id = {"gambler", "one of many servers corrupts a value now and then, from any worker",
+           PAPER_XIE, gambler_opts, sizeof(struct gambler)},
     .anybody = true,
     .alone = gambler_alone,
 };
@@ -140,7 +140,7 @@ static void signflip_alone(const void *conf, const struct pl_attack_at *at, floa
 }
 
 static const struct pl_attack attack_signflip = {
-    .id = {"signflip", "the gradient, uphill",
+    .id = {"signflip", "the gradient, negated",
            "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam); Xie, Koyejo, "
            "Gupta, ICML 2020 (Zeno++)",
            signflip_opts, sizeof(struct signflip)},
@@ -154,7 +154,7 @@ struct plain {
 static const struct pl_opt plain_opts[] = {OPT_WORKERS, PL_OPT_END};
 
 static const struct pl_attack attack_labelflip = {
-    .id = {"labelflip", "an honest gradient on labels turned round: class c is the last minus c",
+    .id = {"labelflip", "an honest gradient on reversed labels (class c becomes the last minus c)",
            "Yin et al., ICML 2018", plain_opts, sizeof(struct plain)},
     .labels = true,
 };
@@ -177,7 +177,7 @@ static void nan_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_nan = {
-    .id = {"nan", "not a number in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"nan", "NaN in every coordinate", "", plain_opts, sizeof(struct plain)},
     .alone = nan_alone,
 };
 
@@ -212,7 +212,7 @@ static void omniscient_together(const void *conf, const float *const *honest, in
 }
 
 static const struct pl_attack attack_omniscient = {
-    .id = {"omniscient", "the sum of the honest gradients, enormous and uphill", PAPER_XIE,
+    .id = {"omniscient", "the sum of the honest gradients, negated and enormous", PAPER_XIE,
            omniscient_opts, sizeof(struct omniscient)},
     .together = omniscient_together,
 };
@@ -239,7 +239,7 @@ static void ipm_together(const void *conf, const float *const *honest, int n_hon
 }
 
 static const struct pl_attack attack_ipm = {
-    .id = {"ipm", "inner-product manipulation: the honest mean, a little, uphill",
+    .id = {"ipm", "inner-product manipulation: the honest mean, negated and scaled",
            "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm)},
     .together = ipm_together,
 };
@@ -279,7 +279,7 @@ static void alie_together(const void *conf, const float *const *honest, int n_ho
 }
 
 static const struct pl_attack attack_alie = {
-    .id = {"alie", "a little is enough: just inside the spread of the honest ones",
+    .id = {"alie", "'a little is enough': a shift just within the spread of the honest gradients",
            "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie)},
     .together = alie_together,
 };
@@ -293,7 +293,7 @@ static void mimic_together(const void *conf, const float *const *honest, int n_h
 }
 
 static const struct pl_attack attack_mimic = {
-    .id = {"mimic", "all copy the first honest one of the group",
+    .id = {"mimic", "all copy the first honest gradient of the group",
            "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain)},
     .together = mimic_together,
 };

@@ -234,7 +234,7 @@ static const struct pl_opt cnn_opts[] = {
 
 const struct pl_model_kind pl_model_cnn = {
     .id = {.name = "cnn",
-           .brief = "convolution and pooling stages, then dense layers; for pictures",
+           .brief = "convolution and pooling stages, then dense layers; for images",
            .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
                     "recognition, Proc. IEEE 1998",
            .opts = cnn_opts,

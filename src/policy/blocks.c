@@ -119,7 +119,7 @@ static void blocks_join(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_blocks = {
     .id = {.name = "blocks",
-           .brief = "of a matrix, the free block that was used least; nobody waits",
+           .brief = "matrix blocks: a free worker takes the least used free block; no worker waits",
            .paper = "Zhuang, Chin, Juan, Lin, RecSys 2013; Li et al. 2014",
            .opts = blocks_opts,
            .conf_size = sizeof(struct blocks)},

@@ -89,7 +89,7 @@ static void buffers_leave(void *state, const struct pl_view *v, int worker, stru
 
 const struct pl_policy pl_policy_buffers = {
     .id = {.name = "buffers",
-           .brief = "update when every buffer, shared by some workers, has something; nobody waits",
+           .brief = "update when every buffer has a gradient; workers share buffers and never wait",
            .paper = "Yang and Li, JMLR 2023 (BASGD)",
            .opts = buffers_opts,
            .conf_size = sizeof(struct buffers)},

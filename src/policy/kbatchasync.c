@@ -29,7 +29,7 @@ static void kbatchasync_arrive(void *state, const struct pl_view *v, const struc
 
 const struct pl_policy pl_policy_kbatchasync = {
     .id = {.name = "kbatchasync",
-           .brief = "update at every K-th mini-batch, of any version; nobody waits",
+           .brief = "update at every K-th mini-batch, on any version; no worker waits",
            .paper = "Dutta et al., AISTATS 2018",
            .opts = kbatchasync_opts,
            .conf_size = sizeof(struct kbatchasync)},

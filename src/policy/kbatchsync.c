@@ -47,7 +47,7 @@ static void kbatchsync_arrive(void *state, const struct pl_view *v, const struct
 
 const struct pl_policy pl_policy_kbatchsync = {
     .id = {.name = "kbatchsync",
-           .brief = "wait for K mini-batches of one version; fast workers bring several",
+           .brief = "wait for K mini-batches on one version; fast workers compute several",
            .paper = "Dutta et al., AISTATS 2018; Tyurin and Richtarik, NeurIPS 2023",
            .opts = kbatchsync_opts,
            .conf_size = sizeof(struct kbatchsync)},

@@ -60,7 +60,7 @@ static void ksync_leave(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_ksync = {
     .id = {.name = "ksync",
-           .brief = "wait for the first K workers on one version; the rest is cancelled or dropped",
+           .brief = "wait for the first K workers on one version; cancel or drop the rest",
            .paper = "Dutta et al., AISTATS 2018; Chen et al., arXiv 1604.00981",
            .opts = ksync_opts,
            .conf_size = sizeof(struct ksync)},

@@ -253,7 +253,8 @@ static void psp_leave(void *state, const struct pl_view *v, int worker, struct p
 
 const struct pl_policy pl_policy_psp = {
     .id = {.name = "psp",
-           .brief = "apply every gradient; nobody runs more than s steps ahead of a random sample",
+           .brief =
+               "apply every gradient; no worker runs more than s steps ahead of a random sample",
            .paper = "Wang, Catterall, Mortier, arXiv 1709.07772",
            .opts = psp_opts,
            .conf_size = sizeof(struct psp)},

@@ -108,7 +108,7 @@ static void rounds_leave(void *state, const struct pl_view *v, int worker, struc
 
 const struct pl_policy pl_policy_rounds = {
     .id = {.name = "rounds",
-           .brief = "K workers give once per update and go on at once, on the update before",
+           .brief = "K workers contribute per update and continue at once on the previous version",
            .paper = "Talyansky et al., Asynchronous SGD without gradient delay",
            .opts = rounds_opts,
            .conf_size = sizeof(struct rounds)},

@@ -80,7 +80,7 @@ static void ssp_leave(void *state, const struct pl_view *v, int worker, struct p
 
 const struct pl_policy pl_policy_ssp = {
     .id = {.name = "ssp",
-           .brief = "apply every gradient; nobody runs more than s steps ahead of the slowest",
+           .brief = "apply every gradient; no worker runs more than s steps ahead of the slowest",
            .paper = "Ho et al., NIPS 2013",
            .opts = ssp_opts,
            .conf_size = sizeof(struct ssp)},

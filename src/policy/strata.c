@@ -136,7 +136,7 @@ static void strata_move(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_strata = {
     .id = {.name = "strata",
-           .brief = "of a matrix, blocks that share nothing, with a barrier behind each such set",
+           .brief = "matrix blocks: sets of independent blocks, with a barrier after each set",
            .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011",
            .opts = strata_opts,
            .conf_size = sizeof(struct strata)},

@@ -14,7 +14,7 @@ static void distance_sums(const void *conf, const struct pl_correct_block *b, do
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_correct correct_none = {
-    .id = {.name = "none", .brief = "apply it as it is", .paper = "", .opts = pl_no_opts},
+    .id = {.name = "none", .brief = "apply it unchanged", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- lag: the rate divided by the staleness ---------------------------------------------- */
@@ -26,7 +26,7 @@ static double lag_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_lag = {
     .id = {.name = "lag",
-           .brief = "divide by the staleness: g / max(1, tau)",
+           .brief = "divide by staleness: g / max(1, tau)",
            .paper = "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)",
            .opts = pl_no_opts},
     .factor = lag_factor,
@@ -50,7 +50,7 @@ static double dampen_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_exp = {
     .id = {.name = "exp",
-           .brief = "dampen by the staleness: g exp(-a tau)",
+           .brief = "dampen by staleness: g exp(-a tau)",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam)",
            .opts = dampen_opts,
            .conf_size = sizeof(struct dampen)},
@@ -159,11 +159,13 @@ static void gap_apply(const void *conf, const struct pl_correct_at *at,
 }
 
 static const struct pl_correct correct_gap = {
-    .id = {.name = "gap",
-           .brief = "divide by the gap: distance travelled since the worker read, in mean updates",
-           .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
-           .opts = gap_opts,
-           .conf_size = sizeof(struct gap)},
+    .id =
+        {.name = "gap",
+         .brief =
+             "divide by the gap: how far the model moved since the worker read it, in mean updates",
+         .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
+         .opts = gap_opts,
+         .conf_size = sizeof(struct gap)},
     .n_vectors = 1,
     .n_sums = 2,
     .needs_base = true,
@@ -247,7 +249,7 @@ static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) 
 
 static const struct pl_correct correct_delay_adaptive = {
     .id = {.name = "delay-adaptive",
-           .brief = "a smaller rate only beyond the usual delay, the number of workers",
+           .brief = "reduce the rate only if the delay exceeds the number of workers",
            .paper = "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
            .opts = delay_adaptive_opts,
            .conf_size = sizeof(struct delay_adaptive)},
@@ -277,7 +279,7 @@ static double clip_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_clip = {
     .id = {.name = "clip",
-           .brief = "shorten to length c: g min(1, c/||g||)",
+           .brief = "clip to norm c: g min(1, c/||g||)",
            .paper = "Erickson and Johansson, arXiv 2606.13287",
            .opts = clip_opts,
            .conf_size = sizeof(struct clip)},
@@ -291,5 +293,5 @@ static const struct pl_entry *const correct_table[] = {
     &correct_distance.id,       &correct_gap.id,  &correct_dc.id,
     &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
-const struct pl_family pl_correct_family = {"correct", "how is one stale contribution repaired?",
+const struct pl_family pl_correct_family = {"correct", "how is a stale contribution corrected?",
                                             correct_table};

@@ -8,7 +8,7 @@
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_filter_kind filter_none = {
-    .id = {.name = "none", .brief = "believe everybody", .paper = "", .opts = pl_no_opts},
+    .id = {.name = "none", .brief = "accept everything", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- kardam ------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_kardam = {
     .id = {.name = "kardam",
-           .brief = "not what changes faster than the gradients of others, nor too much of few",
+           .brief = "reject gradients that change faster than most, and too many from few workers",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018",
            .opts = kardam_opts,
            .conf_size = sizeof(struct kardam)},
@@ -209,8 +209,7 @@ static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_zeno = {
     .id = {.name = "zeno",
-           .brief = "not what leads uphill on samples that the server holds; the rest is brought "
-                    "to the length of their gradient",
+           .brief = "reject gradients that go uphill on the server's own samples; rescale the rest",
            .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
            .opts = zeno_opts,
            .conf_size = sizeof(struct zeno)},
@@ -221,4 +220,5 @@ static const struct pl_filter_kind filter_zeno = {
 static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_kardam.id,
                                                       &filter_zeno.id, NULL};
 
-const struct pl_family pl_filter_family = {"filter", "is a contribution believed?", filter_table};
+const struct pl_family pl_filter_family = {"filter", "which contributions are accepted?",
+                                           filter_table};

@@ -97,7 +97,8 @@ static int geomedian_mix(const void *conf, const struct pl_reduce_at *at, double
 
 const struct pl_reduce pl_reduce_geomedian = {
     .id = {.name = "geomedian",
-           .brief = "the point with the least sum of distances, by smoothed Weiszfeld steps",
+           .brief =
+               "the point with the smallest sum of distances, by smoothed Weiszfeld iterations",
            .paper = "Chen, Su, Xu, arXiv 1705.05491; Pillutla, Kakade, Harchaoui, arXiv 1912.13445",
            .opts = geomedian_opts,
            .conf_size = sizeof(struct geomedian)},
@@ -134,7 +135,7 @@ static int medoid_mix(const void *conf, const struct pl_reduce_at *at, double *r
 
 const struct pl_reduce pl_reduce_medoid = {
     .id = {.name = "medoid",
-           .brief = "the gradient with the least sum of distances to the others",
+           .brief = "the gradient with the smallest sum of distances to the others",
            .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
            .opts = pl_no_opts},
     .geometry = true,
@@ -209,7 +210,7 @@ static int krum_mix(const void *conf, const struct pl_reduce_at *at, double *row
 
 const struct pl_reduce pl_reduce_krum = {
     .id = {.name = "krum",
-           .brief = "the gradient with the least sum of squares to its K-f-2 nearest",
+           .brief = "the gradient with the smallest sum of squared distances to its K-f-2 nearest",
            .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -313,7 +314,7 @@ static void bulyan_apply(const void *conf, const struct pl_reduce_at *at,
 
 const struct pl_reduce pl_reduce_bulyan = {
     .id = {.name = "bulyan",
-           .brief = "gradients that Krum chooses one by one, then the closest to their median",
+           .brief = "gradients selected one by one with Krum, then the mean around their median",
            .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
            .opts = bulyan_opts,
            .conf_size = sizeof(struct bulyan)},
@@ -358,7 +359,7 @@ static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, do
 
 const struct pl_reduce pl_reduce_centered_clip = {
     .id = {.name = "centered-clip",
-           .brief = "the result before, moved towards the gradients by no more than tau each",
+           .brief = "the previous result, moved towards each gradient by at most tau",
            .paper = "Karimireddy, He, Jaggi, ICML 2021",
            .opts = centered_clip_opts,
            .conf_size = sizeof(struct centered_clip)},

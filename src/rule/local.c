@@ -84,7 +84,7 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_gradient = {
     .id = {.name = "gradient",
-           .brief = "one gradient of one mini-batch, or the worker's own momentum of them",
+           .brief = "the gradient of one mini-batch, optionally with worker momentum",
            .paper = "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)",
            .opts = gradient_opts,
            .conf_size = sizeof(struct gradient)},
@@ -132,7 +132,7 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
 
 static const struct pl_local local_local_steps = {
     .id = {.name = "steps",
-           .brief = "local SGD: u steps of its own, then the move they made",
+           .brief = "local SGD: u local steps; sends the change they made",
            .paper = "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)",
            .opts = steps_opts,
            .conf_size = sizeof(struct steps)},
@@ -166,7 +166,7 @@ static int downpour_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_downpour = {
     .id = {.name = "downpour",
-           .brief = "steps of its own, and the sum of their gradients every `push` of them",
+           .brief = "local steps; sends the sum of their gradients every `push` steps",
            .paper = "Dean et al., NIPS 2012",
            .opts = downpour_opts,
            .conf_size = sizeof(struct pace)},
@@ -247,7 +247,7 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
 
 static const struct pl_local local_elastic = {
     .id = {.name = "elastic",
-           .brief = "a model of its own; it and the centre pull each other",
+           .brief = "a model of its own; it and the centre attract each other",
            .paper = "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)",
            .opts = elastic_opts,
            .conf_size = sizeof(struct elastic)},
@@ -290,7 +290,7 @@ static int overlap_run(const void *conf, const struct pl_local_task *t, double *
 
 static const struct pl_local local_overlap = {
     .id = {.name = "overlap",
-           .brief = "steps of its own go on while what it moved before is merged",
+           .brief = "local steps continue while the previous change is merged",
            .paper = "Talyansky et al., Asynchronous SGD without gradient delay; "
                     "Shen et al., IJCAI 2019 (CoCoD-SGD)",
            .opts = overlap_opts,
@@ -339,7 +339,7 @@ static int anchor_run(const void *conf, const struct pl_local_task *t, double *l
 
 static const struct pl_local local_overlap_local = {
     .id = {.name = "overlap-local",
-           .brief = "steps of its own, pulled to an anchor that moves meanwhile",
+           .brief = "local steps pulled towards an anchor that is updated meanwhile",
            .paper = "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)",
            .opts = anchor_opts,
            .conf_size = sizeof(struct anchor)},
@@ -396,7 +396,7 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
 
 static const struct pl_local local_own = {
     .id = {.name = "own",
-           .brief = "steps on a model of its own, which is sent whole",
+           .brief = "local steps on a model of its own, which it sends whole",
            .paper = "",
            .opts = own_opts,
            .conf_size = sizeof(struct own)},
@@ -411,5 +411,5 @@ static const struct pl_entry *const local_table[] = {
     &local_gradient.id, &local_local_steps.id,   &local_downpour.id, &local_elastic.id,
     &local_overlap.id,  &local_overlap_local.id, &local_own.id,      NULL};
 
-const struct pl_family pl_local_family = {"local", "what does a worker do between two contacts?",
+const struct pl_family pl_local_family = {"local", "what does a worker do between contacts?",
                                           local_table};

@@ -62,7 +62,8 @@ static void bold_begin(const void *conf, struct pl_optim_at *at) {
 
 static const struct pl_optim optim_bold = {
     .id = {.name = "bold",
-           .brief = "w - eta u; eta grows while the mean loss of an epoch falls, else it is halved",
+           .brief =
+               "w - eta u; eta grows if the mean loss of an epoch fell, otherwise it is halved",
            .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
            .opts = bold_opts,
            .conf_size = sizeof(struct bold)},
@@ -80,7 +81,7 @@ static const struct pl_optim optim_bold = {
 
 static const struct pl_optim optim_libmf = {
     .id = {.name = "libmf",
-           .brief = "for blocks of a matrix: a rate per row, eta over the root of its squares",
+           .brief = "matrix blocks: one rate per row, eta / sqrt(sum of its squared gradients)",
            .paper = "Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF)",
            .opts = pl_no_opts},
     .row = PL_ROW_ADAPTIVE,
@@ -176,7 +177,7 @@ static void adagrad_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_adagrad = {
     .id = {.name = "adagrad",
-           .brief = "w - eta u / sqrt(sum of u^2), coordinate by coordinate",
+           .brief = "w - eta u / sqrt(sum of u^2), per coordinate",
            .paper = "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012",
            .opts = adagrad_opts,
            .conf_size = sizeof(struct adagrad)},
@@ -220,7 +221,7 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_adam = {
     .id = {.name = "adam",
-           .brief = "a rate per parameter from running moments",
+           .brief = "one rate per parameter, from running moments",
            .paper = "Kingma and Ba, ICLR 2015",
            .opts = adam_opts,
            .conf_size = sizeof(struct adam)},
@@ -291,7 +292,7 @@ static void dana_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_dana = {
     .id = {.name = "dana",
-           .brief = "a momentum per worker, and a look-ahead over all of them",
+           .brief = "one momentum per worker, and a look-ahead over all of them",
            .paper = "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612",
            .opts = dana_opts,
            .conf_size = sizeof(struct dana)},
@@ -337,7 +338,8 @@ static void ormo_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_ormo = {
     .id = {.name = "ormo",
-           .brief = "ordered momentum: each gradient joins the momentum where it belongs",
+           .brief =
+               "ordered momentum: a late gradient enters the momentum at its place in the order",
            .paper = "Shi, Yang, Li, NeurIPS 2024",
            .opts = momentum_opts,
            .conf_size = sizeof(struct momentum)},
@@ -351,5 +353,5 @@ static const struct pl_entry *const optim_table[] = {
     &optim_sgd.id,     &optim_bold.id, &optim_libmf.id, &optim_momentum.id, &optim_nesterov.id,
     &optim_adagrad.id, &optim_adam.id, &optim_dana.id,  &optim_ormo.id,     NULL};
 
-const struct pl_family pl_optim_family = {"optim", "how does the reduced vector move the model?",
+const struct pl_family pl_optim_family = {"optim", "how does the reduced vector change the model?",
                                           optim_table};

@@ -29,7 +29,7 @@ static int nnm_mix(const void *conf, const struct pl_reduce_at *at, double *row)
 
 const struct pl_reduce pl_reduce_nnm = {
     .id = {.name = "nnm",
-           .brief = "before another rule: every gradient becomes the mean of its K-f nearest",
+           .brief = "before another rule: replace every gradient by the mean of its K-f nearest",
            .paper = "Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, AISTATS 2023",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -75,7 +75,7 @@ static int bucketing_mix(const void *conf, const struct pl_reduce_at *at, double
 
 const struct pl_reduce pl_reduce_bucketing = {
     .id = {.name = "bucketing",
-           .brief = "before another rule: means of s gradients, grouped by chance",
+           .brief = "before another rule: means of random groups of s gradients",
            .paper = "Karimireddy, He, Jaggi, ICLR 2022",
            .opts = bucketing_opts,
            .conf_size = sizeof(struct bucketing)},
@@ -136,7 +136,7 @@ static int clipping_mix(const void *conf, const struct pl_reduce_at *at, double 
 
 const struct pl_reduce pl_reduce_clipping = {
     .id = {.name = "clipping",
-           .brief = "before another rule: long gradients are shortened",
+           .brief = "before another rule: clip long gradients",
            .paper = "Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan, arXiv 2405.14432 (ARC)",
            .opts = clipping_opts,
            .conf_size = sizeof(struct clipping)},
@@ -188,7 +188,7 @@ static int buffers_mix(const void *conf, const struct pl_reduce_at *at, double *
 
 const struct pl_reduce pl_reduce_buffers = {
     .id = {.name = "buffers",
-           .brief = "before another rule: one mean for all workers of the same number modulo b",
+           .brief = "before another rule: one mean per buffer; worker s uses buffer s mod b",
            .paper = "Yang and Li, JMLR 2023 (BASGD)",
            .opts = buffers_opts,
            .conf_size = sizeof(struct buffers)},

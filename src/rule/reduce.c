@@ -24,7 +24,7 @@ static int mean_mix(const void *conf, const struct pl_reduce_at *at, double *row
 
 static const struct pl_reduce reduce_mean = {
     .id = {.name = "mean",
-           .brief = "the average",
+           .brief = "average",
            .paper = "",
            .opts = mean_opts,
            .conf_size = sizeof(struct mean)},

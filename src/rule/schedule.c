@@ -19,7 +19,7 @@ static double constant_factor(const void *conf, double progress, int n_workers) 
 
 static const struct pl_schedule schedule_constant = {
     .id = {.name = "constant",
-           .brief = "the rate stays",
+           .brief = "constant rate",
            .paper = "",
            .opts = pl_no_opts,
            .conf_size = sizeof(struct pl_schedule_unit)},
@@ -82,7 +82,7 @@ static double step_factor(const void *conf, double progress, int n_workers) {
 
 static const struct pl_schedule schedule_step = {
     .id = {.name = "step",
-           .brief = "the rate falls at given points",
+           .brief = "drops at given points",
            .paper = "",
            .opts = step_opts,
            .conf_size = sizeof(struct step)},
@@ -112,7 +112,7 @@ static double cosine_factor(const void *conf, double progress, int n_workers) {
 
 static const struct pl_schedule schedule_cosine = {
     .id = {.name = "cosine",
-           .brief = "half a cosine down",
+           .brief = "half-cosine decay",
            .paper = "Loshchilov and Hutter, ICLR 2017",
            .opts = cosine_opts,
            .conf_size = sizeof(struct cosine)},
@@ -123,4 +123,4 @@ static const struct pl_entry *const schedule_table[] = {
     &schedule_constant.id, &schedule_warmup.id, &schedule_step.id, &schedule_cosine.id, NULL};
 
 const struct pl_family pl_schedule_family = {
-    "schedule", "how does the learning rate move during the run?", schedule_table};
+    "schedule", "how does the learning rate change during the run?", schedule_table};

@@ -88,8 +88,8 @@ static const struct pl_opt trace_opts[] = {
                 "measured seconds, one per line, or two columns: worker (from 1) and seconds"),
     PL_OPT_END};
 static const struct pl_entry delay_trace = {
-    "trace", "draws from measured delays, each worker from its own where the file tells them apart",
-    "", trace_opts, sizeof(struct trace_conf)};
+    "trace", "draws from measured delays; per worker if the file has a worker column", "",
+    trace_opts, sizeof(struct trace_conf)};
 
 struct recording_conf {
     char file[PL_TEXT_MAX];
@@ -101,9 +101,9 @@ static const struct pl_opt recording_opts[] = {
     PL_OPT_CHOICE(struct recording_conf, order, "sequence", "sequence|random",
                   "replay a worker's times in sequence (repeating), or draw them at random"),
     PL_OPT_END};
-static const struct pl_entry delay_recording = {
-    "recording", "the times that tasks took in a recorded run, each worker its own", "",
-    recording_opts, sizeof(struct recording_conf)};
+static const struct pl_entry delay_recording = {"recording",
+                                                "the task times of a recorded run, per worker", "",
+                                                recording_opts, sizeof(struct recording_conf)};
 
 static double sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
@@ -198,7 +198,8 @@ static const struct pl_opt hetero_opts[] = {
     PL_OPT_REAL(struct hetero, by, "5", 1e-3, 1e6, "factor by which slow workers take longer"),
     PL_OPT_END};
 static const struct pl_entry delay_hetero = {
-    "hetero", "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW is last",
+    "hetero",
+    "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW comes last",
     "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero)};
 
 /* in the order of enum pl_delay_kind */
