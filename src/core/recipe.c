@@ -129,8 +129,7 @@ static const struct pl_entry *const recipe_table[] = {
            "no server: random pairs on a bipartite graph average while gradients compute",
            "Lian, Zhang, Zhang, Liu, ICML 2018", .policy = "gossip:mode=ad-psgd", .local = "own"),
     METHOD("sgp", "no server: rounds of push-sum on the one-peer exponential graph",
-           "Assran, Loizou, Ballas, Rabbat, ICML 2019", .policy = "sgp",
-           .local = "own"),
+           "Assran, Loizou, Ballas, Rabbat, ICML 2019", .policy = "sgp", .local = "own"),
 
     METHOD("byzantine-median", "synchronous, coordinate-wise median", XIE, .policy = "ksync:k=all",
            .reduce = "median"),
