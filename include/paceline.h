@@ -67,6 +67,11 @@ PL_API void pl_setup_free(pl_setup *setup);                     /* NULL is fine 
  * are checked at once, specs when the run begins. */
 PL_API int pl_setup_set(pl_setup *setup, const char *key, const char *value);
 
+/* Writes the value of an option into buffer[max] as pl_setup_set would take it: what was set, or
+ * the default. No value is longer than 511 characters. PL_EUSAGE if there is no such option or the
+ * value does not fit; the buffer is then unchanged. */
+PL_API int pl_setup_get(pl_setup *setup, const char *key, char *buffer, size_t max);
+
 /* Checks everything a run would, and opens its data, without running. Copies made afterwards share
  * the data. */
 PL_API int pl_setup_check(pl_setup *setup);
@@ -259,15 +264,16 @@ struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* "" where there is none to cite */
-    char detail[400];  /* of a method: the row of choices it stands for; of an option: who reads it,
-                          some of "simulate race plan replay"; otherwise "" */
+    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
+                          the commands that read it, some of "simulate train race plan replay eval";
+                          otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;
 };
 
 /* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
- * local, schedule, model, data, partition, delay, attack; and option, whose items are the keys of
- * pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
+ * local, filter, schedule, model, data, partition, delay, attack; and option, whose items are the
+ * keys of pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);
 

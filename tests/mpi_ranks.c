@@ -106,8 +106,8 @@ static void test_every_method_on_three_servers(void **state) {
     (void)state;
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         const struct pl_recipe *recipe = (const struct pl_recipe *)*m;
-        if (strcmp(recipe->column[PL_COLUMN_FILTER], "none") != 0 ||
-            strncmp(recipe->column[PL_COLUMN_POLICY], "gossip", 6) == 0)
+        if (strcmp(pl_recipe_column(recipe, PL_COLUMN_FILTER), "none") != 0 ||
+            strcmp(pl_recipe_column(recipe, PL_COLUMN_LOCAL), "own") == 0)
             continue;                    /* whole vectors only, or none at all */
         if (options_of(*m)[0]) continue; /* one server has the blocks */
         char options[200];

@@ -20,12 +20,12 @@ static double option(const struct pl_entry *entry, const void *conf, const char 
     for (const struct pl_opt *o = entry->opts; o->name; o++) {
         const char *at = (const char *)conf + o->offset;
         if (strcmp(o->name, name) != 0) continue;
-        if (o->type == PL_OPT_BOOL) return *(const bool *)at;
-        if (o->type == PL_OPT_CHOICE) return *(const int *)at;
-        if (o->type == PL_OPT_COUNT) return *(const int *)at;
-        if (o->type == PL_OPT_INT) return (double)*(const int64_t *)at;
-        if (o->type == PL_OPT_REAL) return *(const double *)at;
-        if (o->type == PL_OPT_BOUND)
+        if (o->type == PL_TYPE_BOOL) return *(const bool *)at;
+        if (o->type == PL_TYPE_CHOICE) return *(const int *)at;
+        if (o->type == PL_TYPE_COUNT) return *(const int *)at;
+        if (o->type == PL_TYPE_INT) return (double)*(const int64_t *)at;
+        if (o->type == PL_TYPE_REAL) return *(const double *)at;
+        if (o->type == PL_TYPE_BOUND)
             return *(const uint64_t *)at == PL_NO_BOUND ? INFINITY : (double)*(const uint64_t *)at;
     }
     return none;
@@ -192,6 +192,7 @@ static const struct policy_promises policy_table[] = {
     {.name = "blocks", .check = check_blocks, .least_used = true},
     {.name = "strata", .check = check_blocks, .barrier = true},
     {.name = "gossip", .check = check_at_once},
+    {.name = "sgp", .check = check_at_once},
     {.name = NULL},
 };
 

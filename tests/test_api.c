@@ -521,6 +521,47 @@ static void set_default(void *ctx, const struct pl_item *item) {
         fail_msg("%s=%s: %s", item->name, item->option[0].def, pl_setup_why(s));
 }
 
+static void check_option_default(void *ctx, const struct pl_item *item) {
+    pl_setup *s = make(NULL, NULL), *other = make(NULL, NULL);
+    char value[512], again[512];
+    (void)ctx;
+    if (pl_setup_get(s, item->name, value, sizeof value)) fail_msg("%s", pl_setup_why(s));
+    if (strcmp(item->name, "seed") != 0 && strcmp(value, item->option[0].def) != 0)
+        fail_msg("%s is '%s', and its default is '%s'", item->name, value, item->option[0].def);
+    if (pl_setup_set(other, item->name, value)) fail_msg("%s", pl_setup_why(other));
+    assert_int_equal(pl_setup_get(other, item->name, again, sizeof again), 0);
+    assert_string_equal(value, again);
+    pl_setup_free(s);
+    pl_setup_free(other);
+}
+
+static void options_are_read_back(void **state) {
+    (void)state;
+    pl_setup *s = make("method", "kasync:k=4", "lr", "1e-2", "workers", "12", "sampling", "epoch",
+                       "spread", "yes", "target-loss", "0.1", NULL);
+    static const char *const want[][2] = {{"method", "kasync:k=4"}, {"lr", "0.01"},
+                                          {"workers", "12"},        {"sampling", "epoch"},
+                                          {"spread", "yes"},        {"target-loss", "0.1"},
+                                          {"policy", ""},           {"lr-schedule", "auto"}};
+    char value[512] = "unchanged";
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_int_equal(pl_setup_get(s, want[i][0], value, sizeof value), 0);
+        assert_string_equal(value, want[i][1]);
+        assert_string_equal(pl_setup_why(s), "");
+    }
+    snprintf(value, sizeof value, "unchanged");
+    assert_int_equal(pl_setup_get(s, "learning-rate", value, sizeof value), PL_EUSAGE);
+    check_sentence(pl_setup_why(s));
+    assert_int_equal(pl_setup_get(s, "method", value, 10), PL_EUSAGE); /* with its zero it is 11 */
+    check_sentence(pl_setup_why(s));
+    assert_int_equal(pl_setup_get(s, "method", value, 0), PL_EUSAGE);
+    assert_string_equal(value, "unchanged");
+    assert_int_equal(pl_setup_get(s, "method", value, 11), 0);
+    assert_string_equal(value, "kasync:k=4");
+    pl_setup_free(s);
+    pl_list("option", check_option_default, NULL);
+}
+
 static void defaults_are_accepted(void **state) {
     (void)state;
     pl_setup *s = make(NULL);
@@ -671,8 +712,9 @@ int main(void) {
         cmocka_unit_test(copies_share_and_differ), cmocka_unit_test(copies_run_side_by_side),
         cmocka_unit_test(failures_have_sentences), cmocka_unit_test(misfits_have_sentences),
         cmocka_unit_test(numbers_have_names),      cmocka_unit_test(lists_cover_everything),
-        cmocka_unit_test(defaults_are_accepted),   cmocka_unit_test(plans_have_rows),
-        cmocka_unit_test(plots_are_drawn_once),    cmocka_unit_test(logs_are_written_once),
+        cmocka_unit_test(defaults_are_accepted),   cmocka_unit_test(options_are_read_back),
+        cmocka_unit_test(plans_have_rows),         cmocka_unit_test(plots_are_drawn_once),
+        cmocka_unit_test(logs_are_written_once),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -216,7 +216,8 @@ static void test_what_is_refused(void **state) {
                {"method=sgp filter=kardam:f=0", "filter 'kardam'; use none"},
                {"method=sgp attack=signflip:f=1", "attacks are for policies with one"},
                {"method=sgp local=elastic", "local 'elastic' keeps a model beside"},
-               {"method=sgp:every=2", "sgp exchanges at every task"},
+               {"method=sgp:every=2", "method 'sgp' has no option 'every'"},
+               {"policy=gossip:mode=sgp", "takes one of pull|push|push-sum|pair|ad-psgd"},
                {"method=gossip-pull:a=0.3", "a is for mode pair"},
                {"policy=gossip tuner=abs", "does not use"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

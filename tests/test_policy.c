@@ -32,29 +32,29 @@ static void random_args(struct pl_rng *r, const struct pl_opt *o, char *out, siz
         uint32_t small = pl_rng_below(r, 6), i = 0;
         if (pl_rng_below(r, 3) == 0) continue; /* the default */
         switch (o->type) {
-        case PL_OPT_INT: pl_append(out, max, "%s%s=%.0f", sep, o->name, o->min + small); break;
-        case PL_OPT_REAL:
+        case PL_TYPE_INT: pl_append(out, max, "%s%s=%.0f", sep, o->name, o->min + small); break;
+        case PL_TYPE_REAL:
             while (o->max > 0 && strtod(reals[small % 4], NULL) > o->max) small = (small + 1) % 4;
             pl_append(out, max, "%s%s=%s", sep, o->name, reals[small % 4]);
             break;
-        case PL_OPT_BOOL:
+        case PL_TYPE_BOOL:
             pl_append(out, max, "%s%s=%s", sep, o->name, small % 2 ? "yes" : "no");
             break;
-        case PL_OPT_COUNT: pl_append(out, max, "%s%s=%s", sep, o->name, counts[small]); break;
-        case PL_OPT_BOUND:
+        case PL_TYPE_COUNT: pl_append(out, max, "%s%s=%s", sep, o->name, counts[small]); break;
+        case PL_TYPE_BOUND:
             if (small == 5)
                 pl_append(out, max, "%s%s=inf", sep, o->name);
             else
                 pl_append(out, max, "%s%s=%.0f", sep, o->name, o->min + small);
             break;
-        case PL_OPT_CHOICE: {
+        case PL_TYPE_CHOICE: {
             const char *c = o->choices, *next;
             for (i = small; i > 0 && (next = strchr(c, '|')); i--) c = next + 1;
             pl_append(out, max, "%s%s=%.*s", sep, o->name, (int)strcspn(c, "|"), c);
             break;
         }
-        case PL_OPT_TEXT:
-        case PL_OPT_LIST: break;
+        case PL_TYPE_TEXT:
+        case PL_TYPE_LIST: break;
         }
     }
 }

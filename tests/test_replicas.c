@@ -382,7 +382,7 @@ static void test_the_mean_moves_by_gradients_alone(void **state) {
     (void)state;
     static const char *const conserve[] = {
         "gossip:mode=pair",     "gossip:mode=pair,a=0.2,every=3",          "gossip:mode=ad-psgd",
-        "gossip:mode=push-sum", "gossip:mode=push-sum,every=4,random=yes", "gossip:mode=sgp",
+        "gossip:mode=push-sum", "gossip:mode=push-sum,every=4,random=yes", "sgp",
         "gossip:mode=pair,a=1"};
     for (size_t i = 0; i < sizeof conserve / sizeof *conserve; i++)
         for (int n = 1; n <= 13; n += 3) check_mean(conserve[i], n, true);
@@ -395,7 +395,7 @@ static void test_the_mean_moves_by_gradients_alone(void **state) {
 
 /* After L rounds without steps everybody has the exact mean, in whatever order they answer. */
 static void check_sgp(int n, int n_rounds, bool exact) {
-    struct seen s = look_at("gossip:mode=sgp", n, test_seed + (uint64_t)n);
+    struct seen s = look_at("sgp", n, test_seed + (uint64_t)n);
     const struct pl_view *v = pl_control_view(s.control);
     for (int i = 0; i < n; i++) happens(&s, PL_JOIN, i, NULL, 0);
     for (int k = 0; k < n * n_rounds; k++) {
@@ -439,7 +439,7 @@ static void test_sgp_by_rounds(void **state) {
     (void)state;
     enum { N = 8 };
     double x[N] = {0}, y[N];
-    struct seen s = look_at("gossip:mode=sgp", N, test_seed);
+    struct seen s = look_at("sgp", N, test_seed);
     for (int i = 0; i < N; i++) happens(&s, PL_JOIN, i, NULL, 0);
     for (int round = 0; round < 12; round++) {
         for (int i = 0; i < N; i++) x[i] += (double)((i * 7 + round * 3) % 11) / 8;
@@ -459,7 +459,7 @@ static void test_sgp_by_rounds(void **state) {
 /* Whoever waits for one that leaves goes on, and nobody waits for the past of one that joins. */
 static void test_sgp_goes_on(void **state) {
     (void)state;
-    struct seen s = look_at("gossip:mode=sgp", 5, test_seed);
+    struct seen s = look_at("sgp", 5, test_seed);
     for (int i = 0; i < 5; i++) happens(&s, PL_JOIN, i, NULL, 0);
     for (int i = 1; i < 5; i++) arrives(&s, i, 1, NULL, 0);
     const struct pl_view *v = pl_control_view(s.control);
@@ -499,9 +499,8 @@ static void test_one_is_fast(void **state) {
 /* --- by hand ------------------------------------------------------------------------------ */
 
 /* Two workers leave no choice of a peer. W1 steps by 1 and W2 by 4, in turn. */
-static void check_golden(const char *mode, const char *line, const double *want) {
-    char spec[64], got[400];
-    snprintf(spec, sizeof spec, "gossip:mode=%s", mode);
+static void check_golden(const char *spec, const char *line, const double *want) {
+    char got[400];
     struct seen s = look_at(spec, 2, test_seed);
     happens(&s, PL_JOIN, 0, NULL, 0);
     happens(&s, PL_JOIN, 1, NULL, 0);
@@ -510,7 +509,7 @@ static void check_golden(const char *mode, const char *line, const double *want)
         if (k == 2) assert_string_equal(got, line);
         for (int i = 0; i < 2; i++)
             if (fabs(model(s.x, i) - want[2 * k + i]) > 1e-12)
-                fail_msg("%s, step %d: worker %d is at %.17g", mode, k + 1, i + 1, model(s.x, i));
+                fail_msg("%s, step %d: worker %d is at %.17g", spec, k + 1, i + 1, model(s.x, i));
     }
     seen_done(&s);
 }
@@ -518,21 +517,25 @@ static void check_golden(const char *mode, const char *line, const double *want)
 static void test_golden_traces(void **state) {
     (void)state;
     /* x1 <- (x1 + x2)/2 + 1, then x2 <- (x1 + x2)/2 + 4, … */
-    check_golden("pull", "5 arrive W1#2: mix W1 <- W2, take, commit w3 <- W1@w1, start W1@w3",
+    check_golden("gossip:mode=pull",
+                 "5 arrive W1#2: mix W1 <- W2, take, commit w3 <- W1@w1, start W1@w3",
                  (const double[]){1, 0, 1, 4.5, 3.75, 4.5, 3.75, 8.125});
     /* x1 += 1, x2 <- (x1 + x2)/2; then x2 += 4, x1 <- (x1 + x2)/2; … */
-    check_golden("push", "5 arrive W1#2: take, commit w3 <- W1@w1, mix W2 <- W1, start W1@w3",
+    check_golden("gossip:mode=push",
+                 "5 arrive W1#2: take, commit w3 <- W1@w1, mix W2 <- W1, start W1@w3",
                  (const double[]){1, 0.5, 2.75, 4.5, 3.75, 4.125, 5.9375, 8.125});
     /* weights 1,1 -> 1/2,3/2 -> 5/4,3/4 -> 5/8,11/8 -> 21/16,11/16 */
     check_golden(
-        "push-sum",
+        "gossip:mode=push-sum",
         "5 arrive W1#2: take, commit w3 <- W1@w1, give W1 -> W2, receive W2, start W1@w3",
         (const double[]){1, 1.0 / 3, 3, 13.0 / 3, 4, 46.0 / 11, 6.190476190476190, 90.0 / 11});
     /* both to the middle, then the step of the one that arrived */
-    check_golden("pair", "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
+    check_golden("gossip:mode=pair",
+                 "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
                  (const double[]){1, 0, 0.5, 4.5, 3.5, 2.5, 3, 7});
     /* W1 begins, W2 is asked */
-    check_golden("ad-psgd", "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
+    check_golden("gossip:mode=ad-psgd",
+                 "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
                  (const double[]){1, 0, 1, 4, 3.5, 2.5, 3.5, 6.5});
     /* rounds: (1, 4) -> 5/2 each; (7/2, 13/2) -> 5 each */
     check_golden("sgp", "5 arrive W1#2: take, commit w3 <- W1@w2, give W1 -> W2",

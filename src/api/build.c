@@ -26,10 +26,8 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
-/* The seven columns: the method's, or those of a plain run, each replaced by what was said. */
+/* The seven columns, each as given by the user, else by the method, else by default. */
 static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
-    static const char *const plain[PL_N_COLUMNS] = {NULL,  "fixed",    "none", "mean",
-                                                    "sgd", "gradient", "none"};
     const struct pl_setup_conf *c = &s->conf;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
@@ -38,6 +36,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
+        b->schedule = recipe->schedule;
     } else {
         snprintf(b->method, sizeof b->method, "custom");
     }
@@ -45,7 +44,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
                                                     NULL,           &b->job.optim, &b->job.local,
                                                     &b->job.filter};
     for (int i = 0; i < PL_N_COLUMNS; i++) {
-        const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : plain[i];
+        const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : pl_column_default[i];
         int rc =
             choice[i]
                 ? build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why)
@@ -171,8 +170,9 @@ static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, str
     rate->lr = c->lr;
     rate->by_k = c->lr_scale == 1;
     rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
-    int rc =
-        pl_chain_parse(&pl_schedule_family, c->lr_schedule, (int)c->workers, &rate->schedule, why);
+    const char *schedule = c->lr_schedule;
+    if (strcmp(schedule, "auto") == 0) schedule = b->schedule ? b->schedule : "constant";
+    int rc = pl_chain_parse(&pl_schedule_family, schedule, (int)c->workers, &rate->schedule, why);
     for (int i = 0; !rc && i < rate->schedule.n; i++) {
         const struct pl_choice *link = &rate->schedule.link[i];
         bool counts = strcmp(link->entry->name, "constant") != 0;

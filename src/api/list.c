@@ -15,7 +15,7 @@ static const struct pl_family *const families[] = {
     &pl_delay_family,    &pl_attack_family};
 
 static const struct pl_entry list_none = {
-    .name = "none", .brief = "no model: timing alone", .paper = "", .opts = pl_no_opts};
+    .name = "none", .brief = "no model: simulate timing only", .paper = "", .opts = pl_no_opts};
 
 static size_t list_options(const struct pl_opt *opts, struct pl_item_option *out) {
     size_t n = 0;
@@ -39,55 +39,20 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
     if (f == &pl_recipe_family) {
         const struct pl_recipe *r = (const struct pl_recipe *)e;
         for (int i = 0; i < PL_N_COLUMNS; i++)
-            pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
-                      pl_column_family[i]->name, r->column[i]);
+            if (r->column[i])
+                pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
+                          pl_column_family[i]->name, r->column[i]);
+        if (r->schedule)
+            pl_append(item.detail, sizeof item.detail, " --lr-schedule %s", r->schedule);
     }
     each(ctx, &item);
 }
 
-/* Who reads an option, said in the item's detail. A race sets method, seed and log itself; those
- * of a replay leave what is replayed as it is. */
-static const char *list_readers(const char *name) {
-    static const struct {
-        const char *name, *readers;
-    } special[] = {
-        {"smoothness", "plan"},
-        {"convexity", "plan"},
-        {"noise", "plan"},
-        {"start-loss", "plan"},
-        {"target", "plan"},
-        {"workers", "simulate train race plan"},
-        {"delay", "simulate train race plan"},
-        {"batch", "simulate train race plan"},
-        {"lr", "simulate train race plan"},
-        {"seed", "simulate train race plan"},
-        {"net", "simulate race"},
-        {"spread", "simulate race"},
-        {"script", "simulate race"},
-        {"method", "simulate train"},
-        {"threads", "simulate train race replay eval"},
-        {"log", "simulate train replay"},
-        {"events", "simulate train replay"},
-        {"record", "simulate train replay"},
-        {"log-dir", "simulate train replay"},
-        {"model", "simulate train race eval"},
-        {"data", "simulate train race eval"},
-        {"eval-samples", "simulate train race eval"},
-        {"trace", "plan"},
-        {"transport", "train"},
-        {"servers", "train"},
-        {"spawn", "train race"},
-        {"respawn", "train race"},
-        {"listen", "train"},
-        {"checkpoint", "train"},
-        {"checkpoint-every", "train"},
-        {"checkpoint-keep", "train"},
-        {"resume", "train"},
-        {"metrics", "train"},
-    };
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
-        if (strcmp(name, special[i].name) == 0) return special[i].readers;
-    return "simulate train race";
+/* The commands that read an option, in the item's detail. */
+static void list_readers(unsigned flags, char *out, size_t max) {
+    static const char *const command[] = {"simulate", "train", "race", "plan", "replay", "eval"};
+    for (size_t i = 0; i < sizeof command / sizeof *command; i++)
+        if (flags & 1U << i) pl_append(out, max, "%s%s", out[0] ? " " : "", command[i]);
 }
 
 /* The run's own options, one item each. */
@@ -97,13 +62,13 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
     for (size_t i = 0; i < n; i++) {
         struct pl_item item = {.family = "option",
                                .family_brief =
-                                   "what a run is told; on the command line --NAME VALUE",
+                                   "settings of a run; on the command line --NAME VALUE",
                                .name = option[i].name,
                                .brief = option[i].help,
                                .paper = "",
                                .n_options = 1,
                                .option = &option[i]};
-        pl_append(item.detail, sizeof item.detail, "%s", list_readers(option[i].name));
+        list_readers(pl_setup_opts[i].flags, item.detail, sizeof item.detail);
         each(ctx, &item);
     }
 }

@@ -1,331 +1,134 @@
+/* The one table of a run's options. It gives pl_setup_set and pl_setup_get, the flags of the
+ * command line, `paceline list option`, the manual, and what a recording or checkpoint keeps of its
+ * run.
+ *
+ * One row per option: name, field of struct pl_setup_conf, default, range or choices, flags, help.
+ * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
+ * part of what the run is, so that recordings and checkpoints keep it. Options without KEPT tell
+ * where the run takes place and which files it writes. */
 #include "api/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define AT(field) offsetof(struct pl_setup_conf, field)
-#define COLUMN(c) (AT(column) + (size_t)(c)*PL_TEXT_MAX)
+#define TEXT(name, field, def, flags, help)                                                        \
+    PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
+#define BOOL(name, field, def, flags, help)                                                        \
+    PL_OPT(name, BOOL, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
+#define CHOICE(name, field, def, choices, flags, help)                                             \
+    PL_OPT(name, CHOICE, struct pl_setup_conf, field, def, 0, 0, choices, help, flags)
+#define INT(name, field, def, min, max, flags, help)                                               \
+    PL_OPT(name, INT, struct pl_setup_conf, field, def, min, max, NULL, help, flags)
+#define REAL(name, field, def, min, max, flags, help)                                              \
+    PL_OPT(name, REAL, struct pl_setup_conf, field, def, min, max, NULL, help, flags)
 
-/* One table: pl_setup_set, the flags of the command line, `paceline list option`, the manual. */
+#define SIMULATE PL_READ_SIMULATE
+#define TRAIN PL_READ_TRAIN
+#define RACE PL_READ_RACE
+#define PLAN PL_READ_PLAN
+#define REPLAY PL_READ_REPLAY
+#define EVAL PL_READ_EVAL
+#define RUNS (SIMULATE | TRAIN | RACE) /* every command that runs something new */
+#define KEPT PL_KEPT
+#define COLUMN (RUNS | KEPT | PL_OF_METHOD)
+
 const struct pl_opt pl_setup_opts[] = {
-    {.name = "method",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help =
-         "a published method, with options of its parts: kasync:k=4; abs where no policy is said",
-     .offset = AT(method)},
-    {.name = "policy",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "when to update and who computes next",
-     .offset = COLUMN(PL_COLUMN_POLICY)},
-    {.name = "tuner",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "how K and the staleness bound move",
-     .offset = COLUMN(PL_COLUMN_TUNER)},
-    {.name = "correct",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "how a stale gradient is repaired",
-     .offset = COLUMN(PL_COLUMN_CORRECT)},
-    {.name = "reduce",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "how a group becomes one vector",
-     .offset = COLUMN(PL_COLUMN_REDUCE)},
-    {.name = "optim",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "how that vector moves the model",
-     .offset = COLUMN(PL_COLUMN_OPTIM)},
-    {.name = "local",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "what a worker does between contacts",
-     .offset = COLUMN(PL_COLUMN_LOCAL)},
-    {.name = "filter",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "which gradients are believed when they arrive: kardam:f=2",
-     .offset = COLUMN(PL_COLUMN_FILTER)},
-    {.name = "attack",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "what hostile workers send, and how many there are: signflip:f=2",
-     .offset = AT(attack)},
-    {.name = "workers",
-     .type = PL_OPT_INT,
-     .def = "8",
-     .min = 1,
-     .max = PL_MAX_WORKERS,
-     .help = "number of workers",
-     .offset = AT(workers)},
-    {.name = "servers",
-     .type = PL_OPT_INT,
-     .def = "1",
-     .min = 1,
-     .max = 64,
-     .help = "over MPI: ranks that serve, each a part of the vector",
-     .offset = AT(servers)},
-    {.name = "model",
-     .type = PL_OPT_TEXT,
-     .def = "mlp",
-     .help = "what is trained; none: timing alone",
-     .offset = AT(model)},
-    {.name = "data",
-     .type = PL_OPT_TEXT,
-     .def = "fashion",
-     .help = "what it is trained on",
-     .offset = AT(data)},
-    {.name = "partition",
-     .type = PL_OPT_TEXT,
-     .def = "whole",
-     .help = "which samples a worker draws from",
-     .offset = AT(partition)},
-    {.name = "sampling",
-     .type = PL_OPT_CHOICE,
-     .def = "iid",
-     .choices = "iid|epoch",
-     .help = "mini-batches drawn with replacement, or in shuffled passes",
-     .offset = AT(sampling)},
-    {.name = "batch",
-     .type = PL_OPT_INT,
-     .def = "32",
-     .min = 1,
-     .max = 1000000,
-     .help = "samples in a mini-batch",
-     .offset = AT(batch)},
-    {.name = "lr",
-     .type = PL_OPT_REAL,
-     .def = "0.1",
-     .min = 0,
-     .max = 1e6,
-     .help = "learning rate",
-     .offset = AT(lr)},
-    {.name = "lr-schedule",
-     .type = PL_OPT_TEXT,
-     .def = "constant",
-     .help = "how the rate moves; chain with +: warmup:over=5+step:at=80,120",
-     .offset = AT(lr_schedule)},
-    {.name = "lr-scale",
-     .type = PL_OPT_CHOICE,
-     .def = "one",
-     .choices = "one|k",
-     .help = "k: multiply the rate by the size of each group",
-     .offset = AT(lr_scale)},
-    {.name = "weight-decay",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "times the weights, added to every gradient",
-     .offset = AT(weight_decay)},
-    {.name = "delay",
-     .type = PL_OPT_TEXT,
-     .def = "auto",
-     .help = "law of the time a mini-batch takes; in a real run, of what is added to it; auto: "
-             "exp:mean=1 where simulated, nothing where real",
-     .offset = AT(delay)},
-    {.name = "net",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "network: latency=S,bandwidth=B/S,server=B/S,bytes=B",
-     .offset = AT(net)},
-    {.name = "update-time",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 3600,
-     .help = "seconds that every update takes at the server: a slow merge, simulated or slept",
-     .offset = AT(update_time)},
-    {.name = "spread",
-     .type = PL_OPT_BOOL,
-     .def = "no",
-     .help = "report how far apart the models are that workers compute on",
-     .offset = AT(spread)},
-    {.name = "script",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "file of lines TIME leave|join|freeze WORKER [SECONDS]",
-     .offset = AT(script)},
-    {.name = "updates",
-     .type = PL_OPT_INT,
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "end after so many updates; 1000 where nothing else ends the run, 100000 where only a "
-             "target does",
-     .offset = AT(updates)},
-    {.name = "epochs",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "end after so many passes over the training set",
-     .offset = AT(epochs)},
-    {.name = "time",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "end after so many seconds",
-     .offset = AT(time)},
-    {.name = "target-loss",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e300,
-     .help = "end when the training loss is this low",
-     .offset = AT(target_loss)},
-    {.name = "target-accuracy",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1,
-     .help = "end when the test accuracy is this high",
-     .offset = AT(target_accuracy)},
-    {.name = "eval-every",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "seconds between evaluations; 0: a fiftieth of --time; where that is not said, 20 "
-             "typical tasks, or 1 s in a real run",
-     .offset = AT(eval_every)},
-    {.name = "eval-samples",
-     .type = PL_OPT_INT,
-     .def = "2000",
-     .min = 1,
-     .max = 1e9,
-     .help = "training samples the loss is evaluated on",
-     .offset = AT(eval_samples)},
-    {.name = "seed",
-     .type = PL_OPT_INT,
-     .def = "1",
-     .min = 0,
-     .max = 9007199254740992.0,
-     .help = "of everything random",
-     .offset = AT(seed)},
-    {.name = "threads",
-     .type = PL_OPT_INT,
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .help = "threads that compute; 0: one a core",
-     .offset = AT(threads)},
-    {.name = "transport",
-     .type = PL_OPT_CHOICE,
-     .def = "auto",
-     .choices = "auto|inproc|shm|mpi",
-     .help = "how workers are reached: threads, processes over shared memory, or ranks of mpirun "
-             "or srun; auto: ranks where a launcher started several, else as --spawn says",
-     .offset = AT(transport)},
-    {.name = "spawn",
-     .type = PL_OPT_CHOICE,
-     .def = "processes",
-     .choices = "processes|threads|none",
-     .help = "what workers are; none: they come by themselves (--listen)",
-     .offset = AT(spawn)},
-    {.name = "respawn",
-     .type = PL_OPT_BOOL,
-     .def = "no",
-     .help = "make a new worker for every one that goes",
-     .offset = AT(respawn)},
-    {.name = "listen",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "path of a socket where workers of other programs can join",
-     .offset = AT(listen)},
-    {.name = "checkpoint",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "folder for checkpoints",
-     .offset = AT(checkpoint)},
-    {.name = "checkpoint-every",
-     .type = PL_OPT_TEXT,
-     .def = "60s",
-     .help = "between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)",
-     .offset = AT(checkpoint_every)},
-    {.name = "checkpoint-keep",
-     .type = PL_OPT_INT,
-     .def = "3",
-     .min = 1,
-     .max = 1e6,
-     .help = "checkpoints to keep; older ones are deleted",
-     .offset = AT(checkpoint_keep)},
-    {.name = "resume",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "go on from a checkpoint: its file or folder, or auto: from the folder of "
-             "--checkpoint where there is one, else from the start",
-     .offset = AT(resume)},
-    {.name = "log-dir",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "folder for JSON lines, TensorBoard events, a Chrome trace and the event log",
-     .offset = AT(log_dir)},
-    {.name = "metrics",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "HOST:PORT (or PORT, on loopback) where Prometheus finds /metrics and /healthz",
-     .offset = AT(metrics)},
-    {.name = "log",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "file for one JSON line per evaluation",
-     .offset = AT(log)},
-    {.name = "events",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "file for the event log, as text",
-     .offset = AT(events)},
-    {.name = "record",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "file for a recording of the run: see paceline replay",
-     .offset = AT(record)},
-    {.name = "smoothness",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-12,
-     .max = 1e12,
-     .help = "plan: Lipschitz constant L of the gradient",
-     .offset = AT(smoothness)},
-    {.name = "noise",
-     .type = PL_OPT_REAL,
-     .def = "10",
-     .min = 0,
-     .max = 1e12,
-     .help = "plan: variance of one sample's gradient",
-     .offset = AT(noise)},
-    {.name = "convexity",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e12,
-     .help = "plan: strong convexity c; 0: the non-convex bound",
-     .offset = AT(convexity)},
-    {.name = "start-loss",
-     .type = PL_OPT_REAL,
-     .def = "2.3",
-     .min = 1e-12,
-     .max = 1e12,
-     .help = "plan: loss at the start",
-     .offset = AT(start_loss)},
-    {.name = "target",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e12,
-     .help = "plan: squared gradient norm (convex: excess loss) to reach; 0: 0.02",
-     .offset = AT(target)},
-    {.name = "trace",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "plan: draw delays from a recording, or from a file of measured seconds",
-     .offset = AT(trace)},
-    {.name = NULL},
+    TEXT("method", method, "", SIMULATE | TRAIN | KEPT,
+         "published method and options of its parts: kasync:k=4 (default: abs, unless --policy is "
+         "given)"),
+    TEXT("policy", column[PL_COLUMN_POLICY], "", COLUMN,
+         "when the model is updated, and which workers compute next"),
+    TEXT("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
+    TEXT("correct", column[PL_COLUMN_CORRECT], "", COLUMN, "how a stale gradient is corrected"),
+    TEXT("reduce", column[PL_COLUMN_REDUCE], "", COLUMN, "how a group becomes one vector"),
+    TEXT("optim", column[PL_COLUMN_OPTIM], "", COLUMN, "how that vector changes the model"),
+    TEXT("local", column[PL_COLUMN_LOCAL], "", COLUMN, "what a worker does between contacts"),
+    TEXT("filter", column[PL_COLUMN_FILTER], "", COLUMN,
+         "which gradients are accepted on arrival: kardam:f=2"),
+    TEXT("attack", attack, "", RUNS | KEPT,
+         "what hostile workers send, and how many there are: signflip:f=2"),
+    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT, "number of workers"),
+    INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
+        "MPI: number of server ranks; each holds a part of the model"),
+    TEXT("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
+    TEXT("data", data, "fashion", RUNS | EVAL | KEPT, "data set"),
+    TEXT("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
+    CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
+           "draw mini-batches with replacement, or in shuffled passes"),
+    INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
+    REAL("lr", lr, "0.1", 0, 1e6, RUNS | PLAN | KEPT, "learning rate"),
+    TEXT("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
+         "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
+         "method's, otherwise constant)"),
+    CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
+           "k: multiply the learning rate by the size of each group"),
+    REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
+         "multiple of the weights that is added to every gradient"),
+    TEXT("delay", delay, "auto", RUNS | PLAN | KEPT,
+         "distribution of the time per mini-batch; in a real run, of an added delay (default: "
+         "exp:mean=1 if simulated, no delay in a real run)"),
+    TEXT("net", net, "", SIMULATE | RACE | KEPT,
+         "network: latency=S,bandwidth=B/S,server=B/S,bytes=B"),
+    REAL("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
+         "extra seconds per update at the server, simulated or slept"),
+    BOOL("spread", spread, "no", SIMULATE | RACE | KEPT,
+         "report how far apart the workers' models are"),
+    TEXT("script", script, "", SIMULATE | RACE | KEPT,
+         "file of lines TIME leave|join|freeze WORKER [SECONDS]"),
+    INT("updates", updates, "0", 0, 1e15, RUNS | KEPT,
+        "stop after N updates (default 1000 if no other limit is given, 100000 if only a target "
+        "is)"),
+    REAL("epochs", epochs, "0", 0, 1e9, RUNS | KEPT,
+         "stop after X passes over the training set (default: no limit)"),
+    REAL("time", time, "0", 0, 1e9, RUNS | KEPT, "stop after X seconds (default: no limit)"),
+    REAL("target-loss", target_loss, "0", 0, 1e300, RUNS | KEPT,
+         "stop when the training loss reaches X (default: no target)"),
+    REAL("target-accuracy", target_accuracy, "0", 0, 1, RUNS | KEPT,
+         "stop when the test accuracy reaches X (default: no target)"),
+    REAL(
+        "eval-every", eval_every, "0", 0, 1e9, RUNS | KEPT,
+        "seconds between evaluations (default: 1/50 of --time; without --time 20 typical tasks, or "
+        "1 s in a real run)"),
+    INT("eval-samples", eval_samples, "2000", 1, 1e9, RUNS | EVAL | KEPT,
+        "training samples used to evaluate the loss"),
+    INT("seed", seed, "1", 0, 9007199254740992.0, RUNS | PLAN | KEPT, "random seed"),
+    INT("threads", threads, "0", 0, 1024, RUNS | REPLAY | EVAL,
+        "threads that compute (default: one per core)"),
+    CHOICE("transport", transport, "auto", "auto|inproc|shm|mpi", TRAIN,
+           "how workers are reached: inproc (threads), shm (processes), mpi (ranks started by "
+           "mpirun or srun); auto: mpi if a launcher started several ranks, otherwise as --spawn"),
+    CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT,
+           "how workers are started; none: other programs join through --listen"),
+    BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
+    TEXT("listen", listen, "", TRAIN, "path of a socket where workers of other programs can join"),
+    TEXT("checkpoint", checkpoint, "", TRAIN, "folder for checkpoints"),
+    TEXT("checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT,
+         "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
+    INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT,
+        "number of checkpoints to keep; older ones are deleted"),
+    TEXT("resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED,
+         "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
+         "has "
+         "one, otherwise from the start"),
+    TEXT("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY,
+         "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
+    TEXT("metrics", metrics, "", TRAIN,
+         "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
+    TEXT("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
+    TEXT("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
+    TEXT("record", record, "", SIMULATE | TRAIN | REPLAY,
+         "file for a recording of the run; see paceline replay"),
+    REAL("smoothness", smoothness, "1", 1e-12, 1e12, PLAN | KEPT,
+         "plan: Lipschitz constant L of the gradient"),
+    REAL("noise", noise, "10", 0, 1e12, PLAN | KEPT, "plan: variance of one sample's gradient"),
+    REAL("convexity", convexity, "0", 0, 1e12, PLAN | KEPT,
+         "plan: strong convexity c; 0 selects the non-convex bound"),
+    REAL("start-loss", start_loss, "2.3", 1e-12, 1e12, PLAN | KEPT, "plan: initial loss"),
+    REAL("target", target, "0", 0, 1e12, PLAN | KEPT,
+         "plan: squared gradient norm to reach, or excess loss if convex (default 0.02)"),
+    TEXT("trace", trace, "", PLAN,
+         "plan: draw delays from a recording, or from a file of measured seconds"),
+    PL_OPT_END,
 };
 
 _Static_assert(sizeof pl_setup_opts / sizeof *pl_setup_opts <= PL_SETUP_OPTS, "one flag each");
@@ -361,10 +164,10 @@ void pl_setup_free(pl_setup *s) {
     free(s);
 }
 
-static int setup_index(const char *key) {
-    for (int i = 0; pl_setup_opts[i].name; i++)
-        if (strcmp(pl_setup_opts[i].name, key) == 0) return i;
-    return -1;
+const struct pl_opt *pl_setup_find(const char *key) {
+    for (const struct pl_opt *o = pl_setup_opts; o->name; o++)
+        if (strcmp(o->name, key) == 0) return o;
+    return NULL;
 }
 
 const char *pl_setup_delay(const struct pl_setup *s) {
@@ -372,15 +175,30 @@ const char *pl_setup_delay(const struct pl_setup *s) {
 }
 
 bool pl_setup_is_set(const struct pl_setup *s, const char *key) {
-    int i = setup_index(key);
-    return i >= 0 && s->is_set[i];
+    const struct pl_opt *o = pl_setup_find(key);
+    return o && s->is_set[o - pl_setup_opts];
 }
 
 int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     s->why.text[0] = '\0';
-    int i = setup_index(key), rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
-    if (!rc) s->is_set[i] = true;
+    int rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
+    if (!rc) s->is_set[pl_setup_find(key) - pl_setup_opts] = true;
     return rc;
+}
+
+int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
+    char value[PL_SPEC_MAX];
+    const struct pl_opt *o = pl_setup_find(key);
+    s->why.text[0] = '\0';
+    if (!o)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "there is no option '%.40s'; 'paceline list option' shows them", key);
+    pl_opt_print(o, &s->conf, value, sizeof value);
+    if (strlen(value) >= max)
+        return pl_fail(&s->why, PL_EUSAGE, "the value of %s needs a buffer of %zu bytes, not %zu",
+                       key, strlen(value) + 1, max);
+    memcpy(buffer, value, strlen(value) + 1);
+    return PL_OK;
 }
 
 const char *pl_setup_why(const pl_setup *s) {

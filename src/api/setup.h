@@ -12,7 +12,7 @@
 enum pl_where { PL_WHERE_AUTO, PL_WHERE_INPROC, PL_WHERE_SHM, PL_WHERE_MPI };
 enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
 
-/* Every key of pl_setup_set; the table is setup_opts in setup.c. */
+/* Every key of pl_setup_set; the table is pl_setup_opts in setup.c. */
 struct pl_setup_conf {
     char method[PL_TEXT_MAX];
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
@@ -36,8 +36,23 @@ struct pl_setup_conf {
     double smoothness, noise, convexity, start_loss, target; /* of the planner */
     char trace[PL_TEXT_MAX];                                 /* of the planner */
 };
+/* Flags of an option: the commands that read it, and what becomes of it in a recording. */
+enum {
+    PL_READ_SIMULATE = 1 << 0,
+    PL_READ_TRAIN = 1 << 1,
+    PL_READ_RACE = 1 << 2,
+    PL_READ_PLAN = 1 << 3,
+    PL_READ_REPLAY = 1 << 4, /* a replay without any other option is exact */
+    PL_READ_EVAL = 1 << 5,
+    PL_KEPT = 1 << 6,         /* recordings and checkpoints keep it */
+    PL_NOT_RESTORED = 1 << 7, /* kept for the reader's information only */
+    PL_OF_METHOD = 1 << 8     /* not restored if a method is given: it brings its own */
+};
 extern const struct pl_opt pl_setup_opts[];
 #define PL_SETUP_OPTS 64 /* is more than there are */
+
+/* The option called `key`, or NULL. */
+const struct pl_opt *pl_setup_find(const char *key);
 
 /* A data set that several setups use. */
 struct pl_shared_data {
@@ -89,6 +104,7 @@ struct pl_built {
     struct pl_script script;
     char method[PL_NAME_MAX];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX]; /* resolved, as they are reported */
+    const char *schedule;                 /* the method's, or NULL */
 };
 
 /* Who will run it: on a virtual clock a task takes as long as its law says, on a real one it takes

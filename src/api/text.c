@@ -6,22 +6,12 @@
 #include "api/setup.h"
 #include "timing/recording.h"
 
-/* What a run writes, where it runs and on how many threads is not part of what it is. */
-static const char *const text_not[] = {"log",        "events", "record",  "log-dir", "metrics",
-                                       "checkpoint", "listen", "threads", "trace",   "transport"};
-
-static bool text_skips(const char *key) {
-    for (size_t i = 0; i < sizeof text_not / sizeof *text_not; i++)
-        if (strcmp(text_not[i], key) == 0) return true;
-    return false;
-}
-
-/* What is said now stays; a method that is said now comes with its own columns. */
-static bool text_stays(const struct pl_setup *s, const char *key) {
-    if (pl_setup_is_set(s, key)) return true;
-    for (int i = 0; i < PL_N_COLUMNS; i++)
-        if (strcmp(key, pl_column_family[i]->name) == 0) return pl_setup_is_set(s, "method");
-    return false;
+/* Whether a line sets its option: not if the option was set before, nor the part of a method if
+ * another method was. */
+static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
+    if (!(o->flags & PL_KEPT) || o->flags & PL_NOT_RESTORED) return false;
+    if (o->flags & PL_OF_METHOD && pl_setup_is_set(s, "method")) return false;
+    return !pl_setup_is_set(s, o->name);
 }
 
 /* The program that wrote it, and the parameters of a function in place of the model; then every
@@ -41,7 +31,7 @@ int pl_setup_text(struct pl_setup *s, char **out) {
             free(text);
             return pl_fail(&s->why, PL_EUSAGE, "the value of %s has a line break in it", o->name);
         }
-        if (text_skips(o->name)) continue;
+        if (!(o->flags & PL_KEPT)) continue;
         n += (size_t)snprintf(text + n, room - n, "%s=%s\n", o->name, value);
     }
     *out = text;
@@ -56,8 +46,7 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
                        line);
     snprintf(key, sizeof key, "%.*s", (int)n, line);
     snprintf(value, sizeof value, "%.*s", (int)(length - n - 1), line + n + 1);
-    /* where a run went on from is told, and not done again */
-    if (strcmp(key, "program") == 0 || strcmp(key, "resume") == 0 || text_skips(key)) return PL_OK;
+    if (strcmp(key, "program") == 0) return PL_OK;
     if (strcmp(key, "function") == 0) {
         char mine[32];
         snprintf(mine, sizeof mine, "%zu", s->has_function ? s->function.dim : 0);
@@ -67,7 +56,8 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
                        "model; the same must be set now",
                        strcmp(value, "0") == 0 ? "without" : "with");
     }
-    if (text_stays(s, key)) return PL_OK;
+    const struct pl_opt *o = pl_setup_find(key);
+    if (o && !text_restores(s, o)) return PL_OK;
     return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
 }
 

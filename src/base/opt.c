@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct pl_opt pl_no_opts[] = {{.name = NULL}};
+const struct pl_opt pl_no_opts[] = {PL_OPT_END};
 
 /* Edit distance, insertions, deletions and substitutions costing 1; names are short. */
 static size_t opt_distance(const char *a, const char *b) {
@@ -80,17 +80,19 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     out[0] = '\0';
     bool ranged = opt->min != 0 || opt->max != 0;
     switch (opt->type) {
-    case PL_OPT_INT: pl_append(out, max, "a whole number"); break;
-    case PL_OPT_REAL: pl_append(out, max, "a number"); break;
-    case PL_OPT_BOOL: pl_append(out, max, "yes or no"); return;
-    case PL_OPT_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
-    case PL_OPT_COUNT:
+    case PL_TYPE_INT: pl_append(out, max, "a whole number"); break;
+    case PL_TYPE_REAL: pl_append(out, max, "a number"); break;
+    case PL_TYPE_BOOL: pl_append(out, max, "yes or no"); return;
+    case PL_TYPE_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
+    case PL_TYPE_COUNT:
         pl_append(out, max, "a whole number from %.10g, %s'all' or a share up to 100%%", opt->min,
                   opt_auto(opt) ? "'auto', " : "");
         return;
-    case PL_OPT_BOUND: pl_append(out, max, "a whole number or 'inf'"); break;
-    case PL_OPT_TEXT: pl_append(out, max, "a text"); return;
-    case PL_OPT_LIST: pl_append(out, max, "numbers separated by commas"); break;
+    case PL_TYPE_BOUND:
+        pl_append(out, max, "a whole number of at least %.10g, or 'inf'", opt->min);
+        return;
+    case PL_TYPE_TEXT: pl_append(out, max, "a text"); return;
+    case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }
     if (!ranged) return;
     if (opt->max < 1e15)
@@ -178,27 +180,27 @@ static int opt_store(const struct pl_opt *opt, void *conf, const char *value, in
     void *at = (char *)conf + opt->offset;
     double x;
     switch (opt->type) {
-    case PL_OPT_INT:
+    case PL_TYPE_INT:
         if (!opt_whole(opt, value, &x)) break;
         *(int64_t *)at = (int64_t)x;
         return PL_OK;
-    case PL_OPT_REAL:
+    case PL_TYPE_REAL:
         if (!opt_number(opt, value, &x)) break;
         *(double *)at = x;
         return PL_OK;
-    case PL_OPT_BOOL: {
+    case PL_TYPE_BOOL: {
         int yes;
         if (!opt_choice("no|yes", value, &yes)) break;
         *(bool *)at = yes != 0;
         return PL_OK;
     }
-    case PL_OPT_CHOICE:
+    case PL_TYPE_CHOICE:
         if (!opt_choice(opt->choices, value, at)) break;
         return PL_OK;
-    case PL_OPT_COUNT:
+    case PL_TYPE_COUNT:
         if (!opt_count(opt, value, n_workers, at)) break;
         return PL_OK;
-    case PL_OPT_BOUND:
+    case PL_TYPE_BOUND:
         if (strcmp(value, "inf") == 0) {
             *(uint64_t *)at = PL_NO_BOUND;
             return PL_OK;
@@ -206,13 +208,13 @@ static int opt_store(const struct pl_opt *opt, void *conf, const char *value, in
         if (!opt_whole(opt, value, &x) || x < 0) break;
         *(uint64_t *)at = (uint64_t)x;
         return PL_OK;
-    case PL_OPT_TEXT:
+    case PL_TYPE_TEXT:
         if (strlen(value) >= PL_TEXT_MAX)
             return pl_fail(why, PL_EUSAGE, "%s is longer than %d characters", opt->name,
                            PL_TEXT_MAX - 1);
         snprintf(at, PL_TEXT_MAX, "%s", value);
         return PL_OK;
-    case PL_OPT_LIST:
+    case PL_TYPE_LIST:
         if (!opt_list(opt, value, at)) break;
         return PL_OK;
     }
@@ -255,7 +257,7 @@ int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_
         char key[PL_NAME_MAX], value[PL_TEXT_MAX];
         size_t n = strcspn(args, "=,");
         bool bare = first && *args != ',' && !opt_known(opts, args, n);
-        if (bare && opts->name && opts->type == PL_OPT_TEXT) {
+        if (bare && opts->name && opts->type == PL_TYPE_TEXT) {
             snprintf(key, sizeof key, "%s", opts->name);
         } else {
             if (args[n] != '=' || n == 0 || n >= sizeof key)
@@ -320,29 +322,29 @@ void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t 
     const void *at = (const char *)conf + opt->offset;
     out[0] = '\0';
     switch (opt->type) {
-    case PL_OPT_INT: pl_append(out, max, "%lld", (long long)*(const int64_t *)at); break;
-    case PL_OPT_REAL: opt_print_real(*(const double *)at, out, max); break;
-    case PL_OPT_BOOL: pl_append(out, max, "%s", *(const bool *)at ? "yes" : "no"); break;
-    case PL_OPT_COUNT:
+    case PL_TYPE_INT: pl_append(out, max, "%lld", (long long)*(const int64_t *)at); break;
+    case PL_TYPE_REAL: opt_print_real(*(const double *)at, out, max); break;
+    case PL_TYPE_BOOL: pl_append(out, max, "%s", *(const bool *)at ? "yes" : "no"); break;
+    case PL_TYPE_COUNT:
         if (*(const int *)at == PL_COUNT_AUTO)
             pl_append(out, max, "auto");
         else
             pl_append(out, max, "%d", *(const int *)at);
         break;
-    case PL_OPT_TEXT: pl_append(out, max, "%s", (const char *)at); break;
-    case PL_OPT_BOUND:
+    case PL_TYPE_TEXT: pl_append(out, max, "%s", (const char *)at); break;
+    case PL_TYPE_BOUND:
         if (*(const uint64_t *)at == PL_NO_BOUND)
             pl_append(out, max, "inf");
         else
             pl_append(out, max, "%llu", (unsigned long long)*(const uint64_t *)at);
         break;
-    case PL_OPT_CHOICE: {
+    case PL_TYPE_CHOICE: {
         const char *c = opt->choices;
         for (int i = *(const int *)at; i > 0; i--) c += strcspn(c, "|") + 1;
         pl_append(out, max, "%.*s", (int)strcspn(c, "|"), c);
         break;
     }
-    case PL_OPT_LIST: {
+    case PL_TYPE_LIST: {
         const struct pl_list_of *list = at;
         for (int i = 0; i < list->n; i++) {
             if (i) pl_append(out, max, ",");
@@ -359,7 +361,7 @@ void pl_spec_print(const struct pl_entry *entry, const void *conf, char *out, si
     for (const struct pl_opt *o = entry->opts; o->name; o++) {
         char value[PL_TEXT_MAX + 16];
         pl_opt_print(o, conf, value, sizeof value);
-        if (o->type != PL_OPT_COUNT) {
+        if (o->type != PL_TYPE_COUNT) {
             /* compare as values, so that 1e-1 and 0.1 are the same */
             char def[PL_TEXT_MAX + 16];
             char *plain = calloc(1, entry->conf_size);

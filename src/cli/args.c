@@ -1,4 +1,5 @@
 /* Arguments: the library's options become flags by themselves; a command adds its own. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +45,33 @@ bool cli_takes(const struct pl_item *option, const char *command) {
     return strstr(option->detail, command) != NULL;
 }
 
+bool cli_shows_default(const struct pl_item_option *o) {
+    return o->def[0] && !strstr(o->help, "(default");
+}
+
+bool cli_says_nothing(const struct pl_item_option *o) {
+    return strcmp(o->accepts, "a text") == 0 && !cli_shows_default(o);
+}
+
+const char *cli_placeholder(const struct pl_item_option *o) {
+    if (strncmp(o->accepts, "a whole number", 14) == 0) return " N";
+    return strncmp(o->accepts, "a number", 8) == 0 ? " X" : "";
+}
+
 /* --- help -------------------------------------------------------------------------------- */
 
 static void args_print_option(void *ctx, const struct pl_item *item) {
     const struct cli_args *a = ctx;
     if (!cli_takes(item, a->options)) return;
     char left[64];
-    snprintf(left, sizeof left, "--%s", item->name);
-    printf("  %-18s %s", left, item->brief);
-    if (item->option[0].def[0]) printf(" (%s)", item->option[0].def);
+    snprintf(left, sizeof left, "--%s%s", item->name, cli_placeholder(&item->option[0]));
+    printf("  %-21s %s", left, item->brief);
+    const struct pl_item_option *o = &item->option[0];
+    bool choice = strncmp(o->accepts, "one of ", 7) == 0;
+    if (choice)
+        printf(" (%s; default %s)", o->accepts + 7, o->def);
+    else if (cli_shows_default(o))
+        printf(" (default %s)", o->def);
     putchar('\n');
 }
 
@@ -61,7 +80,7 @@ static void args_help(struct cli_args *a) {
     for (const struct cli_flag *f = a->flag; f->name; f++) {
         char left[64];
         snprintf(left, sizeof left, "--%s %s", f->name, f->value ? f->value : "");
-        printf("  %-18s %s\n", left, f->help);
+        printf("  %-21s %s\n", left, f->help);
     }
     pl_list("option", args_print_option, a);
     printf("\n%s", a->notes);
@@ -173,13 +192,17 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         int rc = pl_setup_set(setup, key, value);
         if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
         if (!s.own) a->changes = true;
-        if (strcmp(key, "time") == 0) a->time = strtod(value, NULL);
-        if (strncmp(key, "target-", 7) == 0) a->target = true;
-        if (strcmp(key, "delay") == 0) a->delay = true;
-        if (strcmp(key, "seed") == 0) a->seed = strtod(value, NULL);
-        if (strcmp(key, "updates") == 0) a->updates = strtod(value, NULL);
     }
     return CLI_OK;
+}
+
+double cli_number(pl_setup *setup, const char *key) {
+    char text[64];
+    return pl_setup_get(setup, key, text, sizeof text) ? NAN : strtod(text, NULL);
+}
+
+bool cli_has_target(pl_setup *setup) {
+    return cli_number(setup, "target-loss") > 0 || cli_number(setup, "target-accuracy") > 0;
 }
 
 int cli_finish(int status) {

@@ -43,11 +43,9 @@ struct cli_args {
     const struct cli_flag *flag; /* ends with a NULL name */
     const char *notes;           /* at the end of --help: examples */
     int n_words;
-    char **word;                /* what is not a flag, if the command takes words */
-    bool takes_words, helped;   /* helped: --help was asked for and answered */
-    double time, updates, seed; /* what was said for those options of the library */
-    bool target, delay;         /* a target, or delays, were said */
-    bool changes;               /* an option was said that is not the command's own */
+    char **word;              /* what is not a flag, if the command takes words */
+    bool takes_words, helped; /* helped: --help was asked for and answered */
+    bool changes;             /* an option was given that is not the command's own */
 };
 
 /* Takes flags off argv and puts the library's into `setup`. CLI_OK, or CLI_USAGE after having said
@@ -60,6 +58,20 @@ int cli_likeness(const char *a, size_t n, const char *b);
 
 /* Whether `command` ("simulate", "plan") takes the library's option. */
 bool cli_takes(const struct pl_item *option, const char *command);
+
+/* Whether to print an option's default after its help, which may tell it already. */
+bool cli_shows_default(const struct pl_item_option *option);
+
+/* Whether there is nothing to add to an option's help: any text is accepted, and no default shown.
+ */
+bool cli_says_nothing(const struct pl_item_option *option);
+
+/* What stands for the value of a number in help: " N", " X" or "". */
+const char *cli_placeholder(const struct pl_item_option *option);
+
+/* The value of an option that is a number, and whether the run has a target. */
+double cli_number(pl_setup *setup, const char *key);
+bool cli_has_target(pl_setup *setup);
 
 /* --- results ----------------------------------------------------------------------------- */
 
@@ -76,12 +88,12 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
  * Ctrl-C and SIGTERM. */
 struct cli_progress {
     char name[64];        /* in front */
-    double time, updates; /* where the run ends, 0 where unknown */
+    double time, updates; /* where the run ends; 0 if unknown */
     bool shown;
     double next, loss, accuracy;
     double at, samples; /* the run's time and samples when the line was last renewed */
 };
-void cli_progress_begin(struct cli_progress *p, const char *name, const struct cli_args *args);
+void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup);
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

@@ -4,6 +4,10 @@
 
 #include "cli.h"
 
+#define LIST_FAMILIES                                                                              \
+    "method, policy, tuner, correct, reduce, optim, local, filter, schedule, model, data, "        \
+    "partition, delay, attack, option"
+
 struct list_view {
     const char *family; /* the one printed last */
     bool detailed;
@@ -21,8 +25,10 @@ static void list_print(void *ctx, const struct pl_item *item) {
     if (item->detail[0] && !option) printf("  %-20s   = %s\n", "", item->detail);
     for (size_t i = 0; i < item->n_options; i++) {
         const struct pl_item_option *o = &item->option[i];
+        if (option && cli_says_nothing(o)) continue;
         if (option)
-            printf("  %-20s   %s%s%s\n", "", o->accepts, o->def[0] ? "; default " : "", o->def);
+            printf("  %-20s   %s%s%s\n", "", o->accepts, cli_shows_default(o) ? "; default " : "",
+                   cli_shows_default(o) ? o->def : "");
         else
             printf("  %-20s   %s=%s  %s; %s\n", "", o->name, o->def, o->help, o->accepts);
     }
@@ -38,18 +44,16 @@ int cli_list(int argc, char **argv) {
         .options = "nothing",
         .flag = flags,
         .takes_words = true,
-        .notes = "With a family (method, policy, tuner, correct, reduce, optim, local, schedule,\n"
-                 "model, data, partition, delay, option) its members are shown with their options\n"
-                 "and citations. Specs are written name:key=value,key=value.\n"};
+        .notes = "FAMILY is one of " LIST_FAMILIES ".\n"
+                 "With a family, list shows the options and citations of its members. Specs are\n"
+                 "written name:key=value,key=value.\n"};
     int status = cli_parse(&args, argc, argv, NULL);
     if (status != CLI_OK || args.helped) return status;
     struct list_view view = {.detailed = args.n_words > 0};
     if (args.n_words == 0) pl_list(NULL, list_print, &view);
     for (int i = 0; i < args.n_words; i++) {
         if (pl_list(args.word[i], list_print, &view))
-            return cli_fail(CLI_USAGE,
-                            "there is no family '%.40s'; there are method, policy, tuner, correct, "
-                            "reduce, optim, local, schedule, model, data, partition, delay, option",
+            return cli_fail(CLI_USAGE, "there is no family '%.40s'; there are " LIST_FAMILIES,
                             args.word[i]);
     }
     return CLI_OK;

@@ -5,7 +5,8 @@
 
 struct man_view {
     FILE *out;
-    const char *family;
+    const char *family; /* the one printed last */
+    const char *skip;   /* one to leave out, or NULL */
 };
 
 /* Text into roff: a leading dot or quote is protected, hyphens and backslashes are literal. */
@@ -24,6 +25,7 @@ static void man_text(FILE *out, const char *s) {
 static void man_item(void *ctx, const struct pl_item *item) {
     struct man_view *v = ctx;
     bool option = strcmp(item->family, "option") == 0;
+    if (v->skip && strcmp(v->skip, item->family) == 0) return;
     if (!v->family || strcmp(v->family, item->family) != 0) {
         fprintf(v->out, ".SH %s\n", option ? "OPTIONS" : item->family);
         man_text(v->out, item->family_brief);
@@ -43,6 +45,7 @@ static void man_item(void *ctx, const struct pl_item *item) {
     fputs(".\n", v->out);
     for (size_t i = 0; i < item->n_options; i++) {
         const struct pl_item_option *o = &item->option[i];
+        if (option && cli_says_nothing(o)) continue;
         fputs(".br\n", v->out);
         if (!option) {
             fputs(".I ", v->out);
@@ -52,7 +55,7 @@ static void man_item(void *ctx, const struct pl_item *item) {
             fputs(": ", v->out);
             man_text(v->out, o->help);
             fputs("; ", v->out);
-        } else if (o->def[0]) {
+        } else if (cli_shows_default(o)) {
             fputs("Default ", v->out);
             man_text(v->out, o->def);
             fputs("; ", v->out);
@@ -84,9 +87,6 @@ void cli_man(FILE *out) {
           out);
     struct man_view view = {.out = out};
     pl_list("option", man_item, &view);
-    static const char *const families[] = {"method", "policy", "tuner",     "correct",
-                                           "reduce", "optim",  "local",     "schedule",
-                                           "model",  "data",   "partition", "delay"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        pl_list(families[i], man_item, &view);
+    view.skip = "option"; /* printed first */
+    pl_list(NULL, man_item, &view);
 }

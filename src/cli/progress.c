@@ -37,9 +37,9 @@ static double progress_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void cli_progress_begin(struct cli_progress *p, const char *name, const struct cli_args *args) {
-    p->time = args->time;
-    p->updates = args->updates;
+void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup) {
+    p->time = cli_number(setup, "time");
+    p->updates = cli_number(setup, "updates");
     snprintf(p->name, sizeof p->name, "%s", name);
     p->loss = p->accuracy = NAN;
     p->at = p->samples = 0;

@@ -11,10 +11,6 @@
 #define RACE_ENTRANTS 64
 #define RACE_SEEDS 200
 #define RACE_PATH 512
-#define RACE_DEMO_TIME 30000
-#define RACE_DEMO_REAL_TIME 60
-#define RACE_TEXT(x) RACE_TEXT_OF(x)
-#define RACE_TEXT_OF(x) #x
 
 static const char *const race_default[] = {
     "sync", "backup", "kasync", "adasync-kasync", "abs", "gap-aware@lr=0.01", "async"};
@@ -27,14 +23,14 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"lr", "0.05"},
                                            {"delay", "pareto:shape=1.5,scale=1"},
                                            {"target-accuracy", "0.84"},
-                                           {"time", RACE_TEXT(RACE_DEMO_TIME)},
+                                           {"time", "30000"},
                                            {"eval-every", "100"}};
 
 /* The same for real: a hundredth of the time, and an easier target. */
 static const char *const race_demo_real[][2] = {{"batch", "32"},
                                                 {"delay", "pareto:shape=1.5,scale=0.01"},
                                                 {"target-accuracy", "0.8"},
-                                                {"time", RACE_TEXT(RACE_DEMO_REAL_TIME)},
+                                                {"time", "60"},
                                                 {"eval-every", "0.2"}};
 
 /* One entrant: method[:options][@key=value…], and what its runs came to. */
@@ -46,6 +42,7 @@ struct race_entrant {
     double per_update[RACE_SEEDS];
     double predicted[RACE_SEEDS],
         predicted_per_update[RACE_SEEDS]; /* simulated, before a real race */
+    bool predicts;                        /* the simulator was asked first */
     int n_diverged;
     struct pl_point *point; /* of the first seed, for the plot */
     size_t n_points;
@@ -58,8 +55,7 @@ struct race {
     double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    const struct cli_args *args;
-    bool real, rates;
+    bool real, rates, target;
     int name_width; /* of the longest entrant */
 };
 
@@ -132,8 +128,9 @@ static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *
 }
 
 /* Without injected delays the simulator has nothing to go by. */
-static bool race_predicts(const struct race *r, const struct race_entrant *e) {
-    return r->args->delay || strstr(e->name, "@delay=");
+static bool race_predicts(pl_setup *one) {
+    char delay[RACE_PATH];
+    return pl_setup_get(one, "delay", delay, sizeof delay) == PL_OK && strcmp(delay, "auto") != 0;
 }
 
 /* What the simulator says of the run that is about to be made, from the injected delays alone. The
@@ -174,13 +171,14 @@ static int race_one(struct race *r, int i, int seed) {
         snprintf(name, sizeof name, "%d/%d", i * r->n_seeds + seed + 1, r->n * r->n_seeds);
         snprintf(text, sizeof text, "%s %.40s", name, e->name);
         pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
-        if (r->real && race_predicts(r, e)) {
+        e->predicts = r->real && race_predicts(one);
+        if (e->predicts) {
             char simulated[sizeof progress.name];
             snprintf(simulated, sizeof simulated, "%.48s, simulated", text);
-            cli_progress_begin(&progress, simulated, r->args);
+            cli_progress_begin(&progress, simulated, one);
             status = race_predict(e, seed, one);
         }
-        cli_progress_begin(&progress, text, r->args);
+        cli_progress_begin(&progress, text, one);
         pl_setup_log(one, cli_say, NULL);
         if (status == CLI_OK && !cli_interrupted())
             rc = (r->real ? pl_train : pl_simulate)(one, &run);
@@ -256,7 +254,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
         ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
     struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
     printf("%-*s", r->name_width, e->name);
-    if (r->args->target) {
+    if (r->target) {
         race_cell(target, "%.4g", wide);
         race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
     } else {
@@ -287,7 +285,7 @@ static void race_board(const struct race *r) {
         order[j] = e;
     }
     printf("%-*s", r->name_width, "method");
-    if (r->args->target)
+    if (r->target)
         printf(" %*s %*s", wide, "s to target", wide, "x of sync");
     else
         printf(" %11s", "s/update");
@@ -318,10 +316,10 @@ static void race_three(double came, double predicted, const char *format) {
 }
 
 static void race_prediction(const struct race *r) {
-    bool target = r->args->target;
+    bool target = r->target;
     double off[RACE_ENTRANTS];
     int n_off = 0, n_pairs = 0, n_right = 0, n_predicted = 0;
-    for (int i = 0; i < r->n; i++) n_predicted += race_predicts(r, &r->entrant[i]);
+    for (int i = 0; i < r->n; i++) n_predicted += r->entrant[i].predicts;
     if (n_predicted == 0) {
         printf("\nnothing was predicted: without --delay the simulator has nothing to go by\n");
         return;
@@ -430,16 +428,14 @@ static int race_run(struct race *r, const char *out) {
     return race_plot(r);
 }
 
-/* The demo's options, which those that are said go over. */
-static void race_preset(struct race *r, struct cli_args *args, int argc, char **argv) {
+/* The demo's options; those on the command line override them. */
+static void race_preset(struct race *r, int argc, char **argv) {
     bool demo = false;
     for (int i = 1; i < argc; i++) {
         demo = demo || strcmp(argv[i], "--demo") == 0;
         r->real = r->real || strcmp(argv[i], "--real") == 0;
     }
     if (!demo) return;
-    args->time = r->real ? RACE_DEMO_REAL_TIME : RACE_DEMO_TIME;
-    args->target = args->delay = true;
     for (size_t i = 0; i < sizeof race_demo / sizeof *race_demo; i++)
         pl_setup_set(r->setup, race_demo[i][0], race_demo[i][1]);
     for (size_t i = 0; r->real && i < sizeof race_demo_real / sizeof *race_demo_real; i++)
@@ -463,7 +459,6 @@ int cli_race(int argc, char **argv) {
         .options = "race",
         .flag = flags,
         .takes_words = true,
-        .seed = 1,
         .notes =
             "Without methods: sync backup kasync adasync-kasync abs gap-aware async. A method\n"
             "may carry options of its parts and, behind @, of its run. Examples:\n\n"
@@ -475,20 +470,20 @@ int cli_race(int argc, char **argv) {
     struct race_entrant *entrants = calloc(RACE_ENTRANTS, sizeof *entrants);
     if (!entrants || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
     r.entrant = entrants;
-    race_preset(&r, &args, argc, argv);
+    race_preset(&r, argc, argv);
     int status = cli_parse(&args, argc, argv, r.setup);
     char *end;
     r.n_seeds = (int)strtol(seeds, &end, 10);
     if (status == CLI_OK && (*end || !*seeds || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
         status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
                           RACE_SEEDS);
-    r.first_seed = args.seed;
+    r.first_seed = cli_number(r.setup, "seed");
+    r.target = cli_has_target(r.setup);
     if (status == CLI_OK && real && pl_rank() >= 0)
         status = cli_fail(CLI_USAGE, "race --real is for one machine; start it without a launcher");
     if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
         status = cli_fail(CLI_USAGE, "at most %d methods can race at once", RACE_ENTRANTS);
     if (status == CLI_OK && !args.helped) {
-        r.args = &args;
         r.n = args.n_words ? args.n_words : (int)(sizeof race_default / sizeof *race_default);
         r.name_width = 17;
         for (int i = 0; i < r.n; i++) {

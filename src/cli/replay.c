@@ -6,7 +6,7 @@ static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
     struct cli_progress progress = {0};
     pl_run *run = NULL;
     cli_catch_signals();
-    cli_progress_begin(&progress, "", args);
+    cli_progress_begin(&progress, "", setup);
     pl_setup_log(setup, cli_say, NULL);
     pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
     int rc;
@@ -17,7 +17,8 @@ static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
         rc = pl_replay(setup, path, &run);
     }
     cli_progress_end(&progress);
-    int status = rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, args->target);
+    int status =
+        rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, cli_has_target(setup));
     pl_run_free(run);
     return status;
 }

@@ -160,11 +160,11 @@ int cli_report(pl_run *run, bool json, bool target) {
 }
 
 /* Where several ranks ran together, rank 0 alone has something to say. */
-static int summary_end(int rc, const pl_setup *setup, pl_run *run, bool json, bool target) {
+static int summary_end(int rc, pl_setup *setup, pl_run *run, bool json) {
     const char *why = pl_setup_why(setup);
     if (rc && pl_rank() > 0 && !why[0]) return rc == PL_EUSAGE ? CLI_USAGE : CLI_FAILED;
     if (rc) return cli_fail(rc, "%s", why);
-    return run ? cli_report(run, json, target) : CLI_OK;
+    return run ? cli_report(run, json, cli_has_target(setup)) : CLI_OK;
 }
 
 int cli_one_run(struct cli_args *args, int argc, char **argv,
@@ -181,12 +181,12 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         struct cli_progress progress = {0};
         pl_run *out = NULL;
         cli_catch_signals();
-        cli_progress_begin(&progress, "", args);
+        cli_progress_begin(&progress, "", setup);
         pl_setup_log(setup, cli_say, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);
-        status = summary_end(rc, setup, out, json, args->target);
+        status = summary_end(rc, setup, out, json);
         pl_run_free(out);
     }
     pl_setup_free(setup);

@@ -1,5 +1,7 @@
 #include "core/plan.h"
 
+#define PLAN_DRAWS 64 /* of a peer, before workers that are gone are stepped over */
+
 /* Field by field into its place: a struct built elsewhere and copied is read back before it is
  * written, which costs more than all the rest. */
 static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_from from,
@@ -72,6 +74,19 @@ void pl_restart_busy(struct pl_plan *p, const struct pl_view *v) {
         pl_cancel(p, i);
         pl_start(p, i, PL_FETCH);
     }
+}
+
+int pl_draw_peer(const struct pl_view *v, int worker, enum pl_draw among) {
+    bool half = among == PL_OTHER_HALF;
+    int n = v->n_workers, first = half ? 1 - worker % 2 : 0, at = 0;
+    int n_others = half ? (n - first + 1) / 2 : n - 1;
+    if (n_others == 0) return -1;
+    for (int i = 0; i < PLAN_DRAWS + n_others; i++) {
+        at = i < PLAN_DRAWS ? (int)pl_rng_below(v->rng, (uint32_t)n_others) : (at + 1) % n_others;
+        int peer = half ? first + 2 * at : (worker + 1 + at) % n;
+        if (pl_alive(v, peer)) return peer;
+    }
+    return -1;
 }
 
 static void plan_exchange(struct pl_plan *p, enum pl_verb verb, int worker, int peer, double keep,

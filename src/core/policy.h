@@ -65,6 +65,10 @@ static inline int pl_n_busy(const struct pl_view *v) {
     return v->n_alive - v->n_idle;
 }
 
+static inline bool pl_alive(const struct pl_view *v, int worker) {
+    return v->worker[worker].state != PL_GONE;
+}
+
 /* for (int i = v->idle; i >= 0; i = pl_next(v, i)) … */
 static inline int pl_next(const struct pl_view *v, int worker) {
     return v->worker[worker].next;
@@ -112,6 +116,11 @@ void pl_absorb(struct pl_plan *p, int worker); /* what is in the inbox joins its
 /* Whether such an exchange has room in the book; one that has not is left for another time. */
 bool pl_fits(const struct pl_view *v, int worker, int peer);
 double pl_weight(const struct pl_view *v, int worker); /* its push-sum weight: 1 at first */
+
+/* A random peer of `worker` that is alive: any other worker, or one whose index is odd if this
+ * one's is even and the reverse. -1 if there is none. */
+enum pl_draw { PL_ANY_PEER, PL_OTHER_HALF };
+int pl_draw_peer(const struct pl_view *v, int worker, enum pl_draw among);
 
 /* Starts every idle worker on the newest version. */
 void pl_start_idle(struct pl_plan *p, const struct pl_view *v);

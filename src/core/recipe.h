@@ -15,12 +15,25 @@ enum pl_column {
     PL_N_COLUMNS
 };
 
+/* Specs; NULL: the default of the column. */
 struct pl_recipe {
-    struct pl_entry id;               /* its options are those of its columns */
-    const char *column[PL_N_COLUMNS]; /* specs */
+    struct pl_entry id; /* its options are those of its columns */
+    union {
+        struct {
+            const char *policy, *tuner, *correct, *reduce, *optim, *local, *filter;
+        };
+        const char *column[PL_N_COLUMNS]; /* the same, by number */
+    };
+    const char *schedule; /* of the learning rate, unless lr-schedule is given; NULL: constant */
 };
 
 extern const struct pl_family pl_recipe_family;
+
+/* What a column is if neither the method nor the user gives it; NULL for the policy. */
+extern const char *const pl_column_default[PL_N_COLUMNS];
+
+/* The spec of a column, which is its default if the row does not give it. */
+const char *pl_recipe_column(const struct pl_recipe *r, int column);
 
 /* The families of the columns, in order. */
 extern const struct pl_family *const pl_column_family[PL_N_COLUMNS];

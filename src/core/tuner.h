@@ -85,26 +85,13 @@ void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
                      const struct pl_arrival *a, struct pl_knobs *knobs);
 void pl_growk_task(struct pl_growk *g, double seconds, bool done);
 
-/* The options of a struct pl_growk_conf that lies at `where` in a tuner's conf. */
-#define PL_GROWK_OPTS(where)                                                                       \
-    {.name = "k0",                                                                                 \
-     .type = PL_OPT_INT,                                                                           \
-     .def = "0",                                                                                   \
-     .min = 0,                                                                                     \
-     .max = PL_MAX_WORKERS,                                                                        \
-     .help = "K to begin with; 0: the policy's k",                                                 \
-     .offset = (where) + offsetof(struct pl_growk_conf, k0)},                                      \
-        {.name = "every",                                                                          \
-         .type = PL_OPT_REAL,                                                                      \
-         .def = "0",                                                                               \
-         .min = 0,                                                                                 \
-         .max = 1e9,                                                                               \
-         .help = "seconds between two choices of K; 0: twenty mean task times",                    \
-         .offset = (where) + offsetof(struct pl_growk_conf, every)},                               \
-    {                                                                                              \
-        .name = "rule", .type = PL_OPT_CHOICE, .def = "auto", .choices = PL_GROWK_RULES,           \
-        .help = "how K follows the loss; auto: quadratic where K counts workers, else sqrt",       \
-        .offset = (where) + offsetof(struct pl_growk_conf, rule)                                   \
-    }
+/* The options of the struct pl_growk_conf that is the member `at` of a tuner's conf. */
+#define PL_GROWK_OPTS(conf, at)                                                                    \
+    PL_OPT("k0", INT, conf, at.k0, "0", 0, PL_MAX_WORKERS, NULL, "initial K (0: the policy's k)",  \
+           0),                                                                                     \
+        PL_OPT("every", REAL, conf, at.every, "0", 0, 1e9, NULL,                                   \
+               "seconds between changes of K (0: twenty mean task times)", 0),                     \
+        PL_OPT("rule", CHOICE, conf, at.rule, "auto", 0, 0, PL_GROWK_RULES,                        \
+               "how K follows the loss (auto: quadratic if K counts workers, else sqrt)", 0)
 
 #endif

@@ -80,17 +80,14 @@ static int cifar_open(const void *conf, uint64_t seed, struct pl_data *data, str
 }
 
 static const struct pl_opt cifar_opts[] = {
-    {.name = "dir",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "directory with data_batch_1.bin to data_batch_5.bin and test_batch.bin, .gz or plain",
-     .offset = offsetof(struct cifar_conf, dir)},
-    {.name = NULL},
+    PL_OPT_TEXT(struct cifar_conf, dir, "",
+                "folder with data_batch_[1-5].bin and test_batch.bin, plain or .gz"),
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_cifar10 = {
     .id = {.name = "cifar10",
-           .brief = "CIFAR-10 in its binary version: 32x32 in colour, 10 kinds of things",
+           .brief = "CIFAR-10, binary version: 32x32 colour images, 10 classes",
            .paper = "Krizhevsky, Learning multiple layers of features from tiny images, 2009",
            .opts = cifar_opts,
            .conf_size = sizeof(struct cifar_conf)},

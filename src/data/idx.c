@@ -144,24 +144,16 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
 }
 
 static const struct pl_opt idx_opts[] = {
-    {.name = "dir",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "directory with train-images-idx3-ubyte and its three companions, .gz or plain",
-     .offset = offsetof(struct idx_conf, dir)},
-    {.name = "classes",
-     .type = PL_OPT_INT,
-     .def = "10",
-     .help = "labels are 0 to classes-1; anything else is damage",
-     .min = 2,
-     .max = 256,
-     .offset = offsetof(struct idx_conf, classes)},
-    {.name = NULL},
+    PL_OPT_TEXT(struct idx_conf, dir, "",
+                "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
+    PL_OPT_INT(struct idx_conf, classes, "10", 2, 256,
+               "number of classes; a label of this or more is an error"),
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_idx = {
     .id = {.name = "idx",
-           .brief = "pictures from the four files of MNIST or a set in its format",
+           .brief = "images in the format of MNIST (four files)",
            .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
                     "recognition, Proc. IEEE 1998",
            .opts = idx_opts,
@@ -171,7 +163,7 @@ const struct pl_data_kind pl_data_idx = {
 
 const struct pl_data_kind pl_data_fashion = {
     .id = {.name = "fashion",
-           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28, 10 kinds of clothes",
+           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28 images, 10 classes",
            .paper = "Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747",
            .opts = pl_no_opts,
            .conf_size = 0},

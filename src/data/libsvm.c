@@ -278,24 +278,12 @@ static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, st
 }
 
 static const struct pl_opt libsvm_opts[] = {
-    {.name = "file",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "text file, .gz or plain",
-     .offset = offsetof(struct libsvm_conf, file)},
-    {.name = "test",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "file of the test rows; without one, the last `share` of the rows",
-     .offset = offsetof(struct libsvm_conf, test)},
-    {.name = "share",
-     .type = PL_OPT_REAL,
-     .def = "0.2",
-     .help = "part of the file, from its end, that is kept for testing",
-     .min = 0,
-     .max = 0.9,
-     .offset = offsetof(struct libsvm_conf, share)},
-    {.name = NULL},
+    PL_OPT_TEXT(struct libsvm_conf, file, "", "file of training samples, plain or .gz"),
+    PL_OPT_TEXT(struct libsvm_conf, test, "",
+                "file of test samples (empty: hold out the last part of the training file)"),
+    PL_OPT_REAL(struct libsvm_conf, share, "0.2", 0, 0.9,
+                "fraction of the file that is held out for testing"),
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_libsvm = {

@@ -152,14 +152,9 @@ out:
 }
 
 static const struct pl_opt partition_label_opts[] = {
-    {.name = "alpha",
-     .type = PL_OPT_REAL,
-     .def = "0.5",
-     .help = "parameter of the Dirichlet distribution; smaller is more skewed",
-     .min = 1e-3,
-     .max = 1e6,
-     .offset = offsetof(struct partition_label_conf, alpha)},
-    {.name = NULL},
+    PL_OPT_REAL(struct partition_label_conf, alpha, "0.5", 1e-3, 1e6,
+                "concentration of the Dirichlet distribution; smaller is more skewed"),
+    PL_OPT_END,
 };
 
 static const struct partition_kind partition_whole_kind = {
@@ -173,7 +168,7 @@ static const struct partition_kind partition_whole_kind = {
 
 static const struct partition_kind partition_iid_kind = {
     .id = {.name = "iid",
-           .brief = "equal random shards, one to a worker",
+           .brief = "equal random shards, one per worker",
            .paper = "",
            .opts = pl_no_opts,
            .conf_size = 0},
@@ -195,7 +190,7 @@ static const struct pl_entry *const partition_table[] = {
 
 const struct pl_family pl_partition_family = {
     .name = "partition",
-    .brief = "who draws from which training samples?",
+    .brief = "which training samples does each worker draw from?",
     .table = partition_table,
 };
 

@@ -364,18 +364,15 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
 }
 
 static const struct pl_opt ratings_opts[] = {
-    {.name = "file",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "lines of user, item, rating and perhaps a time; .gz or plain",
-     .offset = offsetof(struct ratings_conf, file)},
+    PL_OPT_TEXT(struct ratings_conf, file, "",
+                "lines of user, item, rating and optionally a time, plain or .gz"),
     PL_RATINGS_OPTS(struct ratings_conf),
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 const struct pl_data_kind pl_data_ratings = {
     .id = {.name = "ratings",
-           .brief = "ratings that users gave to items, as MovieLens and LIBMF write them",
+           .brief = "ratings of items by users, in the formats of MovieLens and LIBMF",
            .paper = "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
            .opts = ratings_opts,
            .conf_size = sizeof(struct ratings_conf)},

@@ -41,18 +41,10 @@ struct pl_ratings_conf {
     bool shuffle; /* new ids in random order */
 };
 #define PL_RATINGS_OPTS(conf)                                                                      \
-    {.name = "test",                                                                               \
-     .type = PL_OPT_REAL,                                                                          \
-     .def = "0.1",                                                                                 \
-     .help = "part of the ratings, drawn at random, that is kept for testing",                     \
-     .min = 0,                                                                                     \
-     .max = 0.9,                                                                                   \
-     .offset = offsetof(conf, ready.test)},                                                        \
-    {                                                                                              \
-        .name = "shuffle", .type = PL_OPT_BOOL, .def = "yes",                                      \
-        .help = "number users and items in random order, so that blocks have about equal sizes",   \
-        .offset = offsetof(conf, ready.shuffle)                                                    \
-    }
+    PL_OPT("test", REAL, conf, ready.test, "0.1", 0, 0.9, NULL,                                    \
+           "fraction of the ratings, drawn at random, that is held out for testing", 0),           \
+        PL_OPT("shuffle", BOOL, conf, ready.shuffle, "yes", 0, 0, NULL,                            \
+               "number users and items in random order, for blocks of similar size", 0)
 
 /* Gives the data n ratings (malloc()ed, taken over even on failure) of users and items numbered
  * from 0: renames them where that is wished, parts training from testing, both by the seed. */

@@ -11,6 +11,6 @@ static const struct pl_entry *const data_table[] = {
 
 const struct pl_family pl_data_family = {
     .name = "data",
-    .brief = "what is learned from?",
+    .brief = "what is the model trained on?",
     .table = data_table,
 };

@@ -11,11 +11,7 @@
 
 #define ATTACK_BLOCK 1024
 
-#define OPT_F(counted)                                                                             \
-    {                                                                                              \
-        .name = "f", .type = PL_OPT_COUNT, .def = "1", .min = 0, .max = 1e6, .help = counted,      \
-        .offset = offsetof(struct pl_attack_who, f)                                                \
-    }
+#define OPT_F(help) PL_OPT_COUNT(struct pl_attack_who, f, "1", 0, 1e6, help)
 #define OPT_WORKERS OPT_F("hostile workers: a number, or a share of all (25%)")
 
 #define PAPER_XIE "Xie, Koyejo, Gupta, arXiv 1802.10116 (Generalized Byzantine-tolerant SGD)"
@@ -33,14 +29,8 @@ struct gaussian {
 
 static const struct pl_opt gaussian_opts[] = {
     OPT_WORKERS,
-    {.name = "sigma",
-     .type = PL_OPT_REAL,
-     .def = "200",
-     .min = 0,
-     .max = 1e30,
-     .help = "standard deviation of every coordinate",
-     .offset = offsetof(struct gaussian, sigma)},
-    {.name = NULL},
+    PL_OPT_REAL(struct gaussian, sigma, "200", 0, 1e30, "standard deviation of each coordinate"),
+    PL_OPT_END,
 };
 
 static void gaussian_alone(const void *conf, const struct pl_attack_at *at, float *v, size_t n) {
@@ -65,15 +55,10 @@ struct bitflip {
 };
 
 static const struct pl_opt bitflip_opts[] = {
-    OPT_F("workers hit in each coordinate, others in the next"),
-    {.name = "coordinates",
-     .type = PL_OPT_INT,
-     .def = "1000",
-     .min = 1,
-     .max = 1e12,
-     .help = "the first so many are hit",
-     .offset = offsetof(struct bitflip, coordinates)},
-    {.name = NULL},
+    OPT_F("workers attacked per coordinate, different ones for the next"),
+    PL_OPT_INT(struct bitflip, coordinates, "1000", 1, 1e12,
+               "number of leading coordinates attacked"),
+    PL_OPT_END,
 };
 
 static void bitflip_alone(const void *conf, const struct pl_attack_at *at, float *v, size_t n) {
@@ -91,7 +76,7 @@ static void bitflip_alone(const void *conf, const struct pl_attack_at *at, float
 }
 
 static const struct pl_attack attack_bitflip = {
-    .id = {"bitflip", "four bits of the first coordinates are turned, a few workers in each",
+    .id = {"bitflip", "flips four bits of the first coordinates, for a few workers in each",
            PAPER_XIE, bitflip_opts, sizeof(struct bitflip)},
     .anybody = true,
     .alone = bitflip_alone,
@@ -105,29 +90,11 @@ struct gambler {
 };
 
 static const struct pl_opt gambler_opts[] = {
-    OPT_F("servers that spoil values"),
-    {.name = "servers",
-     .type = PL_OPT_INT,
-     .def = "20",
-     .min = 1,
-     .max = 1e6,
-     .help = "servers that the vector is spread over",
-     .offset = offsetof(struct gambler, servers)},
-    {.name = "p",
-     .type = PL_OPT_REAL,
-     .def = "0.0005",
-     .min = 0,
-     .max = 1,
-     .help = "probability that a value is spoilt",
-     .offset = offsetof(struct gambler, p)},
-    {.name = "scale",
-     .type = PL_OPT_REAL,
-     .def = "-1e20",
-     .min = -1e30,
-     .max = 1e30,
-     .help = "what it is multiplied by",
-     .offset = offsetof(struct gambler, scale)},
-    {.name = NULL},
+    OPT_F("number of corrupting servers"),
+    PL_OPT_INT(struct gambler, servers, "20", 1, 1e6, "number of servers that share the vector"),
+    PL_OPT_REAL(struct gambler, p, "0.0005", 0, 1, "probability that a value is corrupted"),
+    PL_OPT_REAL(struct gambler, scale, "-1e20", -1e30, 1e30, "factor applied to a corrupted value"),
+    PL_OPT_END,
 };
 
 static void gambler_alone(const void *conf, const struct pl_attack_at *at, float *v, size_t n) {
@@ -148,8 +115,8 @@ static void gambler_alone(const void *conf, const struct pl_attack_at *at, float
 }
 
 static const struct pl_attack attack_gambler = {
-    .id = {"gambler", "one server of many spoils a value now and then, whoever sent it", PAPER_XIE,
-           gambler_opts, sizeof(struct gambler)},
+    .id = {"gambler", "one of many servers corrupts a value now and then, from any worker",
+           PAPER_XIE, gambler_opts, sizeof(struct gambler)},
     .anybody = true,
     .alone = gambler_alone,
 };
@@ -161,14 +128,9 @@ struct signflip {
 
 static const struct pl_opt signflip_opts[] = {
     OPT_WORKERS,
-    {.name = "scale",
-     .type = PL_OPT_REAL,
-     .def = "-1",
-     .min = -1e30,
-     .max = 1e30,
-     .help = "what the gradient is multiplied by; -10 in Kardam and Zeno++",
-     .offset = offsetof(struct signflip, scale)},
-    {.name = NULL},
+    PL_OPT_REAL(struct signflip, scale, "-1", -1e30, 1e30,
+                "factor applied to the gradient (-10 in the Kardam and Zeno++ papers)"),
+    PL_OPT_END,
 };
 
 static void signflip_alone(const void *conf, const struct pl_attack_at *at, float *v, size_t n) {
@@ -178,8 +140,9 @@ static void signflip_alone(const void *conf, const struct pl_attack_at *at, floa
 }
 
 static const struct pl_attack attack_signflip = {
-    .id = {"signflip", "the gradient, uphill",
-           "Damaskinos et al., SysML 2019 (Kardam); Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
+    .id = {"signflip", "the gradient, negated",
+           "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam); Xie, Koyejo, "
+           "Gupta, ICML 2020 (Zeno++)",
            signflip_opts, sizeof(struct signflip)},
     .alone = signflip_alone,
 };
@@ -188,10 +151,10 @@ struct plain {
     struct pl_attack_who who;
 };
 
-static const struct pl_opt plain_opts[] = {OPT_WORKERS, {.name = NULL}};
+static const struct pl_opt plain_opts[] = {OPT_WORKERS, PL_OPT_END};
 
 static const struct pl_attack attack_labelflip = {
-    .id = {"labelflip", "an honest gradient on labels turned round: class c is the last minus c",
+    .id = {"labelflip", "an honest gradient on reversed labels (class c becomes the last minus c)",
            "Yin et al., ICML 2018", plain_opts, sizeof(struct plain)},
     .labels = true,
 };
@@ -214,7 +177,7 @@ static void nan_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_nan = {
-    .id = {"nan", "not a number in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"nan", "NaN in every coordinate", "", plain_opts, sizeof(struct plain)},
     .alone = nan_alone,
 };
 
@@ -235,14 +198,9 @@ struct omniscient {
 
 static const struct pl_opt omniscient_opts[] = {
     OPT_WORKERS,
-    {.name = "scale",
-     .type = PL_OPT_REAL,
-     .def = "-1e20",
-     .min = -1e30,
-     .max = 1e30,
-     .help = "what the sum of the honest gradients is multiplied by",
-     .offset = offsetof(struct omniscient, scale)},
-    {.name = NULL},
+    PL_OPT_REAL(struct omniscient, scale, "-1e20", -1e30, 1e30,
+                "factor applied to the sum of the honest gradients"),
+    PL_OPT_END,
 };
 
 static void omniscient_together(const void *conf, const float *const *honest, int n_honest,
@@ -254,7 +212,7 @@ static void omniscient_together(const void *conf, const float *const *honest, in
 }
 
 static const struct pl_attack attack_omniscient = {
-    .id = {"omniscient", "the sum of the honest gradients, enormous and uphill", PAPER_XIE,
+    .id = {"omniscient", "the sum of the honest gradients, negated and enormous", PAPER_XIE,
            omniscient_opts, sizeof(struct omniscient)},
     .together = omniscient_together,
 };
@@ -266,14 +224,10 @@ struct ipm {
 
 static const struct pl_opt ipm_opts[] = {
     OPT_WORKERS,
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "0.1",
-     .min = 0,
-     .max = 1e30,
-     .help = "0.1 is for medians and Krum, 10 for the mean",
-     .offset = offsetof(struct ipm, eps)},
-    {.name = NULL},
+    PL_OPT_REAL(
+        struct ipm, eps, "0.1", 0, 1e30,
+        "factor applied to the negative mean: 0.1 against medians and Krum, 10 against the mean"),
+    PL_OPT_END,
 };
 
 static void ipm_together(const void *conf, const float *const *honest, int n_honest, int n_group,
@@ -285,7 +239,7 @@ static void ipm_together(const void *conf, const float *const *honest, int n_hon
 }
 
 static const struct pl_attack attack_ipm = {
-    .id = {"ipm", "inner-product manipulation: the honest mean, a little, uphill",
+    .id = {"ipm", "inner-product manipulation: the honest mean, negated and scaled",
            "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm)},
     .together = ipm_together,
 };
@@ -297,14 +251,9 @@ struct alie {
 
 static const struct pl_opt alie_opts[] = {
     OPT_WORKERS,
-    {.name = "z",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 100,
-     .help = "standard deviations below the mean; 0: as many as hide among the honest",
-     .offset = offsetof(struct alie, z)},
-    {.name = NULL},
+    PL_OPT_REAL(struct alie, z, "0", 0, 100,
+                "standard deviations below the mean (0: the most that stays hidden)"),
+    PL_OPT_END,
 };
 
 /* The largest z that still finds n/2 + 1 - f honest ones further out. */
@@ -330,7 +279,7 @@ static void alie_together(const void *conf, const float *const *honest, int n_ho
 }
 
 static const struct pl_attack attack_alie = {
-    .id = {"alie", "a little is enough: just inside the spread of the honest ones",
+    .id = {"alie", "'a little is enough': a shift just within the spread of the honest gradients",
            "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie)},
     .together = alie_together,
 };
@@ -344,7 +293,7 @@ static void mimic_together(const void *conf, const float *const *honest, int n_h
 }
 
 static const struct pl_attack attack_mimic = {
-    .id = {"mimic", "all copy the first honest one of the group",
+    .id = {"mimic", "all copy the first honest gradient of the group",
            "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain)},
     .together = mimic_together,
 };

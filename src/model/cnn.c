@@ -224,33 +224,17 @@ static bool cnn_tensor(const struct pl_model *base, int i, struct pl_model_tenso
 }
 
 static const struct pl_opt cnn_opts[] = {
-    {.name = "filters",
-     .type = PL_OPT_LIST,
-     .def = "32,64",
-     .help = "channels of each stage; every stage halves the picture",
-     .min = 1,
-     .max = 4096,
-     .offset = offsetof(struct cnn_conf, filters)},
-    {.name = "kernel",
-     .type = PL_OPT_INT,
-     .def = "5",
-     .help = "side of the convolution windows, odd",
-     .min = 1,
-     .max = 31,
-     .offset = offsetof(struct cnn_conf, kernel)},
-    {.name = "dense",
-     .type = PL_OPT_LIST,
-     .def = "512",
-     .help = "units of the dense layers below the output; may be empty",
-     .min = 1,
-     .max = PL_MODEL_WIDTH_MAX,
-     .offset = offsetof(struct cnn_conf, dense)},
-    {.name = NULL},
+    PL_OPT_LIST(struct cnn_conf, filters, "32,64", 1, 4096,
+                "channels of each stage; every stage halves width and height"),
+    PL_OPT_INT(struct cnn_conf, kernel, "5", 1, 31, "kernel size (odd)"),
+    PL_OPT_LIST(struct cnn_conf, dense, "512", 1, PL_MODEL_WIDTH_MAX,
+                "units of the dense layers before the output; may be empty"),
+    PL_OPT_END,
 };
 
 const struct pl_model_kind pl_model_cnn = {
     .id = {.name = "cnn",
-           .brief = "convolution and pooling stages, then dense layers; for pictures",
+           .brief = "convolution and pooling stages, then dense layers; for images",
            .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
                     "recognition, Proc. IEEE 1998",
            .opts = cnn_opts,

@@ -153,21 +153,9 @@ static bool mf_tensor(const struct pl_model *base, int i, struct pl_model_tensor
 }
 
 static const struct pl_opt mf_opts[] = {
-    {.name = "k",
-     .type = PL_OPT_INT,
-     .def = "40",
-     .help = "factors of a user and of an item",
-     .min = 1,
-     .max = 1024,
-     .offset = offsetof(struct mf_conf, k)},
-    {.name = "l2",
-     .type = PL_OPT_REAL,
-     .def = "0.05",
-     .help = "penalty on the squares of factors and biases, per rating",
-     .min = 0,
-     .max = 1e3,
-     .offset = offsetof(struct mf_conf, l2)},
-    {.name = NULL},
+    PL_OPT_INT(struct mf_conf, k, "40", 1, 1024, "number of factors"),
+    PL_OPT_REAL(struct mf_conf, l2, "0.05", 0, 1e3, "L2 penalty on factors and biases, per rating"),
+    PL_OPT_END,
 };
 
 const struct pl_model_kind pl_model_mf = {

@@ -80,14 +80,9 @@ static bool mlp_tensor(const struct pl_model *m, int i, struct pl_model_tensor *
 }
 
 static const struct pl_opt mlp_opts[] = {
-    {.name = "hidden",
-     .type = PL_OPT_LIST,
-     .def = "256",
-     .help = "units of the hidden layers, from the input up",
-     .min = 1,
-     .max = PL_MODEL_WIDTH_MAX,
-     .offset = offsetof(struct mlp_conf, hidden)},
-    {.name = NULL},
+    PL_OPT_LIST(struct mlp_conf, hidden, "256", 1, PL_MODEL_WIDTH_MAX,
+                "units of the hidden layers, input side first"),
+    PL_OPT_END,
 };
 
 const struct pl_model_kind pl_model_mlp = {

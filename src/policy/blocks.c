@@ -29,19 +29,10 @@ struct blocks_state {
 };
 
 static const struct pl_opt blocks_opts[] = {
-    {.name = "grid",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 1,
-     .max = BLOCKS_MAX,
-     .help = "rows and columns that the matrix is cut into; auto: one more than workers",
-     .offset = offsetof(struct blocks, grid)},
-    {.name = "fine",
-     .type = PL_OPT_BOOL,
-     .def = "no",
-     .help = "grid=auto is twice the workers and one more, and 20 or more",
-     .offset = offsetof(struct blocks, fine)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct blocks, grid, "auto", 1, BLOCKS_MAX,
+                 "the matrix is cut into grid x grid blocks (auto: workers + 1)"),
+    PL_OPT_BOOL(struct blocks, fine, "no", "finer grid=auto: 2 x workers + 1, at least 20"),
+    PL_OPT_END,
 };
 
 static int blocks_grid(const void *conf, int n_workers) {
@@ -128,7 +119,7 @@ static void blocks_join(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_blocks = {
     .id = {.name = "blocks",
-           .brief = "of a matrix, the free block that was used least; nobody waits",
+           .brief = "matrix blocks: a free worker takes the least used free block; no worker waits",
            .paper = "Zhuang, Chin, Juan, Lin, RecSys 2013; Li et al. 2014",
            .opts = blocks_opts,
            .conf_size = sizeof(struct blocks)},

@@ -22,14 +22,9 @@ struct buffers_state {
 };
 
 static const struct pl_opt buffers_opts[] = {
-    {.name = "b",
-     .type = PL_OPT_COUNT,
-     .def = "50%",
-     .min = 1,
-     .max = BUFFERS_MAX,
-     .help = "buffers; worker s fills number s modulo b",
-     .offset = offsetof(struct buffers, b)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct buffers, b, "50%", 1, BUFFERS_MAX,
+                 "number of buffers; worker s uses buffer s mod b"),
+    PL_OPT_END,
 };
 
 static const char *buffers_check(const void *conf, int n_workers) {
@@ -94,7 +89,7 @@ static void buffers_leave(void *state, const struct pl_view *v, int worker, stru
 
 const struct pl_policy pl_policy_buffers = {
     .id = {.name = "buffers",
-           .brief = "update when every buffer, shared by some workers, has something; nobody waits",
+           .brief = "update when every buffer has a gradient; workers share buffers and never wait",
            .paper = "Yang and Li, JMLR 2023 (BASGD)",
            .opts = buffers_opts,
            .conf_size = sizeof(struct buffers)},

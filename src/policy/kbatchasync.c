@@ -10,14 +10,9 @@ struct kbatchasync {
 };
 
 static const struct pl_opt kbatchasync_opts[] = {
-    {.name = "k",
-     .type = PL_OPT_COUNT,
-     .def = "1",
-     .min = 1,
-     .max = PL_MAX_WORKERS,
-     .help = "mini-batches in an update; may exceed the number of workers",
-     .offset = offsetof(struct kbatchasync, k)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct kbatchasync, k, "1", 1, PL_MAX_WORKERS,
+                 "mini-batches per update; may exceed the number of workers"),
+    PL_OPT_END,
 };
 
 static struct pl_knobs kbatchasync_knobs(const void *conf) {
@@ -34,7 +29,7 @@ static void kbatchasync_arrive(void *state, const struct pl_view *v, const struc
 
 const struct pl_policy pl_policy_kbatchasync = {
     .id = {.name = "kbatchasync",
-           .brief = "update at every K-th mini-batch, of any version; nobody waits",
+           .brief = "update at every K-th mini-batch, on any version; no worker waits",
            .paper = "Dutta et al., AISTATS 2018",
            .opts = kbatchasync_opts,
            .conf_size = sizeof(struct kbatchasync)},

@@ -12,19 +12,11 @@ struct kbatchsync {
 };
 
 static const struct pl_opt kbatchsync_opts[] = {
-    {.name = "k",
-     .type = PL_OPT_COUNT,
-     .def = "all",
-     .min = 1,
-     .max = PL_MAX_WORKERS,
-     .help = "mini-batches in an update; may exceed the number of workers",
-     .offset = offsetof(struct kbatchsync, k)},
-    {.name = "cancel",
-     .type = PL_OPT_BOOL,
-     .def = "yes",
-     .help = "call everyone back at an update; no: let them finish and drop what they bring",
-     .offset = offsetof(struct kbatchsync, cancel)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct kbatchsync, k, "all", 1, PL_MAX_WORKERS,
+                 "mini-batches per update; may exceed the number of workers"),
+    PL_OPT_BOOL(struct kbatchsync, cancel, "yes",
+                "restart busy workers at an update (no: let them finish and drop their results)"),
+    PL_OPT_END,
 };
 
 static struct pl_knobs kbatchsync_knobs(const void *conf) {
@@ -55,7 +47,7 @@ static void kbatchsync_arrive(void *state, const struct pl_view *v, const struct
 
 const struct pl_policy pl_policy_kbatchsync = {
     .id = {.name = "kbatchsync",
-           .brief = "wait for K mini-batches of one version; fast workers bring several",
+           .brief = "wait for K mini-batches on one version; fast workers compute several",
            .paper = "Dutta et al., AISTATS 2018; Tyurin and Richtarik, NeurIPS 2023",
            .opts = kbatchsync_opts,
            .conf_size = sizeof(struct kbatchsync)},

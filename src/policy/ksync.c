@@ -16,19 +16,11 @@ struct ksync {
 };
 
 static const struct pl_opt ksync_opts[] = {
-    {.name = "k",
-     .type = PL_OPT_COUNT,
-     .def = "all",
-     .min = 1,
-     .max = PL_MAX_WORKERS,
-     .help = "workers an update waits for",
-     .offset = offsetof(struct ksync, k)},
-    {.name = "cancel",
-     .type = PL_OPT_BOOL,
-     .def = "yes",
-     .help = "call the others back; no: let them finish and drop what they bring",
-     .offset = offsetof(struct ksync, cancel)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct ksync, k, "all", 1, PL_MAX_WORKERS, "workers an update waits for"),
+    PL_OPT_BOOL(
+        struct ksync, cancel, "yes",
+        "restart the other workers at an update (no: let them finish and drop their results)"),
+    PL_OPT_END,
 };
 
 static const char *ksync_check(const void *conf, int n_workers) {
@@ -68,7 +60,7 @@ static void ksync_leave(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_ksync = {
     .id = {.name = "ksync",
-           .brief = "wait for the first K workers on one version; the rest is cancelled or dropped",
+           .brief = "wait for the first K workers on one version; cancel or drop the rest",
            .paper = "Dutta et al., AISTATS 2018; Chen et al., arXiv 1604.00981",
            .opts = ksync_opts,
            .conf_size = sizeof(struct ksync)},

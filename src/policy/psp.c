@@ -35,28 +35,13 @@ struct psp_state {
 };
 
 static const struct pl_opt psp_opts[] = {
-    {.name = "s",
-     .type = PL_OPT_BOUND,
-     .def = "0",
-     .min = 0,
-     .max = 1e15,
-     .help = "steps a worker may be ahead of those it looks at",
-     .offset = offsetof(struct psp, s)},
-    {.name = "sample",
-     .type = PL_OPT_INT,
-     .def = "2",
-     .min = 0,
-     .max = PSP_SAMPLE_MAX,
-     .help = "how many others a worker looks at; more than there are: all",
-     .offset = offsetof(struct psp, sample)},
-    {.name = "poll",
-     .type = PL_OPT_REAL,
-     .def = "0.001",
-     .min = 0,
-     .max = PSP_POLL_MAX,
-     .help = "seconds after which a blocked worker looks again; 0: at every event",
-     .offset = offsetof(struct psp, poll)},
-    {.name = NULL},
+    PL_OPT_BOUND(struct psp, s, "0", 0, 1e15,
+                 "steps a worker may be ahead of the workers it samples"),
+    PL_OPT_INT(struct psp, sample, "2", 0, PSP_SAMPLE_MAX,
+               "number of other workers to sample; all, if there are fewer"),
+    PL_OPT_REAL(struct psp, poll, "0.001", 0, PSP_POLL_MAX,
+                "seconds until a blocked worker samples again (0: at every event)"),
+    PL_OPT_END,
 };
 
 static struct pl_knobs psp_knobs(const void *conf) {
@@ -268,7 +253,8 @@ static void psp_leave(void *state, const struct pl_view *v, int worker, struct p
 
 const struct pl_policy pl_policy_psp = {
     .id = {.name = "psp",
-           .brief = "apply every gradient; nobody runs more than s steps ahead of a random sample",
+           .brief =
+               "apply every gradient; no worker runs more than s steps ahead of a random sample",
            .paper = "Wang, Catterall, Mortier, arXiv 1709.07772",
            .opts = psp_opts,
            .conf_size = sizeof(struct psp)},

@@ -24,27 +24,13 @@ struct rounds {
 };
 
 static const struct pl_opt rounds_opts[] = {
-    {.name = "k",
-     .type = PL_OPT_COUNT,
-     .def = "all",
-     .min = 1,
-     .max = PL_MAX_WORKERS,
-     .help = "workers an update waits for",
-     .offset = offsetof(struct rounds, k)},
-    {.name = "give",
-     .type = PL_OPT_CHOICE,
-     .def = "once",
-     .choices = "once|any",
-     .help = "what a worker brings again before the update: waits for the next, or joins it",
-     .offset = offsetof(struct rounds, give)},
-    {.name = "ahead",
-     .type = PL_OPT_INT,
-     .def = "16",
-     .min = 1,
-     .max = 100,
-     .help = "give=any: tasks a worker computes on one version at most",
-     .offset = offsetof(struct rounds, ahead)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct rounds, k, "all", 1, PL_MAX_WORKERS, "workers an update waits for"),
+    PL_OPT_CHOICE(
+        struct rounds, give, "once", "once|any",
+        "a worker's second result before an update waits for the next one, or joins this one"),
+    PL_OPT_INT(struct rounds, ahead, "16", 1, 100,
+               "give=any: maximum number of tasks per worker on one version"),
+    PL_OPT_END,
 };
 
 static const char *rounds_check(const void *conf, int n_workers) {
@@ -122,7 +108,7 @@ static void rounds_leave(void *state, const struct pl_view *v, int worker, struc
 
 const struct pl_policy pl_policy_rounds = {
     .id = {.name = "rounds",
-           .brief = "K workers give once per update and go on at once, on the update before",
+           .brief = "K workers contribute per update and continue at once on the previous version",
            .paper = "Talyansky et al., Asynchronous SGD without gradient delay",
            .opts = rounds_opts,
            .conf_size = sizeof(struct rounds)},

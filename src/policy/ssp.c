@@ -19,14 +19,8 @@ struct ssp_state {
 };
 
 static const struct pl_opt ssp_opts[] = {
-    {.name = "s",
-     .type = PL_OPT_BOUND,
-     .def = "4",
-     .min = 0,
-     .max = 1e15,
-     .help = "steps a worker may be ahead of the slowest",
-     .offset = offsetof(struct ssp, s)},
-    {.name = NULL},
+    PL_OPT_BOUND(struct ssp, s, "4", 0, 1e15, "steps a worker may be ahead of the slowest one"),
+    PL_OPT_END,
 };
 
 static struct pl_knobs ssp_knobs(const void *conf) {
@@ -86,7 +80,7 @@ static void ssp_leave(void *state, const struct pl_view *v, int worker, struct p
 
 const struct pl_policy pl_policy_ssp = {
     .id = {.name = "ssp",
-           .brief = "apply every gradient; nobody runs more than s steps ahead of the slowest",
+           .brief = "apply every gradient; no worker runs more than s steps ahead of the slowest",
            .paper = "Ho et al., NIPS 2013",
            .opts = ssp_opts,
            .conf_size = sizeof(struct ssp)},

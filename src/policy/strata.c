@@ -29,20 +29,11 @@ struct strata_state {
 };
 
 static const struct pl_opt strata_opts[] = {
-    {.name = "grid",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 1,
-     .max = STRATA_MAX,
-     .help = "rows and columns that the matrix is cut into; auto: as many as workers",
-     .offset = offsetof(struct strata, grid)},
-    {.name = "order",
-     .type = PL_OPT_CHOICE,
-     .def = "sequential",
-     .choices = "sequential|random",
-     .help = "of the strata in an epoch; random: drawn anew for every one",
-     .offset = offsetof(struct strata, order)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct strata, grid, "auto", 1, STRATA_MAX,
+                 "the matrix is cut into grid x grid blocks (auto: workers)"),
+    PL_OPT_CHOICE(struct strata, order, "sequential", "sequential|random",
+                  "order of the strata within an epoch; random: reshuffled every epoch"),
+    PL_OPT_END,
 };
 
 static int strata_grid(const void *conf, int n_workers) {
@@ -145,7 +136,7 @@ static void strata_move(void *state, const struct pl_view *v, int worker, struct
 
 const struct pl_policy pl_policy_strata = {
     .id = {.name = "strata",
-           .brief = "of a matrix, blocks that share nothing, with a barrier behind each such set",
+           .brief = "matrix blocks: sets of independent blocks, with a barrier after each set",
            .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011",
            .opts = strata_opts,
            .conf_size = sizeof(struct strata)},

@@ -277,7 +277,7 @@ int pl_reduce_minority(const void *conf, int n) {
     return (n - 1) / 2;
 }
 
-const struct pl_opt pl_reduce_f_opts[] = {PL_REDUCE_F, {.name = NULL}};
+const struct pl_opt pl_reduce_f_opts[] = {PL_REDUCE_F, PL_OPT_END};
 
 static void median_apply(const void *conf, const struct pl_reduce_at *at,
                          const pl_real *const *member, size_t n, pl_real *room, pl_real *out) {
@@ -306,7 +306,7 @@ static void phocas_apply(const void *conf, const struct pl_reduce_at *at,
 
 const struct pl_reduce pl_reduce_median = {
     .id = {.name = "median",
-           .brief = "the median of every coordinate; of an even number the mean of the middle two",
+           .brief = "coordinate-wise median; for an even number, the mean of the middle two",
            .paper = "Yin, Chen, Ramchandran, Bartlett, ICML 2018; Xie, Koyejo, Gupta, arXiv "
                     "1802.10116",
            .opts = pl_no_opts},
@@ -315,7 +315,7 @@ const struct pl_reduce pl_reduce_median = {
 
 const struct pl_reduce pl_reduce_trimmed = {
     .id = {.name = "trimmed",
-           .brief = "every coordinate without its f largest and f smallest values, averaged",
+           .brief = "coordinate-wise mean without the f largest and f smallest values",
            .paper = "Yin, Chen, Ramchandran, Bartlett, ICML 2018",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -326,7 +326,7 @@ const struct pl_reduce pl_reduce_trimmed = {
 
 const struct pl_reduce pl_reduce_mean_around_median = {
     .id = {.name = "mean-around-median",
-           .brief = "the mean of the K-f values closest to the median, in every coordinate",
+           .brief = "coordinate-wise mean of the K-f values closest to the median",
            .paper = "Xie, Koyejo, Gupta, arXiv 1802.10116",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -337,7 +337,7 @@ const struct pl_reduce pl_reduce_mean_around_median = {
 
 const struct pl_reduce pl_reduce_phocas = {
     .id = {.name = "phocas",
-           .brief = "the mean of the K-f values closest to the trimmed mean, in every coordinate",
+           .brief = "coordinate-wise mean of the K-f values closest to the trimmed mean",
            .paper = "Xie, Koyejo, Gupta, arXiv 1805.09682",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},

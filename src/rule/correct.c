@@ -14,7 +14,7 @@ static void distance_sums(const void *conf, const struct pl_correct_block *b, do
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_correct correct_none = {
-    .id = {.name = "none", .brief = "apply it as it is", .paper = "", .opts = pl_no_opts},
+    .id = {.name = "none", .brief = "apply it unchanged", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- lag: the rate divided by the staleness ---------------------------------------------- */
@@ -26,7 +26,7 @@ static double lag_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_lag = {
     .id = {.name = "lag",
-           .brief = "divide by the staleness: g / max(1, tau)",
+           .brief = "divide by staleness: g / max(1, tau)",
            .paper = "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)",
            .opts = pl_no_opts},
     .factor = lag_factor,
@@ -39,14 +39,9 @@ struct dampen {
 };
 
 static const struct pl_opt dampen_opts[] = {
-    {.name = "a",
-     .type = PL_OPT_REAL,
-     .def = "0.2",
-     .min = 0,
-     .max = 1e6,
-     .help = "how fast the weight of a stale gradient falls",
-     .offset = offsetof(struct dampen, a)},
-    {.name = NULL},
+    PL_OPT_REAL(struct dampen, a, "0.2", 0, 1e6,
+                "decay rate: a gradient of staleness t is weighted by exp(-a t)"),
+    PL_OPT_END,
 };
 
 static double dampen_factor(const void *conf, struct pl_correct_at *at) {
@@ -55,8 +50,8 @@ static double dampen_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_exp = {
     .id = {.name = "exp",
-           .brief = "dampen by the staleness: g exp(-a tau)",
-           .paper = "Damaskinos et al., SysML 2019 (Kardam)",
+           .brief = "dampen by staleness: g exp(-a tau)",
+           .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam)",
            .opts = dampen_opts,
            .conf_size = sizeof(struct dampen)},
     .factor = dampen_factor,
@@ -69,21 +64,10 @@ struct distance {
 };
 
 static const struct pl_opt distance_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "0.005",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "the rate is c / ||w - base||^2 where that is below eta_max",
-     .offset = offsetof(struct distance, c)},
-    {.name = "eta_max",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "the largest rate; 0: the run's own",
-     .offset = offsetof(struct distance, eta_max)},
-    {.name = NULL},
+    PL_OPT_REAL(struct distance, c, "0.005", 1e-300, 1e300,
+                "the rate is min(eta_max, c / ||w - base||^2)"),
+    PL_OPT_REAL(struct distance, eta_max, "0", 0, 1e6, "maximum rate (0: the learning rate)"),
+    PL_OPT_END,
 };
 
 /* eta_j = min{ C / ||w_j - w_tau||^2, eta_max }; with a distance of 0 it is eta_max */
@@ -122,27 +106,12 @@ struct gap {
 };
 
 static const struct pl_opt gap_opts[] = {
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "parameter",
-     .choices = "parameter|scalar",
-     .help = "a penalty per parameter, or one for the whole vector",
-     .offset = offsetof(struct gap, form)},
-    {.name = "decay",
-     .type = PL_OPT_REAL,
-     .def = "0.999",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "of the running mean of squared updates",
-     .offset = offsetof(struct gap, decay)},
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root mean square",
-     .offset = offsetof(struct gap, eps)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct gap, form, "parameter", "parameter|scalar",
+                  "one penalty per parameter, or one for the whole vector"),
+    PL_OPT_REAL(struct gap, decay, "0.999", 0, 0.9999999,
+                "decay of the running mean of squared updates"),
+    PL_OPT_REAL(struct gap, eps, "1e-8", 0, 1, "added to the root mean square"),
+    PL_OPT_END,
 };
 
 static bool gap_wants_sums(const void *conf) {
@@ -190,11 +159,13 @@ static void gap_apply(const void *conf, const struct pl_correct_at *at,
 }
 
 static const struct pl_correct correct_gap = {
-    .id = {.name = "gap",
-           .brief = "divide by the gap: distance travelled since the worker read, in mean updates",
-           .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
-           .opts = gap_opts,
-           .conf_size = sizeof(struct gap)},
+    .id =
+        {.name = "gap",
+         .brief =
+             "divide by the gap: how far the model moved since the worker read it, in mean updates",
+         .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
+         .opts = gap_opts,
+         .conf_size = sizeof(struct gap)},
     .n_vectors = 1,
     .n_sums = 2,
     .needs_base = true,
@@ -217,27 +188,12 @@ struct dc {
 };
 
 static const struct pl_opt dc_opts[] = {
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "c",
-     .choices = "c|a",
-     .help = "constant lambda, or adaptive: lambda / sqrt(mean square of g)",
-     .offset = offsetof(struct dc, form)},
-    {.name = "lambda",
-     .type = PL_OPT_REAL,
-     .def = "0.04",
-     .min = 0,
-     .max = 1e6,
-     .help = "strength (paper: 0.04 for c, 2 for a); 0 does nothing",
-     .offset = offsetof(struct dc, lambda)},
-    {.name = "decay",
-     .type = PL_OPT_REAL,
-     .def = "0.95",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "of the mean square, form a",
-     .offset = offsetof(struct dc, decay)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct dc, form, "c", "c|a",
+                  "c: constant lambda; a: adaptive, lambda / sqrt(mean square of g)"),
+    PL_OPT_REAL(struct dc, lambda, "0.04", 0, 1e6,
+                "strength of the correction (in the paper 0.04 for form c, 2 for form a)"),
+    PL_OPT_REAL(struct dc, decay, "0.95", 0, 0.9999999, "form a: decay of the mean square"),
+    PL_OPT_END,
 };
 
 static void dc_apply(const void *conf, const struct pl_correct_at *at,
@@ -279,13 +235,9 @@ struct delay_adaptive {
 };
 
 static const struct pl_opt delay_adaptive_opts[] = {
-    {.name = "rule",
-     .type = PL_OPT_CHOICE,
-     .def = "inverse",
-     .choices = "inverse|threshold",
-     .help = "n/max(n, tau) (Mishchenko), or 1/tau beyond tau = n (Koloskova); n workers",
-     .offset = offsetof(struct delay_adaptive, rule)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct delay_adaptive, rule, "inverse", "inverse|threshold",
+                  "for n workers: n/max(n, tau) (Mishchenko), or 1/tau if tau > n (Koloskova)"),
+    PL_OPT_END,
 };
 
 static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) {
@@ -297,7 +249,7 @@ static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) 
 
 static const struct pl_correct correct_delay_adaptive = {
     .id = {.name = "delay-adaptive",
-           .brief = "a smaller rate only beyond the usual delay, the number of workers",
+           .brief = "reduce the rate only if the delay exceeds the number of workers",
            .paper = "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
            .opts = delay_adaptive_opts,
            .conf_size = sizeof(struct delay_adaptive)},
@@ -311,14 +263,8 @@ struct clip {
 };
 
 static const struct pl_opt clip_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-30,
-     .max = 1e30,
-     .help = "the longest a gradient may be",
-     .offset = offsetof(struct clip, c)},
-    {.name = NULL},
+    PL_OPT_REAL(struct clip, c, "1", 1e-30, 1e30, "maximum norm of a gradient"),
+    PL_OPT_END,
 };
 
 static void clip_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
@@ -333,7 +279,7 @@ static double clip_factor(const void *conf, struct pl_correct_at *at) {
 
 static const struct pl_correct correct_clip = {
     .id = {.name = "clip",
-           .brief = "shorten to length c: g min(1, c/||g||)",
+           .brief = "clip to norm c: g min(1, c/||g||)",
            .paper = "Erickson and Johansson, arXiv 2606.13287",
            .opts = clip_opts,
            .conf_size = sizeof(struct clip)},
@@ -347,5 +293,5 @@ static const struct pl_entry *const correct_table[] = {
     &correct_distance.id,       &correct_gap.id,  &correct_dc.id,
     &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
-const struct pl_family pl_correct_family = {"correct", "how is one stale contribution repaired?",
+const struct pl_family pl_correct_family = {"correct", "how is a stale contribution corrected?",
                                             correct_table};

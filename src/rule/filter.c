@@ -8,7 +8,7 @@
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_filter_kind filter_none = {
-    .id = {.name = "none", .brief = "believe everybody", .paper = "", .opts = pl_no_opts},
+    .id = {.name = "none", .brief = "accept everything", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- kardam ------------------------------------------------------------------------------
@@ -35,21 +35,12 @@ struct kardam {
 };
 
 static const struct pl_opt kardam_opts[] = {
-    {.name = "f",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 0,
-     .max = 1e6,
-     .help = "workers that may be hostile, n > 3f+1; auto: as many as that allows",
-     .offset = offsetof(struct kardam, f)},
-    {.name = "same",
-     .type = PL_OPT_CHOICE,
-     .def = "step",
-     .choices = "step|infinite",
-     .help = "how far two gradients of a worker on one model are apart: a step of the server, or "
-             "infinitely",
-     .offset = offsetof(struct kardam, same)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct kardam, f, "auto", 0, 1e6,
+                 "number of hostile workers to tolerate, n > 3f+1 (auto: the most possible)"),
+    PL_OPT_CHOICE(struct kardam, same, "step", "step|infinite",
+                  "Lipschitz estimate from two gradients on the same model: over one server step, "
+                  "or infinite"),
+    PL_OPT_END,
 };
 
 /* Where things are. */
@@ -174,7 +165,7 @@ static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_kardam = {
     .id = {.name = "kardam",
-           .brief = "not what changes faster than the gradients of others, nor too much of few",
+           .brief = "reject gradients that change faster than most, and too many from few workers",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018",
            .opts = kardam_opts,
            .conf_size = sizeof(struct kardam)},
@@ -195,35 +186,13 @@ struct zeno {
 };
 
 static const struct pl_opt zeno_opts[] = {
-    {.name = "samples",
-     .type = PL_OPT_INT,
-     .def = "128",
-     .min = 1,
-     .max = 1000000,
-     .help = "training samples that the server itself holds",
-     .offset = offsetof(struct pl_filter_trust, samples)},
-    {.name = "every",
-     .type = PL_OPT_INT,
-     .def = "10",
-     .min = 1,
-     .max = 1e9,
-     .help = "updates until their gradient is taken anew (k in the paper)",
-     .offset = offsetof(struct pl_filter_trust, every)},
-    {.name = "rho",
-     .type = PL_OPT_REAL,
-     .def = "0.002",
-     .min = 0,
-     .max = 1e6,
-     .help = "weight of the squared length",
-     .offset = offsetof(struct zeno, rho)},
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "0.1",
-     .min = -1e6,
-     .max = 1e6,
-     .help = "what is forgiven",
-     .offset = offsetof(struct zeno, eps)},
-    {.name = NULL},
+    PL_OPT_INT(struct pl_filter_trust, samples, "128", 1, 1000000,
+               "training samples kept by the server"),
+    PL_OPT_INT(struct pl_filter_trust, every, "10", 1, 1e9,
+               "updates between recomputations of the server's gradient (k in the paper)"),
+    PL_OPT_REAL(struct zeno, rho, "0.002", 0, 1e6, "weight of the squared norm"),
+    PL_OPT_REAL(struct zeno, eps, "0.1", -1e6, 1e6, "tolerance"),
+    PL_OPT_END,
 };
 
 static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
@@ -240,8 +209,7 @@ static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_zeno = {
     .id = {.name = "zeno",
-           .brief = "not what leads uphill on samples that the server holds; the rest is brought "
-                    "to the length of their gradient",
+           .brief = "reject gradients that go uphill on the server's own samples; rescale the rest",
            .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
            .opts = zeno_opts,
            .conf_size = sizeof(struct zeno)},
@@ -252,4 +220,5 @@ static const struct pl_filter_kind filter_zeno = {
 static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_kardam.id,
                                                       &filter_zeno.id, NULL};
 
-const struct pl_family pl_filter_family = {"filter", "is a contribution believed?", filter_table};
+const struct pl_family pl_filter_family = {"filter", "which contributions are accepted?",
+                                           filter_table};

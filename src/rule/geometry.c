@@ -57,21 +57,9 @@ struct geomedian {
 
 static const struct pl_opt geomedian_opts[] = {
     PL_REDUCE_F,
-    {.name = "nu",
-     .type = PL_OPT_REAL,
-     .def = "0.1",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "distances below it count as it",
-     .offset = offsetof(struct geomedian, nu)},
-    {.name = "steps",
-     .type = PL_OPT_INT,
-     .def = "3",
-     .min = 1,
-     .max = 100000,
-     .help = "of Weiszfeld's iteration, from 0 on",
-     .offset = offsetof(struct geomedian, steps)},
-    {.name = NULL},
+    PL_OPT_REAL(struct geomedian, nu, "0.1", 1e-300, 1e300, "lower bound on distances"),
+    PL_OPT_INT(struct geomedian, steps, "3", 1, 100000, "Weiszfeld iterations, starting at 0"),
+    PL_OPT_END,
 };
 
 /* ||z - x_i||^2 for z = sum a_j x_j over the first n, from G a and a' G a */
@@ -109,7 +97,8 @@ static int geomedian_mix(const void *conf, const struct pl_reduce_at *at, double
 
 const struct pl_reduce pl_reduce_geomedian = {
     .id = {.name = "geomedian",
-           .brief = "the point with the least sum of distances, by smoothed Weiszfeld steps",
+           .brief =
+               "the point with the smallest sum of distances, by smoothed Weiszfeld iterations",
            .paper = "Chen, Su, Xu, arXiv 1705.05491; Pillutla, Kakade, Harchaoui, arXiv 1912.13445",
            .opts = geomedian_opts,
            .conf_size = sizeof(struct geomedian)},
@@ -146,7 +135,7 @@ static int medoid_mix(const void *conf, const struct pl_reduce_at *at, double *r
 
 const struct pl_reduce pl_reduce_medoid = {
     .id = {.name = "medoid",
-           .brief = "the gradient with the least sum of distances to the others",
+           .brief = "the gradient with the smallest sum of distances to the others",
            .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
            .opts = pl_no_opts},
     .geometry = true,
@@ -221,7 +210,7 @@ static int krum_mix(const void *conf, const struct pl_reduce_at *at, double *row
 
 const struct pl_reduce pl_reduce_krum = {
     .id = {.name = "krum",
-           .brief = "the gradient with the least sum of squares to its K-f-2 nearest",
+           .brief = "the gradient with the smallest sum of squared distances to its K-f-2 nearest",
            .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -238,14 +227,9 @@ struct multikrum {
 
 static const struct pl_opt multikrum_opts[] = {
     PL_REDUCE_F,
-    {.name = "m",
-     .type = PL_OPT_INT,
-     .def = "0",
-     .min = 0,
-     .max = 1000000,
-     .help = "gradients averaged, at most K-f; 0: K-f-2",
-     .offset = offsetof(struct multikrum, m)},
-    {.name = NULL},
+    PL_OPT_INT(struct multikrum, m, "0", 0, 1000000,
+               "gradients to average, at most K-f (0: K-f-2)"),
+    PL_OPT_END,
 };
 
 static int multikrum_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
@@ -290,13 +274,9 @@ struct bulyan {
 
 static const struct pl_opt bulyan_opts[] = {
     PL_REDUCE_F,
-    {.name = "theta",
-     .type = PL_OPT_CHOICE,
-     .def = "paper",
-     .choices = "paper|code",
-     .help = "gradients that Krum chooses: K-2f as in the paper, or K-2f-2 as in its code",
-     .offset = offsetof(struct bulyan, theta)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct bulyan, theta, "paper", "paper|code",
+                  "gradients selected by Krum: K-2f as in the paper, or K-2f-2 as in its code"),
+    PL_OPT_END,
 };
 
 static int bulyan_most(const void *conf, int n) {
@@ -334,7 +314,7 @@ static void bulyan_apply(const void *conf, const struct pl_reduce_at *at,
 
 const struct pl_reduce pl_reduce_bulyan = {
     .id = {.name = "bulyan",
-           .brief = "gradients that Krum chooses one by one, then the closest to their median",
+           .brief = "gradients selected one by one with Krum, then the mean around their median",
            .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
            .opts = bulyan_opts,
            .conf_size = sizeof(struct bulyan)},
@@ -356,21 +336,9 @@ struct centered_clip {
 };
 
 static const struct pl_opt centered_clip_opts[] = {
-    {.name = "tau",
-     .type = PL_OPT_REAL,
-     .def = "10",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "the longest step that one gradient may ask for",
-     .offset = offsetof(struct centered_clip, tau)},
-    {.name = "rounds",
-     .type = PL_OPT_INT,
-     .def = "1",
-     .min = 1,
-     .max = 100000,
-     .help = "of clipping about the centre that moves",
-     .offset = offsetof(struct centered_clip, rounds)},
-    {.name = NULL},
+    PL_OPT_REAL(struct centered_clip, tau, "10", 1e-300, 1e300, "clipping radius"),
+    PL_OPT_INT(struct centered_clip, rounds, "1", 1, 100000, "clipping iterations per update"),
+    PL_OPT_END,
 };
 
 static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
@@ -391,7 +359,7 @@ static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, do
 
 const struct pl_reduce pl_reduce_centered_clip = {
     .id = {.name = "centered-clip",
-           .brief = "the result before, moved towards the gradients by no more than tau each",
+           .brief = "the previous result, moved towards each gradient by at most tau",
            .paper = "Karimireddy, He, Jaggi, ICML 2021",
            .opts = centered_clip_opts,
            .conf_size = sizeof(struct centered_clip)},

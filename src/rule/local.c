@@ -5,11 +5,7 @@
 
 #include "core/rule.h"
 
-#define OPT_U(def_u, what)                                                                         \
-    {                                                                                              \
-        .name = "u", .type = PL_OPT_INT, .def = def_u, .min = 1, .max = 1000000, .help = what,     \
-        .offset = offsetof(struct pace, u)                                                         \
-    }
+#define OPT_U(def, help) PL_OPT_INT(struct pace, u, def, 1, 1000000, help)
 
 /* What every rule with steps of its own begins with. */
 struct pace {
@@ -61,14 +57,9 @@ struct gradient {
 };
 
 static const struct pl_opt gradient_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "momentum at the worker: it sends m = beta m + (1-beta) g",
-     .offset = offsetof(struct gradient, beta)},
-    {.name = NULL},
+    PL_OPT_REAL(struct gradient, beta, "0", 0, 0.9999999,
+                "worker momentum: the worker sends m = beta m + (1-beta) g"),
+    PL_OPT_END,
 };
 
 static int gradient_keeps(const void *conf) {
@@ -93,7 +84,7 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_gradient = {
     .id = {.name = "gradient",
-           .brief = "one gradient of one mini-batch, or the worker's own momentum of them",
+           .brief = "the gradient of one mini-batch, optionally with worker momentum",
            .paper = "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)",
            .opts = gradient_opts,
            .conf_size = sizeof(struct gradient)},
@@ -115,22 +106,11 @@ struct steps {
 };
 
 static const struct pl_opt steps_opts[] = {
-    OPT_U("10", "local steps between two contacts"),
-    {.name = "lr",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1e6,
-     .help = "rate of the local steps; 0: the run's own",
-     .offset = offsetof(struct steps, lr)},
-    {.name = "outer",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 0,
-     .max = 1e6,
-     .help = "rate of the server's step along the mean of the moves",
-     .offset = offsetof(struct steps, outer)},
-    {.name = NULL},
+    OPT_U("10", "local steps between contacts"),
+    PL_OPT_REAL(struct steps, lr, "0", 0, 1e6, "learning rate of the local steps (0: the run's)"),
+    PL_OPT_REAL(struct steps, outer, "1", 0, 1e6,
+                "learning rate of the server's step along the mean of the local changes"),
+    PL_OPT_END,
 };
 
 static double steps_outer(const void *conf, int n_workers) {
@@ -152,7 +132,7 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
 
 static const struct pl_local local_local_steps = {
     .id = {.name = "steps",
-           .brief = "local SGD: u steps of its own, then the move they made",
+           .brief = "local SGD: u local steps; sends the change they made",
            .paper = "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)",
            .opts = steps_opts,
            .conf_size = sizeof(struct steps)},
@@ -169,14 +149,9 @@ static const struct pl_local local_local_steps = {
  * new version after N pushes; in between the worker goes on from where it is. */
 
 static const struct pl_opt downpour_opts[] = {
-    {.name = "push",
-     .type = PL_OPT_INT,
-     .def = "1",
-     .min = 1,
-     .max = 1000000,
-     .help = "steps between two pushes; the policy's fetch counts pushes",
-     .offset = offsetof(struct pace, u)},
-    {.name = NULL},
+    PL_OPT("push", INT, struct pace, u, "1", 1, 1000000, NULL,
+           "local steps between pushes; the policy's fetch counts pushes", 0),
+    PL_OPT_END,
 };
 
 static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
@@ -191,7 +166,7 @@ static int downpour_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_downpour = {
     .id = {.name = "downpour",
-           .brief = "steps of its own, and the sum of their gradients every `push` of them",
+           .brief = "local steps; sends the sum of their gradients every `push` steps",
            .paper = "Dean et al., NIPS 2012",
            .opts = downpour_opts,
            .conf_size = sizeof(struct pace)},
@@ -215,22 +190,12 @@ struct elastic {
 };
 
 static const struct pl_opt elastic_opts[] = {
-    OPT_U("10", "local steps between two contacts (the paper's tau)"),
-    {.name = "alpha",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 10,
-     .help = "moving rate of both ends; 0: the paper's 0.9 / workers",
-     .offset = offsetof(struct elastic, alpha)},
-    {.name = "delta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.99999,
-     .help = "Nesterov momentum of the local steps: EAMSGD",
-     .offset = offsetof(struct elastic, delta)},
-    {.name = NULL},
+    OPT_U("10", "local steps between contacts (the paper's tau)"),
+    PL_OPT_REAL(struct elastic, alpha, "0", 0, 10,
+                "moving rate of worker and centre (0: 0.9 / workers, as in the paper)"),
+    PL_OPT_REAL(struct elastic, delta, "0", 0, 0.99999,
+                "Nesterov momentum of the local steps (EAMSGD)"),
+    PL_OPT_END,
 };
 
 static double elastic_alpha(const void *conf, int n_workers) {
@@ -282,7 +247,7 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
 
 static const struct pl_local local_elastic = {
     .id = {.name = "elastic",
-           .brief = "a model of its own; it and the centre pull each other",
+           .brief = "a model of its own; it and the centre attract each other",
            .paper = "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)",
            .opts = elastic_opts,
            .conf_size = sizeof(struct elastic)},
@@ -303,7 +268,7 @@ static const struct pl_local local_elastic = {
  * still its own: x = w + D. */
 
 static const struct pl_opt overlap_opts[] = {
-    OPT_U("8", "local steps between two contacts (the paper's beta = tau/2)"), {.name = NULL}};
+    OPT_U("8", "local steps between contacts (the paper's beta = tau/2)"), PL_OPT_END};
 
 static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
     uint32_t u = pace_steps(conf);
@@ -325,7 +290,7 @@ static int overlap_run(const void *conf, const struct pl_local_task *t, double *
 
 static const struct pl_local local_overlap = {
     .id = {.name = "overlap",
-           .brief = "steps of its own go on while what it moved before is merged",
+           .brief = "local steps continue while the previous change is merged",
            .paper = "Talyansky et al., Asynchronous SGD without gradient delay; "
                     "Shen et al., IJCAI 2019 (CoCoD-SGD)",
            .opts = overlap_opts,
@@ -350,15 +315,9 @@ struct anchor {
 };
 
 static const struct pl_opt anchor_opts[] = {
-    OPT_U("2", "local steps between two contacts (the paper's tau)"),
-    {.name = "a",
-     .type = PL_OPT_REAL,
-     .def = "0.6",
-     .min = 0,
-     .max = 1,
-     .help = "how far the worker is pulled to the anchor",
-     .offset = offsetof(struct anchor, a)},
-    {.name = NULL},
+    OPT_U("2", "local steps between contacts (the paper's tau)"),
+    PL_OPT_REAL(struct anchor, a, "0.6", 0, 1, "how far the worker is pulled towards the anchor"),
+    PL_OPT_END,
 };
 
 static double anchor_outer(const void *conf, int n_workers) {
@@ -380,7 +339,7 @@ static int anchor_run(const void *conf, const struct pl_local_task *t, double *l
 
 static const struct pl_local local_overlap_local = {
     .id = {.name = "overlap-local",
-           .brief = "steps of its own, pulled to an anchor that moves meanwhile",
+           .brief = "local steps pulled towards an anchor that is updated meanwhile",
            .paper = "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)",
            .opts = anchor_opts,
            .conf_size = sizeof(struct anchor)},
@@ -403,15 +362,9 @@ struct own {
 };
 
 static const struct pl_opt own_opts[] = {
-    OPT_U("1", "local steps between two contacts"),
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum of these steps, kept by the worker",
-     .offset = offsetof(struct own, beta)},
-    {.name = NULL},
+    OPT_U("1", "local steps between contacts"),
+    PL_OPT_REAL(struct own, beta, "0", 0, 0.99999, "momentum of the local steps"),
+    PL_OPT_END,
 };
 
 static int own_keeps(const void *conf) {
@@ -443,7 +396,7 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
 
 static const struct pl_local local_own = {
     .id = {.name = "own",
-           .brief = "steps on a model of its own, which is sent whole",
+           .brief = "local steps on a model of its own, which it sends whole",
            .paper = "",
            .opts = own_opts,
            .conf_size = sizeof(struct own)},
@@ -458,5 +411,5 @@ static const struct pl_entry *const local_table[] = {
     &local_gradient.id, &local_local_steps.id,   &local_downpour.id, &local_elastic.id,
     &local_overlap.id,  &local_overlap_local.id, &local_own.id,      NULL};
 
-const struct pl_family pl_local_family = {"local", "what does a worker do between two contacts?",
+const struct pl_family pl_local_family = {"local", "what does a worker do between contacts?",
                                           local_table};

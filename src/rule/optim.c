@@ -34,21 +34,11 @@ struct bold {
 };
 
 static const struct pl_opt bold_opts[] = {
-    {.name = "up",
-     .type = PL_OPT_REAL,
-     .def = "1.05",
-     .min = 1,
-     .max = 100,
-     .help = "what the rate is multiplied by after an epoch in which the loss fell",
-     .offset = offsetof(struct bold, up)},
-    {.name = "down",
-     .type = PL_OPT_REAL,
-     .def = "0.5",
-     .min = 1e-9,
-     .max = 1,
-     .help = "and after one in which it rose",
-     .offset = offsetof(struct bold, down)},
-    {.name = NULL},
+    PL_OPT_REAL(struct bold, up, "1.05", 1, 100,
+                "factor on the rate after an epoch in which the loss fell"),
+    PL_OPT_REAL(struct bold, down, "0.5", 1e-9, 1,
+                "factor on the rate after an epoch in which the loss rose"),
+    PL_OPT_END,
 };
 
 static double bold_lr_factor(const void *conf, const double number[PL_RULE_NUMBERS]) {
@@ -72,7 +62,8 @@ static void bold_begin(const void *conf, struct pl_optim_at *at) {
 
 static const struct pl_optim optim_bold = {
     .id = {.name = "bold",
-           .brief = "w - eta u; eta grows while the mean loss of an epoch falls, else it is halved",
+           .brief =
+               "w - eta u; eta grows if the mean loss of an epoch fell, otherwise it is halved",
            .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
            .opts = bold_opts,
            .conf_size = sizeof(struct bold)},
@@ -90,7 +81,7 @@ static const struct pl_optim optim_bold = {
 
 static const struct pl_optim optim_libmf = {
     .id = {.name = "libmf",
-           .brief = "for blocks of a matrix: a rate per row, eta over the root of its squares",
+           .brief = "matrix blocks: one rate per row, eta / sqrt(sum of its squared gradients)",
            .paper = "Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF)",
            .opts = pl_no_opts},
     .row = PL_ROW_ADAPTIVE,
@@ -107,14 +98,8 @@ struct momentum {
 };
 
 static const struct pl_opt momentum_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum",
-     .offset = offsetof(struct momentum, beta)},
-    {.name = NULL},
+    PL_OPT_REAL(struct momentum, beta, "0.9", 0, 0.99999, "momentum"),
+    PL_OPT_END,
 };
 
 static void momentum_step(const void *conf, const struct pl_optim_at *at,
@@ -174,14 +159,8 @@ struct adagrad {
 };
 
 static const struct pl_opt adagrad_opts[] = {
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root",
-     .offset = offsetof(struct adagrad, eps)},
-    {.name = NULL},
+    PL_OPT_REAL(struct adagrad, eps, "1e-8", 0, 1, "added to the square root"),
+    PL_OPT_END,
 };
 
 static void adagrad_step(const void *conf, const struct pl_optim_at *at,
@@ -198,7 +177,7 @@ static void adagrad_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_adagrad = {
     .id = {.name = "adagrad",
-           .brief = "w - eta u / sqrt(sum of u^2), coordinate by coordinate",
+           .brief = "w - eta u / sqrt(sum of u^2), per coordinate",
            .paper = "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012",
            .opts = adagrad_opts,
            .conf_size = sizeof(struct adagrad)},
@@ -214,28 +193,10 @@ struct adam {
 };
 
 static const struct pl_opt adam_opts[] = {
-    {.name = "beta1",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "decay of the mean",
-     .offset = offsetof(struct adam, beta1)},
-    {.name = "beta2",
-     .type = PL_OPT_REAL,
-     .def = "0.999",
-     .min = 0,
-     .max = 0.9999999,
-     .help = "decay of the mean square",
-     .offset = offsetof(struct adam, beta2)},
-    {.name = "eps",
-     .type = PL_OPT_REAL,
-     .def = "1e-8",
-     .min = 0,
-     .max = 1,
-     .help = "added to the root",
-     .offset = offsetof(struct adam, eps)},
-    {.name = NULL},
+    PL_OPT_REAL(struct adam, beta1, "0.9", 0, 0.99999, "decay of the running mean"),
+    PL_OPT_REAL(struct adam, beta2, "0.999", 0, 0.9999999, "decay of the running mean square"),
+    PL_OPT_REAL(struct adam, eps, "1e-8", 0, 1, "added to the square root"),
+    PL_OPT_END,
 };
 
 static void adam_step(const void *conf, const struct pl_optim_at *at,
@@ -260,7 +221,7 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_adam = {
     .id = {.name = "adam",
-           .brief = "a rate per parameter from running moments",
+           .brief = "one rate per parameter, from running moments",
            .paper = "Kingma and Ba, ICLR 2015",
            .opts = adam_opts,
            .conf_size = sizeof(struct adam)},
@@ -285,20 +246,10 @@ struct dana {
 };
 
 static const struct pl_opt dana_opts[] = {
-    {.name = "beta",
-     .type = PL_OPT_REAL,
-     .def = "0.9",
-     .min = 0,
-     .max = 0.99999,
-     .help = "momentum",
-     .offset = offsetof(struct dana, beta)},
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "zero",
-     .choices = "zero|slim|multi",
-     .help = "DANA-Zero, DANA-Slim, or Multi-ASGD (no look-ahead)",
-     .offset = offsetof(struct dana, form)},
-    {.name = NULL},
+    PL_OPT_REAL(struct dana, beta, "0.9", 0, 0.99999, "momentum"),
+    PL_OPT_CHOICE(struct dana, form, "zero", "zero|slim|multi",
+                  "DANA-Zero, DANA-Slim, or Multi-ASGD (no look-ahead)"),
+    PL_OPT_END,
 };
 
 static bool dana_looks_ahead(const void *conf) {
@@ -341,7 +292,7 @@ static void dana_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_dana = {
     .id = {.name = "dana",
-           .brief = "a momentum per worker, and a look-ahead over all of them",
+           .brief = "one momentum per worker, and a look-ahead over all of them",
            .paper = "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612",
            .opts = dana_opts,
            .conf_size = sizeof(struct dana)},
@@ -387,8 +338,9 @@ static void ormo_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_ormo = {
     .id = {.name = "ormo",
-           .brief = "ordered momentum: each gradient joins the momentum where it belongs",
-           .paper = "Shi, Yang, Li, NeurIPS 2024 (recalled; algebra derived)",
+           .brief =
+               "ordered momentum: a late gradient enters the momentum at its place in the order",
+           .paper = "Shi, Yang, Li, NeurIPS 2024",
            .opts = momentum_opts,
            .conf_size = sizeof(struct momentum)},
     .n_vectors = 1,
@@ -401,5 +353,5 @@ static const struct pl_entry *const optim_table[] = {
     &optim_sgd.id,     &optim_bold.id, &optim_libmf.id, &optim_momentum.id, &optim_nesterov.id,
     &optim_adagrad.id, &optim_adam.id, &optim_dana.id,  &optim_ormo.id,     NULL};
 
-const struct pl_family pl_optim_family = {"optim", "how does the reduced vector move the model?",
+const struct pl_family pl_optim_family = {"optim", "how does the reduced vector change the model?",
                                           optim_table};

@@ -29,7 +29,7 @@ static int nnm_mix(const void *conf, const struct pl_reduce_at *at, double *row)
 
 const struct pl_reduce pl_reduce_nnm = {
     .id = {.name = "nnm",
-           .brief = "before another rule: every gradient becomes the mean of its K-f nearest",
+           .brief = "before another rule: replace every gradient by the mean of its K-f nearest",
            .paper = "Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, AISTATS 2023",
            .opts = pl_reduce_f_opts,
            .conf_size = sizeof(struct pl_reduce_f)},
@@ -47,14 +47,8 @@ struct bucketing {
 };
 
 static const struct pl_opt bucketing_opts[] = {
-    {.name = "s",
-     .type = PL_OPT_INT,
-     .def = "2",
-     .min = 1,
-     .max = 1000000,
-     .help = "gradients in a bucket",
-     .offset = offsetof(struct bucketing, s)},
-    {.name = NULL},
+    PL_OPT_INT(struct bucketing, s, "2", 1, 1000000, "gradients per bucket"),
+    PL_OPT_END,
 };
 
 static int bucketing_rows(const void *conf, int n) {
@@ -81,7 +75,7 @@ static int bucketing_mix(const void *conf, const struct pl_reduce_at *at, double
 
 const struct pl_reduce pl_reduce_bucketing = {
     .id = {.name = "bucketing",
-           .brief = "before another rule: means of s gradients, grouped by chance",
+           .brief = "before another rule: means of random groups of s gradients",
            .paper = "Karimireddy, He, Jaggi, ICLR 2022",
            .opts = bucketing_opts,
            .conf_size = sizeof(struct bucketing)},
@@ -101,21 +95,12 @@ struct clipping {
 };
 
 static const struct pl_opt clipping_opts[] = {
-    {.name = "c",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-300,
-     .max = 1e300,
-     .help = "the longest a gradient may be, form=static",
-     .offset = offsetof(struct clipping, c)},
-    {.name = "form",
-     .type = PL_OPT_CHOICE,
-     .def = "static",
-     .choices = "static|arc",
-     .help = "to length c, or the floor(2f(K-f)/K) longest to the length of the next",
-     .offset = offsetof(struct clipping, form)},
+    PL_OPT_REAL(struct clipping, c, "1", 1e-300, 1e300, "form=static: maximum norm of a gradient"),
+    PL_OPT_CHOICE(
+        struct clipping, form, "static", "static|arc",
+        "static: clip to norm c; arc: clip the floor(2f(K-f)/K) longest to the next longest"),
     PL_REDUCE_F,
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 static double clipping_length(const struct pl_reduce_at *at, int i) {
@@ -151,7 +136,7 @@ static int clipping_mix(const void *conf, const struct pl_reduce_at *at, double 
 
 const struct pl_reduce pl_reduce_clipping = {
     .id = {.name = "clipping",
-           .brief = "before another rule: long gradients are shortened",
+           .brief = "before another rule: clip long gradients",
            .paper = "Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan, arXiv 2405.14432 (ARC)",
            .opts = clipping_opts,
            .conf_size = sizeof(struct clipping)},
@@ -171,14 +156,9 @@ struct buffers {
 };
 
 static const struct pl_opt buffers_opts[] = {
-    {.name = "b",
-     .type = PL_OPT_COUNT,
-     .def = "auto",
-     .min = 1,
-     .max = 1000000,
-     .help = "buffers; auto: the policy's k or b",
-     .offset = offsetof(struct buffers, b)},
-    {.name = NULL},
+    PL_OPT_COUNT(struct buffers, b, "auto", 1, 1000000,
+                 "number of buffers (auto: the policy's k or b)"),
+    PL_OPT_END,
 };
 
 static int buffers_rows(const void *conf, int n) {
@@ -208,7 +188,7 @@ static int buffers_mix(const void *conf, const struct pl_reduce_at *at, double *
 
 const struct pl_reduce pl_reduce_buffers = {
     .id = {.name = "buffers",
-           .brief = "before another rule: one mean for all workers of the same number modulo b",
+           .brief = "before another rule: one mean per buffer; worker s uses buffer s mod b",
            .paper = "Yang and Li, JMLR 2023 (BASGD)",
            .opts = buffers_opts,
            .conf_size = sizeof(struct buffers)},

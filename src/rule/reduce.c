@@ -8,13 +8,9 @@ struct mean {
 };
 
 static const struct pl_opt mean_opts[] = {
-    {.name = "by",
-     .type = PL_OPT_CHOICE,
-     .def = "count",
-     .choices = "count|samples",
-     .help = "every contribution alike, or weighted by its samples",
-     .offset = offsetof(struct mean, by)},
-    {.name = NULL},
+    PL_OPT_CHOICE(struct mean, by, "count", "count|samples",
+                  "weight contributions equally, or by their number of samples"),
+    PL_OPT_END,
 };
 
 /* By samples only where the members are still those that came: mixed ones have none. */
@@ -28,7 +24,7 @@ static int mean_mix(const void *conf, const struct pl_reduce_at *at, double *row
 
 static const struct pl_reduce reduce_mean = {
     .id = {.name = "mean",
-           .brief = "the average",
+           .brief = "average",
            .paper = "",
            .opts = mean_opts,
            .conf_size = sizeof(struct mean)},

@@ -15,11 +15,9 @@ extern const struct pl_opt pl_reduce_f_opts[]; /* of a conf that is a struct pl_
 
 /* The option f itself, for longer tables. */
 #define PL_REDUCE_F                                                                                \
-    {                                                                                              \
-        .name = "f", .type = PL_OPT_COUNT, .def = "auto", .min = 0, .max = 1000000,                \
-        .help = "how many may be hostile; auto: as another link says, or all that K allows",       \
-        .offset = offsetof(struct pl_reduce_f, f)                                                  \
-    }
+    PL_OPT_COUNT(                                                                                  \
+        struct pl_reduce_f, f, "auto", 0, 1000000,                                                 \
+        "hostile gradients to tolerate (auto: that of another link, or the most K allows)")
 
 /* 2f < n */
 int pl_reduce_minority(const void *conf, int n);

@@ -6,10 +6,7 @@
 #include "core/rule.h"
 
 #define SCHEDULE_UNIT                                                                              \
-    {                                                                                              \
-        .name = "unit", .type = PL_OPT_CHOICE, .def = "epochs", .choices = "epochs|updates",       \
-        .help = "what its numbers count", .offset = offsetof(struct pl_schedule_unit, unit)        \
-    }
+    PL_OPT_CHOICE(struct pl_schedule_unit, unit, "epochs", "epochs|updates", "unit of its numbers")
 
 /* --- constant ---------------------------------------------------------------------------- */
 
@@ -22,7 +19,7 @@ static double constant_factor(const void *conf, double progress, int n_workers) 
 
 static const struct pl_schedule schedule_constant = {
     .id = {.name = "constant",
-           .brief = "the rate stays",
+           .brief = "constant rate",
            .paper = "",
            .opts = pl_no_opts,
            .conf_size = sizeof(struct pl_schedule_unit)},
@@ -38,22 +35,10 @@ struct warmup {
 };
 
 static const struct pl_opt warmup_opts[] = {
-    {.name = "over",
-     .type = PL_OPT_REAL,
-     .def = "5",
-     .min = 1e-9,
-     .max = 1e12,
-     .help = "how long the rate rises",
-     .offset = offsetof(struct warmup, over)},
-    {.name = "from",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1,
-     .help = "share of the rate at the start; 0: one over the number of workers",
-     .offset = offsetof(struct warmup, from)},
+    PL_OPT_REAL(struct warmup, over, "5", 1e-9, 1e12, "duration of the warm-up"),
+    PL_OPT_REAL(struct warmup, from, "0", 0, 1, "initial fraction of the rate (0: 1 / workers)"),
     SCHEDULE_UNIT,
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 static double warmup_factor(const void *conf, double progress, int n_workers) {
@@ -80,22 +65,10 @@ struct step {
 };
 
 static const struct pl_opt step_opts[] = {
-    {.name = "at",
-     .type = PL_OPT_LIST,
-     .def = "80,120",
-     .min = 0,
-     .max = 1e12,
-     .help = "when the rate falls",
-     .offset = offsetof(struct step, at)},
-    {.name = "by",
-     .type = PL_OPT_REAL,
-     .def = "0.1",
-     .min = 0,
-     .max = 1,
-     .help = "what it is multiplied by each time",
-     .offset = offsetof(struct step, by)},
+    PL_OPT_LIST(struct step, at, "80,120", 0, 1e12, "points at which the rate drops"),
+    PL_OPT_REAL(struct step, by, "0.1", 0, 1, "factor on the rate at each point"),
     SCHEDULE_UNIT,
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 static double step_factor(const void *conf, double progress, int n_workers) {
@@ -109,7 +82,7 @@ static double step_factor(const void *conf, double progress, int n_workers) {
 
 static const struct pl_schedule schedule_step = {
     .id = {.name = "step",
-           .brief = "the rate falls at given points",
+           .brief = "drops at given points",
            .paper = "",
            .opts = step_opts,
            .conf_size = sizeof(struct step)},
@@ -124,22 +97,10 @@ struct cosine {
 };
 
 static const struct pl_opt cosine_opts[] = {
-    {.name = "over",
-     .type = PL_OPT_REAL,
-     .def = "100",
-     .min = 1e-9,
-     .max = 1e12,
-     .help = "how long the rate falls",
-     .offset = offsetof(struct cosine, over)},
-    {.name = "to",
-     .type = PL_OPT_REAL,
-     .def = "0",
-     .min = 0,
-     .max = 1,
-     .help = "share of the rate at the end",
-     .offset = offsetof(struct cosine, to)},
+    PL_OPT_REAL(struct cosine, over, "100", 1e-9, 1e12, "duration of the decay"),
+    PL_OPT_REAL(struct cosine, to, "0", 0, 1, "final fraction of the rate"),
     SCHEDULE_UNIT,
-    {.name = NULL},
+    PL_OPT_END,
 };
 
 static double cosine_factor(const void *conf, double progress, int n_workers) {
@@ -151,7 +112,7 @@ static double cosine_factor(const void *conf, double progress, int n_workers) {
 
 static const struct pl_schedule schedule_cosine = {
     .id = {.name = "cosine",
-           .brief = "half a cosine down",
+           .brief = "half-cosine decay",
            .paper = "Loshchilov and Hutter, ICLR 2017",
            .opts = cosine_opts,
            .conf_size = sizeof(struct cosine)},
@@ -162,4 +123,4 @@ static const struct pl_entry *const schedule_table[] = {
     &schedule_constant.id, &schedule_warmup.id, &schedule_step.id, &schedule_cosine.id, NULL};
 
 const struct pl_family pl_schedule_family = {
-    "schedule", "how does the learning rate move during the run?", schedule_table};
+    "schedule", "how does the learning rate change during the run?", schedule_table};

@@ -46,11 +46,8 @@ struct pl_delay {
 struct numbers {
     double a, b;
 };
-#define NUMBER(name_, field, def_, lo, hi, help_)                                                  \
-    {                                                                                              \
-        .name = name_, .type = PL_OPT_REAL, .def = def_, .help = help_, .min = lo, .max = hi,      \
-        .offset = offsetof(struct numbers, field)                                                  \
-    }
+#define NUMBER(name, field, def, min, max, help)                                                   \
+    PL_OPT(name, REAL, struct numbers, field, def, min, max, NULL, help, 0)
 
 /* The laws. exp keeps its mean in b and has a = 0, so that it is shiftexp without a shift. */
 
@@ -59,25 +56,22 @@ struct numbers {
                                                   sizeof(struct numbers)}
 
 static const struct pl_opt const_opts[] = {
-    NUMBER("t", a, "1", 0, PL_DELAY_MAX, "seconds of every mini-batch"), {.name = NULL}};
+    NUMBER("t", a, "1", 0, PL_DELAY_MAX, "seconds per mini-batch"), PL_OPT_END};
 static const struct pl_opt exp_opts[] = {
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"), {.name = NULL}};
+    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"), PL_OPT_END};
 static const struct pl_opt shiftexp_opts[] = {
-    NUMBER("shift", a, "1", 0, PL_DELAY_MAX, "seconds that every mini-batch takes at least"),
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds of the exponential part, on top"),
-    {.name = NULL}};
+    NUMBER("shift", a, "1", 0, PL_DELAY_MAX, "minimum seconds per mini-batch"),
+    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds of the exponential part"),
+    PL_OPT_END};
 static const struct pl_opt pareto_opts[] = {
-    NUMBER("shape", a, "2", 0.05, 1e6, "exponent of the tail; no mean at 1 or below"),
-    NUMBER("scale", b, "1", 1e-12, PL_DELAY_MAX, "least seconds"),
-    {.name = NULL}};
+    NUMBER("shape", a, "2", 0.05, 1e6, "tail exponent (the mean is infinite at 1 or below)"),
+    NUMBER("scale", b, "1", 1e-12, PL_DELAY_MAX, "minimum seconds"), PL_OPT_END};
 static const struct pl_opt gamma_opts[] = {
     NUMBER("shape", a, "100", 0.01, 1e6, "1/(coefficient of variation)^2"),
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"),
-    {.name = NULL}};
+    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"), PL_OPT_END};
 static const struct pl_opt lognormal_opts[] = {
     NUMBER("mu", a, "0", -50, 20, "mean of the logarithm of the seconds"),
-    NUMBER("sigma", b, "1", 1e-6, 20, "standard deviation of that logarithm"),
-    {.name = NULL}};
+    NUMBER("sigma", b, "1", 1e-6, 20, "standard deviation of that logarithm"), PL_OPT_END};
 
 LAW(const, "every mini-batch takes t seconds", "", const_opts);
 LAW(exp, "exponential", "", exp_opts);
@@ -90,15 +84,12 @@ struct trace_conf {
     char file[PL_TEXT_MAX];
 };
 static const struct pl_opt trace_opts[] = {
-    {.name = "file",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "measured seconds, one per line, or two columns: worker (from 1) and seconds",
-     .offset = offsetof(struct trace_conf, file)},
-    {.name = NULL}};
+    PL_OPT_TEXT(struct trace_conf, file, "",
+                "measured seconds, one per line, or two columns: worker (from 1) and seconds"),
+    PL_OPT_END};
 static const struct pl_entry delay_trace = {
-    "trace", "draws from measured delays, each worker from its own where the file tells them apart",
-    "", trace_opts, sizeof(struct trace_conf)};
+    "trace", "draws from measured delays; per worker if the file has a worker column", "",
+    trace_opts, sizeof(struct trace_conf)};
 
 struct recording_conf {
     char file[PL_TEXT_MAX];
@@ -106,21 +97,13 @@ struct recording_conf {
 };
 enum { ORDER_SEQUENCE, ORDER_RANDOM };
 static const struct pl_opt recording_opts[] = {
-    {.name = "file",
-     .type = PL_OPT_TEXT,
-     .def = "",
-     .help = "a recording of a run, as --record writes it",
-     .offset = offsetof(struct recording_conf, file)},
-    {.name = "order",
-     .type = PL_OPT_CHOICE,
-     .def = "sequence",
-     .choices = "sequence|random",
-     .help = "the n-th task takes the n-th time, round and round, or one that is drawn",
-     .offset = offsetof(struct recording_conf, order)},
-    {.name = NULL}};
-static const struct pl_entry delay_recording = {
-    "recording", "the times that tasks took in a recorded run, each worker its own", "",
-    recording_opts, sizeof(struct recording_conf)};
+    PL_OPT_TEXT(struct recording_conf, file, "", "recording written by --record"),
+    PL_OPT_CHOICE(struct recording_conf, order, "sequence", "sequence|random",
+                  "replay a worker's times in sequence (repeating), or draw them at random"),
+    PL_OPT_END};
+static const struct pl_entry delay_recording = {"recording",
+                                                "the task times of a recorded run, per worker", "",
+                                                recording_opts, sizeof(struct recording_conf)};
 
 static double delay_sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
@@ -207,19 +190,17 @@ static double delay_law_quantile(const struct law *l, uint32_t worker, double u)
 struct hetero {
     double v, power, slow, by;
 };
-#define SPEED(name_, def_, lo, hi, help_)                                                          \
-    {                                                                                              \
-        .name = #name_, .type = PL_OPT_REAL, .def = def_, .help = help_, .min = lo, .max = hi,     \
-        .offset = offsetof(struct hetero, name_)                                                   \
-    }
 static const struct pl_opt hetero_opts[] = {
-    SPEED(v, "0", 0, 2, "coefficient of variation of the workers' mean times, drawn from a gamma"),
-    SPEED(power, "0", -4, 4, "worker i, counted from 1, takes i^power times as long"),
-    SPEED(slow, "0", 0, 1, "share of the workers, the last ones, that is slow; at least one"),
-    SPEED(by, "5", 1e-3, 1e6, "how many times as long the slow ones take"),
-    {.name = NULL}};
+    PL_OPT_REAL(struct hetero, v, "0", 0, 2,
+                "coefficient of variation of the workers' mean times, drawn from a gamma law"),
+    PL_OPT_REAL(struct hetero, power, "0", -4, 4, "worker i (from 1) takes i^power times as long"),
+    PL_OPT_REAL(struct hetero, slow, "0", 0, 1,
+                "fraction of the workers that is slow: the last ones, at least one"),
+    PL_OPT_REAL(struct hetero, by, "5", 1e-3, 1e6, "factor by which slow workers take longer"),
+    PL_OPT_END};
 static const struct pl_entry delay_hetero = {
-    "hetero", "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW is last",
+    "hetero",
+    "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW comes last",
     "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero)};
 
 /* in the order of enum pl_delay_kind */

@@ -3,10 +3,10 @@
  * After Tan, Zhu, Zhang, "ABS: adaptive bounded staleness converges faster and communicates less",
  * arXiv 2301.08895. RECONSTRUCTED: the paper's formulas for K^t and tau_max^t were not at hand.
  * Certain is that K^t grows and that workers with high staleness are told to start a new round
- * under a dynamic threshold. Here K follows AdaSync's rule (core/growk.c), and the bound is
- * tau_max = max(1, ceil(scale P/K)): the mean staleness of K-async is exactly P/K - 1, so the bound
- * follows it down and reaches 1 at K = P. A gradient with lag >= tau_max is never applied; the
- * policy restarts its worker (kasync with stop=yes). */
+ * under a dynamic threshold. Here K follows AdaSync's rule (tuner/adasync_rules.c), and the bound
+ * is tau_max = max(1, ceil(scale P/K)): the mean staleness of K-async is exactly P/K - 1, so the
+ * bound follows it down and reaches 1 at K = P. A gradient with lag >= tau_max is never applied;
+ * the policy restarts its worker (kasync with stop=yes). */
 #include <math.h>
 
 #include "core/tuner.h"
@@ -22,15 +22,10 @@ struct abs_state {
 };
 
 static const struct pl_opt abs_opts[] = {
-    PL_GROWK_OPTS(offsetof(struct abs_conf, grow)),
-    {.name = "scale",
-     .type = PL_OPT_REAL,
-     .def = "1",
-     .min = 1e-6,
-     .max = 1e6,
-     .help = "the staleness bound is this times P/K, rounded up",
-     .offset = offsetof(struct abs_conf, scale)},
-    {.name = NULL},
+    PL_GROWK_OPTS(struct abs_conf, grow),
+    PL_OPT_REAL(struct abs_conf, scale, "1", 1e-6, 1e6,
+                "the staleness bound is scale x P/K, rounded up"),
+    PL_OPT_END,
 };
 
 static void abs_bound(const struct abs_state *s, int n_workers, struct pl_knobs *knobs) {

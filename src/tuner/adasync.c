@@ -2,7 +2,7 @@
  *
  * Dutta, Wang, Joshi, "Slow and stale gradients can win the race", arXiv 2003.10579. Few workers
  * at first, when speed pays; many at the end, when the error floor counts. The rules are in
- * core/growk.c. Differences: the loss is the mean of the mini-batches that arrived, not an
+ * tuner/adasync_rules.c. Differences: the loss is the mean of the mini-batches that arrived, not an
  * evaluation of the training set; K never falls; rule=measured is our extension to any delay law.
  * Which rule the paper prints for K-async is not confirmed (quadratic by derivation, sqrt in a
  * third-party reimplementation), so it is a switch. */
@@ -13,7 +13,7 @@ struct adasync {
     struct pl_growk grow;
 };
 
-static const struct pl_opt adasync_opts[] = {PL_GROWK_OPTS(0), {.name = NULL}};
+static const struct pl_opt adasync_opts[] = {PL_GROWK_OPTS(struct adasync, conf), PL_OPT_END};
 
 static const char *adasync_check(const void *conf, const struct pl_run_info *scene) {
     return pl_growk_check(conf, scene);
