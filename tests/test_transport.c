@@ -370,7 +370,7 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     tell_sum(c, 0, 1);
     switch (wrong_sum) {
     case 0: atomic_store(&sum->n, 0); break;
-    case 1: atomic_store(&sum->n, PL_MAILBOX_SUMMANDS + 1); break;
+    case 1: atomic_store(&sum->n, PL_TERMS + 1); break;
     case 2: atomic_store(&sum->n, UINT64_MAX); break;
     case 3: atomic_store(&sum->at[1], 0); break;
     case 4: atomic_fetch_add(&sum->at[0], 4); break;

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(PL_SUMMANDS == PL_TERMS, "an order has room for a row");
-
 /* Slots per worker at their most: every term of its row, of its task and of its inbox a snapshot
  * that nobody else refers to, and the task's own two. Memory is used when they are first asked for.
  */
@@ -129,9 +127,9 @@ void pl_peers_free(struct pl_peers *p) {
 
 int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
     struct pl_replica_task task = pl_replica_task(p->replicas, worker);
-    struct pl_summand summand[PL_SUMMANDS];
+    struct pl_summand summand[PL_TERMS];
     for (int i = 0; i < task.row->n; i++) {
-        int snapshot = task.row->term[i].snapshot;
+        int snapshot = task.row->term[i].vector;
         summand[i] = (struct pl_summand){.v = peers_vector(p, snapshot),
                                          .c = task.row->term[i].c,
                                          .writer = pl_replicas_writer(p->replicas, snapshot)};

@@ -21,9 +21,9 @@ struct pl_link {
     void *ctx;
     struct pl_segment segment; /* of a guest, who mapped it */
 
-    struct pl_summand summand[PL_MAILBOX_SUMMANDS]; /* of the order that was pulled */
-    uint64_t task;                                  /* that was pulled and not answered; 0: none */
-    uint64_t answered;                              /* the last that was */
+    struct pl_summand summand[PL_TERMS]; /* of the order that was pulled */
+    uint64_t task;                       /* that was pulled and not answered; 0: none */
+    uint64_t answered;                   /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
@@ -120,7 +120,7 @@ static bool link_sum(struct pl_link *l, struct pl_order *o) {
     struct pl_mailbox_sum *p = &l->mailbox->sum;
     const struct pl_shape *s = &l->shape;
     uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
-    if (n < 1 || n > PL_MAILBOX_SUMMANDS || (base == 0 && n != 1)) return false;
+    if (n < 1 || n > PL_TERMS || (base == 0 && n != 1)) return false;
     for (uint64_t i = 0; i < n; i++) {
         l->summand[i] =
             (struct pl_summand){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),

@@ -26,9 +26,9 @@ struct pl_link {
     /* of peers */
     struct pl_exchange exchange;
     struct pl_wire_sum sum; /* of the order */
-    struct pl_summand summand[PL_SUMMANDS];
-    float *foreign[PL_SUMMANDS]; /* where others' vectors come */
-    float **mine;                /* [n_mine] slots that were written here; NULL: none */
+    struct pl_summand summand[PL_TERMS];
+    float *foreign[PL_TERMS]; /* where others' vectors come */
+    float **mine;             /* [n_mine] slots that were written here; NULL: none */
     uint32_t n_mine;
     bool asked, closed; /* the order's summands were asked for; the server has said CLOSE */
 
@@ -83,9 +83,9 @@ static float *link_slot(void *ctx, uint32_t slot) {
 /* Asks for what others wrote; false: out of memory, or no such order can be. */
 static bool link_ask(struct pl_link *l) {
     const struct pl_wire_sum *p = &l->sum;
-    if (p->n < 1 || p->n > PL_SUMMANDS || (p->n > 1 && !p->base)) return false;
+    if (p->n < 1 || p->n > PL_TERMS || (p->n > 1 && !p->base)) return false;
     if (!link_slot(l, p->out) || (p->base && !link_slot(l, p->base))) return false;
-    if (!pl_exchange_room(&l->exchange, PL_SUMMANDS)) return false;
+    if (!pl_exchange_room(&l->exchange, PL_TERMS)) return false;
     for (uint32_t i = 0; i < p->n; i++) {
         int rank = p->term[i].rank;
         bool mine = rank == pl_mpi_rank();
@@ -209,7 +209,7 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
 
 static void link_free(struct pl_link *l) {
     pl_exchange_close(&l->exchange);
-    for (int i = 0; i < PL_SUMMANDS; i++) free(l->foreign[i]);
+    for (int i = 0; i < PL_TERMS; i++) free(l->foreign[i]);
     for (uint32_t i = 0; i < l->n_mine; i++) free(l->mine[i]);
     free(l->mine);
     free(l->w);

@@ -23,7 +23,7 @@ struct pl_wire_sum {
         uint32_t slot;
         int32_t rank;
         double c;
-    } term[PL_SUMMANDS];
+    } term[PL_TERMS];
 };
 
 struct pl_exchange {

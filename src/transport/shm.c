@@ -189,7 +189,7 @@ static void port_sum(struct pl_port *p, int worker, const struct pl_order *o) {
     port_order(p, worker, NULL);
     atomic_store(&sum->n, (uint64_t)o->n_summands);
     atomic_store(&sum->base, port_offset(p, o->base));
-    for (int i = 0; i < o->n_summands && i < PL_MAILBOX_SUMMANDS; i++) {
+    for (int i = 0; i < o->n_summands && i < PL_TERMS; i++) {
         atomic_store(&sum->at[i], port_offset(p, o->summand[i].v));
         atomic_store(&sum->c[i], pl_bits_of(o->summand[i].c));
     }

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/combination.h"
+
 #define PL_SEQLOCK_WORDS 8
 
 struct pl_seqlock {
@@ -48,10 +50,9 @@ enum {
 
 /* Parts of an order, where workers have models of their own: written before the order, which is
  * void meanwhile, and read before it is looked at again. The order's PL_ORDER_W is 0 then. */
-#define PL_MAILBOX_SUMMANDS 32
 struct pl_mailbox_sum {
     _Atomic uint64_t n, base; /* base: offset of the slot where they are added up; 0: none */
-    _Atomic uint64_t at[PL_MAILBOX_SUMMANDS], c[PL_MAILBOX_SUMMANDS];
+    _Atomic uint64_t at[PL_TERMS], c[PL_TERMS];
 };
 
 /* Owners of a box are numbered, so that nothing a former one left passes for the next one's. */

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "base/cancel.h"
+#include "base/combination.h"
 #include "base/range.h"
 #include "base/status.h"
 
@@ -35,7 +36,6 @@ struct pl_port; /* the server's end */
 struct pl_link; /* a worker's end */
 
 /* One term of what a worker computes on, where peers have models of their own. */
-#define PL_SUMMANDS 32
 struct pl_summand {
     const float *v; /* [dim] a slot; where slots are not shared, it lies with its writer */
     double c;       /* times this */
