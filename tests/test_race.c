@@ -32,7 +32,7 @@ static void tell(struct crew *c, int worker, uint64_t task) {
                          .lr = 1.0 / (double)task,
                          .w = c->version[worker],
                          .out = c->slot[worker]};
-    c->t->tell(c->p, worker, &o);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 /* --- everything at random ---------------------------------------------------------------- */
@@ -44,8 +44,8 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     uint64_t last = 0;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 62, (uint64_t)worker);
-    while (c->t->pull(l, &o) == 0) {
-        const struct pl_cancel *cancelled = c->t->cancelled(l);
+    while (c->t->link.pull(l, &o) == 0) {
+        const struct pl_cancel *cancelled = c->t->link.cancelled(l);
         bool wrong = o.task <= last || o.version != 3 * o.task || o.lr != 1.0 / (double)o.task;
         last = o.task;
         for (int pass = 0; pass < 2; pass++) {
@@ -53,11 +53,13 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
                 wrong = wrong || o.w[i] != (float)o.task;
                 o.out[i] = -o.w[i];
             }
-            if (pass == 0 && pl_rng_below(&rng, 4) == 0) c->t->sleep(l, pl_rng_below(&rng, 200000));
+            if (pass == 0 && pl_rng_below(&rng, 4) == 0)
+                c->t->link.sleep(l, pl_rng_below(&rng, 200000));
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         if (pl_cancelled(cancelled) && pl_rng_below(&rng, 4)) continue;
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
+        c->t->link.push(l,
+                        &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
     }
 }
 
@@ -71,7 +73,7 @@ struct race {
 /* Spoils what is free. */
 static void race_free(struct race *r, int w) {
     struct crew *c = r->c;
-    if (c->t->holds(c->p, w) != 0) return;
+    if (c->t->port.holds(c->p, w) != 0) return;
     for (int i = 0; i < 4; i++) {
         if (!r->busy[w][i] || (!r->none[w] && i == (int)(r->task[w] % 4))) continue;
         r->busy[w][i] = false;
@@ -83,7 +85,7 @@ static void race_free(struct race *r, int w) {
 static void race_news(struct race *r, uint64_t wait_ns) {
     struct crew *c = r->c;
     struct pl_news n;
-    c->t->news(c->p, wait_ns, &n);
+    c->t->port.news(c->p, wait_ns, &n);
     if (n.kind != PL_NEWS_RESULT) return;
     int w = n.worker;
     assert_true(n.result.task > r->done[w] && n.result.task <= r->task[w]);
@@ -112,11 +114,11 @@ static void race_tell(struct race *r, int w) {
                          .lr = 1.0 / (double)task,
                          .w = c->version[4 * w + at],
                          .out = c->slot[4 * w + at]};
-    c->t->tell(c->p, w, &o);
+    c->t->port.tell(c->p, w, &o);
 }
 
 static void race_cancel(struct race *r, int w) {
-    r->c->t->cancel(r->c->p, w);
+    r->c->t->port.cancel(r->c->p, w);
     r->none[w] = true;
 }
 
@@ -151,7 +153,7 @@ static void a_race_of_everything(void **state) {
             if (pl_rng_below(&rng, 16) == 0) race_settle(&r);
         }
         race_settle(&r);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 4; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }
@@ -163,13 +165,14 @@ static void a_race_of_everything(void **state) {
 static void pull_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    for (int n = 1; c->t->pull(l, &o) == 0; n++) {
+    for (int n = 1; c->t->link.pull(l, &o) == 0; n++) {
         bool wrong = o.version != 3 * o.task || o.lr != 1.0 / (double)o.task;
         for (size_t i = 0; i < c->dim; i++) wrong = wrong || o.w[i] != (float)o.task;
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         if (n % 16) continue;
         for (size_t i = 0; i < c->dim; i++) o.out[i] = -o.w[i];
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
+        c->t->link.push(l,
+                        &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
     }
 }
 
@@ -182,13 +185,13 @@ static void no_order_is_torn_or_taken_too_late(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, pull_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         for (int round = rounds(&c, seed_sanitized() ? 30000 : 500000); round > 0; round--) {
             race_tell(&r, 0);
             race_free(&r, 0);
         }
         race_settle(&r);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -226,9 +229,9 @@ static void a_cell_is_read_whole_or_not_at_all(void **state) {
 static void push_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0)
+    while (c->t->link.pull(l, &o) == 0)
         for (uint32_t n = 1; n <= N_RESULTS; n++)
-            c->t->push(l, &(struct pl_result){.task = n, .samples = n, .loss = n});
+            c->t->link.push(l, &(struct pl_result){.task = n, .samples = n, .loss = n});
 }
 
 static void no_result_is_torn(void **state) {
@@ -240,17 +243,17 @@ static void no_result_is_torn(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, push_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         tell(&c, 0, 1);
         while (last < N_RESULTS) {
             struct pl_news n;
-            c.t->news(c.p, CREW_PATIENCE_NS, &n);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
             assert_int_equal(n.kind, PL_NEWS_RESULT);
             assert_true(n.result.task > last && n.result.defect == PL_NO_DEFECT);
             assert_true(n.result.samples == n.result.task && n.result.loss == n.result.samples);
             last = n.result.task;
         }
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -260,15 +263,15 @@ static void no_result_is_torn(void **state) {
 static void parity_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0) {
-        const struct pl_cancel *cancelled = c->t->cancelled(l);
+    while (c->t->link.pull(l, &o) == 0) {
+        const struct pl_cancel *cancelled = c->t->link.cancelled(l);
         if (o.task % 2 == 0) {
-            c->t->sleep(l, PL_FOREVER); /* a cancel that was lost: for ever */
+            c->t->link.sleep(l, PL_FOREVER); /* a cancel that was lost: for ever */
             continue;
         }
         for (int i = 0; i < 20; i++)
             if (pl_cancelled(cancelled)) atomic_fetch_add(&c->notes->n_wrong, 1);
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1});
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
     }
 }
 
@@ -280,7 +283,7 @@ static void no_cancel_is_lost_or_stray(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, parity_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 64, k);
         uint64_t n_tasks = kinds[k]->shared && !seed_sanitized() ? 20000 : 4000;
         for (uint64_t task = n_tasks; task > 1; task -= 2) {
@@ -288,11 +291,11 @@ static void no_cancel_is_lost_or_stray(void **state) {
             tell(&c, 0, even);
             for (volatile uint64_t i = pl_rng_below(&rng, 40000); i > 0; i--) {
             }
-            c.t->cancel(c.p, 0);
+            c.t->port.cancel(c.p, 0);
             tell(&c, 0, even + 1);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, even + 1);
         }
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -303,14 +306,14 @@ static void no_cancel_is_lost_or_stray(void **state) {
 static void rest_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     if (!c->t->shared && worker == 0) atomic_store(&c->notes->value[2], (int)getpid());
-    while (c->t->pull(l, &o) == 0) {
-        int rc = c->t->sleep(l, PL_FOREVER);
+    while (c->t->link.pull(l, &o) == 0) {
+        int rc = c->t->link.sleep(l, PL_FOREVER);
         atomic_fetch_add(&c->notes->value[worker], rc == PL_ECANCELLED);
     }
 }
 
 static void phase_becomes(struct crew *c, int worker, enum pl_phase phase) {
-    for (int tries = 0; c->t->phase(c->p, worker) != phase; tries++) {
+    for (int tries = 0; c->t->port.phase(c->p, worker) != phase; tries++) {
         assert_true(tries < 100000);
         crew_sleep(100000);
     }
@@ -325,14 +328,14 @@ static void a_cancel_wakes_who_rests(void **state) {
         for (int w = 0; w < 2; w++) crew_spawn(&c, w, rest_worker);
         for (int i = 1; i < 20; i++) {
             tell(&c, 0, (uint64_t)i);
-            phase_becomes(&c, 0, PL_PHASE_RESTING);
-            c.t->cancel(c.p, 0);
+            phase_becomes(&c, 0, PL_PHASE_SLEEPING);
+            c.t->port.cancel(c.p, 0);
             phase_becomes(&c, 0, PL_PHASE_WAITING);
             assert_int_equal(c.notes->value[0], i);
         }
         tell(&c, 1, 20);
-        phase_becomes(&c, 1, PL_PHASE_RESTING);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
+        phase_becomes(&c, 1, PL_PHASE_SLEEPING);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         assert_int_equal(c.notes->value[1], 1);
         crew_close(&c);
@@ -364,7 +367,7 @@ static bool in_ranges(uint64_t part, size_t i) {
 static void part_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0) {
+    while (c->t->link.pull(l, &o) == 0) {
         bool wrong = o.part != 1000 + o.task;
         for (size_t i = 0; i < c->dim; i++) {
             bool in = in_ranges(o.part, i);
@@ -372,7 +375,7 @@ static void part_worker(struct crew *c, struct pl_link *l, int worker) {
             if (in || !c->t->shared) o.out[i] = in ? -o.w[i] : 99;
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
     }
 }
 
@@ -384,7 +387,7 @@ static void ranges_are_what_is_sent(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 40, false);
         crew_spawn(&c, 0, part_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         for (uint64_t task = 1; task <= (uint64_t)rounds(&c, 400); task++) {
             struct pl_order o = {.task = task,
                                  .version = 5,
@@ -394,13 +397,13 @@ static void ranges_are_what_is_sent(void **state) {
             o.n_ranges = ranges_of(o.part, o.range);
             for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)(task + i);
             for (size_t i = 0; i < c.dim; i++) c.slot[0][i] = -7;
-            c.t->tell(c.p, 0, &o);
+            c.t->port.tell(c.p, 0, &o);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
             for (size_t i = 0; i < c.dim; i++)
                 assert_true(c.slot[0][i] == (in_ranges(o.part, i) ? -(float)(task + i) : -7));
         }
         assert_int_equal(atomic_load(&c.notes->n_wrong), 0);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -418,22 +421,22 @@ static void who_waits_uses_no_processor(void **state) {
         for (int w = 0; w < 2; w++) crew_spawn(&c, w, rest_worker);
         tell(&c, 1, 1);
         phase_becomes(&c, 0, PL_PHASE_WAITING);
-        phase_becomes(&c, 1, PL_PHASE_RESTING);
+        phase_becomes(&c, 1, PL_PHASE_SLEEPING);
         for (int n_here = 0; n_here < 2; n_here++) { /* ranks come in any order */
-            c.t->news(c.p, CREW_PATIENCE_NS, &news);
-            assert_int_equal(news.kind, PL_NEWS_HERE);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &news);
+            assert_int_equal(news.kind, PL_NEWS_JOINED);
             if (c.t->shared) assert_int_equal(news.worker, n_here);
         }
         int pid = c.t->shared ? c.member[0].pid : atomic_load(&c.notes->value[2]);
         if (pid) assert_int_equal(clock_getcpuclockid(pid, &theirs), 0);
         double ours = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID), other = cpu_seconds(theirs);
-        c.t->news(c.p, 300000000, &news);
+        c.t->port.news(c.p, 300000000, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
         /* over MPI who waits looks now and then: see pl_wire_pause */
         double most = c.t->shared ? 0.005 : 0.03;
         assert_true(cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - ours < most);
         assert_true(cpu_seconds(theirs) - other < most);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }

@@ -37,12 +37,12 @@ static struct pl_order order_of(struct crew *c, uint64_t task) {
 
 static void tell(struct crew *c, int worker, uint64_t task) {
     struct pl_order o = order_of(c, task);
-    c->t->tell(c->p, worker, &o);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_order o, told = order_of(c, task);
-    assert_int_equal(c->t->pull(l, &o), 0);
+    assert_int_equal(c->t->link.pull(l, &o), 0);
     assert_int_equal(o.task, told.task);
     assert_int_equal(o.version, told.version);
     assert_true(o.lr == told.lr);
@@ -56,7 +56,7 @@ static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
 static void push(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_result r = {
         .task = task, .defect = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
-    c->t->push(l, &r);
+    c->t->link.push(l, &r);
 }
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
@@ -74,12 +74,12 @@ static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_li
         struct crew c;
         crew_open(&c, kinds[k], 2, 33, true);
         struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1);
-        crew_news(&c, PL_NEWS_HERE, 0);
-        crew_news(&c, PL_NEWS_HERE, 1);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        crew_news(&c, PL_NEWS_JOINED, 1);
         story(&c, a, b);
-        c.t->detach(a);
-        c.t->detach(b);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->link.detach(a);
+        c.t->link.detach(b);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }
@@ -91,11 +91,11 @@ static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_
         int worker = task % 3 ? 0 : 1;
         float *w = c->version[task % CREW_VECTORS], *out = c->slot[task % CREW_VECTORS];
         for (size_t i = 0; i < 33; i++) w[i] = (float)(task * 100 + i);
-        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_WAITING);
+        assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_WAITING);
         tell(c, worker, task);
         pull_is(c, l, task);
-        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_COMPUTING);
-        assert_false(pl_cancelled(c->t->cancelled(l)));
+        assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_COMPUTING);
+        assert_false(pl_cancelled(c->t->link.cancelled(l)));
         w[32] = -1; /* after the pull: nothing is copied */
         for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.w[i] + 1;
         push(c, l, task);
@@ -116,7 +116,7 @@ static void story_replaced(struct crew *c, struct pl_link *a, struct pl_link *b)
     tell(c, 0, 2);
     pull_is(c, a, 2);
     tell(c, 0, 3);
-    assert_false(pl_cancelled(c->t->cancelled(a)));
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
     push(c, a, 2); /* crosses 3 on the way */
     pull_is(c, a, 3);
     result_is(c, 0, 2);
@@ -146,22 +146,22 @@ static void a_new_order_replaces_the_last(void **state) {
 static void story_cancel(struct crew *c, struct pl_link *a, struct pl_link *b) {
     (void)b;
     tell(c, 0, 1);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     tell(c, 0, 2);
     pull_is(c, a, 2); /* the cancel of 1 does not strike 2 */
-    assert_false(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->sleep(a, 1000), 0);
-    c->t->cancel(c->p, 0);
-    assert_true(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->sleep(a, PL_FOREVER), PL_ECANCELLED);
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
+    assert_int_equal(c->t->link.sleep(a, 1000), 0);
+    c->t->port.cancel(c->p, 0);
+    assert_true(pl_cancelled(c->t->link.cancelled(a)));
+    assert_int_equal(c->t->link.sleep(a, PL_FOREVER), PL_ECANCELLED);
     tell(c, 0, 3);
-    assert_true(pl_cancelled(c->t->cancelled(a))); /* it is still at 2 */
+    assert_true(pl_cancelled(c->t->link.cancelled(a))); /* it is still at 2 */
     pull_is(c, a, 3);
-    assert_false(pl_cancelled(c->t->cancelled(a)));
-    c->t->cancel(c->p, 0);
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
+    c->t->port.cancel(c->p, 0);
     push(c, a, 3); /* crosses the cancel */
     result_is(c, 0, 3);
-    c->t->cancel(c->p, 0); /* nothing */
+    c->t->port.cancel(c->p, 0); /* nothing */
     tell(c, 0, 4);
     pull_is(c, a, 4);
     push(c, a, 4);
@@ -175,7 +175,7 @@ static void a_cancel_strikes_its_order_alone(void **state) {
 }
 
 static void holds_is(struct crew *c, uint64_t task) {
-    assert_int_equal(c->t->holds(c->p, 0), task);
+    assert_int_equal(c->t->port.holds(c->p, 0), task);
 }
 
 static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
@@ -201,13 +201,13 @@ static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
     push(c, a, 5);
     holds_is(c, 0); /* late, but answered */
     pull_is(c, a, 6);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     holds_is(c, 6);
     tell(c, 0, 7);
     holds_is(c, 6);
     pull_is(c, a, 7);
     holds_is(c, 0);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     holds_is(c, 7); /* at the end of the story it goes, and takes nothing along */
 }
 
@@ -220,25 +220,25 @@ static void holds_tells_when_vectors_are_free(void **state) {
         for (uint64_t task = 1; task < 8; task += 2) {
             holds_is(&c, 0);
             struct pl_link *a = crew_guest(&c, 0);
-            crew_news(&c, PL_NEWS_HERE, 0);
+            crew_news(&c, PL_NEWS_JOINED, 0);
             tell(&c, 0, task);
             pull_is(&c, a, task);
-            c.t->cancel(c.p, 0);
+            c.t->port.cancel(c.p, 0);
             tell(&c, 0, task + 1);
             holds_is(&c, task);
-            c.t->detach(a);
+            c.t->link.detach(a);
             crew_news(&c, PL_NEWS_GONE, 0);
             holds_is(&c, 0);
-            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+            assert_int_equal(c.t->port.phase(c.p, 0), PL_PHASE_AWAY);
             tell(&c, 0, 99); /* to nobody: not for the next owner either */
-            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+            assert_int_equal(c.t->port.phase(c.p, 0), PL_PHASE_AWAY);
         }
         struct pl_link *a = crew_guest(&c, 0);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         tell(&c, 0, 20);
         pull_is(&c, a, 20);
         push(&c, a, 20);
-        c.t->detach(a);
+        c.t->link.detach(a);
         result_is(&c, 0, 20); /* the last result, and then */
         crew_news(&c, PL_NEWS_GONE, 0);
         crew_silent(&c);
@@ -298,15 +298,15 @@ static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) 
     crew_news(c, PL_NEWS_RESULT, 1); /* the other one is not held up */
     crew_silent(c);
     atomic_store(&box_of(c, 0)->phase, 77);
-    assert_int_equal(c->t->phase(c->p, 0), PL_PHASE_AWAY);
+    assert_int_equal(c->t->port.phase(c->p, 0), PL_PHASE_AWAY);
     atomic_store(&box_of(c, 0)->held, 12345);
-    assert_int_equal(c->t->holds(c->p, 0), 12345);
+    assert_int_equal(c->t->port.holds(c->p, 0), 12345);
     /* a worker takes no order with vectors that are not the server's */
     tell(c, 1, 9);
     atomic_store(&box_of(c, 1)->order.word[PL_ORDER_W], UINT64_MAX - 63);
-    c->t->shutdown(c->p, 0);
+    c->t->port.shutdown(c->p, 0);
     struct pl_order o;
-    assert_int_equal(c->t->pull(b, &o), PL_ECANCELLED);
+    assert_int_equal(c->t->link.pull(b, &o), PL_ECANCELLED);
 }
 
 static void a_lying_box_harms_nobody_else(void **state) {
@@ -320,7 +320,7 @@ static void tell_sum(struct crew *c, int worker, uint64_t task) {
     const struct pl_summand of[] = {{c->slot[5], 0.25, 1}, {c->slot[9], -3, -1}};
     struct pl_order o = {
         .task = task, .out = c->slot[2], .n_summands = 2, .summand = of, .base = c->slot[3]};
-    c->t->tell(c->p, worker, &o);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
@@ -329,24 +329,25 @@ static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
     c->slot[5][7] = 17;
     c->slot[9][7] = 4;
     tell_sum(c, 0, 1);
-    assert_int_equal(c->t->pull(a, &o), 0);
+    assert_int_equal(c->t->link.pull(a, &o), 0);
     assert_int_equal(o.n_summands, 2);
     assert_true(o.summand[0].v[7] == 17 && o.summand[0].c == 0.25);
     assert_true(o.summand[1].v[7] == 4 && o.summand[1].c == -3);
     assert_ptr_equal(o.w, o.base);
     o.base[7] = -7.75f;
     o.out[7] = 2;
-    assert_int_equal(c->t->based(c->p, 0), 0);
-    c->t->base(a);
-    assert_int_equal(c->t->based(c->p, 0), 1);
+    assert_int_equal(c->t->port.based(c->p, 0), 0);
+    c->t->link.base(a);
+    assert_int_equal(c->t->port.based(c->p, 0), 1);
     push(c, a, 1);
     result_is(c, 0, 1);
     assert_true(c->slot[3][7] == -7.75f && c->slot[2][7] == 2);
     /* one alone is what it computes on, as it is */
     const struct pl_summand only = {c->slot[5], 1, 1};
-    c->t->tell(c->p, 0,
-               &(struct pl_order){.task = 2, .out = c->slot[2], .n_summands = 1, .summand = &only});
-    assert_int_equal(c->t->pull(a, &o), 0);
+    c->t->port.tell(
+        c->p, 0,
+        &(struct pl_order){.task = 2, .out = c->slot[2], .n_summands = 1, .summand = &only});
+    assert_int_equal(c->t->link.pull(a, &o), 0);
     assert_true(o.n_summands == 1 && !o.base && o.w[7] == 17);
     push(c, a, 2);
     result_is(c, 0, 2);
@@ -380,8 +381,8 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     case 8: atomic_store(&sum->base, 0); break;
     default: atomic_store(&sum->base, 64); break;
     }
-    c->t->shutdown(c->p, 0);
-    assert_int_equal(c->t->pull(a, &o), PL_ECANCELLED);
+    c->t->port.shutdown(c->p, 0);
+    assert_int_equal(c->t->link.pull(a, &o), PL_ECANCELLED);
 }
 
 static void a_sum_that_cannot_be_is_not_taken(void **state) {
@@ -423,19 +424,19 @@ static void noise_kills_nobody(void **state) {
                     atomic_store(&word[i],
                                  pl_rng_below(&rng, 2) ? pl_rng_u64(&rng) : pl_rng_below(&rng, 3));
             struct pl_news news;
-            c.t->news(c.p, 0, &news);
+            c.t->port.news(c.p, 0, &news);
             assert_true(news.kind <= PL_NEWS_RESULT);
             assert_true(news.worker < 1); /* nobody is made up */
             if (news.kind == PL_NEWS_RESULT)
                 assert_true(news.result.defect <= PL_NOT_COMPUTED &&
                             news.result.samples <= INT32_MAX &&
                             news.result.pushed_ns <= pl_now_ns());
-            assert_true(c.t->phase(c.p, 0) <= PL_PHASE_COMPUTING);
+            assert_true(c.t->port.phase(c.p, 0) <= PL_PHASE_COMPUTING);
             tell(&c, 0, (uint64_t)round + 1);
-            c.t->cancel(c.p, 0);
-            c.t->holds(c.p, 0);
+            c.t->port.cancel(c.p, 0);
+            c.t->port.holds(c.p, 0);
         }
-        c.t->detach(a);
+        c.t->link.detach(a);
         crew_until(&c, PL_NEWS_GONE, 0);
         crew_silent(&c);
         crew_close(&c);
@@ -450,9 +451,9 @@ static void memory_is_lined_up_and_ends(void **state) {
         struct pl_port_conf conf = {.n_workers = 3, .dim = 17, .n_versions = 5, .n_slots = 4};
         struct pl_port *p = NULL;
         float *at[9];
-        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
+        assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
         for (int i = 0; i < 9; i++) {
-            at[i] = i < 5 ? kinds[k]->version(p) : kinds[k]->slot(p);
+            at[i] = i < 5 ? kinds[k]->port.version(p) : kinds[k]->port.slot(p);
             assert_non_null(at[i]);
             assert_int_equal((uintptr_t)at[i] % 64, 0);
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == 0);
@@ -460,17 +461,17 @@ static void memory_is_lined_up_and_ends(void **state) {
         }
         for (int i = 0; i < 9; i++)
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == (float)i);
-        assert_null(kinds[k]->version(p));
-        assert_null(kinds[k]->slot(p));
-        kinds[k]->close(p);
+        assert_null(kinds[k]->port.version(p));
+        assert_null(kinds[k]->port.slot(p));
+        kinds[k]->port.close(p);
         /* what is not touched costs nothing: 40 GB, or what a sanitizer has room for */
         conf.dim = seed_sanitized() ? 1000000 : 10000000;
         conf.n_versions = 1000;
-        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
-        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->version(p);
+        assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
+        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->port.version(p);
         at[0][0] = 1;
-        kinds[k]->close(p);
-        kinds[k]->close(NULL);
+        kinds[k]->port.close(p);
+        kinds[k]->port.close(NULL);
     }
 }
 
@@ -492,16 +493,16 @@ static void absurd_ports_are_refused(void **state) {
         struct pl_why why;
         for (size_t i = 0; i < sizeof conf / sizeof *conf; i++) {
             why.text[0] = 0;
-            assert_int_equal(kinds[k]->open(&conf[i], &p, &why), PL_EUSAGE);
+            assert_int_equal(kinds[k]->port.open(&conf[i], &p, &why), PL_EUSAGE);
             assert_true(strlen(why.text) > 10);
         }
-        assert_int_equal(kinds[k]->open(&huge, &p, &why), PL_ENOMEM);
+        assert_int_equal(kinds[k]->port.open(&huge, &p, &why), PL_ENOMEM);
         assert_null(p);
     }
     struct pl_port *p = NULL;
     struct pl_port_conf listens = {
         .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = "here"};
-    assert_int_equal(pl_inproc.open(&listens, &p, NULL), PL_EUSAGE);
+    assert_int_equal(pl_inproc.port.open(&listens, &p, NULL), PL_EUSAGE);
 }
 
 static void numbers_are_given_once(void **state) {
@@ -510,23 +511,23 @@ static void numbers_are_given_once(void **state) {
         struct crew c;
         struct pl_why why;
         crew_open(&c, kinds[k], 2, 3, true);
-        assert_int_equal(c.t->expect(c.p, -1, &why), PL_EUSAGE);
-        assert_int_equal(c.t->expect(c.p, 2, &why), PL_EUSAGE);
+        assert_int_equal(c.t->port.expect(c.p, -1, &why), PL_EUSAGE);
+        assert_int_equal(c.t->port.expect(c.p, 2, &why), PL_EUSAGE);
         struct pl_link *a = crew_guest(&c, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
-        crew_news(&c, PL_NEWS_HERE, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
-        c.t->detach(a);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), PL_EUSAGE);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), PL_EUSAGE);
+        c.t->link.detach(a);
         crew_news(&c, PL_NEWS_GONE, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), 0); /* but nobody is made */
-        c.t->made(c.p, 0);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), 0); /* but nobody is made */
+        c.t->port.made(c.p, 0);
         if (c.t->processes)
             crew_news(&c, PL_NEWS_GONE, 0);
         else
             crew_silent(&c);
-        assert_int_equal(c.t->expect(c.p, 0, &why), 0);
-        c.t->made(c.p, 0);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), 0);
+        c.t->port.made(c.p, 0);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }
@@ -535,7 +536,7 @@ static void wake_later(void *arg) {
     struct crew *c = arg;
     struct timespec t = {.tv_nsec = 20000000};
     nanosleep(&t, NULL);
-    c->t->wake(c->p);
+    c->t->port.wake(c->p);
 }
 
 static void wake_ends_the_wait(void **state) {
@@ -546,16 +547,16 @@ static void wake_ends_the_wait(void **state) {
         struct pl_thread *thread;
         crew_open(&c, kinds[k], 1, 3, true);
         assert_int_equal(pl_thread_start(wake_later, &c, &thread), 0);
-        c.t->news(c.p, PL_FOREVER, &news);
+        c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
         pl_thread_join(thread);
         struct pl_link *a = crew_guest(&c, 0);
-        c.t->wake(c.p); /* beforehand, and while there is something */
-        c.t->news(c.p, PL_FOREVER, &news);
+        c.t->port.wake(c.p); /* beforehand, and while there is something */
+        c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
-        c.t->news(c.p, PL_FOREVER, &news);
-        assert_int_equal(news.kind, PL_NEWS_HERE);
-        c.t->detach(a);
+        c.t->port.news(c.p, PL_FOREVER, &news);
+        assert_int_equal(news.kind, PL_NEWS_JOINED);
+        c.t->link.detach(a);
         crew_news(&c, PL_NEWS_GONE, 0);
         crew_close(&c);
     }

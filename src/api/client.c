@@ -32,12 +32,12 @@ int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max)
 
 void pl_client_close(pl_client *s) {
     if (!s) return;
-    pl_shm.detach(s->link);
+    pl_shm.link.detach(s->link);
     free(s);
 }
 
 int pl_client_pull(pl_client *s, struct pl_client_task *task) {
-    int rc = pl_shm.pull(s->link, &s->order);
+    int rc = pl_shm.link.pull(s->link, &s->order);
     if (rc) return rc;
     s->pulled_ns = pl_now_ns();
     *task = (struct pl_client_task){.worker = s->worker,
@@ -47,12 +47,12 @@ int pl_client_pull(pl_client *s, struct pl_client_task *task) {
                                     .dim = s->dim,
                                     .w = pl_worker_base(&s->order, s->dim),
                                     .out = s->order.out};
-    if (s->order.base) pl_shm.base(s->link);
+    if (s->order.base) pl_shm.link.base(s->link);
     return PL_OK;
 }
 
 int pl_client_cancelled(const pl_client *s) {
-    return pl_cancelled(pl_shm.cancelled(s->link));
+    return pl_cancelled(pl_shm.link.cancelled(s->link));
 }
 
 void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
@@ -68,5 +68,5 @@ void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
         r.defect = PL_WRONG_SIZE;
     else if (!isfinite(loss) || !pl_all_finite(s->order.out, s->dim))
         r.defect = PL_NOT_FINITE;
-    pl_shm.push(s->link, &r);
+    pl_shm.link.push(s->link, &r);
 }

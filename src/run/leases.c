@@ -94,14 +94,14 @@ static void leases_forget_old(struct pl_leases *c, struct leases_worker *w) {
 
 static bool leases_holds_old(const struct pl_leases *c, int worker) {
     const struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->holds(c->port, worker);
+    uint64_t task = c->t->port.holds(c->port, worker);
     return task >= w->old_from && task <= w->old_to;
 }
 
 /* A version was replaced by a newer one; a worker that has not noticed may still be reading it. */
 static void leases_replace(struct pl_leases *c, int worker, struct leases_worker before) {
     struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->holds(c->port, worker);
+    uint64_t task = c->t->port.holds(c->port, worker);
     if (w->old && !leases_holds_old(c, worker)) leases_forget_old(c, w);
     if (!before.assigned) return;
     if (task < before.assigned_from || task > before.assigned_to) {
@@ -124,7 +124,7 @@ static void leases_tidy(struct pl_leases *c) {
 /* --- slots ------------------------------------------------------------------------------- */
 
 static float *leases_slot(struct pl_leases *c) {
-    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->slot(c->port);
+    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->port.slot(c->port);
 }
 
 /* --- carrying out ------------------------------------------------------------------------ */
@@ -159,7 +159,7 @@ int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from
                              .out = w->slot,
                              .part = pl_part_number(part)};
     if (pl_part_is(part)) order.n_ranges = pl_part_ranges(c->job, part, order.range);
-    c->t->tell(c->port, worker, &order);
+    c->t->port.tell(c->port, worker, &order);
     if (from == PL_FETCH) leases_replace(c, worker, before);
     return PL_OK;
 }

@@ -64,7 +64,7 @@ static bool peers_grow(struct pl_peers *p, int snapshot) {
 static int peers_spare(struct pl_peers *p, int worker) {
     int *first = &p->spare[worker + 1];
     if (*first < 0 && p->n_slots < p->most) {
-        float *slot = p->t->slot(p->port);
+        float *slot = p->t->port.slot(p->port);
         if (slot) {
             p->slot[p->n_slots] = slot;
             return p->n_slots++;
@@ -139,7 +139,7 @@ int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
     o->base = task.base_pending ? peers_slot(p, worker, task.base) : NULL;
     o->out = peers_slot(p, worker, task.answer);
     if (!o->out || (task.base_pending && !o->base)) return PL_ENOMEM;
-    p->t->tell(p->port, worker, o);
+    p->t->port.tell(p->port, worker, o);
     return PL_OK;
 }
 
@@ -156,7 +156,7 @@ static void peers_need(void *ctx, int snapshot) {
 
 /* Vectors that lie with others are brought first. */
 static int peers_bring(struct pl_peers *p) {
-    if (!p->t->bring) return PL_OK;
+    if (!p->t->port.bring) return PL_OK;
     size_t room = (size_t)pl_replicas_n_vectors(p->replicas);
     if (room > p->room_wanted) {
         struct pl_summand *wanted = realloc(p->wanted, room * sizeof *wanted);
@@ -167,7 +167,7 @@ static int peers_bring(struct pl_peers *p) {
     memset(p->needs, 0, (size_t)p->n_snapshots * sizeof *p->needs);
     p->n_wanted = 0;
     pl_replica_mean_needs(p->replicas, peers_need, p);
-    return p->t->bring(p->port, p->wanted, (int)p->n_wanted);
+    return p->t->port.bring(p->port, p->wanted, (int)p->n_wanted);
 }
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {

@@ -165,7 +165,7 @@ struct follower {
 
 static float *follower_place(void *ctx) {
     struct follower *f = ctx;
-    return pl_mpi.version(f->shards.port);
+    return pl_mpi.port.version(f->shards.port);
 }
 
 /* One entry; *end is set by the last. */
@@ -187,7 +187,7 @@ static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *e
     case SHARDS_COMMIT: return pl_leases_commit(f->leases, e->factor, &measure);
     case SHARDS_START:
         return pl_leases_start(f->leases, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
-    case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
+    case SHARDS_CANCEL: pl_mpi.port.cancel(port, e->worker); return PL_OK;
     case SHARDS_GONE: pl_leases_gone(f->leases, e->worker); return PL_OK;
     case SHARDS_MODEL: return pl_group_gather(port, pl_store_newest(f->store)->model, NULL);
     case SHARDS_SAVE:
@@ -208,7 +208,7 @@ static int follower_open(struct follower *f, int rank) {
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
     pl_leases_room(job, &conf);
-    int rc = pl_mpi.open(&conf, &f->shards.port, f->why);
+    int rc = pl_mpi.port.open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
     if (!w0) return pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
@@ -234,7 +234,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     }
     pl_leases_free(f.leases);
     pl_store_free(f.store);
-    if (f.shards.port) pl_mpi.close(f.shards.port);
+    if (f.shards.port) pl_mpi.port.close(f.shards.port);
     pl_fpu_restore(fpu);
     if (rc && !why->text[0]) pl_fail(why, rc, "%s", pl_status_text(rc));
     return rc;

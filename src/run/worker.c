@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "learn/task.h"
 #include "learn/replica_mean.h"
+#include "learn/task.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
@@ -14,7 +14,7 @@ static int worker_rest(const struct pl_job *job, const struct pl_transport *t, s
     double seconds =
         pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_job_steps(job));
     seconds *= pl_part_work(job, part);
-    return seconds > 0 ? t->sleep(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+    return seconds > 0 ? t->link.sleep(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
 }
 
 const float *pl_worker_base(const struct pl_order *o, size_t dim) {
@@ -37,7 +37,7 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
     uint64_t fpu = pl_fpu_flush();
     int made = pl_workspace_new(job, &workspace);
     if (pl_local_state_new(job, &memory)) made = PL_ENOMEM;
-    while (!made && t->pull(link, &order) == PL_OK) {
+    while (!made && t->link.pull(link, &order) == PL_OK) {
         struct pl_part part = pl_part_of(job, order.part);
         struct pl_result r = {
             .task = order.task, .samples = pl_part_samples(job, part), .pulled_ns = pl_now_ns()};
@@ -45,19 +45,20 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
         struct pl_task_at at = {
             (uint32_t)worker, order.task, part, pl_worker_base(&order, job->model->dim),
             order.version,    order.lr};
-        if (order.base) t->base(link);
+        if (order.base) t->link.base(link);
         if (sent > 0 && sent == order.acked) pl_local_state_acked(&memory);
         sent = 0;
         int rc = worker_rest(job, t, link, worker, order.task, part);
         if (!rc)
-            rc = pl_task_run(job, workspace, &at, &memory, order.out, &r.loss, t->cancelled(link));
+            rc = pl_task_run(job, workspace, &at, &memory, order.out, &r.loss,
+                             t->link.cancelled(link));
         if (rc == PL_ECANCELLED) continue;
         r.defect = rc                                             ? PL_NOT_COMPUTED
                    : pl_task_finite(job, part, order.out, r.loss) ? PL_NO_DEFECT
                                                                   : PL_NOT_FINITE;
         sent = order.task;
         r.pushed_ns = pl_now_ns();
-        t->push(link, &r);
+        t->link.push(link, &r);
     }
     pl_local_state_free(&memory);
     pl_workspace_free(workspace);

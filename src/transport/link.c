@@ -203,7 +203,7 @@ int pl_link_sleep(struct pl_link *l, uint64_t ns) {
     struct pl_mailbox *b = l->mailbox;
     uint64_t now = pl_now_ns(), end = pl_until(now, ns);
     int rc = PL_OK;
-    link_phase(l, PL_PHASE_RESTING);
+    link_phase(l, PL_PHASE_SLEEPING);
     for (;;) {
         unsigned bell = atomic_load(&b->wake_worker);
         if (atomic_load(&b->cancel) || link_over(l, now)) rc = PL_ECANCELLED;

@@ -325,7 +325,7 @@ void pl_mpi_base(struct pl_link *l) {
 
 int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
     uint64_t began = pl_now_ns(), now = began;
-    link_phase(l, PL_PHASE_RESTING);
+    link_phase(l, PL_PHASE_SLEEPING);
     for (;; now = pl_now_ns()) {
         if (pl_cancelled(&l->cancel)) return PL_ECANCELLED;
         if (now - began >= ns) break;

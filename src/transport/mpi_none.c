@@ -87,4 +87,4 @@ static int none_open(const struct pl_port_conf *conf, struct pl_port **out, stru
 }
 
 const struct pl_transport pl_mpi = {
-    .name = "mpi", .brief = "not in this program", .processes = true, .open = none_open};
+    .name = "mpi", .brief = "not in this program", .processes = true, .port = {.open = none_open}};

@@ -298,7 +298,7 @@ static void port_hello(struct pl_port *p, int worker, const struct pl_wire *w) {
         port_over_to(p, worker);
         return;
     }
-    port_enqueue(p, PL_NEWS_HERE, worker, NULL);
+    port_enqueue(p, PL_NEWS_JOINED, worker, NULL);
     s->waiting = waiting;
     if (waiting) port_send(p, worker);
 }
@@ -535,25 +535,25 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                     .brief = "workers are ranks of a job that mpirun or srun made",
                                     .processes = true,
                                     .shared = false,
-                                    .open = port_open,
-                                    .shutdown = port_shutdown,
-                                    .close = port_close,
-                                    .version = port_version,
-                                    .slot = port_slot,
-                                    .tell = port_tell,
-                                    .cancel = port_cancel,
-                                    .based = port_based,
-                                    .bring = port_bring,
-                                    .holds = port_holds,
-                                    .phase = port_phase,
-                                    .news = port_news,
-                                    .wake = port_wake,
-                                    .expect = port_expect,
-                                    .attach = port_attach,
-                                    .made = port_made,
-                                    .pull = pl_mpi_pull,
-                                    .base = pl_mpi_base,
-                                    .cancelled = pl_mpi_cancelled,
-                                    .sleep = pl_mpi_sleep,
-                                    .push = pl_mpi_push,
-                                    .detach = pl_mpi_detach};
+                                    .port = {.open = port_open,
+                                             .shutdown = port_shutdown,
+                                             .close = port_close,
+                                             .version = port_version,
+                                             .slot = port_slot,
+                                             .tell = port_tell,
+                                             .cancel = port_cancel,
+                                             .based = port_based,
+                                             .bring = port_bring,
+                                             .holds = port_holds,
+                                             .phase = port_phase,
+                                             .news = port_news,
+                                             .wake = port_wake,
+                                             .expect = port_expect,
+                                             .attach = port_attach,
+                                             .made = port_made},
+                                    .link = {.pull = pl_mpi_pull,
+                                             .base = pl_mpi_base,
+                                             .cancelled = pl_mpi_cancelled,
+                                             .sleep = pl_mpi_sleep,
+                                             .push = pl_mpi_push,
+                                             .detach = pl_mpi_detach}};

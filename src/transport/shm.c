@@ -17,7 +17,7 @@
 struct seat {
     atomic_bool taken;   /* expected, or a guest: from then on until its PL_NEWS_GONE */
     atomic_uint owner;   /* number of the present owner, or of the next one */
-    bool expected, here; /* by expect(); PL_NEWS_HERE is on its way or was given */
+    bool expected, here; /* by expect(); PL_NEWS_JOINED is on its way or was given */
     bool leaving;        /* PL_NEWS_GONE is on its way */
     uint64_t task;       /* of the latest order; 0: none, or it was cancelled */
     unsigned seq;        /* of the result that was read last */
@@ -284,7 +284,7 @@ static void port_look_at(struct pl_port *p, int worker, bool gone) {
     if (!atomic_load(&s->taken) || s->leaving) return;
     if (!s->here && port_came(p, worker)) {
         s->here = true;
-        port_enqueue(p, PL_NEWS_HERE, worker, NULL);
+        port_enqueue(p, PL_NEWS_JOINED, worker, NULL);
     }
     if (s->here && pl_seqlock_read(&p->mailbox[worker].result, word, &seq) && seq != s->seq) {
         s->seq = seq;
@@ -303,7 +303,9 @@ static void port_look_at(struct pl_port *p, int worker, bool gone) {
 }
 
 static uint64_t news_time(const struct pl_news *n) {
-    return n->kind == PL_NEWS_HERE ? 0 : n->kind == PL_NEWS_GONE ? PL_FOREVER : n->result.pushed_ns;
+    return n->kind == PL_NEWS_JOINED ? 0
+           : n->kind == PL_NEWS_GONE ? PL_FOREVER
+                                     : n->result.pushed_ns;
 }
 
 static int news_compare(const void *a, const void *b) {
@@ -438,25 +440,27 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
     return pl_link_open(&conf, out);
 }
 
-#define PORT_AND_LINK                                                                              \
+#define PORT_OPS                                                                                   \
     .shutdown = port_shutdown, .close = port_close, .version = port_version, .slot = port_slot,    \
-    .tell = port_tell, .cancel = port_cancel, .holds = port_holds, .phase = port_phase,            \
-    .news = port_news, .wake = port_wake, .expect = port_expect, .attach = port_attach,            \
-    .made = port_made, .based = port_based, .base = pl_link_base, .pull = pl_link_pull,            \
-    .cancelled = pl_link_cancelled, .sleep = pl_link_sleep, .push = pl_link_push,                  \
-    .detach = pl_link_detach
+    .tell = port_tell, .cancel = port_cancel, .based = port_based, .holds = port_holds,            \
+    .phase = port_phase, .news = port_news, .wake = port_wake, .expect = port_expect,              \
+    .attach = port_attach, .made = port_made
+
+#define LINK_OPS                                                                                   \
+    .pull = pl_link_pull, .cancelled = pl_link_cancelled, .base = pl_link_base,                    \
+    .sleep = pl_link_sleep, .push = pl_link_push, .detach = pl_link_detach
 
 const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",
                                        .processes = false,
                                        .shared = true,
-                                       .open = inproc_open_port,
-                                       PORT_AND_LINK};
+                                       .port = {.open = inproc_open_port, PORT_OPS},
+                                       .link = {LINK_OPS}};
 
 const struct pl_transport pl_shm = {.name = "shm",
                                     .brief = "workers are processes of the same machine, over "
                                              "shared memory",
                                     .processes = true,
                                     .shared = true,
-                                    .open = shm_open_port,
-                                    PORT_AND_LINK};
+                                    .port = {.open = shm_open_port, PORT_OPS},
+                                    .link = {LINK_OPS}};

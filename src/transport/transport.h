@@ -78,7 +78,7 @@ struct pl_result {
                                       pl_now_ns() */
 };
 
-enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_HERE, PL_NEWS_RESULT, PL_NEWS_GONE };
+enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_JOINED, PL_NEWS_RESULT, PL_NEWS_GONE };
 
 /* A worker's HERE comes before its results, and its GONE after the last that was whole. A worker
  * that was expected and died before it came has a GONE alone. From GONE on, its number is free. */
@@ -90,7 +90,7 @@ struct pl_news {
 };
 
 /* What a worker was doing when it was last heard of. */
-enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_RESTING, PL_PHASE_COMPUTING };
+enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COMPUTING };
 
 struct pl_port_conf {
     int n_workers;
@@ -103,12 +103,8 @@ struct pl_port_conf {
     const char *listen;
 };
 
-struct pl_transport {
-    const char *name, *brief;
-    bool processes; /* its workers are processes: they can be killed, and share no other memory */
-    bool shared; /* versions and slots are the same memory at both ends; otherwise they are sent */
-
-    /* --- the server's end --- */
+/* The server's end. */
+struct pl_port_ops {
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
     /* Cancels everything, tells all workers that the run is over, and waits for them for at most
      * `wait_ns`. Links of threads must have been closed before the port is freed. */
@@ -147,8 +143,10 @@ struct pl_transport {
     int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
     int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
     void (*made)(struct pl_port *p, int worker);
+};
 
-    /* --- a worker's end --- */
+/* A worker's end. */
+struct pl_link_ops {
     /* The next order; waits until there is one. One that was neither answered, replaced nor
      * cancelled comes again. 0, or PL_ECANCELLED: the run is over or the server is gone. */
     int (*pull)(struct pl_link *l, struct pl_order *out);
@@ -160,6 +158,14 @@ struct pl_transport {
     void (*push)(struct pl_link *l, const struct pl_result *r); /* nothing of the order is touched
                                                                    from here on */
     void (*detach)(struct pl_link *l);
+};
+
+struct pl_transport {
+    const char *name, *brief;
+    bool processes; /* its workers are processes: they can be killed, and share no other memory */
+    bool shared; /* versions and slots are the same memory at both ends; otherwise they are sent */
+    struct pl_port_ops port;
+    struct pl_link_ops link;
 };
 
 extern const struct pl_transport pl_inproc, pl_shm;
