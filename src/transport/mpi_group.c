@@ -183,12 +183,12 @@ int pl_group_table(struct pl_port *p, double *table, const struct pl_range *rang
     return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_group_number(struct pl_port *p, uint64_t *number) {
+int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
     MPI_Request request[PL_MAX_SERVERS];
-    int n = 0;
+    int n_requests = 0;
     if (pl_mpi_rank() > 0)
-        MPI_Irecv(number, 1, MPI_UINT64_T, 0, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
+        MPI_Irecv(bytes, (int)n, MPI_BYTE, 0, WIRE_BYTES, pl_mpi_comm(), &request[n_requests++]);
     for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
-        MPI_Isend(number, 1, MPI_UINT64_T, s, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
-    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
+        MPI_Isend(bytes, (int)n, MPI_BYTE, s, WIRE_BYTES, pl_mpi_comm(), &request[n_requests++]);
+    return group_wait(p, n_requests, request) ? PL_OK : PL_ERUN;
 }

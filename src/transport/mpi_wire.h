@@ -33,7 +33,7 @@ enum { /* tags */
        WIRE_LOG, /* these between servers: see shards.h */
        WIRE_SLICE,
        WIRE_TABLE,
-       WIRE_NUMBER,
+       WIRE_BYTES,
        WIRE_SUM, /* these of peers: see mpi_peers.h */
        WIRE_ASK,
        WIRE_PEER
