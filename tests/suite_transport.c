@@ -81,8 +81,8 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
     assert_true(c->notes && c->notes != MAP_FAILED);
     c->notes->n_wrong = c->notes->gate = 0;
     for (int i = 0; i < CREW_MAX; i++) c->notes->value[i] = 0;
-    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->port.version(c->p);
-    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->port.slot(c->p);
+    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->port.vector(c->p, -1);
+    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->port.vector(c->p, 0);
 }
 
 /* No descriptor, path or child is left; the segment never had a name. */
@@ -96,6 +96,26 @@ void crew_close(struct crew *c) {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     if (*c->path) assert_int_equal(lstat(c->path, &s), -1);
+}
+
+static uint64_t note_of(uint64_t task, int i) {
+    return task * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
+}
+
+struct pl_order crew_order(struct crew *c, uint64_t task, const float *w, float *out) {
+    c->input = (struct pl_input){.v = w, .stamp = 3 * task, .c = 1, .writer = -1};
+    struct pl_order o = {.task = task, .n_inputs = 1, .input = &c->input, .out = out};
+    o.n_ranges = 1;
+    o.range[0] = (struct pl_range){0, c->dim};
+    for (int i = 0; i < PL_NOTE_WORDS; i++) o.note[i] = note_of(task, i);
+    return o;
+}
+
+bool crew_noted(const struct crew *c, const struct pl_order *o) {
+    bool same = o->n_inputs == 1 && o->input[0].c == 1 && !o->base && !o->stays &&
+                o->n_ranges == 1 && o->range[0].from == 0 && o->range[0].n == c->dim;
+    for (int i = 0; i < PL_NOTE_WORDS; i++) same = same && o->note[i] == note_of(o->task, i);
+    return same;
 }
 
 struct pl_link *crew_guest(struct crew *c, int worker) {
@@ -195,7 +215,8 @@ static struct pl_news crew_next(struct crew *c, bool pass_results) {
     uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
     do c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
     while (pl_now_ns() < end &&
-           (n.kind == PL_NEWS_NONE || (pass_results && n.kind == PL_NEWS_RESULT)));
+           (n.kind == PL_NEWS_NONE ||
+            (pass_results && (n.kind == PL_NEWS_BASE || n.kind == PL_NEWS_RESULT))));
     return n;
 }
 

@@ -28,11 +28,7 @@ static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
 /* --- one thread, both ends --------------------------------------------------------------- */
 
 static struct pl_order order_of(struct crew *c, uint64_t task) {
-    return (struct pl_order){.task = task,
-                             .version = 3 * task,
-                             .lr = 1.0 / (double)task,
-                             .w = c->version[task % CREW_VECTORS],
-                             .out = c->slot[task % CREW_VECTORS]};
+    return crew_order(c, task, c->version[task % CREW_VECTORS], c->slot[task % CREW_VECTORS]);
 }
 
 static void tell(struct crew *c, int worker, uint64_t task) {
@@ -44,10 +40,9 @@ static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_order o, told = order_of(c, task);
     assert_int_equal(c->t->link.pull(l, &o), 0);
     assert_int_equal(o.task, told.task);
-    assert_int_equal(o.version, told.version);
-    assert_true(o.lr == told.lr);
+    assert_true(crew_noted(c, &o));
     if (!c->t->processes) { /* the very same memory */
-        assert_ptr_equal(o.w, told.w);
+        assert_ptr_equal(o.input[0].v, told.input[0].v);
         assert_ptr_equal(o.out, told.out);
     }
     c->last = o;
@@ -97,7 +92,7 @@ static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_
         assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_COMPUTING);
         assert_false(pl_cancelled(c->t->link.cancelled(l)));
         w[32] = -1; /* after the pull: nothing is copied */
-        for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.w[i] + 1;
+        for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.input[0].v[i] + 1;
         push(c, l, task);
         result_is(c, worker, task);
         for (size_t i = 0; i < 32; i++) assert_true(out[i] == (float)(task * 100 + i) + 1);
@@ -250,7 +245,7 @@ static void holds_tells_when_vectors_are_free(void **state) {
 
 static struct pl_mailbox *box_of(struct crew *c, int worker) {
     struct pl_shape s = crew_shape(c);
-    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.boxes) + worker;
+    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.mailboxes) + worker;
 }
 
 static void claim(struct crew *c, int worker, const uint64_t word[PL_SEQLOCK_WORDS]) {
@@ -303,7 +298,7 @@ static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) 
     assert_int_equal(c->t->port.holds(c->p, 0), 12345);
     /* a worker takes no order with vectors that are not the server's */
     tell(c, 1, 9);
-    atomic_store(&box_of(c, 1)->order.word[PL_ORDER_W], UINT64_MAX - 63);
+    atomic_store(&box_of(c, 1)->order.word[PL_ORDER_INPUT], UINT64_MAX - 63);
     c->t->port.shutdown(c->p, 0);
     struct pl_order o;
     assert_int_equal(c->t->link.pull(b, &o), PL_ECANCELLED);
@@ -317,44 +312,69 @@ static void a_lying_box_harms_nobody_else(void **state) {
 /* --- sums of peers' vectors --- */
 
 static void tell_sum(struct crew *c, int worker, uint64_t task) {
-    const struct pl_summand of[] = {{c->slot[5], 0.25, 1}, {c->slot[9], -3, -1}};
-    struct pl_order o = {
-        .task = task, .out = c->slot[2], .n_summands = 2, .summand = of, .base = c->slot[3]};
+    const struct pl_input of[] = {{c->slot[5], 0, 0.25, 1}, {c->version[9], 0, -3, -1}};
+    struct pl_order o = crew_order(c, task, NULL, c->slot[2]);
+    o.n_inputs = 2;
+    o.input = of;
+    o.base = c->slot[3];
+    o.stays = true;
     c->t->port.tell(c->p, worker, &o);
+}
+
+static void push_base(struct crew *c, struct pl_link *l, uint64_t task) {
+    c->t->link.push(l, &(struct pl_result){.task = task, .is_base = true});
+}
+
+static void base_is(struct crew *c, int worker, uint64_t task) {
+    struct pl_result r = crew_news(c, PL_NEWS_BASE, worker).result;
+    assert_true(r.is_base && r.task == task);
 }
 
 static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
     struct pl_order o;
-    (void)b;
     c->slot[5][7] = 17;
-    c->slot[9][7] = 4;
+    c->version[9][7] = 4;
     tell_sum(c, 0, 1);
     assert_int_equal(c->t->link.pull(a, &o), 0);
-    assert_int_equal(o.n_summands, 2);
-    assert_true(o.summand[0].v[7] == 17 && o.summand[0].c == 0.25);
-    assert_true(o.summand[1].v[7] == 4 && o.summand[1].c == -3);
-    assert_ptr_equal(o.w, o.base);
+    assert_true(o.n_inputs == 2 && o.stays && o.base && o.base != o.out);
+    assert_true(o.input[0].v[7] == 17 && o.input[0].c == 0.25);
+    assert_true(o.input[1].v[7] == 4 && o.input[1].c == -3);
     o.base[7] = -7.75f;
     o.out[7] = 2;
-    assert_int_equal(c->t->port.based(c->p, 0), 0);
-    c->t->link.base(a);
-    assert_int_equal(c->t->port.based(c->p, 0), 1);
+    crew_silent(c);
+    push_base(c, a, 1);
+    base_is(c, 0, 1);
+    crew_silent(c);
     push(c, a, 1);
     result_is(c, 0, 1);
     assert_true(c->slot[3][7] == -7.75f && c->slot[2][7] == 2);
     /* one alone is what it computes on, as it is */
-    const struct pl_summand only = {c->slot[5], 1, 1};
-    c->t->port.tell(
-        c->p, 0,
-        &(struct pl_order){.task = 2, .out = c->slot[2], .n_summands = 1, .summand = &only});
+    o = crew_order(c, 2, c->slot[5], c->slot[2]);
+    c->input.writer = 1;
+    c->t->port.tell(c->p, 0, &o);
     assert_int_equal(c->t->link.pull(a, &o), 0);
-    assert_true(o.n_summands == 1 && !o.base && o.w[7] == 17);
+    assert_true(o.n_inputs == 1 && !o.base && o.input[0].v[7] == 17);
     push(c, a, 2);
     result_is(c, 0, 2);
     /* and a version is a version again */
     tell(c, 0, 3);
     pull_is(c, a, 3);
-    assert_int_equal(c->last.n_summands, 0);
+    push(c, a, 3);
+    result_is(c, 0, 3);
+    /* a base comes before its result also if the server finds both at once */
+    tell_sum(c, 0, 4);
+    tell_sum(c, 1, 5);
+    assert_int_equal(c->t->link.pull(a, &o), 0);
+    assert_int_equal(c->t->link.pull(b, &o), 0);
+    push_base(c, a, 4);
+    push(c, a, 4);
+    push_base(c, b, 5);
+    base_is(c, 0, 4);
+    base_is(c, 1, 5);
+    result_is(c, 0, 4);
+    push(c, b, 5);
+    result_is(c, 1, 5);
+    crew_silent(c);
 }
 
 static void sums_arrive_whole(void **state) {
@@ -365,9 +385,10 @@ static void sums_arrive_whole(void **state) {
 static int wrong_sum;
 
 static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
-    struct pl_mailbox_sum *sum = &box_of(c, 0)->sum;
+    struct pl_mailbox_inputs *sum = &box_of(c, 0)->inputs;
     struct pl_order o;
     (void)b;
+    _Atomic uint64_t *word = box_of(c, 0)->order.word;
     tell_sum(c, 0, 1);
     switch (wrong_sum) {
     case 0: atomic_store(&sum->n, 0); break;
@@ -379,7 +400,12 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     case 6: atomic_store(&sum->c[1], pl_bits_of(NAN)); break;
     case 7: atomic_store(&sum->c[0], pl_bits_of(INFINITY)); break;
     case 8: atomic_store(&sum->base, 0); break;
-    default: atomic_store(&sum->base, 64); break;
+    case 9: atomic_store(&sum->base, 64); break;
+    /* and ranges */
+    case 10: word[PL_ORDER_FLAGS] = 1; break;
+    case 11: word[PL_ORDER_FLAGS] = 2 * (PL_RANGES + 1); break;
+    case 12: word[PL_ORDER_RANGE] = 34; break;
+    default: word[PL_ORDER_RANGE + 1] = UINT64_MAX; break;
     }
     c->t->port.shutdown(c->p, 0);
     assert_int_equal(c->t->link.pull(a, &o), PL_ECANCELLED);
@@ -387,7 +413,7 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
 
 static void a_sum_that_cannot_be_is_not_taken(void **state) {
     (void)state;
-    for (wrong_sum = 0; wrong_sum < 10; wrong_sum++) on_all(story_wrong_sum);
+    for (wrong_sum = 0; wrong_sum < 14; wrong_sum++) on_all(story_wrong_sum);
 }
 
 static void story_lost_bell(struct crew *c, struct pl_link *a, struct pl_link *b) {
@@ -416,7 +442,7 @@ static void noise_kills_nobody(void **state) {
         struct pl_link *a = crew_guest(&c, 0);
         struct pl_shape s = crew_shape(&c);
         _Atomic uint64_t *word = (void *)((char *)c.version[0] - s.versions);
-        size_t n = (s.boxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
+        size_t n = (s.mailboxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
         for (int round = 0; round < 2000; round++) {
             for (size_t i = 0; i < n; i++)
@@ -453,7 +479,7 @@ static void memory_is_lined_up_and_ends(void **state) {
         float *at[9];
         assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
         for (int i = 0; i < 9; i++) {
-            at[i] = i < 5 ? kinds[k]->port.version(p) : kinds[k]->port.slot(p);
+            at[i] = i < 5 ? kinds[k]->port.vector(p, -1) : kinds[k]->port.vector(p, i - 5);
             assert_non_null(at[i]);
             assert_int_equal((uintptr_t)at[i] % 64, 0);
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == 0);
@@ -461,14 +487,14 @@ static void memory_is_lined_up_and_ends(void **state) {
         }
         for (int i = 0; i < 9; i++)
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == (float)i);
-        assert_null(kinds[k]->port.version(p));
-        assert_null(kinds[k]->port.slot(p));
+        assert_null(kinds[k]->port.vector(p, -1));
+        assert_null(kinds[k]->port.vector(p, 0));
         kinds[k]->port.close(p);
         /* what is not touched costs nothing: 40 GB, or what a sanitizer has room for */
         conf.dim = seed_sanitized() ? 1000000 : 10000000;
         conf.n_versions = 1000;
         assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
-        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->port.version(p);
+        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->port.vector(p, -1);
         at[0][0] = 1;
         kinds[k]->port.close(p);
         kinds[k]->port.close(NULL);

@@ -24,7 +24,6 @@
 #define SERVER_NAMED 3                 /* workers named for bringing what will not do */
 
 struct server_worker {
-    uint64_t based;      /* its last task whose base was made, among peers */
     uint64_t n_rejected; /* in a row */
     bool warned;         /* of a result that will not do */
 };
@@ -88,7 +87,7 @@ static int server_threads(const struct server *s) {
 
 static float *server_place(void *ctx) {
     struct server *s = ctx;
-    return s->t->port.version(s->port);
+    return s->t->port.vector(s->port, -1);
 }
 
 /* --- carrying out plans ------------------------------------------------------------------ */
@@ -235,18 +234,11 @@ static int server_judge(struct server *s, struct pl_event *e) {
     return PL_OK;
 }
 
-/* Whose base has been made since: from now on it can be read by those who mix with them. */
-static int server_bases(struct server *s) {
-    const struct pl_view *v = pl_control_view(s->control);
-    int rc = PL_OK;
-    for (int i = v->busy; s->peers && !rc && i >= 0; i = pl_next(v, i)) {
-        uint64_t task = v->worker[i].task;
-        if (s->worker[i].based == task || s->t->port.based(s->port, i) != task) continue;
-        s->worker[i].based = task;
-        struct pl_event e = {.kind = PL_BASE_READY, .worker = i, .task = task};
-        rc = server_event(s, &e);
-    }
-    return rc;
+/* Its base is complete: from now on others that mix with it can read it. */
+static int server_base(struct server *s, int worker, uint64_t task) {
+    struct pl_event e = {.kind = PL_BASE_READY, .worker = worker, .task = task};
+    return s->peers && pl_control_is_current(s->control, worker, task) ? server_event(s, &e)
+                                                                       : PL_OK;
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
@@ -266,7 +258,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_leases_acked(s->leases, worker, r->task);
-    int rc = s->peers ? server_bases(s) : server_judge(s, &e);
+    int rc = s->peers ? PL_OK : server_judge(s, &e);
     return rc ? rc : server_event(s, &e);
 }
 
@@ -296,6 +288,7 @@ static int server_news(struct server *s, const struct pl_news *n) {
     case PL_NEWS_JOINED:
         pl_membership_here(&s->membership, n->worker);
         return server_join(s, n->worker);
+    case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }

@@ -174,7 +174,7 @@ struct follower {
 
 static float *follower_place(void *ctx) {
     struct follower *f = ctx;
-    return pl_mpi.port.version(f->shards.port);
+    return pl_mpi.port.vector(f->shards.port, -1);
 }
 
 /* One entry; *end is set by the last. */
