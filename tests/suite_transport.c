@@ -74,21 +74,21 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
     c->t = t;
     c->n_workers = n_workers;
     c->dim = dim;
-    if (t->open(&conf, &c->p, &why)) fail_msg("%s", why.text);
+    if (t->port.open(&conf, &c->p, &why)) fail_msg("%s", why.text);
     c->notes = t->shared ? mmap(NULL, sizeof *c->notes, PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0)
                          : crew_shared();
     assert_true(c->notes && c->notes != MAP_FAILED);
     c->notes->n_wrong = c->notes->gate = 0;
     for (int i = 0; i < CREW_MAX; i++) c->notes->value[i] = 0;
-    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->version(c->p);
-    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->slot(c->p);
+    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->port.vector(c->p, -1);
+    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->port.vector(c->p, 0);
 }
 
 /* No descriptor, path or child is left; the segment never had a name. */
 void crew_close(struct crew *c) {
     struct stat s;
-    c->t->close(c->p);
+    c->t->port.close(c->p);
     assert_int_equal(c->notes->n_wrong, 0);
     if (!c->t->shared) return; /* what MPI keeps open is its own */
     munmap(c->notes, sizeof *c->notes);
@@ -96,6 +96,26 @@ void crew_close(struct crew *c) {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     if (*c->path) assert_int_equal(lstat(c->path, &s), -1);
+}
+
+static uint64_t note_of(uint64_t task, int i) {
+    return task * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
+}
+
+struct pl_order crew_order(struct crew *c, uint64_t task, const float *w, float *out) {
+    c->input = (struct pl_input){.v = w, .stamp = 3 * task, .c = 1, .writer = -1};
+    struct pl_order o = {.task = task, .n_inputs = 1, .input = &c->input, .out = out};
+    o.n_ranges = 1;
+    o.range[0] = (struct pl_range){0, c->dim};
+    for (int i = 0; i < PL_NOTE_WORDS; i++) o.note[i] = note_of(task, i);
+    return o;
+}
+
+bool crew_noted(const struct crew *c, const struct pl_order *o) {
+    bool same = o->n_inputs == 1 && o->input[0].c == 1 && !o->base && !o->stays &&
+                o->n_ranges == 1 && o->range[0].from == 0 && o->range[0].n == c->dim;
+    for (int i = 0; i < PL_NOTE_WORDS; i++) same = same && o->note[i] == note_of(o->task, i);
+    return same;
 }
 
 struct pl_link *crew_guest(struct crew *c, int worker) {
@@ -108,9 +128,9 @@ struct pl_link *crew_guest(struct crew *c, int worker) {
         assert_int_equal(number, worker);
         assert_int_equal(dim, c->dim);
     } else {
-        assert_int_equal(c->t->expect(c->p, worker, &why), 0);
-        assert_int_equal(c->t->attach(c->p, worker, &l), 0);
-        c->t->made(c->p, worker);
+        assert_int_equal(c->t->port.expect(c->p, worker, &why), 0);
+        assert_int_equal(c->t->port.attach(c->p, worker, &l), 0);
+        c->t->port.made(c->p, worker);
     }
     return l;
 }
@@ -118,19 +138,19 @@ struct pl_link *crew_guest(struct crew *c, int worker) {
 static void member_main(void *arg) {
     struct crew_member *m = arg;
     struct pl_link *l;
-    if (m->crew->t->attach(m->crew->p, m->worker, &l)) {
+    if (m->crew->t->port.attach(m->crew->p, m->worker, &l)) {
         m->crew->notes->n_wrong++;
         return;
     }
     m->work(m->crew, l, m->worker);
-    m->crew->t->detach(l);
+    m->crew->t->link.detach(l);
 }
 
 void crew_spawn(struct crew *c, int worker, crew_work *work) {
     struct pl_why why = {""};
     struct crew_member *m = &c->member[worker];
     *m = (struct crew_member){.crew = c, .worker = worker, .work = work};
-    if (c->t->expect(c->p, worker, &why)) fail_msg("%s", why.text);
+    if (c->t->port.expect(c->p, worker, &why)) fail_msg("%s", why.text);
     if (!c->t->shared) {
         atomic_store(&c->notes->work, (long long)((intptr_t)work - (intptr_t)member_main));
         atomic_store(&c->notes->dim, (long long)c->dim);
@@ -141,7 +161,7 @@ void crew_spawn(struct crew *c, int worker, crew_work *work) {
         member_main(m);
         _exit(0);
     }
-    c->t->made(c->p, worker);
+    c->t->port.made(c->p, worker);
     assert_true(m->pid >= 0);
 }
 
@@ -166,7 +186,7 @@ static void crew_work_once(struct crew_notes *notes, int worker) {
         return;
     }
     work(&c, l, worker);
-    c.t->detach(l);
+    c.t->link.detach(l);
 }
 
 bool crew_serve(void) {
@@ -193,9 +213,10 @@ void crew_dismiss(void) {
 static struct pl_news crew_next(struct crew *c, bool pass_results) {
     struct pl_news n;
     uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
-    do c->t->news(c->p, CREW_PATIENCE_NS, &n);
+    do c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
     while (pl_now_ns() < end &&
-           (n.kind == PL_NEWS_NONE || (pass_results && n.kind == PL_NEWS_RESULT)));
+           (n.kind == PL_NEWS_NONE ||
+            (pass_results && (n.kind == PL_NEWS_BASE || n.kind == PL_NEWS_RESULT))));
     return n;
 }
 
@@ -208,14 +229,14 @@ struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker) {
 
 void crew_until(struct crew *c, enum pl_news_kind kind, int worker) {
     struct pl_news n = crew_next(c, true);
-    if (n.kind == PL_NEWS_HERE && kind != PL_NEWS_HERE) n = crew_next(c, true);
+    if (n.kind == PL_NEWS_JOINED && kind != PL_NEWS_JOINED) n = crew_next(c, true);
     assert_int_equal(n.kind, kind);
     assert_int_equal(n.worker, worker);
 }
 
 void crew_silent(struct crew *c) {
     struct pl_news n;
-    c->t->news(c->p, 0, &n);
+    c->t->port.news(c->p, 0, &n);
     assert_int_equal(n.kind, PL_NEWS_NONE);
     assert_int_equal(n.worker, -1);
 }

@@ -45,9 +45,10 @@ struct crew {
     float *version[CREW_VECTORS], *slot[CREW_VECTORS];
     struct crew_notes *notes;
     struct crew_member member[CREW_MAX];
-    struct pl_order last; /* for stories */
-    char path[64];        /* where it listens, or "" */
-    int n_files;          /* open before it was */
+    struct pl_order last;  /* for stories */
+    struct pl_input input; /* of the order made last */
+    char path[64];         /* where it listens, or "" */
+    int n_files;           /* open before it was */
 };
 
 void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
@@ -62,9 +63,14 @@ struct pl_link *crew_guest(struct crew *c, int worker);
 void crew_spawn(struct crew *c, int worker, crew_work *work);
 int crew_join(struct crew *c, int worker); /* the status of a process; 0 of a thread */
 
+/* An order on one vector w of the server's, for `out`, both whole; its stamp is the task's, and its
+ * note is what crew_noted() expects. Valid until the next. */
+struct pl_order crew_order(struct crew *c, uint64_t task, const float *w, float *out);
+bool crew_noted(const struct crew *c, const struct pl_order *o); /* after pull(): all as it was */
+
 /* The next news, which must be this. */
 struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker);
-/* The same, but results may come first. */
+/* The same, but bases and results may come first. */
 void crew_until(struct crew *c, enum pl_news_kind kind, int worker);
 void crew_silent(struct crew *c); /* there are none */
 

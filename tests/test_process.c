@@ -29,17 +29,16 @@
 static uint64_t test_seed;
 
 static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = {
-        .task = task, .version = task, .lr = 1, .w = c->version[worker], .out = c->slot[worker]};
-    c->t->tell(c->p, worker, &o);
+    struct pl_order o = crew_order(c, task, c->version[worker], c->slot[worker]);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.w[i] + (float)o.task;
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
+    while (c->t->link.pull(l, &o) == 0) {
+        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
     }
 }
 
@@ -53,7 +52,7 @@ static void result_is(struct crew *c, int worker, uint64_t task) {
 }
 
 static void all_end_well(struct crew *c) {
-    c->t->shutdown(c->p, CREW_PATIENCE_NS);
+    c->t->port.shutdown(c->p, CREW_PATIENCE_NS);
     for (int w = 0; w < c->n_workers; w++) assert_int_equal(crew_join(c, w), 0);
     crew_close(c);
 }
@@ -69,7 +68,7 @@ static void a_killed_worker_is_gone(void **state) {
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 71, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
     crew_spawn(&c, 1, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 1);
+    crew_news(&c, PL_NEWS_JOINED, 1);
     for (int round = 0; round < 40; round++) {
         bool here = false, gone = false;
         uint64_t first = task + 1;
@@ -81,18 +80,18 @@ static void a_killed_worker_is_gone(void **state) {
         kill(c.member[0].pid, SIGKILL);
         while (!gone) {
             struct pl_news n;
-            c.t->news(c.p, CREW_PATIENCE_NS, &n);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
             assert_int_equal(n.worker, 0);
             assert_true(n.kind != PL_NEWS_RESULT ||
                         (here && n.result.task >= first && n.result.task <= task &&
                          n.result.task > got && n.result.defect == PL_NO_DEFECT));
-            assert_true(n.kind != PL_NEWS_HERE || !here);
+            assert_true(n.kind != PL_NEWS_JOINED || !here);
             if (n.kind == PL_NEWS_RESULT) got = n.result.task;
-            here = here || n.kind == PL_NEWS_HERE;
+            here = here || n.kind == PL_NEWS_JOINED;
             gone = n.kind == PL_NEWS_GONE;
         }
         assert_int_equal(crew_join(&c, 0), SIGKILL);
-        assert_false(c.t->holds(c.p, 0));
+        assert_false(c.t->port.holds(c.p, 0));
         crew_silent(&c);
         tell(&c, 1, (uint64_t)round + 1);
         result_is(&c, 1, (uint64_t)round + 1);
@@ -114,20 +113,20 @@ static void a_worker_may_die_before_it_comes(void **state) {
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 1, 3, false);
     for (int round = 0; round < 20; round++) {
-        assert_int_equal(c.t->expect(c.p, 0, NULL), 0);
+        assert_int_equal(c.t->port.expect(c.p, 0, NULL), 0);
         tell(&c, 0, 5);
         pid_t pid = fork();
         if (pid == 0) _exit(3);
-        c.t->made(c.p, 0);
+        c.t->port.made(c.p, 0);
         crew_news(&c, PL_NEWS_GONE, 0);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         crew_spawn(&c, 0, dies_at_once);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         crew_news(&c, PL_NEWS_GONE, 0);
         assert_int_equal(crew_join(&c, 0), SIGKILL);
     }
     crew_spawn(&c, 0, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_news(&c, PL_NEWS_JOINED, 0);
     tell(&c, 0, 6);
     result_is(&c, 0, 6);
     all_end_well(&c);
@@ -141,9 +140,9 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 72, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
     crew_spawn(&c, 0, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_news(&c, PL_NEWS_JOINED, 0);
     crew_spawn(&c, 1, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 1);
+    crew_news(&c, PL_NEWS_JOINED, 1);
     for (uint64_t round = 1; round < 30; round++) {
         int status;
         tell(&c, 0, round);
@@ -157,7 +156,7 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
             tell(&c, 1, 100 * round + i);
             do {
                 n = (struct pl_news){.kind = PL_NEWS_NONE};
-                c.t->news(c.p, CREW_PATIENCE_NS, &n);
+                c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
                 assert_int_equal(n.kind, PL_NEWS_RESULT);
                 early = early || n.worker == 0;
             } while (n.worker == 0);
@@ -167,7 +166,7 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
         if (!early) result_is(&c, 0, round);
     }
     kill(c.member[0].pid, SIGSTOP);
-    c.t->shutdown(c.p, 20000000); /* comes back although one of them cannot hear */
+    c.t->port.shutdown(c.p, 20000000); /* comes back although one of them cannot hear */
     kill(c.member[0].pid, SIGCONT);
     all_end_well(&c);
 }
@@ -176,9 +175,9 @@ static void vandal(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
     signal(SIGSEGV, SIG_DFL); /* a sanitizer has its own */
-    if (c->t->pull(l, &o)) return;
+    if (c->t->link.pull(l, &o)) return;
     o.out[0] = 1;
-    memset((void *)(uintptr_t)o.w, 7, c->dim * sizeof *o.w);
+    memset((void *)(uintptr_t)o.input[0].v, 7, c->dim * sizeof(float));
 }
 
 static void a_worker_cannot_write_a_version(void **state) {
@@ -187,7 +186,7 @@ static void a_worker_cannot_write_a_version(void **state) {
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 1, 50, false);
     crew_spawn(&c, 0, vandal);
-    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_news(&c, PL_NEWS_JOINED, 0);
     tell(&c, 0, 1);
     crew_news(&c, PL_NEWS_GONE, 0);
     assert_int_equal(WTERMSIG(crew_join(&c, 0)), SIGSEGV);
@@ -204,8 +203,8 @@ static void noise_maker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_head *head = (void *)((char *)c->version[0] - s.versions);
     _Atomic uint64_t *word = (void *)head;
     size_t from =
-        (s.boxes + sizeof(struct pl_mailbox)) / sizeof *word; /* its own box, and what is */
-    size_t n = s.versions / sizeof *word - from;              /* behind it */
+        (s.mailboxes + sizeof(struct pl_mailbox)) / sizeof *word; /* its own box, and what is */
+    size_t n = s.versions / sizeof *word - from;                  /* behind it */
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 73, 0);
     for (uint64_t i = 0;; i++) {
         word[from + i % n] = pl_rng_u64(&rng);
@@ -221,18 +220,19 @@ static void a_mad_worker_harms_itself(void **state) {
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 2, 50, false);
     crew_spawn(&c, 0, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 0);
+    crew_news(&c, PL_NEWS_JOINED, 0);
     crew_spawn(&c, 1, noise_maker);
     for (uint64_t task = 1; task < 200 || !atomic_load(&c.notes->gate); task++) {
         struct pl_news n;
         tell(&c, 0, task);
         tell(&c, 1, task);
-        c.t->cancel(c.p, 1);
+        c.t->port.cancel(c.p, 1);
         do {
-            c.t->news(c.p, CREW_PATIENCE_NS, &n);
-            assert_true(n.kind == PL_NEWS_HERE || n.kind == PL_NEWS_RESULT);
-            c.t->holds(c.p, 1);
-            assert_true(c.t->phase(c.p, 1) <= PL_PHASE_COMPUTING);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
+            assert_true(n.kind >= PL_NEWS_JOINED && n.kind <= PL_NEWS_RESULT);
+            assert_true(n.kind != PL_NEWS_BASE || n.worker == 1); /* only noise */
+            c.t->port.holds(c.p, 1);
+            assert_true(c.t->port.phase(c.p, 1) <= PL_PHASE_COMPUTING);
         } while (n.worker != 0);
         assert_int_equal(n.result.task, task);
     }
@@ -240,7 +240,7 @@ static void a_mad_worker_harms_itself(void **state) {
     crew_until(&c, PL_NEWS_GONE, 1);
     crew_join(&c, 1);
     crew_spawn(&c, 1, echo_worker);
-    crew_news(&c, PL_NEWS_HERE, 1);
+    crew_news(&c, PL_NEWS_JOINED, 1);
     tell(&c, 1, 7);
     result_is(&c, 1, 7);
     all_end_well(&c);
@@ -253,14 +253,14 @@ static void orphan_pulls(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     if (worker) prctl(PR_SET_PDEATHSIG, 0);
     atomic_fetch_add(&c->notes->gate, 1);
-    while (c->t->pull(l, &o) == 0) {
+    while (c->t->link.pull(l, &o) == 0) {
     }
 }
 
 static void orphan_rests(struct crew *c, struct pl_link *l, int worker) {
     prctl(PR_SET_PDEATHSIG, 0);
     atomic_fetch_add(&c->notes->gate, 1);
-    if (c->t->sleep(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
+    if (c->t->link.sleep(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
 }
 
 /* A guest that is a process, and no child of the server's. */
@@ -327,22 +327,22 @@ static void guests_come_and_are_refused(void **state) {
     assert_true(S_ISSOCK(s.st_mode));
     assert_int_equal(s.st_mode & 0777, 0600);
     struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
-    for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_HERE, w);
+    for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_JOINED, w);
     assert_int_equal(pl_shm_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
     assert_non_null(strstr(why.text, "has all its 3 workers"));
-    c.t->detach(b);
+    c.t->link.detach(b);
     crew_news(&c, PL_NEWS_GONE, 1);
     b = crew_guest(&c, 1);
-    crew_news(&c, PL_NEWS_HERE, 1);
+    crew_news(&c, PL_NEWS_JOINED, 1);
     struct pl_order o;
     tell(&c, 1, 4);
-    assert_int_equal(c.t->pull(b, &o), 0);
+    assert_int_equal(c.t->link.pull(b, &o), 0);
     assert_int_equal(o.task, 4);
-    c.t->shutdown(c.p, 0);
-    assert_int_equal(c.t->pull(a, &o), PL_ECANCELLED);
-    c.t->detach(a);
-    c.t->detach(b);
-    c.t->detach(d);
+    c.t->port.shutdown(c.p, 0);
+    assert_int_equal(c.t->link.pull(a, &o), PL_ECANCELLED);
+    c.t->link.detach(a);
+    c.t->link.detach(b);
+    c.t->link.detach(d);
     crew_close(&c);
 }
 
@@ -362,18 +362,19 @@ static void guests_and_children_mix(void **state) {
         size_t dim;
         if (pl_shm_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
         echo_worker(&c, l, worker);
-        c.t->detach(l);
+        c.t->link.detach(l);
         _exit(0);
     }
     for (int left = 8 * 20; left > 0;) {
         struct pl_news n;
-        c.t->news(c.p, CREW_PATIENCE_NS, &n);
-        assert_true(n.kind == PL_NEWS_HERE || n.kind == PL_NEWS_RESULT);
-        assert_true(n.kind == PL_NEWS_HERE ? done[n.worker] == 0 : n.result.task == done[n.worker]);
+        c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
+        assert_true(n.kind == PL_NEWS_JOINED || n.kind == PL_NEWS_RESULT);
+        assert_true(n.kind == PL_NEWS_JOINED ? done[n.worker] == 0
+                                             : n.result.task == done[n.worker]);
         if (n.kind == PL_NEWS_RESULT) left--;
         if (done[n.worker] < 20) tell(&c, n.worker, ++done[n.worker]);
     }
-    c.t->shutdown(c.p, CREW_PATIENCE_NS);
+    c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
     for (int i = 0; i < 4; i++) {
         int status = -1;
         assert_int_equal(waitpid(guest[i], &status, 0), guest[i]);
@@ -398,7 +399,7 @@ static void bad_paths_are_refused(void **state) {
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
     assert_true(fd >= 0 && write(fd, "mine", 4) == 4);
     close(fd);
-    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EIO);
+    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
     assert_non_null(strstr(why.text, path));
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_size, 4);
@@ -409,18 +410,18 @@ static void bad_paths_are_refused(void **state) {
     memset(lengthy, 'x', sizeof lengthy - 1);
     lengthy[sizeof lengthy - 1] = 0;
     conf.listen = lengthy;
-    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EUSAGE);
+    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EUSAGE);
     assert_int_equal(pl_shm_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
     conf.listen = "no/such/folder/socket";
-    assert_int_equal(pl_shm.open(&conf, &p, &why), PL_EIO);
+    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
     assert_null(p);
     /* somebody else's file in the place of ours stays */
     conf.listen = path;
-    assert_int_equal(pl_shm.open(&conf, &p, &why), 0);
+    assert_int_equal(pl_shm.port.open(&conf, &p, &why), 0);
     assert_int_equal(unlink(path), 0);
     assert_true((fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0);
     close(fd);
-    pl_shm.close(p);
+    pl_shm.port.close(p);
     assert_int_equal(unlink(path), 0);
 }
 

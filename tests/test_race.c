@@ -27,12 +27,8 @@ static int rounds(const struct crew *c, int shared) {
 }
 
 static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = {.task = task,
-                         .version = 3 * task,
-                         .lr = 1.0 / (double)task,
-                         .w = c->version[worker],
-                         .out = c->slot[worker]};
-    c->t->tell(c->p, worker, &o);
+    struct pl_order o = crew_order(c, task, c->version[worker], c->slot[worker]);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 /* --- everything at random ---------------------------------------------------------------- */
@@ -44,20 +40,23 @@ static void race_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     uint64_t last = 0;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 62, (uint64_t)worker);
-    while (c->t->pull(l, &o) == 0) {
-        const struct pl_cancel *cancelled = c->t->cancelled(l);
-        bool wrong = o.task <= last || o.version != 3 * o.task || o.lr != 1.0 / (double)o.task;
+    while (c->t->link.pull(l, &o) == 0) {
+        const struct pl_cancel *cancelled = c->t->link.cancelled(l);
+        const float *w = o.input[0].v;
+        bool wrong = o.task <= last || !crew_noted(c, &o);
         last = o.task;
         for (int pass = 0; pass < 2; pass++) {
             for (size_t i = 0; i < c->dim; i++) {
-                wrong = wrong || o.w[i] != (float)o.task;
-                o.out[i] = -o.w[i];
+                wrong = wrong || w[i] != (float)o.task;
+                o.out[i] = -w[i];
             }
-            if (pass == 0 && pl_rng_below(&rng, 4) == 0) c->t->sleep(l, pl_rng_below(&rng, 200000));
+            if (pass == 0 && pl_rng_below(&rng, 4) == 0)
+                c->t->link.sleep(l, pl_rng_below(&rng, 200000));
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         if (pl_cancelled(cancelled) && pl_rng_below(&rng, 4)) continue;
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
+        c->t->link.push(l,
+                        &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
     }
 }
 
@@ -71,7 +70,7 @@ struct race {
 /* Spoils what is free. */
 static void race_free(struct race *r, int w) {
     struct crew *c = r->c;
-    if (c->t->holds(c->p, w) != 0) return;
+    if (c->t->port.holds(c->p, w) != 0) return;
     for (int i = 0; i < 4; i++) {
         if (!r->busy[w][i] || (!r->none[w] && i == (int)(r->task[w] % 4))) continue;
         r->busy[w][i] = false;
@@ -83,7 +82,7 @@ static void race_free(struct race *r, int w) {
 static void race_news(struct race *r, uint64_t wait_ns) {
     struct crew *c = r->c;
     struct pl_news n;
-    c->t->news(c->p, wait_ns, &n);
+    c->t->port.news(c->p, wait_ns, &n);
     if (n.kind != PL_NEWS_RESULT) return;
     int w = n.worker;
     assert_true(n.result.task > r->done[w] && n.result.task <= r->task[w]);
@@ -107,16 +106,12 @@ static void race_tell(struct race *r, int w) {
     r->none[w] = false;
     r->task[w] = task;
     for (size_t j = 0; j < c->dim; j++) c->version[4 * w + at][j] = (float)task;
-    struct pl_order o = {.task = task,
-                         .version = 3 * task,
-                         .lr = 1.0 / (double)task,
-                         .w = c->version[4 * w + at],
-                         .out = c->slot[4 * w + at]};
-    c->t->tell(c->p, w, &o);
+    struct pl_order o = crew_order(c, task, c->version[4 * w + at], c->slot[4 * w + at]);
+    c->t->port.tell(c->p, w, &o);
 }
 
 static void race_cancel(struct race *r, int w) {
-    r->c->t->cancel(r->c->p, w);
+    r->c->t->port.cancel(r->c->p, w);
     r->none[w] = true;
 }
 
@@ -151,7 +146,7 @@ static void a_race_of_everything(void **state) {
             if (pl_rng_below(&rng, 16) == 0) race_settle(&r);
         }
         race_settle(&r);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 4; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }
@@ -163,13 +158,15 @@ static void a_race_of_everything(void **state) {
 static void pull_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    for (int n = 1; c->t->pull(l, &o) == 0; n++) {
-        bool wrong = o.version != 3 * o.task || o.lr != 1.0 / (double)o.task;
-        for (size_t i = 0; i < c->dim; i++) wrong = wrong || o.w[i] != (float)o.task;
+    for (int n = 1; c->t->link.pull(l, &o) == 0; n++) {
+        const float *w = o.input[0].v;
+        bool wrong = !crew_noted(c, &o);
+        for (size_t i = 0; i < c->dim; i++) wrong = wrong || w[i] != (float)o.task;
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         if (n % 16) continue;
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = -o.w[i];
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
+        for (size_t i = 0; i < c->dim; i++) o.out[i] = -w[i];
+        c->t->link.push(l,
+                        &(struct pl_result){.task = o.task, .samples = 1, .loss = (double)o.task});
     }
 }
 
@@ -182,13 +179,13 @@ static void no_order_is_torn_or_taken_too_late(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, pull_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         for (int round = rounds(&c, seed_sanitized() ? 30000 : 500000); round > 0; round--) {
             race_tell(&r, 0);
             race_free(&r, 0);
         }
         race_settle(&r);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -226,9 +223,9 @@ static void a_cell_is_read_whole_or_not_at_all(void **state) {
 static void push_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0)
+    while (c->t->link.pull(l, &o) == 0)
         for (uint32_t n = 1; n <= N_RESULTS; n++)
-            c->t->push(l, &(struct pl_result){.task = n, .samples = n, .loss = n});
+            c->t->link.push(l, &(struct pl_result){.task = n, .samples = n, .loss = n});
 }
 
 static void no_result_is_torn(void **state) {
@@ -240,17 +237,17 @@ static void no_result_is_torn(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, push_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         tell(&c, 0, 1);
         while (last < N_RESULTS) {
             struct pl_news n;
-            c.t->news(c.p, CREW_PATIENCE_NS, &n);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
             assert_int_equal(n.kind, PL_NEWS_RESULT);
             assert_true(n.result.task > last && n.result.defect == PL_NO_DEFECT);
             assert_true(n.result.samples == n.result.task && n.result.loss == n.result.samples);
             last = n.result.task;
         }
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -260,15 +257,15 @@ static void no_result_is_torn(void **state) {
 static void parity_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0) {
-        const struct pl_cancel *cancelled = c->t->cancelled(l);
+    while (c->t->link.pull(l, &o) == 0) {
+        const struct pl_cancel *cancelled = c->t->link.cancelled(l);
         if (o.task % 2 == 0) {
-            c->t->sleep(l, PL_FOREVER); /* a cancel that was lost: for ever */
+            c->t->link.sleep(l, PL_FOREVER); /* a cancel that was lost: for ever */
             continue;
         }
         for (int i = 0; i < 20; i++)
             if (pl_cancelled(cancelled)) atomic_fetch_add(&c->notes->n_wrong, 1);
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1});
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
     }
 }
 
@@ -280,7 +277,7 @@ static void no_cancel_is_lost_or_stray(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 20, false);
         crew_spawn(&c, 0, parity_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 64, k);
         uint64_t n_tasks = kinds[k]->shared && !seed_sanitized() ? 20000 : 4000;
         for (uint64_t task = n_tasks; task > 1; task -= 2) {
@@ -288,11 +285,11 @@ static void no_cancel_is_lost_or_stray(void **state) {
             tell(&c, 0, even);
             for (volatile uint64_t i = pl_rng_below(&rng, 40000); i > 0; i--) {
             }
-            c.t->cancel(c.p, 0);
+            c.t->port.cancel(c.p, 0);
             tell(&c, 0, even + 1);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, even + 1);
         }
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
         crew_close(&c);
     }
@@ -303,14 +300,14 @@ static void no_cancel_is_lost_or_stray(void **state) {
 static void rest_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     if (!c->t->shared && worker == 0) atomic_store(&c->notes->value[2], (int)getpid());
-    while (c->t->pull(l, &o) == 0) {
-        int rc = c->t->sleep(l, PL_FOREVER);
+    while (c->t->link.pull(l, &o) == 0) {
+        int rc = c->t->link.sleep(l, PL_FOREVER);
         atomic_fetch_add(&c->notes->value[worker], rc == PL_ECANCELLED);
     }
 }
 
 static void phase_becomes(struct crew *c, int worker, enum pl_phase phase) {
-    for (int tries = 0; c->t->phase(c->p, worker) != phase; tries++) {
+    for (int tries = 0; c->t->port.phase(c->p, worker) != phase; tries++) {
         assert_true(tries < 100000);
         crew_sleep(100000);
     }
@@ -325,14 +322,14 @@ static void a_cancel_wakes_who_rests(void **state) {
         for (int w = 0; w < 2; w++) crew_spawn(&c, w, rest_worker);
         for (int i = 1; i < 20; i++) {
             tell(&c, 0, (uint64_t)i);
-            phase_becomes(&c, 0, PL_PHASE_RESTING);
-            c.t->cancel(c.p, 0);
+            phase_becomes(&c, 0, PL_PHASE_SLEEPING);
+            c.t->port.cancel(c.p, 0);
             phase_becomes(&c, 0, PL_PHASE_WAITING);
             assert_int_equal(c.notes->value[0], i);
         }
         tell(&c, 1, 20);
-        phase_becomes(&c, 1, PL_PHASE_RESTING);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
+        phase_becomes(&c, 1, PL_PHASE_SLEEPING);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS); /* wakes one who rests, too */
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         assert_int_equal(c.notes->value[1], 1);
         crew_close(&c);
@@ -364,19 +361,23 @@ static bool in_ranges(uint64_t part, size_t i) {
 static void part_worker(struct crew *c, struct pl_link *l, int worker) {
     struct pl_order o;
     (void)worker;
-    while (c->t->pull(l, &o) == 0) {
-        bool wrong = o.part != 1000 + o.task;
+    while (c->t->link.pull(l, &o) == 0) {
+        struct pl_range range[PL_RANGES];
+        const float *w = o.input[0].v;
+        uint64_t part = o.note[0];
+        bool wrong = part != 1000 + o.task || o.n_ranges != ranges_of(part, range) ||
+                     memcmp(o.range, range, sizeof range) != 0;
         for (size_t i = 0; i < c->dim; i++) {
-            bool in = in_ranges(o.part, i);
-            wrong = wrong || (in && o.w[i] != (float)(o.task + i));
-            if (in || !c->t->shared) o.out[i] = in ? -o.w[i] : 99;
+            bool in = in_ranges(part, i);
+            wrong = wrong || (in && w[i] != (float)(o.task + i));
+            if (in || !c->t->shared) o.out[i] = in ? -w[i] : 99;
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
-        c->t->push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
     }
 }
 
-/* The version has the same number all along: what a worker has of it counts for nothing. */
+/* The stamp is the same all along: for ranges it does not count. */
 static void ranges_are_what_is_sent(void **state) {
     (void)state;
     for (size_t k = 0; k < n_kinds; k++) {
@@ -384,24 +385,137 @@ static void ranges_are_what_is_sent(void **state) {
         if (!crew_forks(kinds[k])) continue;
         crew_open(&c, kinds[k], 1, 40, false);
         crew_spawn(&c, 0, part_worker);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         for (uint64_t task = 1; task <= (uint64_t)rounds(&c, 400); task++) {
-            struct pl_order o = {.task = task,
-                                 .version = 5,
-                                 .w = c.version[0],
-                                 .out = c.slot[0],
-                                 .part = 1000 + task};
-            o.n_ranges = ranges_of(o.part, o.range);
+            struct pl_order o = crew_order(&c, task, c.version[0], c.slot[0]);
+            c.input.stamp = 5;
+            o.note[0] = 1000 + task;
+            o.n_ranges = ranges_of(o.note[0], o.range);
             for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)(task + i);
             for (size_t i = 0; i < c.dim; i++) c.slot[0][i] = -7;
-            c.t->tell(c.p, 0, &o);
+            c.t->port.tell(c.p, 0, &o);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
             for (size_t i = 0; i < c.dim; i++)
-                assert_true(c.slot[0][i] == (in_ranges(o.part, i) ? -(float)(task + i) : -7));
+                assert_true(c.slot[0][i] == (in_ranges(o.note[0], i) ? -(float)(task + i) : -7));
         }
         assert_int_equal(atomic_load(&c.notes->n_wrong), 0);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         assert_int_equal(crew_join(&c, 0), 0);
+        crew_close(&c);
+    }
+}
+
+/* --- stamps ------------------------------------------------------------------------------ */
+
+static void copy_worker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->link.pull(l, &o) == 0) {
+        memcpy(o.out, o.input[0].v, c->dim * sizeof *o.out);
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
+    }
+}
+
+/* The vector changes at every task, which only stamp 0 allows: so what the worker read tells
+ * whether the vector was sent. If memory is shared, it always reads what is there. */
+static void a_stamp_is_sent_once(void **state) {
+    static const struct {
+        uint64_t stamp;
+        bool sent;
+    } tasks[] = {{7, true}, {7, false}, {7, false}, {0, true}, {0, true},
+                 {7, true}, {8, true},  {8, false}, {7, true}};
+    (void)state;
+    for (size_t k = 0; k < n_kinds; k++) {
+        struct crew c;
+        float seen = 0;
+        if (!crew_forks(kinds[k])) continue;
+        crew_open(&c, kinds[k], 1, 40, false);
+        crew_spawn(&c, 0, copy_worker);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+            uint64_t task = i + 1;
+            for (size_t j = 0; j < c.dim; j++) c.version[0][j] = (float)task;
+            if (c.t->shared || tasks[i].sent) seen = (float)task;
+            struct pl_order o = crew_order(&c, task, c.version[0], c.slot[0]);
+            c.input.stamp = tasks[i].stamp;
+            c.t->port.tell(c.p, 0, &o);
+            assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
+            for (size_t j = 0; j < c.dim; j++) assert_true(c.slot[0][j] == seen);
+        }
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
+        assert_int_equal(crew_join(&c, 0), 0);
+        crew_close(&c);
+    }
+}
+
+/* --- bases ------------------------------------------------------------------------------- */
+
+/* Computes twice the sum of its inputs. */
+static void sum_worker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->link.pull(l, &o) == 0) {
+        for (size_t i = 0; i < c->dim; i++) {
+            double sum = 0;
+            for (int t = 0; t < o.n_inputs; t++) sum += o.input[t].c * (double)o.input[t].v[i];
+            if (o.base) o.base[i] = (float)sum;
+            o.out[i] = (float)(2 * sum);
+        }
+        if (o.base) c->t->link.push(l, &(struct pl_result){.task = o.task, .is_base = true});
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
+    }
+}
+
+static void sum_tell(struct crew *c, int worker, uint64_t task, const struct pl_input *input, int n,
+                     float *base, float *out, bool stays) {
+    struct pl_order o = crew_order(c, task, NULL, out);
+    o.input = input;
+    o.n_inputs = n;
+    o.base = base;
+    o.stays = stays;
+    c->t->port.tell(c->p, worker, &o);
+    if (base) {
+        struct pl_result r = crew_news(c, PL_NEWS_BASE, worker).result;
+        assert_true(r.is_base && r.task == task);
+    }
+    struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
+    assert_true(!r.is_base && r.task == task && r.defect == PL_NO_DEFECT);
+}
+
+static void vector_is(struct crew *c, const float *v, double value) {
+    for (size_t i = 0; i < c->dim; i++) assert_true(v[i] == (float)value);
+}
+
+/* Bases and results that stay with their workers are read by others and fetched by the server. */
+static void bases_come_first_and_stay(void **state) {
+    (void)state;
+    for (size_t k = 0; k < n_kinds; k++) {
+        struct crew c;
+        if (!crew_forks(kinds[k])) continue;
+        crew_open(&c, kinds[k], 2, 40, false);
+        for (int w = 0; w < 2; w++) {
+            crew_spawn(&c, w, sum_worker);
+            crew_news(&c, PL_NEWS_JOINED, w);
+        }
+        float **slot = c.slot;
+        for (size_t i = 0; i < c.dim; i++) c.version[0][i] = 3;
+        for (size_t i = 0; i < c.dim; i++) c.version[1][i] = 5;
+        struct pl_input server[] = {{c.version[0], 0, 1, -1}, {c.version[1], 0, -2, -1}};
+        sum_tell(&c, 0, 1, server, 1, NULL, slot[0], true);    /* 3, and 6 */
+        sum_tell(&c, 0, 2, server, 2, slot[1], slot[2], true); /* 3 - 10 = -7, and -14 */
+        struct pl_input first[] = {{slot[0], 0, 1, 0}, {slot[1], 0, 10, 0}, {slot[2], 0, 1, 0}};
+        sum_tell(&c, 1, 1, first, 3, slot[3], slot[4], true); /* 6 - 70 - 14 = -78, and -156 */
+        sum_tell(&c, 0, 3, &(struct pl_input){slot[4], 0, 1, 1}, 1, NULL, slot[5], true);
+        sum_tell(&c, 1, 2, &(struct pl_input){slot[4], 0, 1, 1}, 1, NULL, slot[6], false);
+        vector_is(&c, slot[6], -312); /* is brought to the server */
+        struct pl_input all[6];
+        for (int i = 0; i < 6; i++)
+            all[i] = (struct pl_input){.v = slot[i], .writer = i == 3 || i == 4};
+        assert_int_equal(c.t->port.fetch(c.p, all, 6), 0);
+        static const double value[] = {6, -7, -14, -78, -156, -312};
+        for (int i = 0; i < 6; i++) vector_is(&c, slot[i], value[i]);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
+        for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }
 }
@@ -418,22 +532,22 @@ static void who_waits_uses_no_processor(void **state) {
         for (int w = 0; w < 2; w++) crew_spawn(&c, w, rest_worker);
         tell(&c, 1, 1);
         phase_becomes(&c, 0, PL_PHASE_WAITING);
-        phase_becomes(&c, 1, PL_PHASE_RESTING);
+        phase_becomes(&c, 1, PL_PHASE_SLEEPING);
         for (int n_here = 0; n_here < 2; n_here++) { /* ranks come in any order */
-            c.t->news(c.p, CREW_PATIENCE_NS, &news);
-            assert_int_equal(news.kind, PL_NEWS_HERE);
+            c.t->port.news(c.p, CREW_PATIENCE_NS, &news);
+            assert_int_equal(news.kind, PL_NEWS_JOINED);
             if (c.t->shared) assert_int_equal(news.worker, n_here);
         }
         int pid = c.t->shared ? c.member[0].pid : atomic_load(&c.notes->value[2]);
         if (pid) assert_int_equal(clock_getcpuclockid(pid, &theirs), 0);
         double ours = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID), other = cpu_seconds(theirs);
-        c.t->news(c.p, 300000000, &news);
+        c.t->port.news(c.p, 300000000, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
         /* over MPI who waits looks now and then: see pl_wire_pause */
         double most = c.t->shared ? 0.005 : 0.03;
         assert_true(cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - ours < most);
         assert_true(cpu_seconds(theirs) - other < most);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);
     }
@@ -451,6 +565,8 @@ int main(void) {
         cmocka_unit_test(no_cancel_is_lost_or_stray),
         cmocka_unit_test(a_cancel_wakes_who_rests),
         cmocka_unit_test(ranges_are_what_is_sent),
+        cmocka_unit_test(a_stamp_is_sent_once),
+        cmocka_unit_test(bases_come_first_and_stay),
         cmocka_unit_test(who_waits_uses_no_processor),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

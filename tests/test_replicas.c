@@ -35,7 +35,7 @@ static void freed(void *ctx, int snapshot) {
 
 static double sum(const struct numbers *x, const struct pl_combination *row) {
     double s = 0;
-    for (int i = 0; i < row->n; i++) s += row->term[i].c * x->value[row->term[i].snapshot];
+    for (int i = 0; i < row->n; i++) s += row->term[i].c * x->value[row->term[i].vector];
     return s;
 }
 
@@ -194,7 +194,7 @@ static void test_a_base_on_its_way(void **state) {
     assert_null(exchange(b, PL_BLEND, 1, 0, 0, 1));
     struct pl_combination row;
     pl_replicas_model(b, 1, &row);
-    assert_true(row.n == 1 && row.term[0].snapshot == pl_replica_task(b, 0).base);
+    assert_true(row.n == 1 && row.term[0].vector == pl_replica_task(b, 0).base);
     pl_replicas_leave(b, 0);
     assert_true(model(x, 1) == 0.875);
     /* who is the last to leave leaves its model to the next */

@@ -28,26 +28,21 @@ static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
 /* --- one thread, both ends --------------------------------------------------------------- */
 
 static struct pl_order order_of(struct crew *c, uint64_t task) {
-    return (struct pl_order){.task = task,
-                             .version = 3 * task,
-                             .lr = 1.0 / (double)task,
-                             .w = c->version[task % CREW_VECTORS],
-                             .out = c->slot[task % CREW_VECTORS]};
+    return crew_order(c, task, c->version[task % CREW_VECTORS], c->slot[task % CREW_VECTORS]);
 }
 
 static void tell(struct crew *c, int worker, uint64_t task) {
     struct pl_order o = order_of(c, task);
-    c->t->tell(c->p, worker, &o);
+    c->t->port.tell(c->p, worker, &o);
 }
 
 static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_order o, told = order_of(c, task);
-    assert_int_equal(c->t->pull(l, &o), 0);
+    assert_int_equal(c->t->link.pull(l, &o), 0);
     assert_int_equal(o.task, told.task);
-    assert_int_equal(o.version, told.version);
-    assert_true(o.lr == told.lr);
+    assert_true(crew_noted(c, &o));
     if (!c->t->processes) { /* the very same memory */
-        assert_ptr_equal(o.w, told.w);
+        assert_ptr_equal(o.input[0].v, told.input[0].v);
         assert_ptr_equal(o.out, told.out);
     }
     c->last = o;
@@ -56,7 +51,7 @@ static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
 static void push(struct crew *c, struct pl_link *l, uint64_t task) {
     struct pl_result r = {
         .task = task, .defect = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
-    c->t->push(l, &r);
+    c->t->link.push(l, &r);
 }
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
@@ -74,12 +69,12 @@ static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_li
         struct crew c;
         crew_open(&c, kinds[k], 2, 33, true);
         struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1);
-        crew_news(&c, PL_NEWS_HERE, 0);
-        crew_news(&c, PL_NEWS_HERE, 1);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        crew_news(&c, PL_NEWS_JOINED, 1);
         story(&c, a, b);
-        c.t->detach(a);
-        c.t->detach(b);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        c.t->link.detach(a);
+        c.t->link.detach(b);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }
@@ -91,13 +86,13 @@ static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_
         int worker = task % 3 ? 0 : 1;
         float *w = c->version[task % CREW_VECTORS], *out = c->slot[task % CREW_VECTORS];
         for (size_t i = 0; i < 33; i++) w[i] = (float)(task * 100 + i);
-        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_WAITING);
+        assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_WAITING);
         tell(c, worker, task);
         pull_is(c, l, task);
-        assert_int_equal(c->t->phase(c->p, worker), PL_PHASE_COMPUTING);
-        assert_false(pl_cancelled(c->t->cancelled(l)));
+        assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_COMPUTING);
+        assert_false(pl_cancelled(c->t->link.cancelled(l)));
         w[32] = -1; /* after the pull: nothing is copied */
-        for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.w[i] + 1;
+        for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.input[0].v[i] + 1;
         push(c, l, task);
         result_is(c, worker, task);
         for (size_t i = 0; i < 32; i++) assert_true(out[i] == (float)(task * 100 + i) + 1);
@@ -116,7 +111,7 @@ static void story_replaced(struct crew *c, struct pl_link *a, struct pl_link *b)
     tell(c, 0, 2);
     pull_is(c, a, 2);
     tell(c, 0, 3);
-    assert_false(pl_cancelled(c->t->cancelled(a)));
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
     push(c, a, 2); /* crosses 3 on the way */
     pull_is(c, a, 3);
     result_is(c, 0, 2);
@@ -146,22 +141,22 @@ static void a_new_order_replaces_the_last(void **state) {
 static void story_cancel(struct crew *c, struct pl_link *a, struct pl_link *b) {
     (void)b;
     tell(c, 0, 1);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     tell(c, 0, 2);
     pull_is(c, a, 2); /* the cancel of 1 does not strike 2 */
-    assert_false(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->sleep(a, 1000), 0);
-    c->t->cancel(c->p, 0);
-    assert_true(pl_cancelled(c->t->cancelled(a)));
-    assert_int_equal(c->t->sleep(a, PL_FOREVER), PL_ECANCELLED);
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
+    assert_int_equal(c->t->link.sleep(a, 1000), 0);
+    c->t->port.cancel(c->p, 0);
+    assert_true(pl_cancelled(c->t->link.cancelled(a)));
+    assert_int_equal(c->t->link.sleep(a, PL_FOREVER), PL_ECANCELLED);
     tell(c, 0, 3);
-    assert_true(pl_cancelled(c->t->cancelled(a))); /* it is still at 2 */
+    assert_true(pl_cancelled(c->t->link.cancelled(a))); /* it is still at 2 */
     pull_is(c, a, 3);
-    assert_false(pl_cancelled(c->t->cancelled(a)));
-    c->t->cancel(c->p, 0);
+    assert_false(pl_cancelled(c->t->link.cancelled(a)));
+    c->t->port.cancel(c->p, 0);
     push(c, a, 3); /* crosses the cancel */
     result_is(c, 0, 3);
-    c->t->cancel(c->p, 0); /* nothing */
+    c->t->port.cancel(c->p, 0); /* nothing */
     tell(c, 0, 4);
     pull_is(c, a, 4);
     push(c, a, 4);
@@ -175,7 +170,7 @@ static void a_cancel_strikes_its_order_alone(void **state) {
 }
 
 static void holds_is(struct crew *c, uint64_t task) {
-    assert_int_equal(c->t->holds(c->p, 0), task);
+    assert_int_equal(c->t->port.holds(c->p, 0), task);
 }
 
 static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
@@ -201,13 +196,13 @@ static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
     push(c, a, 5);
     holds_is(c, 0); /* late, but answered */
     pull_is(c, a, 6);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     holds_is(c, 6);
     tell(c, 0, 7);
     holds_is(c, 6);
     pull_is(c, a, 7);
     holds_is(c, 0);
-    c->t->cancel(c->p, 0);
+    c->t->port.cancel(c->p, 0);
     holds_is(c, 7); /* at the end of the story it goes, and takes nothing along */
 }
 
@@ -220,25 +215,25 @@ static void holds_tells_when_vectors_are_free(void **state) {
         for (uint64_t task = 1; task < 8; task += 2) {
             holds_is(&c, 0);
             struct pl_link *a = crew_guest(&c, 0);
-            crew_news(&c, PL_NEWS_HERE, 0);
+            crew_news(&c, PL_NEWS_JOINED, 0);
             tell(&c, 0, task);
             pull_is(&c, a, task);
-            c.t->cancel(c.p, 0);
+            c.t->port.cancel(c.p, 0);
             tell(&c, 0, task + 1);
             holds_is(&c, task);
-            c.t->detach(a);
+            c.t->link.detach(a);
             crew_news(&c, PL_NEWS_GONE, 0);
             holds_is(&c, 0);
-            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+            assert_int_equal(c.t->port.phase(c.p, 0), PL_PHASE_AWAY);
             tell(&c, 0, 99); /* to nobody: not for the next owner either */
-            assert_int_equal(c.t->phase(c.p, 0), PL_PHASE_AWAY);
+            assert_int_equal(c.t->port.phase(c.p, 0), PL_PHASE_AWAY);
         }
         struct pl_link *a = crew_guest(&c, 0);
-        crew_news(&c, PL_NEWS_HERE, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
         tell(&c, 0, 20);
         pull_is(&c, a, 20);
         push(&c, a, 20);
-        c.t->detach(a);
+        c.t->link.detach(a);
         result_is(&c, 0, 20); /* the last result, and then */
         crew_news(&c, PL_NEWS_GONE, 0);
         crew_silent(&c);
@@ -250,7 +245,7 @@ static void holds_tells_when_vectors_are_free(void **state) {
 
 static struct pl_mailbox *box_of(struct crew *c, int worker) {
     struct pl_shape s = crew_shape(c);
-    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.boxes) + worker;
+    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.mailboxes) + worker;
 }
 
 static void claim(struct crew *c, int worker, const uint64_t word[PL_SEQLOCK_WORDS]) {
@@ -298,15 +293,15 @@ static void story_hostile(struct crew *c, struct pl_link *a, struct pl_link *b) 
     crew_news(c, PL_NEWS_RESULT, 1); /* the other one is not held up */
     crew_silent(c);
     atomic_store(&box_of(c, 0)->phase, 77);
-    assert_int_equal(c->t->phase(c->p, 0), PL_PHASE_AWAY);
+    assert_int_equal(c->t->port.phase(c->p, 0), PL_PHASE_AWAY);
     atomic_store(&box_of(c, 0)->held, 12345);
-    assert_int_equal(c->t->holds(c->p, 0), 12345);
+    assert_int_equal(c->t->port.holds(c->p, 0), 12345);
     /* a worker takes no order with vectors that are not the server's */
     tell(c, 1, 9);
-    atomic_store(&box_of(c, 1)->order.word[PL_ORDER_W], UINT64_MAX - 63);
-    c->t->shutdown(c->p, 0);
+    atomic_store(&box_of(c, 1)->order.word[PL_ORDER_INPUT], UINT64_MAX - 63);
+    c->t->port.shutdown(c->p, 0);
     struct pl_order o;
-    assert_int_equal(c->t->pull(b, &o), PL_ECANCELLED);
+    assert_int_equal(c->t->link.pull(b, &o), PL_ECANCELLED);
 }
 
 static void a_lying_box_harms_nobody_else(void **state) {
@@ -317,43 +312,69 @@ static void a_lying_box_harms_nobody_else(void **state) {
 /* --- sums of peers' vectors --- */
 
 static void tell_sum(struct crew *c, int worker, uint64_t task) {
-    const struct pl_summand of[] = {{c->slot[5], 0.25, 1}, {c->slot[9], -3, -1}};
-    struct pl_order o = {
-        .task = task, .out = c->slot[2], .n_summands = 2, .summand = of, .base = c->slot[3]};
-    c->t->tell(c->p, worker, &o);
+    const struct pl_input of[] = {{c->slot[5], 0, 0.25, 1}, {c->version[9], 0, -3, -1}};
+    struct pl_order o = crew_order(c, task, NULL, c->slot[2]);
+    o.n_inputs = 2;
+    o.input = of;
+    o.base = c->slot[3];
+    o.stays = true;
+    c->t->port.tell(c->p, worker, &o);
+}
+
+static void push_base(struct crew *c, struct pl_link *l, uint64_t task) {
+    c->t->link.push(l, &(struct pl_result){.task = task, .is_base = true});
+}
+
+static void base_is(struct crew *c, int worker, uint64_t task) {
+    struct pl_result r = crew_news(c, PL_NEWS_BASE, worker).result;
+    assert_true(r.is_base && r.task == task);
 }
 
 static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
     struct pl_order o;
-    (void)b;
     c->slot[5][7] = 17;
-    c->slot[9][7] = 4;
+    c->version[9][7] = 4;
     tell_sum(c, 0, 1);
-    assert_int_equal(c->t->pull(a, &o), 0);
-    assert_int_equal(o.n_summands, 2);
-    assert_true(o.summand[0].v[7] == 17 && o.summand[0].c == 0.25);
-    assert_true(o.summand[1].v[7] == 4 && o.summand[1].c == -3);
-    assert_ptr_equal(o.w, o.base);
+    assert_int_equal(c->t->link.pull(a, &o), 0);
+    assert_true(o.n_inputs == 2 && o.stays && o.base && o.base != o.out);
+    assert_true(o.input[0].v[7] == 17 && o.input[0].c == 0.25);
+    assert_true(o.input[1].v[7] == 4 && o.input[1].c == -3);
     o.base[7] = -7.75f;
     o.out[7] = 2;
-    assert_int_equal(c->t->based(c->p, 0), 0);
-    c->t->base(a);
-    assert_int_equal(c->t->based(c->p, 0), 1);
+    crew_silent(c);
+    push_base(c, a, 1);
+    base_is(c, 0, 1);
+    crew_silent(c);
     push(c, a, 1);
     result_is(c, 0, 1);
     assert_true(c->slot[3][7] == -7.75f && c->slot[2][7] == 2);
     /* one alone is what it computes on, as it is */
-    const struct pl_summand only = {c->slot[5], 1, 1};
-    c->t->tell(c->p, 0,
-               &(struct pl_order){.task = 2, .out = c->slot[2], .n_summands = 1, .summand = &only});
-    assert_int_equal(c->t->pull(a, &o), 0);
-    assert_true(o.n_summands == 1 && !o.base && o.w[7] == 17);
+    o = crew_order(c, 2, c->slot[5], c->slot[2]);
+    c->input.writer = 1;
+    c->t->port.tell(c->p, 0, &o);
+    assert_int_equal(c->t->link.pull(a, &o), 0);
+    assert_true(o.n_inputs == 1 && !o.base && o.input[0].v[7] == 17);
     push(c, a, 2);
     result_is(c, 0, 2);
     /* and a version is a version again */
     tell(c, 0, 3);
     pull_is(c, a, 3);
-    assert_int_equal(c->last.n_summands, 0);
+    push(c, a, 3);
+    result_is(c, 0, 3);
+    /* a base comes before its result also if the server finds both at once */
+    tell_sum(c, 0, 4);
+    tell_sum(c, 1, 5);
+    assert_int_equal(c->t->link.pull(a, &o), 0);
+    assert_int_equal(c->t->link.pull(b, &o), 0);
+    push_base(c, a, 4);
+    push(c, a, 4);
+    push_base(c, b, 5);
+    base_is(c, 0, 4);
+    base_is(c, 1, 5);
+    result_is(c, 0, 4);
+    push(c, b, 5);
+    result_is(c, 1, 5);
+    crew_silent(c);
 }
 
 static void sums_arrive_whole(void **state) {
@@ -364,13 +385,14 @@ static void sums_arrive_whole(void **state) {
 static int wrong_sum;
 
 static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
-    struct pl_mailbox_sum *sum = &box_of(c, 0)->sum;
+    struct pl_mailbox_inputs *sum = &box_of(c, 0)->inputs;
     struct pl_order o;
     (void)b;
+    _Atomic uint64_t *word = box_of(c, 0)->order.word;
     tell_sum(c, 0, 1);
     switch (wrong_sum) {
     case 0: atomic_store(&sum->n, 0); break;
-    case 1: atomic_store(&sum->n, PL_MAILBOX_SUMMANDS + 1); break;
+    case 1: atomic_store(&sum->n, PL_TERMS + 1); break;
     case 2: atomic_store(&sum->n, UINT64_MAX); break;
     case 3: atomic_store(&sum->at[1], 0); break;
     case 4: atomic_fetch_add(&sum->at[0], 4); break;
@@ -378,15 +400,20 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     case 6: atomic_store(&sum->c[1], pl_bits_of(NAN)); break;
     case 7: atomic_store(&sum->c[0], pl_bits_of(INFINITY)); break;
     case 8: atomic_store(&sum->base, 0); break;
-    default: atomic_store(&sum->base, 64); break;
+    case 9: atomic_store(&sum->base, 64); break;
+    /* and ranges */
+    case 10: word[PL_ORDER_FLAGS] = 1; break;
+    case 11: word[PL_ORDER_FLAGS] = 2 * (PL_RANGES + 1); break;
+    case 12: word[PL_ORDER_RANGE] = 34; break;
+    default: word[PL_ORDER_RANGE + 1] = UINT64_MAX; break;
     }
-    c->t->shutdown(c->p, 0);
-    assert_int_equal(c->t->pull(a, &o), PL_ECANCELLED);
+    c->t->port.shutdown(c->p, 0);
+    assert_int_equal(c->t->link.pull(a, &o), PL_ECANCELLED);
 }
 
 static void a_sum_that_cannot_be_is_not_taken(void **state) {
     (void)state;
-    for (wrong_sum = 0; wrong_sum < 10; wrong_sum++) on_all(story_wrong_sum);
+    for (wrong_sum = 0; wrong_sum < 14; wrong_sum++) on_all(story_wrong_sum);
 }
 
 static void story_lost_bell(struct crew *c, struct pl_link *a, struct pl_link *b) {
@@ -415,7 +442,7 @@ static void noise_kills_nobody(void **state) {
         struct pl_link *a = crew_guest(&c, 0);
         struct pl_shape s = crew_shape(&c);
         _Atomic uint64_t *word = (void *)((char *)c.version[0] - s.versions);
-        size_t n = (s.boxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
+        size_t n = (s.mailboxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
         for (int round = 0; round < 2000; round++) {
             for (size_t i = 0; i < n; i++)
@@ -423,19 +450,19 @@ static void noise_kills_nobody(void **state) {
                     atomic_store(&word[i],
                                  pl_rng_below(&rng, 2) ? pl_rng_u64(&rng) : pl_rng_below(&rng, 3));
             struct pl_news news;
-            c.t->news(c.p, 0, &news);
+            c.t->port.news(c.p, 0, &news);
             assert_true(news.kind <= PL_NEWS_RESULT);
             assert_true(news.worker < 1); /* nobody is made up */
             if (news.kind == PL_NEWS_RESULT)
                 assert_true(news.result.defect <= PL_NOT_COMPUTED &&
                             news.result.samples <= INT32_MAX &&
                             news.result.pushed_ns <= pl_now_ns());
-            assert_true(c.t->phase(c.p, 0) <= PL_PHASE_COMPUTING);
+            assert_true(c.t->port.phase(c.p, 0) <= PL_PHASE_COMPUTING);
             tell(&c, 0, (uint64_t)round + 1);
-            c.t->cancel(c.p, 0);
-            c.t->holds(c.p, 0);
+            c.t->port.cancel(c.p, 0);
+            c.t->port.holds(c.p, 0);
         }
-        c.t->detach(a);
+        c.t->link.detach(a);
         crew_until(&c, PL_NEWS_GONE, 0);
         crew_silent(&c);
         crew_close(&c);
@@ -450,9 +477,9 @@ static void memory_is_lined_up_and_ends(void **state) {
         struct pl_port_conf conf = {.n_workers = 3, .dim = 17, .n_versions = 5, .n_slots = 4};
         struct pl_port *p = NULL;
         float *at[9];
-        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
+        assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
         for (int i = 0; i < 9; i++) {
-            at[i] = i < 5 ? kinds[k]->version(p) : kinds[k]->slot(p);
+            at[i] = i < 5 ? kinds[k]->port.vector(p, -1) : kinds[k]->port.vector(p, i - 5);
             assert_non_null(at[i]);
             assert_int_equal((uintptr_t)at[i] % 64, 0);
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == 0);
@@ -460,17 +487,17 @@ static void memory_is_lined_up_and_ends(void **state) {
         }
         for (int i = 0; i < 9; i++)
             for (int j = 0; j < 17; j++) assert_true(at[i][j] == (float)i);
-        assert_null(kinds[k]->version(p));
-        assert_null(kinds[k]->slot(p));
-        kinds[k]->close(p);
+        assert_null(kinds[k]->port.vector(p, -1));
+        assert_null(kinds[k]->port.vector(p, 0));
+        kinds[k]->port.close(p);
         /* what is not touched costs nothing: 40 GB, or what a sanitizer has room for */
         conf.dim = seed_sanitized() ? 1000000 : 10000000;
         conf.n_versions = 1000;
-        assert_int_equal(kinds[k]->open(&conf, &p, NULL), 0);
-        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->version(p);
+        assert_int_equal(kinds[k]->port.open(&conf, &p, NULL), 0);
+        for (int i = 0; i < 1000; i++) at[0] = kinds[k]->port.vector(p, -1);
         at[0][0] = 1;
-        kinds[k]->close(p);
-        kinds[k]->close(NULL);
+        kinds[k]->port.close(p);
+        kinds[k]->port.close(NULL);
     }
 }
 
@@ -492,16 +519,16 @@ static void absurd_ports_are_refused(void **state) {
         struct pl_why why;
         for (size_t i = 0; i < sizeof conf / sizeof *conf; i++) {
             why.text[0] = 0;
-            assert_int_equal(kinds[k]->open(&conf[i], &p, &why), PL_EUSAGE);
+            assert_int_equal(kinds[k]->port.open(&conf[i], &p, &why), PL_EUSAGE);
             assert_true(strlen(why.text) > 10);
         }
-        assert_int_equal(kinds[k]->open(&huge, &p, &why), PL_ENOMEM);
+        assert_int_equal(kinds[k]->port.open(&huge, &p, &why), PL_ENOMEM);
         assert_null(p);
     }
     struct pl_port *p = NULL;
     struct pl_port_conf listens = {
         .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = "here"};
-    assert_int_equal(pl_inproc.open(&listens, &p, NULL), PL_EUSAGE);
+    assert_int_equal(pl_inproc.port.open(&listens, &p, NULL), PL_EUSAGE);
 }
 
 static void numbers_are_given_once(void **state) {
@@ -510,23 +537,23 @@ static void numbers_are_given_once(void **state) {
         struct crew c;
         struct pl_why why;
         crew_open(&c, kinds[k], 2, 3, true);
-        assert_int_equal(c.t->expect(c.p, -1, &why), PL_EUSAGE);
-        assert_int_equal(c.t->expect(c.p, 2, &why), PL_EUSAGE);
+        assert_int_equal(c.t->port.expect(c.p, -1, &why), PL_EUSAGE);
+        assert_int_equal(c.t->port.expect(c.p, 2, &why), PL_EUSAGE);
         struct pl_link *a = crew_guest(&c, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
-        crew_news(&c, PL_NEWS_HERE, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), PL_EUSAGE);
-        c.t->detach(a);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), PL_EUSAGE);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), PL_EUSAGE);
+        c.t->link.detach(a);
         crew_news(&c, PL_NEWS_GONE, 0);
-        assert_int_equal(c.t->expect(c.p, 0, &why), 0); /* but nobody is made */
-        c.t->made(c.p, 0);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), 0); /* but nobody is made */
+        c.t->port.made(c.p, 0);
         if (c.t->processes)
             crew_news(&c, PL_NEWS_GONE, 0);
         else
             crew_silent(&c);
-        assert_int_equal(c.t->expect(c.p, 0, &why), 0);
-        c.t->made(c.p, 0);
-        c.t->shutdown(c.p, CREW_PATIENCE_NS);
+        assert_int_equal(c.t->port.expect(c.p, 0, &why), 0);
+        c.t->port.made(c.p, 0);
+        c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         crew_close(&c);
     }
 }
@@ -535,7 +562,7 @@ static void wake_later(void *arg) {
     struct crew *c = arg;
     struct timespec t = {.tv_nsec = 20000000};
     nanosleep(&t, NULL);
-    c->t->wake(c->p);
+    c->t->port.wake(c->p);
 }
 
 static void wake_ends_the_wait(void **state) {
@@ -546,16 +573,16 @@ static void wake_ends_the_wait(void **state) {
         struct pl_thread *thread;
         crew_open(&c, kinds[k], 1, 3, true);
         assert_int_equal(pl_thread_start(wake_later, &c, &thread), 0);
-        c.t->news(c.p, PL_FOREVER, &news);
+        c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
         pl_thread_join(thread);
         struct pl_link *a = crew_guest(&c, 0);
-        c.t->wake(c.p); /* beforehand, and while there is something */
-        c.t->news(c.p, PL_FOREVER, &news);
+        c.t->port.wake(c.p); /* beforehand, and while there is something */
+        c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
-        c.t->news(c.p, PL_FOREVER, &news);
-        assert_int_equal(news.kind, PL_NEWS_HERE);
-        c.t->detach(a);
+        c.t->port.news(c.p, PL_FOREVER, &news);
+        assert_int_equal(news.kind, PL_NEWS_JOINED);
+        c.t->link.detach(a);
         crew_news(&c, PL_NEWS_GONE, 0);
         crew_close(&c);
     }

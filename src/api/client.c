@@ -1,19 +1,19 @@
-/* Being a worker in a run that another process serves. */
+/* A worker of a run that another process serves.
+ *
+ * Threads: the caller's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "learn/task.h"
 #include "run/worker.h"
-#include "sys/clock.h"
-#include "transport/transport.h"
 
 struct pl_client {
     struct pl_link *link;
     int worker;
     size_t dim;
     struct pl_order order;
-    uint64_t pulled_ns;
+    struct pl_client_task task; /* that the caller was given */
 };
 
 int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max) {
@@ -32,41 +32,37 @@ int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max)
 
 void pl_client_close(pl_client *s) {
     if (!s) return;
-    pl_shm.detach(s->link);
+    pl_shm.link.detach(s->link);
     free(s);
 }
 
 int pl_client_pull(pl_client *s, struct pl_client_task *task) {
-    int rc = pl_shm.pull(s->link, &s->order);
+    int rc = pl_shm.link.pull(s->link, &s->order);
     if (rc) return rc;
-    s->pulled_ns = pl_now_ns();
-    *task = (struct pl_client_task){.worker = s->worker,
-                                    .task = s->order.task,
-                                    .version = s->order.version,
-                                    .lr = s->order.lr,
-                                    .dim = s->dim,
-                                    .w = pl_worker_base(&s->order, s->dim),
-                                    .out = s->order.out};
-    if (s->order.base) pl_shm.base(s->link);
+    const struct pl_run_note note = pl_note_unpack(&s->order);
+    s->task = (struct pl_client_task){.worker = s->worker,
+                                      .task = s->order.task,
+                                      .version = note.version,
+                                      .lr = note.lr,
+                                      .dim = s->dim,
+                                      .w = pl_worker_input(&pl_shm, s->link, &s->order),
+                                      .out = s->order.out};
+    *task = s->task;
     return PL_OK;
 }
 
 int pl_client_cancelled(const pl_client *s) {
-    return pl_cancelled(pl_shm.cancelled(s->link));
+    return pl_cancelled(pl_shm.link.cancelled(s->link));
 }
 
 void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
-    struct pl_result r = {.task = s->order.task,
-                          .samples = samples,
-                          .loss = loss,
-                          .pulled_ns = s->pulled_ns,
-                          .pushed_ns = pl_now_ns()};
-    /* where every worker has its own model, the step is its own */
-    for (size_t i = 0; s->order.n_summands > 0 && i < s->dim; i++)
-        s->order.out[i] = s->order.w[i] - (float)s->order.lr * s->order.out[i];
+    struct pl_result r = {.task = s->task.task, .samples = samples, .loss = loss};
+    /* a result that stays with its worker is a model: the worker makes its own step */
+    for (size_t i = 0; s->order.stays && i < s->dim; i++)
+        s->order.out[i] = s->task.w[i] - (float)s->task.lr * s->order.out[i];
     if (n != s->dim)
         r.defect = PL_WRONG_SIZE;
     else if (!isfinite(loss) || !pl_all_finite(s->order.out, s->dim))
         r.defect = PL_NOT_FINITE;
-    pl_shm.push(s->link, &r);
+    pl_shm.link.push(s->link, &r);
 }

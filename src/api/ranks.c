@@ -131,6 +131,6 @@ int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_
     int worker, rc = pl_mpi_connect(cut.range, n_servers, &link, &worker, &s->why);
     if (rc) return rc;
     rc = pl_worker_loop(job, &pl_mpi, link, worker);
-    pl_mpi.detach(link);
+    pl_mpi.link.detach(link);
     return rc ? pl_fail(&s->why, rc, "%s", pl_status_text(rc)) : PL_OK;
 }

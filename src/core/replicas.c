@@ -71,18 +71,18 @@ static int replicas_add(struct pl_replicas *b, int writer) {
 /* --- rows -------------------------------------------------------------------------------- */
 
 static void combination_hold(struct pl_replicas *b, const struct pl_combination *r) {
-    for (int i = 0; i < r->n; i++) pl_replicas_hold(b, r->term[i].snapshot);
+    for (int i = 0; i < r->n; i++) pl_replicas_hold(b, r->term[i].vector);
 }
 
 static void combination_let_go(struct pl_replicas *b, struct pl_combination *r) {
-    for (int i = 0; i < r->n; i++) pl_replicas_release(b, r->term[i].snapshot);
+    for (int i = 0; i < r->n; i++) pl_replicas_release(b, r->term[i].vector);
     r->n = 0;
 }
 
 /* Adds c times a snapshot; terms that cancel are left out. False where there is no room. */
 static bool combination_add(struct pl_combination *r, int snapshot, double c) {
     for (int i = 0; i < r->n; i++) {
-        if (r->term[i].snapshot != snapshot) continue;
+        if (r->term[i].vector != snapshot) continue;
         r->term[i].c += c;
         if (r->term[i].c == 0) {
             memmove(&r->term[i], &r->term[i + 1], (size_t)(r->n - i - 1) * sizeof *r->term);
@@ -100,7 +100,7 @@ static bool combination_add_row(struct pl_combination *r, const struct pl_combin
                                 double c) {
     bool fits = true;
     for (int i = 0; i < what->n; i++)
-        fits = combination_add(r, what->term[i].snapshot, c * what->term[i].c) && fits;
+        fits = combination_add(r, what->term[i].vector, c * what->term[i].c) && fits;
     return fits;
 }
 
@@ -118,10 +118,10 @@ static void combination_set(struct pl_replicas *b, struct pl_combination *r,
 static void replicas_see(const struct replica *w, struct pl_combination *out) {
     out->n = 0;
     for (int i = 0; i < w->row.n; i++) {
-        if (w->busy && w->base_pending && w->row.term[i].snapshot == w->base)
+        if (w->busy && w->base_pending && w->row.term[i].vector == w->base)
             combination_add_row(out, &w->of, w->row.term[i].c);
         else
-            combination_add(out, w->row.term[i].snapshot, w->row.term[i].c);
+            combination_add(out, w->row.term[i].vector, w->row.term[i].c);
     }
 }
 
@@ -130,7 +130,7 @@ static int combinations_span(const struct pl_combination *const *r, int n) {
     struct pl_combination all = {.n = 0};
     for (int k = 0; k < n; k++)
         for (int i = 0; i < r[k]->n; i++)
-            if (!combination_add(&all, r[k]->term[i].snapshot, 1)) return PL_TERMS + 1;
+            if (!combination_add(&all, r[k]->term[i].vector, 1)) return PL_TERMS + 1;
     return all.n;
 }
 
@@ -206,7 +206,7 @@ int pl_replicas_start(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     bool base_pending = w->row.n != 1 || w->row.term[0].c != 1;
     replicas_end_task(b, w);
-    int base = base_pending ? replicas_add(b, worker) : w->row.term[0].snapshot;
+    int base = base_pending ? replicas_add(b, worker) : w->row.term[0].vector;
     if (base < 0) return PL_ENOMEM;
     if (!base_pending) pl_replicas_hold(b, base);
     int answer = replicas_add(b, worker);

@@ -25,20 +25,10 @@
 #ifndef PL_CORE_REPLICAS_H
 #define PL_CORE_REPLICAS_H
 
+#include "base/combination.h"
 #include "core/plan.h"
 
-#define PL_TERMS 32
 #define PL_FIRST_SNAPSHOT 0 /* the model that the run begins with; nobody's */
-
-struct pl_term {
-    int snapshot;
-    double c;
-};
-
-struct pl_combination {
-    int n;
-    struct pl_term term[PL_TERMS];
-};
 
 struct pl_replicas;
 

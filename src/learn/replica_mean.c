@@ -44,10 +44,10 @@ void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, i
     for (int i = 0; i < 2 * pl_replicas_n_workers(b); i++) {
         double weight = replica_mean_part(b, i, &row);
         all += weight;
-        for (int t = 0; weight > 0 && t < row.n; t++) see(ctx, row.term[t].snapshot);
+        for (int t = 0; weight > 0 && t < row.n; t++) see(ctx, row.term[t].vector);
     }
     const struct pl_combination *rest = pl_replicas_last_model(b);
-    for (int t = 0; !(all > 0) && t < rest->n; t++) see(ctx, rest->term[t].snapshot);
+    for (int t = 0; !(all > 0) && t < rest->n; t++) see(ctx, rest->term[t].vector);
 }
 
 struct replica_mean {
@@ -62,7 +62,7 @@ static void replica_mean_set(struct pl_mixture *m, const struct pl_combination *
     m->n = row->n;
     for (int t = 0; t < row->n; t++) {
         m->c[t] = row->term[t].c;
-        m->v[t] = vector(ctx, row->term[t].snapshot);
+        m->v[t] = vector(ctx, row->term[t].vector);
     }
 }
 

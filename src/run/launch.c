@@ -54,9 +54,9 @@ static int launch_work(void *arg) {
     const struct launch_worker *w = arg;
     const struct pl_transport *t = w->launch->conf.transport;
     struct pl_link *link;
-    if (t->attach(w->launch->conf.port, w->worker, &link)) return 1;
+    if (t->port.attach(w->launch->conf.port, w->worker, &link)) return 1;
     int rc = pl_worker_loop(w->launch->conf.job, t, link, w->worker);
-    t->detach(link);
+    t->link.detach(link);
     return rc ? 1 : 0;
 }
 
@@ -67,18 +67,18 @@ static void launch_thread(void *arg) {
 int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
     const struct pl_transport *t = l->conf.transport;
     struct launch_worker *w = &l->worker[worker];
-    int rc = t->expect(l->conf.port, worker, why);
+    int rc = t->port.expect(l->conf.port, worker, why);
     if (rc) return rc;
     if (!t->processes) {
         rc = pl_thread_start(launch_thread, w, &w->thread);
         if (rc) return pl_fail(why, rc, "no thread could be made for worker %d", worker + 1);
-        t->made(l->conf.port, worker);
+        t->port.made(l->conf.port, worker);
         return PL_OK;
     }
     char name[32];
     snprintf(name, sizeof name, "paceline-w%d", worker + 1);
     int pid = pl_process_start(name, launch_work, w);
-    t->made(l->conf.port, worker);
+    t->port.made(l->conf.port, worker);
     if (pid < 0) return pl_fail(why, pid, "no process could be made for worker %d", worker + 1);
     w->pid = pid;
     if (l->conf.made) l->conf.made(l->conf.ctx, worker, pid);

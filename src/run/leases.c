@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "run/worker.h"
+
 struct leases_worker {
     struct pl_version *assigned; /* of its latest order */
     uint64_t assigned_from;      /* first task that was told to compute on it, */
@@ -94,14 +96,14 @@ static void leases_forget_old(struct pl_leases *c, struct leases_worker *w) {
 
 static bool leases_holds_old(const struct pl_leases *c, int worker) {
     const struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->holds(c->port, worker);
+    uint64_t task = c->t->port.holds(c->port, worker);
     return task >= w->old_from && task <= w->old_to;
 }
 
 /* A version was replaced by a newer one; a worker that has not noticed may still be reading it. */
 static void leases_replace(struct pl_leases *c, int worker, struct leases_worker before) {
     struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->holds(c->port, worker);
+    uint64_t task = c->t->port.holds(c->port, worker);
     if (w->old && !leases_holds_old(c, worker)) leases_forget_old(c, w);
     if (!before.assigned) return;
     if (task < before.assigned_from || task > before.assigned_to) {
@@ -123,26 +125,26 @@ static void leases_tidy(struct pl_leases *c) {
 
 /* --- slots ------------------------------------------------------------------------------- */
 
-static float *leases_slot(struct pl_leases *c) {
-    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->slot(c->port);
+static float *leases_slot(struct pl_leases *c, int worker) {
+    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->port.vector(c->port, worker);
 }
 
 /* --- carrying out ------------------------------------------------------------------------ */
 
 static int leases_start_own(struct pl_leases *c, int worker, uint64_t task) {
     const struct pl_version *newest = pl_store_newest(c->store);
-    return pl_peers_start(c->peers, worker,
-                          &(struct pl_order){.task = task,
-                                             .version = newest->id,
-                                             .lr = newest->lr,
-                                             .acked = c->worker[worker].acked});
+    struct pl_order order = {.task = task};
+    pl_note_pack(&order, &(struct pl_run_note){.version = newest->id,
+                                               .lr = newest->lr,
+                                               .acked = c->worker[worker].acked});
+    return pl_peers_start(c->peers, worker, &order);
 }
 
 int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from from,
                     struct pl_part part) {
     struct leases_worker *w = &c->worker[worker], before = *w;
     if (c->peers) return leases_start_own(c, worker, task);
-    if (!w->slot && !(w->slot = leases_slot(c))) return PL_ENOMEM;
+    if (!w->slot && !(w->slot = leases_slot(c, worker))) return PL_ENOMEM;
     if (from == PL_FETCH) {
         w->assigned = pl_store_newest(c->store);
         pl_store_hold(w->assigned);
@@ -150,16 +152,16 @@ int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from
     }
     w->assigned_to = task;
     w->part = part;
-    struct pl_order order = {.task = task,
-                             .version = w->assigned->id,
-                             .lr = w->assigned->lr,
-                             .acked = w->acked,
-                             .applied = w->applied,
-                             .w = w->assigned->lookahead,
-                             .out = w->slot,
-                             .part = pl_part_number(part)};
-    if (pl_part_is(part)) order.n_ranges = pl_part_ranges(c->job, part, order.range);
-    c->t->tell(c->port, worker, &order);
+    struct pl_input input = {
+        .v = w->assigned->lookahead, .stamp = w->assigned->id + 1, .c = 1, .writer = -1};
+    struct pl_order order = {.task = task, .n_inputs = 1, .input = &input, .out = w->slot};
+    order.n_ranges = pl_part_ranges(c->job, part, order.range);
+    pl_note_pack(&order, &(struct pl_run_note){.version = w->assigned->id,
+                                               .lr = w->assigned->lr,
+                                               .acked = w->acked,
+                                               .applied = w->applied,
+                                               .part = pl_part_number(part)});
+    c->t->port.tell(c->port, worker, &order);
     if (from == PL_FETCH) leases_replace(c, worker, before);
     return PL_OK;
 }

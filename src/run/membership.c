@@ -95,8 +95,8 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     while (c->n_here + c->n_lost < n) {
         struct pl_news news;
         if (c->n_due > 0) pl_membership_make(c);
-        c->t->news(c->port, MEMBERSHIP_TICK, &news);
-        if (news.kind == PL_NEWS_HERE) pl_membership_here(c, news.worker);
+        c->t->port.news(c->port, MEMBERSHIP_TICK, &news);
+        if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);
         if (news.kind == PL_NEWS_GONE) {
             char how[96] = "left";
             membership_went(c, news.worker, how, sizeof how);
@@ -127,10 +127,10 @@ void pl_membership_look(struct pl_membership *c) {
 
 const char *pl_membership_phase(const struct pl_membership *c, int worker) {
     if (c->launch && pl_launch_stopped(c->launch, worker)) return "stopped from outside";
-    switch (c->t->phase(c->port, worker)) {
+    switch (c->t->port.phase(c->port, worker)) {
     case PL_PHASE_AWAY: return "away";
     case PL_PHASE_WAITING: return "waiting for its order";
-    case PL_PHASE_RESTING: return "in its injected delay";
+    case PL_PHASE_SLEEPING: return "in its injected delay";
     case PL_PHASE_COMPUTING: return "computing";
     }
     return "unknown";

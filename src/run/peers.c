@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(PL_SUMMANDS == PL_TERMS, "an order has room for a row");
-
 /* Slots per worker at their most: every term of its row, of its task and of its inbox a snapshot
  * that nobody else refers to, and the task's own two. Memory is used when they are first asked for.
  */
@@ -22,7 +20,7 @@ struct pl_peers {
     int *next;    /* [most] that is spare as well; -1: none */
     int n_slots, most;
     int *spare; /* [1 + n_workers] first of each one's spare slots; of the first model's: [0] */
-    struct pl_summand *wanted; /* [room_wanted] what the mean needs */
+    struct pl_input *wanted; /* [room_wanted] what the mean needs */
     size_t n_wanted, room_wanted;
     bool *needs; /* [n_snapshots] is in wanted */
 };
@@ -66,13 +64,13 @@ static bool peers_grow(struct pl_peers *p, int snapshot) {
 static int peers_spare(struct pl_peers *p, int worker) {
     int *first = &p->spare[worker + 1];
     if (*first < 0 && p->n_slots < p->most) {
-        float *slot = p->t->slot(p->port);
+        float *slot = p->t->port.vector(p->port, worker);
         if (slot) {
             p->slot[p->n_slots] = slot;
             return p->n_slots++;
         }
     }
-    for (int i = 0; *first < 0 && i <= p->job->n_workers; i++) first = &p->spare[i];
+    for (int i = 1; *first < 0 && i <= p->job->n_workers; i++) first = &p->spare[i];
     int slot = *first;
     if (slot >= 0) *first = p->next[slot];
     return slot;
@@ -129,19 +127,22 @@ void pl_peers_free(struct pl_peers *p) {
 
 int pl_peers_start(struct pl_peers *p, int worker, struct pl_order *o) {
     struct pl_replica_task task = pl_replica_task(p->replicas, worker);
-    struct pl_summand summand[PL_SUMMANDS];
+    struct pl_input input[PL_TERMS];
     for (int i = 0; i < task.row->n; i++) {
-        int snapshot = task.row->term[i].snapshot;
-        summand[i] = (struct pl_summand){.v = peers_vector(p, snapshot),
-                                         .c = task.row->term[i].c,
-                                         .writer = pl_replicas_writer(p->replicas, snapshot)};
+        int snapshot = task.row->term[i].vector;
+        input[i] = (struct pl_input){.v = peers_vector(p, snapshot),
+                                     .c = task.row->term[i].c,
+                                     .writer = pl_replicas_writer(p->replicas, snapshot)};
     }
-    o->summand = summand;
-    o->n_summands = task.row->n;
+    o->input = input;
+    o->n_inputs = task.row->n;
+    o->stays = true;
+    o->n_ranges = 1;
+    o->range[0] = (struct pl_range){0, p->job->model->dim};
     o->base = task.base_pending ? peers_slot(p, worker, task.base) : NULL;
     o->out = peers_slot(p, worker, task.answer);
     if (!o->out || (task.base_pending && !o->base)) return PL_ENOMEM;
-    p->t->tell(p->port, worker, o);
+    p->t->port.tell(p->port, worker, o);
     return PL_OK;
 }
 
@@ -152,16 +153,14 @@ static void peers_need(void *ctx, int snapshot) {
     int writer = pl_replicas_writer(p->replicas, snapshot);
     if (p->needs[snapshot] || writer < 0 || p->n_wanted == p->room_wanted) return;
     p->needs[snapshot] = true;
-    p->wanted[p->n_wanted++] =
-        (struct pl_summand){.v = peers_vector(p, snapshot), .writer = writer};
+    p->wanted[p->n_wanted++] = (struct pl_input){.v = peers_vector(p, snapshot), .writer = writer};
 }
 
-/* Vectors that lie with others are brought first. */
-static int peers_bring(struct pl_peers *p) {
-    if (!p->t->bring) return PL_OK;
+/* Vectors that stay with workers are fetched first. */
+static int peers_fetch(struct pl_peers *p) {
     size_t room = (size_t)pl_replicas_n_vectors(p->replicas);
     if (room > p->room_wanted) {
-        struct pl_summand *wanted = realloc(p->wanted, room * sizeof *wanted);
+        struct pl_input *wanted = realloc(p->wanted, room * sizeof *wanted);
         if (!wanted) return PL_ENOMEM;
         p->wanted = wanted;
         p->room_wanted = room;
@@ -169,11 +168,11 @@ static int peers_bring(struct pl_peers *p) {
     memset(p->needs, 0, (size_t)p->n_snapshots * sizeof *p->needs);
     p->n_wanted = 0;
     pl_replica_mean_needs(p->replicas, peers_need, p);
-    return p->t->bring(p->port, p->wanted, (int)p->n_wanted);
+    return p->t->port.fetch(p->port, p->wanted, (int)p->n_wanted);
 }
 
 int pl_peers_mean(struct pl_peers *p, float *mean, double *consensus) {
-    int rc = peers_bring(p);
+    int rc = peers_fetch(p);
     return rc ? rc
               : pl_replica_mean(p->replicas, peers_vector, p, p->job->model->dim, mean, consensus);
 }

@@ -24,7 +24,6 @@
 #define SERVER_NAMED 3                 /* workers named for bringing what will not do */
 
 struct server_worker {
-    uint64_t based;      /* its last task whose base was made, among peers */
     uint64_t n_rejected; /* in a row */
     bool warned;         /* of a result that will not do */
 };
@@ -88,7 +87,7 @@ static int server_threads(const struct server *s) {
 
 static float *server_place(void *ctx) {
     struct server *s = ctx;
-    return s->t->version(s->port);
+    return s->t->port.vector(s->port, -1);
 }
 
 /* --- carrying out plans ------------------------------------------------------------------ */
@@ -158,7 +157,7 @@ static int server_execute(struct server *s, const struct pl_plan *plan) {
             break;
         case PL_CANCEL:
             pl_shards_cancel(s->shards, a->worker);
-            s->t->cancel(s->port, a->worker);
+            s->t->port.cancel(s->port, a->worker);
             break;
         case PL_STOP: s->ended = true; break;
         default: break; /* exchanges between peers are control's alone */
@@ -235,18 +234,11 @@ static int server_judge(struct server *s, struct pl_event *e) {
     return PL_OK;
 }
 
-/* Whose base has been made since: from now on it can be read by those who mix with them. */
-static int server_bases(struct server *s) {
-    const struct pl_view *v = pl_control_view(s->control);
-    int rc = PL_OK;
-    for (int i = v->busy; s->peers && !rc && i >= 0; i = pl_next(v, i)) {
-        uint64_t task = v->worker[i].task;
-        if (s->worker[i].based == task || s->t->based(s->port, i) != task) continue;
-        s->worker[i].based = task;
-        struct pl_event e = {.kind = PL_BASE_READY, .worker = i, .task = task};
-        rc = server_event(s, &e);
-    }
-    return rc;
+/* Its base is complete: from now on others that mix with it can read it. */
+static int server_base(struct server *s, int worker, uint64_t task) {
+    struct pl_event e = {.kind = PL_BASE_READY, .worker = worker, .task = task};
+    return s->peers && pl_control_is_current(s->control, worker, task) ? server_event(s, &e)
+                                                                       : PL_OK;
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
@@ -266,7 +258,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     pl_leases_acked(s->leases, worker, r->task);
-    int rc = s->peers ? server_bases(s) : server_judge(s, &e);
+    int rc = s->peers ? PL_OK : server_judge(s, &e);
     return rc ? rc : server_event(s, &e);
 }
 
@@ -293,9 +285,10 @@ static int server_gone(struct server *s, int worker) {
 static int server_news(struct server *s, const struct pl_news *n) {
     switch (n->kind) {
     case PL_NEWS_NONE: return PL_OK;
-    case PL_NEWS_HERE:
+    case PL_NEWS_JOINED:
         pl_membership_here(&s->membership, n->worker);
         return server_join(s, n->worker);
+    case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
@@ -425,7 +418,7 @@ static void server_look_for_workers(struct server *s) {
 static int server_loop(struct server *s) {
     while (!s->ended) {
         struct pl_news news;
-        s->t->news(s->port, server_wait(s), &news);
+        s->t->port.news(s->port, server_wait(s), &news);
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
         if (rc) return rc;
@@ -514,7 +507,7 @@ static int server_restore(struct server *s) {
 
 static void server_wake(void *ctx) {
     struct server *s = ctx;
-    s->t->wake(s->port);
+    s->t->port.wake(s->port);
 }
 
 static double server_slice(const void *ctx, int row, int col) {
@@ -536,7 +529,7 @@ static int server_open(struct server *s) {
     int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
                             (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
                             job->n_workers, job->seed, &s->control, s->why);
-    if (!rc) rc = s->t->open(&port, &s->port, s->why);
+    if (!rc) rc = s->t->port.open(&port, &s->port, s->why);
     if (!rc && pl_membership_new(job, s->t, s->port, &s->membership)) rc = server_memory(s);
     if (!rc) rc = server_shards(s);
     if (!rc) rc = server_store(s);
@@ -644,7 +637,7 @@ static int server_finish(struct server *s) {
 }
 
 static void server_close(struct server *s) {
-    if (s->port) s->t->shutdown(s->port, SHUTDOWN_GRACE_NS);
+    if (s->port) s->t->port.shutdown(s->port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s->membership);
 }
 
@@ -676,7 +669,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     pl_reference_free(s.reference);
     pl_store_free(s.store);
     pl_control_free(s.control);
-    if (s.port) s.t->close(s.port);
+    if (s.port) s.t->port.close(s.port);
     if (s.pool) pl_pool_free(s.pool);
     free(s.worker);
     free(s.whole);

@@ -19,6 +19,20 @@ enum {
     SHARDS_END
 };
 
+/* The bytes of a TAKE; a COMMIT uses the factor, a START the task. */
+struct shards_payload {
+    uint64_t task, base, lag;
+    double factor, loss;
+    uint32_t samples;
+};
+_Static_assert(sizeof(struct shards_payload) <= PL_ENTRY_BYTES, "an entry has room for it");
+
+static void shards_log(const struct pl_shards *s, struct pl_log_entry e,
+                       const struct shards_payload *payload) {
+    memcpy(e.bytes, payload, sizeof *payload);
+    pl_group_log(s->port, &e);
+}
+
 struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers) {
     struct pl_cut c = {.n = n_servers};
     for (int i = 0; i < n_servers; i++) {
@@ -51,26 +65,26 @@ struct pl_store_conf pl_shards_store(struct pl_shards *s, int rank) {
 
 void pl_shards_take(const struct pl_shards *s, const struct pl_member *m) {
     if (!s) return;
-    pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_TAKE,
-                                                 .worker = m->worker,
-                                                 .task = m->task,
-                                                 .base = m->base,
-                                                 .lag = m->lag,
-                                                 .samples = m->samples,
-                                                 .factor = m->factor,
-                                                 .loss = m->loss});
+    shards_log(s, (struct pl_log_entry){.kind = SHARDS_TAKE, .worker = m->worker},
+               &(struct shards_payload){.task = m->task,
+                                        .base = m->base,
+                                        .lag = m->lag,
+                                        .samples = m->samples,
+                                        .factor = m->factor,
+                                        .loss = m->loss});
 }
 
 void pl_shards_commit(const struct pl_shards *s, double factor) {
-    if (s) pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_COMMIT, .factor = factor});
+    if (s)
+        shards_log(s, (struct pl_log_entry){.kind = SHARDS_COMMIT},
+                   &(struct shards_payload){.factor = factor});
 }
 
 void pl_shards_start(const struct pl_shards *s, int worker, uint64_t task, enum pl_from from) {
     if (!s) return;
-    pl_group_log(s->port, &(struct pl_log_entry){.kind = SHARDS_START,
-                                                 .worker = worker,
-                                                 .task = task,
-                                                 .flags = (uint32_t)from});
+    shards_log(
+        s, (struct pl_log_entry){.kind = SHARDS_START, .worker = worker, .flags = (uint32_t)from},
+        &(struct shards_payload){.task = task});
 }
 
 static void shards_say(const struct pl_shards *s, uint32_t kind, int worker) {
@@ -108,7 +122,8 @@ static size_t shards_reals(void *ctx, const char *name, pl_real *v, size_t n) {
         return n;
     }
     if (leads) kept = s->kept.reals(s->kept.ctx, name, s->whole, s->job->model->dim);
-    if (pl_group_number(s->port, &kept) || (kept > 0 && pl_group_scatter(s->port, s->whole, v)))
+    if (pl_group_bytes(s->port, &kept, sizeof kept) ||
+        (kept > 0 && pl_group_scatter(s->port, s->whole, v)))
         s->failed = true;
     return kept > 0 ? n : 0;
 }
@@ -116,20 +131,14 @@ static size_t shards_reals(void *ctx, const char *name, pl_real *v, size_t n) {
 static size_t shards_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
     struct pl_shards *s = ctx;
     size_t kept = s->whole ? s->kept.wholes(s->kept.ctx, name, v, n) : n;
-    for (size_t i = 0; s->kept.restoring && i < n; i++)
-        if (pl_group_number(s->port, &v[i])) s->failed = true;
+    if (s->kept.restoring && pl_group_bytes(s->port, v, n * sizeof *v)) s->failed = true;
     return kept;
 }
 
 static size_t shards_numbers(void *ctx, const char *name, double *v, size_t n) {
     struct pl_shards *s = ctx;
     size_t kept = s->whole ? s->kept.numbers(s->kept.ctx, name, v, n) : n;
-    for (size_t i = 0; s->kept.restoring && i < n; i++) {
-        uint64_t bits;
-        memcpy(&bits, &v[i], sizeof bits);
-        if (pl_group_number(s->port, &bits)) s->failed = true;
-        memcpy(&v[i], &bits, sizeof bits);
-    }
+    if (s->kept.restoring && pl_group_bytes(s->port, v, n * sizeof *v)) s->failed = true;
     return kept;
 }
 
@@ -165,29 +174,31 @@ struct follower {
 
 static float *follower_place(void *ctx) {
     struct follower *f = ctx;
-    return pl_mpi.version(f->shards.port);
+    return pl_mpi.port.vector(f->shards.port, -1);
 }
 
 /* One entry; *end is set by the last. */
 static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *end) {
     struct pl_port *port = f->shards.port;
     struct pl_measure measure;
+    struct shards_payload has;
+    memcpy(&has, e->bytes, sizeof has);
     switch (e->kind) {
     case SHARDS_TAKE: {
         struct pl_member m = {.worker = e->worker,
-                              .task = e->task,
-                              .base = e->base,
-                              .lag = e->lag,
-                              .samples = e->samples,
-                              .factor = e->factor,
-                              .loss = e->loss};
+                              .task = has.task,
+                              .base = has.base,
+                              .lag = has.lag,
+                              .samples = has.samples,
+                              .factor = has.factor,
+                              .loss = has.loss};
         int rc = pl_group_settle(port, e->worker);
         return rc ? rc : pl_leases_take(f->leases, &m);
     }
-    case SHARDS_COMMIT: return pl_leases_commit(f->leases, e->factor, &measure);
+    case SHARDS_COMMIT: return pl_leases_commit(f->leases, has.factor, &measure);
     case SHARDS_START:
-        return pl_leases_start(f->leases, e->worker, e->task, (enum pl_from)e->flags, PL_WHOLE);
-    case SHARDS_CANCEL: pl_mpi.cancel(port, e->worker); return PL_OK;
+        return pl_leases_start(f->leases, e->worker, has.task, (enum pl_from)e->flags, PL_WHOLE);
+    case SHARDS_CANCEL: pl_mpi.port.cancel(port, e->worker); return PL_OK;
     case SHARDS_GONE: pl_leases_gone(f->leases, e->worker); return PL_OK;
     case SHARDS_MODEL: return pl_group_gather(port, pl_store_newest(f->store)->model, NULL);
     case SHARDS_SAVE:
@@ -208,7 +219,7 @@ static int follower_open(struct follower *f, int rank) {
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
     pl_leases_room(job, &conf);
-    int rc = pl_mpi.open(&conf, &f->shards.port, f->why);
+    int rc = pl_mpi.port.open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
     if (!w0) return pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
@@ -234,7 +245,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     }
     pl_leases_free(f.leases);
     pl_store_free(f.store);
-    if (f.shards.port) pl_mpi.close(f.shards.port);
+    if (f.shards.port) pl_mpi.port.close(f.shards.port);
     pl_fpu_restore(fpu);
     if (rc && !why->text[0]) pl_fail(why, rc, "%s", pl_status_text(rc));
     return rc;

@@ -1,66 +1,79 @@
+/* Threads: the worker's thread, or the only one of its process, executes everything here. */
 #include "run/worker.h"
 
 #include <math.h>
 
-#include "learn/task.h"
 #include "learn/replica_mean.h"
-#include "sys/clock.h"
 #include "sys/fpu.h"
 
-/* The injected delay comes first: whoever is cancelled in it has computed nothing in vain. */
-static int worker_rest(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
-                       int worker, uint64_t task, struct pl_part part) {
-    if (!job->delay) return PL_OK;
-    double seconds =
-        pl_delay_draw(job->delay, job->seed, (uint32_t)worker, task, pl_job_steps(job));
-    seconds *= pl_part_work(job, part);
-    return seconds > 0 ? t->sleep(link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+struct worker {
+    const struct pl_job *job;
+    const struct pl_transport *t;
+    struct pl_link *link;
+    uint32_t number;
+    struct pl_workspace *workspace;
+    struct pl_local_state state;
+    uint64_t pushed; /* task of the last order, if its result was pushed; otherwise 0 */
+};
+
+const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
+                             const struct pl_order *o) {
+    if (!o->base) return o->input[0].v;
+    struct pl_mixture sum = {.n = o->n_inputs};
+    for (int i = 0; i < o->n_inputs; i++) {
+        sum.c[i] = o->input[i].c;
+        sum.v[i] = o->input[i].v;
+    }
+    for (int i = 0; i < o->n_ranges; i++)
+        pl_mixture_make(&sum, o->range[i].from, o->range[i].n, o->base + o->range[i].from);
+    t->link.push(link, &(struct pl_result){.task = o->task, .is_base = true});
+    return o->base;
 }
 
-const float *pl_worker_base(const struct pl_order *o, size_t dim) {
-    struct pl_mixture m = {.n = o->n_summands};
-    if (o->n_summands == 0 || !o->base) return o->w;
-    for (int i = 0; i < o->n_summands; i++) {
-        m.c[i] = o->summand[i].c;
-        m.v[i] = o->summand[i].v;
-    }
-    pl_mixture_make(&m, 0, dim, o->base);
-    return o->base;
+/* The injected delay comes first, so that a cancel during it wastes no computation. */
+static int worker_delay(const struct worker *w, uint64_t task, struct pl_part part) {
+    const struct pl_job *job = w->job;
+    if (!job->delay) return PL_OK;
+    double seconds = pl_delay_draw(job->delay, job->seed, w->number, task, pl_job_steps(job));
+    seconds *= pl_part_work(job, part);
+    return seconds > 0 ? w->t->link.sleep(w->link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+}
+
+static void worker_do(struct worker *w, const struct pl_order *o) {
+    const struct pl_run_note note = pl_note_unpack(o);
+    struct pl_task_at at = {.worker = w->number,
+                            .task = o->task,
+                            .part = pl_part_of(w->job, note.part),
+                            .w = pl_worker_input(w->t, w->link, o),
+                            .version = note.version,
+                            .lr = note.lr};
+    struct pl_result r = {.task = o->task, .samples = pl_part_samples(w->job, at.part)};
+    w->state.applied = note.applied;
+    if (w->pushed > 0 && w->pushed == note.acked) pl_local_state_acked(&w->state);
+    w->pushed = 0;
+    int rc = worker_delay(w, o->task, at.part);
+    if (!rc)
+        rc = pl_task_run(w->job, w->workspace, &at, &w->state, o->out, &r.loss,
+                         w->t->link.cancelled(w->link));
+    if (rc == PL_ECANCELLED) return;
+    if (rc)
+        r.defect = PL_NOT_COMPUTED;
+    else if (!pl_task_finite(w->job, at.part, o->out, r.loss))
+        r.defect = PL_NOT_FINITE;
+    w->pushed = o->task;
+    w->t->link.push(w->link, &r);
 }
 
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker) {
-    struct pl_workspace *workspace = NULL;
+    struct worker w = {.job = job, .t = t, .link = link, .number = (uint32_t)worker};
     struct pl_order order;
-    struct pl_local_state memory;
-    uint64_t sent = 0; /* the last task that was answered */
     uint64_t fpu = pl_fpu_flush();
-    int made = pl_workspace_new(job, &workspace);
-    if (pl_local_state_new(job, &memory)) made = PL_ENOMEM;
-    while (!made && t->pull(link, &order) == PL_OK) {
-        struct pl_part part = pl_part_of(job, order.part);
-        struct pl_result r = {
-            .task = order.task, .samples = pl_part_samples(job, part), .pulled_ns = pl_now_ns()};
-        memory.applied = order.applied;
-        struct pl_task_at at = {
-            (uint32_t)worker, order.task, part, pl_worker_base(&order, job->model->dim),
-            order.version,    order.lr};
-        if (order.base) t->base(link);
-        if (sent > 0 && sent == order.acked) pl_local_state_acked(&memory);
-        sent = 0;
-        int rc = worker_rest(job, t, link, worker, order.task, part);
-        if (!rc)
-            rc = pl_task_run(job, workspace, &at, &memory, order.out, &r.loss, t->cancelled(link));
-        if (rc == PL_ECANCELLED) continue;
-        r.defect = rc                                             ? PL_NOT_COMPUTED
-                   : pl_task_finite(job, part, order.out, r.loss) ? PL_NO_DEFECT
-                                                                  : PL_NOT_FINITE;
-        sent = order.task;
-        r.pushed_ns = pl_now_ns();
-        t->push(link, &r);
-    }
-    pl_local_state_free(&memory);
-    pl_workspace_free(workspace);
+    int rc = pl_workspace_new(job, &w.workspace);
+    if (pl_local_state_new(job, &w.state)) rc = PL_ENOMEM;
+    while (!rc && t->link.pull(link, &order) == PL_OK) worker_do(&w, &order);
+    pl_local_state_free(&w.state);
+    pl_workspace_free(w.workspace);
     pl_fpu_restore(fpu);
-    return made;
+    return rc;
 }

@@ -1,15 +1,41 @@
-/* A worker: takes orders, computes, answers, until the run is over. */
+/* A worker: pulls orders, computes, and pushes results until the server shuts down.
+ *
+ * Threads: the worker's thread, or the only one of its process, executes everything here. */
 #ifndef PL_RUN_WORKER_H
 #define PL_RUN_WORKER_H
 
+#include <string.h>
+
 #include "learn/task.h"
 #include "transport/transport.h"
+
+/* What the note of an order tells a worker. */
+struct pl_run_note {
+    uint64_t version; /* that it computes on */
+    double lr;        /* in force at that version */
+    uint64_t acked;   /* the last task of this worker whose result counted; 0: none */
+    uint64_t applied; /* the last one whose result is part of the newest version; 0: none */
+    uint64_t part;    /* number of the part that it computes */
+};
+_Static_assert(sizeof(struct pl_run_note) <= PL_NOTE_WORDS * sizeof(uint64_t), "an order has room");
+
+static inline void pl_note_pack(struct pl_order *o, const struct pl_run_note *note) {
+    memcpy(o->note, note, sizeof *note);
+}
+
+static inline struct pl_run_note pl_note_unpack(const struct pl_order *o) {
+    struct pl_run_note note;
+    memcpy(&note, o->note, sizeof note);
+    return note;
+}
 
 /* Returns when there are no more orders: 0, or PL_ENOMEM. */
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker);
 
-/* What an order computes on [dim]: the version it names, or the sum of its parts, which is made. */
-const float *pl_worker_base(const struct pl_order *o, size_t dim);
+/* The vector [dim] that an order computes on: its only input, or the sum of its inputs, which is
+ * written to its base and announced to the server. */
+const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
+                             const struct pl_order *o);
 
 #endif

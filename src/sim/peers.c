@@ -77,7 +77,7 @@ struct pl_prefetch_base *pl_sim_peers_base(struct pl_sim_peers *p, int worker) {
     struct pl_mixture m = {.n = t.row->n};
     for (int i = 0; i < t.row->n; i++) {
         m.c[i] = t.row->term[i].c;
-        m.v[i] = p->vector[t.row->term[i].snapshot];
+        m.v[i] = p->vector[t.row->term[i].vector];
     }
     b->made = t.base_pending ? pl_prefetch_vector(p->prefetch) : NULL;
     b->w = t.base_pending ? b->made : m.v[0];
@@ -112,7 +112,6 @@ const float *pl_sim_peers_mean(struct pl_sim_peers *p, double *consensus) {
 int pl_peers_foreign(const struct pl_replicas *b, int worker) {
     struct pl_replica_task t = pl_replica_task(b, worker);
     int n = 0;
-    for (int i = 0; i < t.row->n; i++)
-        n += pl_replicas_writer(b, t.row->term[i].snapshot) != worker;
+    for (int i = 0; i < t.row->n; i++) n += pl_replicas_writer(b, t.row->term[i].vector) != worker;
     return n;
 }

@@ -1,7 +1,11 @@
+/* A worker's end of a port over shared memory.
+ *
+ * Threads: the worker's own thread, or the only one of its process, executes everything here. */
 #include "transport/link.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "sys/clock.h"
@@ -14,16 +18,16 @@ struct pl_link {
     char *at; /* the segment */
     struct pl_head *head;
     struct pl_mailbox *mailbox;
-    struct pl_cancel cancel; /* the flag is in the box */
+    struct pl_cancel cancel; /* the flag is in the mailbox */
     int worker, sock;
     unsigned owner;
     void (*left)(void *ctx, int worker);
     void *ctx;
-    struct pl_segment segment; /* of a guest, who mapped it */
+    struct pl_segment segment; /* that a worker which connected has mapped */
 
-    struct pl_summand summand[PL_MAILBOX_SUMMANDS]; /* of the order that was pulled */
-    uint64_t task;                                  /* that was pulled and not answered; 0: none */
-    uint64_t answered;                              /* the last that was */
+    struct pl_input input[PL_TERMS]; /* of the order that was pulled */
+    uint64_t task;                   /* that was pulled and not answered; 0: none */
+    uint64_t answered;               /* the last that was */
     uint64_t pulled_ns, looked_ns;
     bool lost; /* the server is gone */
 };
@@ -32,8 +36,12 @@ static void link_phase(struct pl_link *l, enum pl_phase phase) {
     atomic_store_explicit(&l->mailbox->phase, (unsigned)phase, memory_order_relaxed);
 }
 
-static void link_ring(struct pl_link *l) {
+static void link_mark_ready(struct pl_link *l) {
     atomic_fetch_or(&l->head->ready[l->worker / 64], UINT64_C(1) << (l->worker % 64));
+}
+
+static void link_wake_server(struct pl_link *l) {
+    link_mark_ready(l);
     if (atomic_load(&l->head->asleep)) pl_futex_ring(&l->head->wake_server);
 }
 
@@ -43,7 +51,7 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->shape = *conf->shape;
     l->at = conf->at;
     l->head = conf->at;
-    l->mailbox = (struct pl_mailbox *)(void *)(l->at + l->shape.boxes) + conf->worker;
+    l->mailbox = (struct pl_mailbox *)(void *)(l->at + l->shape.mailboxes) + conf->worker;
     l->cancel.flag = &l->mailbox->cancel;
     l->worker = conf->worker;
     l->sock = conf->sock;
@@ -52,8 +60,8 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->ctx = conf->ctx;
     l->pulled_ns = l->looked_ns = pl_now_ns();
     link_phase(l, PL_PHASE_WAITING);
-    atomic_store(&l->mailbox->here, l->owner);
-    link_ring(l);
+    atomic_store(&l->mailbox->joined, l->owner);
+    link_wake_server(l);
     *out = l;
     return PL_OK;
 }
@@ -67,8 +75,8 @@ int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *
     rc = pl_segment_map(g.segment, g.shape.size, &segment);
     if (rc) {
         close(g.sock);
-        return pl_fail(why, rc, "the memory of the server at '%.200s' cannot be mapped: %zu bytes",
-                       path, g.shape.size);
+        return pl_fail(why, rc, "cannot map the memory of the server at '%.200s' (%zu bytes)", path,
+                       g.shape.size);
     }
     pl_segment_protect(&segment, g.shape.versions, g.shape.slots - g.shape.versions);
     struct pl_link_conf conf = {
@@ -98,8 +106,8 @@ void pl_link_detach(struct pl_link *l) {
 
 /* --- orders ------------------------------------------------------------------------------ */
 
-/* The run is over, or there is no server any more; asks the socket now and then. */
-static bool link_over(struct pl_link *l, uint64_t now) {
+/* Whether the server has shut down or is gone; checks the socket from time to time. */
+static bool link_shutdown(struct pl_link *l, uint64_t now) {
     if (l->sock >= 0 && !l->lost && now - l->looked_ns >= PL_LOOK_NS) {
         l->looked_ns = now;
         l->lost = pl_liveness_lost(l->sock);
@@ -107,7 +115,7 @@ static bool link_over(struct pl_link *l, uint64_t now) {
     return l->lost || atomic_load(&l->head->shutdown);
 }
 
-/* Where vector number 0 … n-1 of those that begin at `from` lies; NULL for an offset of none. */
+/* The vector at an offset, if it is one of the n that begin at `from`; otherwise NULL. */
 static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from, uint64_t n) {
     if (offset < from) return NULL;
     uint64_t i = (offset - from) / l->shape.stride;
@@ -115,51 +123,66 @@ static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from,
     return (float *)(void *)(l->at + offset);
 }
 
-/* Reads the summands of an order; false where they cannot be. */
-static bool link_sum(struct pl_link *l, struct pl_order *o) {
-    struct pl_mailbox_sum *p = &l->mailbox->sum;
+static float *link_slot(const struct pl_link *l, uint64_t offset) {
+    return link_vector(l, offset, l->shape.slots, l->shape.n_slots);
+}
+
+/* False if there is no such vector or factor. */
+static bool link_input(struct pl_link *l, int i, uint64_t offset, double c) {
     const struct pl_shape *s = &l->shape;
-    uint64_t n = atomic_load(&p->n), base = atomic_load(&p->base);
-    if (n < 1 || n > PL_MAILBOX_SUMMANDS || (base == 0 && n != 1)) return false;
-    for (uint64_t i = 0; i < n; i++) {
-        l->summand[i] =
-            (struct pl_summand){.v = link_vector(l, atomic_load(&p->at[i]), s->slots, s->n_slots),
-                                .c = pl_of_bits(atomic_load(&p->c[i])),
-                                .writer = -1};
-        if (!l->summand[i].v || !isfinite(l->summand[i].c)) return false;
-    }
-    o->n_summands = (int)n;
-    o->summand = l->summand;
-    o->base = base ? link_vector(l, base, s->slots, s->n_slots) : NULL;
-    o->w = o->base ? o->base : o->summand[0].v;
+    const float *v = link_vector(l, offset, s->versions, s->n_versions);
+    l->input[i] = (struct pl_input){.v = v ? v : link_slot(l, offset), .c = c, .writer = -1};
+    return l->input[i].v && isfinite(c);
+}
+
+/* Reads the inputs of an order; false if they are impossible. */
+static bool link_inputs(struct pl_link *l, uint64_t only, struct pl_order *o) {
+    struct pl_mailbox_inputs *inputs = &l->mailbox->inputs;
+    o->input = l->input;
+    o->n_inputs = 1;
+    if (only != 0) return link_input(l, 0, only, 1);
+    uint64_t n = atomic_load(&inputs->n), base = atomic_load(&inputs->base);
+    if (n < 1 || n > PL_TERMS || (base == 0 && n != 1)) return false;
+    for (int i = 0; i < (int)n; i++)
+        if (!link_input(l, i, atomic_load(&inputs->at[i]), pl_of_bits(atomic_load(&inputs->c[i]))))
+            return false;
+    o->n_inputs = (int)n;
+    o->base = base ? link_slot(l, base) : NULL;
     return base == 0 || o->base;
 }
 
-/* What a look at the order can come to: nothing to do, an order, or it changed meanwhile. */
+/* Reads the ranges of an order; false if they are impossible. */
+static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
+    uint64_t n = word[PL_ORDER_FLAGS] >> 1, dim = l->shape.dim;
+    if (n < 1 || n > PL_RANGES) return false;
+    o->n_ranges = (int)n;
+    for (int i = 0; i < o->n_ranges; i++) {
+        const uint64_t *r = &word[PL_ORDER_RANGE + 2 * i];
+        if (r[0] > dim || r[1] > dim - r[0]) return false;
+        o->range[i] = (struct pl_range){r[0], r[1]};
+    }
+    return true;
+}
+
+/* What a look at the order can find: nothing to do, an order, or that it changed meanwhile. */
 enum link_look { LINK_NOTHING, LINK_ORDER, LINK_CHANGED };
 
-/* An order is held first and then looked at again: if nothing has changed by then, the server knows
- * that it is held. A cancel flag that is up by then is that of an order before, and the next look
- * takes it down; or it is that of this order, and the next look finds it void. */
+/* An order is held first and then checked again: if nothing has changed by then, the server knows
+ * that it is held. A cancel flag that is set by then belongs to an earlier order, and the next look
+ * clears it; or it belongs to this order, and the next look finds it void. */
 static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     struct pl_mailbox *b = l->mailbox;
-    const struct pl_shape *s = &l->shape;
     uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
     atomic_store(&b->cancel, false);
     if (!pl_seqlock_read(&b->order, word, &seq)) return LINK_NOTHING;
     uint64_t task = word[PL_ORDER_TASK];
     if (task == 0 || task == l->answered) return LINK_NOTHING;
-    *o = (struct pl_order){.task = task,
-                           .version = word[PL_ORDER_VERSION],
-                           .lr = pl_of_bits(word[PL_ORDER_LR]),
-                           .acked = word[PL_ORDER_ACKED],
-                           .applied = word[PL_ORDER_APPLIED],
-                           .part = word[PL_ORDER_PART],
-                           .w = link_vector(l, word[PL_ORDER_W], s->versions, s->n_versions),
-                           .out = link_vector(l, word[PL_ORDER_OUT], s->slots, s->n_slots)};
-    if (word[PL_ORDER_W] == 0 && !link_sum(l, o)) return LINK_NOTHING;
-    if (!o->w || !o->out) return LINK_NOTHING;
+    *o = (struct pl_order){
+        .task = task, .out = link_slot(l, word[PL_ORDER_OUT]), .stays = word[PL_ORDER_FLAGS] & 1};
+    memcpy(o->note, &word[PL_ORDER_NOTE], sizeof o->note);
+    if (!o->out || !link_inputs(l, word[PL_ORDER_INPUT], o) || !link_ranges(l, word, o))
+        return LINK_NOTHING;
     atomic_store(&b->held, task);
     if (atomic_load(&b->order.seq) == seq && !atomic_load(&b->cancel)) {
         l->task = task;
@@ -176,15 +199,15 @@ int pl_link_pull(struct pl_link *l, struct pl_order *out) {
     l->task = 0;
     uint64_t now = pl_now_ns();
     for (;;) {
-        unsigned bell = atomic_load(&b->wake_worker);
+        unsigned seen = atomic_load(&b->wake_worker);
         enum link_look found = link_look(l, out);
-        if (link_over(l, now)) break; /* after the look, which took down the cancel flag */
+        if (link_shutdown(l, now)) break; /* after the look, which cleared the cancel flag */
         if (found == LINK_ORDER) {
             l->pulled_ns = now;
             link_phase(l, PL_PHASE_COMPUTING);
             return PL_OK;
         }
-        if (found == LINK_NOTHING) now = pl_sleep_on(&b->wake_worker, bell, now, PL_FOREVER);
+        if (found == LINK_NOTHING) now = pl_sleep_on(&b->wake_worker, seen, now, PL_FOREVER);
     }
     atomic_store(&b->held, 0);
     l->task = 0;
@@ -195,27 +218,28 @@ const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
     return &l->cancel;
 }
 
-void pl_link_base(struct pl_link *l) {
-    atomic_store(&l->mailbox->based, l->task);
-}
-
 int pl_link_sleep(struct pl_link *l, uint64_t ns) {
     struct pl_mailbox *b = l->mailbox;
     uint64_t now = pl_now_ns(), end = pl_until(now, ns);
     int rc = PL_OK;
-    link_phase(l, PL_PHASE_RESTING);
+    link_phase(l, PL_PHASE_SLEEPING);
     for (;;) {
-        unsigned bell = atomic_load(&b->wake_worker);
-        if (atomic_load(&b->cancel) || link_over(l, now)) rc = PL_ECANCELLED;
+        unsigned seen = atomic_load(&b->wake_worker);
+        if (atomic_load(&b->cancel) || link_shutdown(l, now)) rc = PL_ECANCELLED;
         if (rc || now >= end) break;
-        now = pl_sleep_on(&b->wake_worker, bell, now, end);
+        now = pl_sleep_on(&b->wake_worker, seen, now, end);
     }
     link_phase(l, PL_PHASE_COMPUTING);
     return rc;
 }
 
-/* What was held is let go before the result is there to be seen. */
+/* A base does not wake the server. What was held is let go before the result can be seen. */
 void pl_link_push(struct pl_link *l, const struct pl_result *r) {
+    if (r->is_base) {
+        atomic_store(&l->mailbox->base_ready, r->task);
+        link_mark_ready(l);
+        return;
+    }
     uint64_t word[PL_SEQLOCK_WORDS] = {
         [PL_RESULT_OWNER] = l->owner,
         [PL_RESULT_TASK] = r->task,
@@ -229,5 +253,5 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
     link_phase(l, PL_PHASE_WAITING);
     atomic_store(&l->mailbox->held, 0);
     pl_seqlock_write(&l->mailbox->result, word);
-    link_ring(l);
+    link_wake_server(l);
 }

@@ -1,5 +1,7 @@
-/* A worker's end of a port: its box, and how it learns that the server is gone. What the functions
- * promise is in transport.h. */
+/* A worker's end of a port over shared memory: its mailbox, and how it learns that the server is
+ * gone. transport.h documents the functions.
+ *
+ * Threads: the worker's. */
 #ifndef PL_TRANSPORT_LINK_H
 #define PL_TRANSPORT_LINK_H
 
@@ -11,17 +13,16 @@ struct pl_link_conf {
     void *at;                     /* the segment */
     int worker;
     unsigned owner;
-    int sock;                            /* of a process, owned from then on; or -1 */
+    int sock;                            /* of a process: the link closes it; or -1 */
     void (*left)(void *ctx, int worker); /* of a thread: called last of all; or NULL */
     void *ctx;
 };
 
-/* Says hello as well. 0 or PL_ENOMEM. */
+/* The server learns that the worker has joined. 0 or PL_ENOMEM. */
 int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out);
 
 int pl_link_pull(struct pl_link *l, struct pl_order *out);
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l);
-void pl_link_base(struct pl_link *l);
 int pl_link_sleep(struct pl_link *l, uint64_t ns);
 void pl_link_push(struct pl_link *l, const struct pl_result *r);
 void pl_link_detach(struct pl_link *l);

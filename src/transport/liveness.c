@@ -1,3 +1,6 @@
+/* Threads: liveness_watch() and what it calls (liveness_gather, liveness_attend, liveness_welcome)
+ * run in a thread of their own, which shares with the owner of the port what the lock protects. A
+ * worker's end runs in the worker. */
 #define _GNU_SOURCE
 #include "transport/liveness.h"
 
@@ -15,23 +18,23 @@
 #include "sys/lock.h"
 #include "sys/thread.h"
 
-#define LINE_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
-#define LINE_VERSION 2
-#define LINE_WAIT_MS 10000 /* for the greeting */
-#define LINE_DEAF_MS 1000  /* without new guests, where one could not be let in */
-#define LINE_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)
+#define LIVENESS_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
+#define LIVENESS_VERSION 3
+#define LIVENESS_WAIT_MS 10000 /* for the greeting */
+#define LIVENESS_DEAF_MS 1000  /* without new guests after accept() failed */
+#define LIVENESS_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)
 
-enum liveness_answer { LINE_WELCOME, LINE_FULL, LINE_STRANGER };
+enum liveness_answer { LIVENESS_WELCOME, LIVENESS_FULL, LIVENESS_STRANGER };
 
-/* What a guest is sent, with the segment's descriptor. Both are on the same machine. */
+/* What a guest is sent, with the descriptor of the segment. Both are on the same machine. */
 struct liveness_hello {
     uint64_t magic;
     uint32_t version, answer, worker, owner;
     uint64_t n_workers, dim, n_versions, n_slots, size;
 };
 
-struct liveness_seat {
-    int ours, theirs; /* the two ends, -1 where there is none (here) */
+struct liveness_ends {
+    int ours, theirs; /* of a worker's socket; -1: not open in this process */
 };
 
 struct pl_liveness {
@@ -39,11 +42,11 @@ struct pl_liveness {
     struct sockaddr_un address; /* of the listener */
     dev_t dev;
     ino_t ino;
-    int listener, poke; /* -1: none; an eventfd that wakes the watcher */
+    int listener, wakeup; /* -1: none; an eventfd that wakes the watcher */
     struct pl_thread *watcher;
 
     struct pl_lock *lock; /* of what follows, up to the next blank line */
-    struct liveness_seat *seat;
+    struct liveness_ends *ends;
     int making; /* expected, and not yet made */
     bool quit;
 
@@ -57,9 +60,10 @@ static void liveness_drop(int *fd) {
     *fd = -1;
 }
 
-static void liveness_poke(struct pl_liveness *l) {
+static void liveness_wake_watcher(struct pl_liveness *l) {
     uint64_t one = 1;
-    if (write(l->poke, &one, sizeof one) < 0) return; /* it is full: the watcher is awake */
+    if (write(l->wakeup, &one, sizeof one) < 0)
+        return; /* the counter is full, so the watcher is awake */
 }
 
 /* --- guests ------------------------------------------------------------------------------ */
@@ -93,8 +97,8 @@ static bool liveness_send(int sock, struct liveness_hello *hello, int fd) {
 
 static void liveness_welcome(struct pl_liveness *l) {
     const struct pl_shape *s = &l->conf.shape;
-    struct liveness_hello hello = {.magic = LINE_MAGIC,
-                                   .version = LINE_VERSION,
+    struct liveness_hello hello = {.magic = LIVENESS_MAGIC,
+                                   .version = LIVENESS_VERSION,
                                    .n_workers = s->n_workers,
                                    .dim = s->dim,
                                    .n_versions = s->n_versions,
@@ -102,21 +106,21 @@ static void liveness_welcome(struct pl_liveness *l) {
                                    .size = s->size};
     int sock = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (sock < 0) {
-        /* out of descriptors, say: the guest still waits, and asking on would be spinning */
+        /* out of descriptors, perhaps: the guest still waits, and polling on would spin */
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) l->deaf = true;
         return;
     }
     unsigned owner = 0;
     int worker = -1;
     if (!liveness_kin(sock))
-        hello.answer = LINE_STRANGER;
-    else if ((worker = l->conf.seat(l->conf.ctx, &owner)) < 0)
-        hello.answer = LINE_FULL;
+        hello.answer = LIVENESS_STRANGER;
+    else if ((worker = l->conf.admit(l->conf.ctx, &owner)) < 0)
+        hello.answer = LIVENESS_FULL;
     hello.worker = worker < 0 ? 0 : (uint32_t)worker;
     hello.owner = owner;
     bool sent = liveness_send(sock, &hello, worker < 0 ? -1 : l->conf.segment);
     if (worker >= 0 && sent) {
-        l->seat[worker].ours = sock;
+        l->ends[worker].ours = sock;
         return;
     }
     close(sock);
@@ -129,11 +133,11 @@ static void liveness_welcome(struct pl_liveness *l) {
 static nfds_t liveness_gather(struct pl_liveness *l) {
     nfds_t n = 2;
     bool open = l->making == 0 && !l->deaf;
-    l->polled[0] = (struct pollfd){.fd = l->poke, .events = POLLIN};
+    l->polled[0] = (struct pollfd){.fd = l->wakeup, .events = POLLIN};
     l->polled[1] = (struct pollfd){.fd = open ? l->listener : -1, .events = POLLIN};
     for (int w = 0; w < l->conf.n_workers; w++) {
-        if (l->seat[w].ours < 0) continue;
-        l->polled[n] = (struct pollfd){.fd = l->seat[w].ours, .events = POLLRDHUP};
+        if (l->ends[w].ours < 0) continue;
+        l->polled[n] = (struct pollfd){.fd = l->ends[w].ours, .events = POLLRDHUP};
         l->whose[n++] = w;
     }
     return n;
@@ -141,10 +145,10 @@ static nfds_t liveness_gather(struct pl_liveness *l) {
 
 static void liveness_attend(struct pl_liveness *l, nfds_t n) {
     uint64_t count;
-    if (l->polled[0].revents && read(l->poke, &count, sizeof count) < 0) return;
+    if (l->polled[0].revents && read(l->wakeup, &count, sizeof count) < 0) return;
     for (nfds_t i = 2; i < n; i++) {
-        if (!(l->polled[i].revents & LINE_LOST)) continue;
-        liveness_drop(&l->seat[l->whose[i]].ours);
+        if (!(l->polled[i].revents & LIVENESS_LOST)) continue;
+        liveness_drop(&l->ends[l->whose[i]].ours);
         l->conf.gone(l->conf.ctx, l->whose[i]);
     }
     if (l->polled[1].revents && l->making == 0) liveness_welcome(l);
@@ -156,7 +160,7 @@ static void liveness_watch(void *arg) {
     while (!l->quit) {
         nfds_t n = liveness_gather(l);
         pl_lock_leave(l->lock);
-        int found = poll(l->polled, n, l->deaf ? LINE_DEAF_MS : -1);
+        int found = poll(l->polled, n, l->deaf ? LIVENESS_DEAF_MS : -1);
         if (found == 0) l->deaf = false;
         pl_lock_enter(l->lock);
         if (found > 0) liveness_attend(l, n);
@@ -175,11 +179,12 @@ static bool liveness_address(const char *path, struct sockaddr_un *a) {
 }
 
 static int liveness_too_long(const char *path, struct pl_why *why) {
-    return pl_fail(why, PL_EUSAGE, "'%.200s' cannot be the path of a socket: 1 to %zu bytes can",
-                   path, sizeof((struct sockaddr_un *)0)->sun_path - 1);
+    return pl_fail(why, PL_EUSAGE,
+                   "'%.200s' cannot be the path of a socket; use a path of 1 to %zu bytes", path,
+                   sizeof((struct sockaddr_un *)0)->sun_path - 1);
 }
 
-/* A socket that a killed server left behind: nobody answers at it. */
+/* A socket that a killed server left behind: it refuses connections. */
 static bool liveness_stale(const char *path, const struct sockaddr_un *address) {
     struct stat s;
     if (lstat(path, &s) || !S_ISSOCK(s.st_mode)) return false;
@@ -200,7 +205,7 @@ static int liveness_bind(int sock, const char *path, const struct sockaddr_un *a
     return rc;
 }
 
-/* Nobody can come before listen(), so nobody can before the mode is right. */
+/* No guest can connect before listen(), when the mode has been set. */
 static int liveness_listen(struct pl_liveness *l, const char *path, struct pl_why *why) {
     struct stat s;
     if (!liveness_address(path, &l->address)) return liveness_too_long(path, why);
@@ -209,8 +214,9 @@ static int liveness_listen(struct pl_liveness *l, const char *path, struct pl_wh
         int error = errno;
         if (sock >= 0) close(sock);
         return pl_fail(why, PL_EIO, "cannot listen at '%.200s': %s", path,
-                       error == EADDRINUSE ? "it exists, and is left as it is; choose another name"
-                                           : strerror(error));
+                       error == EADDRINUSE
+                           ? "it already exists and will not be overwritten; choose another name"
+                           : strerror(error));
     }
     l->listener = sock;
     if (chmod(path, 0600) || lstat(path, &s) || listen(sock, 64)) {
@@ -231,16 +237,16 @@ int pl_liveness_open(const struct pl_liveness_conf *conf, struct pl_liveness **o
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->conf = *conf;
     l->listener = -1;
-    l->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    l->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     l->lock = pl_lock_new();
-    l->seat = calloc(n, sizeof *l->seat);
+    l->ends = calloc(n, sizeof *l->ends);
     l->polled = calloc(n + 2, sizeof *l->polled);
     l->whose = calloc(n + 2, sizeof *l->whose);
     int rc = PL_OK;
-    if (l->poke < 0 || !l->lock || !l->seat || !l->polled || !l->whose)
+    if (l->wakeup < 0 || !l->lock || !l->ends || !l->polled || !l->whose)
         rc =
             pl_fail(why, PL_ENOMEM, "out of memory or descriptors for %d workers", conf->n_workers);
-    for (size_t w = 0; l->seat && w < n; w++) l->seat[w] = (struct liveness_seat){-1, -1};
+    for (size_t w = 0; l->ends && w < n; w++) l->ends[w] = (struct liveness_ends){-1, -1};
     if (!rc && conf->listen) rc = liveness_listen(l, conf->listen, why);
     if (!rc && pl_thread_start(liveness_watch, l, &l->watcher))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for a thread");
@@ -258,20 +264,20 @@ void pl_liveness_close(struct pl_liveness *l) {
         pl_lock_enter(l->lock);
         l->quit = true;
         pl_lock_leave(l->lock);
-        liveness_poke(l);
+        liveness_wake_watcher(l);
         pl_thread_join(l->watcher);
     }
     const char *path = l->address.sun_path;
     if (l->listener >= 0 && lstat(path, &s) == 0 && s.st_dev == l->dev && s.st_ino == l->ino)
         unlink(path);
     liveness_drop(&l->listener);
-    liveness_drop(&l->poke);
-    for (int w = 0; l->seat && w < l->conf.n_workers; w++) {
-        liveness_drop(&l->seat[w].ours);
-        liveness_drop(&l->seat[w].theirs);
+    liveness_drop(&l->wakeup);
+    for (int w = 0; l->ends && w < l->conf.n_workers; w++) {
+        liveness_drop(&l->ends[w].ours);
+        liveness_drop(&l->ends[w].theirs);
     }
     pl_lock_free(l->lock);
-    free(l->seat);
+    free(l->ends);
     free(l->polled);
     free(l->whose);
     free(l);
@@ -282,9 +288,10 @@ void pl_liveness_close(struct pl_liveness *l) {
 int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-        return pl_fail(why, PL_ERUN, "no socket for worker %d: %s", worker + 1, strerror(errno));
+        return pl_fail(why, PL_ERUN, "cannot open a socket for worker %d: %s", worker + 1,
+                       strerror(errno));
     pl_lock_enter(l->lock);
-    l->seat[worker] = (struct liveness_seat){pair[0], pair[1]};
+    l->ends[worker] = (struct liveness_ends){pair[0], pair[1]};
     l->making++;
     pl_lock_leave(l->lock);
     return PL_OK;
@@ -292,21 +299,21 @@ int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why) {
 
 void pl_liveness_made(struct pl_liveness *l, int worker) {
     pl_lock_enter(l->lock);
-    if (l->seat[worker].theirs >= 0) l->making--;
-    liveness_drop(&l->seat[worker].theirs);
+    if (l->ends[worker].theirs >= 0) l->making--;
+    liveness_drop(&l->ends[worker].theirs);
     pl_lock_leave(l->lock);
-    liveness_poke(l);
+    liveness_wake_watcher(l);
 }
 
-/* The lock is left alone: the thread that may have it is not in this process. */
+/* The lock is not taken: the thread that may hold it is not in this process. */
 int pl_liveness_keep(struct pl_liveness *l, int worker) {
-    int mine = l->seat[worker].theirs;
-    l->seat[worker].theirs = -1;
+    int mine = l->ends[worker].theirs;
+    l->ends[worker].theirs = -1;
     liveness_drop(&l->listener);
-    liveness_drop(&l->poke);
+    liveness_drop(&l->wakeup);
     for (int w = 0; w < l->conf.n_workers; w++) {
-        liveness_drop(&l->seat[w].ours);
-        liveness_drop(&l->seat[w].theirs);
+        liveness_drop(&l->ends[w].ours);
+        liveness_drop(&l->ends[w].theirs);
     }
     return mine;
 }
@@ -315,10 +322,10 @@ int pl_liveness_keep(struct pl_liveness *l, int worker) {
 
 bool pl_liveness_lost(int sock) {
     struct pollfd p = {.fd = sock, .events = POLLRDHUP};
-    return poll(&p, 1, 0) > 0 && (p.revents & LINE_LOST);
+    return poll(&p, 1, 0) > 0 && (p.revents & LIVENESS_LOST);
 }
 
-/* The greeting and at most one descriptor, -1 where none came. */
+/* The greeting and at most one descriptor; -1: none came. */
 static bool liveness_receive(int sock, struct liveness_hello *hello, int *fd) {
     union {
         struct cmsghdr align;
@@ -332,7 +339,7 @@ static bool liveness_receive(int sock, struct liveness_hello *hello, int *fd) {
     struct pollfd p = {.fd = sock, .events = POLLIN};
     *fd = -1;
     int found;
-    do found = poll(&p, 1, LINE_WAIT_MS);
+    do found = poll(&p, 1, LIVENESS_WAIT_MS);
     while (found < 0 && errno == EINTR);
     if (found <= 0) return false;
     ssize_t n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
@@ -349,24 +356,25 @@ static bool liveness_receive(int sock, struct liveness_hello *hello, int *fd) {
 
 static int liveness_judge(const char *path, const struct liveness_hello *h, int fd,
                           struct pl_shape *s, struct pl_why *why) {
-    if (h->magic != LINE_MAGIC)
+    if (h->magic != LIVENESS_MAGIC)
         return pl_fail(why, PL_EDATA, "'%.200s' is not the socket of a paceline server", path);
-    if (h->version != LINE_VERSION)
+    if (h->version != LIVENESS_VERSION)
         return pl_fail(why, PL_EDATA,
-                       "the server at '%.200s' speaks version %u, and this program %d; use the "
-                       "same release",
-                       path, h->version, LINE_VERSION);
-    if (h->answer == LINE_FULL)
-        return pl_fail(why, PL_ERUN, "the server at '%.200s' has all its %llu workers", path,
-                       (unsigned long long)h->n_workers);
-    if (h->answer == LINE_STRANGER)
-        return pl_fail(why, PL_ERUN, "the server at '%.200s' admits its own user's workers alone",
-                       path);
+                       "the server at '%.200s' speaks protocol version %u and this program %d; "
+                       "use the same release for both",
+                       path, h->version, LIVENESS_VERSION);
+    if (h->answer == LIVENESS_FULL)
+        return pl_fail(why, PL_ERUN, "the server at '%.200s' has all its %llu workers already",
+                       path, (unsigned long long)h->n_workers);
+    if (h->answer == LIVENESS_STRANGER)
+        return pl_fail(
+            why, PL_ERUN,
+            "the server at '%.200s' belongs to another user; run the worker as that user", path);
     *s = (struct pl_shape){.n_workers = h->n_workers,
                            .dim = h->dim,
                            .n_versions = h->n_versions,
                            .n_slots = h->n_slots};
-    if (h->answer != LINE_WELCOME || fd < 0 || !pl_shape_of(s) || s->size != h->size ||
+    if (h->answer != LIVENESS_WELCOME || fd < 0 || !pl_shape_of(s) || s->size != h->size ||
         h->worker >= h->n_workers)
         return pl_fail(why, PL_EDATA, "the greeting of the server at '%.200s' is damaged", path);
     return PL_OK;
@@ -378,11 +386,11 @@ int pl_liveness_dial(const char *path, struct pl_greeting *out, struct pl_why *w
     int fd = -1, rc = PL_OK;
     if (!liveness_address(path, &address)) return liveness_too_long(path, why);
     int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0) return pl_fail(why, PL_ERUN, "no socket: %s", strerror(errno));
+    if (sock < 0) return pl_fail(why, PL_ERUN, "cannot open a socket: %s", strerror(errno));
     if (connect(sock, (struct sockaddr *)&address, sizeof address))
         rc = pl_fail(why, PL_EIO, "no server listens at '%.200s': %s", path, strerror(errno));
     else if (!liveness_kin(sock))
-        rc = pl_fail(why, PL_ERUN, "the server at '%.200s' is another user's", path);
+        rc = pl_fail(why, PL_ERUN, "the server at '%.200s' belongs to another user", path);
     else if (!liveness_receive(sock, &hello, &fd))
         rc = pl_fail(why, PL_ERUN, "the server at '%.200s' did not answer", path);
     else

@@ -1,13 +1,13 @@
-/* Who is there, of workers that are processes.
+/* Which workers that are processes are still alive.
  *
- * Between the server and every worker there is a socket over which nothing is sent but the greeting
- * of a guest, a worker that the server did not make. When either end dies, however it dies, the
- * kernel closes its end and the other one sees it: the server by a thread that watches all sockets,
- * a worker whenever it looks.
+ * Between the server and every worker there is a socket. Nothing is sent over it except a greeting
+ * to a guest, which is a worker that the server did not start. When either end dies, for whatever
+ * reason, the kernel closes its end and the other one sees it: the server in a thread that watches
+ * all sockets, a worker whenever it checks.
  *
- * Threads: seat() and gone() of the conf are called by the watching thread; all else by the owner
- * of the line. Between expect() and made() no guest comes in, so that a process forked in between
- * knows every descriptor that it must close. */
+ * Threads: the watching thread calls admit() and gone() of the conf; the owner of the port calls
+ * everything else. Between expect() and made() no guest is admitted, so that a process forked in
+ * between knows every descriptor that it must close. */
 #ifndef PL_TRANSPORT_LIVENESS_H
 #define PL_TRANSPORT_LIVENESS_H
 
@@ -24,8 +24,8 @@ struct pl_liveness_conf {
     const char *listen;    /* NULL: no guests */
     int segment;           /* descriptor that guests are sent */
     struct pl_shape shape; /* of the segment */
-    /* The lowest number that is free, taken from now on, and its owner's; -1: there is none. */
-    int (*seat)(void *ctx, unsigned *owner);
+    /* Takes the lowest free number, and tells the owner's number; -1: there is none. */
+    int (*admit)(void *ctx, unsigned *owner);
     void (*gone)(void *ctx, int worker);
     void *ctx;
 };
@@ -37,8 +37,8 @@ void pl_liveness_close(struct pl_liveness *l); /* NULL is fine */
 int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why);
 void pl_liveness_made(struct pl_liveness *l, int worker);
 
-/* In the forked process: closes what is the server's or another worker's, and returns the socket of
- * `worker`. The line is of no other use there. */
+/* In the forked process: closes what belongs to the server or to other workers, and returns the
+ * socket of `worker`. Nothing else may be called there. */
 int pl_liveness_keep(struct pl_liveness *l, int worker);
 
 /* --- a worker's end: a socket ------------------------------------------------------------ */
@@ -46,7 +46,7 @@ int pl_liveness_keep(struct pl_liveness *l, int worker);
 bool pl_liveness_lost(int sock); /* the server is gone */
 
 struct pl_greeting {
-    int sock, segment; /* both are the caller's */
+    int sock, segment; /* the caller closes both */
     int worker;
     unsigned owner;
     struct pl_shape shape;

@@ -1,3 +1,6 @@
+/* Several servers over MPI: the log that followers execute, and what all servers do together.
+ *
+ * Threads: the one that owns the port executes everything. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,8 +8,8 @@
 #include "sys/futex.h"
 #include "transport/mpi_port.h"
 
-#define LANE_ROOM 256                         /* entries that may be on their way to one follower */
-#define SHARDS_PATIENCE UINT64_C(60000000000) /* ns that another server may take to answer */
+#define LANE_ROOM 256 /* entries that are being sent to one follower, at most */
+#define GROUP_GRACE_NS UINT64_C(60000000000) /* within which another server must answer */
 
 struct pl_log_lane {
     struct pl_log_entry entry[LANE_ROOM];
@@ -45,20 +48,20 @@ void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
     }
 }
 
-void pl_port_log(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
+void pl_group_log_own(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
     if (p->lane)
         pl_group_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
 }
 
-/* Whoever waits for other servers: looks at its own vectors as well, which move only in calls. */
+/* Waits for other servers; the calls also move vectors to and from workers. */
 static bool group_wait(struct pl_port *p, int n, MPI_Request *request) {
-    int other = pl_mpi_rank() == 0 ? 1 : 0; /* that should have answered, or one of those */
+    int other = pl_mpi_rank() == 0 ? 1 : 0; /* one of those that should have answered */
     uint64_t began = pl_now_ns(), now = began;
     for (int done = 0; !pl_mpi_broken(); now = pl_now_ns()) {
         MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
         if (done) return true;
-        if (now - began > SHARDS_PATIENCE) break;
-        pl_wire_pause(&p->wake_worker, atomic_load(&p->wake_worker), now - began, SHARDS_PATIENCE,
+        if (now - began > GROUP_GRACE_NS) break;
+        pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - began, GROUP_GRACE_NS,
                       true);
     }
     if (!pl_mpi_broken()) pl_mpi_break(other);
@@ -80,32 +83,32 @@ bool pl_group_close(struct pl_port *p) {
     return true;
 }
 
-/* Whether vectors of a follower are coming or going. */
-static bool shard_moves(struct pl_port *p) {
+/* Whether a follower is sending or receiving vectors. */
+static bool follower_moves(struct pl_port *p) {
     int done = 0;
     MPI_Testall(3 * p->n_workers, p->request, &done, MPI_STATUSES_IGNORE);
     return !done;
 }
 
-/* What rank 0's port did, done here. */
-static int shard_follow(struct pl_port *p, const struct pl_log_entry *e) {
+/* Does what rank 0's port did. */
+static int follower_do(struct pl_port *p, const struct pl_log_entry *e) {
     if (e->worker < 0 || e->worker >= p->n_workers) return PL_ERUN;
-    struct seat *s = &p->seat[e->worker];
+    struct pl_mpi_worker *w = &p->worker[e->worker];
     switch (e->kind) {
     case ENTRY_SENT:
-        s->sent = s->order;
-        s->busy = true;
-        s->waiting = s->cancelling = false;
+        w->sent = w->order;
+        w->busy = true;
+        w->waiting = w->cancelling = false;
         if (e->flags && !group_wait(p, 1, &p->request[2 * p->n_workers + e->worker]))
             return PL_ERUN;
-        if (e->flags) pl_port_move_out(p, e->worker, s->sent.w);
+        if (e->flags) pl_mpi_port_send_vector(p, e->worker, &w->sent, w->input.v);
         return PL_OK;
     case ENTRY_COMES:
         if (pl_group_settle(p, e->worker)) return PL_ERUN;
-        pl_port_move_in(p, e->worker, s->sent.out);
+        pl_mpi_port_receive_vector(p, e->worker, &w->sent);
         return PL_OK;
-    case ENTRY_FREED: s->busy = false; return PL_OK;
-    case ENTRY_RESET: *s = (struct seat){0}; return pl_group_settle(p, e->worker);
+    case ENTRY_FREED: w->busy = false; return PL_OK;
+    case ENTRY_RESET: *w = (struct pl_mpi_worker){0}; return pl_group_settle(p, e->worker);
     default: return PL_ERUN;
     }
 }
@@ -117,9 +120,9 @@ int pl_group_settle(struct pl_port *p, int worker) {
 int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
     uint64_t quiet = pl_now_ns(), now = quiet;
     for (; !pl_mpi_broken(); now = pl_now_ns()) {
-        int came = 0;
-        MPI_Test(&p->next, &came, MPI_STATUS_IGNORE);
-        if (came) {
+        int received = 0;
+        MPI_Test(&p->next, &received, MPI_STATUS_IGNORE);
+        if (received) {
             struct pl_log_entry e = p->entry;
             quiet = now;
             MPI_Start(&p->next);
@@ -127,10 +130,10 @@ int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
                 *out = e;
                 return PL_OK;
             }
-            if (shard_follow(p, &e)) return PL_ERUN;
+            if (follower_do(p, &e)) return PL_ERUN;
             continue;
         }
-        pl_wire_pause(&p->wake_worker, 0, now - quiet, PL_FOREVER, shard_moves(p));
+        pl_wire_pause(&p->wake_server, 0, now - quiet, PL_FOREVER, follower_moves(p));
     }
     return PL_ERUN;
 }
@@ -161,7 +164,7 @@ int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
     return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-/* To rank 0 and back: rows are few. */
+/* To rank 0 and back, because rows are few. */
 int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
     MPI_Request request[PL_MAX_SERVERS];
     const struct pl_range *last = &range[p->n_servers - 1], *own = &range[pl_mpi_rank()];
@@ -183,12 +186,12 @@ int pl_group_table(struct pl_port *p, double *table, const struct pl_range *rang
     return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_group_number(struct pl_port *p, uint64_t *number) {
+int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
     MPI_Request request[PL_MAX_SERVERS];
-    int n = 0;
+    int n_requests = 0;
     if (pl_mpi_rank() > 0)
-        MPI_Irecv(number, 1, MPI_UINT64_T, 0, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
+        MPI_Irecv(bytes, (int)n, MPI_BYTE, 0, WIRE_BYTES, pl_mpi_comm(), &request[n_requests++]);
     for (int s = 1; pl_mpi_rank() == 0 && s < p->n_servers; s++)
-        MPI_Isend(number, 1, MPI_UINT64_T, s, WIRE_NUMBER, pl_mpi_comm(), &request[n++]);
-    return group_wait(p, n, request) ? PL_OK : PL_ERUN;
+        MPI_Isend(bytes, (int)n, MPI_BYTE, s, WIRE_BYTES, pl_mpi_comm(), &request[n_requests++]);
+    return group_wait(p, n_requests, request) ? PL_OK : PL_ERUN;
 }

@@ -1,3 +1,7 @@
+/* A worker's end of a port over MPI.
+ *
+ * Threads: the worker's thread executes everything. link_glance() is called from within a task,
+ * between layers, in the same thread. */
 #include "transport/mpi_link.h"
 
 #include <limits.h>
@@ -7,50 +11,43 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "transport/mpi.h"
-#include "transport/mpi_peers.h"
+#include "transport/mpi_exchange.h"
 #include "transport/server_group.h"
-#include "transport/shm_layout.h"
 
-#define LINK_PATIENCE 5000000000u /* ns that the server has for its last word */
+#define LINK_GRACE_NS 5000000000u /* within which the server must send its last message */
+#define LINK_VECTORS (1u << 21)   /* numbers of vectors are not higher */
 
 struct pl_link {
-    float *w, *out; /* whole vectors */
+    float *w, *out; /* [dim] the server's vector, and the result for it */
     struct pl_wire in;
     struct pl_outbox outbox;
     int n_servers;
     struct pl_range range[PL_MAX_SERVERS];
-    MPI_Request request;                /* persistent, for small messages */
-    MPI_Request vector[PL_MAX_SERVERS]; /* the version that comes, from each server its range */
-    MPI_Request answer[PL_MAX_SERVERS]; /* the result that goes */
+    MPI_Request request;                 /* persistent, for small messages */
+    MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
+    MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
 
-    /* of peers */
     struct pl_exchange exchange;
-    struct pl_wire_sum sum; /* of the order */
-    struct pl_summand summand[PL_SUMMANDS];
-    float *foreign[PL_SUMMANDS]; /* where others' vectors come */
-    float **mine;                /* [n_mine] slots that were written here; NULL: none */
-    uint32_t n_mine;
-    bool asked, closed; /* the order's summands were asked for; the server has said CLOSE */
+    struct pl_wire_terms terms; /* of the order */
+    struct pl_input input[PL_TERMS];
+    float *foreign[PL_TERMS]; /* [dim] for vectors that others wrote */
+    float **own;              /* [n_own] vectors that stay here, by number; NULL: none */
+    uint32_t n_own;
+    bool asked, closed; /* the order's inputs were asked for; the server has said CLOSE */
 
-    struct pl_wire order; /* that has come, if `fresh`: not pulled yet */
-    bool fresh, over;
-    bool unwanted; /* the order that has come was cancelled; its vector may still be on its way */
+    struct pl_wire order; /* the latest; `fresh`: it was not pulled yet */
+    bool fresh, shutdown;
+    bool unwanted; /* the latest was cancelled; its vector may still be on its way */
     uint64_t task; /* that was pulled and not answered; 0: none */
     uint64_t pulled_ns;
     atomic_bool flag;
     struct pl_cancel cancel;
-    atomic_uint wake_worker; /* nobody rings it: this thread sleeps here */
+    atomic_uint never; /* this thread sleeps here; nothing wakes it early */
 };
 
-static void link_say(struct pl_link *l, const struct pl_wire *w) {
+static void link_send(struct pl_link *l, const struct pl_wire *w) {
     pl_outbox_send(&l->outbox, 0, WIRE_UP, w);
 }
-
-static void link_listen(struct pl_link *l) {
-    MPI_Start(&l->request);
-}
-
-/* --- peers: see mpi_peers.h -------------------------------------------------------------- */
 
 static float *link_vector(size_t dim) {
     size_t bytes = (dim * sizeof(float) + 63) & ~(size_t)63;
@@ -63,94 +60,86 @@ static size_t link_dim(const struct pl_link *l) {
     return l->range[l->n_servers - 1].from + l->range[l->n_servers - 1].n;
 }
 
-/* The memory of a slot that is this rank's to write. */
-static float *link_slot(void *ctx, uint32_t slot) {
+/* --- vectors that stay: see mpi_exchange.h ----------------------------------------------- */
+
+/* The memory of a vector that this rank writes; NULL: there is none. */
+static float *link_own(void *ctx, uint32_t number) {
     struct pl_link *l = ctx;
-    if (slot < 1 || slot > 1u << 20) return NULL;
-    if (slot > l->n_mine) {
-        uint32_t n = l->n_mine ? l->n_mine : 64;
-        while (n < slot) n *= 2;
-        float **grown = realloc(l->mine, n * sizeof(*grown));
+    if (number < 1 || number > LINK_VECTORS) return NULL;
+    if (number > l->n_own) {
+        uint32_t n = l->n_own ? l->n_own : 64;
+        while (n < number) n *= 2;
+        float **grown = realloc(l->own, n * sizeof(*grown));
         if (!grown) return NULL;
-        memset(grown + l->n_mine, 0, (n - l->n_mine) * sizeof *grown);
-        l->mine = grown;
-        l->n_mine = n;
+        memset(grown + l->n_own, 0, (n - l->n_own) * sizeof *grown);
+        l->own = grown;
+        l->n_own = n;
     }
-    if (!l->mine[slot - 1]) l->mine[slot - 1] = link_vector(link_dim(l));
-    return l->mine[slot - 1];
+    if (!l->own[number - 1]) l->own[number - 1] = link_vector(link_dim(l));
+    return l->own[number - 1];
 }
 
-/* Asks for what others wrote; false: out of memory, or no such order can be. */
+/* Asks for the inputs that others wrote; false: out of memory, or the order is impossible. */
 static bool link_ask(struct pl_link *l) {
-    const struct pl_wire_sum *p = &l->sum;
-    if (p->n < 1 || p->n > PL_SUMMANDS || (p->n > 1 && !p->base)) return false;
-    if (!link_slot(l, p->out) || (p->base && !link_slot(l, p->base))) return false;
-    if (!pl_exchange_room(&l->exchange, PL_SUMMANDS)) return false;
-    for (uint32_t i = 0; i < p->n; i++) {
-        int rank = p->term[i].rank;
-        bool mine = rank == pl_mpi_rank();
+    const struct pl_wire_terms *t = &l->terms;
+    if (t->n < 1 || t->n > PL_TERMS || (t->n > 1 && !l->order.base)) return false;
+    if (!pl_exchange_room(&l->exchange, PL_TERMS)) return false;
+    for (uint64_t i = 0; i < t->n; i++) {
+        int rank = t->term[i].rank;
+        bool own = rank == pl_mpi_rank();
         if (rank < 0 || rank >= pl_mpi_size()) return false;
-        if (!mine && !l->foreign[i] && !(l->foreign[i] = link_vector(link_dim(l)))) return false;
-        l->summand[i] =
-            (struct pl_summand){.v = mine ? link_slot(l, p->term[i].slot) : l->foreign[i],
-                                .c = p->term[i].c,
-                                .writer = rank - l->n_servers};
-        if (!l->summand[i].v) return false;
+        if (!own && !l->foreign[i] && !(l->foreign[i] = link_vector(link_dim(l)))) return false;
+        const float *v = own ? link_own(l, t->term[i].vector) : l->foreign[i];
+        if (!v) return false;
+        l->input[i] = (struct pl_input){.v = v, .c = t->term[i].c, .writer = rank - l->n_servers};
     }
-    for (uint32_t i = 0; i < p->n; i++)
-        if (p->term[i].rank != pl_mpi_rank())
-            pl_exchange_ask(&l->exchange, p->term[i].rank, p->term[i].slot, l->foreign[i]);
+    for (uint64_t i = 0; i < t->n; i++)
+        if (t->term[i].rank != pl_mpi_rank())
+            pl_exchange_ask(&l->exchange, t->term[i].rank, t->term[i].vector, l->foreign[i]);
     return true;
 }
 
-/* Whether all summands of the order are here. */
-static bool link_sum(struct pl_link *l) {
-    if (!(l->order.flags & WIRE_WITH_SUM)) return true;
+/* Whether all inputs of the order are here. */
+static bool link_has_inputs(struct pl_link *l) {
+    if (!(l->order.flags & WIRE_WITH_TERMS)) return true;
     if (!l->asked && !link_ask(l)) pl_mpi_break(pl_mpi_rank());
     l->asked = true;
-    return pl_exchange_came(&l->exchange);
+    return pl_exchange_received(&l->exchange);
 }
 
-static void link_order_sum(struct pl_link *l, struct pl_order *o) {
-    if (!(l->order.flags & WIRE_WITH_SUM)) return;
-    o->n_summands = (int)l->sum.n;
-    o->summand = l->summand;
-    o->base = l->sum.base ? link_slot(l, l->sum.base) : NULL;
-    o->out = link_slot(l, l->sum.out);
-    o->w = o->base ? o->base : l->summand[0].v;
-}
+/* --- messages from the server ------------------------------------------------------------ */
 
-/* --- what the server says ---------------------------------------------------------------- */
-
-/* The ranges of the version that comes, or of the result that goes; one server has all of them. */
-static void link_move_part(struct pl_link *l, bool out) {
+static void link_receive_order(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
-    MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
-    if (out)
-        MPI_Isend(l->out, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->answer[0]);
-    else
-        MPI_Irecv(l->w, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->vector[0]);
-    MPI_Type_free(&type);
+    if (o->flags & (WIRE_WITH_TERMS | WIRE_STAYS)) {
+        bool room = pl_exchange_open(&l->exchange, link_dim(l), link_own, l) &&
+                    (!o->out || link_own(l, o->out)) && (!o->base || link_own(l, o->base));
+        if (!room) pl_mpi_break(pl_mpi_rank());
+    }
+    if (o->flags & WIRE_WITH_TERMS) {
+        l->asked = false;
+        MPI_Irecv(&l->terms, sizeof l->terms, MPI_BYTE, 0, WIRE_TERMS, pl_mpi_comm(),
+                  &l->receive[0]);
+    }
+    if (!(o->flags & WIRE_WITH_VECTOR)) return;
+    if (o->n_ranges > 0) { /* there is one server */
+        MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
+        MPI_Irecv(l->w, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->receive[0]);
+        MPI_Type_free(&type);
+        return;
+    }
+    for (int i = 0; i < l->n_servers; i++)
+        MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
+                  pl_mpi_comm(), &l->receive[i]);
 }
 
-static void link_hear(struct pl_link *l) {
+static void link_read(struct pl_link *l) {
     const struct pl_wire w = l->in;
     switch (w.kind) {
     case WIRE_ORDER:
         l->order = w;
         l->fresh = true;
-        if (w.n_ranges > 0)
-            link_move_part(l, false);
-        else if (w.flags & WIRE_WITH_VECTOR)
-            for (int i = 0; i < l->n_servers; i++)
-                MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
-                          pl_mpi_comm(), &l->vector[i]);
-        if (w.flags & WIRE_WITH_SUM) {
-            l->asked = false;
-            if (!pl_exchange_open(&l->exchange, link_dim(l), link_slot, l))
-                pl_mpi_break(pl_mpi_rank());
-            MPI_Irecv(&l->sum, sizeof l->sum, MPI_BYTE, 0, WIRE_SUM, pl_mpi_comm(), &l->vector[0]);
-        }
+        link_receive_order(l);
         break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
@@ -159,40 +148,30 @@ static void link_hear(struct pl_link *l) {
             l->unwanted = true;
         }
         break;
-    case WIRE_OVER:
-        l->over = true;
+    case WIRE_SHUTDOWN:
+        l->shutdown = true;
         atomic_store(&l->flag, true);
-        if (!l->exchange.open) return; /* its last word */
+        if (!l->exchange.open) return; /* the last message */
         break;
-    case WIRE_CLOSE: l->closed = true; return; /* the last where there are peers */
+    case WIRE_CLOSE: l->closed = true; return; /* the last if there is an exchange */
     default: break;
     }
-    link_listen(l);
+    MPI_Start(&l->request);
 }
 
-/* The server's last word was heard. */
-static bool link_heard_all(const struct pl_link *l) {
-    return l->exchange.open ? l->closed : l->over;
+/* Whether the server's last message was read. */
+static bool link_read_all(const struct pl_link *l) {
+    return l->exchange.open ? l->closed : l->shutdown;
 }
 
-/* Reads all that has come; true where there was anything. */
-static bool link_look(struct pl_link *l) {
-    bool any = false;
+/* Reads all messages that have arrived. */
+static void link_look(struct pl_link *l) {
     pl_exchange_look(&l->exchange);
-    for (int came = 1; came && !link_heard_all(l) && !pl_mpi_broken();) {
-        MPI_Test(&l->request, &came, MPI_STATUS_IGNORE);
-        if (came) link_hear(l);
-        any = any || came;
+    for (int received = 1; received && !link_read_all(l) && !pl_mpi_broken();) {
+        MPI_Test(&l->request, &received, MPI_STATUS_IGNORE);
+        if (received) link_read(l);
     }
-    if (pl_mpi_broken()) l->over = true;
-    return any;
-}
-
-/* The next order comes when this one is let go, so its vector must have come by then. */
-static void link_let_go(struct pl_link *l, bool came) {
-    if (!l->unwanted || !came) return;
-    l->unwanted = false;
-    link_say(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->order.task});
+    if (pl_mpi_broken()) l->shutdown = true;
 }
 
 static void link_glance(void *ctx) {
@@ -205,13 +184,20 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
     return done || pl_mpi_broken();
 }
 
-/* --- coming and going -------------------------------------------------------------------- */
+/* The next order is sent when this one is let go, so all that it brings must have arrived. */
+static void link_let_go(struct pl_link *l, bool received) {
+    if (!l->unwanted || !received || !pl_exchange_received(&l->exchange)) return;
+    l->unwanted = false;
+    link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->order.task});
+}
+
+/* --- connecting and leaving -------------------------------------------------------------- */
 
 static void link_free(struct pl_link *l) {
     pl_exchange_close(&l->exchange);
-    for (int i = 0; i < PL_SUMMANDS; i++) free(l->foreign[i]);
-    for (uint32_t i = 0; i < l->n_mine; i++) free(l->mine[i]);
-    free(l->mine);
+    for (int i = 0; i < PL_TERMS; i++) free(l->foreign[i]);
+    for (uint32_t i = 0; i < l->n_own; i++) free(l->own[i]);
+    free(l->own);
     free(l->w);
     free(l->out);
     free(l);
@@ -219,62 +205,54 @@ static void link_free(struct pl_link *l) {
 
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why) {
-    struct pl_link *l = calloc(1, sizeof *l);
     const struct pl_range *last = &range[n_servers - 1];
-    size_t dim = last->from + last->n, bytes = (dim * sizeof *l->w + 63) & ~(size_t)63;
-    bool sane = dim > 0 && n_servers <= PL_MAX_SERVERS && pl_mpi_rank() >= n_servers;
-    for (int i = 0; i < n_servers; i++) sane = sane && range[i].n <= INT_MAX;
-    if (!sane || pl_mpi_broken()) {
-        free(l);
+    size_t dim = last->from + last->n;
+    bool valid = dim > 0 && n_servers <= PL_MAX_SERVERS && pl_mpi_rank() >= n_servers;
+    for (int i = 0; i < n_servers; i++) valid = valid && range[i].n <= INT_MAX;
+    if (!valid || pl_mpi_broken())
         return pl_fail(why, PL_EUSAGE, "rank %d cannot work on a vector of %zu parameters",
                        pl_mpi_rank(), dim);
-    }
-    if (l) {
-        l->w = aligned_alloc(64, bytes);
-        l->out = aligned_alloc(64, bytes);
-    }
+    struct pl_link *l = calloc(1, sizeof *l);
+    if (l) l->w = link_vector(dim);
+    if (l) l->out = link_vector(dim);
     if (!l || !l->w || !l->out) {
         if (l) link_free(l);
         return pl_fail(why, PL_ENOMEM, "out of memory for two vectors of %zu parameters", dim);
     }
-    memset(l->w, 0, bytes);
-    memset(l->out, 0, bytes);
     l->n_servers = n_servers;
     for (int i = 0; i < n_servers; i++) {
         l->range[i] = range[i];
-        l->vector[i] = l->answer[i] = MPI_REQUEST_NULL;
+        l->receive[i] = l->send[i] = MPI_REQUEST_NULL;
     }
     l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
     pl_outbox_new(&l->outbox);
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
-    link_listen(l);
-    link_say(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .version = dim});
+    MPI_Start(&l->request);
+    link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
     *out = l;
     *worker = pl_mpi_rank() - n_servers;
     return PL_OK;
 }
 
-/* Reads on until the server's last word: what it sent before it knew must not be left for the next
- * run. */
+/* Reads until the server's last message, so that nothing is left for the next run. */
 void pl_mpi_detach(struct pl_link *l) {
     if (!l) return;
     uint64_t began = pl_now_ns(), now = began;
-    for (bool said = false;; now = pl_now_ns()) {
+    for (bool bye = false;; now = pl_now_ns()) {
         link_look(l);
         l->fresh = false;
-        /* whoever still waits for a peer's vector is not done */
-        if (!said && pl_exchange_came(&l->exchange)) {
-            link_say(l, &(struct pl_wire){.kind = WIRE_BYE});
-            said = true;
+        if (!bye && pl_exchange_received(&l->exchange)) {
+            link_send(l, &(struct pl_wire){.kind = WIRE_BYE});
+            bye = true;
         }
-        bool came = link_done(l, l->vector), went = link_done(l, l->answer);
-        bool moved =
-            said && came && went && pl_outbox_sent(&l->outbox) && pl_exchange_settled(&l->exchange);
-        if (moved && link_heard_all(l)) break;
-        if (l->exchange.open && !l->over) began = now; /* peers go on, and may ask */
-        if (now - began > LINK_PATIENCE) pl_mpi_break(0);
-        if (pl_mpi_broken()) return; /* something may still go to or from its memory */
-        pl_wire_pause(&l->wake_worker, 0, now - began, LINK_PATIENCE, !moved);
+        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
+                       pl_exchange_settled(&l->exchange);
+        if (settled && link_read_all(l)) break;
+        if (l->exchange.open && !l->shutdown) began = now; /* others still work, and may ask */
+        if (now - began > LINK_GRACE_NS) pl_mpi_break(0);
+        if (pl_mpi_broken()) return; /* its memory may still be sent from or received into */
+        pl_wire_pause(&l->never, 0, now - began, LINK_GRACE_NS, !settled);
     }
     if (pl_mpi_broken()) return;
     MPI_Request_free(&l->request);
@@ -283,31 +261,42 @@ void pl_mpi_detach(struct pl_link *l) {
 
 /* --- orders ------------------------------------------------------------------------------ */
 
+static struct pl_order link_order(struct pl_link *l) {
+    const struct pl_wire *w = &l->order;
+    bool terms = w->flags & WIRE_WITH_TERMS;
+    struct pl_order o = {.task = w->task,
+                         .n_inputs = terms ? (int)l->terms.n : 1,
+                         .input = l->input,
+                         .base = w->base ? link_own(l, w->base) : NULL,
+                         .out = w->out ? link_own(l, w->out) : l->out,
+                         .stays = w->flags & WIRE_STAYS,
+                         .n_ranges = w->n_ranges ? (int)w->n_ranges : 1};
+    if (!terms) l->input[0] = (struct pl_input){.v = l->w, .c = 1, .writer = -1};
+    if (w->n_ranges)
+        memcpy(o.range, w->range, sizeof o.range);
+    else
+        o.range[0].n = link_dim(l);
+    memcpy(o.note, w->note, sizeof o.note);
+    return o;
+}
+
 int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     uint64_t began = pl_now_ns(), now = began;
-    if (l->task) link_say(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
+    if (l->task) link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
     l->task = 0;
     atomic_store(&l->flag, false);
     for (;; now = pl_now_ns()) {
         link_look(l);
-        bool came = link_done(l, l->vector), went = link_done(l, l->answer);
-        if (l->over) return PL_ECANCELLED;
-        link_let_go(l, came);
-        if (l->fresh && came && went && link_sum(l)) break;
-        pl_wire_pause(&l->wake_worker, 0, now - began, PL_FOREVER, !came || !went || l->fresh);
+        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        if (l->shutdown) return PL_ECANCELLED;
+        link_let_go(l, received);
+        if (l->fresh && received && sent && link_has_inputs(l)) break;
+        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, !received || !sent || l->fresh);
     }
     l->fresh = false;
     l->task = l->order.task;
     l->pulled_ns = now;
-    *out = (struct pl_order){.task = l->order.task,
-                             .version = l->order.version,
-                             .acked = l->order.acked,
-                             .applied = l->order.applied,
-                             .lr = l->order.number,
-                             .part = l->order.part,
-                             .w = l->w,
-                             .out = l->out};
-    link_order_sum(l, out);
+    *out = link_order(l);
     return PL_OK;
 }
 
@@ -316,41 +305,50 @@ const struct pl_cancel *pl_mpi_cancelled(const struct pl_link *l) {
 }
 
 static void link_phase(struct pl_link *l, enum pl_phase phase) {
-    link_say(l, &(struct pl_wire){.kind = WIRE_PHASE, .flags = phase});
-}
-
-void pl_mpi_base(struct pl_link *l) {
-    if (l->task) link_say(l, &(struct pl_wire){.kind = WIRE_BASE, .task = l->task});
+    link_send(l, &(struct pl_wire){.kind = WIRE_PHASE, .flags = phase});
 }
 
 int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
     uint64_t began = pl_now_ns(), now = began;
-    link_phase(l, PL_PHASE_RESTING);
+    link_phase(l, PL_PHASE_SLEEPING);
     for (;; now = pl_now_ns()) {
         if (pl_cancelled(&l->cancel)) return PL_ECANCELLED;
         if (now - began >= ns) break;
-        pl_wire_pause(&l->wake_worker, 0, now - began, ns - (now - began), false);
+        pl_wire_pause(&l->never, 0, now - began, ns - (now - began), false);
     }
     link_phase(l, PL_PHASE_COMPUTING);
     return PL_OK;
 }
 
-/* A result that nobody wants is not sent: the next pull says so. */
+static void link_send_result(struct pl_link *l) {
+    const struct pl_wire *o = &l->order;
+    if (o->n_ranges > 0) { /* there is one server */
+        MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
+        MPI_Isend(l->out, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->send[0]);
+        MPI_Type_free(&type);
+        return;
+    }
+    for (int i = 0; i < l->n_servers; i++)
+        MPI_Isend(l->out + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
+                  pl_mpi_comm(), &l->send[i]);
+}
+
+/* A result of an order that was cancelled is not sent: the next pull lets the order go. */
 void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     if (!l->task || pl_cancelled(&l->cancel)) return;
-    /* among peers it is left where it lies */
-    bool send = r->defect == PL_NO_DEFECT && !(l->order.flags & WIRE_WITH_SUM);
-    link_say(l, &(struct pl_wire){.kind = WIRE_RESULT,
-                                  .flags = send ? WIRE_WITH_VECTOR : 0,
-                                  .task = r->task,
-                                  .number = r->loss,
-                                  .samples = r->samples,
-                                  .defect = r->defect,
-                                  .took_ns = pl_now_ns() - l->pulled_ns});
-    if (send && l->order.n_ranges > 0) link_move_part(l, true);
-    for (int i = 0; send && l->order.n_ranges == 0 && i < l->n_servers; i++)
-        MPI_Isend(l->out + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
-                  pl_mpi_comm(), &l->answer[i]);
+    if (r->is_base) {
+        link_send(l, &(struct pl_wire){.kind = WIRE_BASE, .task = r->task});
+        return;
+    }
+    bool vector = r->defect == PL_NO_DEFECT && !(l->order.flags & WIRE_STAYS);
+    link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
+                                   .flags = vector ? WIRE_WITH_VECTOR : 0,
+                                   .task = r->task,
+                                   .loss = r->loss,
+                                   .samples = r->samples,
+                                   .defect = r->defect,
+                                   .took_ns = pl_now_ns() - l->pulled_ns});
+    if (vector) link_send_result(l);
     l->task = 0;
     atomic_store(&l->flag, false);
 }

@@ -74,9 +74,10 @@ int pl_group_table(struct pl_port *p, double *table, const struct pl_range *rang
     return PL_EMISSING;
 }
 
-int pl_group_number(struct pl_port *p, uint64_t *number) {
+int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
     (void)p;
-    (void)number;
+    (void)bytes;
+    (void)n;
     return PL_EMISSING;
 }
 
@@ -87,4 +88,4 @@ static int none_open(const struct pl_port_conf *conf, struct pl_port **out, stru
 }
 
 const struct pl_transport pl_mpi = {
-    .name = "mpi", .brief = "not in this program", .processes = true, .open = none_open};
+    .name = "mpi", .brief = "not in this program", .processes = true, .port = {.open = none_open}};

@@ -1,3 +1,4 @@
+/* Threads: the thread of a rank that makes all calls to MPI. */
 #include "transport/mpi_wire.h"
 
 #include "sys/futex.h"
@@ -12,7 +13,7 @@ MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n) {
     int from[PL_RANGES], length[PL_RANGES];
     MPI_Datatype type;
     for (int i = 0; i < n; i++) {
-        from[i] = (int)range[i].from; /* vectors over MPI are no longer than an int says */
+        from[i] = (int)range[i].from; /* vectors over MPI have at most INT_MAX elements */
         length[i] = (int)range[i].n;
     }
     MPI_Type_indexed(n, length, from, MPI_FLOAT, &type);
@@ -28,7 +29,7 @@ void pl_outbox_new(struct pl_outbox *o) {
 void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire *w) {
     int at = o->next;
     o->next = (at + 1) % WIRE_ROOM;
-    MPI_Wait(&o->request[at], MPI_STATUS_IGNORE); /* is long done, see WIRE_ROOM */
+    MPI_Wait(&o->request[at], MPI_STATUS_IGNORE); /* was sent long ago, see WIRE_ROOM */
     o->wire[at] = *w;
     MPI_Isend(&o->wire[at], sizeof *w, MPI_BYTE, rank, tag, pl_mpi_comm(), &o->request[at]);
 }
@@ -39,7 +40,7 @@ bool pl_outbox_sent(struct pl_outbox *o) {
     return done;
 }
 
-void pl_wire_pause(atomic_uint *bell, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
+void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
                    bool moving) {
     if (waited_ns < (moving ? PAUSE_MOVING : PAUSE_YIELD)) {
         pl_yield();
@@ -48,5 +49,5 @@ void pl_wire_pause(atomic_uint *bell, unsigned seen, uint64_t waited_ns, uint64_
     uint64_t ns = waited_ns / 32;
     if (ns < PAUSE_LEAST || moving) ns = PAUSE_LEAST;
     if (ns > PAUSE_MOST) ns = PAUSE_MOST;
-    pl_futex_wait(bell, seen, ns < left_ns ? ns : left_ns);
+    pl_futex_wait(word, seen, ns < left_ns ? ns : left_ns);
 }

@@ -14,14 +14,15 @@
 
 #define PL_MAX_SERVERS 64
 
-/* Kinds below PL_ENTRY_HOST are the port's own; what the others mean is the host's affair. */
+/* Kinds below PL_ENTRY_HOST are the port's own. The others are the host's, and so are their bytes:
+ * the port passes them on unread. */
 #define PL_ENTRY_HOST 16
+#define PL_ENTRY_BYTES 96
 struct pl_log_entry {
     uint32_t kind;
     int32_t worker;
-    uint64_t task, base, lag;
-    uint32_t samples, flags;
-    double factor, loss;
+    uint32_t flags;
+    unsigned char bytes[PL_ENTRY_BYTES];
 };
 
 /* Rank 0: to all followers. Waits where one is far behind. */
@@ -43,7 +44,7 @@ int pl_group_gather(struct pl_port *p, const float *mine, float *whole);
  */
 int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width);
 
-/* Rank 0's number, to all. */
-int pl_group_number(struct pl_port *p, uint64_t *number);
+/* Called by all servers alike: rank 0's n bytes go to the others. 0 or PL_ERUN. */
+int pl_group_bytes(struct pl_port *p, void *bytes, size_t n);
 
 #endif

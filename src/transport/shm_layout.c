@@ -1,3 +1,4 @@
+/* Threads: any. */
 #include "transport/shm_layout.h"
 
 #include <string.h>
@@ -22,16 +23,16 @@ bool pl_shape_of(struct pl_shape *s) {
         !shape_within(s->n_slots, MAX_MANY) || !shape_within(s->dim, MAX_DIM))
         return false;
     size_t words = (s->n_workers + 63) / 64;
-    s->boxes = shape_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
-    s->versions = shape_round(s->boxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
+    s->mailboxes = shape_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
+    s->versions = shape_round(s->mailboxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
     s->stride = shape_round(s->dim * sizeof(float), 64);
     s->slots = shape_round(s->versions + s->n_versions * s->stride, PL_PAGE);
     s->size = shape_round(s->slots + s->n_slots * s->stride, PL_PAGE);
     return true;
 }
 
-/* Each word is a release, and each is read with an acquire: whoever reads a new word finds the
- * sequence odd or further. This does without fences, which the thread sanitizer does not know. */
+/* Each word is stored with release and loaded with acquire: a reader of a new word finds the
+ * sequence odd or higher. This avoids fences, which the thread sanitizer does not know. */
 void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]) {
     unsigned odd = (atomic_load_explicit(&c->seq, memory_order_relaxed) + 1) | 1;
     atomic_store_explicit(&c->seq, odd, memory_order_relaxed);

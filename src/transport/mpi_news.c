@@ -1,0 +1,162 @@
+/* Messages from workers to a port over MPI, and the news they become.
+ *
+ * Threads: the one that owns the port executes everything. */
+#include "sys/clock.h"
+#include "transport/mpi_port.h"
+
+void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (w->shutdown) return;
+    w->shutdown = true;
+    w->waiting = false;
+    pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_SHUTDOWN});
+}
+
+/* The worker has no order any more: one that waits is sent. */
+static void news_freed(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    w->busy = false;
+    w->phase = PL_PHASE_WAITING;
+    pl_group_log_own(p, ENTRY_FREED, worker, 0);
+    if (w->waiting && !w->shutdown) pl_mpi_port_send_order(p, worker);
+}
+
+static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    bool waiting = w->waiting;
+    *w = (struct pl_mpi_worker){
+        .joined = true, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
+    const struct pl_range *last = &p->range[p->n_servers - 1];
+    if (m->dim != last->from + last->n || m->flags != WIRE_PROTOCOL) {
+        pl_mpi_port_shut_worker(p, worker);
+        return;
+    }
+    pl_port_enqueue(&p->queue, PL_NEWS_JOINED, worker, NULL);
+    w->waiting = waiting;
+    if (waiting) pl_mpi_port_send_order(p, worker);
+}
+
+/* When the worker took the order and when it answered, by this machine's clock: the time that it
+ * did not compute was spent on the way, half of it in each direction. */
+static struct pl_result news_judge(const struct pl_mpi_worker *w, const struct pl_wire *m) {
+    uint64_t now = pl_now_ns(), all = now - w->sent_ns;
+    uint64_t took = m->took_ns < all ? m->took_ns : all, way = (all - took) / 2;
+    struct pl_result r = {.task = m->task,
+                          .defect = (enum pl_defect)m->defect,
+                          .samples = m->samples,
+                          .loss = m->loss,
+                          .pulled_ns = w->sent_ns + way,
+                          .pushed_ns = w->sent_ns + way + took};
+    if (m->defect > PL_NOT_COMPUTED || m->samples > INT32_MAX || m->task != w->sent.task)
+        pl_port_spoil(&r);
+    return r;
+}
+
+/* True if its vector is still to come: nothing else from this worker is read before that. */
+static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->busy) return false;
+    w->result = news_judge(w, m);
+    if (m->flags & WIRE_WITH_VECTOR) {
+        pl_group_log_own(p, ENTRY_COMES, worker, 0);
+        pl_mpi_port_receive_vector(p, worker, &w->sent);
+        return true;
+    }
+    pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &w->result);
+    news_freed(p, worker);
+    return false;
+}
+
+static void news_base(struct pl_port *p, int worker, uint64_t task) {
+    const struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->busy || task != w->sent.task) return;
+    struct pl_result r = {.task = task, .is_base = true};
+    pl_port_enqueue(&p->queue, PL_NEWS_BASE, worker, &r);
+}
+
+/* An order that the worker let go and that was not cancelled is sent again; the worker has its
+ * vector. */
+static void news_let_go(struct pl_port *p, int worker, uint64_t task) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->busy || task != w->sent.task) return;
+    if (w->order.task == w->sent.task) w->waiting = true;
+    news_freed(p, worker);
+}
+
+static void news_bye(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    bool joined = w->joined;
+    pl_mpi_port_shut_worker(p, worker);
+    *w = (struct pl_mpi_worker){.shutdown = true};
+    pl_group_log_own(p, ENTRY_RESET, worker, 0);
+    if (joined) pl_port_enqueue(&p->queue, PL_NEWS_GONE, worker, NULL);
+}
+
+static void news_read(struct pl_port *p, int worker) {
+    const struct pl_wire m = p->in[worker];
+    switch (m.kind) {
+    case WIRE_HELLO: news_hello(p, worker, &m); break;
+    case WIRE_RESULT:
+        if (news_result(p, worker, &m)) return;
+        break;
+    case WIRE_BASE: news_base(p, worker, m.task); break;
+    case WIRE_FREE: news_let_go(p, worker, m.task); break;
+    case WIRE_PHASE:
+        if (p->worker[worker].busy && m.flags <= PL_PHASE_COMPUTING)
+            p->worker[worker].phase = (enum pl_phase)m.flags;
+        break;
+    case WIRE_BYE: news_bye(p, worker); break;
+    default: break;
+    }
+    MPI_Start(&p->request[worker]);
+}
+
+/* A vector is complete, after the small message about it. The way it took does not count as the
+ * worker's time. */
+static void news_received(struct pl_port *p, int worker) {
+    p->n_moving--;
+    pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &p->worker[worker].result);
+    news_freed(p, worker);
+    MPI_Start(&p->request[worker]);
+}
+
+bool pl_mpi_port_look(struct pl_port *p) {
+    int n = 0;
+    MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
+    pl_exchange_look(&p->exchange);
+    if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
+    /* what was sent first: a result may free its worker for the next order */
+    for (int i = 0; i < n; i++)
+        if (p->which[i] / p->n_workers == 2) p->n_moving--;
+    for (int i = 0; i < n; i++) {
+        int worker = p->which[i] % p->n_workers;
+        switch (p->which[i] / p->n_workers) {
+        case 0: news_read(p, worker); break;
+        case 1: news_received(p, worker); break;
+        default: break;
+        }
+    }
+    return n > 0;
+}
+
+/* MPI itself has failed: all workers are gone. */
+static void news_lost(struct pl_port *p) {
+    for (int w = 0; w < p->n_workers; w++) {
+        if (!p->worker[w].joined) continue;
+        p->worker[w] = (struct pl_mpi_worker){.shutdown = true};
+        pl_port_enqueue(&p->queue, PL_NEWS_GONE, w, NULL);
+    }
+}
+
+void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) {
+    uint64_t began = pl_now_ns(), quiet = began, now = began;
+    *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
+    for (;; now = pl_now_ns()) {
+        unsigned seen = atomic_load(&p->wake_server);
+        if (atomic_exchange(&p->woken, false)) return;
+        if (pl_mpi_port_look(p)) quiet = now;
+        if (pl_mpi_broken()) news_lost(p);
+        if (pl_port_dequeue(&p->queue, out) || now - began >= wait_ns) return;
+        pl_wire_pause(&p->wake_server, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);
+    }
+}
