@@ -138,7 +138,7 @@ static void stillborn_workers_are_given_up(void **state) {
     if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
     const char *trouble = pl_run_text(run, "trouble");
     assert_true(trouble && strstr(trouble, "every worker has gone"));
-    if (!strstr(crew.log, "failed with status 3") || !strstr(crew.log, "is not made again"))
+    if (!strstr(crew.log, "failed with status 3") || !strstr(crew.log, "will not be restarted"))
         fail_msg("not told: %s", crew.log);
     pl_run_free(run);
     pl_setup_free(s);

@@ -1,3 +1,5 @@
+/* Threads: the server's executes everything, except launch_work(), which runs in the new thread or
+ * process. */
 #include "run/launch.h"
 
 #include <stdio.h>
@@ -7,7 +9,7 @@
 #include "sys/process.h"
 #include "sys/thread.h"
 
-#define LAUNCH_PATIENCE 500000000u /* ns between hanging up and having ended */
+#define LAUNCH_GRACE_NS 500000000u /* between a closed socket and the end of its process */
 
 struct launch_worker {
     struct pl_launch *launch;
@@ -71,7 +73,7 @@ int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
     if (rc) return rc;
     if (!t->processes) {
         rc = pl_thread_start(launch_thread, w, &w->thread);
-        if (rc) return pl_fail(why, rc, "no thread could be made for worker %d", worker + 1);
+        if (rc) return pl_fail(why, rc, "cannot start a thread for worker %d", worker + 1);
         t->port.made(l->conf.port, worker);
         return PL_OK;
     }
@@ -79,7 +81,7 @@ int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
     snprintf(name, sizeof name, "paceline-w%d", worker + 1);
     int pid = pl_process_start(name, launch_work, w);
     t->port.made(l->conf.port, worker);
-    if (pid < 0) return pl_fail(why, pid, "no process could be made for worker %d", worker + 1);
+    if (pid < 0) return pl_fail(why, pid, "cannot start a process for worker %d", worker + 1);
     w->pid = pid;
     if (l->conf.made) l->conf.made(l->conf.ctx, worker, pid);
     return PL_OK;
@@ -88,7 +90,7 @@ int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
 void pl_launch_gone(struct pl_launch *l, int worker, char *how, size_t max) {
     struct launch_worker *w = &l->worker[worker];
     snprintf(how, max, "left");
-    if (w->pid) pl_process_await(w->pid, LAUNCH_PATIENCE, how, max);
+    if (w->pid) pl_process_await(w->pid, LAUNCH_GRACE_NS, how, max);
     pl_thread_join(w->thread);
     w->pid = 0;
     w->thread = NULL;

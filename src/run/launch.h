@@ -1,4 +1,6 @@
-/* The launcher: makes the workers of a run, as threads or as processes, and sees them off. */
+/* The launcher: starts the workers of a run, as threads or as processes, and ends them.
+ *
+ * Threads: the server's calls everything here; launch_work() runs in the new thread or process. */
 #ifndef PL_RUN_LAUNCH_H
 #define PL_RUN_LAUNCH_H
 
@@ -11,20 +13,21 @@ struct pl_launch_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
     struct pl_port *port;
-    /* A process was made; NULL where nobody wants to know. */
+    /* A process was started; NULL is fine. */
     void (*made)(void *ctx, int worker, int pid);
     void *ctx;
 };
 
 int pl_launch_new(const struct pl_launch_conf *conf, struct pl_launch **out);
-void pl_launch_free(struct pl_launch *l); /* ends every worker that is still there */
+void pl_launch_free(struct pl_launch *l); /* ends all workers that are left */
 
-/* Makes worker number `worker`, which must not be there. */
+/* Starts worker number `worker`, which must not be running. */
 int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why);
 
-/* A worker is gone: takes its status and says how it went. */
+/* A worker is gone: collects its exit status and describes how it ended. */
 void pl_launch_gone(struct pl_launch *l, int worker, char *how, size_t max);
 
-bool pl_launch_stopped(const struct pl_launch *l, int worker); /* a process that is frozen */
+bool pl_launch_stopped(const struct pl_launch *l,
+                       int worker); /* a process that was stopped (SIGSTOP) */
 
 #endif

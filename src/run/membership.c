@@ -1,13 +1,14 @@
+/* Threads: the server's executes everything here. */
 #include "run/membership.h"
 
 #include <stdlib.h>
 
 #include "sys/clock.h"
 
-#define MEMBERSHIP_TICK 100000000u     /* ns between two looks at the watch */
-#define MEMBERSHIP_GATHER 20000000000u /* ns in which those who are expected must have come */
-#define MEMBERSHIP_LOOKS 64            /* workers that are looked at in a second */
-#define MEMBERSHIP_STILLBORN 5         /* times a worker may go before its first answer */
+#define MEMBERSHIP_TICK_NS 100000000u     /* between two calls of the watch */
+#define MEMBERSHIP_GATHER_NS 20000000000u /* within which expected workers must have joined */
+#define MEMBERSHIP_LOOKS 64               /* workers that are checked per second */
+#define MEMBERSHIP_STILLBORN 5            /* times a worker may end before its first result */
 
 int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
                       struct pl_membership *out) {
@@ -31,10 +32,10 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
     c->worker[worker].n_stillborn = 0;
 }
 
-/* A worker is to be made anew, unless it keeps dying before it has done anything. */
+/* Restarts a worker, unless it keeps ending before it has done anything. */
 static void membership_respawn(struct pl_membership *c, int worker) {
     struct pl_membership_worker *w = &c->worker[worker];
-    if (w->n_stillborn >= MEMBERSHIP_STILLBORN) return; /* it was given up */
+    if (w->n_stillborn >= MEMBERSHIP_STILLBORN) return; /* it was given up already */
     if (c->respawn && ++w->n_stillborn < MEMBERSHIP_STILLBORN) {
         w->due = true;
         c->n_due++;
@@ -43,7 +44,7 @@ static void membership_respawn(struct pl_membership *c, int worker) {
     c->n_lost++;
     if (c->respawn)
         pl_log_warn(&c->job->log,
-                    "worker %d went %d times before its first answer and is not made again",
+                    "worker %d ended %d times before its first result and will not be restarted",
                     worker + 1, w->n_stillborn);
 }
 
@@ -55,13 +56,13 @@ void pl_membership_make(struct pl_membership *c) {
         w->due = false;
         c->n_due--;
         if (!pl_launch_start(c->launch, i, &why)) continue;
-        pl_log_warn(&c->job->log, "%s; the run goes on without it", why.text);
+        pl_log_warn(&c->job->log, "%s; the run continues without it", why.text);
         w->n_stillborn = MEMBERSHIP_STILLBORN;
         c->n_lost++;
     }
 }
 
-/* Takes a worker off the books; says how it went. */
+/* Removes a worker; `how` describes how it ended. */
 static bool membership_went(struct pl_membership *c, int worker, char *how, size_t max) {
     struct pl_membership_worker *w = &c->worker[worker];
     bool was_here = w->here;
@@ -77,8 +78,8 @@ void pl_membership_gone(struct pl_membership *c, int worker) {
     bool again =
         c->launch && c->respawn && c->worker[worker].n_stillborn + 1 < MEMBERSHIP_STILLBORN;
     if (was_here || c->launch)
-        pl_log_warn(&c->job->log, "worker %d %s; the run goes on with %d of %d%s", worker + 1, how,
-                    c->n_here, c->job->n_workers, again ? ", and a new one is made" : "");
+        pl_log_warn(&c->job->log, "worker %d %s; the run continues with %d of %d%s", worker + 1,
+                    how, c->n_here, c->job->n_workers, again ? ", and it will be restarted" : "");
     if (c->launch) membership_respawn(c, worker);
 }
 
@@ -91,16 +92,16 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
         int rc = pl_launch_start(c->launch, i, why);
         if (rc) return rc;
     }
-    uint64_t until = pl_now_ns() + MEMBERSHIP_GATHER;
+    uint64_t until = pl_now_ns() + MEMBERSHIP_GATHER_NS;
     while (c->n_here + c->n_lost < n) {
         struct pl_news news;
         if (c->n_due > 0) pl_membership_make(c);
-        c->t->port.news(c->port, MEMBERSHIP_TICK, &news);
+        c->t->port.news(c->port, MEMBERSHIP_TICK_NS, &news);
         if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);
         if (news.kind == PL_NEWS_GONE) {
             char how[96] = "left";
             membership_went(c, news.worker, how, sizeof how);
-            pl_log_warn(&c->job->log, "worker %d %s before the run began", news.worker + 1, how);
+            pl_log_warn(&c->job->log, "worker %d %s before the run started", news.worker + 1, how);
             if (c->launch) membership_respawn(c, news.worker);
         }
         if (watch->tick && watch->tick(watch->ctx, p)) {
@@ -109,7 +110,7 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
         }
         if (pl_now_ns() >= until && (c->n_here > 0 || !listens)) break;
     }
-    if (c->n_here == 0) return pl_fail(why, PL_ERUN, "none of the %d workers came up", n);
+    if (c->n_here == 0) return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
     return PL_OK;
 }
 
@@ -129,7 +130,7 @@ const char *pl_membership_phase(const struct pl_membership *c, int worker) {
     if (c->launch && pl_launch_stopped(c->launch, worker)) return "stopped from outside";
     switch (c->t->port.phase(c->port, worker)) {
     case PL_PHASE_AWAY: return "away";
-    case PL_PHASE_WAITING: return "waiting for its order";
+    case PL_PHASE_WAITING: return "waiting for an order";
     case PL_PHASE_SLEEPING: return "in its injected delay";
     case PL_PHASE_COMPUTING: return "computing";
     }

@@ -1,12 +1,14 @@
-/* What the launchers leave in the environment of every process they start. */
+/* The environment variables that launchers set for every process they start.
+ *
+ * Threads: any, before others change the environment. */
 #include <stdlib.h>
 
 #include "transport/mpi.h"
 
-/* Slurm sets SLURM_PROCID for the script of a job too, which is one process: only steps that srun
- * started have a number of tasks of their own. */
+/* Slurm sets SLURM_PROCID for the script of a job too, which is one process; only steps that srun
+ * started have SLURM_STEP_NUM_TASKS. */
 static const struct {
-    const char *rank, *size; /* size NULL: it is not told */
+    const char *rank, *size; /* size NULL: it has none */
 } launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI's mpirun */
     {"PMI_RANK", "PMI_SIZE"},                         /* MPICH's, Intel's, srun --mpi=pmi2 */
@@ -14,8 +16,8 @@ static const struct {
     {"PMIX_RANK", NULL},                              /* any other with PMIx */
 };
 
-/* A whole number from the environment; -1 where there is none. */
-static long launched_number(const char *name) {
+/* A whole number from the environment; -1: there is none. */
+static long launcher_number(const char *name) {
     const char *text = name ? getenv(name) : NULL;
     char *end;
     if (!text || !*text) return -1;
@@ -26,7 +28,7 @@ static long launched_number(const char *name) {
 bool pl_launcher_env(int *rank) {
     *rank = 0;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        long number = launched_number(launchers[i].rank), size = launched_number(launchers[i].size);
+        long number = launcher_number(launchers[i].rank), size = launcher_number(launchers[i].size);
         if (number < 0 || (launchers[i].size && size < 0)) continue;
         if (launchers[i].size && size < 2) return false;
         *rank = (int)number;

@@ -1,10 +1,13 @@
-/* Runs that a launcher started: mpirun or srun has made all processes, every one has a number (its
- * rank), rank 0 serves and rank w + 1 is worker w (rank w + S where S ranks serve, see shards.h).
+/* Runs that a launcher started: mpirun or srun has started all processes, and each has a number,
+ * its rank. Rank 0 is the server and rank w + 1 is worker w; with S servers (server_group.h), rank
+ * w + S is worker w.
  *
- * All calls to MPI are made by the one thread of a rank that serves or works, so that
- * MPI_THREAD_FUNNELED is enough. MPI is begun once in a process and ends with it. Nobody may spin
- * for long while there is nothing to do, whatever the MPI library does in its own waits: all waits
- * here look, and sleep between two looks (pl_wire_pause). */
+ * MPI is initialized once in a process and finalized when it ends. An MPI library may spin in its
+ * own waits, so no wait here calls one: all waits test, and sleep between two tests
+ * (pl_wire_pause).
+ *
+ * Threads: the one thread of a rank that serves or works makes all calls to MPI, so that
+ * MPI_THREAD_FUNNELED is enough. */
 #ifndef PL_TRANSPORT_MPI_H
 #define PL_TRANSPORT_MPI_H
 
@@ -12,23 +15,24 @@
 
 #include "transport/transport.h"
 
-/* What the launcher's environment says: whether there is one, and this process's rank. */
+/* Whether the environment is that of a launcher, and this process's rank in it. */
 bool pl_launcher_env(int *rank);
 
-/* Begins MPI where that has not happened. PL_EMISSING where this program was built without. */
+/* Initializes MPI if it is not initialized. PL_EMISSING if this program was built without MPI. */
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why);
 
-/* Rank 0's text, or its failure, goes to all. *text is rank 0's own, and the others' to free().
- * Whoever is not rank 0 returns rank 0's status without a sentence: that is rank 0's to say. */
+/* Sends rank 0's text, or its failure, to all. The other ranks free() *text. They return rank 0's
+ * status without a message: rank 0 prints it. */
 int pl_mpi_share(int rc, char **text, struct pl_why *why);
 
-/* All meet. PL_OK where all came with PL_OK; otherwise the status of the lowest rank that did not,
- * and, at rank 0, its sentence with its name: "rank 3: …". Rank 0 waits for at most `wait_ns`; then
- * those who did not come are named, and the job will be aborted when this process ends. */
+/* All ranks call this and learn whether all succeeded: PL_OK, or the status of the lowest rank that
+ * failed and, at rank 0, its message with its name: "rank 3: …". Rank 0 waits for at most
+ * `wait_ns`; then it names the ranks that did not call, and the job is aborted when this process
+ * ends. */
 int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why);
 
-/* A worker's end, at any rank that does not serve. range [n_servers] is what each server has of the
- * vector, one after the other: a server of a vector of another length ends the link at once. */
+/* A worker's end, at any rank that is not a server. range [n_servers] is what each server has of
+ * the vector, one after the other. A server of a vector of another length shuts the link down. */
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why);
 

@@ -122,15 +122,9 @@ static void link_receive_order(struct pl_link *l) {
                   &l->receive[0]);
     }
     if (!(o->flags & WIRE_WITH_VECTOR)) return;
-    if (o->n_ranges > 0) { /* there is one server */
-        MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
-        MPI_Irecv(l->w, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->receive[0]);
-        MPI_Type_free(&type);
-        return;
-    }
-    for (int i = 0; i < l->n_servers; i++)
-        MPI_Irecv(l->w + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
-                  pl_mpi_comm(), &l->receive[i]);
+    if (l->n_servers == 1) pl_wire_receive(l->w, o->range, (int)o->n_ranges, 0, l->receive);
+    for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
+        pl_wire_receive(l->w, &l->range[i], 1, i, &l->receive[i]);
 }
 
 static void link_read(struct pl_link *l) {
@@ -270,12 +264,10 @@ static struct pl_order link_order(struct pl_link *l) {
                          .base = w->base ? link_own(l, w->base) : NULL,
                          .out = w->out ? link_own(l, w->out) : l->out,
                          .stays = w->flags & WIRE_STAYS,
-                         .n_ranges = w->n_ranges ? (int)w->n_ranges : 1};
+                         .n_ranges = (int)w->n_ranges};
     if (!terms) l->input[0] = (struct pl_input){.v = l->w, .c = 1, .writer = -1};
-    if (w->n_ranges)
-        memcpy(o.range, w->range, sizeof o.range);
-    else
-        o.range[0].n = link_dim(l);
+    memcpy(o.range, w->range, sizeof o.range);
+    if (l->n_servers > 1) o.range[0].n = link_dim(l);
     memcpy(o.note, w->note, sizeof o.note);
     return o;
 }
@@ -322,15 +314,9 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
 
 static void link_send_result(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
-    if (o->n_ranges > 0) { /* there is one server */
-        MPI_Datatype type = pl_wire_ranges(o->range, (int)o->n_ranges);
-        MPI_Isend(l->out, 1, type, 0, WIRE_VECTOR, pl_mpi_comm(), &l->send[0]);
-        MPI_Type_free(&type);
-        return;
-    }
-    for (int i = 0; i < l->n_servers; i++)
-        MPI_Isend(l->out + l->range[i].from, (int)l->range[i].n, MPI_FLOAT, i, WIRE_VECTOR,
-                  pl_mpi_comm(), &l->send[i]);
+    if (l->n_servers == 1) pl_wire_send(l->out, o->range, (int)o->n_ranges, 0, l->send);
+    for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
+        pl_wire_send(l->out, &l->range[i], 1, i, &l->send[i]);
 }
 
 /* A result of an order that was cancelled is not sent: the next pull lets the order go. */

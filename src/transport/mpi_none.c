@@ -1,11 +1,13 @@
-/* In place of mpi_*.c where MPI was not found: one sentence. */
+/* Replaces mpi_*.c if MPI was not found: every call fails with one message.
+ *
+ * Threads: any. */
 #include "transport/mpi.h"
 #include "transport/server_group.h"
 
 static int none(struct pl_why *why) {
     return pl_fail(why, PL_EMISSING,
                    "this program was built without MPI; install it (Debian: libopenmpi-dev and "
-                   "openmpi-bin) and build again, or say --transport shm for one machine");
+                   "openmpi-bin) and build again, or use --transport shm on one machine");
 }
 
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why) {

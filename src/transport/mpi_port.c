@@ -114,10 +114,6 @@ void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w) {
     pl_outbox_send(&p->outbox[worker], pl_mpi_port_rank(p, worker), WIRE_DOWN, w);
 }
 
-static bool order_is_whole(const struct pl_port *p, const struct pl_order *o) {
-    return o->n_ranges == 1 && o->range[0].from == 0 && o->range[0].n >= p->dim;
-}
-
 /* The request for what is sent to a worker. It is free: the worker has answered its last order, so
  * it has received that. */
 static MPI_Request *port_sending(struct pl_port *p, int worker) {
@@ -131,28 +127,13 @@ static MPI_Request *port_sending(struct pl_port *p, int worker) {
 
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v) {
-    MPI_Request *request = port_sending(p, worker);
-    int rank = pl_mpi_port_rank(p, worker);
-    if (order_is_whole(p, o)) {
-        MPI_Isend(v, (int)p->dim, MPI_FLOAT, rank, WIRE_VECTOR, pl_mpi_comm(), request);
-        return;
-    }
-    MPI_Datatype type = pl_wire_ranges(o->range, o->n_ranges);
-    MPI_Isend(v, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), request);
-    MPI_Type_free(&type);
+    pl_wire_send(v, o->range, o->n_ranges, pl_mpi_port_rank(p, worker), port_sending(p, worker));
 }
 
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o) {
-    MPI_Request *request = &p->request[p->n_workers + worker];
-    int rank = pl_mpi_port_rank(p, worker);
     p->n_moving++;
-    if (order_is_whole(p, o)) {
-        MPI_Irecv(o->out, (int)p->dim, MPI_FLOAT, rank, WIRE_VECTOR, pl_mpi_comm(), request);
-        return;
-    }
-    MPI_Datatype type = pl_wire_ranges(o->range, o->n_ranges);
-    MPI_Irecv(o->out, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), request);
-    MPI_Type_free(&type);
+    pl_wire_receive(o->out, o->range, o->n_ranges, pl_mpi_port_rank(p, worker),
+                    &p->request[p->n_workers + worker]);
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -190,7 +171,8 @@ static bool port_keep(struct pl_port *p, int worker, const struct pl_order *o) {
     if (terms) port_keep_terms(p, worker, o);
     w->input = terms ? (struct pl_input){.v = NULL} : o->input[0];
     w->order = *o;
-    w->order.input = NULL; /* the caller's */
+    w->order.input = NULL;                                    /* the caller's */
+    if (o->range[0].n > p->dim) w->order.range[0].n = p->dim; /* the whole is on several servers */
     w->waiting = true;
     return true;
 }
@@ -200,7 +182,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
     const struct pl_order *o = &w->order;
     const struct pl_input *input = &w->input;
-    bool whole = order_is_whole(p, o);
+    bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
     bool vector = input->v && (!whole || input->stamp == 0 || input->stamp != w->stamp);
     uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (input->v ? 0 : WIRE_WITH_TERMS) |
                      (o->stays ? WIRE_STAYS : 0);
@@ -209,7 +191,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
                         .task = o->task,
                         .out = o->stays ? pl_port_memory_number(&p->memory, o->out) : 0,
                         .base = pl_port_memory_number(&p->memory, o->base),
-                        .n_ranges = whole ? 0 : (uint32_t)o->n_ranges};
+                        .n_ranges = (uint32_t)o->n_ranges};
     for (int i = 0; i < o->n_ranges; i++) m.range[i] = o->range[i];
     for (int i = 0; i < PL_NOTE_WORDS; i++) m.note[i] = o->note[i];
     pl_mpi_port_send(p, worker, &m);

@@ -9,7 +9,7 @@
 #define PAUSE_LEAST 50000u
 #define PAUSE_MOST 2000000u
 
-MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n) {
+static MPI_Datatype wire_type(const struct pl_range *range, int n) {
     int from[PL_RANGES], length[PL_RANGES];
     MPI_Datatype type;
     for (int i = 0; i < n; i++) {
@@ -19,6 +19,26 @@ MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n) {
     MPI_Type_indexed(n, length, from, MPI_FLOAT, &type);
     MPI_Type_commit(&type);
     return type;
+}
+
+void pl_wire_send(const float *v, const struct pl_range *range, int n, int rank, MPI_Request *out) {
+    if (n == 1) {
+        MPI_Isend(v + range->from, (int)range->n, MPI_FLOAT, rank, WIRE_VECTOR, pl_mpi_comm(), out);
+        return;
+    }
+    MPI_Datatype type = wire_type(range, n);
+    MPI_Isend(v, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), out);
+    MPI_Type_free(&type);
+}
+
+void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MPI_Request *out) {
+    if (n == 1) {
+        MPI_Irecv(v + range->from, (int)range->n, MPI_FLOAT, rank, WIRE_VECTOR, pl_mpi_comm(), out);
+        return;
+    }
+    MPI_Datatype type = wire_type(range, n);
+    MPI_Irecv(v, 1, type, rank, WIRE_VECTOR, pl_mpi_comm(), out);
+    MPI_Type_free(&type);
 }
 
 void pl_outbox_new(struct pl_outbox *o) {

@@ -79,13 +79,13 @@ struct pl_wire {
     uint32_t samples, defect;
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */
     uint32_t out, base;           /* numbers of vectors that stay with the worker; 0: none */
-    uint32_t n_ranges;            /* 0: the vector is whole */
+    uint32_t n_ranges;            /* with several servers: one, rank 0's own */
     struct pl_range range[PL_RANGES];
 };
 
-/* The type of a message with these ranges of a vector, counted from its first element. It can be
- * freed as soon as the message is on its way. */
-MPI_Datatype pl_wire_ranges(const struct pl_range *range, int n);
+/* These ranges of a vector v, as one message. */
+void pl_wire_send(const float *v, const struct pl_range *range, int n, int rank, MPI_Request *out);
+void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MPI_Request *out);
 
 /* Small messages on their way. There are never more to one rank: an order, its cancel and the
  * shutdown, or a hello, a base, two phases, a result and a bye. */

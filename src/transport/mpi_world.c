@@ -1,3 +1,7 @@
+/* MPI in this process: initializing and finalizing it, and agreements between all ranks.
+ *
+ * Threads: the one that serves or works executes everything; world_end() runs when the process
+ * exits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +10,10 @@
 #include "transport/mpi.h"
 #include "transport/mpi_wire.h"
 
-/* MPI is one for the whole process, and so is this. */
+/* There is one MPI per process, so this is global. */
 static struct {
     bool begun;
-    bool ours; /* to be ended by us: the embedding program had not begun it */
+    bool ours; /* we finalize it: the embedding program had not initialized it */
     bool broken;
     int rank, size;
     MPI_Comm comm;
@@ -34,11 +38,11 @@ bool pl_mpi_broken(void) {
 
 void pl_mpi_break(int rank) {
     if (!world.error[0])
-        pl_append(world.error, sizeof world.error, "rank %d does not answer any more", rank);
+        pl_append(world.error, sizeof world.error, "rank %d does not answer", rank);
     world.broken = true;
 }
 
-/* --- beginning and end ------------------------------------------------------------------- */
+/* --- initializing and finalizing --------------------------------------------------------- */
 
 static void world_error(MPI_Comm *comm, int *code, ...) {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
@@ -62,10 +66,10 @@ static int world_start(struct pl_why *why) {
     MPI_Errhandler handler;
     MPI_Finalized(&ended);
     MPI_Initialized(&begun);
-    if (ended) return pl_fail(why, PL_ERUN, "MPI has been ended in this process");
+    if (ended) return pl_fail(why, PL_ERUN, "MPI was already finalized in this process");
     if (!begun) {
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))
-            return pl_fail(why, PL_ERUN, "MPI cannot be begun");
+            return pl_fail(why, PL_ERUN, "MPI cannot be initialized");
         world.ours = true;
         atexit(world_end);
     } else {
@@ -73,7 +77,7 @@ static int world_start(struct pl_why *why) {
     }
     if (level < MPI_THREAD_FUNNELED)
         return pl_fail(why, PL_ERUN,
-                       "MPI was begun without threads; begin it with MPI_THREAD_FUNNELED");
+                       "MPI was initialized without thread support; use MPI_THREAD_FUNNELED");
     MPI_Comm_dup(MPI_COMM_WORLD, &world.comm);
     MPI_Comm_create_errhandler(world_error, &handler);
     MPI_Comm_set_errhandler(world.comm, handler);
@@ -94,24 +98,24 @@ int pl_mpi_begin(int *rank, int *size, struct pl_why *why) {
     return PL_OK;
 }
 
-/* --- meeting ----------------------------------------------------------------------------- */
+/* --- agreements -------------------------------------------------------------------------- */
 
-/* False where time is up or MPI is broken. */
+/* False if the time is up or MPI is broken. */
 static bool world_wait(int n, MPI_Request *request, uint64_t wait_ns) {
     uint64_t began = pl_now_ns(), now = began;
-    atomic_uint bell = 0;
+    atomic_uint never = 0; /* nothing wakes it */
     for (int done = 0; !world.broken; now = pl_now_ns()) {
         MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
         if (done) return true;
         if (now - began >= wait_ns) return false;
-        pl_wire_pause(&bell, 0, now - began, wait_ns - (now - began), false);
+        pl_wire_pause(&never, 0, now - began, wait_ns - (now - began), false);
     }
     return false;
 }
 
 static int world_failed(struct pl_why *why) {
     return pl_fail(why, PL_ERUN, "%s; the job is aborted",
-                   world.error[0] ? world.error : "some rank does not answer any more");
+                   world.error[0] ? world.error : "a rank does not answer");
 }
 
 int pl_mpi_share(int rc, char **text, struct pl_why *why) {
@@ -123,7 +127,7 @@ int pl_mpi_share(int rc, char **text, struct pl_why *why) {
     if (!world_wait(1, &request, PL_FOREVER)) return world_failed(why);
     if (head[0]) return head[0];
     if (world.rank != 0 && !(*text = malloc((size_t)head[1]))) {
-        world.broken = true; /* the others would wait for the rest of it */
+        world.broken = true; /* the others would wait for this rank */
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
     MPI_Ibcast(*text, head[1], MPI_CHAR, 0, world.comm, &request);
@@ -132,24 +136,24 @@ int pl_mpi_share(int rc, char **text, struct pl_why *why) {
     return PL_OK;
 }
 
-struct world_word {
+struct world_report {
     int rc;
     char text[PL_WHY_MAX];
 };
 
-/* Takes what all have to say. */
-static int world_hear(struct world_word *word, MPI_Request *request, uint64_t wait_ns,
-                      struct pl_why *why) {
+/* Receives the reports of all other ranks. */
+static int world_collect(struct world_report *report, MPI_Request *request, uint64_t wait_ns,
+                         struct pl_why *why) {
     for (int r = 1; r < world.size; r++)
-        MPI_Irecv(&word[r], sizeof *word, MPI_BYTE, r, WIRE_AGREE, world.comm, &request[r]);
+        MPI_Irecv(&report[r], sizeof *report, MPI_BYTE, r, WIRE_AGREE, world.comm, &request[r]);
     request[0] = MPI_REQUEST_NULL;
     if (!world_wait(world.size, request, wait_ns)) {
         char names[200] = "";
         int n = 0;
         for (int r = 1; r < world.size; r++) {
-            int came = 0;
-            MPI_Test(&request[r], &came, MPI_STATUS_IGNORE);
-            if (came) continue;
+            int received = 0;
+            MPI_Test(&request[r], &received, MPI_STATUS_IGNORE);
+            if (received) continue;
             pl_append(names, sizeof names, "%s%d", n++ ? ", " : "", r);
         }
         if (world.error[0]) return world_failed(why);
@@ -162,43 +166,43 @@ static int world_hear(struct world_word *word, MPI_Request *request, uint64_t wa
 
 static int world_lead(int rc, uint64_t wait_ns, struct pl_why *why) {
     size_t n = (size_t)world.size;
-    struct world_word *word = calloc(n, sizeof *word);
+    struct world_report *report = calloc(n, sizeof *report);
     MPI_Request *request = calloc(n, sizeof(*request));
-    struct pl_why *late = rc ? NULL : why; /* what rank 0 has to say goes first */
-    int heard = word && request ? world_hear(word, request, wait_ns, late)
-                                : pl_fail(late, PL_ENOMEM, "out of memory");
-    if (heard) {
-        world.broken = true; /* and the job will be aborted */
-        if (rc) heard = rc;
+    struct pl_why *late = rc ? NULL : why; /* rank 0's own message goes first */
+    int result = report && request ? world_collect(report, request, wait_ns, late)
+                                   : pl_fail(late, PL_ENOMEM, "out of memory");
+    if (result) {
+        world.broken = true; /* the job will be aborted */
+        if (rc) result = rc;
     } else {
         int failed = rc;
         for (int r = 1; r < world.size && !rc && !failed; r++) {
-            if (!word[r].rc) continue;
-            failed = word[r].rc;
-            word[r].text[sizeof word[r].text - 1] = '\0';
+            if (!report[r].rc) continue;
+            failed = report[r].rc;
+            report[r].text[sizeof report[r].text - 1] = '\0';
             pl_fail(why, failed, "rank %d: %.480s", r,
-                    word[r].text[0] ? word[r].text : pl_status_text(failed));
+                    report[r].text[0] ? report[r].text : pl_status_text(failed));
         }
         for (int r = 1; r < world.size; r++)
             MPI_Isend(&failed, 1, MPI_INT, r, WIRE_VERDICT, world.comm, &request[r]);
-        heard = world_wait(world.size, request, wait_ns) ? failed : world_failed(why);
+        result = world_wait(world.size, request, wait_ns) ? failed : world_failed(why);
     }
     if (!world.broken) { /* otherwise something may still be received there */
-        free(word);
+        free(report);
         free(request);
     }
-    return heard;
+    return result;
 }
 
 int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why) {
     if (world.broken) return rc ? rc : world_failed(why);
     if (world.rank == 0) return world_lead(rc, wait_ns, why);
-    struct world_word word = {.rc = rc};
+    struct world_report report = {.rc = rc};
     MPI_Request request[2];
     int verdict = PL_ERUN;
-    if (why) memcpy(word.text, why->text, sizeof word.text);
+    if (why) memcpy(report.text, why->text, sizeof report.text);
     if (why) why->text[0] = '\0';
     MPI_Irecv(&verdict, 1, MPI_INT, 0, WIRE_VERDICT, world.comm, &request[1]);
-    MPI_Isend(&word, sizeof word, MPI_BYTE, 0, WIRE_AGREE, world.comm, &request[0]);
+    MPI_Isend(&report, sizeof report, MPI_BYTE, 0, WIRE_AGREE, world.comm, &request[0]);
     return world_wait(2, request, PL_FOREVER) ? verdict : world_failed(why);
 }

@@ -1,12 +1,15 @@
-/* Several servers, each with a range of the vector: shards.
+/* Several servers, each with a range of the vector.
  *
  * Rank 0 decides; ranks 1 … n_servers - 1 follow a log that it writes, entry by entry, so that all
- * pass through the same versions although slices come in different orders. A worker speaks with
- * rank 0 alone, but its vectors come from all servers and go to all of them, each its range.
+ * pass through the same versions although slices arrive in different orders. A worker exchanges
+ * messages only with rank 0, but each server sends it its range of a vector and receives its range
+ * of the result.
  *
- * A follower opens a port like the server's. tell(), cancel() and holds() do there what they do at
- * rank 0, but nothing is sent by them: what is sent and received, and when, is in the log as well,
- * written by rank 0's port and carried out by pl_group_next(). */
+ * A follower opens a port like rank 0's. tell(), cancel() and holds() do there what they do at rank
+ * 0, except that they send nothing: the log tells what to send and receive, and when. Rank 0's port
+ * writes these entries, and pl_group_next() executes them.
+ *
+ * Threads: the one that owns the port executes everything. */
 #ifndef PL_TRANSPORT_SERVER_GROUP_H
 #define PL_TRANSPORT_SERVER_GROUP_H
 
@@ -25,26 +28,24 @@ struct pl_log_entry {
     unsigned char bytes[PL_ENTRY_BYTES];
 };
 
-/* Rank 0: to all followers. Waits where one is far behind. */
+/* Rank 0: sends an entry to all followers. Waits if one is far behind. */
 void pl_group_log(struct pl_port *p, const struct pl_log_entry *e);
 
-/* A follower: the next entry of the host's. 0, or PL_ERUN where there will be none. */
+/* A follower: the next entry of the host's. 0, or PL_ERUN if there will be none. */
 int pl_group_next(struct pl_port *p, struct pl_log_entry *out);
 
-/* A follower: waits until the worker's slice, that it was told to receive, is there. */
+/* A follower: waits until it has received the worker's slice. */
 int pl_group_settle(struct pl_port *p, int worker);
 
-/* Called by all servers alike: a whole vector that rank 0 has is handed out, or the ranges are put
- * together at rank 0 (`whole` is NULL at the others). 0, or PL_ERUN where somebody does not answer.
- */
+/* Called by all servers: rank 0 hands out a whole vector, or puts one together from the ranges
+ * (`whole` is NULL at the others). 0, or PL_ERUN if a server does not answer. */
 int pl_group_scatter(struct pl_port *p, const float *whole, float *mine);
 int pl_group_gather(struct pl_port *p, const float *mine, float *whole);
 
-/* Called by all alike: a table of which server s has rows range[s]; all have all of it afterwards.
- */
+/* Called by all servers: of a table, server s has rows range[s]; afterwards all have all of it. */
 int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width);
 
-/* Called by all servers alike: rank 0's n bytes go to the others. 0 or PL_ERUN. */
+/* Called by all servers: rank 0 sends its n bytes to the others. 0 or PL_ERUN. */
 int pl_group_bytes(struct pl_port *p, void *bytes, size_t n);
 
 #endif

@@ -260,8 +260,8 @@ static void port_vacate(struct pl_port *p, int worker) {
     atomic_store(&w->taken, false);
 }
 
-/* The base is read after the result: whoever has written a result has written its base before. The
- * queue is sorted later. */
+/* The base is read after the result, because a worker writes its base first. The queue is sorted
+ * later. */
 static void port_look_for_results(struct pl_port *p, int worker) {
     struct port_worker *w = &p->worker[worker];
     struct pl_mailbox *b = &p->mailbox[worker];

@@ -4,7 +4,7 @@
  * The server has one port; every worker has a link to it. All vectors come from the port, each for
  * one writer: the server, or a worker. If memory is shared, nothing is copied on the way.
  * Otherwise the server's vectors are sent into the worker's own memory, and results from there to
- * the server; vectors that stay with their writers are sent to whoever needs them.
+ * the server; vectors that stay with their writers are sent to the workers that need them.
  *
  *   server                                                worker
  *   tell(worker, order)    ── task, inputs, output ──▶    pull() -> order
