@@ -77,7 +77,7 @@ static double bench_commit(struct pl_store *s, int k, uint64_t round, struct pl_
     double seconds = bench_now() - start;
     pl_store_release(s, held[first]);
     held[first] = pl_store_newest(s);
-    pl_store_hold(held[first]);
+    pl_store_hold(s, held[first]);
     return seconds;
 }
 
@@ -96,8 +96,8 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     if (n_threads > 1) conf.parallel_for = (struct pl_parallel_for){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, triad->b, &s, &why), why.text);
     held[0] = held[c->k] = pl_store_newest(s);
-    pl_store_hold(held[0]);
-    pl_store_hold(held[0]);
+    pl_store_hold(s, held[0]);
+    pl_store_hold(s, held[0]);
 
     double commit[BENCH_REPEATS], peer[BENCH_REPEATS];
     for (int i = -4; i < BENCH_REPEATS; i++) { /* the first ones touch memory for the first time */

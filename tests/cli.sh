@@ -363,7 +363,8 @@ refused 2 "listen is for workers that are processes" train --model quadratic --s
 refused 2 "respawn is for workers that are processes" train --model quadratic --spawn threads \
     --respawn
 refused 2 "--spawn=fibers is not accepted" train --spawn fibers
-refused 1 "cannot listen at 'kept': it exists" train --model quadratic --listen kept --updates 3
+refused 1 "cannot listen at 'kept': it already exists" train --model quadratic --listen kept \
+    --updates 3
 [ "$(cat kept)" = precious ] || fail "a socket took the place of a file"
 run train --model quadratic --lr 1000 --workers 2 --json
 [ $status -eq 1 ] || fail "a real run that diverges: status $status"

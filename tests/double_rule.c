@@ -53,7 +53,7 @@ static void rig_open(struct rig *r, double x, double y) {
     if (pl_store_new(&r->conf, w0, &r->store, &why)) fail_msg("%s", why.text);
     for (int i = 0; i < r->conf.n_workers; i++) {
         r->held[i] = pl_store_newest(r->store);
-        pl_store_hold(r->held[i]);
+        pl_store_hold(r->store, r->held[i]);
     }
 }
 
@@ -98,7 +98,7 @@ static void rig_commit(struct rig *r) {
 static void rig_fetch(struct rig *r, int worker) {
     pl_store_release(r->store, r->held[worker]);
     r->held[worker] = pl_store_newest(r->store);
-    pl_store_hold(r->held[worker]);
+    pl_store_hold(r->store, r->held[worker]);
 }
 
 /* One asynchronous update with a given vector; the worker then has the new version. */
@@ -548,7 +548,7 @@ static void group_weights(void **state) {
         }
         assert_int_equal(pl_store_commit(r.store, row[i].commit, NULL), 0);
         expect(row[i].reduce, -rig_model(&r)[0], row[i].wanted, 1e-13);
-        expect("epochs", pl_store_epochs(r.store), samples / 4, 0);
+        expect("epochs", pl_progress_epochs(pl_store_progress(r.store)), samples / 4, 0);
         rig_free(&r);
     }
 }

@@ -245,7 +245,7 @@ void test_rejected(void **state) {
         }
         check_books(run);
         assert_true(number(run, "tasks.rejected") > 1);
-        if (!strstr(log, "worker 2 brought a gradient that is not finite"))
+        if (!strstr(log, "worker 2 sent a gradient that is not finite"))
             fail_msg("not named: %s", log);
         size_t n;
         const float *w = pl_run_weights(run, &n);

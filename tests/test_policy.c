@@ -146,7 +146,7 @@ static void test_recipes(void **state) {
 #define MUTANTS(X)                                                                                 \
     X(COMMITS_EMPTY, "ksync", "k=2", "committed an empty group")                                   \
     X(TAKES_TWICE, "ksync", "k=2", "took or dropped more than the one arrival")                    \
-    X(FORGETS_ARRIVAL, "kasync", "k=2", "neither took nor dropped")                                \
+    X(FORGETS_ARRIVAL, "kasync", "k=2", "neither took, dropped nor deferred")                      \
     X(STARTS_BUSY, "kbatchasync", "k=2", "started a worker that is not idle")                      \
     X(STARTS_GONE, "kbatchasync", "k=2", "started a worker that is not idle")                      \
     X(STARTS_NOBODY, "kbatchasync", "k=2", "started a worker that is not idle")                    \
@@ -158,11 +158,11 @@ static void test_recipes(void **state) {
     X(KEEPS_NOTHING, "kbatchsync", "k=2", "keep a version it never had")                           \
     X(KEEPS_AFTER_REJOIN, "kbatchsync", "k=2", "keep a version it never had")                      \
     X(COMMITS_TWICE, "kasync", "k=1", "committed twice")                                           \
-    X(TAKES_NOBODYS, "kbatchasync", "k=2", "took or dropped what nobody brought")                  \
-    X(STARTS_WAITING, "rounds", "", "started a worker whose answer still waits")                   \
+    X(TAKES_NOBODYS, "kbatchasync", "k=2", "took or dropped a result that did not arrive")         \
+    X(STARTS_WAITING, "rounds", "", "started a worker whose result is still deferred")             \
     X(GIVES_TWICE, "rounds", "", "gave twice to one update")                                       \
     X(FORGETS_ROUND, "rounds", "", "waits in vain")                                                \
-    X(TAKES_ON_LEAVE, "ssp", "s=2", "took or dropped what nobody brought")                         \
+    X(TAKES_ON_LEAVE, "ssp", "s=2", "took or dropped a result that did not arrive")                \
     X(IGNORES_BOUND, "kasync", "k=1,max_lag=2", "a lag of 2 is applied")                           \
     X(DROPS_FRESH, "kasync", "k=1,max_lag=2", "dropped that is fresh enough")                      \
     X(RUNS_AHEAD, "ssp", "s=1", "runs ahead")                                                      \

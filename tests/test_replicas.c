@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "core/control.h"
+#include "core/models.h"
 #include "learn/replica_mean.h"
 #include "seed.h"
 
@@ -27,9 +28,11 @@ struct numbers {
     int n_freed;
 };
 
-static void freed(void *ctx, int snapshot) {
+static void freed(void *ctx, int id, int writer, pl_real *v) {
     struct numbers *x = ctx;
-    x->value[snapshot] = NAN; /* nobody may read it any more */
+    (void)writer;
+    (void)v;
+    x->value[id] = NAN; /* nobody may read it any more */
     x->n_freed++;
 }
 
@@ -49,14 +52,15 @@ static struct numbers *numbers_of(struct pl_replicas *replicas) {
     struct numbers *x = calloc(1, sizeof *x);
     assert_non_null(x);
     x->replicas = replicas;
-    pl_replicas_on_free(replicas, freed, x);
+    pl_vectors_memory(pl_replicas_vectors(replicas), 0,
+                      &(struct pl_vector_memory){.put = freed, .ctx = x});
     return x;
 }
 
 /* The worker makes its base and brings it plus `step`; control has not heard of it. */
 static void bring(struct numbers *x, int worker, double step) {
     struct pl_replica_task t = pl_replica_task(x->replicas, worker);
-    double base = t.base_pending ? sum(x, t.row) : x->value[t.base];
+    double base = t.base_pending ? sum(x, t.input) : x->value[t.base];
     if (isnan(base)) fail_msg("worker %d reads what is not there", worker);
     if (t.base_pending) x->value[t.base] = base;
     x->value[t.answer] = base + step;
@@ -65,7 +69,7 @@ static void bring(struct numbers *x, int worker, double step) {
 /* It has made its base, and says so. */
 static void make(struct numbers *x, int worker) {
     struct pl_replica_task t = pl_replica_task(x->replicas, worker);
-    if (t.base_pending) x->value[t.base] = sum(x, t.row);
+    if (t.base_pending) x->value[t.base] = sum(x, t.input);
 }
 
 /* --- rows --------------------------------------------------------------------------------- */
@@ -123,7 +127,7 @@ static void test_rows(void **state) {
     /* what nobody refers to is free, and a row of one is a base as it is */
     assert_int_equal(x->n_freed, 0);
     assert_int_equal(pl_replicas_start(b, 1), 0);
-    assert_true(pl_replica_task(b, 1).base_pending && pl_replica_task(b, 1).row->n == 2);
+    assert_true(pl_replica_task(b, 1).base_pending && pl_replica_task(b, 1).input->n == 2);
     bring(x, 1, 1);
     pl_replicas_arrive(b, 1);
     assert_int_equal(x->n_freed, 0);
@@ -159,7 +163,7 @@ static void test_refusals(void **state) {
     assert_non_null(exchange(b, PL_PUSH, 0, 1, 0, 0));
     assert_non_null(exchange(b, PL_PUSH, 0, 1, 0, 1));
     assert_non_null(exchange(b, PL_ABSORB, 2, -1, 0, 0));
-    assert_non_null(pl_replicas_exchange(NULL, &(struct pl_action){.verb = PL_PAIR}));
+    assert_non_null(pl_models_central.exchange(NULL, &(struct pl_action){.verb = PL_PAIR}));
     assert_true(model(x, 0) == 0 && model(x, 1) == 1);
     done(x);
 }
@@ -273,7 +277,7 @@ static void check_book(uint64_t run) {
                 fail_msg("run %d, step %d: worker %d is at %g, not %g", (int)run, k, w, model(x, w),
                          want[w]);
     }
-    assert_true(pl_replicas_n_vectors(x->replicas) < n * (3 * PL_TERMS + 2));
+    assert_true(pl_vectors_n(pl_replicas_vectors(x->replicas)) < n * (3 * PL_TERMS + 2));
     done(x);
 }
 
@@ -551,7 +555,7 @@ static void test_the_model_moves_meanwhile(void **state) {
     arrives(&s, 0, 8, NULL, 0); /* 8, 0 */
     arrives(&s, 0, 0, NULL, 0); /* 4, 4: W2 still computes on 0 */
     assert_true(model(s.x, 0) == 4 && model(s.x, 1) == 4);
-    assert_true(sum(s.x, pl_replica_task(s.x->replicas, 1).row) == 0);
+    assert_true(sum(s.x, pl_replica_task(s.x->replicas, 1).input) == 0);
     arrives(&s, 1, 1, NULL, 0);
     assert_true(model(s.x, 1) == 5);
     seen_done(&s);

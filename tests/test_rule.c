@@ -331,7 +331,7 @@ static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, 
     p->twin = twin_new(dim, decay, wide);
     p->twin.kind = ((const struct pl_optim *)p->conf.optim.entry)->velocity;
     for (int k = 0; k < N_WORKERS; k++) {
-        pl_store_hold(p->held[k] = pl_store_newest(p->store));
+        pl_store_hold(p->store, p->held[k] = pl_store_newest(p->store));
         assert_non_null(p->base[k] = malloc(dim * sizeof(double)));
         memcpy(p->base[k], wide, dim * sizeof(double));
     }
@@ -418,7 +418,7 @@ static void pair_commit(struct pair *p, int n) {
     for (int w = 0; w < N_WORKERS; w++) {
         if (!brought[w]) continue;
         pl_store_release(p->store, p->held[w]);
-        pl_store_hold(p->held[w] = pl_store_newest(p->store));
+        pl_store_hold(p->store, p->held[w] = pl_store_newest(p->store));
     }
 }
 

@@ -130,7 +130,7 @@ static void run_commits(struct pl_store_conf *conf, const float *w0, float *cons
                         int group, int n_commits, struct outcome *out) {
     struct pl_store *s = test_store(conf, w0);
     struct pl_version *held[N_WORKERS];
-    for (int w = 0; w < N_WORKERS; w++) pl_store_hold(held[w] = pl_store_newest(s));
+    for (int w = 0; w < N_WORKERS; w++) pl_store_hold(s, held[w] = pl_store_newest(s));
     for (int k = 0; k < n_commits; k++) {
         struct pl_measure measure = {NAN};
         int worker = k % N_WORKERS;
@@ -140,7 +140,7 @@ static void run_commits(struct pl_store_conf *conf, const float *w0, float *cons
         assert_int_equal(pl_store_commit(s, 1, &measure), 0);
         out->dot[k] = measure.dot;
         pl_store_release(s, held[worker]);
-        pl_store_hold(held[worker] = pl_store_newest(s));
+        pl_store_hold(s, held[worker] = pl_store_newest(s));
     }
     struct pl_version *v = pl_store_newest(s);
     memcpy(out->model, v->model, conf->dim * sizeof(float));
@@ -280,7 +280,7 @@ static void held_versions_stay(void **state) {
                 n_held--;
             } else {
                 struct pl_version *v = held[h] = pl_store_newest(s);
-                pl_store_hold(v);
+                pl_store_hold(s, v);
                 n_held++;
                 id[h] = v->id;
                 memcpy(model[h], v->model, sizeof model[h]);
@@ -335,19 +335,20 @@ static void needed_bases_are_kept(void **state) {
         const float w0[3] = {1, 2, 3}, g[3] = {0.5f, -0.5f, 0.25f};
         struct pl_store *s = test_store(&conf, w0);
         struct pl_version *old = pl_store_newest(s);
-        pl_store_hold(old);
+        pl_store_hold(s, old);
         test_take(s, 0, old, g);
         assert_int_equal(pl_store_commit(s, 1, NULL), 0);
         test_take(s, 1, old, g);
         pl_store_release(s, old); /* the worker fetches something newer */
         test_take(s, 0, pl_store_newest(s), g);
-        assert_int_equal(old->n_holders, needs);
+        assert_int_equal(pl_vector_n_readers(pl_store_vectors(s), old->model_vector), needs);
         assert_int_equal(pl_store_commit(s, 1, NULL), 0);
         if (needs)
             assert_ptr_not_equal(pl_store_newest(s), old); /* it was read during this commit */
         else
             assert_ptr_equal(pl_store_newest(s), old); /* its memory was free to be written */
-        if (needs) assert_int_equal(old->n_holders, 0);
+        if (needs)
+            assert_int_equal(pl_vector_n_readers(pl_store_vectors(s), old->model_vector), 0);
         assert_int_equal(pl_store_n_versions(s), needs ? 3 : 2);
         pl_store_free(s);
         test_conf_free(&conf);
@@ -365,7 +366,7 @@ static void bases_are_what_was_handed_out(void **state) {
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     struct pl_version *v = pl_store_newest(s);
     assert_true(v->model[0] == -1 && v->lookahead[0] == -1.5f);
-    pl_store_hold(v);
+    pl_store_hold(s, v);
     test_take(s, 0, v, &one); /* 1 + 1 (-1 - -1.5) = 1.5; v = 2 */
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     assert_true(pl_store_newest(s)->model[0] == -3);

@@ -126,7 +126,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
-    const struct pl_drift *spread = &r->outcome.spread;
+    const struct pl_drift *spread = &r->outcome.drift;
     if (spread->n_looks > 0 && strcmp(key, "spread.from_mean") == 0)
         return spread->from_mean / spread->n_looks;
     if (spread->n_looks > 0 && strcmp(key, "spread.from_model") == 0)
@@ -167,7 +167,7 @@ const char *pl_run_json(pl_run *run) {
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
     pl_json_real(&j, "consensus", run->outcome.consensus);
-    if (run->outcome.spread.n_looks > 0) {
+    if (run->outcome.drift.n_looks > 0) {
         pl_json_open(&j, "spread", '{');
         pl_json_real(&j, "from_mean", run_extra(run, "spread.from_mean"));
         pl_json_real(&j, "from_model", run_extra(run, "spread.from_model"));

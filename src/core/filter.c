@@ -133,8 +133,8 @@ uint64_t pl_filter_n(const struct pl_filter *f) {
     return f ? f->n_filtered : 0;
 }
 
-bool pl_filter_stuck(const struct pl_filter *f) {
-    return f && f->n_row > FILTER_ROW + FILTER_ROW_EACH * (uint64_t)f->conf.n_workers;
+bool pl_filter_stuck(const struct pl_filter *f, uint64_t times) {
+    return f && f->n_row / times > FILTER_ROW + FILTER_ROW_EACH * (uint64_t)f->conf.n_workers;
 }
 
 void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why *why) {

@@ -45,7 +45,7 @@ int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
 uint64_t pl_filter_n(const struct pl_filter *f);
 
 /* So many in a row that nobody will be believed any more; and the sentence that says so. */
-bool pl_filter_stuck(const struct pl_filter *f);
+bool pl_filter_stuck(const struct pl_filter *f, uint64_t times);
 void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why *why);
 
 /* Saves or restores what it remembers; of another rule's memory it takes nothing. 0 or PL_ENOMEM.

@@ -19,6 +19,7 @@ static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_f
     a->peer = -1;
     a->factor = factor;
     a->row = a->col = -1;
+    a->sends = false;
 }
 
 void pl_take(struct pl_plan *p, double factor) {

@@ -29,6 +29,7 @@ struct pl_action {
     double keep;       /* PL_BLEND: of the worker's own */
     int peer;          /* of an exchange */
     int row, col;      /* PL_START: its part; -1: everything */
+    bool sends;        /* PL_START: the worker does not have its input yet; filled in by control */
 };
 
 struct pl_plan {

@@ -6,83 +6,37 @@
 
 #define REPLICAS_SPARE 2 /* terms that a take may add to a row */
 
-struct replicas_add {
-    int n_refs;
-    int writer; /* worker, or -1 */
-    int next;   /* that is free; -1: none */
-};
-
 struct replica {
     bool here, busy;
     bool base_pending; /* its base is on its way: only its own row refers to it */
     int base, answer;  /* of its task; -1: none */
     double weight, inbox_weight;
-    struct pl_combination row, inbox;
-    struct pl_combination of; /* what its base is made of, while it computes */
+    struct pl_combination model, inbox;
+    struct pl_combination input; /* what its base is made of, while it computes */
 };
 
 struct pl_replicas {
     int n_workers, n_here;
     struct replica *worker;
-    struct replicas_add *snapshot;
-    int n_snapshots, room, unused; /* unused: first of those that are free; -1: none */
+    struct pl_vectors *vectors;
     struct pl_combination last_model;
-    void (*freed)(void *ctx, int snapshot);
-    void *ctx;
 };
-
-/* --- snapshots --------------------------------------------------------------------------- */
-
-void pl_replicas_on_free(struct pl_replicas *b, void (*freed)(void *ctx, int snapshot), void *ctx) {
-    b->freed = freed;
-    b->ctx = ctx;
-}
-
-void pl_replicas_hold(struct pl_replicas *b, int snapshot) {
-    b->snapshot[snapshot].n_refs++;
-}
-
-void pl_replicas_release(struct pl_replicas *b, int snapshot) {
-    if (snapshot < 0 || --b->snapshot[snapshot].n_refs > 0) return;
-    b->snapshot[snapshot].next = b->unused;
-    b->unused = snapshot;
-    if (b->freed) b->freed(b->ctx, snapshot);
-}
-
-/* A number for what `writer` will write, held once; -1: out of memory. */
-static int replicas_add(struct pl_replicas *b, int writer) {
-    int s = b->unused;
-    if (s < 0) {
-        if (b->n_snapshots == b->room) {
-            int room = b->room ? 2 * b->room : 64;
-            struct replicas_add *grown = realloc(b->snapshot, (size_t)room * sizeof *grown);
-            if (!grown) return -1;
-            b->snapshot = grown;
-            b->room = room;
-        }
-        s = b->n_snapshots++;
-    } else {
-        b->unused = b->snapshot[s].next;
-    }
-    b->snapshot[s] = (struct replicas_add){1, writer, -1};
-    return s;
-}
 
 /* --- rows -------------------------------------------------------------------------------- */
 
 static void combination_hold(struct pl_replicas *b, const struct pl_combination *r) {
-    for (int i = 0; i < r->n; i++) pl_replicas_hold(b, r->term[i].vector);
+    for (int i = 0; i < r->n; i++) pl_vector_hold(b->vectors, r->term[i].vector);
 }
 
 static void combination_let_go(struct pl_replicas *b, struct pl_combination *r) {
-    for (int i = 0; i < r->n; i++) pl_replicas_release(b, r->term[i].vector);
+    for (int i = 0; i < r->n; i++) pl_vector_release(b->vectors, r->term[i].vector);
     r->n = 0;
 }
 
-/* Adds c times a snapshot; terms that cancel are left out. False where there is no room. */
-static bool combination_add(struct pl_combination *r, int snapshot, double c) {
+/* Adds c times a vector; terms that cancel are left out. Returns false if there is no room. */
+static bool combination_add(struct pl_combination *r, int vector, double c) {
     for (int i = 0; i < r->n; i++) {
-        if (r->term[i].vector != snapshot) continue;
+        if (r->term[i].vector != vector) continue;
         r->term[i].c += c;
         if (r->term[i].c == 0) {
             memmove(&r->term[i], &r->term[i + 1], (size_t)(r->n - i - 1) * sizeof *r->term);
@@ -92,11 +46,11 @@ static bool combination_add(struct pl_combination *r, int snapshot, double c) {
     }
     if (c == 0) return true;
     if (r->n == PL_TERMS) return false;
-    r->term[r->n++] = (struct pl_term){snapshot, c};
+    r->term[r->n++] = (struct pl_term){vector, c};
     return true;
 }
 
-static bool combination_add_row(struct pl_combination *r, const struct pl_combination *what,
+static bool combination_add_all(struct pl_combination *r, const struct pl_combination *what,
                                 double c) {
     bool fits = true;
     for (int i = 0; i < what->n; i++)
@@ -104,7 +58,7 @@ static bool combination_add_row(struct pl_combination *r, const struct pl_combin
     return fits;
 }
 
-/* The new row takes the place of the old one; those that both have stay throughout. */
+/* Replaces a combination; vectors that both have stay held throughout. */
 static void combination_set(struct pl_replicas *b, struct pl_combination *r,
                             const struct pl_combination *to) {
     struct pl_combination before = *r;
@@ -114,18 +68,18 @@ static void combination_set(struct pl_replicas *b, struct pl_combination *r,
     combination_let_go(b, &before);
 }
 
-/* A worker's row as others see it: in snapshots that are whole. */
+/* A worker's model as others see it: in vectors that are complete. */
 static void replicas_see(const struct replica *w, struct pl_combination *out) {
     out->n = 0;
-    for (int i = 0; i < w->row.n; i++) {
-        if (w->busy && w->base_pending && w->row.term[i].vector == w->base)
-            combination_add_row(out, &w->of, w->row.term[i].c);
+    for (int i = 0; i < w->model.n; i++) {
+        if (w->busy && w->base_pending && w->model.term[i].vector == w->base)
+            combination_add_all(out, &w->input, w->model.term[i].c);
         else
-            combination_add(out, w->row.term[i].vector, w->row.term[i].c);
+            combination_add(out, w->model.term[i].vector, w->model.term[i].c);
     }
 }
 
-/* How many different snapshots there are in r[n], counted up to one more than fit. */
+/* The number of different vectors in r[n], counted up to one more than fits. */
 static int combinations_span(const struct pl_combination *const *r, int n) {
     struct pl_combination all = {.n = 0};
     for (int k = 0; k < n; k++)
@@ -140,14 +94,15 @@ int pl_replicas_new(int n_workers, struct pl_replicas **out) {
     struct pl_replicas *b = calloc(1, sizeof *b);
     if (!b) return PL_ENOMEM;
     b->n_workers = n_workers;
-    b->unused = -1;
     b->worker = calloc((size_t)n_workers, sizeof *b->worker);
-    int first = b->worker ? replicas_add(b, -1) : -1;
-    if (first != PL_FIRST_SNAPSHOT) {
+    bool ok = b->worker && pl_vectors_new(&b->vectors) == PL_OK;
+    int first = ok ? pl_vector_add(b->vectors, PL_SERVER) : PL_NO_VECTOR;
+    if (first != PL_FIRST_VECTOR) {
         pl_replicas_free(b);
         return PL_ENOMEM;
     }
     for (int i = 0; i < n_workers; i++) b->worker[i].base = b->worker[i].answer = -1;
+    pl_vector_complete(b->vectors, first);
     combination_add(&b->last_model, first, 1);
     *out = b;
     return PL_OK;
@@ -156,7 +111,7 @@ int pl_replicas_new(int n_workers, struct pl_replicas **out) {
 void pl_replicas_free(struct pl_replicas *b) {
     if (!b) return;
     free(b->worker);
-    free(b->snapshot);
+    pl_vectors_free(b->vectors);
     free(b);
 }
 
@@ -168,25 +123,25 @@ void pl_replicas_join(struct pl_replicas *b, int worker) {
     b->n_here++;
     w->weight = 1;
     w->inbox_weight = 0;
-    combination_set(b, &w->row, &b->last_model);
+    combination_set(b, &w->model, &b->last_model);
 }
 
-/* The task is over; its base and what it brought belong to nobody but rows. */
+/* The task is over: from here on only models refer to its base and its result. */
 static void replicas_end_task(struct pl_replicas *b, struct replica *w) {
-    combination_let_go(b, &w->of);
-    pl_replicas_release(b, w->base);
-    pl_replicas_release(b, w->answer);
+    combination_let_go(b, &w->input);
+    pl_vector_release(b->vectors, w->base);
+    pl_vector_release(b->vectors, w->answer);
     w->base = w->answer = -1;
     w->busy = w->base_pending = false;
 }
 
-/* What the worker wrote never was: its row is again the sum that its base was to be made of. */
+/* Nothing that the worker wrote is used: its model is again the sum of its input. */
 void pl_replicas_reject(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     struct pl_combination seen;
     if (!w->busy) return;
     replicas_see(w, &seen);
-    combination_set(b, &w->row, &seen);
+    combination_set(b, &w->model, &seen);
     replicas_end_task(b, w);
 }
 
@@ -194,33 +149,33 @@ void pl_replicas_leave(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     if (!w->here) return;
     pl_replicas_reject(b, worker);
-    if (--b->n_here == 0) combination_set(b, &b->last_model, &w->row);
-    combination_let_go(b, &w->row);
+    if (--b->n_here == 0) combination_set(b, &b->last_model, &w->model);
+    combination_let_go(b, &w->model);
     combination_let_go(b, &w->inbox);
-    replicas_end_task(b, w); /* it may have arrived and not have been decided on */
+    replicas_end_task(b, w); /* it may have arrived without a decision */
     w->here = false;
     w->weight = w->inbox_weight = 0;
 }
 
 int pl_replicas_start(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
-    bool base_pending = w->row.n != 1 || w->row.term[0].c != 1;
+    bool base_pending = w->model.n != 1 || w->model.term[0].c != 1;
     replicas_end_task(b, w);
-    int base = base_pending ? replicas_add(b, worker) : w->row.term[0].vector;
+    int base = base_pending ? pl_vector_add(b->vectors, worker) : w->model.term[0].vector;
     if (base < 0) return PL_ENOMEM;
-    if (!base_pending) pl_replicas_hold(b, base);
-    int answer = replicas_add(b, worker);
+    if (!base_pending) pl_vector_hold(b->vectors, base);
+    int answer = pl_vector_add(b->vectors, worker);
     if (answer < 0) {
-        pl_replicas_release(b, base);
+        pl_vector_release(b->vectors, base);
         return PL_ENOMEM;
     }
     w->base = base;
     w->answer = answer;
     w->busy = true;
     w->base_pending = base_pending;
-    combination_set(b, &w->of, &w->row);
+    combination_set(b, &w->input, &w->model);
     struct pl_combination row = {.n = 1, .term = {{base, 1}}};
-    combination_set(b, &w->row, &row);
+    combination_set(b, &w->model, &row);
     return PL_OK;
 }
 
@@ -228,26 +183,29 @@ void pl_replicas_base_ready(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     if (!w->base_pending) return;
     w->base_pending = false;
-    combination_let_go(b, &w->of); /* it has read them */
+    pl_vector_complete(b->vectors, w->base);
+    combination_let_go(b, &w->input); /* it has read them */
 }
 
 void pl_replicas_arrive(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     w->busy = w->base_pending = false;
-    combination_let_go(b, &w->of);
+    pl_vector_complete(b->vectors, w->base);
+    pl_vector_complete(b->vectors, w->answer);
+    combination_let_go(b, &w->input);
 }
 
 void pl_replicas_take(struct pl_replicas *b, int worker, double factor) {
     struct replica *w = &b->worker[worker];
-    struct pl_combination row = w->row;
+    struct pl_combination row = w->model;
     combination_add(&row, w->base, -factor);
     combination_add(&row, w->answer, factor); /* there is room: see REPLICAS_SPARE */
-    combination_set(b, &w->row, &row);
+    combination_set(b, &w->model, &row);
     replicas_end_task(b, w);
 }
 
 void pl_replicas_drop(struct pl_replicas *b, int worker) {
-    if (b) replicas_end_task(b, &b->worker[worker]);
+    replicas_end_task(b, &b->worker[worker]);
 }
 
 /* --- exchanges --------------------------------------------------------------------------- */
@@ -257,89 +215,90 @@ static bool replicas_fits(const struct pl_combination *row, const struct replica
     return combinations_span(both, 2) + REPLICAS_SPARE <= PL_TERMS;
 }
 
-/* a row_i + b row_j as i has it, and whether i can have it. */
+/* a x_i + b x_j as worker i has it. Returns whether it fits. */
 static bool replicas_blend(const struct replica *i, const struct replica *j, double a, double b,
                            struct pl_combination *out) {
     struct pl_combination seen, other, whole;
     replicas_see(j, &other);
     replicas_see(i, &seen);
     out->n = whole.n = 0;
-    bool fits = combination_add_row(out, &i->row, a) && combination_add_row(out, &other, b);
-    fits = combination_add_row(&whole, &seen, a) && combination_add_row(&whole, &other, b) && fits;
+    bool fits = combination_add_all(out, &i->model, a) && combination_add_all(out, &other, b);
+    fits = combination_add_all(&whole, &seen, a) && combination_add_all(&whole, &other, b) && fits;
     return fits && out->n > 0 && replicas_fits(&whole, i) && replicas_fits(out, i);
 }
 
-static const char *replicas_do_give(struct pl_replicas *b, struct replica *from, struct replica *to,
-                                    double share) {
+static const char *replicas_push(struct pl_replicas *b, struct replica *from, struct replica *to,
+                                 double share) {
     struct pl_combination seen, inbox = {.n = 0}, own;
     double sent = share * from->weight, sum = to->inbox_weight + sent;
     if (!(share > 0 && share < 1) || !(sent > 0))
-        return "it gave away a share that is not between nothing and all";
+        return "it pushed a share that is not between 0 and 1";
     replicas_see(from, &seen);
     replicas_see(to, &own);
-    const struct pl_combination *const all[] = {&own, &to->row, &to->inbox, &seen};
-    if (combinations_span(all, 4) + REPLICAS_SPARE > PL_TERMS) return "an exchange did not fit";
-    combination_add_row(&inbox, &to->inbox, to->inbox_weight / sum);
-    combination_add_row(&inbox, &seen, sent / sum);
+    const struct pl_combination *const all[] = {&own, &to->model, &to->inbox, &seen};
+    if (combinations_span(all, 4) + REPLICAS_SPARE > PL_TERMS)
+        return "an exchange needs more terms than a model can have";
+    combination_add_all(&inbox, &to->inbox, to->inbox_weight / sum);
+    combination_add_all(&inbox, &seen, sent / sum);
     combination_set(b, &to->inbox, &inbox);
     to->inbox_weight = sum;
     from->weight -= sent;
     return NULL;
 }
 
-static void replicas_do_receive(struct pl_replicas *b, struct replica *w) {
+static void replicas_absorb(struct pl_replicas *b, struct replica *w) {
     struct pl_combination row = {.n = 0};
     double sum = w->weight + w->inbox_weight;
     if (w->inbox_weight == 0) return;
-    combination_add_row(&row, &w->row, w->weight / sum);
-    combination_add_row(&row, &w->inbox, w->inbox_weight / sum); /* it fitted when it was given */
-    combination_set(b, &w->row, &row);
+    combination_add_all(&row, &w->model, w->weight / sum);
+    combination_add_all(&row, &w->inbox, w->inbox_weight / sum); /* it fitted when it was pushed */
+    combination_set(b, &w->model, &row);
     combination_let_go(b, &w->inbox);
     w->weight = sum;
     w->inbox_weight = 0;
 }
 
-static const char *replicas_do_two(struct pl_replicas *b, const struct pl_action *a) {
+static const char *replicas_exchange_two(struct pl_replicas *b, const struct pl_action *a) {
     struct replica *i = &b->worker[a->worker], *j = &b->worker[a->peer];
     struct pl_combination one, two;
     switch (a->verb) {
     case PL_BLEND:
-        if (!replicas_blend(i, j, a->keep, a->factor, &one)) return "an exchange did not fit";
-        combination_set(b, &i->row, &one);
+        if (!replicas_blend(i, j, a->keep, a->factor, &one))
+            return "an exchange needs more terms than a model can have";
+        combination_set(b, &i->model, &one);
         return NULL;
     case PL_PAIR:
         if (!replicas_blend(i, j, 1 - a->factor, a->factor, &one) ||
             !replicas_blend(j, i, 1 - a->factor, a->factor, &two))
-            return "an exchange did not fit";
-        combination_hold(b, &two); /* what i alone had may go to j whole */
-        combination_set(b, &i->row, &one);
-        combination_set(b, &j->row, &two);
+            return "an exchange needs more terms than a model can have";
+        combination_hold(b, &two); /* a vector that only i had may go to j */
+        combination_set(b, &i->model, &one);
+        combination_set(b, &j->model, &two);
         combination_let_go(b, &two);
         return NULL;
-    default: return replicas_do_give(b, i, j, a->factor);
+    default: return replicas_push(b, i, j, a->factor);
     }
 }
 
 const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a) {
-    if (!b) return "it mixed models, and there is but one";
     if (a->worker < 0 || a->worker >= b->n_workers || !b->worker[a->worker].here)
-        return "it mixed the model of somebody who is not there";
+        return "it mixed the model of a worker that is not present";
     if (a->verb == PL_ABSORB) {
-        replicas_do_receive(b, &b->worker[a->worker]);
+        replicas_absorb(b, &b->worker[a->worker]);
         return NULL;
     }
     if (a->peer < 0 || a->peer >= b->n_workers || !b->worker[a->peer].here)
-        return "it mixed the model of somebody who is not there";
+        return "it mixed the model of a worker that is not present";
     if (a->peer == a->worker) return "it mixed a model with itself";
-    if (!isfinite(a->keep)) return "it said a factor that is not finite";
-    return replicas_do_two(b, a);
+    if (!isfinite(a->keep)) return "it used a factor that is not finite";
+    return replicas_exchange_two(b, a);
 }
 
 /* --- reading ----------------------------------------------------------------------------- */
 
 struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker) {
     const struct replica *w = &b->worker[worker];
-    return (struct pl_replica_task){&w->of, w->base, w->answer, w->base_pending};
+    return (struct pl_replica_task){&w->input, w->base, w->answer, w->base_pending};
 }
 
 /* One more than fits is left for what the plan itself adds: the worker that has just arrived is
@@ -353,7 +312,7 @@ bool pl_replicas_fits(const struct pl_replicas *b, int worker, int peer) {
     if (i->base >= 0) combination_add(&answer, i->base, 1);
     if (j->base >= 0) combination_add(&answer, j->base, 1);
     /* rows as they are besides: where one is seen, terms may have cancelled */
-    const struct pl_combination *const all[] = {&one,      &two,      &i->row, &j->row,
+    const struct pl_combination *const all[] = {&one,      &two,      &i->model, &j->model,
                                                 &i->inbox, &j->inbox, &answer};
     return combinations_span(all, 7) + REPLICAS_SPARE <= PL_TERMS;
 }
@@ -376,12 +335,8 @@ int pl_replicas_n_workers(const struct pl_replicas *b) {
     return b->n_workers;
 }
 
-int pl_replicas_n_vectors(const struct pl_replicas *b) {
-    return b->n_snapshots;
-}
-
-int pl_replicas_writer(const struct pl_replicas *b, int snapshot) {
-    return b->snapshot[snapshot].writer;
+struct pl_vectors *pl_replicas_vectors(const struct pl_replicas *b) {
+    return b->vectors;
 }
 
 /* --- what policies ask -------------------------------------------------------------------- */

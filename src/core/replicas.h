@@ -1,49 +1,47 @@
-/* The book of a run without a server: who has which model, in scalars.
+/* Runs without a server: every worker has a model of its own. This file keeps the arithmetic, in
+ * scalars.
  *
- * Every worker has a model of its own. Vectors that anybody can refer to are written once, by one
- * worker, and are whole before anybody else hears of them: what a worker computed on (its base)
- * and what it brought (its model after its own steps). They are called snapshots. A worker's
- * current model is a row: a short sum of snapshots times coefficients. An exchange between peers
- * is arithmetic on rows, so it takes no time, waits for nobody and cannot be interrupted; vectors
- * move when a worker starts, makes its row into one vector by reading the snapshots of others
- * where they lie, and computes on that. Whoever dies leaves what it brought.
+ * A model is a short linear combination of vectors (core/vectors.h). Workers write two kinds of
+ * vectors: the base that a task is computed on, and its result, the worker's model after its own
+ * steps. An exchange between peers is arithmetic on coefficients: it takes no time, waits for
+ * nobody and cannot be interrupted. Vectors move when a worker starts a task: it reads the terms
+ * of its model where they lie, adds them up into its base, and computes on that. If a worker dies,
+ * the results it delivered stay in the models that contain them.
  *
- *   start    the worker makes its row into a vector, its base; where the row is one snapshot times
- *            one, that is the base, and nothing has to be made
- *   take     row += factor (brought - base)
- *   blend    row_i = a row_i + b row_j
- *   pair     row_i, row_j = (1-a) row_i + a row_j, (1-a) row_j + a row_i: both at once
- *   give     push-sum: i sends a share of its weight, with its row, to the inbox of j
- *   receive  what is in the inbox joins the row, each in proportion to its weight
+ *   start    the worker adds its model up into a vector, its base; if the model is one vector,
+ *            times one, that vector is the base
+ *   take     x_i += factor (result - base)
+ *   blend    x_i = a x_i + b x_j
+ *   pair     x_i, x_j = (1-a) x_i + a x_j, (1-a) x_j + a x_i, at once
+ *   push     push-sum: worker i sends a share of its weight, with its model, to the inbox of j
+ *   absorb   the inbox joins the model, in proportion to the weights
  *
- * A base is on its way until its worker has said that it is made, or has answered. Only its own
- * worker's row refers to it till then: whoever else mixes that row gets the sum that it is made of.
+ * A base is pending until its worker has reported it or has delivered the result. Until then only
+ * the worker's own model refers to it; exchanges with others use the sum it is being made of.
  *
- * Rows have at most PL_TERMS terms; an exchange that would not fit is refused, and policies ask
- * first. Snapshots are counted, and their numbers used again when nobody refers to them: rows,
- * inboxes, tasks that are being computed, and whoever holds one. */
+ * A model has at most PL_TERMS terms. An exchange that would need more is refused; policies ask
+ * first (pl_fits). */
 #ifndef PL_CORE_REPLICAS_H
 #define PL_CORE_REPLICAS_H
 
 #include "base/combination.h"
 #include "core/plan.h"
+#include "core/vectors.h"
 
-#define PL_FIRST_SNAPSHOT 0 /* the model that the run begins with; nobody's */
+#define PL_FIRST_VECTOR 0 /* the model that the run begins with; written by nobody */
 
 struct pl_replicas;
 
 int pl_replicas_new(int n_workers, struct pl_replicas **out); /* 0 or PL_ENOMEM */
 void pl_replicas_free(struct pl_replicas *b);
 
-/* Called when nobody refers to a snapshot any more; its number may come again. */
-void pl_replicas_on_free(struct pl_replicas *b, void (*freed)(void *ctx, int snapshot), void *ctx);
-void pl_replicas_hold(struct pl_replicas *b, int snapshot);
-void pl_replicas_release(struct pl_replicas *b, int snapshot);
+/* The vectors that combinations refer to: bases and results, each written by its worker. */
+struct pl_vectors *pl_replicas_vectors(const struct pl_replicas *b);
 
-/* --- what control tells ------------------------------------------------------------------ */
+/* --- called by control ------------------------------------------------------------------ */
 
-/* It has the model of the last that left when nobody else was there, and at first the run's; its
- * weight is 1. */
+/* A worker that joins has weight 1 and the model that the last worker left behind; at the start of
+ * a run, the initial model. */
 void pl_replicas_join(struct pl_replicas *b, int worker);
 void pl_replicas_leave(struct pl_replicas *b, int worker);
 
@@ -53,7 +51,7 @@ void pl_replicas_arrive(struct pl_replicas *b,
                         int worker); /* a sound answer; its base is whole as well */
 void pl_replicas_reject(struct pl_replicas *b, int worker); /* nothing that it wrote is ever read */
 void pl_replicas_take(struct pl_replicas *b, int worker, double factor);
-void pl_replicas_drop(struct pl_replicas *b, int worker); /* NULL is fine */
+void pl_replicas_drop(struct pl_replicas *b, int worker);
 
 /* Carries out a PL_BLEND, PL_PAIR, PL_PUSH or PL_ABSORB. NULL, or what was wrong with it. */
 const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a);
@@ -62,8 +60,8 @@ const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *
 
 /* The task that a worker computes. */
 struct pl_replica_task {
-    const struct pl_combination *row; /* what its base is made of */
-    int base, answer; /* snapshots; a base that is the row's only one was there before */
+    const struct pl_combination *input; /* what its base is made of */
+    int base, answer;                   /* vectors */
     bool base_pending;
 };
 struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker);
@@ -79,7 +77,5 @@ double pl_replicas_inbox(const struct pl_replicas *b, int worker, struct pl_comb
 const struct pl_combination *pl_replicas_last_model(const struct pl_replicas *b);
 
 int pl_replicas_n_workers(const struct pl_replicas *b);
-int pl_replicas_n_vectors(const struct pl_replicas *b);            /* numbers are below this */
-int pl_replicas_writer(const struct pl_replicas *b, int snapshot); /* worker, or -1: nobody */
 
 #endif

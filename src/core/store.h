@@ -5,10 +5,9 @@
  * from the version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD
  * find the parameters a worker started from; a checkpoint can be written while training goes on.
  *
- * Where workers are handed parts of the model (policies with a grid), what they bring are the new
- * values of their ranges, and a commit writes those and nothing else: in place, into the newest
- * version, for nobody else reads or writes these ranges meanwhile. Whoever wants the whole version
- * as it is pins it; then the commit goes on in a copy.
+ * If workers are handed parts of the model (policies with a grid), a result is the new values of
+ * its ranges, and a commit writes those into the newest version, in place: no other worker reads or
+ * writes these ranges meanwhile. Whoever wants such a model whole and unchanging copies it.
  *
  * A commit runs correct -> reduce -> optim block by block. Where a reduction goes by distances, the
  * inner products of the members are computed first, in a pass of their own. The vector is cut into
@@ -21,8 +20,9 @@
 #include "core/aggregate.h"
 #include "core/archive.h"
 #include "core/control.h"
+#include "core/progress.h"
 #include "core/rate.h"
-#include "core/versions.h"
+#include "core/vectors.h"
 
 #define PL_TILES 64
 #define PL_BLOCK 1024        /* elements; a dozen such blocks fit a first-level cache */
@@ -41,6 +41,7 @@ struct pl_parallel_for {
  * of `width` numbers, is tile t's; those of the own tiles are there, the others are filled in. */
 struct pl_slice {
     size_t whole;
+    size_t n; /* elements of the part */
     int first, end;
     int (*allreduce)(void *ctx, double *row, size_t width); /* 0, or PL_ERUN */
     void *ctx;
@@ -65,8 +66,18 @@ struct pl_store_conf {
     bool sum_members;                    /* times the members of the group */
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
-    struct pl_vector_alloc alloc;        /* vector == NULL: memory of its own */
-    struct pl_slice slice;               /* whole == 0: all of it */
+    struct pl_vectors *vectors; /* where versions live; NULL: in a table of the store's own */
+    struct pl_slice slice;      /* whole == 0: all of it */
+};
+
+/* One version of the model. The struct is valid while somebody holds the version. */
+struct pl_version {
+    uint64_t id;    /* commits before it */
+    double lr;      /* in force when it was made, for workers that take steps of their own */
+    pl_real *model; /* [dim] what is evaluated */
+    pl_real
+        *lookahead; /* [dim] what workers compute on: the model, or the optimizer's look-ahead */
+    int model_vector, lookahead_vector; /* their ids in the table of vectors */
 };
 
 struct pl_store;
@@ -78,12 +89,12 @@ void pl_store_free(struct pl_store *s);
 
 /* The newest version. Whoever keeps it beyond the next commit holds it. */
 struct pl_version *pl_store_newest(const struct pl_store *s);
-void pl_store_hold(struct pl_version *v);
-void pl_store_release(struct pl_store *s, struct pl_version *v);
+void pl_store_hold(struct pl_store *s, const struct pl_version *v);
+void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL is fine */
 
 /* Adds a contribution to the open group. `vector` [dim] is read at the commit and must stay until
  * then; `base`, what it was computed on, is held for as long as a rule needs it. */
-int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
+int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector);
 
 /* The same for the new values of ranges of the model: vector + range[i].from has those of range i.
@@ -100,9 +111,8 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
  */
 int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 
-/* Progress that schedules and reports count by: samples in committed contributions. */
-double pl_store_epochs(const struct pl_store *s);
-double pl_store_samples(const struct pl_store *s);
+const struct pl_progress *pl_store_progress(const struct pl_store *s);
+struct pl_vectors *pl_store_vectors(const struct pl_store *s); /* the table of its versions */
 
 /* Commits in which the reduction's condition on f did not hold for the group, so that the
  * coordinate median stood in. */

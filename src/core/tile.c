@@ -21,6 +21,6 @@ struct pl_slice pl_slice_cut(size_t dim, int n, int i, size_t *from, size_t *n_e
     struct pl_slice s = {.whole = dim, .first = tiles * i / n, .end = tiles * (i + 1) / n};
     pl_tile(dim, s.first, from, &length);
     pl_tile(dim, s.end - 1, &end, &length);
-    *n_elements = end + length - *from;
+    s.n = *n_elements = end + length - *from;
     return s;
 }

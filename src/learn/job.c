@@ -5,10 +5,8 @@
 struct pl_store_conf pl_job_store(const struct pl_job *job) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    /* where there is no common model the store counts, and keeps the rate */
-    bool peers = ((const struct pl_policy *)job->policy.entry)->peers;
     return (struct pl_store_conf){
-        .dim = peers ? 0 : job->model->dim,
+        .dim = job->model->dim,
         .n_workers = job->n_workers,
         .correct = job->correct,
         .reduce = job->reduce,

@@ -11,14 +11,14 @@ struct pl_worker_time pl_worker_shares(struct pl_worker_time t) {
                                    t.wasted / all};
 }
 
-struct pl_point pl_point_now(const struct pl_control *control, const struct pl_store *store,
+struct pl_point pl_point_now(const struct pl_control *control, const struct pl_progress *progress,
                              uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
     struct pl_fates f = pl_control_fates(control);
     struct pl_staleness stale = pl_control_staleness(control);
     return (struct pl_point){.time = (double)now_ns * 1e-9,
                              .updates = v->version,
-                             .epochs = store ? pl_store_epochs(store) : NAN,
+                             .epochs = progress ? pl_progress_epochs(progress) : NAN,
                              .loss = NAN,
                              .test_loss = NAN,
                              .test_accuracy = NAN,
@@ -28,7 +28,7 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_s
                              .workers = v->n_alive,
                              .expected = v->n_workers,
                              .staleness_max = stale.max,
-                             .samples = store ? pl_store_samples(store) : NAN,
+                             .samples = progress ? progress->samples : NAN,
                              .consensus = NAN};
 }
 
@@ -74,7 +74,8 @@ static int outcome_steps(struct pl_steps *out, const struct pl_view *v) {
 }
 
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
-                   const struct pl_store *store, const float *w, size_t dim, uint64_t now_ns) {
+                   const struct pl_progress *progress, const float *w, size_t dim,
+                   uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
     out->time = (double)now_ns * 1e-9;
     out->time_ns = now_ns;
@@ -84,8 +85,8 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     out->worker_time = pl_worker_shares(pl_control_worker_time(control, now_ns));
     out->k_final = v->knobs.k;
     int rc = outcome_steps(&out->steps, v);
-    if (rc || !store) return rc;
-    out->epochs = pl_store_epochs(store);
+    if (rc || !progress) return rc;
+    out->epochs = pl_progress_epochs(progress);
     out->weights = malloc(dim * sizeof *out->weights);
     if (!out->weights) return PL_ENOMEM;
     memcpy(out->weights, w, dim * sizeof *out->weights);

@@ -31,7 +31,7 @@ struct pl_outcome {
     bool diverged;         /* ended because no finite gradient came any more */
     uint64_t
         computed; /* gradients computed; more than arrived where some were computed ahead in vain */
-    struct pl_drift spread; /* of the models that workers compute on */
+    struct pl_drift drift; /* of the models that workers compute on */
     float *weights;         /* [dim], malloc()ed; NULL for timing alone */
 };
 
@@ -46,8 +46,8 @@ struct pl_watch {
 /* Seconds of each kind to shares of their sum. */
 struct pl_worker_time pl_worker_shares(struct pl_worker_time t);
 
-/* The state of a run now, its losses unknown; `store` is NULL for timing alone. */
-struct pl_point pl_point_now(const struct pl_control *control, const struct pl_store *store,
+/* The state of a run now, its losses unknown; `progress` is NULL for timing alone. */
+struct pl_point pl_point_now(const struct pl_control *control, const struct pl_progress *progress,
                              uint64_t now_ns);
 
 /* An outcome before anything has come of it. */
@@ -57,9 +57,9 @@ struct pl_outcome pl_outcome_none(void);
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p);
 
-/* Fills in what control and store know at the end; w [dim] is the model then, and both it and the
- * store are NULL for timing alone. 0 or PL_ENOMEM. */
+/* Fills in what is known at the end; w [dim] is the model then, and both it and `progress` are NULL
+ * for timing alone. 0 or PL_ENOMEM. */
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
-                   const struct pl_store *store, const float *w, size_t dim, uint64_t now_ns);
+                   const struct pl_progress *progress, const float *w, size_t dim, uint64_t now_ns);
 
 #endif

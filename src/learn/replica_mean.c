@@ -37,7 +37,7 @@ static double replica_mean_part(const struct pl_replicas *b, int i, struct pl_co
     return i < n ? pl_replicas_model(b, i, row) : pl_replicas_inbox(b, i - n, row);
 }
 
-void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot),
+void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, int id),
                            void *ctx) {
     struct pl_combination row;
     double all = 0;
@@ -58,7 +58,7 @@ struct replica_mean {
 };
 
 static void replica_mean_set(struct pl_mixture *m, const struct pl_combination *row,
-                             const float *(*vector)(void *ctx, int snapshot), void *ctx) {
+                             const float *(*vector)(void *ctx, int id), void *ctx) {
     m->n = row->n;
     for (int t = 0; t < row->n; t++) {
         m->c[t] = row->term[t].c;
@@ -67,7 +67,7 @@ static void replica_mean_set(struct pl_mixture *m, const struct pl_combination *
 }
 
 static bool replica_mean_gather(const struct pl_replicas *b,
-                                const float *(*vector)(void *ctx, int snapshot), void *ctx,
+                                const float *(*vector)(void *ctx, int id), void *ctx,
                                 struct replica_mean *m) {
     int most = 2 * pl_replicas_n_workers(b) + 1;
     struct pl_combination row;
@@ -106,7 +106,7 @@ static double replica_mean_block_mean(const struct replica_mean *m, size_t from,
     return far;
 }
 
-int pl_replica_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
+int pl_replica_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int id),
                     void *ctx, size_t dim, float *mean, double *consensus) {
     struct replica_mean m = {0};
     double far = 0;

@@ -22,11 +22,11 @@ void pl_mixture_make(const struct pl_mixture *m, size_t from, size_t n, float *o
  * is on its way to them, into mean [dim]; where nobody is there, what the last one left. Consensus
  * is the distance of the workers from it: sqrt(mean_i ||x_i - mean||^2); NAN where nobody is there.
  * vector() tells where a snapshot lies. 0 or PL_ENOMEM. */
-int pl_replica_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int snapshot),
+int pl_replica_mean(const struct pl_replicas *b, const float *(*vector)(void *ctx, int id),
                     void *ctx, size_t dim, float *mean, double *consensus);
 
 /* Calls see() for every snapshot that pl_replica_mean() would read, perhaps more than once. */
-void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, int snapshot),
+void pl_replica_mean_needs(const struct pl_replicas *b, void (*see)(void *ctx, int id),
                            void *ctx);
 
 #endif

@@ -5,227 +5,281 @@
 
 #include "run/worker.h"
 
-struct leases_worker {
-    struct pl_version *assigned; /* of its latest order */
-    uint64_t assigned_from;      /* first task that was told to compute on it, */
-    uint64_t assigned_to;        /* and the latest */
-    struct pl_version *old;      /* of orders that were replaced; it may still be reading it, */
-    uint64_t old_from, old_to;   /* for as long as it holds one of these tasks */
-    float *slot;
-    struct pl_part part; /* of its latest order */
-    uint64_t acked, taken,
-        applied; /* its last tasks that counted, joined a group, were committed */
+/* Vectors per replica at their most: every term of its model, of its task's input and of its inbox
+ * a vector that nothing else refers to, and the two of its task. */
+#define LEASES_REPLICA (3 * PL_TERMS + 2)
+#define LEASES_MOST (1 << 20)
+
+struct lease {
+    int vector;                /* input of its latest order; PL_NO_VECTOR: none */
+    uint64_t from, to;         /* first and latest task that was told to compute on it */
+    int old;                   /* input of orders that were replaced, held; PL_NO_VECTOR: none */
+    uint64_t old_from, old_to; /* while the worker holds one of these tasks, it may be reading */
+};
+
+struct leases_spare {
+    float **v;
+    int n, room;
 };
 
 struct pl_leases {
     const struct pl_job *job;
     size_t dim;
-    const struct pl_transport *t;
+    const struct pl_port_ops *ops;
     struct pl_port *port;
-    struct pl_store *store;
-    struct leases_worker *worker;
-    float **spare; /* slots nobody has */
-    size_t n_spare, n_slots;
-    struct pl_group_vector *group; /* the open one: slots, and from most_slots on copies */
-    size_t n_group, room_group, most_slots;
-    int n_old;              /* workers that have an old version */
-    struct pl_peers *peers; /* of workers that have models of their own; or NULL */
+    struct pl_engine *engine;
+    struct lease *worker;
+    int n_old;                  /* workers that have an old version */
+    struct leases_spare *spare; /* [1 + n_workers] memory by writer, the server first */
+    int n_group, most_group;    /* outputs in the open group, and how many the port has room for */
+    float **copy;               /* [n_copies] members that were copied out of the port */
+    int n_copies, room_copies;
+    void (*update)(void *owner);
+    void *owner;
+    struct pl_input *wanted; /* [room_wanted] for fetch */
+    int room_wanted;
 };
 
-static size_t leases_group(const struct pl_job *job) {
+static int leases_group(const struct pl_job *job) {
     int k = ((const struct pl_policy *)job->policy.entry)->knobs(job->policy.conf).k;
-    return (size_t)(k > job->n_workers ? k : job->n_workers);
+    return k > job->n_workers ? k : job->n_workers;
+}
+
+static bool leases_own(const struct pl_job *job) {
+    return ((const struct pl_policy *)job->policy.entry)->peers;
 }
 
 void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
-    /* told, old, and bases of the open group; the newest, the next, one scored, one saved */
-    int versions = (correct->needs_base ? 3 : 2) * job->n_workers + 4;
-    conf->n_workers = job->n_workers;
-    conf->n_versions = versions * (ahead ? 2 : 1);
-    conf->n_slots = job->n_workers + (int)leases_group(job);
-    if (pl_job_peers(job)) pl_peers_room(job, conf);
+    int n = job->n_workers;
+    conf->n_workers = n;
+    /* latest, old, and bases of the open group; the newest, the next, one scored, one saved */
+    conf->n_versions = ((correct->needs_base ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
+    conf->n_slots = n + leases_group(job);
+    if (leases_own(job)) {
+        conf->n_versions = 2;
+        conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
+    }
 }
 
-int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
-                  struct pl_port *port, struct pl_store *store, struct pl_leases **out) {
-    struct pl_leases *c = calloc(1, sizeof *c);
-    if (!c) return PL_ENOMEM;
-    c->job = job;
-    c->dim = dim;
-    c->t = t;
-    c->port = port;
-    c->store = store;
-    c->most_slots = c->room_group = leases_group(job);
-    c->n_slots = (size_t)job->n_workers + c->most_slots;
-    c->worker = calloc((size_t)job->n_workers, sizeof *c->worker);
-    c->spare = malloc(c->n_slots * sizeof(*c->spare));
-    c->group = malloc(c->room_group * sizeof *c->group);
-    if (!c->worker || !c->spare || !c->group) {
-        pl_leases_free(c);
+int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_port_ops *ops,
+                  struct pl_port *port, struct pl_leases **out) {
+    struct pl_leases *l = calloc(1, sizeof *l);
+    size_t n = (size_t)job->n_workers;
+    if (!l) return PL_ENOMEM;
+    *l = (struct pl_leases){.job = job, .dim = dim, .ops = ops, .port = port};
+    l->most_group = leases_group(job);
+    l->worker = calloc(n, sizeof *l->worker);
+    l->spare = calloc(n + 1, sizeof *l->spare);
+    if (!l->worker || !l->spare) {
+        pl_leases_free(l);
         return PL_ENOMEM;
     }
-    *out = c;
+    for (size_t i = 0; i < n; i++) l->worker[i].vector = l->worker[i].old = PL_NO_VECTOR;
+    *out = l;
     return PL_OK;
 }
 
-void pl_leases_free(struct pl_leases *c) {
-    if (!c) return;
-    for (int i = 0; c->worker && i < c->job->n_workers; i++) pl_leases_gone(c, i);
-    for (size_t i = c->most_slots; i < c->n_group; i++) free(c->group[i].vector);
-    free(c->worker);
-    free(c->spare);
-    free(c->group);
-    free(c);
+void pl_leases_free(struct pl_leases *l) {
+    if (!l) return;
+    for (int i = 0; l->spare && i <= l->job->n_workers; i++) free(l->spare[i].v);
+    for (int i = 0; i < l->n_copies; i++) free(l->copy[i]);
+    free(l->copy);
+    free(l->spare);
+    free(l->worker);
+    free(l->wanted);
+    free(l);
 }
 
-void pl_leases_peers(struct pl_leases *c, struct pl_peers *peers) {
-    c->peers = peers;
+void pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
+    l->engine = e;
 }
 
-/* --- versions ---------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------------------------- */
 
-static void leases_forget_old(struct pl_leases *c, struct leases_worker *w) {
-    if (!w->old) return;
-    pl_store_release(c->store, w->old);
-    w->old = NULL;
-    c->n_old--;
+/* A worker's own memory comes first: over MPI, nobody else's is at its rank. */
+static float *leases_get(void *ctx, int writer) {
+    struct pl_leases *l = ctx;
+    struct leases_spare *s = &l->spare[writer + 1];
+    if (s->n == 0) {
+        float *v = l->ops->vector(l->port, writer);
+        if (v || writer == PL_SERVER) return v;
+    }
+    for (int i = 1; s->n == 0 && i <= l->job->n_workers; i++) s = &l->spare[i];
+    return s->n > 0 ? s->v[--s->n] : NULL;
 }
 
-static bool leases_holds_old(const struct pl_leases *c, int worker) {
-    const struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->port.holds(c->port, worker);
+static void leases_spare(struct pl_leases *l, int writer, float *v) {
+    struct leases_spare *s = &l->spare[writer + 1];
+    if (s->n == s->room) {
+        int room = s->room ? 2 * s->room : 4;
+        float **grown = realloc(s->v, (size_t)room * sizeof *grown);
+        if (!grown) return; /* it is not used again */
+        s->v = grown;
+        s->room = room;
+    }
+    s->v[s->n++] = v;
+}
+
+static void leases_put(void *ctx, int id, int writer, float *v) {
+    struct pl_leases *l = ctx;
+    (void)id;
+    if (!v) return;
+    for (int i = 0; i < l->n_copies; i++) {
+        if (l->copy[i] != v) continue;
+        free(v);
+        l->copy[i] = l->copy[--l->n_copies];
+        return;
+    }
+    leases_spare(l, writer, v);
+}
+
+/* A copy in memory of our own takes the place of what the worker wrote. */
+static void leases_copy(struct pl_leases *l, struct pl_vectors *table, int vector) {
+    if (l->n_copies == l->room_copies) {
+        int room = l->room_copies ? 2 * l->room_copies : 16;
+        float **grown = realloc(l->copy, (size_t)room * sizeof *grown);
+        if (!grown) return;
+        l->copy = grown;
+        l->room_copies = room;
+    }
+    float *copy = malloc(l->dim * sizeof *copy), *v = pl_vector_at(table, vector);
+    if (!copy) return;
+    memcpy(copy, v, l->dim * sizeof *copy);
+    l->copy[l->n_copies++] = copy;
+    pl_vector_bind(table, vector, copy);
+    leases_spare(l, pl_vector_writer(table, vector), v);
+}
+
+/* The vector of a result joins the open group. */
+static void leases_taken(void *ctx, int vector) {
+    struct pl_leases *l = ctx;
+    size_t n;
+    pl_control_group(pl_engine_control(l->engine), &n);
+    if ((int)n > l->most_group) leases_copy(l, pl_engine_vectors(l->engine), vector);
+}
+
+/* --- versions ------------------------------------------------------------------------------- */
+
+static void leases_forget_old(struct pl_leases *l, struct lease *w) {
+    if (w->old == PL_NO_VECTOR) return;
+    pl_vector_release(pl_engine_vectors(l->engine), w->old);
+    w->old = PL_NO_VECTOR;
+    l->n_old--;
+}
+
+static bool leases_holds_old(const struct pl_leases *l, int worker) {
+    const struct lease *w = &l->worker[worker];
+    uint64_t task = l->ops->holds(l->port, worker);
     return task >= w->old_from && task <= w->old_to;
 }
 
-/* A version was replaced by a newer one; a worker that has not noticed may still be reading it. */
-static void leases_replace(struct pl_leases *c, int worker, struct leases_worker before) {
-    struct leases_worker *w = &c->worker[worker];
-    uint64_t task = c->t->port.holds(c->port, worker);
-    if (w->old && !leases_holds_old(c, worker)) leases_forget_old(c, w);
-    if (!before.assigned) return;
-    if (task < before.assigned_from || task > before.assigned_to) {
-        pl_store_release(c->store, before.assigned);
-        return;
+/* An input was replaced by another one; a worker that has not noticed may still be reading it. */
+static void leases_replace(struct pl_leases *l, int worker, struct lease before) {
+    struct lease *w = &l->worker[worker];
+    uint64_t task = l->ops->holds(l->port, worker);
+    if (w->old != PL_NO_VECTOR && !leases_holds_old(l, worker)) leases_forget_old(l, w);
+    if (before.vector == PL_NO_VECTOR || task < before.from || task > before.to) return;
+    leases_forget_old(l, w);
+    pl_vector_hold(pl_engine_vectors(l->engine), before.vector);
+    w->old = before.vector;
+    w->old_from = before.from;
+    w->old_to = before.to;
+    l->n_old++;
+}
+
+static void leases_tidy(struct pl_leases *l) {
+    for (int i = 0; l->n_old > 0 && i < l->job->n_workers; i++)
+        if (l->worker[i].old != PL_NO_VECTOR && !leases_holds_old(l, i))
+            leases_forget_old(l, &l->worker[i]);
+}
+
+void pl_leases_gone(struct pl_leases *l, int worker) {
+    struct lease *w = &l->worker[worker];
+    leases_forget_old(l, w);
+    *w = (struct lease){.vector = PL_NO_VECTOR, .old = PL_NO_VECTOR};
+}
+
+/* --- orders --------------------------------------------------------------------------------- */
+
+/* The ranges of an order; of a slice, all of it. */
+static int leases_ranges(const struct pl_leases *l, struct pl_part part, struct pl_range *range) {
+    if (pl_part_is(part)) return pl_part_ranges(l->job, part, range);
+    range[0] = (struct pl_range){0, l->dim};
+    return 1;
+}
+
+static int leases_start(void *ctx, const struct pl_start *start) {
+    struct pl_leases *l = ctx;
+    struct pl_vectors *table = pl_engine_vectors(l->engine);
+    struct lease *w = &l->worker[start->worker], before = *w;
+    struct pl_input input[PL_TERMS];
+    bool own = leases_own(l->job);
+    int n = start->input->n;
+    for (int i = 0; i < n; i++) {
+        int vector = start->input->term[i].vector;
+        input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
+                                     .stamp = own ? 0 : start->version + 1,
+                                     .c = start->input->term[i].c,
+                                     .writer = pl_vector_writer(table, vector)};
     }
-    leases_forget_old(c, w);
-    w->old = before.assigned;
-    w->old_from = before.assigned_from;
-    w->old_to = before.assigned_to;
-    c->n_old++;
-}
-
-/* Who has moved on since. */
-static void leases_tidy(struct pl_leases *c) {
-    for (int i = 0; c->n_old > 0 && i < c->job->n_workers; i++)
-        if (c->worker[i].old && !leases_holds_old(c, i)) leases_forget_old(c, &c->worker[i]);
-}
-
-/* --- slots ------------------------------------------------------------------------------- */
-
-static float *leases_slot(struct pl_leases *c, int worker) {
-    return c->n_spare > 0 ? c->spare[--c->n_spare] : c->t->port.vector(c->port, worker);
-}
-
-/* --- carrying out ------------------------------------------------------------------------ */
-
-static int leases_start_own(struct pl_leases *c, int worker, uint64_t task) {
-    const struct pl_version *newest = pl_store_newest(c->store);
-    struct pl_order order = {.task = task};
-    pl_note_pack(&order, &(struct pl_run_note){.version = newest->id,
-                                               .lr = newest->lr,
-                                               .acked = c->worker[worker].acked});
-    return pl_peers_start(c->peers, worker, &order);
-}
-
-int pl_leases_start(struct pl_leases *c, int worker, uint64_t task, enum pl_from from,
-                    struct pl_part part) {
-    struct leases_worker *w = &c->worker[worker], before = *w;
-    if (c->peers) return leases_start_own(c, worker, task);
-    if (!w->slot && !(w->slot = leases_slot(c, worker))) return PL_ENOMEM;
-    if (from == PL_FETCH) {
-        w->assigned = pl_store_newest(c->store);
-        pl_store_hold(w->assigned);
-        w->assigned_from = task;
-    }
-    w->assigned_to = task;
-    w->part = part;
-    struct pl_input input = {
-        .v = w->assigned->lookahead, .stamp = w->assigned->id + 1, .c = 1, .writer = -1};
-    struct pl_order order = {.task = task, .n_inputs = 1, .input = &input, .out = w->slot};
-    order.n_ranges = pl_part_ranges(c->job, part, order.range);
-    pl_note_pack(&order, &(struct pl_run_note){.version = w->assigned->id,
-                                               .lr = w->assigned->lr,
-                                               .acked = w->acked,
-                                               .applied = w->applied,
-                                               .part = pl_part_number(part)});
-    c->t->port.tell(c->port, worker, &order);
-    if (from == PL_FETCH) leases_replace(c, worker, before);
+    struct pl_order order = {.task = start->task, .n_inputs = n, .input = input, .stays = own};
+    order.n_ranges = leases_ranges(l, start->part, order.range);
+    order.out = pl_vector_at(table, start->output);
+    if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
+    if (!order.out || (start->base != PL_NO_VECTOR && !order.base)) return PL_ENOMEM;
+    pl_note_pack(&order, &(struct pl_run_note){.version = start->version,
+                                               .lr = start->lr,
+                                               .acked = start->acked,
+                                               .applied = start->applied,
+                                               .part = pl_part_number(start->part)});
+    l->ops->tell(l->port, start->worker, &order);
+    if (own) return PL_OK; /* the replicas hold what an order reads, and none is replaced */
+    w->to = start->task;
+    if (start->input->term[0].vector == w->vector) return PL_OK;
+    w->vector = start->input->term[0].vector;
+    w->from = start->task;
+    leases_replace(l, start->worker, before);
     return PL_OK;
 }
 
-void pl_leases_acked(struct pl_leases *c, int worker, uint64_t task) {
-    c->worker[worker].acked = task;
+static void leases_cancel(void *ctx, int worker) {
+    struct pl_leases *l = ctx;
+    l->ops->cancel(l->port, worker);
 }
 
-float *pl_leases_answer(const struct pl_leases *c, int worker, const struct pl_version **base) {
-    *base = c->worker[worker].assigned;
-    return c->worker[worker].slot;
-}
-
-/* A copy of what the worker wrote, for a group that has all the slots it can have. */
-static float *leases_copy(struct pl_leases *c, int worker) {
-    size_t bytes = c->dim * sizeof(float);
-    if (c->n_group == c->room_group) {
-        size_t room = 2 * c->room_group;
-        struct pl_group_vector *grown = realloc(c->group, room * sizeof *grown);
-        if (!grown) return NULL;
-        c->group = grown;
-        c->room_group = room;
+static int leases_fetch(void *ctx, const int *vector, int n) {
+    struct pl_leases *l = ctx;
+    struct pl_vectors *table = pl_engine_vectors(l->engine);
+    if (n > l->room_wanted) {
+        struct pl_input *wanted = realloc(l->wanted, (size_t)n * sizeof *wanted);
+        if (!wanted) return PL_ENOMEM;
+        l->wanted = wanted;
+        l->room_wanted = n;
     }
-    float *copy = malloc(bytes);
-    if (copy) memcpy(copy, c->worker[worker].slot, bytes);
-    return copy;
+    for (int i = 0; i < n; i++)
+        l->wanted[i] = (struct pl_input){.v = pl_vector_at(table, vector[i]),
+                                         .c = 1,
+                                         .writer = pl_vector_writer(table, vector[i])};
+    return l->ops->fetch(l->port, l->wanted, n);
 }
 
-int pl_leases_take(struct pl_leases *c, const struct pl_member *m) {
-    struct leases_worker *w = &c->worker[m->worker];
-    struct pl_version *newest = pl_store_newest(c->store);
-    if (c->peers) return pl_store_take(c->store, m, newest, newest->model); /* it is counted */
-    bool full = c->n_group >= c->most_slots;
-    float *vector = full ? leases_copy(c, m->worker) : w->slot;
-    if (!vector) return PL_ENOMEM;
-    c->group[c->n_group++] = (struct pl_group_vector){m->worker, vector};
-    if (!full) w->slot = NULL;
-    w->taken = m->task;
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(c->job, w->part, range);
-    return pl_part_is(w->part) ? pl_store_take_part(c->store, m, range, n, vector)
-                               : pl_store_take(c->store, m, w->assigned, vector);
+static void leases_update(void *ctx) {
+    struct pl_leases *l = ctx;
+    if (l->update) l->update(l->owner);
+    leases_tidy(l);
 }
 
-int pl_leases_commit(struct pl_leases *c, double factor, struct pl_measure *measure) {
-    int rc = pl_task_forge(c->job, c->group, (int)c->n_group);
-    if (!rc) rc = pl_store_commit(c->store, factor, measure);
-    while (c->n_group > 0) {
-        struct leases_worker *w = &c->worker[c->group[--c->n_group].worker];
-        float *vector = c->group[c->n_group].vector;
-        w->applied = w->taken;
-        if (c->n_group >= c->most_slots)
-            free(vector);
-        else
-            c->spare[c->n_spare++] = vector;
-    }
-    leases_tidy(c);
-    return rc;
-}
-
-void pl_leases_gone(struct pl_leases *c, int worker) {
-    struct leases_worker *w = &c->worker[worker];
-    leases_forget_old(c, w);
-    pl_store_release(c->store, w->assigned);
-    if (w->slot) c->spare[c->n_spare++] = w->slot;
-    *w = (struct leases_worker){0};
+struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner) {
+    l->update = update;
+    l->owner = owner;
+    return (struct pl_host_ops){.ctx = l,
+                                .start = leases_start,
+                                .cancel = leases_cancel,
+                                .taken = leases_taken,
+                                .update = leases_update,
+                                .fetch = leases_fetch,
+                                .memory = {leases_get, leases_put, l}};
 }

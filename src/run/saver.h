@@ -1,32 +1,39 @@
 /* The saver: checkpoints, made while the run goes on. What changes is copied in a moment; the model
- * is written from a version that is held. */
+ * is written from a version that is held.
+ *
+ * Threads: all functions are called by the thread that decides; files are written by a thread of
+ * the saver's own. */
 #ifndef PL_RUN_SAVER_H
 #define PL_RUN_SAVER_H
 
-#include "core/filter.h"
+#include "engine/engine.h"
 #include "run/server.h"
 #include "run/shards.h"
 
 struct pl_saver;
 
-/* `shards` is NULL where there is one server; `filter` is kept along, NULL: none. `done` is called,
- * on another thread, when a file is written. */
+/* Where the saver gets the model from. */
+struct pl_saver_model {
+    int (*get)(void *ctx, float *room, struct pl_model_now *out); /* 0, or it could not be had */
+    void *ctx;
+    bool needs_room;
+};
+
+/* `shards` is NULL if there is one server. `done` is called, on another thread, when a file is
+ * written. */
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
-                 struct pl_filter *filter, void (*done)(void *ctx), void *ctx,
+                 const struct pl_saver_model *model, void (*done)(void *ctx), void *ctx,
                  struct pl_saver **out, struct pl_why *why);
-/* Where there is no version to save: model() fills [dim]; 0, or it could not. */
-int pl_saver_from(struct pl_saver *s, int (*model)(void *ctx, float *out), void *ctx);
 void pl_saver_free(struct pl_saver *s); /* NULL is fine */
 
-/* Whether the number of updates alone makes one due. */
+/* Whether the number of updates alone makes a checkpoint due. */
 bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
 
-/* Begins one where one is due and none is under way; warns where the last could not be written. */
-void pl_saver_look(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
-                   uint64_t now_ns);
+/* Begins a checkpoint if one is due and none is being written; warns if the last could not be
+ * written. */
+void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
 
-/* One last checkpoint; the sentence where it, or one before, could not be written. */
-int pl_saver_finish(struct pl_saver *s, struct pl_control *control, struct pl_store *store,
-                    struct pl_why *why);
+/* One last checkpoint. 0, or the sentence in `why` if it could not be written. */
+int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why);
 
 #endif

@@ -1,0 +1,410 @@
+/* A commit: correct -> reduce -> optim, from version v and the open group to version v + 1. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/gram.h"
+#include "core/store_state.h"
+
+/* Scratch for the members of a group, in every tile at once; in elements. */
+struct commit_plan {
+    size_t pointers, corrected, mixture, lanes;
+};
+
+struct commit_job {
+    struct pl_store *s;
+    struct pl_version *next;
+    struct pl_optim_at at;
+    size_t block; /* elements worked on at a time: shorter for large groups */
+    bool raw;     /* members are reduced as they came: no scratch */
+    bool kept;    /* … as they were kept in the pass before */
+    struct pl_mixed mixed;
+    struct commit_plan plan;
+    double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
+    double dot[PL_TILES];
+};
+
+static const pl_real *store_velocity(const struct pl_store *s, int worker, size_t at) {
+    switch (s->optim->velocity) {
+    case PL_VELOCITY_STATE: return s->optim_state[0] + at;
+    case PL_VELOCITY_OWN: return s->own[worker] + at;
+    case PL_VELOCITY_DIRECTION: return s->direction ? s->direction + at : NULL;
+    default: return NULL;
+    }
+}
+
+/* The contribution of one member in one block, as a gradient: a model is made the move to it, and
+ * weight decay is added (into tmp, both). */
+static struct pl_correct_block store_block(const struct pl_store *s, const struct store_member *m,
+                                           size_t at, size_t n, pl_real *tmp) {
+    struct pl_correct_block b = {.n = n,
+                                 .g = m->vector + at,
+                                 .w = s->newest->model + at,
+                                 .base = m->base ? m->base->lookahead + at : NULL,
+                                 .velocity = store_velocity(s, m->worker, at)};
+    for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
+    if (s->conf.sends == PL_SENDS_MODEL) {
+        for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
+        b.g = tmp;
+    } else if (s->conf.weight_decay != 0) {
+        pl_real decay = (pl_real)s->conf.weight_decay;
+        for (size_t i = 0; i < n; i++) tmp[i] = b.g[i] + decay * b.w[i];
+        b.g = tmp;
+    }
+    return b;
+}
+
+/* A tile of the share, counted from where the share begins. */
+static void commit_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
+    pl_tile(s->conf.slice.whole, tile, from, n);
+    *from -= s->from;
+}
+
+/* First pass: the sums that corrections ask for. */
+static void commit_sums(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    pl_real tmp[PL_BLOCK];
+    size_t from, n_tile;
+    commit_tile(s, tile, &from, &n_tile);
+    for (int m = 0; m < s->n_members; m++) {
+        double *sum = job->sum[tile * s->n_members + m];
+        for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
+            size_t n = from + n_tile - at < PL_BLOCK ? from + n_tile - at : PL_BLOCK;
+            struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+            s->correct->sums(s->conf.correct.conf, &b, sum);
+        }
+    }
+}
+
+/* One block of a member, corrected: into mine [n] where it is not at hand. */
+static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
+                                       pl_real *mine) {
+    const struct pl_store *s = job->s;
+    pl_real tmp[PL_BLOCK];
+    if (job->raw) return s->member[m].vector + at;
+    if (job->kept) return s->kept[m] + at;
+    struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+    if (s->correct->apply)
+        s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
+    else
+        memcpy(mine, b.g, n * sizeof *mine);
+    return mine;
+}
+
+/* The pass between: inner products of all members and, the last, of the result before. */
+static void commit_gram(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    int side = s->n_members + 1;
+    size_t square = (size_t)side * (size_t)side, from, n_tile;
+    double *sum = s->gram + (size_t)tile * square;
+    pl_real *x = s->scratch + (size_t)tile * s->scratch_room;
+    pl_real *room = x + (size_t)side * PL_GRAM_BLOCK;
+    bool last = pl_reduce_remembers(&s->conf.reduce);
+    commit_tile(s, tile, &from, &n_tile);
+    memset(sum, 0, square * sizeof *sum);
+    for (size_t at = from; at < from + n_tile; at += PL_GRAM_BLOCK) {
+        size_t n = from + n_tile - at < PL_GRAM_BLOCK ? from + n_tile - at : PL_GRAM_BLOCK;
+        for (int m = 0; m < side; m++) {
+            pl_real *to = x + (size_t)m * PL_GRAM_BLOCK;
+            const pl_real *v = m < s->n_members ? commit_corrected(job, m, at, n, to)
+                               : last           ? s->last + at
+                                                : NULL;
+            if (!v)
+                memset(to, 0, n * sizeof *to);
+            else if (v != to)
+                memcpy(to, v, n * sizeof *to);
+            if (m < s->n_members && s->n_kept > 0) memcpy(s->kept[m] + at, to, n * sizeof *to);
+        }
+        pl_gram_add(side, n, x, PL_GRAM_BLOCK, room, sum);
+    }
+}
+
+/* A weighted sum, or the member itself where it is one. */
+static const pl_real *commit_mixed(const struct commit_job *job, const pl_real *const *member,
+                                   const double *weight, size_t n, pl_real *out) {
+    int one = -1;
+    for (int m = 0; m < job->mixed.width; m++)
+        if (weight[m] != 0) one = one < 0 && weight[m] == 1 ? m : job->mixed.width;
+    if (one >= 0 && one < job->mixed.width) return member[one];
+    return pl_vec_weighted(job->mixed.width, member, weight, n, out);
+}
+
+/* What a tile needs besides its blocks: pointers to members and to what was mixed of them. */
+struct commit_workspace {
+    const pl_real **member, **mixed;
+    pl_real *corrected, *mixture, *lanes;
+};
+
+static struct commit_workspace commit_workspace(const struct commit_job *job, int tile) {
+    const struct pl_store *s = job->s;
+    struct commit_plan p = job->plan;
+    pl_real *at = s->scratch + (size_t)tile * s->scratch_room;
+    struct commit_workspace d = {.member = (const pl_real **)(void *)at};
+    d.mixed = d.member + s->n_members + 1;
+    d.corrected = at + p.pointers;
+    d.mixture = d.corrected + p.corrected;
+    d.lanes = d.mixture + p.mixture;
+    return d;
+}
+
+static const pl_real *commit_reduce(struct commit_job *job, const struct commit_workspace *d,
+                                    size_t at, size_t n, pl_real *out) {
+    struct pl_store *s = job->s;
+    const struct pl_mixed *mixed = &job->mixed;
+    for (int m = 0; m < s->n_members; m++)
+        d->member[m] = commit_corrected(job, m, at, n, d->corrected + (size_t)m * job->block);
+    d->member[s->n_members] = s->last ? s->last + at : NULL;
+    if (!mixed->rule) return commit_mixed(job, d->member, mixed->row, n, out);
+    for (int i = 0; i < mixed->at.n; i++) {
+        pl_real *to = d->mixture + (size_t)i * job->block;
+        if (mixed->row)
+            d->mixed[i] =
+                commit_mixed(job, d->member, mixed->row + (size_t)i * (size_t)mixed->width, n, to);
+        else
+            d->mixed[i] = mixed->factor[i] == 1
+                              ? d->member[i]
+                              : pl_vec_weighted(1, d->member + i, mixed->factor + i, n, to);
+    }
+    mixed->rule->apply(mixed->conf, &mixed->at, d->mixed, n, d->lanes, out);
+    return out;
+}
+
+/* Second pass: everything elementwise. */
+static void commit_step(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    pl_real reduced[PL_BLOCK];
+    size_t from, n_tile;
+    commit_tile(s, tile, &from, &n_tile);
+    struct commit_workspace workspace = commit_workspace(job, tile);
+    double dot = 0;
+    for (size_t at = from; at < from + n_tile; at += job->block) {
+        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
+        const pl_real *u = commit_reduce(job, &workspace, at, n, reduced);
+        struct pl_optim_block b = {.n = n,
+                                   .u = u,
+                                   .w = s->newest->model + at,
+                                   .out = job->next->model + at,
+                                   .ahead = s->looks_ahead ? job->next->lookahead + at : NULL,
+                                   .own = s->own ? s->own[s->member[0].worker] + at : NULL,
+                                   .direction = s->direction ? s->direction + at : NULL};
+        for (int i = 0; i < s->optim->n_vectors; i++) b.state[i] = s->optim_state[i] + at;
+        s->optim->step(s->conf.optim.conf, &job->at, &b);
+        if (s->last) {
+            dot += pl_vec_dot(u, s->last + at, n);
+            memcpy(s->last + at, u, n * sizeof *u);
+        }
+    }
+    job->dot[tile] = dot;
+}
+
+struct commit_tiles {
+    void (*job)(void *arg, int tile);
+    void *arg;
+    int first;
+};
+
+static void commit_one(void *arg, int i) {
+    const struct commit_tiles *t = arg;
+    t->job(t->arg, t->first + i);
+}
+
+static void commit_tiles(struct pl_store *s, void (*job)(void *, int), void *arg) {
+    const struct pl_slice *slice = &s->conf.slice;
+    struct commit_tiles tiles = {job, arg, slice->first};
+    int n = slice->end - slice->first;
+    if (s->conf.parallel_for.run)
+        s->conf.parallel_for.run(s->conf.parallel_for.ctx, n, commit_one, &tiles);
+    else
+        for (int i = 0; i < n; i++) commit_one(&tiles, i);
+}
+
+static int commit_allreduce(const struct pl_store *s, double *row, size_t width) {
+    const struct pl_slice *slice = &s->conf.slice;
+    return slice->allreduce ? slice->allreduce(slice->ctx, row, width) : PL_OK;
+}
+
+/* Factors of corrections and takes. */
+static int commit_correct(struct pl_store *s, struct commit_job *job, double lr) {
+    const struct pl_correct *c = s->correct;
+    size_t n = (size_t)PL_TILES * (size_t)s->n_members;
+    bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
+    if (sums) {
+        if (n > s->room_sums) {
+            free(s->sums);
+            s->sums = malloc(n * sizeof *s->sums);
+            s->room_sums = s->sums ? n : 0;
+        }
+        if (!s->sums) return PL_ENOMEM;
+        memset(s->sums, 0, n * sizeof *s->sums);
+        job->sum = s->sums;
+        commit_tiles(s, commit_sums, job);
+        if (commit_allreduce(s, job->sum[0], (size_t)s->n_members * PL_RULE_SUMS)) return PL_ERUN;
+    }
+    for (int m = 0; m < s->n_members; m++) {
+        struct pl_correct_at *at = &s->member[m].at;
+        *at = (struct pl_correct_at){.lag = s->member[m].lag,
+                                     .count = ++s->n_corrected,
+                                     .lr = lr,
+                                     .lr_max = s->lr_max,
+                                     .n_workers = s->conf.n_workers};
+        memcpy(at->number, s->correct_number, sizeof at->number);
+        for (int t = 0; sums && t < PL_TILES; t++)
+            for (int i = 0; i < c->n_sums; i++) at->sum[i] += job->sum[t * s->n_members + m][i];
+        s->factor[m] = s->member[m].factor;
+        if (c->factor) s->factor[m] *= c->factor(s->conf.correct.conf, at);
+        memcpy(s->correct_number, at->number, sizeof at->number);
+    }
+    return PL_OK;
+}
+
+/* Blocks are shorter where all members have one in scratch. */
+static struct commit_plan commit_plan(struct commit_job *job) {
+    const struct pl_store *s = job->s;
+    const struct pl_mixed *mixed = &job->mixed;
+    size_t n = (size_t)s->n_members;
+    bool mixes = mixed->row != NULL, raw = job->raw || job->kept;
+    for (int m = 0; m < s->n_members; m++) mixes |= mixed->factor[m] != 1;
+    mixes &= mixed->rule != NULL;
+    job->block = PL_GROUP_BLOCK / n & ~(size_t)15;
+    if (job->block > PL_BLOCK || (raw && !mixes)) job->block = PL_BLOCK;
+    if (job->block < 16) job->block = 16;
+    return (struct commit_plan){.pointers = ((2 * n + 2) * sizeof(void *) / sizeof(pl_real) + 15) &
+                                            ~(size_t)15,
+                                .corrected = raw ? 0 : n * job->block,
+                                .mixture = mixes ? n * job->block : 0,
+                                .lanes = mixed->rule ? PL_ROOM(n) : 0};
+}
+
+static bool commit_scratch(struct pl_store *s, size_t room) {
+    if (room <= s->scratch_room) return true;
+    free(s->scratch);
+    s->scratch_room = (room + 15) & ~(size_t)15;
+    s->scratch = pl_vector_new(s->scratch_room * PL_TILES);
+    if (!s->scratch) s->scratch_room = 0;
+    return s->scratch != NULL;
+}
+
+/* Corrections that remember are applied once, and what they gave is kept for the second time. */
+static bool commit_keeps(struct pl_store *s) {
+    if (s->n_members <= s->n_kept) return true;
+    pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
+    if (!kept) return false;
+    s->kept = kept;
+    while (s->n_kept < s->n_members)
+        if (!(kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
+    return true;
+}
+
+/* The weights of the members; inner products first, where they depend on them. */
+static int commit_mix(struct pl_store *s, struct commit_job *job) {
+    struct pl_rng rng;
+    size_t side = (size_t)s->n_members + 1, square = side * side;
+    struct pl_reduce_at at = {
+        .n = s->n_members, .k = s->conf.k, .samples = s->samples, .worker = s->worker, .rng = &rng};
+    pl_rng_init(&rng, s->conf.seed, PL_STREAM_REDUCE, 0, s->progress.n_commits);
+    if (s->geometry && s->n_members <= PL_GRAM_MAX) {
+        size_t room = (PL_TILES + 1) * square;
+        if (room > s->room_gram) {
+            free(s->gram);
+            s->gram = malloc(room * sizeof *s->gram);
+            s->room_gram = s->gram ? room : 0;
+        }
+        if (!s->gram || !commit_scratch(s, side * (PL_GRAM_BLOCK + side))) return PL_ENOMEM;
+        if (s->correct->apply && !commit_keeps(s)) return PL_ENOMEM;
+        memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
+        commit_tiles(s, commit_gram, job);
+        if (commit_allreduce(s, s->gram, square)) return PL_ERUN;
+        job->kept = s->correct->apply;
+        double *sum = s->gram + PL_TILES * square;
+        memset(sum, 0, square * sizeof *sum);
+        for (size_t t = 0; t < PL_TILES; t++)
+            for (size_t i = 0; i < square; i++) sum[i] += s->gram[t * square + i];
+        for (size_t i = 0; i < side; i++)
+            for (size_t j = 0; j < i; j++) sum[j * side + i] = sum[i * side + j];
+        at.gram = sum;
+    }
+    int rc = pl_mix(s->mixer, &s->conf.reduce, &at, s->factor, &job->mixed);
+    if (rc) return rc;
+    s->n_medians += job->mixed.fell_back;
+    job->plan = commit_plan(job);
+    struct commit_plan *p = &job->plan;
+    size_t room = p->pointers + p->corrected + p->mixture + p->lanes;
+    return commit_scratch(s, room) ? PL_OK : PL_ENOMEM;
+}
+
+/* What the optimizer is told of a commit, and what it notes. */
+static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
+    struct pl_optim_at at = {.lr = lr,
+                             .count = ++s->progress.n_commits,
+                             .n_workers = s->conf.n_workers,
+                             .base = s->member[0].base_id,
+                             .epoch = s->conf.rate.epoch_samples};
+    for (int m = 0; m < s->n_members; m++) {
+        if (isnan(s->member[m].loss)) continue;
+        at.samples += s->samples[m];
+        at.loss += s->samples[m] * s->member[m].loss;
+    }
+    at.loss = at.samples > 0 ? at.loss / at.samples : NAN;
+    memcpy(at.number, s->optim_number, sizeof at.number);
+    if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &at);
+    memcpy(s->optim_number, at.number, sizeof at.number);
+    return at;
+}
+
+/* The group is in the newest version. */
+static void commit_end(struct pl_store *s) {
+    for (int m = 0; m < s->n_members; m++) {
+        s->progress.samples += s->samples[m];
+        pl_store_release(s, s->member[m].base);
+    }
+    s->n_members = 0;
+    s->newest->id = s->progress.n_commits;
+    s->newest->lr = pl_store_rate(s);
+}
+
+/* New values of ranges: nothing else is read or written. */
+static int commit_parts(struct pl_store *s) {
+    struct pl_version *v = s->newest;
+    for (int m = 0; m < s->n_members; m++)
+        for (int i = 0; i < s->member[m].n_ranges; i++) {
+            const struct pl_range *r = &s->member[m].range[i];
+            memcpy(v->model + r->from, s->member[m].vector + r->from, r->n * sizeof *v->model);
+        }
+    commit_begin(s, pl_store_rate(s));
+    commit_end(s);
+    return PL_OK;
+}
+
+int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
+    if (s->n_members > 0 && s->member[0].n_ranges > 0) return commit_parts(s);
+    bool moved = s->conf.sends != PL_SENDS_GRADIENT;
+    bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
+    double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->n_members : 1);
+    if (lr > s->lr_max) s->lr_max = lr;
+    struct commit_job job = {.s = s, .next = pl_store_version(s)};
+    if (!job.next) return PL_ENOMEM;
+    job.raw = !s->correct->apply && s->conf.weight_decay == 0 && s->conf.sends != PL_SENDS_MODEL;
+    int rc = commit_correct(s, &job, lr);
+    if (!rc) rc = commit_mix(s, &job);
+    if (rc) {
+        pl_store_release(s, job.next);
+        return rc;
+    }
+    job.at = commit_begin(s, lr);
+    commit_tiles(s, commit_step, &job);
+    if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
+
+    if (measure) {
+        measure->dot = s->last && s->progress.n_commits > 1 ? 0 : NAN;
+        for (int t = 0; t < PL_TILES; t++) measure->dot += job.dot[t];
+    }
+    pl_store_release(s, s->newest);
+    s->newest = job.next;
+    pl_vector_complete(s->vectors, s->newest->model_vector);
+    pl_vector_complete(s->vectors, s->newest->lookahead_vector);
+    commit_end(s);
+    return PL_OK;
+}

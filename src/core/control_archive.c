@@ -1,0 +1,108 @@
+/* What of control outlives the process: counts, clocks, random numbers, and the memory of policy
+ * and tuner. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/control_state.h"
+
+/* The memory of a policy or tuner: what follows its conf. It fits only one of the same name and
+ * size; others begin anew. True where it was restored. */
+static bool archive_state(const struct pl_archive *k, const char *family, const struct pl_entry *id,
+                          void *state, size_t size) {
+    char name[PL_NAME_MAX + 16];
+    snprintf(name, sizeof name, "%s.%s", family, id->name);
+    char none = 0; /* so that the name is kept even where there is no memory */
+    size_t n = size > id->conf_size ? size - id->conf_size : 0;
+    void *at = n ? (char *)state + id->conf_size : &none;
+    if (n == 0) n = 1;
+    if (!k->restoring) return k->bytes(k->ctx, name, at, n), false;
+    void *kept = malloc(n);
+    bool fits = kept && k->bytes(k->ctx, name, kept, n) == n;
+    if (fits) memcpy(at, kept, n);
+    free(kept);
+    return fits;
+}
+
+/* What the tuner had made of K and the bound, as far as it fits the workers there are now. */
+static void archive_knobs(struct pl_control *c, uint64_t k, uint64_t bound) {
+    uint64_t most = c->policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
+    if (c->tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
+    if (c->tuner->moves & PL_USES_BOUND && bound > 0) c->view.knobs.bound = bound;
+}
+
+static bool archive_sane(const uint64_t *count, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (count[i] >= CONTROL_MANY) return false;
+    return true;
+}
+
+/* Where each worker is in its data: its tasks are numbered on, and one that was running is done
+ * again. */
+static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
+    size_t n = (size_t)c->view.n_workers;
+    uint64_t *at = malloc(2 * n * sizeof *at);
+    if (!at) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        at[2 * i] = c->worker[i].task - (c->worker[i].state == PL_BUSY);
+        at[2 * i + 1] = c->worker[i].clock;
+    }
+    k->wholes(k->ctx, "workers", at, 2 * n);
+    bool sane = archive_sane(at, 2 * n);
+    for (size_t i = 0; k->restoring && sane && i < n; i++) {
+        c->worker[i].task = at[2 * i];
+        c->worker[i].clock = at[2 * i + 1];
+    }
+    free(at);
+    return sane ? PL_OK : PL_EDATA;
+}
+
+int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
+    struct pl_fates f = pl_control_fates(c);
+    uint64_t counts[] = {c->view.version,
+                         c->view.now_ns,
+                         c->lag_sum,
+                         c->lag_max,
+                         c->n_fresh,
+                         c->max_clock,
+                         f.started,
+                         f.applied,
+                         f.dropped,
+                         f.cancelled,
+                         f.lost + f.running,
+                         f.rejected,
+                         (uint64_t)c->view.knobs.k,
+                         c->view.knobs.bound};
+    double seconds[] = {c->time.compute, c->time.communication, c->time.idle, c->time.wasted};
+    uint64_t rng[] = {c->rng.key[0], c->rng.key[1], c->rng.ctr[0], c->rng.ctr[1],
+                      c->rng.ctr[2], c->rng.ctr[3], c->rng.out[0], c->rng.out[1],
+                      c->rng.out[2], c->rng.out[3], c->rng.left};
+    size_t n_rng = sizeof rng / sizeof *rng;
+    k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
+    k->numbers(k->ctx, "control.seconds", seconds, 4);
+    k->wholes(k->ctx, "control.rng", rng, n_rng);
+    archive_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
+    bool tuned = archive_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
+    int rc = archive_workers(c, k);
+    if (rc || !k->restoring) return rc;
+    if (!archive_sane(counts, 12)) return PL_EDATA; /* all but the knobs */
+    c->view.version = counts[0];
+    c->view.now_ns = counts[1];
+    c->lag_sum = counts[2];
+    c->lag_max = counts[3];
+    c->n_fresh = counts[4];
+    c->max_clock = counts[5];
+    c->fates = (struct pl_fates){.started = counts[6],
+                                 .applied = counts[7],
+                                 .dropped = counts[8],
+                                 .cancelled = counts[9],
+                                 .lost = counts[10],
+                                 .rejected = counts[11]};
+    if (tuned) archive_knobs(c, counts[12], counts[13]);
+    c->time = (struct pl_worker_time){seconds[0], seconds[1], seconds[2], seconds[3]};
+    for (int i = 0; i < 2; i++) c->rng.key[i] = (uint32_t)rng[i];
+    for (int i = 0; i < 4; i++) c->rng.ctr[i] = (uint32_t)rng[2 + i];
+    for (int i = 0; i < 4; i++) c->rng.out[i] = (uint32_t)rng[6 + i];
+    c->rng.left = rng[10] <= 4 ? (uint32_t)rng[10] : 0;
+    return PL_OK;
+}

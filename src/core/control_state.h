@@ -1,0 +1,66 @@
+/* The inside of control, which control.c, referee.c and control_archive.c share. */
+#ifndef PL_CORE_CONTROL_STATE_H
+#define PL_CORE_CONTROL_STATE_H
+
+#include "core/control.h"
+#include "core/grid_locks.h"
+#include "core/models.h"
+
+#define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
+#define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
+
+struct pl_control {
+    const struct pl_policy *policy;
+    const struct pl_tuner *tuner;
+    void *policy_state, *tuner_state;
+    size_t policy_size;
+    struct pl_run_info scene;
+
+    struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
+    struct pl_worker *worker;
+    struct pl_rng rng;
+    int idle_last, busy_last;
+    struct pl_grid_locks grid_locks; /* of a policy with a grid */
+
+    struct control_group {
+        struct pl_member *member;
+        size_t n, room;
+    } open, closed; /* the group, and the one that the last event committed */
+    struct control_answer {
+        uint32_t samples;
+        double loss;
+    } * answer; /* [n_workers] with their last answers, which may wait */
+    int n_deferred;
+
+    struct pl_plan plan;
+    bool stopped;
+    const struct pl_models *models;
+    struct pl_replicas *replicas; /* NULL if there is one model at the server */
+
+    struct pl_fates fates;
+    uint64_t lag_sum, lag_max, n_fresh;
+    struct pl_worker_time time;
+    uint64_t max_clock;
+
+    struct {
+        pl_control_log *log;
+        void *ctx;
+    } listener[PL_LISTENERS];
+    int n_listeners;
+};
+
+/* Moves a worker to another state, at the end of that state's list, and adds up the time it was
+ * idle; the time it was busy is added up when the fate of its task is known. */
+void pl_control_move(struct pl_control *c, int worker, enum pl_worker_state to, uint64_t now_ns);
+
+/* A busy worker's task ends without use. */
+void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);
+
+/* PL_EPOLICY, and the sentence that names the breach. */
+int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how);
+
+/* Checks the plan and carries it out in order. `arrived`: the event was an arrival, which must be
+ * decided. */
+int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why);
+
+#endif

@@ -1,0 +1,174 @@
+/* The referee: checks what a policy planned, action by action, and carries it out on the worker
+ * table, the open group and the fates. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/control_state.h"
+
+/* What a worker brought joins the open group. */
+static int referee_join_group(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+    struct control_group *g = &c->open;
+    if (g->n == g->room) {
+        size_t room = g->room ? 2 * g->room : 64;
+        struct pl_member *grown = realloc(g->member, room * sizeof *grown);
+        if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
+        g->member = grown;
+        g->room = room;
+    }
+    struct pl_worker *w = &c->worker[a->worker];
+    a->task = w->task;
+    c->models->take(c->replicas, a->worker, a->factor);
+    const struct control_answer *b = &c->answer[a->worker];
+    g->member[g->n++] = (struct pl_member){
+        a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
+    c->view.n_taken++;
+    if (w->n_contributed++ == 0) c->view.n_contributors++;
+    return PL_OK;
+}
+
+static int referee_take(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || !c->worker[a->worker].deferred)
+        return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
+    c->worker[a->worker].deferred = false;
+    c->n_deferred--;
+    return referee_join_group(c, a, why);
+}
+
+static void referee_commit(struct pl_control *c, struct pl_action *a) {
+    struct control_group closed = c->open;
+    for (size_t i = 0; i < closed.n; i++) {
+        uint64_t lag = closed.member[i].lag;
+        c->lag_sum += lag;
+        c->n_fresh += lag == 0;
+        if (lag > c->lag_max) c->lag_max = lag;
+        c->worker[closed.member[i].worker].n_contributed = 0;
+    }
+    c->fates.applied += closed.n;
+    c->view.n_taken = c->view.n_contributors = 0;
+    c->open = c->closed;
+    c->open.n = 0;
+    c->closed = closed;
+    a->version = ++c->view.version;
+}
+
+static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
+                         struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
+        return pl_control_broke(c, why, "it started a worker that is not idle");
+    struct pl_worker *w = &c->worker[a->worker];
+    if (a->from == PL_KEEP && (!c->models->central || w->base == CONTROL_NO_VERSION))
+        return pl_control_broke(c, why, "it let a worker keep a version it never had");
+    if (w->deferred)
+        return pl_control_broke(c, why, "it started a worker whose result is still deferred");
+    if (c->models->start(c->replicas, a->worker))
+        return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
+                       c->view.n_workers);
+    char room[128];
+    const char *no = pl_grid_locks_enter(&c->grid_locks, a, c->view.n_taken, room);
+    if (no) return pl_control_broke(c, why, no);
+    w->row = a->row;
+    w->col = a->col;
+    pl_control_move(c, a->worker, PL_BUSY, now_ns);
+    a->task = ++w->task;
+    bool moved = a->from == PL_FETCH && w->base != c->view.version;
+    if (moved) {
+        w->base = c->view.version;
+        w->first = a->task;
+    }
+    /* parts of a version change in place, and combinations are read where they lie */
+    a->sends = moved || !c->models->central || c->grid_locks.side > 0;
+    a->version = w->base;
+    c->fates.started++;
+    return PL_OK;
+}
+
+static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
+                          struct pl_why *why) {
+    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_BUSY)
+        return pl_control_broke(c, why, "it cancelled a worker that is not busy");
+    if (!c->models->central)
+        return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
+    a->task = c->worker[a->worker].task;
+    pl_control_waste(c, a->worker, now_ns, true);
+    pl_control_move(c, a->worker, PL_IDLE, now_ns);
+    c->fates.cancelled++;
+    return PL_OK;
+}
+
+/* Takes, drops and lets wait, of the arrival where the plan does not say whose. */
+static int referee_decide(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
+                          int *n_decided, struct pl_why *why) {
+    bool arrived = a->worker == PL_ARRIVED;
+    if (arrived && (*n_decided)++ > 0)
+        return pl_control_broke(c, why, "it took or dropped more than the one arrival");
+    if (arrived && e->kind != PL_ARRIVE)
+        return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
+    if (!arrived) return referee_take(c, a, why);
+    a->worker = e->worker;
+    a->task = c->worker[e->worker].task;
+    c->answer[e->worker] = (struct control_answer){e->samples, e->loss};
+    switch (a->verb) {
+    case PL_TAKE: return referee_join_group(c, a, why);
+    case PL_DROP:
+        c->fates.dropped++;
+        c->models->drop(c->replicas, e->worker);
+        return PL_OK;
+    default:
+        if (!c->models->central)
+            return pl_control_broke(c, why,
+                                    "it deferred a result of a worker with a model of its own");
+        c->worker[e->worker].deferred = true;
+        c->n_deferred++;
+        return PL_OK;
+    }
+}
+
+static int referee_timer(struct pl_control *c, struct pl_why *why) {
+    if (!c->plan.timed) return PL_OK;
+    if (c->plan.timer_ns < c->view.now_ns)
+        return pl_control_broke(c, why, "it set a timer to a time that is past");
+    if (!c->policy->timer && c->plan.timer_ns != PL_NO_TIMER)
+        return pl_control_broke(c, why, "it set a timer and has no call-back for it");
+    c->view.timer_ns = c->plan.timer_ns;
+    return PL_OK;
+}
+
+/* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
+int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why) {
+    if (c->plan.overflow) return pl_control_broke(c, why, "its plan is longer than any can be");
+    int n_decided = 0;
+    for (size_t n = 0; n < c->plan.n; n++) {
+        struct pl_action *a = &c->plan.action[n];
+        int rc = PL_OK;
+        const char *no = NULL;
+        if (!isfinite(a->factor))
+            return pl_control_broke(c, why, "it said a factor that is not finite");
+        switch (a->verb) {
+        case PL_TAKE:
+        case PL_DROP:
+        case PL_DEFER: rc = referee_decide(c, e, a, &n_decided, why); break;
+        case PL_COMMIT:
+            if (c->closed.n > 0)
+                return pl_control_broke(c, why, "it committed twice for one event");
+            if (c->view.n_taken == 0)
+                return pl_control_broke(c, why, "it committed an empty group");
+            referee_commit(c, a);
+            break;
+        case PL_START: rc = referee_start(c, a, e->now_ns, why); break;
+        case PL_CANCEL: rc = referee_cancel(c, a, e->now_ns, why); break;
+        case PL_STOP: c->stopped = true; break;
+        default: no = c->models->exchange(c->replicas, a); break;
+        }
+        if (no) return pl_control_broke(c, why, no);
+        if (rc) return rc;
+    }
+    if (arrived && n_decided == 0)
+        return pl_control_broke(c, why, "it neither took, dropped nor deferred an arrival");
+    int rc = referee_timer(c, why);
+    if (rc) return rc;
+    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* nobody is left to wait for it */
+    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && c->view.timer_ns == PL_NO_TIMER &&
+        !c->stopped)
+        return pl_control_broke(c, why, "it stalled: nobody is busy");
+    return PL_OK;
+}

@@ -1,0 +1,66 @@
+/* The inside of the store, which store.c and commit.c share. */
+#ifndef PL_CORE_STORE_STATE_H
+#define PL_CORE_STORE_STATE_H
+
+#include "core/store.h"
+
+struct store_member {
+    const struct pl_version *base; /* NULL if no rule asks for it */
+    const pl_real *vector;
+    int worker;
+    uint64_t base_id, lag;
+    double factor; /* of the take */
+    double loss;
+    struct pl_correct_at at;
+    struct pl_range range[PL_RANGES];
+    int n_ranges; /* 0: a vector to be reduced */
+};
+
+struct pl_store {
+    struct pl_store_conf conf;
+    const struct pl_correct *correct;
+    const struct pl_optim *optim;
+    bool looks_ahead;
+    size_t from; /* first element of the share, in the whole vector */
+
+    struct pl_vectors *vectors;
+    bool owns_vectors;
+    struct pl_version **version; /* [n_versions] by the id of their model's vector; or NULL */
+    int n_versions;
+    struct pl_version *newest;
+
+    struct store_member *member;
+    uint32_t *samples;
+    int *worker;
+    double *factor; /* of takes and corrections */
+    int n_members, room_members;
+
+    struct pl_mixer *mixer;
+    double *gram; /* [PL_TILES + 1] squares of inner products: of every tile, and their sum */
+    size_t room_gram;
+    pl_real **kept; /* [n_kept][dim] corrected members, where they are needed twice */
+    int n_kept;
+    bool geometry;
+    uint64_t n_medians;
+
+    pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
+    pl_real **own; /* [n_workers], filled in when a worker first contributes */
+    pl_real *direction;
+    pl_real *last;    /* the reduced vector of the commit before, where somebody asks */
+    pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
+    size_t scratch_room;
+    double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
+    size_t room_sums;
+
+    double lr_max;
+    uint64_t n_corrected;
+    struct pl_progress progress;
+    double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
+};
+
+/* A version that only the caller holds. NULL: out of memory. */
+struct pl_version *pl_store_version(struct pl_store *s);
+
+double pl_store_rate(const struct pl_store *s); /* the learning rate now */
+
+#endif

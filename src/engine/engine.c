@@ -1,0 +1,236 @@
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_state.h"
+
+#define ENGINE_NAMED 3 /* workers named for results that cannot be used */
+#define ENGINE_STUCK_X                                                                             \
+    10 /* times what a filter may reject in a row, if some worker has had no turn */
+
+/* --- making --------------------------------------------------------------------------------- */
+
+static int engine_control(struct pl_engine *e, struct pl_why *why) {
+    const struct pl_job *job = e->job;
+    int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
+                            (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
+                            job->n_workers, job->seed, &e->control, why);
+    if (rc) return rc;
+    e->view = pl_control_view(e->control);
+    e->replicas = pl_control_replicas(e->control);
+    e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
+    if (!e->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
+    return PL_OK;
+}
+
+static int engine_vectors(struct pl_engine *e, size_t dim, struct pl_why *why) {
+    const struct pl_vector_memory *memory = e->conf.host.memory.get ? &e->conf.host.memory : NULL;
+    if (e->replicas) {
+        e->vectors = pl_replicas_vectors(e->replicas);
+    } else if (pl_vectors_new(&e->vectors)) {
+        return pl_fail(why, PL_ENOMEM, "out of memory");
+    } else {
+        e->owns_vectors = true;
+    }
+    pl_vectors_memory(e->vectors, dim, memory);
+    return PL_OK;
+}
+
+static int engine_filter(struct pl_engine *e, struct pl_why *why) {
+    struct pl_filter_conf conf = {.filter = e->job->filter,
+                                  .dim = e->job->model->dim,
+                                  .n_workers = e->job->n_workers,
+                                  .trusted = pl_reference_gradient};
+    if (e->conf.follows) return PL_OK;
+    int rc = pl_reference_new(e->job, &e->reference);
+    conf.ctx = e->reference;
+    if (!rc) rc = pl_filter_new(&conf, &e->filter);
+    return rc ? pl_fail(why, rc, "out of memory for the filter") : PL_OK;
+}
+
+/* The first model: version 0 of the store, or the vector that every worker begins with. */
+static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why) {
+    struct pl_store_conf conf = pl_job_store(e->job);
+    if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
+    conf.dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
+    conf.parallel_for = e->conf.parallel_for;
+    int rc = engine_vectors(e, conf.dim, why);
+    if (rc) return rc;
+    conf.vectors = e->vectors;
+    float *made = w0 ? NULL : pl_vector_new(conf.dim);
+    if (!w0 && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
+    if (made) e->job->model->kind->init(e->job->model, e->job->seed, made);
+    if (!e->replicas) {
+        rc = pl_store_new(&conf, w0 ? w0 : made, &e->store, why);
+    } else {
+        float *first = pl_vector_at(e->vectors, PL_FIRST_VECTOR);
+        if (first)
+            memcpy(first, w0 ? w0 : made, conf.dim * sizeof *first);
+        else
+            rc = pl_fail(why, PL_ENOMEM, "out of memory for the model");
+        e->progress.epoch = e->job->rate.epoch_samples;
+    }
+    free(made);
+    return rc;
+}
+
+int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_outcome *out,
+                  struct pl_engine **engine, struct pl_why *why) {
+    struct pl_engine *e = calloc(1, sizeof *e);
+    if (!e) return pl_fail(why, PL_ENOMEM, "out of memory");
+    e->conf = *conf;
+    e->job = conf->job;
+    e->out = out;
+    e->scored_ns = UINT64_MAX;
+    int rc = engine_control(e, why);
+    if (!rc && e->job->model) rc = engine_first(e, w0, why);
+    if (!rc && e->job->model) rc = engine_filter(e, why);
+    if (rc)
+        pl_engine_free(e);
+    else
+        *engine = e;
+    return rc;
+}
+
+/* Gives up what the engine holds for a worker. */
+static void engine_forget(struct pl_engine *e, int worker) {
+    struct engine_worker *w = &e->worker[worker];
+    if (e->store) {
+        pl_store_release(e->store, w->base);
+        pl_vector_release(e->vectors, w->output);
+    }
+    *w = (struct engine_worker){.output = PL_NO_VECTOR};
+}
+
+void pl_engine_free(struct pl_engine *e) {
+    if (!e) return;
+    for (int i = 0; e->worker && i < e->job->n_workers; i++) engine_forget(e, i);
+    for (size_t i = 0; i < e->n_group; i++) pl_vector_release(e->vectors, e->group_id[i]);
+    pl_store_free(e->store);
+    pl_filter_free(e->filter);
+    pl_reference_free(e->reference);
+    if (e->owns_vectors) pl_vectors_free(e->vectors);
+    pl_control_free(e->control);
+    free(e->worker);
+    free(e->group);
+    free(e->group_id);
+    free(e->needed);
+    free(e);
+}
+
+/* --- results -------------------------------------------------------------------------------- */
+
+static void engine_warn(struct pl_engine *e, const struct pl_event *event, const char *defect) {
+    struct engine_worker *w = &e->worker[event->worker];
+    if (w->warned || !defect[0]) return;
+    w->warned = true;
+    if (++e->n_named == ENGINE_NAMED + 1)
+        pl_log_warn(&e->job->log, "more workers send gradients that cannot be used; further "
+                                  "workers will not be named");
+    if (e->n_named > ENGINE_NAMED) return;
+    pl_log_warn(&e->job->log,
+                "worker %d sent a gradient %s (task %llu at %.3g s); rejected; further ones from "
+                "this worker will not be reported",
+                event->worker + 1, defect, (unsigned long long)event->task,
+                (double)event->now_ns * 1e-9);
+}
+
+static void engine_reject(struct pl_engine *e, struct pl_event *event, const char *defect) {
+    engine_warn(e, event, defect);
+    event->kind = PL_REJECT;
+    event->samples = 0;
+    if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
+    /* the model itself is no longer finite, and no worker will ever send a finite gradient */
+    if (!pl_part_diverged(e->job, ++e->n_rejected, ++e->worker[event->worker].n_rejected)) return;
+    e->out->diverged = true;
+    pl_engine_over(e);
+}
+
+/* The filter has rejected so many results in a row that it will accept none any more: each worker
+ * that is present has had a turn, unless it takes far too long for one. */
+static bool engine_stuck(const struct pl_engine *e) {
+    if (!pl_filter_stuck(e->filter, 1)) return false;
+    if (pl_filter_stuck(e->filter, ENGINE_STUCK_X)) return true;
+    for (int i = 0; i < e->job->n_workers; i++)
+        if (e->view->worker[i].state != PL_GONE && !e->worker[i].doubted) return false;
+    return true;
+}
+
+/* A result that can be used is believed or not. */
+static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_why *why) {
+    struct engine_worker *w = &e->worker[event->worker];
+    bool believed = true;
+    w->n_rejected = 0;
+    w->acked = event->task;
+    if (!e->filter) return PL_OK;
+    int rc = pl_filter_see(e->filter, event->worker, pl_store_newest(e->store), w->base,
+                           pl_vector_at(e->vectors, w->output), &believed);
+    if (rc == PL_ENOMEM) return pl_fail(why, rc, "out of memory for the filter");
+    if (rc)
+        return pl_fail(why, rc < 0 ? rc : PL_EUSAGE,
+                       "the gradient of the filter's own samples failed with status %d", rc);
+    for (int i = 0; believed && i < e->job->n_workers; i++) e->worker[i].doubted = false;
+    if (believed) return PL_OK;
+    w->doubted = true;
+    event->kind = PL_REJECT;
+    if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
+    if (engine_stuck(e)) {
+        pl_filter_trouble(e->filter, (double)event->now_ns * 1e-9, &e->out->trouble);
+        pl_engine_over(e);
+    }
+    return PL_OK;
+}
+
+/* --- events --------------------------------------------------------------------------------- */
+
+static int engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
+    const struct pl_plan *plan;
+    struct pl_measure measure = {.dot = NAN};
+    bool committed;
+    int rc = pl_control_step(e->control, event, &plan, why);
+    if (!rc) rc = pl_engine_carry(e, plan, &committed, &measure, why);
+    if (rc || !committed || !e->store || e->conf.follows || !pl_control_measures(e->control))
+        return rc;
+    /* a plan has at most one commit and this event leads to none, so it nests once */
+    struct pl_event measured = {.kind = PL_MEASURED, .now_ns = event->now_ns, .measure = measure};
+    return engine_step(e, &measured, why);
+}
+
+int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
+                    struct pl_why *why) {
+    bool result = event->kind == PL_ARRIVE || event->kind == PL_REJECT;
+    if (result && !pl_control_is_current(e->control, event->worker, event->task)) return PL_OK;
+    if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows) {
+        int rc = PL_OK;
+        if (defect)
+            engine_reject(e, event, defect);
+        else
+            rc = engine_judge(e, event, why);
+        if (rc) return rc;
+    }
+    int rc = engine_step(e, event, why);
+    if (event->kind == PL_LEAVE) engine_forget(e, event->worker);
+    return rc;
+}
+
+void pl_engine_over(struct pl_engine *e) {
+    if (!e->conf.replays && !e->conf.follows) e->ended = true;
+}
+
+void pl_engine_end(struct pl_engine *e) {
+    e->ended = true;
+}
+
+bool pl_engine_ended(const struct pl_engine *e) {
+    return e->ended;
+}
+
+bool pl_engine_reached(const struct pl_engine *e) {
+    const struct pl_limits *l = &e->job->limits;
+    const struct pl_progress *p = pl_engine_progress(e);
+    return (l->updates > 0 && e->view->version >= l->updates) ||
+           (l->epochs > 0 && p && pl_progress_epochs(p) >= l->epochs);
+}

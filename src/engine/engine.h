@@ -1,0 +1,129 @@
+/* The engine: everything a run is apart from where it runs. One event goes in; what follows from it
+ * is carried out.
+ *
+ *   event -> filter -> control (tuner, policy, referee) -> checked plan -> carried out -> event log
+ *
+ * The engine owns control, the store (or, without a server, the replicas), the filter, the open
+ * group with its attackers, the limits, the counts of rejected results with their warnings, what a
+ * commit measured, evaluations, and what outlives the process (archive). A host turns what happens
+ * into events, and does the few things of struct pl_host_ops. The simulator, the real server and
+ * the servers that follow it are hosts; so is any program that computes gradients itself.
+ *
+ * Vectors are ids of one table (core/vectors.h). A task's input is a short combination of vectors:
+ * the newest version, times one, or the terms of a worker's own model. Its output is a vector and
+ * the ranges of it that the task writes.
+ *
+ * Threads: all functions are called by the one thread that decides. */
+#ifndef PL_ENGINE_ENGINE_H
+#define PL_ENGINE_ENGINE_H
+
+#include "learn/outcome.h"
+
+/* A task, as a host is told to start it. Valid during the call. */
+struct pl_start {
+    int worker;
+    uint64_t task;
+    uint64_t version;                   /* number of the model it is computed on */
+    double lr;                          /* in force at that version */
+    const struct pl_combination *input; /* held until the task ends */
+    int base;   /* vector that the worker makes of its input first; PL_NO_VECTOR: none, the input is
+                   one vector, times one */
+    int output; /* vector that the worker writes */
+    bool sends; /* the worker does not have its input yet */
+    struct pl_part part;
+    uint64_t acked;   /* the worker's last task whose result counted; 0: none */
+    uint64_t applied; /* its last task that is part of the newest version; 0: none */
+};
+
+/* What a host does for an engine. */
+struct pl_host_ops {
+    void *ctx;
+    /* The worker computes a task. A cancelled worker may still be reading the input of the task
+     * before; a host that cannot exclude that holds that vector. 0 or PL_ENOMEM. */
+    int (*start)(void *ctx, const struct pl_start *s);
+    void (*cancel)(void *ctx, int worker); /* the worker's task is void */
+    /* The result in `output` of a finished task is not used. NULL: nothing to do. */
+    void (*unused)(void *ctx, int worker);
+    /* A result, in `vector`, joins the open group; the host may bind it to memory of its own. NULL:
+     * nothing to do. */
+    void (*taken)(void *ctx, int vector);
+    /* An update is about to be made. NULL: nothing to do. */
+    void (*update)(void *ctx);
+    /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
+     * they are here. 0, PL_ENOMEM or PL_ERUN. */
+    int (*fetch)(void *ctx, const int *vector, int n);
+    struct pl_vector_memory memory; /* where vectors live; get NULL: in memory of the engine's */
+};
+
+struct pl_engine_conf {
+    const struct pl_job *job;
+    struct pl_host_ops host;
+    struct pl_watch watch;
+    /* Limits and targets do not end the run, and the filter is asked again: the events are those of
+     * a recording. */
+    bool replays;
+    /* The events are those of another engine, which has judged them: no filter, no limits, and
+     * what a commit measured comes as an event. */
+    bool follows;
+    struct pl_slice slice; /* of the vectors that this engine has; whole == 0: all of them */
+    struct pl_parallel_for parallel_for;
+};
+
+struct pl_engine;
+
+/* w0 [dim] is copied; NULL: the model's own first weights. With a job that has no model there are
+ * no vectors: timing alone. `out` is filled as the run goes on. */
+int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_outcome *out,
+                  struct pl_engine **e, struct pl_why *why);
+void pl_engine_free(struct pl_engine *e); /* NULL is fine */
+
+/* One event. For a result (PL_ARRIVE) that cannot be used, `defect` says why ("that is not
+ * finite"), and it is rejected; NULL: it can be used. "" is a reject that is not reported. Its
+ * vector is complete at its address, and what it claims (samples, loss, times) is in `e`.
+ * A result whose task is not its worker's current one has no effect. */
+int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
+                    struct pl_why *why);
+
+bool pl_engine_ended(const struct pl_engine *e);
+void pl_engine_end(struct pl_engine *e);           /* from outside */
+bool pl_engine_reached(const struct pl_engine *e); /* updates or epochs are at their limit */
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+struct pl_control *pl_engine_control(const struct pl_engine *e);
+const struct pl_view *pl_engine_view(const struct pl_engine *e);
+struct pl_vectors *pl_engine_vectors(const struct pl_engine *e);      /* NULL: timing alone */
+const struct pl_version *pl_engine_newest(const struct pl_engine *e); /* NULL: no central model */
+const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker); /* of its task */
+int pl_engine_output(const struct pl_engine *e, int worker); /* vector of its task */
+uint64_t pl_engine_n_filtered(const struct pl_engine *e);
+struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns);
+
+/* The model as it is now, whole and unchanging until pl_engine_let_go: the newest version, held, or
+ * what `room` [dim] was filled with if there is no such version. NULL: it could not be had. */
+struct pl_model_now {
+    const float *w;
+    const struct pl_version *held;
+    double consensus; /* distance of the replicas from their mean; NAN: one model */
+};
+int pl_engine_model(struct pl_engine *e, float *room, struct pl_model_now *out);
+void pl_engine_let_go(struct pl_engine *e, struct pl_model_now *m);
+bool pl_engine_needs_room(const struct pl_engine *e); /* `room` is used */
+
+/* --- evaluation ------------------------------------------------------------------------------ */
+
+/* Whether an evaluation now would tell something new: the model or the time has moved on. */
+bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns);
+bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, at whatever time */
+/* What an evaluation came to, of the model at *p; tells the watch, and ends the run at a target. */
+void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p);
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+/* Saves or restores what outlives the process; restoring comes before the first event. */
+int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive);
+
+/* Fills in the outcome; w [dim] is the model at the end, NULL for timing alone. 0 or PL_ENOMEM. */
+int pl_engine_finish(struct pl_engine *e, const float *w, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,256 @@
+/* How a server begins and ends. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/server_state.h"
+#include "sys/clock.h"
+#include "sys/fpu.h"
+
+#define SERVER_SLICE 131072           /* parameters that are worth waking a thread for */
+#define SHUTDOWN_GRACE_NS 2000000000u /* that workers have to leave at the end */
+
+/* --- the host of an engine ---------------------------------------------------------------- */
+
+/* How many threads a commit is split over. */
+static int ends_threads(const struct server *s) {
+    size_t most = s->job->model->dim / SERVER_SLICE;
+    return most < (size_t)s->job->n_threads ? (int)most : s->job->n_threads;
+}
+
+/* The pool is made after the engine. */
+static void ends_parallel_for(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
+    const struct server *s = ctx;
+    pl_pool_team(s->pool, n, job, arg);
+}
+
+/* An update that takes its time, as --update-time wants it. */
+static void ends_linger(struct server *s) {
+    uint64_t until = pl_now_ns() + (uint64_t)llround(s->job->update_time * 1e9);
+    for (uint64_t now; (now = pl_now_ns()) < until && !pl_engine_ended(s->engine);) {
+        pl_sleep_ns(until - now < SERVER_TICK ? until - now : SERVER_TICK);
+        struct pl_point p = pl_engine_point(s->engine, pl_server_now(s));
+        if (until - now > SERVER_TICK && s->conf->watch.tick &&
+            s->conf->watch.tick(s->conf->watch.ctx, &p))
+            pl_engine_end(s->engine);
+    }
+}
+
+static void ends_update(void *ctx) {
+    struct server *s = ctx;
+    if (s->job->update_time > 0) ends_linger(s);
+}
+
+/* --- beginning --------------------------------------------------------------------------- */
+
+static int ends_memory(const struct server *s) {
+    return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", s->job->n_workers);
+}
+
+/* What the run begins with; the caller frees it, also if this fails. */
+static int ends_first(struct server *s, float **w0) {
+    const struct pl_job *job = s->job;
+    *w0 = malloc(job->model->dim * sizeof **w0);
+    if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    if (s->conf->from) return pl_saved_weights(s->conf->from, job->model, *w0, s->why);
+    job->model->kind->init(job->model, job->seed, *w0);
+    return PL_OK;
+}
+
+static int ends_engine(struct server *s) {
+    struct pl_engine_conf conf = {
+        .job = s->job,
+        .host = pl_leases_host(s->leases, ends_update, s),
+        .watch = s->conf->watch,
+        .slice = pl_shards_slice(&s->shards, 0),
+        .parallel_for = {ends_threads(s) > 1 ? ends_parallel_for : NULL, s}};
+    float *w0;
+    int rc = ends_first(s, &w0);
+    if (!rc && s->several && pl_group_scatter(s->port, w0, w0))
+        rc = pl_fail(s->why, PL_ERUN, "a server did not answer at the start");
+    if (!rc) rc = pl_engine_new(&conf, w0, s->out, &s->engine, s->why);
+    free(w0);
+    if (rc) return rc;
+    s->view = pl_engine_view(s->engine);
+    pl_leases_engine(s->leases, s->engine);
+    return PL_OK;
+}
+
+static int ends_restore(struct server *s) {
+    if (!s->conf->from) return PL_OK;
+    struct pl_archive archive = pl_saved_archive(s->conf->from);
+    int rc = s->several ? pl_shards_archive(&s->shards, s->engine, &archive)
+                        : pl_engine_archive(s->engine, &archive);
+    return pl_job_restored(rc, s->why);
+}
+
+/* Models that are not one version of this server need memory of their own. */
+static int ends_rooms(struct server *s) {
+    size_t bytes = s->job->model->dim * sizeof(float);
+    if (s->several && !(s->shards.whole = malloc(bytes))) return ends_memory(s);
+    if (!s->several && !pl_engine_needs_room(s->engine)) return PL_OK;
+    s->room = malloc(bytes);
+    s->end_room = malloc(bytes);
+    return s->room && s->end_room ? PL_OK : ends_memory(s);
+}
+
+static double ends_share(const void *job, int row, int col) {
+    return pl_part_share(job, (struct pl_part){row, col});
+}
+
+static int ends_open(struct server *s) {
+    const struct pl_job *job = s->job;
+    int n_servers = s->conf->n_servers > 1 ? s->conf->n_servers : 1;
+    s->several = n_servers > 1;
+    s->shards = (struct pl_shards){.job = job, .cut = pl_cut_of(job, n_servers)};
+    struct pl_port_conf port = {.listen = s->conf->listen,
+                                .dim = s->shards.cut.range[0].n,
+                                .range = s->shards.cut.range,
+                                .n_servers = n_servers};
+    pl_leases_room(job, &port);
+    int rc = s->ops->open(&port, &s->port, s->why);
+    s->shards.port = s->port;
+    if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
+        rc = ends_memory(s);
+    if (!rc && (pl_leases_new(job, port.dim, s->ops, s->port, &s->leases) ||
+                pl_stragglers_new(job->n_workers, &s->stragglers)))
+        rc = ends_memory(s);
+    if (!rc) rc = ends_engine(s);
+    if (!rc) rc = ends_rooms(s);
+    if (!rc) rc = ends_restore(s);
+    if (rc) return rc;
+    struct pl_control *control = pl_engine_control(s->engine);
+    if (job->grid) pl_stragglers_work(s->stragglers, ends_share, job);
+    for (int i = 0; i < s->conf->n_listeners; i++)
+        pl_control_on_event(control, s->conf->listener[i].log, s->conf->listener[i].ctx);
+    pl_control_on_event(control, pl_stragglers_event, s->stragglers);
+    if (s->several) pl_control_on_event(control, pl_shards_event, &s->shards);
+    return PL_OK;
+}
+
+static void ends_wake(void *ctx) {
+    struct server *s = ctx;
+    s->ops->wake(s->port);
+}
+
+/* Threads come last: processes are made while there is but one. */
+static int ends_helpers(struct server *s) {
+    if (pl_scorer_new(s->job, ends_wake, s, &s->scorer))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
+    int n = ends_threads(s);
+    if (n > 1 && pl_pool_new(n, &s->pool)) return ends_memory(s);
+    if (!s->conf->save_dir) return PL_OK;
+    struct pl_saver_model model = {pl_server_model, s, s->room != NULL};
+    return pl_saver_new(s->conf, s->several ? &s->shards : NULL, &model, ends_wake, s, &s->saver,
+                        s->why);
+}
+
+/* No worker begins alone what all are to begin together. */
+static int ends_gather(struct server *s, bool *ended) {
+    const struct pl_job *job = s->job;
+    struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
+                                  s->conf->made_ctx};
+    bool listens = s->conf->listen && !s->conf->spawn;
+    if (listens)
+        pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
+    struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+    s->membership.respawn = s->conf->respawn;
+    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL, !s->conf->spawn,
+                                &s->conf->watch, &p, ended, s->why);
+}
+
+static int ends_begin(struct server *s) {
+    bool ended = false;
+    int rc = ends_gather(s, &ended);
+    if (!rc) rc = ends_helpers(s);
+    s->last_ns = s->view->now_ns; /* 0, or when a checkpoint was made */
+    s->zero_ns = pl_now_ns() - s->last_ns;
+    if (ended) pl_engine_end(s->engine);
+    if (rc || ended) return rc;
+    s->tick_ns = s->last_ns + SERVER_TICK;
+    s->second_ns = s->last_ns + SERVER_SECOND;
+    s->score_ns = s->last_ns;
+    if (pl_engine_reached(s->engine)) {
+        pl_engine_end(s->engine);
+        pl_log_note(&s->job->log, "nothing left to do: the checkpoint is already at update %llu",
+                    (unsigned long long)s->view->version);
+    }
+    for (int i = 0; !rc && !pl_engine_ended(s->engine) && i < s->job->n_workers; i++)
+        if (s->membership.worker[i].here) rc = pl_server_join(s, i);
+    return rc;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+/* The model goes to the disk first, before somebody in a hurry ends the server. */
+static void ends_save(struct server *s) {
+    struct pl_why why = {.text = ""};
+    if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
+        s->out->trouble = why;
+    if (s->left_alone)
+        pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
+                (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
+                s->conf->respawn ? ""
+                : s->conf->spawn ? "; --respawn makes new ones"
+                                 : "; --resume auto goes on from the last checkpoint");
+}
+
+/* While workers and servers can still be asked. */
+static int ends_model(struct server *s) {
+    int rc = pl_server_model(s, s->end_room, &s->end);
+    return rc ? pl_fail(s->why, rc, "%s did not send its part of the model at the end",
+                        s->several ? "a server" : "a worker")
+              : PL_OK;
+}
+
+static int ends_finish(struct server *s) {
+    if (s->scoring) pl_server_scored(s);
+    bool replicas = s->view->replicas != NULL;
+    if (s->scorer && (replicas || !pl_engine_has_score(s->engine))) {
+        s->scored_at = pl_engine_point(s->engine, s->end_ns);
+        s->scored_at.consensus = s->end.consensus;
+        pl_scorer_send(s->scorer, s->end.w);
+        struct pl_score score = pl_scorer_wait(s->scorer);
+        pl_engine_scored(s->engine, &score, &s->scored_at);
+    }
+    int rc = pl_engine_finish(s->engine, s->end.w, s->end_ns);
+    pl_engine_let_go(s->engine, &s->end);
+    return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
+}
+
+static void ends_free(struct server *s) {
+    if (s->several && s->port) pl_shards_end(&s->shards);
+    pl_scorer_free(s->scorer);
+    pl_saver_free(s->saver);
+    pl_engine_free(s->engine);
+    pl_leases_free(s->leases);
+    pl_stragglers_free(s->stragglers);
+    if (s->port) s->ops->close(s->port);
+    if (s->pool) pl_pool_free(s->pool);
+    free(s->room);
+    free(s->end_room);
+    free(s->shards.whole);
+}
+
+int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {
+    struct server s = {.conf = conf,
+                       .job = conf->job,
+                       .ops = &conf->transport->port,
+                       .why = why,
+                       .zero_ns = pl_now_ns(),
+                       .out = out};
+    *out = pl_outcome_none();
+    uint64_t fpu = pl_fpu_flush();
+    int rc = ends_open(&s);
+    if (!rc) rc = ends_begin(&s);
+    if (!rc) rc = pl_server_loop(&s);
+    if (s.engine) s.end_ns = pl_server_now(&s);
+    if (!rc) ends_save(&s);
+    if (!rc) rc = ends_model(&s);
+    if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
+    pl_membership_free(&s.membership);
+    if (!rc) rc = ends_finish(&s);
+    ends_free(&s);
+    pl_fpu_restore(fpu);
+    return rc;
+}

@@ -1,0 +1,62 @@
+/* The inside of the server, which server.c and server_ends.c share.
+ *
+ * Threads: all of it is the deciding thread's. */
+#ifndef PL_RUN_SERVER_STATE_H
+#define PL_RUN_SERVER_STATE_H
+
+#include "engine/engine.h"
+#include "observe/stragglers.h"
+#include "run/leases.h"
+#include "run/membership.h"
+#include "run/saver.h"
+#include "run/scorer.h"
+#include "run/server.h"
+#include "run/shards.h"
+#include "sys/pool.h"
+
+#define SERVER_TICK 100000000u    /* ns between two looks at the watch */
+#define SERVER_SECOND 1000000000u /* ns between two looks at everything else */
+
+struct server {
+    const struct pl_server_conf *conf;
+    const struct pl_job *job;
+    const struct pl_port_ops *ops;
+    struct pl_why *why;
+    struct pl_port *port;
+    struct pl_membership membership;
+    struct pl_engine *engine;
+    const struct pl_view *view;
+    struct pl_leases *leases;
+    struct pl_shards shards; /* what the servers share, */
+    bool several;            /* if there are others */
+    struct pl_pool *pool;    /* that commits are split over; NULL: they are not */
+    struct pl_scorer *scorer;
+    struct pl_saver *saver; /* NULL: no checkpoints */
+    struct pl_stragglers *stragglers;
+    uint64_t zero_ns;            /* when the run's clock began, */
+    uint64_t last_ns;            /* when its last event was, */
+    uint64_t end_ns;             /* and when it ended, before any worker was waited for */
+    uint64_t tick_ns, second_ns; /* when to look next */
+    bool scoring;                /* the scorer has: */
+    struct pl_model_now scored;
+    struct pl_point scored_at;
+    uint64_t score_ns;       /* when to score next */
+    float *room;             /* [dim] for a scored model that is no version here; or NULL */
+    struct pl_model_now end; /* the model at the end */
+    float *end_room;         /* [dim] likewise */
+    uint64_t alone_ns;       /* when it is certain that no worker is left; 0: some are here */
+    bool left_alone;
+    struct pl_outcome *out;
+};
+
+uint64_t pl_server_now(const struct server *s); /* on the run's clock */
+int pl_server_join(struct server *s, int worker);
+
+/* The model now, whole; `room` is used if it is no version here. 0, PL_ENOMEM or PL_ERUN. */
+int pl_server_model(void *server, float *room, struct pl_model_now *out);
+
+void pl_server_score(struct server *s);  /* the model now goes to the scorer */
+void pl_server_scored(struct server *s); /* waits for what the scorer has */
+int pl_server_loop(struct server *s);
+
+#endif

@@ -1,0 +1,77 @@
+/* The inside of the simulator, which sim.c and workers.c share.
+ *
+ * Threads: all of it is the simulating thread's. */
+#ifndef PL_SIM_SIM_STATE_H
+#define PL_SIM_SIM_STATE_H
+
+#include "base/heap.h"
+#include "engine/engine.h"
+#include "sim/prefetch.h"
+#include "sim/sim.h"
+
+#define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
+
+enum sim_what {
+    SIM_ARRIVE,
+    SIM_COMPUTED,
+    SIM_EVAL,
+    SIM_SCRIPT,
+    SIM_RECORDED,
+    SIM_TIMER,
+    SIM_BASE_READY
+};
+
+struct sim_worker {
+    uint64_t frozen_until_ns; /* it does nothing before */
+    uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
+    uint64_t comm_ns;         /* its task's time on the network so far */
+    uint64_t sent;            /* its last task whose result was sent; 0: none */
+    double size, work;        /* of its task: share of the vector sent, length against an average */
+    struct pl_prefetch_task *now; /* NULL for timing alone */
+};
+
+struct sim {
+    const struct pl_sim_conf *conf;
+    const struct pl_job *job;
+    struct pl_why *why;
+    struct pl_heap heap;
+    struct pl_net net;
+    bool net_matters, own; /* own: workers have models of their own */
+    struct pl_engine *engine;
+    const struct pl_view *view;
+    struct pl_prefetch *prefetch; /* NULL: timing alone */
+    struct sim_worker *worker;
+    uint64_t now_ns, eval_ns, n_events;
+    uint64_t ready_ns; /* when the server has made the last update */
+    uint64_t n_still;  /* events at this very moment */
+    float *room;       /* [dim] for a model that is no version, and for the drift */
+    enum pl_cancels cancels;
+    uint32_t steps;
+    size_t n_script;                 /* lines that have not happened yet */
+    struct pl_replay *replay;        /* NULL: a run of its own */
+    const struct pl_event *recorded; /* the one that is queued */
+    struct pl_outcome *out;
+};
+
+uint64_t pl_sim_ns(double seconds);
+int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, uint64_t task);
+
+static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t task) {
+    return s->view->worker[worker].state == PL_BUSY && s->view->worker[worker].task == task;
+}
+
+/* What an engine needs of its host; ctx is the simulation. */
+struct pl_host_ops pl_sim_host(struct sim *s);
+
+/* Tasks that will surely arrive: what the open group still waits for, if its end cancels all. */
+int pl_sim_sure(const struct sim *s);
+
+/* A task's computation or its result has come to its time. */
+int pl_sim_arrive(struct sim *s, const struct pl_timed *t);
+/* A task is back: `e` says whose and which. */
+int pl_sim_bring(struct sim *s, struct pl_event *e);
+int pl_sim_base_ready(struct sim *s, int worker, uint64_t task);
+int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker); /* it joins or leaves */
+int pl_sim_script(struct sim *s, const struct pl_script_line *line);
+
+#endif

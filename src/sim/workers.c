@@ -1,0 +1,226 @@
+/* Virtual workers: what an engine asks of them, and what they do when their time comes. */
+#include <math.h>
+
+#include "core/filter.h"
+#include "learn/replica_mean.h"
+#include "sim/sim_state.h"
+
+/* --- the host of an engine ---------------------------------------------------------------- */
+
+/* Vectors of other workers that the worker reads before it can begin. */
+static int workers_n_foreign(const struct sim *s, const struct pl_start *start) {
+    const struct pl_vectors *v = pl_replicas_vectors(s->view->replicas);
+    int n = 0;
+    for (int i = 0; i < start->input->n; i++)
+        n += pl_vector_writer(v, start->input->term[i].vector) != start->worker;
+    return n;
+}
+
+/* When the worker has its input. */
+static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, uint64_t at) {
+    if (!s->net_matters) return at;
+    if (s->own) return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
+    return start->sends ? pl_net_send_part(&s->net, PL_DOWN, at, s->worker[start->worker].size)
+                        : pl_net_tell(&s->net, at);
+}
+
+/* Decides when a task that starts now is done, and queues that. */
+static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_t *finish) {
+    struct sim_worker *w = &s->worker[start->worker];
+    uint64_t at = s->now_ns > s->ready_ns ? s->now_ns : s->ready_ns;
+    if (s->replay) { /* it was decided then, and comes with the recording */
+        *finish = pl_replay_finish(s->replay, start->worker, start->task);
+        return PL_OK;
+    }
+    at = workers_input_ns(s, start, at);
+    w->comm_ns = at - s->now_ns;
+    /* what is sent to a frozen worker gets there; it is read when the worker goes on */
+    if (w->frozen_until_ns > at) at = w->frozen_until_ns;
+    if (at > SIM_END_NS)
+        at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
+    w->late_ns = 0;
+    double seconds =
+        pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)start->worker, start->task, s->steps);
+    *finish = at + pl_sim_ns(seconds * w->work);
+    if (start->base != PL_NO_VECTOR) {
+        int rc = pl_sim_push(s, at, SIM_BASE_READY, start->worker, start->task);
+        if (rc) return rc;
+    }
+    return pl_sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, start->worker,
+                       start->task);
+}
+
+/* What the task computes on. A base is made here, and completed by an event of its own. */
+static const float *workers_input(struct sim *s, const struct pl_start *start) {
+    struct pl_vectors *v = pl_engine_vectors(s->engine);
+    struct pl_mixture m = {.n = start->input->n};
+    if (start->base == PL_NO_VECTOR) return pl_vector_at(v, start->input->term[0].vector);
+    for (int i = 0; i < m.n; i++) {
+        m.c[i] = start->input->term[i].c;
+        m.v[i] = pl_vector_at(v, start->input->term[i].vector);
+    }
+    float *base = pl_vector_at(v, start->base);
+    if (base) pl_mixture_make(&m, 0, s->job->model->dim, base);
+    return base;
+}
+
+static int workers_start(void *ctx, const struct pl_start *start) {
+    struct sim *s = ctx;
+    struct sim_worker *w = &s->worker[start->worker];
+    uint64_t finish;
+    if (s->job->grid) {
+        w->size = pl_part_size(s->job, start->part);
+        w->work = pl_part_work(s->job, start->part);
+    }
+    int rc = workers_schedule(s, start, &finish);
+    if (rc || !s->prefetch) return rc;
+    struct pl_prefetch_task *t = w->now;
+    if (t->state.n == 0 && pl_local_state_new(s->job, &t->state)) return PL_ENOMEM;
+    if (w->sent > 0 && w->sent == start->acked) pl_local_state_acked(&t->state);
+    w->sent = 0;
+    t->state.applied = start->applied;
+    t->at = (struct pl_task_at){.worker = (uint32_t)start->worker,
+                                .task = start->task,
+                                .part = start->part,
+                                .w = workers_input(s, start),
+                                .version = start->version,
+                                .lr = start->lr};
+    return t->at.w ? pl_prefetch_start(s->prefetch, t, finish) : PL_ENOMEM;
+}
+
+static void workers_cancel(void *ctx, int worker) {
+    struct sim *s = ctx;
+    if (s->prefetch) pl_prefetch_drop(s->prefetch, s->worker[worker].now);
+}
+
+/* The result is in its vector, whose memory can be used again at once. */
+static void workers_unused(void *ctx, int worker) {
+    struct sim *s = ctx;
+    if (!s->prefetch) return;
+    struct pl_vectors *v = pl_engine_vectors(s->engine);
+    int id = pl_engine_output(s->engine, worker);
+    if (s->own || id == PL_NO_VECTOR) return; /* it goes with the replica's task */
+    pl_prefetch_put(s->prefetch, id, worker, pl_vector_at(v, id));
+    pl_vector_bind(v, id, NULL);
+}
+
+static void workers_update(void *ctx) {
+    struct sim *s = ctx;
+    s->ready_ns = s->now_ns + pl_sim_ns(s->job->update_time);
+    if (s->prefetch && s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, 0);
+}
+
+struct pl_host_ops pl_sim_host(struct sim *s) {
+    return (struct pl_host_ops){
+        .ctx = s,
+        .start = workers_start,
+        .cancel = workers_cancel,
+        .unused = workers_unused,
+        .update = workers_update,
+        .memory = {s->prefetch ? pl_prefetch_get : NULL, pl_prefetch_put, s->prefetch}};
+}
+
+/* --- events ------------------------------------------------------------------------------ */
+
+int pl_sim_sure(const struct sim *s) {
+    const struct pl_view *v = s->view;
+    if (s->cancels != PL_CANCELS_ALL) return v->n_workers;
+    return v->knobs.k > v->n_taken ? v->knobs.k - v->n_taken : 1;
+}
+
+/* Waits for the gradient of a task that is back, and puts it into its vector. */
+static int workers_collect(struct sim *s, struct pl_event *e, const char **defect) {
+    struct sim_worker *w = &s->worker[e->worker];
+    /* recorded as not believed, it has samples, and the filter will say so again */
+    bool bad = e->kind == PL_REJECT && (e->samples == 0 || !pl_filter_any(&s->job->filter));
+    e->kind = PL_ARRIVE;
+    e->samples = pl_part_samples(s->job, w->now->at.part);
+    /* this one is one less; the place it leaves is not for a task that may be cancelled */
+    if (s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, pl_sim_sure(s) - 1);
+    int rc = pl_prefetch_collect(s->prefetch, w->now);
+    if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
+    if (rc) /* only a function of the embedding program fails in any other way */
+        return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
+                       "the gradient of worker %d, task %llu, failed with status %d", e->worker + 1,
+                       (unsigned long long)e->task, rc);
+    e->loss = w->now->loss;
+    *defect = !w->now->finite ? "that is not finite" : bad ? "" : NULL;
+    if (!*defect) w->sent = e->task;
+    pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
+                   w->now->vector);
+    w->now->vector = NULL;
+    return PL_OK;
+}
+
+int pl_sim_bring(struct sim *s, struct pl_event *e) {
+    const char *defect = NULL;
+    e->loss = NAN;
+    int rc = s->prefetch ? workers_collect(s, e, &defect) : PL_OK;
+    return rc ? rc : pl_engine_event(s->engine, e, defect, s->why);
+}
+
+int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
+    struct sim_worker *w = &s->worker[t->who];
+    if (!pl_sim_is_current(s, t->who, t->task)) return PL_OK;
+    if (w->late_ns > 0) { /* it was frozen on the way */
+        uint64_t when = t->when_ns + w->late_ns;
+        w->late_ns = 0;
+        return pl_sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
+    }
+    if (t->what == SIM_COMPUTED) {
+        uint64_t when = s->own ? pl_net_tell(&s->net, s->now_ns)
+                               : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
+        w->comm_ns += when - s->now_ns;
+        return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
+    }
+    if (s->now_ns < s->ready_ns) { /* the server is at work */
+        w->comm_ns += s->ready_ns - s->now_ns;
+        return pl_sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
+    }
+    struct pl_event e = {.kind = PL_ARRIVE,
+                         .now_ns = s->now_ns,
+                         .worker = t->who,
+                         .task = t->task,
+                         .comm_ns = w->comm_ns};
+    return pl_sim_bring(s, &e);
+}
+
+/* The base of a worker is complete: its peers may read it. */
+int pl_sim_base_ready(struct sim *s, int worker, uint64_t task) {
+    struct pl_event e = {
+        .kind = PL_BASE_READY, .now_ns = s->now_ns, .worker = worker, .task = task};
+    return pl_sim_is_current(s, worker, task) ? pl_engine_event(s->engine, &e, NULL, s->why)
+                                              : PL_OK;
+}
+
+int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
+    struct sim_worker *w = &s->worker[worker];
+    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
+    if (kind == PL_LEAVE) {
+        w->frozen_until_ns = 0; /* a worker that comes back is awake, and remembers nothing */
+        w->sent = 0;
+        if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
+            pl_prefetch_drop(s->prefetch, w->now);
+        if (w->now) pl_local_state_forget(&w->now->state);
+    }
+    return pl_engine_event(s->engine, &e, NULL, s->why);
+}
+
+int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
+    struct sim_worker *w = &s->worker[line->worker];
+    s->n_script--;
+    switch (line->verb) {
+    case PL_SCRIPT_FREEZE: {
+        /* a worker that is frozen already stays so for longer, if at all */
+        uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
+        if (w->frozen_until_ns > from) from = w->frozen_until_ns;
+        if (until <= from) return PL_OK;
+        if (s->view->worker[line->worker].state == PL_BUSY) w->late_ns += until - from;
+        w->frozen_until_ns = until;
+        return PL_OK;
+    }
+    case PL_SCRIPT_LEAVE: return pl_sim_move(s, PL_LEAVE, line->worker);
+    case PL_SCRIPT_JOIN: return pl_sim_move(s, PL_JOIN, line->worker);
+    }
+    return PL_OK;
+}
