@@ -46,6 +46,12 @@ static void heap_sink(struct pl_heap *h, size_t i, struct pl_timed it) {
 }
 
 int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who, uint64_t task) {
+    if (h->hole) {
+        h->hole = false;
+        h->n++;
+        heap_sink(h, 0, (struct pl_timed){when_ns, h->seq++, task, who, what});
+        return PL_OK;
+    }
     if (h->n == h->room) {
         size_t room = h->room ? 2 * h->room : 64;
         struct pl_timed *item = realloc(h->item, room * sizeof *item);
@@ -57,19 +63,23 @@ int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who,
     return PL_OK;
 }
 
-const struct pl_timed *pl_heap_top(const struct pl_heap *h) {
-    return h->n ? &h->item[0] : NULL;
+void pl_heap_close(struct pl_heap *h) {
+    struct pl_timed last = h->item[h->n];
+    h->hole = false;
+    if (h->n) heap_sink(h, 0, last);
 }
 
 struct pl_timed pl_heap_pop(struct pl_heap *h) {
-    struct pl_timed top = h->item[0], last = h->item[--h->n];
-    if (h->n) heap_sink(h, 0, last);
-    return top;
+    if (h->hole) pl_heap_close(h);
+    h->hole = true;
+    h->n--;
+    return h->item[0];
 }
 
 void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct pl_timed *),
                   const void *ctx) {
     size_t n = 0;
+    if (h->hole) pl_heap_close(h);
     for (size_t i = 0; i < h->n; i++)
         if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
     h->n = n;

@@ -19,13 +19,21 @@ struct pl_heap {
     struct pl_timed *item;
     size_t n, room;
     uint64_t seq;
+    bool hole; /* item[0] was removed, so the last is item[n]; the next push fills its place */
 };
 
 /* 0 or PL_ENOMEM. A zeroed struct pl_heap is an empty heap. */
 int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who, uint64_t task);
 
+/* Fills the place of the item that was removed last. An event most often leads to another one, so
+ * that place is kept open for it until somebody looks. */
+void pl_heap_close(struct pl_heap *h);
+
 /* The earliest, or NULL; valid until the next push or pop. */
-const struct pl_timed *pl_heap_top(const struct pl_heap *h);
+static inline const struct pl_timed *pl_heap_top(struct pl_heap *h) {
+    if (h->hole) pl_heap_close(h);
+    return h->n ? &h->item[0] : NULL;
+}
 
 /* Removes the earliest; the heap must not be empty. */
 struct pl_timed pl_heap_pop(struct pl_heap *h);

@@ -40,6 +40,11 @@ uint32_t pl_rng_u32(struct pl_rng *r) {
 }
 
 uint64_t pl_rng_u64(struct pl_rng *r) {
+    if (r->left == 0) rng_fill(r);
+    if (r->left > 1) {
+        r->left -= 2;
+        return (uint64_t)r->out[r->left + 1] << 32 | r->out[r->left];
+    }
     uint64_t high = pl_rng_u32(r);
     return high << 32 | pl_rng_u32(r);
 }

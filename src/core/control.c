@@ -32,46 +32,6 @@ static int control_tuned(const struct pl_control *c, struct pl_knobs before, str
     return pl_fail(why, PL_EPOLICY, "tuner '%s' broke its contract: %s", c->tuner->id.name, how);
 }
 
-/* --- lists of idle and busy workers ------------------------------------------------------ */
-
-static void control_unlink(struct pl_control *c, int i) {
-    struct pl_worker *w = &c->worker[i];
-    bool idle = w->state == PL_IDLE;
-    int *first = idle ? &c->view.idle : &c->view.busy;
-    int *last = idle ? &c->idle_last : &c->busy_last;
-    if (w->prev >= 0)
-        c->worker[w->prev].next = w->next;
-    else
-        *first = w->next;
-    if (w->next >= 0)
-        c->worker[w->next].prev = w->prev;
-    else
-        *last = w->prev;
-}
-
-void pl_control_move(struct pl_control *c, int i, enum pl_worker_state to, uint64_t now_ns) {
-    struct pl_worker *w = &c->worker[i];
-    if (w->state == PL_IDLE) {
-        c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
-        c->view.n_idle--;
-    }
-    if (w->state == PL_BUSY) pl_grid_locks_leave(&c->grid_locks, w->row, w->col);
-    if (w->state != PL_GONE) control_unlink(c, i);
-    w->state = to;
-    w->since_ns = now_ns;
-    w->prev = w->next = -1;
-    if (to == PL_GONE) return;
-    int *first = to == PL_IDLE ? &c->view.idle : &c->view.busy;
-    int *last = to == PL_IDLE ? &c->idle_last : &c->busy_last;
-    w->prev = *last;
-    if (*last >= 0)
-        c->worker[*last].next = i;
-    else
-        *first = i;
-    *last = i;
-    if (to == PL_IDLE) c->view.n_idle++;
-}
-
 /* A busy worker's task ends without use. */
 void pl_control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tell_tuner) {
     double seconds = (double)(now_ns - c->worker[i].since_ns) * 1e-9;
@@ -202,7 +162,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->clock = slowest;
     w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
     c->view.n_alive++;
-    pl_control_move(c, e->worker, PL_IDLE, e->now_ns);
+    pl_control_set_idle(c, e->worker, e->now_ns);
     c->models->join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
@@ -211,11 +171,14 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
 }
 
 static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
-    if (c->worker[e->worker].state == PL_BUSY) {
-        pl_control_waste(c, e->worker, e->now_ns, false);
-        c->fates.lost++;
-    }
     struct pl_worker *w = &c->worker[e->worker];
+    if (w->state == PL_BUSY) {
+        pl_control_waste(c, e->worker, e->now_ns, false);
+        pl_control_end_busy(c, w);
+        c->fates.lost++;
+    } else {
+        pl_control_end_idle(c, w, e->now_ns);
+    }
     if (w->deferred) {
         w->deferred = false;
         c->n_deferred--;
@@ -226,7 +189,9 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
         c->view.n_contributors--;
     }
     c->view.n_alive--;
-    pl_control_move(c, e->worker, PL_GONE, e->now_ns);
+    w->state = PL_GONE;
+    w->since_ns = e->now_ns;
+    w->prev = w->next = -1;
     c->models->leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
@@ -237,7 +202,8 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
     struct pl_worker *w = &c->worker[e->worker];
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
-    pl_control_move(c, e->worker, PL_IDLE, e->now_ns);
+    pl_control_end_busy(c, w);
+    pl_control_set_idle(c, e->worker, e->now_ns);
     c->models->arrive(c->replicas, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
@@ -260,7 +226,8 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
 
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     pl_control_waste(c, e->worker, e->now_ns, false);
-    pl_control_move(c, e->worker, PL_IDLE, e->now_ns);
+    pl_control_end_busy(c, &c->worker[e->worker]);
+    pl_control_set_idle(c, e->worker, e->now_ns);
     c->models->reject(c->replicas, e->worker);
     c->fates.rejected++;
     if (c->grid_locks.side > 0)
@@ -272,11 +239,9 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
 static void control_count_arrival(struct pl_control *c, const struct pl_event *e,
                                   uint64_t spent_ns) {
     double total = (double)spent_ns * 1e-9, sent = (double)e->comm_ns * 1e-9;
-    for (size_t n = 0; n < c->plan.n; n++) {
-        if (c->plan.action[n].verb == PL_DROP) {
-            c->time.wasted += total;
-            return;
-        }
+    if (c->dropped) {
+        c->time.wasted += total;
+        return;
     }
     if (sent > total) sent = total;
     c->time.communication += sent;
@@ -288,6 +253,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
     c->plan.n = 0;
     c->plan.overflow = c->plan.timed = false;
     c->closed.n = 0;
+    c->dropped = false;
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
     if (pl_event_has_worker(e) && (e->worker < 0 || e->worker >= c->view.n_workers))

@@ -31,6 +31,7 @@ struct pl_control {
         double loss;
     } * answer; /* [n_workers] with their last answers, which may wait */
     int n_deferred;
+    bool dropped; /* the result that has just arrived */
 
     struct pl_plan plan;
     bool stopped;
@@ -49,9 +50,45 @@ struct pl_control {
     int n_listeners;
 };
 
-/* Moves a worker to another state, at the end of that state's list, and adds up the time it was
- * idle; the time it was busy is added up when the fate of its task is known. */
-void pl_control_move(struct pl_control *c, int worker, enum pl_worker_state to, uint64_t now_ns);
+/* Lists of idle and busy workers: a worker leaves one anywhere and joins one at its end. */
+static inline void pl_control_unlink(struct pl_control *c, const struct pl_worker *w, int *first,
+                                     int *last) {
+    *(w->prev >= 0 ? &c->worker[w->prev].next : first) = w->next;
+    *(w->next >= 0 ? &c->worker[w->next].prev : last) = w->prev;
+}
+
+static inline void pl_control_link(struct pl_control *c, int i, int *first, int *last) {
+    c->worker[i].prev = *last;
+    c->worker[i].next = -1;
+    *(*last >= 0 ? &c->worker[*last].next : first) = i;
+    *last = i;
+}
+
+/* Changes of state. The time a worker was idle is added up here; the time it was busy is added up
+ * when the fate of its task is known. */
+static inline void pl_control_end_idle(struct pl_control *c, struct pl_worker *w, uint64_t now_ns) {
+    c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
+    c->view.n_idle--;
+    pl_control_unlink(c, w, &c->view.idle, &c->idle_last);
+}
+
+static inline void pl_control_end_busy(struct pl_control *c, struct pl_worker *w) {
+    if (c->grid_locks.side > 0) pl_grid_locks_leave(&c->grid_locks, w->row, w->col);
+    pl_control_unlink(c, w, &c->view.busy, &c->busy_last);
+}
+
+static inline void pl_control_set_idle(struct pl_control *c, int i, uint64_t now_ns) {
+    c->worker[i].state = PL_IDLE;
+    c->worker[i].since_ns = now_ns;
+    c->view.n_idle++;
+    pl_control_link(c, i, &c->view.idle, &c->idle_last);
+}
+
+static inline void pl_control_set_busy(struct pl_control *c, int i, uint64_t now_ns) {
+    c->worker[i].state = PL_BUSY;
+    c->worker[i].since_ns = now_ns;
+    pl_control_link(c, i, &c->view.busy, &c->busy_last);
+}
 
 /* A busy worker's task ends without use. */
 void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);

@@ -63,12 +63,15 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
     if (c->models->start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
-    char room[128];
-    const char *no = pl_grid_locks_enter(&c->grid_locks, a, c->view.n_taken, room);
-    if (no) return pl_control_broke(c, why, no);
+    if (c->grid_locks.side > 0 || a->row >= 0 || a->col >= 0) {
+        char room[128];
+        const char *no = pl_grid_locks_enter(&c->grid_locks, a, c->view.n_taken, room);
+        if (no) return pl_control_broke(c, why, no);
+    }
     w->row = a->row;
     w->col = a->col;
-    pl_control_move(c, a->worker, PL_BUSY, now_ns);
+    pl_control_end_idle(c, w, now_ns);
+    pl_control_set_busy(c, a->worker, now_ns);
     a->task = ++w->task;
     bool moved = a->from == PL_FETCH && w->base != c->view.version;
     if (moved) {
@@ -90,7 +93,8 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
         return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
     a->task = c->worker[a->worker].task;
     pl_control_waste(c, a->worker, now_ns, true);
-    pl_control_move(c, a->worker, PL_IDLE, now_ns);
+    pl_control_end_busy(c, &c->worker[a->worker]);
+    pl_control_set_idle(c, a->worker, now_ns);
     c->fates.cancelled++;
     return PL_OK;
 }
@@ -111,6 +115,7 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
     case PL_TAKE: return referee_join_group(c, a, why);
     case PL_DROP:
         c->fates.dropped++;
+        c->dropped = true;
         c->models->drop(c->replicas, e->worker);
         return PL_OK;
     default:

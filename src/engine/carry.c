@@ -128,13 +128,14 @@ static int carry_commit(struct pl_engine *e, const struct pl_action *a, struct p
     const struct pl_limits *l = &e->job->limits;
     int rc = PL_OK;
     e->n_rejected = 0;
-    e->out->last_update = (double)e->view->now_ns * 1e-9;
+    e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
     if (e->store)
         rc = carry_commit_store(e, a->factor, measure, why);
-    else
+    else if (e->replicas)
         carry_count(e);
-    if (pl_engine_reached(e) && (l->updates > 0 || l->epochs > 0)) pl_engine_over(e);
+    if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
+        pl_engine_over(e);
     return rc;
 }
 

@@ -84,7 +84,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     e->conf = *conf;
     e->job = conf->job;
     e->out = out;
-    e->scored_ns = UINT64_MAX;
+    e->scored_ns = e->last_update_ns = UINT64_MAX;
     int rc = engine_control(e, why);
     if (!rc && e->job->model) rc = engine_first(e, w0, why);
     if (!rc && e->job->model) rc = engine_filter(e, why);
@@ -202,7 +202,8 @@ static int engine_step(struct pl_engine *e, const struct pl_event *event, struct
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why) {
     bool result = event->kind == PL_ARRIVE || event->kind == PL_REJECT;
-    if (result && !pl_control_is_current(e->control, event->worker, event->task)) return PL_OK;
+    const struct pl_worker *w = result ? &e->view->worker[event->worker] : NULL;
+    if (w && (w->state != PL_BUSY || w->task != event->task)) return PL_OK;
     if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows) {
         int rc = PL_OK;
         if (defect)

@@ -33,6 +33,7 @@ struct pl_engine {
     struct pl_group_vector *group; /* [n_group] the open group */
     int *group_id;                 /* [n_group] and the ids of its vectors */
     size_t n_group, room_group;
+    uint64_t last_update_ns;
     uint64_t n_rejected; /* in a row, of all workers */
     int n_named;         /* workers named in warnings */
     uint64_t scored_ns, scored_version;

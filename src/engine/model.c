@@ -145,6 +145,7 @@ int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
 
 int pl_engine_finish(struct pl_engine *e, const float *w, uint64_t now_ns) {
     e->out->filtered = pl_filter_n(e->filter);
+    if (e->last_update_ns != UINT64_MAX) e->out->last_update = (double)e->last_update_ns * 1e-9;
     return pl_outcome_end(e->out, e->control, pl_engine_progress(e), w,
                           e->job->model ? e->job->model->dim : 0, now_ns);
 }

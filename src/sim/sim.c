@@ -8,12 +8,8 @@
 
 #define SIM_TICK 256      /* events between two looks at the watch, timing alone */
 #define SIM_STILL 1000000 /* events at one moment that are still a run */
+#define SIM_CACHED 1024   /* workers that fit the caches */
 #define SIM_QUEUE 4096    /* entries of the event queue that are never too many */
-
-uint64_t pl_sim_ns(double seconds) {
-    double ns = seconds * 1e9;
-    return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
-}
 
 static double sim_seconds(uint64_t ns) {
     return (double)ns * 1e-9;
@@ -57,7 +53,7 @@ static void sim_evaluate(struct sim *s) {
 }
 
 static void sim_tick(struct sim *s) {
-    if (!s->conf->watch.tick || (!s->prefetch && s->n_events % SIM_TICK != 0)) return;
+    if (!s->conf->watch.tick) return;
     struct pl_point p = pl_engine_point(s->engine, s->now_ns);
     if (s->conf->watch.tick(s->conf->watch.ctx, &p)) pl_engine_end(s->engine);
 }
@@ -103,19 +99,19 @@ static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
  * of it (every K-sync update leaves P - K of them), they are thrown out. */
 static void sim_tidy(struct sim *s) {
     size_t n_awaited = (size_t)pl_n_busy(s->view) + s->n_script + 1;
-    if (s->heap.n > SIM_QUEUE && s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
+    if (s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
 }
 
 /* What the event after this one will most likely read: with many workers it is in no cache. */
 static void sim_foresee(const struct sim *s) {
-    const struct pl_timed *t = pl_heap_top(&s->heap);
-    if (!t) return;
-    __builtin_prefetch(&s->worker[t->who]);
-    __builtin_prefetch(&s->view->worker[t->who]);
+    for (size_t i = 1; i < 5; i++) { /* one of these comes next, but for what is queued meanwhile */
+        __builtin_prefetch(&s->worker[s->heap.item[i].who]);
+        __builtin_prefetch(&s->view->worker[s->heap.item[i].who]);
+    }
 }
 
 /* A run that only time can end must not stand still in time. */
-static int sim_moves(const struct sim *s) {
+static int sim_stands(const struct sim *s) {
     const struct pl_limits *l = &s->job->limits;
     if (s->replay || l->updates > 0 || l->epochs > 0 ||
         s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers)
@@ -138,17 +134,15 @@ static uint64_t sim_timer(const struct sim *s) {
     return s->replay ? PL_NO_TIMER : s->view->timer_ns;
 }
 
-/* When something happens next; UINT64_MAX: nothing does. */
-static uint64_t sim_next(const struct sim *s) {
+/* What happens next, the timer last of its moment; false: nothing does. */
+static bool sim_peek(struct sim *s, struct pl_timed *out) {
     const struct pl_timed *t = pl_heap_top(&s->heap);
     uint64_t timer_ns = sim_timer(s);
-    return t && t->when_ns <= timer_ns ? t->when_ns : timer_ns;
-}
-
-static struct pl_timed sim_pop(struct sim *s) {
-    const struct pl_timed *t = pl_heap_top(&s->heap);
-    if (t && t->when_ns <= sim_timer(s)) return pl_heap_pop(&s->heap);
-    return (struct pl_timed){.when_ns = sim_timer(s), .what = SIM_TIMER};
+    if (t && t->when_ns <= timer_ns)
+        *out = *t;
+    else
+        *out = (struct pl_timed){.when_ns = timer_ns, .what = SIM_TIMER};
+    return out->when_ns != UINT64_MAX;
 }
 
 static int sim_handle(struct sim *s, const struct pl_timed *t) {
@@ -164,30 +158,37 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     return PL_OK;
 }
 
+/* What is done after every event. */
+static int sim_after(struct sim *s) {
+    if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay)
+        return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
+                       sim_seconds(s->now_ns));
+    if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
+    if (s->heap.n > SIM_QUEUE) sim_tidy(s);
+    if (s->prefetch || s->n_events % SIM_TICK == 0) sim_tick(s);
+    return PL_OK;
+}
+
 static int sim_loop(struct sim *s) {
     uint64_t end_ns = sim_until(s);
-    while (sim_next(s) != UINT64_MAX && !pl_engine_ended(s->engine)) {
-        if (sim_next(s) > end_ns) {
+    struct pl_timed t;
+    while (!pl_engine_ended(s->engine) && sim_peek(s, &t)) {
+        if (t.when_ns > end_ns) {
             s->now_ns = end_ns;
             if (end_ns == SIM_END_NS)
                 return pl_fail(s->why, PL_ERUN,
                                "the virtual clock ran out after 285 years; use shorter delays");
             break;
         }
-        struct pl_timed t = sim_pop(s);
-        sim_foresee(s);
+        if (t.what != SIM_TIMER) pl_heap_pop(&s->heap);
+        if (s->heap.n > SIM_CACHED) sim_foresee(s);
         s->n_still = t.when_ns == s->now_ns ? s->n_still + 1 : 0;
         s->now_ns = t.when_ns;
         s->n_events++;
-        int rc = sim_moves(s);
+        int rc = s->n_still >= SIM_STILL ? sim_stands(s) : PL_OK;
         if (!rc) rc = sim_handle(s, &t);
+        if (!rc) rc = sim_after(s);
         if (rc) return rc;
-        if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay)
-            return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
-                           sim_seconds(s->now_ns));
-        if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
-        sim_tidy(s);
-        sim_tick(s);
     }
     if (s->replay && !pl_engine_ended(s->engine)) s->now_ns = end_ns;
     return PL_OK;
@@ -232,6 +233,7 @@ static int sim_open(struct sim *s) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
     s->steps = pl_job_steps(job);
+    s->update_ns = pl_sim_ns(job->update_time);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);

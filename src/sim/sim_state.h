@@ -42,9 +42,10 @@ struct sim {
     struct pl_prefetch *prefetch; /* NULL: timing alone */
     struct sim_worker *worker;
     uint64_t now_ns, eval_ns, n_events;
-    uint64_t ready_ns; /* when the server has made the last update */
-    uint64_t n_still;  /* events at this very moment */
-    float *room;       /* [dim] for a model that is no version, and for the drift */
+    uint64_t update_ns; /* that an update takes */
+    uint64_t ready_ns;  /* when the server has made the last one */
+    uint64_t n_still;   /* events at this very moment */
+    float *room;        /* [dim] for a model that is no version, and for the drift */
     enum pl_cancels cancels;
     uint32_t steps;
     size_t n_script;                 /* lines that have not happened yet */
@@ -53,7 +54,14 @@ struct sim {
     struct pl_outcome *out;
 };
 
-uint64_t pl_sim_ns(double seconds);
+/* Rounded to the nearest, halves up. */
+static inline uint64_t pl_sim_ns(double seconds) {
+    double ns = seconds * 1e9;
+    if (!(ns < 1e18)) return (uint64_t)1e18;
+    uint64_t whole = (uint64_t)ns;
+    return whole + (ns - (double)whole >= 0.5);
+}
+
 int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, uint64_t task);
 
 static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t task) {

@@ -106,7 +106,7 @@ static void workers_unused(void *ctx, int worker) {
 
 static void workers_update(void *ctx) {
     struct sim *s = ctx;
-    s->ready_ns = s->now_ns + pl_sim_ns(s->job->update_time);
+    s->ready_ns = s->now_ns + s->update_ns;
     if (s->prefetch && s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, 0);
 }
 
