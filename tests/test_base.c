@@ -173,7 +173,7 @@ static void options_counts(void **state) {
     assert_int_equal(parsed("count=12.5%", 16).count, 2);
     assert_int_equal(parsed("count=9", 4).count,
                      9); /* more than there are: for the policy to say */
-    refused("count=0", "'all' or a share up to 100%");
+    refused("count=0", "'all' or a percentage up to 100%");
     refused("count=101%", "count=101%");
     refused("count=-1%", "count=-1%");
     refused("count=nan%", "count=nan%");
@@ -238,7 +238,7 @@ static void options_too_long(void **state) {
 static void options_suggest(void **state) {
     (void)state;
     refused("whole=1,reel=2", "did you mean 'real'?");
-    refused("whole=1,colour=2", "there are dir, whole");
+    refused("whole=1,colour=2", "the options are dir, whole");
     const struct pl_entry *e = NULL;
     void *conf = NULL;
     struct pl_why why = {""};
@@ -247,7 +247,7 @@ static void options_suggest(void **state) {
     assert_int_equal(pl_spec_parse(&all_family, "zzzzzz", 1, &e, &conf, &why), PL_EUSAGE);
     assert_string_equal(why.text, "no thing is called 'zzzzzz'; 'paceline list thing' shows them");
     assert_int_equal(pl_spec_parse(&all_family, "bare:k=1", 1, &e, &conf, &why), PL_EUSAGE);
-    assert_non_null(strstr(why.text, "it takes none"));
+    assert_non_null(strstr(why.text, "none are accepted here"));
     assert_int_equal(pl_spec_parse(&all_family, "all:real=2,flag=x", 1, &e, &conf, &why),
                      PL_EUSAGE);
     assert_non_null(strstr(why.text, "thing 'all': flag=x"));
