@@ -116,14 +116,14 @@ grep -q '^optim: ' out || fail "list method optim"
 
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
-refused 2 "there are train, simulate, race, replay, eval, plan, list" frobnicate
+refused 2 "the commands are train, simulate, race, replay, eval, plan, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
-refused 2 "train has no option --net; these commands have it: simulate race" train --net latency=1
-refused 2 "simulate has no option --metrics; these commands have it: train" simulate --metrics 0
+refused 2 "train has no option --net; commands that have it: simulate race" train --net latency=1
+refused 2 "simulate has no option --metrics; commands that have it: train" simulate --metrics 0
 refused 2 "net: there is no option" simulate --net latancy=1 --model none
 refused 2 "see paceline simulate --help" simulate --qqqq 3
 refused 2 "did you mean --workers?" plan --worker 3
@@ -272,9 +272,10 @@ if command -v gnuplot >/dev/null; then
     [ -s raced/plot.svg ] || fail "the race has no plot"
 fi
 cp raced/results.jsonl first
-refused 1 "it exists, and is left as it is" race sync --model quadratic --updates 3 --out raced
+refused 1 "already exists and will not be overwritten" \
+    race sync --model quadratic --updates 3 --out raced
 cmp -s raced/results.jsonl first || fail "a race wrote over another"
-refused 1 "cannot be made" race sync --model quadratic --updates 3 --out no/such/place
+refused 1 "cannot be created" race sync --model quadratic --updates 3 --out no/such/place
 for folder in race race-2; do
     works race sync --model quadratic --updates 30
     [ -s $folder/results.jsonl ] || fail "a race without --out did not go to $folder"
@@ -348,8 +349,8 @@ for spawn in processes threads; do
         fail "replay of train --spawn $spawn: $(cat out)"
 done
 works train --model quadratic --workers 20 --updates 30
-grep -q '^  tasks  *[0-9]* started: 30 applied ' out || fail "train: no fates: $(cat out)"
-grep -q '^  slow  ' out || fail "train does not say who was slow: $(cat out)"
+grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
+grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
 works train --model quadratic --workers 1 --respawn --updates 3
 works train --model quadratic --workers 1 --respawn no --updates 3
@@ -448,14 +449,15 @@ refused 1 "kept' is damaged" eval kept
 step "races for real"
 works race sync async --real --model quadratic --workers 2 --updates 20 --delay const:t=0.001 \
     --out real
-grep -q '^how well the simulator predicted it' out || fail "race --real: $(cat out)"
-grep -q '^time per update: [0-9.]* % off at the median' out || fail "race --real: $(cat out)"
+grep -q '^simulator prediction' out || fail "race --real: $(cat out)"
+grep -q '^prediction error of s/update: median [0-9.]* %' out ||
+    fail "race --real: $(cat out)"
 [ "$(wc -l <real/results.jsonl)" -eq 2 ] || fail "race --real has not 2 results"
 works race sync@record=sync.rec async --real --model quadratic --workers 2 --updates 20 \
     --delay const:t=0.001 --out recorded
 works replay sync.rec
 works race sync --real --model quadratic --workers 2 --updates 20 --out undelayed
-grep -q '^nothing was predicted' out || fail "race --real without delays: $(cat out)"
+grep -q '^no prediction' out || fail "race --real without delays: $(cat out)"
 ! grep -q nan out || fail "race --real shows what is no number: $(cat out)"
 refused 2 "net is for simulated runs" race sync --real --model quadratic --net latency=1 --out never
 refused 2 "a real run needs something" race sync --real --model none --updates 3 --out never

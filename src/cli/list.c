@@ -1,4 +1,4 @@
-/* paceline list: everything a spec may name. */
+/* paceline list: everything that a spec can name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,24 +33,25 @@ int cli_list(int argc, char **argv) {
     const struct cli_flag flags[] = {{NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "list",
-        .brief = "what there is: methods, policies, tuners, rules, models, data, delay laws",
+        .brief = "list methods, policies, tuners, rules, models, data sets and delay laws",
         .usage = "list [FAMILY ...]",
         .options = "nothing",
         .flag = flags,
         .takes_words = true,
-        .notes = "With a family (method, policy, tuner, correct, reduce, optim, local, schedule,\n"
-                 "model, data, partition, delay, option) its members are shown with their options\n"
-                 "and citations. Specs are written name:key=value,key=value.\n"};
+        .notes = "Name a family (method, policy, tuner, correct, reduce, optim, local, schedule,\n"
+                 "model, data, partition, delay, option) to see its members with their options\n"
+                 "and citations. A spec is written name:key=value,key=value.\n"};
     int status = cli_parse(&args, argc, argv, NULL);
     if (status != CLI_OK || args.helped) return status;
     struct list_view view = {.detailed = args.n_words > 0};
     if (args.n_words == 0) pl_list(NULL, list_print, &view);
     for (int i = 0; i < args.n_words; i++) {
         if (pl_list(args.word[i], list_print, &view))
-            return cli_fail(CLI_USAGE,
-                            "there is no family '%.40s'; there are method, policy, tuner, correct, "
-                            "reduce, optim, local, schedule, model, data, partition, delay, option",
-                            args.word[i]);
+            return cli_fail(
+                CLI_USAGE,
+                "there is no family '%.40s'; the families are method, policy, tuner, correct, "
+                "reduce, optim, local, schedule, model, data, partition, delay, option",
+                args.word[i]);
     }
     return CLI_OK;
 }
