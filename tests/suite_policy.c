@@ -528,7 +528,7 @@ static bool check_policy(struct book *b) {
     } else if ((is(id, "ssp") || is(id, "psp")) && !check_barrier(b)) {
         return false;
     }
-    /* ALGORITHMS 8: after U updates the staleness of what is applied, in flight or in the open
+    /* after U updates the staleness of what is applied, in flight or in the open
      * group sums to U(P-1) for async and K-batch-async, to U(P-K) for K-async */
     bool known = is(id, "kbatchasync") || (is(id, "kasync") && b->knobs.bound == PL_NO_BOUND);
     if (option(id, b->conf, "early", false) != 0 || option(id, b->conf, "fetch", 1) > 1)

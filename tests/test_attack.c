@@ -45,7 +45,7 @@ static void alone(const char *spec, uint32_t worker, int n_workers, uint64_t tas
     free(c.conf);
 }
 
-/* ALGORITHMS 17.7 (d). */
+/* Reference values computed independently. */
 static void test_bitflip(void **state) {
     (void)state;
     float v[4] = {0.01f, -0.5f, 1.0f, 1e-4f};

@@ -1,4 +1,4 @@
-/* Laws: what the simulator measures against closed forms and the oracle numbers of ALGORITHMS.md,
+/* Laws: what the simulator measures against closed forms and reference values from the papers,
  * through the public API alone.
  *
  * Where a table is exact, a run is as long as its tolerance asks: for a mean of independent updates
@@ -105,8 +105,8 @@ static void check_cell(int v, int k, const char *delay, double want, double digi
     near(cell(v, k, delay, updates).per_update, want, share * wider * want + digit, what);
 }
 
-/* ALGORITHMS 1.2, P = 8. Updates of K-sync are independent, those of K-async as well because the
- * law has no memory; the others are sums of K exponentials, with c^2 = 1/K. */
+/* Dutta et al. 2018, Lemmas 3-5, P = 8. Updates of K-sync are independent, and so are those of
+ * K-async because the law has no memory; the others are sums of K exponentials, with c^2 = 1/K. */
 static void test_exponential(void **state) {
     (void)state;
     static const double sync[] = {0.125000, 0.267857, 0.434524, 0.634524,
@@ -123,7 +123,7 @@ static void test_exponential(void **state) {
 /* X ~ 1 + exp(1). K-sync: the K-th order statistic again. K-batch-async is a renewal process, with
  * c^2 = Var(X)/(K E[X]^2) = 1/(4K). For the two without a closed form the variance of the order
  * statistic over their own mean is taken; 30 seeds each showed no more, within their noise. K-async
- * with K = 1 and 8 is exact: that of K-batch-async and of K-sync (ALGORITHMS 8). */
+ * with K = 1 and 8 is exact: that of K-batch-async and of K-sync. */
 static void test_shifted_exponential(void **state) {
     (void)state;
     static const double want[8][N_VARIANTS] = {
@@ -159,7 +159,7 @@ static void test_pareto(void **state) {
                        ceil(100000 / (wider * wider)));
 }
 
-/* ALGORITHMS 3.3: the N-th of 100, exp(1), late workers called back. */
+/* Backup workers (Chen et al. 2016): the N-th of 100, exp(1), late workers cancelled. */
 static const int backup_n[] = {50, 80, 90, 95, 96, 97, 98, 99, 100};
 static const double backup_time[] = {0.6882, 1.5896, 2.2584, 2.9040, 3.1040,
                                      3.3540, 3.6874, 4.1874, 5.1874};
@@ -221,9 +221,8 @@ static void test_backup_dropped(void **state) {
 
 /* --- staleness --------------------------------------------------------------------------- */
 
-/* ALGORITHMS 1.3: mean P/K - 1 and (P-1)/K; what is missing at the end of a run is what is still
- * in flight (ALGORITHMS 8), a few P of U(P-K). Fresh fractions are shares of n = U K gradients,
- * with a variance below 2 p(1-p)/n for the dependence between neighbours. */
+/* The mean is P/K - 1 or (P-1)/K; what is missing at the end of a run is still in flight, a few
+ * P of U(P-K). Fresh fractions are those of n = U K gradients, with a variance below 2 p(1-p)/n for the dependence between neighbours. */
 static void test_staleness(void **state) {
     (void)state;
     static const double batch_exp[] = {.125, .180, .230, .276, .318, .357, .393, .426};
@@ -299,8 +298,8 @@ static struct tally read_log(unsigned long from, double mean) {
     return t;
 }
 
-/* ALGORITHMS 8, exact for every law: what is applied, in flight and in the open group sums to
- * U(P-1) for K-batch-async and to U(P-K) for K-async. */
+/* Exact for every law: the staleness applied, in flight and in the open group sums to U(P-1) for
+ * K-batch-async and to U(P-K) for K-async. */
 static void test_staleness_sums(void **state) {
     (void)state;
     static const char *const delays[] = {"pareto:shape=2,scale=1",
@@ -324,7 +323,7 @@ static void test_staleness_sums(void **state) {
             }
 }
 
-/* ALGORITHMS 11.1: lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1
+/* The lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1
  * less what is in flight, about N(N-1)/2 of 60,000 (N-1); the sd is steady state, one run of the
  * table against one of ours; the maximum is one run's too, and a third off is the same law. */
 static void test_lag_table(void **state) {
@@ -365,7 +364,7 @@ static char *log_of(const char *policy, const char *delay) {
     return text;
 }
 
-/* ALGORITHMS 6.4, what concerns time alone: the event logs are the same to the letter. */
+/* Methods that reduce to each other, as far as time is concerned: the event logs are equal. */
 static void test_reductions(void **state) {
     (void)state;
     static const char *const pair[][2] = {

@@ -248,8 +248,8 @@ static void test_as_by_hand(void **state) {
 
 /* --- the published figures --------------------------------------------------------------- */
 
-/* ALGORITHMS 15.3: 1000 workers, 40 s, tasks of 0.1 s in the mean; the column of the
- * re-simulation, 0 where it has no maximum. SSP there is the predicate with s = 4, and s = 5. */
+/* The step-progress experiment of the PSP paper, simulated again: 1000 workers, 40 s, tasks of
+ * 0.1 s on average; 0 if there is no maximum. Its SSP with s = 4 lies between s = 4 and s = 5 here. */
 static void test_published_steps(void **state) {
     (void)state;
     static const struct {

@@ -1,6 +1,6 @@
 /* Stories: whole runs as text, in tests/trace/. A story is
  *
- *   # what happens, and which section of ALGORITHMS.md says so
+ *   # what happens, and which paper says so
  *   # expect: 2.3 w1 <- W1@w0 W2@w0          an update: its version and its members
  *   # expect: 2.3 cancel W3@w0 -> w1         called back from w0, started again on w1
  *   # script: 1.5 leave 3                    what happens to workers (--script)

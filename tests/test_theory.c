@@ -1,4 +1,4 @@
-/* Closed forms, tables and the planner against the oracle numbers of ALGORITHMS.md.
+/* Closed forms, tables and the planner against reference values.
  *
  * Exact columns are compared to the printed digits; simulated ones to 1 %, Pareto to 3 % (its
  * variance is infinite). Where one method can check another it does: integration against closed
@@ -82,7 +82,7 @@ static void test_special(void **state) {
             }
 }
 
-/* ALGORITHMS 1.2, P = 8 */
+/* Dutta et al. 2018, Lemmas 3-5, P = 8 */
 static void test_table_exp(void **state) {
     (void)state;
     static const double sync[] = {0.125000, 0.267857, 0.434524, 0.634524,
@@ -174,7 +174,7 @@ static void test_speedups(void **state) {
     }
 }
 
-/* ALGORITHMS 3.3: the N-th of 100 */
+/* backup workers (Chen et al. 2016): the N-th of 100 */
 static void test_backup_workers(void **state) {
     (void)state;
     static const int k[] = {50, 80, 90, 95, 96, 97, 98, 99, 100};
@@ -188,7 +188,7 @@ static void test_backup_workers(void **state) {
     pl_delay_free(d);
 }
 
-/* ALGORITHMS 1.3 */
+/* mean staleness P/K - 1 and (P-1)/K */
 static void test_staleness(void **state) {
     (void)state;
     static const double batch_exp[] = {.125, .180, .230, .276, .318, .357, .393, .426};
@@ -326,7 +326,7 @@ static void test_constant_delays(void **state) {
     pl_delay_free(d);
 }
 
-/* ALGORITHMS 4.1 and 4.6 */
+/* Rennala (Tyurin, Richtarik 2023) and m-synchronous SGD (arXiv 2602.03802) */
 static void test_fixed_times(void **state) {
     (void)state;
     static const double batch[] = {1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7};
