@@ -1,5 +1,5 @@
-/* Tuners: the numbers of ALGORITHMS 1.6, the invariants of 2 and 6.7, and the rules of the small
- * ones, step by step. The measured rule sees 256 random task times: its K is compared with the
+/* Tuners: AdaSync's K for given losses, the invariants of ABS, and the rules of the small tuners,
+ * step by step. The measured rule sees 256 random task times: its K is compared with the
  * closed form's on the mean of 100 samples. One sample spreads by less than 0.75 (measured), so the
  * mean by 0.075; it may be off by a step where the closed form is about to jump, and half way
  * between two jumps its bias is below 0.25. */
@@ -30,7 +30,7 @@ static void near_at(double got, double want, double limit, int line) {
 
 /* --- AdaSync ----------------------------------------------------------------------------- */
 
-/* ALGORITHMS 1.6: P = 8, F(w_0) = 2.3; quadratic and sqrt, K_0 = 1 and 2 */
+/* AdaSync (arXiv 2003.10579), P = 8, F(w_0) = 2.3; quadratic and sqrt, K_0 = 1 and 2 */
 static const double table[][5] = {
     {2.3, 1.0000, 1.0000, 2.0000, 2.0000},  {2.0, 1.0672, 1.0724, 2.1227, 2.1448},
     {1.0, 1.4653, 1.5166, 2.8186, 3.0332},  {0.5, 1.9877, 2.1448, 3.6517, 4.2895},
@@ -221,7 +221,7 @@ static int k_of(const struct pl_control *c) {
     return pl_control_view(c)->knobs.k;
 }
 
-/* ALGORITHMS 8: a new K applies to the open group at once, and K never falls. */
+/* A new K applies to the open group at once, and K never falls. */
 static void test_adasync_in_a_run(void **state) {
     (void)state;
     struct pl_control *c = open_control("kasync:k=1", "adasync:every=1,rule=sqrt", 4);
@@ -269,7 +269,7 @@ static void test_what_tuners_refuse(void **state) {
             }
 }
 
-/* ALGORITHMS 2: tau_max = max(1, ceil(M/K)), following K down to 1 at K = M. */
+/* tau_max = max(1, ceil(M/K)), which falls to 1 at K = M. */
 static void test_abs_bound(void **state) {
     (void)state;
     static const uint64_t want[] = {8, 4, 3, 2, 2, 2, 2};
@@ -306,8 +306,8 @@ static void test_growing_bound(void **state) {
     pl_control_free(c);
 }
 
-/* ALGORITHMS 5.5: up where successive gradients disagree, down where not (never below zero, which
- * is ours); K grows where the count passes `thresh` and more than `burnin` updates have gone by. */
+/* The counter goes up if successive gradients disagree, otherwise down (never below zero). K grows
+ * when it exceeds `thresh` and more than `burnin` updates have gone by. */
 static void test_fastestk(void **state) {
     (void)state;
     /* after each update: the sign of <g_j, g_j-1> ('n': not known), and K then */
@@ -393,7 +393,7 @@ static void same_log(const char *policy_a, const char *tuner_a, const char *poli
     free(b);
 }
 
-/* ALGORITHMS 6.7: the largest applied staleness is tau_max - 1. A worker is outrun by tau_max - 1
+/* The largest applied staleness is tau_max - 1. A worker is outrun by tau_max - 1
  * updates with probability (1 - K/M)^(tau_max-1), here at least 0.4 %, in each of 20,000 K tasks;
  * K = M has no staleness at all. */
 static void test_abs_staleness(void **state) {
@@ -407,7 +407,7 @@ static void test_abs_staleness(void **state) {
         }
 }
 
-/* ALGORITHMS 2: K = M or tau_max = 1 is K-sync, tau_max = inf is K-async; and the tuner's default
+/* K = M or tau_max = 1 is K-sync, tau_max = inf is K-async; and the tuner's default
  * bound is ceil(M/K). Without losses K stays. */
 static void test_abs_reductions(void **state) {
     (void)state;
