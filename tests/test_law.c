@@ -222,7 +222,8 @@ static void test_backup_dropped(void **state) {
 /* --- staleness --------------------------------------------------------------------------- */
 
 /* The mean is P/K - 1 or (P-1)/K; what is missing at the end of a run is still in flight, a few
- * P of U(P-K). Fresh fractions are those of n = U K gradients, with a variance below 2 p(1-p)/n for the dependence between neighbours. */
+ * P of U(P-K). Fresh fractions are those of n = U K gradients, with a variance below 2 p(1-p)/n for
+ * the dependence between neighbours. */
 static void test_staleness(void **state) {
     (void)state;
     static const double batch_exp[] = {.125, .180, .230, .276, .318, .357, .393, .426};
