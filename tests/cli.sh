@@ -201,7 +201,7 @@ case ${SANITIZE:-} in
 *)
     (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
         --events short 2>&1 >/dev/null) | cat >err
-    grep -q "^paceline: events file 'short' could not be written to the end" err ||
+    grep -q "^paceline: events file 'short' could not be written completely" err ||
         fail "events on a full disk: $(cat err)"
     ;;
 esac
@@ -253,8 +253,10 @@ grep -q '^    8  ksync' out || fail "plan has no row for K = 8"
 
 step "what exists stays as it is"
 echo precious >kept
-refused 1 "it exists, and is left as it is" simulate --model quadratic --updates 3 --log kept
-refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --events kept
+refused 1 "already exists and will not be overwritten" \
+    simulate --model quadratic --updates 3 --log kept
+refused 1 "already exists and will not be overwritten" \
+    simulate --model none --updates 3 --events kept
 [ "$(cat kept)" = precious ] || fail "a file was written over"
 # shellcheck disable=SC2086
 works simulate $small --updates 20 --log new.jsonl --events new.events
@@ -309,7 +311,7 @@ head -c $((size - 100)) run.rec >cut.rec
 works replay cut.rec
 grep -q 'cut short after [0-9]* events: replayed up to there' out || fail "cut: $(cat out)"
 head -c 100 run.rec >head.rec
-refused 1 "is cut short in its head" replay head.rec
+refused 1 "is truncated in its header" replay head.rec
 head -c $((size - 200)) run.rec >bad.rec
 printf x >>bad.rec
 tail -c 199 run.rec >>bad.rec
@@ -324,15 +326,16 @@ refused 2 "did you mean --method?" replay run.rec --methd sync
 refused 2 "no method is called" replay run.rec --method zzzz
 refused 2 "plan has no option --record" plan --record x
 refused 2 "both the law of the delays" plan --trace run.rec --delay exp
-refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --record kept
-refused 1 "it exists, and is left as it is" replay run.rec --record run.rec
+refused 1 "already exists and will not be overwritten" \
+    simulate --model none --updates 3 --record kept
+refused 1 "already exists and will not be overwritten" replay run.rec --record run.rec
 [ "$(cat kept)" = precious ] || fail "a recording was written over a file"
 case ${SANITIZE:-} in
 *thread*) ;;
 *)
     (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
         --record short.rec 2>&1 >/dev/null) | cat >err
-    grep -q "^paceline: record file 'short.rec' could not be written to the end" err ||
+    grep -q "^paceline: record file 'short.rec' could not be written completely" err ||
         fail "a recording on a full disk: $(cat err)"
     ;;
 esac
@@ -382,7 +385,7 @@ if command -v python3 >/dev/null; then
     python3 -c 'import json; json.load(open("logs/trace.json"))' || fail "trace.json is not JSON"
 fi
 cp logs/events.txt first
-refused 1 "is not empty, and is left as it is" train --model quadratic --updates 3 --log-dir logs
+refused 1 "is not empty; choose another name" train --model quadratic --updates 3 --log-dir logs
 cmp -s logs/events.txt first || fail "a log folder was written over"
 refused 1 "log-dir" train --model quadratic --updates 3 --log-dir no/such/place
 
@@ -391,8 +394,8 @@ step "metrics"
     fail "metrics at any port: $(cat err)"
 grep -Eq '^paceline: metrics are at port [0-9]+$' err || fail "metrics tell no port: $(cat err)"
 refused 2 "with a port from 0 to 65535" train --model quadratic --metrics 127.0.0.1:99999
-refused 2 "is no address to serve metrics at" train --model quadratic --metrics 12x
-refused 2 "is no address to serve metrics at" train --model quadratic --metrics localhost:
+refused 2 "is not a metrics address" train --model quadratic --metrics 12x
+refused 2 "is not a metrics address" train --model quadratic --metrics localhost:
 
 step "checkpoints"
 # shellcheck disable=SC2086

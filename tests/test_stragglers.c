@@ -232,13 +232,13 @@ static void test_sentence(void **state) {
     } row[] = {
         {{PL_SLOW_TASK, 2, 12.3, 0.41},
          "computing",
-         "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing"},
+         "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing"},
         {{PL_SLOW_WORKER, 0, 1234.5, 101.9},
          NULL,
-         "worker 1 is slow: its tasks take 1234 s where 102 s is usual"},
+         "worker 1 is slow: its tasks take 1234 s (median 102 s)"},
         {{PL_SLOW_WORKER, 9, 0.0123, 0.00000041},
          "",
-         "worker 10 is slow: its tasks take 0.0123 s where 0.41 µs is usual"},
+         "worker 10 is slow: its tasks take 0.0123 s (median 0.41 µs)"},
     };
     char text[200];
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {

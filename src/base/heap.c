@@ -73,8 +73,7 @@ void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct 
     for (size_t i = 0; i < h->n; i++)
         if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
     h->n = n;
-    for (size_t i = (n + 2) / 4; i-- > 0;)
-        heap_sink(h, i, h->item[i]); /* all nodes with children */
+    for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink(h, i, h->item[i]);
 }
 
 void pl_heap_free(struct pl_heap *h) {

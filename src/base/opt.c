@@ -228,7 +228,7 @@ int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const cha
         if (n < 64) names[n++] = o->name;
     }
     if (n == 0)
-        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted here", key);
+        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted", key);
     const char *near = pl_nearest(key, names, n);
     if (near)
         return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; did you mean '%s'?", key, near);

@@ -28,6 +28,9 @@ int pl_fail(struct pl_why *why, int status, const char *fmt, ...) PL_PRINTF(3, 4
 /* Puts "prefix: " in front of an existing message and returns `status`. */
 int pl_fail_in(struct pl_why *why, int status, const char *prefix);
 
+/* Reports that the `what` file `path` could not be created; errno has the reason. PL_EIO. */
+int pl_fail_create(struct pl_why *why, const char *what, const char *path);
+
 /* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void pl_append(char *out, size_t max, const char *fmt, ...) PL_PRINTF(3, 4);
 

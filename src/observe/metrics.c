@@ -16,19 +16,19 @@
 
 struct pl_metrics {
     struct pl_http *http;
-    struct pl_lock *lock; /* of all below */
+    struct pl_lock *lock; /* protects everything below */
     uint64_t (*now_ns)(void);
     struct pl_metrics_now now;
-    struct pl_timeline_row *row; /* [room], what now.row points to */
+    struct pl_timeline_row *row; /* [room], target of now.row */
     int room;
     bool published;
-    uint64_t first;                /* updates when the first was published */
-    uint64_t begun_ns, updated_ns; /* when that was; when an update was seen last */
+    uint64_t first;                /* updates at the first publish */
+    uint64_t begun_ns, updated_ns; /* time of the first publish; of the last update seen */
 };
 
 /* --- the text ---------------------------------------------------------------------------- */
 
-/* A page that grows; after `failed` nothing more is written. */
+/* A page that grows; nothing is written after `failed` is set. */
 struct metrics_page {
     char *text;
     size_t n, room;
@@ -70,7 +70,7 @@ static void page_head(struct metrics_page *p, const char *name, const char *type
 static void page_value(struct metrics_page *p, const char *name, const char *labels, double value) {
     if (isinf(value))
         page_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
-    else if (value == trunc(value) && fabs(value) < 1e18) /* a count is not rounded */
+    else if (value == trunc(value) && fabs(value) < 1e18) /* counts are not rounded */
         page_say(p, "paceline_%s%s %.0f\n", name, labels, value);
     else
         page_say(p, "paceline_%s%s %.15g\n", name, labels, value);
@@ -93,16 +93,15 @@ static void page_fates(struct metrics_page *p, const struct pl_fates *f) {
                 {"lost", f->lost},
                 {"rejected", f->rejected}};
     char labels[40];
-    page_one(p, "tasks_started_total", "counter", "Tasks that workers were given.",
-             (double)f->started);
-    page_head(p, "tasks_total", "counter", "Tasks that ended, by what became of them.");
+    page_one(p, "tasks_started_total", "counter", "Tasks assigned to workers.", (double)f->started);
+    page_head(p, "tasks_total", "counter", "Tasks that ended, by fate.");
     for (size_t i = 0; i < sizeof fate / sizeof fate[0]; i++) {
         snprintf(labels, sizeof labels, "{fate=\"%s\"}", fate[i].name);
         page_value(p, "tasks_total", labels, (double)fate[i].n);
     }
 }
 
-/* Workers are numbered from 1, as everywhere that people look. */
+/* Workers are numbered from 1, as in everything users see. */
 static void page_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
                                         [PL_SPAN_COMMUNICATE] = "communication",
@@ -121,28 +120,26 @@ static void page_workers(struct metrics_page *p, const struct pl_timeline_row *r
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
     struct metrics_page p = {0};
     double max = now->fates.applied ? (double)now->staleness.max : NAN;
-    page_head(&p, "build_info", "gauge", "The version that runs.");
+    page_head(&p, "build_info", "gauge", "The version of Paceline.");
     page_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
     page_one(&p, "updates_total", "counter", "Updates of the model.", (double)now->updates);
-    page_one(&p, "samples_total", "counter", "Samples in the updates.", (double)now->samples);
+    page_one(&p, "samples_total", "counter", "Samples in applied updates.", (double)now->samples);
     page_fates(&p, &now->fates);
-    page_one(&p, "staleness_mean", "gauge", "Mean staleness of the gradients that were applied.",
+    page_one(&p, "staleness_mean", "gauge", "Mean staleness of applied gradients.",
              now->staleness.mean);
-    page_one(&p, "staleness_max", "gauge", "Largest staleness of a gradient that was applied.",
-             max);
-    page_one(&p, "workers", "gauge", "Workers that are there.", now->workers);
-    page_one(&p, "workers_expected", "gauge", "Workers that the run is for.",
-             now->workers_expected);
-    page_one(&p, "k", "gauge", "Contributions that an update waits for.", now->k);
+    page_one(&p, "staleness_max", "gauge", "Largest staleness of an applied gradient.", max);
+    page_one(&p, "workers", "gauge", "Workers present.", now->workers);
+    page_one(&p, "workers_expected", "gauge", "Workers expected.", now->workers_expected);
+    page_one(&p, "k", "gauge", "Contributions per update.", now->k);
     page_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);
     page_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
-    page_one(&p, "test_accuracy", "gauge", "Share of the test set that is classified right.",
+    page_one(&p, "test_accuracy", "gauge", "Fraction of the test set classified correctly.",
              now->test_accuracy);
     page_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
     page_one(&p, "last_update_timestamp_seconds", "gauge",
-             "When the model was updated last, in seconds since 1970.", now->last_update);
+             "Time of the last update, in seconds since 1970.", now->last_update);
     page_one(&p, "checkpoint_last_timestamp_seconds", "gauge",
-             "When a checkpoint was written last, in seconds since 1970.", now->last_checkpoint);
+             "Time of the last checkpoint, in seconds since 1970.", now->last_checkpoint);
     page_workers(&p, now->row, now->n_rows);
     if (p.failed) {
         free(p.text);
@@ -159,16 +156,15 @@ bool pl_metrics_well(double since, double mean, char *out, size_t max) {
         return true;
     }
     if (isnan(mean))
-        snprintf(out, max, "no update came for %.0f s\n", since);
+        snprintf(out, max, "no update for %.0f s\n", since);
     else
-        snprintf(out, max, "no update came for %.0f s, where one in %.3g s is usual\n", since,
-                 mean);
+        snprintf(out, max, "no update for %.0f s (mean %.3g s per update)\n", since, mean);
     return false;
 }
 
 /* --- the server -------------------------------------------------------------------------- */
 
-/* The page from a copy, so that nobody waits for the lock while text is made. */
+/* Builds the page from a copy, without holding the lock. */
 static void metrics_page(struct pl_metrics *m, struct pl_http_answer *out) {
     struct pl_timeline_row *row = NULL;
     pl_lock_enter(m->lock);
@@ -257,9 +253,9 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) 
             m->room = n;
         }
     }
-    if (n > m->room) n = m->room; /* out of memory: fewer are shown */
+    if (n > m->room) n = m->room; /* out of memory: show fewer */
     if (n > 0) memcpy(m->row, now->row, (size_t)n * sizeof *m->row);
-    if (!m->published) { /* a run that goes on where another ended has updates already */
+    if (!m->published) { /* a resumed run already has updates */
         m->first = now->updates;
         m->begun_ns = m->updated_ns = now_ns;
     }
