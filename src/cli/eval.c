@@ -9,8 +9,7 @@ static void eval_print(const pl_run *run, bool json) {
                                        "test_rmse"};
     static const char *const names[] = {"updates", "loss", "test loss", "test accuracy",
                                         "test RMSE"};
-    int without =
-        isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* the table shows accuracy or RMSE */
+    int without = isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* accuracy or RMSE */
     if (json) putchar('{');
     for (int i = 0; i < 5; i++) {
         if (!json && i == without) continue;

@@ -49,8 +49,8 @@ int cli_list(int argc, char **argv) {
         if (pl_list(args.word[i], list_print, &view))
             return cli_fail(
                 CLI_USAGE,
-                "there is no family '%.40s'; the families are method, policy, tuner, correct, "
-                "reduce, optim, local, schedule, model, data, partition, delay, option",
+                "there is no family '%.40s'; choose from method, policy, tuner, "
+                "correct, reduce, optim, local, schedule, model, data, partition, delay, option",
                 args.word[i]);
     }
     return CLI_OK;

@@ -86,8 +86,7 @@ int cli_plan(int argc, char **argv) {
             "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n"
             "  paceline plan --trace run.rec\n\n"
             "Times and staleness are exact, or sampled where marked ~. The error floor and the\n"
-            "time to target are bounds (docs/theory.md): use them to compare values of K, not to\n"
-            "estimate the length of a run.\n"};
+            "time to target are bounds (docs/theory.md): compare K by them, not run times.\n"};
     pl_setup *setup;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, argc, argv, setup);

@@ -386,16 +386,14 @@ static int race_folder(struct race *r, const char *named) {
                             errno == EEXIST ? "already exists and will not be overwritten; "
                                             : "cannot be created: ",
                             errno == EEXIST ? "choose another name" : strerror(errno));
-        if (i > 9999)
-            return cli_fail(CLI_FAILED, "race-2 to race-9999 exist; remove some or give --out DIR");
+        if (i > 9999) return cli_fail(CLI_FAILED, "too many race folders; give --out DIR");
         snprintf(r->out, sizeof r->out, "race-%d", i);
     }
     char path[RACE_PATH + 32];
     snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
     r->results = fopen(path, "wx");
-    return r->results
-               ? CLI_OK
-               : cli_fail(CLI_FAILED, "'%.300s' cannot be created: %s", path, strerror(errno));
+    return r->results ? CLI_OK
+                      : cli_fail(CLI_FAILED, "%.300s cannot be created: %s", path, strerror(errno));
 }
 
 /* Removes the folder if the race failed before its first result. */
@@ -455,10 +453,9 @@ int cli_race(int argc, char **argv) {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
          &real, NULL},
-        {"seeds", "N", "repeat with N seeds starting at --seed; print 95 % intervals (default 1)",
-         NULL, &seeds},
-        {"out", "DIR", "new folder for results, curves and plot (default race, race-2, …)", NULL,
-         &out},
+        {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
+         &seeds},
+        {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "race",
@@ -488,11 +485,9 @@ int cli_race(int argc, char **argv) {
                           RACE_SEEDS);
     r.first_seed = args.seed;
     if (status == CLI_OK && real && pl_rank() >= 0)
-        status =
-            cli_fail(CLI_USAGE, "race --real runs on one machine; start it without mpirun or srun");
+        status = cli_fail(CLI_USAGE, "race --real runs on one machine; do not start it by mpirun");
     if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
-        status =
-            cli_fail(CLI_USAGE, "too many methods; at most %d can race at once", RACE_ENTRANTS);
+        status = cli_fail(CLI_USAGE, "more than %d methods cannot race at once", RACE_ENTRANTS);
     if (status == CLI_OK && !args.helped) {
         r.args = &args;
         r.n = args.n_words ? args.n_words : (int)(sizeof race_default / sizeof *race_default);

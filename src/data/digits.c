@@ -20,8 +20,7 @@ struct digits_conf {
     double noise;
 };
 
-/* One polyline, points (x, y) with y downwards. Curves are polygons: 16 pixels show no difference.
- */
+/* One polyline, points (x, y) with y downwards. Curves are polygons. */
 struct digits_glyph {
     int n;
     float at[DIGITS_POINTS][2];

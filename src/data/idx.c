@@ -23,8 +23,7 @@ static uint32_t idx_be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* Reads one file: size[n_dims] from its header, and its payload into *out, which the caller frees.
- */
+/* Reads size[n_dims] from the header and the payload into *out, which the caller frees. */
 static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t **out,
                     struct pl_why *why) {
     uint8_t *buf = NULL;
@@ -32,9 +31,8 @@ static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t *
     int rc = pl_file_slurp(path, PL_DATA_BYTES_MAX, &buf, &n, why);
     if (rc) return rc;
     if (n < header) {
-        rc = pl_fail(why, PL_EDATA,
-                     "%s is truncated: it has %zu bytes, but the header alone takes %zu", path, n,
-                     header);
+        rc = pl_fail(why, PL_EDATA, "%s is truncated: %zu bytes, less than its header of %zu", path,
+                     n, header);
         goto out;
     }
     if (idx_be32(buf) != (0x0800u | n_dims)) {
@@ -106,8 +104,7 @@ static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_
     rows->label = label;
     for (uint32_t i = 0; i < n_labels; i++) {
         if (raw[i] >= classes) {
-            rc = pl_fail(why, PL_EDATA,
-                         "%s: label %lu is %u; with %lu classes, labels must be 0 to %lu", labels,
+            rc = pl_fail(why, PL_EDATA, "%s: label %lu is %u; %lu classes allow 0 to %lu", labels,
                          (unsigned long)i, raw[i], (unsigned long)classes,
                          (unsigned long)classes - 1);
             goto out;

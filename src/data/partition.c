@@ -227,11 +227,10 @@ int pl_partition_open(const char *spec, const struct pl_data *data, int n_worker
     p->n_workers = (uint32_t)n_workers;
     if (!kind->assign) goto out;
     if (p->n_train < p->n_workers) {
-        rc = pl_fail(
-            why, PL_EUSAGE,
-            "partition '%s' cannot give each of %d workers a sample: there are only %lu; use "
-            "'whole' or fewer workers",
-            entry->name, n_workers, (unsigned long)p->n_train);
+        rc = pl_fail(why, PL_EUSAGE,
+                     "partition '%s' needs a sample for each of %d workers, but there are %lu; "
+                     "use 'whole' or fewer workers",
+                     entry->name, n_workers, (unsigned long)p->n_train);
         goto out;
     }
     owner = malloc((size_t)p->n_train * sizeof *owner);

@@ -151,8 +151,7 @@ static int ratings_number(struct ratings_ids *t, uint64_t id, const char *what, 
     uint32_t *slot = ratings_slot(t, id);
     if (*slot == 0) {
         if (t->n == PL_RATINGS_IDS_MAX)
-            return pl_fail(why, PL_EDATA,
-                           "there are more than %llu %s, the largest number accepted",
+            return pl_fail(why, PL_EDATA, "more than %llu %s; no more are accepted",
                            (unsigned long long)PL_RATINGS_IDS_MAX, what);
         t->id[t->n++] = id;
         *slot = (uint32_t)t->n;
@@ -201,11 +200,10 @@ struct ratings_set {
 };
 
 static int ratings_damage(const struct ratings_text *t, struct pl_why *why, const char *what) {
-    return pl_fail(
-        why, PL_EDATA,
-        "%s, line %llu: %s; expected user, item and rating, separated by tabs, blanks, '::' or "
-        "commas",
-        t->file.path, (unsigned long long)t->line_no, what);
+    return pl_fail(why, PL_EDATA,
+                   "%s, line %llu: %s; write user, item and rating, separated by tabs, "
+                   "blanks, '::' or commas",
+                   t->file.path, (unsigned long long)t->line_no, what);
 }
 
 /* Reads the next line, without its end, into t->line; *more is false after the last one. */

@@ -72,8 +72,7 @@ static void callback_score(const struct pl_model *m, const float *w, const struc
 int pl_callback_open(const struct pl_function *f, const struct pl_data *data, struct pl_model **out,
                      struct pl_why *why) {
     if (f->dim == 0 || !f->gradient)
-        return pl_fail(why, PL_EUSAGE,
-                       "struct pl_function needs dim of at least 1 and a gradient function");
+        return pl_fail(why, PL_EUSAGE, "pl_function needs dim >= 1 and a gradient function");
     struct callback *c = calloc(1, sizeof *c);
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->f = *f;

@@ -38,11 +38,10 @@ static int cnn_plan(const struct cnn_conf *c, const struct pl_data *data, struct
     m->w = w;
     m->n_stages = c->filters.n;
     if (h < 2 || w < 2)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "model cnn needs pictures, but this data set has rows of %lu features without "
-            "height and width; use mlp",
-            (unsigned long)data->dim);
+        return pl_fail(why, PL_EUSAGE,
+                       "model cnn needs pictures, but this data set has rows of %lu "
+                       "features; use mlp",
+                       (unsigned long)data->dim);
     if (c->filters.n < 1 || c->filters.n > CNN_STAGES_MAX)
         return pl_fail(why, PL_EUSAGE, "filters has %d entries; cnn takes 1 to %d", c->filters.n,
                        CNN_STAGES_MAX);

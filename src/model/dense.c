@@ -23,8 +23,7 @@ int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hi
     for (int l = 0; l < d->n_layers; l++) {
         double width = l < hidden->n ? hidden->at[l] : n_classes;
         if (width != floor(width))
-            return pl_fail(why, PL_EUSAGE,
-                           "a layer cannot have %.10g units; give a whole number of at least 1",
+            return pl_fail(why, PL_EUSAGE, "a layer cannot have %.10g units; give a whole number",
                            width);
         d->width[l + 1] = (uint32_t)width;
         dim += (in + 1) * d->width[l + 1];

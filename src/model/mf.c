@@ -34,10 +34,9 @@ static int mf_open(const void *conf, const struct pl_data *data, struct pl_model
                    struct pl_why *why) {
     const struct mf_conf *c = conf;
     if (!data->ratings)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "model mf needs ratings, but this data set has none; use --data ratings:FILE "
-            "or lowrank");
+        return pl_fail(why, PL_EUSAGE,
+                       "model mf needs ratings, but this data set has none; use "
+                       "ratings:FILE or lowrank");
     size_t width = ((size_t)c->k + 3) / 4 * 4, row = width + PL_MF_TAIL;
     uint64_t rows = (uint64_t)data->ratings->n_users + data->ratings->n_items;
     if (rows * row > PL_MODEL_DIM_MAX)

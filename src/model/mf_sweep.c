@@ -215,8 +215,7 @@ SWEEP_INLINE bool sweep_paired(struct sweep *s, size_t n) {
     return true;
 }
 
-/* One kind of factors; rate_p and rate_q are lr / sqrt(G). Returns the increments of G, for p and
- * q. */
+/* One kind of factors; rate_p and rate_q are lr / sqrt(G). Returns the growth of G for p and q. */
 SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_sums *sums,
                                       sweep_v4 *restrict p, sweep_v4 *restrict q, size_t n,
                                       sweep_v4 rate_p, sweep_v4 rate_q, sweep_v4 e, float share,
@@ -385,8 +384,7 @@ int pl_mf_sweep(const struct pl_model *base, const struct pl_grid *grid, int row
     return PL_OK;
 }
 
-/* --- the reference ------------------------------------------------------------------------------
- */
+/* --- the reference ------------------------------------------------------------------------- */
 
 static void twin_plain(float *p, float *q, size_t n, float lr, float l2, float e) {
     for (size_t j = 0; j < n; j++) {

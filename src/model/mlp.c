@@ -35,8 +35,7 @@ static int mlp_open(const void *conf, const struct pl_data *data, struct pl_mode
                     struct pl_why *why) {
     const struct mlp_conf *c = conf;
     if (c->hidden.n == 0)
-        return pl_fail(why, PL_EUSAGE,
-                       "mlp needs a hidden layer; use softmax for a model without one");
+        return pl_fail(why, PL_EUSAGE, "mlp needs a hidden layer; or use softmax");
     return mlp_open_with(&c->hidden, data, out, why);
 }
 

@@ -64,8 +64,7 @@ struct pl_model_kind {
     int (*gradient)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                     float *g, double *loss, float *scratch, const struct pl_cancel *cancel);
 
-    /* Adds the batch's summed loss to *loss and the number of correct classifications to *n_right.
-     */
+    /* Adds the summed loss to *loss and the number of correct classifications to *n_right. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                   float *scratch, double *loss, uint32_t *n_right);
 

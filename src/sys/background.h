@@ -9,8 +9,7 @@
 
 struct pl_background;
 
-/* `done`, if not NULL, is called on the background thread after each job. Returns 0 or PL_ENOMEM.
- */
+/* `done`, if not NULL, runs on the background thread after each job. Returns 0 or PL_ENOMEM. */
 int pl_background_new(void (*done)(void *ctx), void *ctx, struct pl_background **out);
 void pl_background_free(struct pl_background *e); /* waits for the current job; NULL is allowed */
 

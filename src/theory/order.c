@@ -2,9 +2,8 @@
  *
  *  closed form  const; exponential and shifted exponential, shift + mean (H_P - H_{P-K}); Pareto,
  *               scale Gamma(P+1) Gamma(P-K+1-1/a) / (Gamma(P-K+1) Gamma(P+1-1/a)), finite only for
- *               a (P-K+1) > 1, which follows from the Beta law of order statistics; a trace with
- *               replacement, the sum over its n ascending values x_i of
- *               x_i [I_{i/n} - I_{(i-1)/n}](K, P-K+1).
+ *               a (P-K+1) > 1; a trace with replacement, the sum over its n ascending values
+ *               x_i of x_i [I_{i/n} - I_{(i-1)/n}](K, P-K+1).
  *  integral     E = t0 + int_{t0} Pr(X_{K:P} > t) dt, in x = log t, with 16-point Gauss-Legendre
  *               panels between the points where that probability is 1 - 1e-15 and 1e-18. For
  *               identical workers Pr(X_{K:P} > t) = I_{Pr(X>t)}(P-K+1, K), exact in the far tail.

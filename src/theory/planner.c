@@ -57,8 +57,7 @@ int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, 
         return pl_fail(why, PL_EUSAGE, "target=%g is not accepted; target takes a number above 0",
                        target);
     if (in->n_workers < 1)
-        return pl_fail(why, PL_EUSAGE,
-                       "workers=%d is not accepted; workers takes a whole number of at least 1",
+        return pl_fail(why, PL_EUSAGE, "workers=%d is not accepted; give at least 1",
                        in->n_workers);
     struct pl_delay_look look;
     pl_delay_look(in->delay, 0, &look);

@@ -22,8 +22,7 @@ struct pl_runtime {
 };
 
 /* Fills out[i] for K = k[i], i < n_k, k ascending. K is in 1..P; the two batch variants also accept
- * K > P. Cells without a closed form are simulated with about `draws` delays each, keyed by `seed`.
- */
+ * K > P. Cells without a closed form are simulated with about `draws` delays each, by `seed`. */
 int pl_runtime_of(const struct pl_delay *d, int n_workers, enum pl_variant variant, const int *k,
                   int n_k, uint64_t seed, uint64_t draws, struct pl_runtime *out,
                   struct pl_why *why);
