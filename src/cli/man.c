@@ -78,7 +78,7 @@ void cli_man(FILE *out) {
           ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
           ".PP\nEvery command has \\-\\-help. Specs are written\n"
           ".IR name : key = value , key = value .\n"
-          ".SH EXIT STATUS\n0 done, also where a signal ended a real run in good order; 1 the run "
+          ".SH EXIT STATUS\n0 done, also if a signal ended a real run in good order; 1 the run "
           "failed;\n"
           "2 bad usage; 130 a second signal ended it at once.\n",
           out);

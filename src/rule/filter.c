@@ -8,7 +8,7 @@
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_filter_kind filter_none = {
-    .id = {.name = "none", .brief = "believe everybody", .paper = "", .opts = pl_no_opts},
+    .id = {.name = "none", .brief = "accept every result", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- kardam ------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_kardam = {
     .id = {.name = "kardam",
-           .brief = "not what changes faster than the gradients of others, nor too much of few",
+           .brief = "reject what changes faster than others' gradients or comes from few workers",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018",
            .opts = kardam_opts,
            .conf_size = sizeof(struct kardam)},
@@ -240,7 +240,7 @@ static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
 
 static const struct pl_filter_kind filter_zeno = {
     .id = {.name = "zeno",
-           .brief = "not what leads uphill on samples that the server holds; the rest is brought "
+           .brief = "reject what points uphill on samples that the server holds; scale the rest "
                     "to the length of their gradient",
            .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
            .opts = zeno_opts,
@@ -252,4 +252,4 @@ static const struct pl_filter_kind filter_zeno = {
 static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_kardam.id,
                                                       &filter_zeno.id, NULL};
 
-const struct pl_family pl_filter_family = {"filter", "is a contribution believed?", filter_table};
+const struct pl_family pl_filter_family = {"filter", "is a contribution accepted?", filter_table};

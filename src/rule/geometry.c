@@ -391,7 +391,7 @@ static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, do
 
 const struct pl_reduce pl_reduce_centered_clip = {
     .id = {.name = "centered-clip",
-           .brief = "the result before, moved towards the gradients by no more than tau each",
+           .brief = "the previous result, moved towards each gradient by at most tau",
            .paper = "Karimireddy, He, Jaggi, ICML 2021",
            .opts = centered_clip_opts,
            .conf_size = sizeof(struct centered_clip)},

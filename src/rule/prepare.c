@@ -81,7 +81,7 @@ static int bucketing_mix(const void *conf, const struct pl_reduce_at *at, double
 
 const struct pl_reduce pl_reduce_bucketing = {
     .id = {.name = "bucketing",
-           .brief = "before another rule: means of s gradients, grouped by chance",
+           .brief = "before another rule: means of s gradients, grouped at random",
            .paper = "Karimireddy, He, Jaggi, ICLR 2022",
            .opts = bucketing_opts,
            .conf_size = sizeof(struct bucketing)},

@@ -22,7 +22,7 @@ static double constant_factor(const void *conf, double progress, int n_workers) 
 
 static const struct pl_schedule schedule_constant = {
     .id = {.name = "constant",
-           .brief = "the rate stays",
+           .brief = "constant rate",
            .paper = "",
            .opts = pl_no_opts,
            .conf_size = sizeof(struct pl_schedule_unit)},

@@ -95,7 +95,7 @@ static const struct pl_opt trace_opts[] = {
      .offset = offsetof(struct trace_conf, file)},
     {.name = NULL}};
 static const struct pl_entry delay_trace = {
-    "trace", "draws from measured delays, each worker from its own where the file tells them apart",
+    "trace", "draws from measured delays, each worker from its own if the file has a worker column",
     "", trace_opts, sizeof(struct trace_conf)};
 
 struct recording_conf {
