@@ -39,7 +39,7 @@ refused() {
     [ ! -s out ] || fail "paceline $*: wrote to standard output"
 }
 
-# What was said on standard error, but for slow workers: on a busy machine anybody may be one.
+# Standard error without warnings about slow workers: on a busy machine any worker may be one.
 said() {
     grep -v '^paceline: warning: worker [0-9]* is slow: ' err
 }
@@ -206,7 +206,7 @@ case ${SANITIZE:-} in
     ;;
 esac
 
-step "a pipe that nobody reads, and none at all"
+step "a closed pipe, and no standard output"
 mkfifo go
 {
     read -r _ <go

@@ -168,7 +168,7 @@ static void options_counts(void **state) {
     assert_int_equal(parsed("count=75%", 8).count, 6);
     assert_int_equal(parsed("count=50%", 5).count, 3); /* rounded to nearest, halves up */
     assert_int_equal(parsed("count=100%", 7).count, 7);
-    assert_int_equal(parsed("count=0%", 7).count, 1); /* never nobody */
+    assert_int_equal(parsed("count=0%", 7).count, 1); /* never 0 */
     assert_int_equal(parsed("count=1%", 7).count, 1);
     assert_int_equal(parsed("count=12.5%", 16).count, 2);
     assert_int_equal(parsed("count=9", 4).count,

@@ -214,7 +214,7 @@ static void test_lists(void **state) {
     assert_true(pl_delay_alike(d));
     pl_delay_free(d);
     d = must_open("100*exp|const", 50);
-    assert_true(pl_delay_alike(d)); /* nobody reaches const */
+    assert_true(pl_delay_alike(d)); /* no worker reaches const */
     pl_delay_free(d);
     d = must_open("exp|pareto", 1);
     assert_true(pl_delay_alike(d));

@@ -213,7 +213,7 @@ static void test_backup_dropped(void **state) {
         near(l.per_update, mean, 0.01 * wider * mean, spec);
         near(l.lag, 0, 0, spec);
     }
-    double mean, square; /* where nobody is late it is full synchrony */
+    double mean, square; /* without late workers this is full synchrony */
     backup_moments(100, 100, &mean, &square);
     near(mean, 5.1874, 5e-5, "all of 100");
     near(square - mean * mean, order_variance(100, 100), 1e-9, "all of 100");
@@ -324,9 +324,9 @@ static void test_staleness_sums(void **state) {
             }
 }
 
-/* The lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1
- * less what is in flight, about N(N-1)/2 of 60,000 (N-1); the sd is steady state, one run of the
- * table against one of ours; the maximum is one run's too, and a third off is the same law. */
+/* The lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1 less
+ * what is in flight, about N(N-1)/2 of 60,000 (N-1). The sd is that of the steady state, and table
+ * and test are one run each; so is the maximum, which may be off by a third. */
 static void test_lag_table(void **state) {
     (void)state;
     static const struct {
@@ -347,7 +347,7 @@ static void test_lag_table(void **state) {
         l = simulate((struct flags){"method async", "hetero:v=0.6,gamma:shape=100,mean=128", n,
                                     updates, false});
         near(l.lag, n - 1, 0.01 * wider * (n - 1), "heterogeneous mean");
-        assert_true(l.lag_max > 1.5 * (n - 1)); /* somebody is slow */
+        assert_true(l.lag_max > 1.5 * (n - 1)); /* a worker is slow */
     }
 }
 

@@ -1,5 +1,5 @@
 /* The metrics over a real socket: what Prometheus and a health check get, line by line, and what
- * strangers get who send something else. The clock of /healthz is the test's. */
+ * clients that send something else get. The test supplies the clock of /healthz. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -309,7 +309,7 @@ static void test_health(void **state) {
     assert_int_equal(health_after(2, 1010), 503);
     char *answer = ask("GET", "/healthz");
     assert_string_equal(body_of(answer), "no update for 41 s (mean 4 s per update)\n");
-    atomic_fetch_add(&fake_ns, 1000000000u); /* nobody publishes: the run hangs */
+    atomic_fetch_add(&fake_ns, 1000000000u); /* no publish: the run hangs */
     assert_int_equal(status_of(ask("GET", "/healthz")), 503);
     assert_int_equal(health_after(1, 1011), 200);
 }
@@ -386,7 +386,7 @@ static void test_strangers(void **state) {
         hear(fd);
     }
     for (int i = 0; i < 100; i++) close(dial(port)); /* come and go */
-    int held[40]; /* more than may come at a time: nobody waits for ever */
+    int held[40]; /* more than the connection limit: no client may hang */
     for (int i = 0; i < 40; i++) held[i] = dial(port);
     for (int i = 0; i < 40; i++) close(held[i]);
     assert_int_equal(status_of(ask("GET", "/healthz")), 200);

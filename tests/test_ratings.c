@@ -289,7 +289,7 @@ static void shuffling_renames(void **state) {
     }
     assert_true(n_moved > n_users / 2);
     for (uint32_t u = 0; u < n_users; u++) {
-        if (name[u] == UINT32_MAX) continue; /* nobody drew this one */
+        if (name[u] == UINT32_MAX) continue; /* this user was never drawn */
         assert_false(taken[name[u]]);
         taken[name[u]] = true;
     }

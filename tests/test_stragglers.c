@@ -1,5 +1,5 @@
-/* Slow workers, named: hand-made runs through a real control. Every worker is started anew when it
- * answers, so times are those of the story. */
+/* Straggler detection: scripted runs through a real control. Every worker is started again when it
+ * answers, so task times are those of the script. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void test_on_average(void **state) {
     assert_false(look()); /* still the same */
     event(PL_LEAVE, 4);
     now += 0.001;
-    event(PL_JOIN, 4); /* who comes back is somebody else */
+    event(PL_JOIN, 4); /* a worker that rejoins counts as new */
     for (int i = 1; i <= 5; i++) {
         for (int j = 0; j < 20; j++) answer(1 + j % 3, 0.001);
         answer(4, 0.05);
@@ -215,7 +215,7 @@ static void test_alone(void **state) {
     begin_run(1);
     event(PL_JOIN, 1);
     for (int i = 0; i < 50; i++) {
-        answer(1, i % 2 ? 0.1 : 0.9); /* nobody to be slower than */
+        answer(1, i % 2 ? 0.1 : 0.9); /* there is no other worker to compare with */
         assert_false(look());
     }
     event(PL_LEAVE, 1);
