@@ -163,7 +163,7 @@ static void test_known_values(void **state) {
     d = must_open("pareto:shape=2,scale=1", 8);
     assert_true(pl_delay_mean(d, 0) == 2.0 && fabs(pl_delay_tail(d, 0, 4.0) - 0.0625) < 1e-15);
     pl_delay_free(d);
-    /* 0.9 % of the tasks take more than 1.25 times the mean (the DANA paper says about 1 %) */
+    /* 0.9 % of the tasks take more than 1.25 times the mean (gamma, shape 100) */
     d = must_open("gamma:shape=100", 1);
     assert_true(fabs(pl_delay_tail(d, 0, 1.25) - 0.009) < 5e-4);
     /* chi-square with 200 degrees of freedom: 95 % at 233.994 */

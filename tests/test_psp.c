@@ -249,7 +249,7 @@ static void test_as_by_hand(void **state) {
 /* --- the published figures --------------------------------------------------------------- */
 
 /* The step-progress experiment of the PSP paper, simulated again: 1000 workers, 40 s, tasks of
- * 0.1 s on average; 0 if there is no maximum. Its SSP with s = 4 lies between s = 4 and s = 5. */
+ * 0.1 s on average; 0 if there is no maximum. SSP with s = 4 is compared for s = 4 and s = 5. */
 static void test_published_steps(void **state) {
     (void)state;
     static const struct {

@@ -1,6 +1,6 @@
 /* Expected order statistics of delay laws: E[X_{K:P}], the mean time until K of P workers that
- * start together have finished. It is the time of a K-sync update (Dutta et al., AISTATS 2018,
- * Lemma 3), and the closed forms of the other variants are built from it. */
+ * start together have finished. It is the time of a K-sync update (Dutta et al., AISTATS 2018),
+ * and the closed forms of the other variants are built from it. */
 #ifndef PL_THEORY_ORDER_H
 #define PL_THEORY_ORDER_H
 

@@ -4,7 +4,7 @@
  *   K-sync         E[X_{K:P}], see order.c; workers may differ.
  *   K-batch-sync   exponential laws: K / sum 1/E_w, because P Poisson streams add up; K = 1:
  *                  E[X_{1:P}]; one worker: K E; constant delays: the batch time of Rennala.
- *   K-async        exponential, identical workers: E[X_{K:P}]; constant: t / floor(P/K);
+ *   K-async        identical workers: exponential E[X_{K:P}], constant t / floor(P/K);
  *                  K = P: E[X_{P:P}]; K = 1: 1 / sum 1/E_w.
  *   K-batch-async  K / sum 1/E_w for every law with a mean (renewal theorem).
  * The other cells are simulated by an event loop that shares nothing with src/sim but the law. All
