@@ -1,7 +1,7 @@
 /* Paceline: distributed SGD that keeps its pace when workers straggle, stall, leave or lie.
  *
- * The only public header. A run is set up by strings, the same that the command line takes as
- * flags, and gives back numbers and weights:
+ * This is the only public header. A run is configured by strings, the same as the flags of the
+ * command line, and returns numbers and weights:
  *
  *     pl_setup *setup;
  *     pl_run *run;
@@ -12,9 +12,9 @@
  *     if (pl_simulate(setup, &run)) fprintf(stderr, "%s\n", pl_setup_why(setup));
  *     else puts(pl_run_json(run));
  *
- * Functions that can fail return 0 or a negative PL_E… code; the sentence that says what was wrong
- * and what would be right is then in pl_setup_why(). Outputs are set only on success. There is no
- * global state: any number of setups may be used at once, each by one thread at a time.
+ * Functions that can fail return 0 or a negative PL_E… code; pl_setup_why() then has a message that
+ * says what was wrong and what to use instead. Outputs are set only on success. There is no global
+ * state: any number of setups may be used at once, each by one thread at a time.
  *
  * Programs written for one version compile with every later one of the same major version. */
 #ifndef PACELINE_H
@@ -38,33 +38,34 @@ extern "C" {
 /* --- status ------------------------------------------------------------------------------ */
 
 #define PL_STATUS_LIST(X)                                                                          \
-    X(PL_EUSAGE, -1, "the request cannot be carried out as it is written")                         \
-    X(PL_EDATA, -2, "a file is damaged or not what it should be")                                  \
+    X(PL_EUSAGE, -1, "invalid request")                                                            \
+    X(PL_EDATA, -2, "a file is damaged or has the wrong format")                                   \
     X(PL_EIO, -3, "a file cannot be read or written")                                              \
     X(PL_ENOMEM, -4, "out of memory")                                                              \
     X(PL_EPOLICY, -5, "a policy broke its contract")                                               \
     X(PL_ECANCELLED, -6, "cancelled")                                                              \
-    X(PL_EMISSING, -7, "a program or part that is needed is not installed")                        \
-    X(PL_ERUN, -8, "the run cannot go on")
+    X(PL_EMISSING, -7, "a required program or library is not installed")                           \
+    X(PL_ERUN, -8, "the run cannot continue")
 
 #define PL_STATUS_ENUM(name, value, text) name = value,
 enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };
 #undef PL_STATUS_ENUM
 
 PL_API const char *pl_status_text(int status);
-PL_API const char *pl_version(void); /* of the library; PL_VERSION is the header's */
+PL_API const char *pl_version(void); /* version of the library; PL_VERSION is that of the header */
 
-/* --- setting up -------------------------------------------------------------------------- */
+/* --- configuring -------------------------------------------------------------------------- */
 
 typedef struct pl_setup pl_setup; /* what to run */
-typedef struct pl_run pl_run;     /* what came of it */
+typedef struct pl_run pl_run;     /* its results */
 
 PL_API int pl_setup_new(pl_setup **out);
-PL_API int pl_setup_copy(const pl_setup *from, pl_setup **out); /* data already read is shared */
-PL_API void pl_setup_free(pl_setup *setup);                     /* NULL is fine */
+PL_API int pl_setup_copy(const pl_setup *from,
+                         pl_setup **out);   /* shares data that is already loaded */
+PL_API void pl_setup_free(pl_setup *setup); /* NULL is allowed */
 
-/* Sets an option: "method", "workers", "delay", … as `paceline list option` shows them. Numbers
- * are checked at once, specs when the run begins. */
+/* Sets an option: "method", "workers", "delay", …; see `paceline list option`. Numbers are checked
+ * at once, specs when the run begins. */
 PL_API int pl_setup_set(pl_setup *setup, const char *key, const char *value);
 
 /* Writes the value of an option into buffer[max] as pl_setup_set would take it: what was set, or
@@ -72,16 +73,16 @@ PL_API int pl_setup_set(pl_setup *setup, const char *key, const char *value);
  * value does not fit; the buffer is then unchanged. */
 PL_API int pl_setup_get(pl_setup *setup, const char *key, char *buffer, size_t max);
 
-/* Checks everything a run would, and opens its data, without running. Copies made afterwards share
- * the data. */
+/* Checks everything that a run would check, and loads the data, without running. Copies made
+ * afterwards share the data. */
 PL_API int pl_setup_check(pl_setup *setup);
 
-/* The sentence for the last failure; "" where there was none. Valid until the next call. */
+/* The message of the last failure, or "". Valid until the next call. */
 PL_API const char *pl_setup_why(const pl_setup *setup);
 
 /* The state of a run at one moment. Unknown numbers are NAN. */
 struct pl_point {
-    double time; /* seconds since the start; virtual where simulated */
+    double time; /* seconds since the start; virtual if simulated */
     uint64_t updates;
     double epochs;
     double loss;                     /* on a fixed subset of the training set */
@@ -89,52 +90,53 @@ struct pl_point {
     int k;                           /* workers or mini-batches an update waits for */
     double staleness;                /* mean over the gradients applied so far */
     uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
-    int workers;                     /* present */
-    int expected;                    /* workers there could be */
+    int workers;                     /* workers present */
+    int expected;                    /* workers expected */
     uint64_t staleness_max;
-    double samples;   /* in gradients applied so far */
-    double consensus; /* distance of the workers' models from their mean, where each has its own */
+    double samples;   /* samples in applied gradients so far */
+    double consensus; /* distance of the workers' models from their mean, if each has its own */
 };
 
-/* Called on the thread that runs. `point` after every evaluation; `tick` often, with the losses
- * unknown: non-zero ends the run in good order. Either may be NULL. */
+/* Both are called on the thread that runs; either may be NULL. `point` is called after every
+ * evaluation. `tick` is called often, without losses; the run ends in good order if it returns
+ * non-zero. */
 PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struct pl_point *p),
                            int (*tick)(void *ctx, const struct pl_point *p), void *ctx);
 
-/* Sentences for people while a run goes on: warnings (a worker whose gradients are not finite, …).
- * Silent where nobody asked. */
+/* Receives messages for people during a run: notes and warnings, for example about a worker whose
+ * gradients are not finite. Without it a run is silent. */
 PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
                          void *ctx);
 
-/* A model of your own: a function of one flat vector with a gradient. */
+/* A model of your own: a function of one flat vector, with its gradient. */
 struct pl_samples {
     uint32_t n;            /* samples in the mini-batch */
-    uint32_t dim;          /* features of one; 0 where wants_data is 0 */
+    uint32_t dim;          /* features of a sample; 0 if wants_data is 0 */
     const float *x;        /* [n][dim], or NULL */
     const uint16_t *label; /* [n], or NULL */
     uint64_t seed, batch_no;
-    uint32_t worker; /* with seed and batch_no: what names this mini-batch */
-    /* Non-zero where the result is no longer wanted; poll it in long computations. */
+    uint32_t worker; /* identifies the mini-batch together with seed and batch_no */
+    /* Returns non-zero if the result is no longer wanted; poll it in long computations. */
     int (*cancelled)(const void *token);
     const void *token;
 };
 
 struct pl_function {
     size_t dim;     /* parameters */
-    int wants_data; /* mini-batches come from the setup's data set */
-    int classifies; /* score() counts what is classified right: there is an accuracy */
+    int wants_data; /* mini-batches come from the data set of the setup */
+    int classifies; /* score() counts correct classifications, so there is an accuracy */
     void *ctx;
     void (*init)(void *ctx, uint64_t seed, float *w); /* NULL: zeros */
-    /* Mean loss over the samples at w, and its gradient into g [dim]. 0, or PL_ECANCELLED. Called
-     * from several threads at once unless "threads" is 1. */
+    /* Computes the mean loss over the samples at w, and its gradient g [dim]. Returns 0 or
+     * PL_ECANCELLED. Called from several threads at once unless "threads" is 1. */
     int (*gradient)(void *ctx, const float *w, const struct pl_samples *s, float *g, double *loss);
-    /* Summed loss over the samples, and how many are classified right. NULL: the loss comes from
-     * gradient(). */
+    /* Computes the summed loss over the samples and the number classified correctly. If NULL, the
+     * loss comes from gradient(). */
     void (*score)(void *ctx, const float *w, const struct pl_samples *s, double *loss,
                   uint32_t *n_right);
 };
 
-/* Uses a function instead of the "model" option. The struct is copied, ctx is borrowed. */
+/* Uses a function instead of the "model" option. The struct is copied; the caller keeps ctx. */
 PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
 
 /* --- running ----------------------------------------------------------------------------- */
@@ -142,115 +144,113 @@ PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
 /* Runs on a virtual clock. */
 PL_API int pl_simulate(pl_setup *setup, pl_run **out);
 
-/* Runs for real: this thread is the server, workers are threads or processes that it makes
- * ("spawn"), or programs that come by themselves ("listen", see below). Processes are made by
- * fork(), so a function's ctx is copied with everything else; they see nothing of what changes here
- * afterwards. Returns when the run has ended and no worker is left.
+/* Runs with real workers: the calling thread is the server, and workers are threads or processes
+ * that it creates ("spawn") or other programs that connect ("listen", see below). Processes are
+ * forked, so they have copies of a function's ctx and of everything else, and do not see later
+ * changes. Returns when the run has ended and no worker is left.
  *
- * Where mpirun or srun started several of this program ("transport"), all call this, and rank 0 is
- * the server with rank 0's options; the others are its workers until the run has ended. They return
- * what rank 0 returns, with *out NULL and no sentence. MPI is begun by the first call, unless the
- * program has begun it (MPI_THREAD_FUNNELED at least), and then ends with the process. */
+ * If mpirun or srun started several copies of this program ("transport"), all of them call this.
+ * Rank 0 is the server and its options count; the others are its workers until the run has ended.
+ * They return what rank 0 returns, with *out NULL and no message. The first call initialises MPI,
+ * unless the program has done so (with MPI_THREAD_FUNNELED or more); MPI then ends with the
+ * process. */
 PL_API int pl_train(pl_setup *setup, pl_run **out);
 
-/* The number of this process among those that mpirun or srun started; -1 where it was started by
- * itself. */
+/* The rank of this process among those started by mpirun or srun; -1 if it was started alone. */
 PL_API int pl_rank(void);
-PL_API void pl_run_free(pl_run *run); /* NULL is fine */
+PL_API void pl_run_free(pl_run *run); /* NULL is allowed */
 
-/* Runs a recording (the option "record") once more: the same workers come, go and bring their tasks
- * back at the same times, and every decision and every weight follows. All options are set as they
- * were then, but "threads" and those that name files to write. The run then has the numbers
- * "replay.events", how many were the same from the start on, and "replay.same", 1 or 0, and the
- * text "replay", a sentence: the same, or what differed first, or where the recording was cut
- * short. */
+/* Repeats a recorded run (the option "record"): the same workers join, leave and return their tasks
+ * at the same times, and every decision and weight is recomputed. All options are those of the
+ * recording except "threads" and those that name files to write. The run has the numbers
+ * "replay.events", how many events were the same from the start, and "replay.same", 1 or 0, and the
+ * text "replay", a sentence: the same, the first difference, or where the recording ends early. */
 PL_API int pl_replay(pl_setup *setup, const char *path, pl_run **out);
 
-/* Sets all options that were not set yet as they were when the recording was made, but "threads"
- * and those that name files to write, and "delay" to the times tasks took: for running the same
- * with a difference. "net" is empty then, as those times have the network in them. Where "method"
- * was set, "policy" and the other columns are not taken from the recording. */
+/* Sets all options that are not set yet to those of the recording, except "threads" and those that
+ * name files to write, and "delay" to the recorded task times, to repeat the run with a change.
+ * "net" is then empty, because those times include the network. If "method" is set, "policy" and
+ * the other columns are not taken from the recording. */
 PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
 
-/* Evaluates a checkpoint: a file, or the latest of a folder. Model, data and all else are as they
- * were when it was made, but for the options that are set. The run then has "updates", "loss",
- * "test_loss", "test_accuracy" and "test_rmse". */
+/* Evaluates a checkpoint: a file, or the latest in a folder. Options that are not set have the
+ * values of the checkpoint. The run has "updates", "loss", "test_loss", "test_accuracy" and
+ * "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
-/* The JSON object that `paceline simulate --json` prints. Owned by the run. */
+/* The JSON object that `paceline simulate --json` prints. The run owns it. */
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
- * "epochs", "filtered", the rejected tasks that a filter did not believe, and "gradients_computed",
- * which exceeds the arrivals where some were computed ahead in vain. NAN where it is unknown or
- * there is no such number. */
+ * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
+ * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) as it ran, options resolved; "replay";
- * "trouble": why a real run ended before its time, or what of it could not be kept; NULL where
- * there is no such text. */
+/* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "trouble": why
+ * a real run ended early, or what could not be saved. NULL if there is no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
 PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
 
-/* The final weights; NULL for timing alone. */
+/* The final weights; NULL if only timing was simulated. */
 PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 
-/* Where one worker's time went, in seconds; kept by real runs. */
+/* Where one worker's time went, in seconds; for real runs. */
 struct pl_worker_report {
     double compute, communication, idle, wasted;
-    uint64_t tasks, unused; /* tasks that were taken, and that ended otherwise */
-    double task;            /* mean seconds from start to arrival; NAN where none arrived */
-    double held_up;         /* seconds that others, done already, waited for this one alone */
+    uint64_t tasks, unused; /* tasks that were used; all others that ended */
+    double task;            /* mean seconds from start to arrival; NAN if none arrived */
+    double held_up;         /* seconds that others, already done, waited for this worker alone */
     uint64_t last;          /* updates that waited for it last */
-    double unfinished;      /* seconds that its task had run when the run ended */
+    double unfinished;      /* how long its task had run, in seconds, when the run ended */
 };
 
-/* One per worker; 0 where they were not kept. */
+/* One report per worker; 0 if there are none. */
 PL_API size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **reports);
 
-/* Non-zero where the run ended because no finite gradient came any more. */
+/* Non-zero if the run ended because no more finite gradients arrived. */
 PL_API int pl_run_diverged(const pl_run *run);
 
-/* --- being a worker ---------------------------------------------------------------------- */
+/* --- workers of other programs
+ * ---------------------------------------------------------------------- */
 
-/* A place in a run that another process of this user and machine serves with the option "listen":
+/* Joins a run that another process of the same user and machine serves with the option "listen":
  *
  *     pl_client *client;
  *     struct pl_client_task task;
  *     char why[200];
  *     if (pl_client_open("run.socket", &client, why, sizeof why)) …
  *     while (pl_client_pull(client, &task) == PL_OK) {
- *         … compute the gradient at task.w into task.out; stop where pl_client_cancelled(client) …
+ *         … compute the gradient at task.w into task.out; stop if pl_client_cancelled(client) …
  *         pl_client_push(client, task.dim, samples, loss);
  *     }
  *     pl_client_close(client);
  *
- * The vectors are shared memory: nothing is copied on the way. One thread at a time. */
+ * The vectors are in shared memory and are not copied. Use a client from one thread at a time. */
 typedef struct pl_client pl_client;
 
 struct pl_client_task {
-    int worker;       /* this one's number, from 0 */
-    uint64_t task;    /* numbers the tasks of this worker: with `worker` it can name a mini-batch */
-    uint64_t version; /* of the model: updates before it */
-    double lr;        /* in force, for workers that take steps of their own */
+    int worker;       /* number of this worker, from 0 */
+    uint64_t task;    /* number of the task; with `worker` it can identify a mini-batch */
+    uint64_t version; /* of the model: the number of updates so far */
+    double lr;        /* current rate, for workers that take local steps */
     size_t dim;
     const float *w; /* [dim] the model; read-only */
     float *out;     /* [dim] for the gradient */
 };
 
 PL_API int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max);
-PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is fine */
+PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
-/* Waits for the next task. PL_ECANCELLED: the run is over, or its server is gone. */
+/* Waits for the next task. PL_ECANCELLED: the run has ended, or its server is gone. */
 PL_API int pl_client_pull(pl_client *client, struct pl_client_task *task);
 
-/* Non-zero where the task that was pulled is no longer wanted. Cheap; pull the next one then. */
+/* Non-zero if the current task is no longer wanted. Cheap. Pull the next task then. */
 PL_API int pl_client_cancelled(const pl_client *client);
 
-/* Answers the task that was pulled: n elements were written, mean over so many samples, with that
- * loss. What is not finite or not dim elements long is rejected, and counted. */
+/* Answers the current task: n elements were written, the mean over `samples` samples, with that
+ * loss. A result that is not finite or not dim elements long is rejected and counted. */
 PL_API void pl_client_push(pl_client *client, size_t n, uint32_t samples, double loss);
 
 /* --- looking up -------------------------------------------------------------------------- */
@@ -263,38 +263,39 @@ struct pl_item_option {
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
-    const char *paper; /* "" where there is none to cite */
+    const char *paper; /* or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
-                          the commands that read it, some of "simulate train race plan replay eval";
+                          the commands that accept it, from "simulate train race plan replay eval";
                           otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;
 };
 
-/* Everything a spec may name, family by family: method, policy, tuner, correct, reduce, optim,
- * local, filter, schedule, model, data, partition, delay, attack; and option, whose items are the
- * keys of pl_setup_set. `family` NULL: all of them. PL_EUSAGE where there is no such family. */
+/* Lists everything that a spec can name, family by family: method, policy, tuner, correct, reduce,
+ * optim, local, filter, schedule, model, data, partition, delay, attack; and option, the keys of
+ * pl_setup_set. `family` NULL lists all. PL_EUSAGE if there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);
 
 /* --- planning ---------------------------------------------------------------------------- */
 
-/* What theory says of one variant ("ksync", "kbatchsync", "kasync", "kbatchasync") at one K. */
+/* Predictions for one variant ("ksync", "kbatchsync", "kasync", "kbatchasync") at one K. */
 struct pl_plan_row {
     const char *policy;
     int k;
     double time_per_update; /* seconds */
     double staleness;       /* mean */
-    double error_floor;     /* of the bound; see docs/theory.md */
-    double time_to_target;  /* INFINITY where the floor is above the target */
+    double error_floor;     /* the floor of the bound; see docs/theory.md */
+    double time_to_target;  /* INFINITY if the floor is above the target */
     int exact;              /* time_per_update is a closed form, not sampled */
     int best;               /* the recommended K of this variant */
     int best_of_all;
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",
- * "noise", "convexity", "start-loss", "target", and "trace" in place of the delay (see `paceline
- * plan --help`). Rows are ordered by K. */
+ * "noise", "convexity", "start-loss", "target", and "trace" instead of the delay (see `paceline
+ * plan
+ * --help`). Rows are ordered by K. */
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 
@@ -306,8 +307,9 @@ struct pl_curve {
     size_t n_points;
 };
 
-/* Error (or loss, where there is no accuracy) against time into an SVG or PNG file, by its ending.
- * Needs gnuplot. On failure the sentence is in why[why_max] and no file is left. */
+/* Plots the error (or the loss, if there is no accuracy) against time into an SVG or PNG file,
+ * depending on its extension. Needs gnuplot. On failure why[why_max] has a message and no file is
+ * left. */
 PL_API int pl_plot(const char *path, const char *title, const struct pl_curve *curve,
                    size_t n_curves, char *why, size_t why_max);
 

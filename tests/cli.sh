@@ -39,7 +39,7 @@ refused() {
     [ ! -s out ] || fail "paceline $*: wrote to standard output"
 }
 
-# What was said on standard error, but for slow workers: on a busy machine anybody may be one.
+# Standard error without warnings about slow workers: on a busy machine any worker may be one.
 said() {
     grep -v '^paceline: warning: worker [0-9]* is slow: ' err
 }
@@ -116,14 +116,14 @@ grep -q '^optim: ' out || fail "list method optim"
 
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
-refused 2 "there are train, simulate, race, replay, eval, plan, list" frobnicate
+refused 2 "the commands are train, simulate, race, replay, eval, plan, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
-refused 2 "train has no option --net; these commands have it: simulate race" train --net latency=1
-refused 2 "simulate has no option --metrics; these commands have it: train" simulate --metrics 0
+refused 2 "train has no option --net; commands that have it: simulate race" train --net latency=1
+refused 2 "simulate has no option --metrics; commands that have it: train" simulate --metrics 0
 refused 2 "net: there is no option" simulate --net latancy=1 --model none
 refused 2 "see paceline simulate --help" simulate --qqqq 3
 refused 2 "did you mean --workers?" plan --worker 3
@@ -201,12 +201,12 @@ case ${SANITIZE:-} in
 *)
     (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
         --events short 2>&1 >/dev/null) | cat >err
-    grep -q "^paceline: events file 'short' could not be written to the end" err ||
+    grep -q "^paceline: events file 'short' could not be written completely" err ||
         fail "events on a full disk: $(cat err)"
     ;;
 esac
 
-step "a pipe that nobody reads, and none at all"
+step "a closed pipe, and no standard output"
 mkfifo go
 {
     read -r _ <go
@@ -253,8 +253,10 @@ grep -q '^    8  ksync' out || fail "plan has no row for K = 8"
 
 step "what exists stays as it is"
 echo precious >kept
-refused 1 "it exists, and is left as it is" simulate --model quadratic --updates 3 --log kept
-refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --events kept
+refused 1 "already exists and will not be overwritten" \
+    simulate --model quadratic --updates 3 --log kept
+refused 1 "already exists and will not be overwritten" \
+    simulate --model none --updates 3 --events kept
 [ "$(cat kept)" = precious ] || fail "a file was written over"
 # shellcheck disable=SC2086
 works simulate $small --updates 20 --log new.jsonl --events new.events
@@ -272,9 +274,10 @@ if command -v gnuplot >/dev/null; then
     [ -s raced/plot.svg ] || fail "the race has no plot"
 fi
 cp raced/results.jsonl first
-refused 1 "it exists, and is left as it is" race sync --model quadratic --updates 3 --out raced
+refused 1 "already exists and will not be overwritten" \
+    race sync --model quadratic --updates 3 --out raced
 cmp -s raced/results.jsonl first || fail "a race wrote over another"
-refused 1 "cannot be made" race sync --model quadratic --updates 3 --out no/such/place
+refused 1 "cannot be created" race sync --model quadratic --updates 3 --out no/such/place
 for folder in race race-2; do
     works race sync --model quadratic --updates 30
     [ -s $folder/results.jsonl ] || fail "a race without --out did not go to $folder"
@@ -308,7 +311,7 @@ head -c $((size - 100)) run.rec >cut.rec
 works replay cut.rec
 grep -q 'cut short after [0-9]* events: replayed up to there' out || fail "cut: $(cat out)"
 head -c 100 run.rec >head.rec
-refused 1 "is cut short in its head" replay head.rec
+refused 1 "is truncated in its header" replay head.rec
 head -c $((size - 200)) run.rec >bad.rec
 printf x >>bad.rec
 tail -c 199 run.rec >>bad.rec
@@ -323,15 +326,16 @@ refused 2 "did you mean --method?" replay run.rec --methd sync
 refused 2 "no method is called" replay run.rec --method zzzz
 refused 2 "plan has no option --record" plan --record x
 refused 2 "both the law of the delays" plan --trace run.rec --delay exp
-refused 1 "it exists, and is left as it is" simulate --model none --updates 3 --record kept
-refused 1 "it exists, and is left as it is" replay run.rec --record run.rec
+refused 1 "already exists and will not be overwritten" \
+    simulate --model none --updates 3 --record kept
+refused 1 "already exists and will not be overwritten" replay run.rec --record run.rec
 [ "$(cat kept)" = precious ] || fail "a recording was written over a file"
 case ${SANITIZE:-} in
 *thread*) ;;
 *)
     (trap '' XFSZ && ulimit -f 1 && exec "$PACELINE" simulate --model none --updates 5000 \
         --record short.rec 2>&1 >/dev/null) | cat >err
-    grep -q "^paceline: record file 'short.rec' could not be written to the end" err ||
+    grep -q "^paceline: record file 'short.rec' could not be written completely" err ||
         fail "a recording on a full disk: $(cat err)"
     ;;
 esac
@@ -348,8 +352,8 @@ for spawn in processes threads; do
         fail "replay of train --spawn $spawn: $(cat out)"
 done
 works train --model quadratic --workers 20 --updates 30
-grep -q '^  tasks  *[0-9]* started: 30 applied ' out || fail "train: no fates: $(cat out)"
-grep -q '^  slow  ' out || fail "train does not say who was slow: $(cat out)"
+grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
+grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
 works train --model quadratic --workers 1 --respawn --updates 3
 works train --model quadratic --workers 1 --respawn no --updates 3
@@ -363,7 +367,7 @@ refused 2 "listen is for workers that are processes" train --model quadratic --s
 refused 2 "respawn is for workers that are processes" train --model quadratic --spawn threads \
     --respawn
 refused 2 "--spawn=fibers is not accepted" train --spawn fibers
-refused 1 "cannot listen at 'kept': it already exists" train --model quadratic --listen kept \
+refused 1 "socket file 'kept' already exists" train --model quadratic --listen kept \
     --updates 3
 [ "$(cat kept)" = precious ] || fail "a socket took the place of a file"
 run train --model quadratic --lr 1000 --workers 2 --json
@@ -382,7 +386,7 @@ if command -v python3 >/dev/null; then
     python3 -c 'import json; json.load(open("logs/trace.json"))' || fail "trace.json is not JSON"
 fi
 cp logs/events.txt first
-refused 1 "is not empty, and is left as it is" train --model quadratic --updates 3 --log-dir logs
+refused 1 "is not empty; choose another name" train --model quadratic --updates 3 --log-dir logs
 cmp -s logs/events.txt first || fail "a log folder was written over"
 refused 1 "log-dir" train --model quadratic --updates 3 --log-dir no/such/place
 
@@ -391,8 +395,8 @@ step "metrics"
     fail "metrics at any port: $(cat err)"
 grep -Eq '^paceline: metrics are at port [0-9]+$' err || fail "metrics tell no port: $(cat err)"
 refused 2 "with a port from 0 to 65535" train --model quadratic --metrics 127.0.0.1:99999
-refused 2 "is no address to serve metrics at" train --model quadratic --metrics 12x
-refused 2 "is no address to serve metrics at" train --model quadratic --metrics localhost:
+refused 2 "is not a metrics address" train --model quadratic --metrics 12x
+refused 2 "is not a metrics address" train --model quadratic --metrics localhost:
 
 step "checkpoints"
 # shellcheck disable=SC2086
@@ -449,14 +453,15 @@ refused 1 "kept' is damaged" eval kept
 step "races for real"
 works race sync async --real --model quadratic --workers 2 --updates 20 --delay const:t=0.001 \
     --out real
-grep -q '^how well the simulator predicted it' out || fail "race --real: $(cat out)"
-grep -q '^time per update: [0-9.]* % off at the median' out || fail "race --real: $(cat out)"
+grep -q '^simulator prediction' out || fail "race --real: $(cat out)"
+grep -q '^prediction error of s/update: median [0-9.]* %' out ||
+    fail "race --real: $(cat out)"
 [ "$(wc -l <real/results.jsonl)" -eq 2 ] || fail "race --real has not 2 results"
 works race sync@record=sync.rec async --real --model quadratic --workers 2 --updates 20 \
     --delay const:t=0.001 --out recorded
 works replay sync.rec
 works race sync --real --model quadratic --workers 2 --updates 20 --out undelayed
-grep -q '^nothing was predicted' out || fail "race --real without delays: $(cat out)"
+grep -q '^no prediction' out || fail "race --real without delays: $(cat out)"
 ! grep -q nan out || fail "race --real shows what is no number: $(cat out)"
 refused 2 "net is for simulated runs" race sync --real --model quadratic --net latency=1 --out never
 refused 2 "a real run needs something" race sync --real --model none --updates 3 --out never

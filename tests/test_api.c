@@ -683,7 +683,7 @@ static void logs_are_written_once(void **state) {
     assert_int_equal(n_lines, 8 + 30); /* joins and arrivals */
     long size = file_size(log);
     assert_int_equal(pl_simulate(s, &again), PL_EIO);
-    assert_non_null(strstr(pl_setup_why(s), "it exists, and is left as it is"));
+    assert_non_null(strstr(pl_setup_why(s), "already exists and will not be overwritten"));
     assert_int_equal(file_size(log), size);
     pl_run_free(run);
     pl_setup_free(s);

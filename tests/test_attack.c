@@ -45,7 +45,8 @@ static void alone(const char *spec, uint32_t worker, int n_workers, uint64_t tas
     free(c.conf);
 }
 
-/* Xie, Koyejo, Gupta, arXiv 1802.10116: four bits of the pattern are turned. */
+/* Xie, Koyejo, Gupta, arXiv 1802.10116: four bits of the pattern are inverted. The reference values
+ * were computed independently. */
 static void test_bitflip(void **state) {
     (void)state;
     float v[4] = {0.01f, -0.5f, 1.0f, 1e-4f};

@@ -132,12 +132,12 @@ static void options_counts(void **state) {
     assert_int_equal(parsed("count=75%", 8).count, 6);
     assert_int_equal(parsed("count=50%", 5).count, 3); /* rounded to nearest, halves up */
     assert_int_equal(parsed("count=100%", 7).count, 7);
-    assert_int_equal(parsed("count=0%", 7).count, 1); /* never nobody */
+    assert_int_equal(parsed("count=0%", 7).count, 1); /* never 0 */
     assert_int_equal(parsed("count=1%", 7).count, 1);
     assert_int_equal(parsed("count=12.5%", 16).count, 2);
     assert_int_equal(parsed("count=9", 4).count,
                      9); /* more than there are: for the policy to say */
-    refused("count=0", "'all' or a share up to 100%");
+    refused("count=0", "'all' or a percentage up to 100%");
     refused("count=101%", "count=101%");
     refused("count=-1%", "count=-1%");
     refused("count=nan%", "count=nan%");
@@ -202,7 +202,7 @@ static void options_too_long(void **state) {
 static void options_suggest(void **state) {
     (void)state;
     refused("whole=1,reel=2", "did you mean 'real'?");
-    refused("whole=1,colour=2", "there are dir, whole");
+    refused("whole=1,colour=2", "the options are dir, whole");
     const struct pl_entry *e = NULL;
     void *conf = NULL;
     struct pl_why why = {""};
@@ -211,7 +211,7 @@ static void options_suggest(void **state) {
     assert_int_equal(pl_spec_parse(&all_family, "zzzzzz", 1, &e, &conf, &why), PL_EUSAGE);
     assert_string_equal(why.text, "no thing is called 'zzzzzz'; 'paceline list thing' shows them");
     assert_int_equal(pl_spec_parse(&all_family, "bare:k=1", 1, &e, &conf, &why), PL_EUSAGE);
-    assert_non_null(strstr(why.text, "it takes none"));
+    assert_non_null(strstr(why.text, "none are accepted"));
     assert_int_equal(pl_spec_parse(&all_family, "all:real=2,flag=x", 1, &e, &conf, &why),
                      PL_EUSAGE);
     assert_non_null(strstr(why.text, "thing 'all': flag=x"));

@@ -141,7 +141,7 @@ static void idx_damage_is_refused(void **state) {
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_pictures; n++) {
         test_write("train-images-idx3-ubyte", idx_pictures, n);
-        test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte is cut short");
+        test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte is truncated");
     }
     memcpy(bytes, idx_pictures, sizeof idx_pictures);
     test_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures + 1);
@@ -157,11 +157,11 @@ static void idx_damage_is_refused(void **state) {
     /* sizes whose product comes to zero in 32 bits */
     static const uint8_t wrap[16] = {0, 0, 8, 3, 0x10, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0};
     test_write("train-images-idx3-ubyte", wrap, sizeof wrap);
-    test_refused(test_spec("idx", ""), PL_EDATA, "cut short");
+    test_refused(test_spec("idx", ""), PL_EDATA, "truncated");
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_labels; n++) {
         test_write("train-labels-idx1-ubyte", idx_labels, n);
-        test_refused(test_spec("idx", ""), PL_EDATA, "train-labels-idx1-ubyte is cut short");
+        test_refused(test_spec("idx", ""), PL_EDATA, "train-labels-idx1-ubyte is truncated");
     }
     memcpy(bytes, idx_labels, sizeof idx_labels);
     bytes[9] = 10;
@@ -170,7 +170,7 @@ static void idx_damage_is_refused(void **state) {
     test_refused(test_spec("idx", ",classes=7"), PL_EDATA, "label 0 is 7");
     bytes[7] = N_TRAIN + 1;
     test_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels + 1);
-    test_refused(test_spec("idx", ""), PL_EDATA, "holds 4 labels");
+    test_refused(test_spec("idx", ""), PL_EDATA, "has 4 labels");
     /* test pictures of another size */
     idx_write(false);
     memcpy(bytes, idx_test_pictures, sizeof idx_test_pictures);
@@ -219,7 +219,7 @@ static void gz_damage_is_refused(void **state) {
         }
     /* a compressed file that is no IDX, and a directory in place of a file */
     test_write_gz(name, "hello", 5);
-    test_refused(test_spec("idx", ""), PL_EDATA, "cut short");
+    test_refused(test_spec("idx", ""), PL_EDATA, "truncated");
     unlink(test_path(name));
     char dir[800];
     snprintf(dir, sizeof dir, "%s", test_path("train-images-idx3-ubyte"));
@@ -340,7 +340,7 @@ static void libsvm_damage_is_refused(void **state) {
         {"1 1:1\n2 4294967297:1\n", "line 2"},
         {"1 1:1\n2 99999999999999999999999:1\n", "line 2"},
         {"1 1:1\n2 1:0000000000000000000000000000000000000000000000000000000000000000001\n",
-         "line 2: this is no LIBSVM text"},
+         "line 2: this is not LIBSVM text"},
         {"1 1:1\n1 2:1\n", "1 different labels"},
         {"1\n2\n", "no features"},
         {"", "no rows"},

@@ -163,7 +163,7 @@ static void test_known_values(void **state) {
     d = must_open("pareto:shape=2,scale=1", 8);
     assert_true(pl_delay_mean(d, 0) == 2.0 && fabs(pl_delay_tail(d, 0, 4.0) - 0.0625) < 1e-15);
     pl_delay_free(d);
-    /* the share of tasks that take 1.25 times the mean: 0.9 % */
+    /* 0.9 % of the tasks take more than 1.25 times the mean (gamma, shape 100) */
     d = must_open("gamma:shape=100", 1);
     assert_true(fabs(pl_delay_tail(d, 0, 1.25) - 0.009) < 5e-4);
     /* chi-square with 200 degrees of freedom: 95 % at 233.994 */
@@ -214,7 +214,7 @@ static void test_lists(void **state) {
     assert_true(pl_delay_alike(d));
     pl_delay_free(d);
     d = must_open("100*exp|const", 50);
-    assert_true(pl_delay_alike(d)); /* nobody reaches const */
+    assert_true(pl_delay_alike(d)); /* no worker reaches const */
     pl_delay_free(d);
     d = must_open("exp|pareto", 1);
     assert_true(pl_delay_alike(d));
@@ -291,19 +291,19 @@ static void test_traces(void **state) {
     static const struct {
         const char *text, *says;
     } bad[] = {
-        {"", "holds no measurement"},
-        {"# only\n\n", "holds no measurement"},
+        {"", "has no measurements"},
+        {"# only\n\n", "has no measurements"},
         {"1.0\nabc\n", "line 2 "},
         {"1.0\n1.0x\n", "line 2 "},
         {"1.0\n-0.5\n", "line 2 is not between 0 and 1e9"},
         {"nan\n", "line 1 "},
         {"inf\n", "line 1 "},
         {"1e300\n", "line 1 "},
-        {"1 1\n2\n", "line 2 has another number of columns"},
+        {"1 1\n2\n", "line 2 has a different number of columns"},
         {"1 2 3\n", "line 1 has more than two columns"},
-        {"0 1\n", "line 1 does not begin with a worker"},
-        {"1.5 1\n", "line 1 does not begin with a worker"},
-        {"1e12 1\n", "line 1 does not begin with a worker"},
+        {"0 1\n", "line 1 does not begin with a worker number"},
+        {"1.5 1\n", "line 1 does not begin with a worker number"},
+        {"1e12 1\n", "line 1 does not begin with a worker number"},
         {"1 1\n3 1\n", "no line for worker 2"},
         {"1,5\n", "line 1 "},
         {"\xff\xfe\x01", "line 1 "},

@@ -156,7 +156,7 @@ static void bench_reborn(struct bench *b) {
 static const float steps[][DIM] = {{0, 0}, {1, 0}, {3, 0}, {4, 0}};
 static const struct arrival story[] = {
     {0, 0, 0, {1, 0}, true}, /* nothing to compare with */
-    {1, 1, 0, {1, 1}, true}, /* nobody's K_p is known */
+    {1, 1, 0, {1, 1}, true}, /* no K_p is known */
     {0,
      2,
      1,
@@ -285,13 +285,13 @@ static void test_kardam_forgets(void **state) {
 }
 
 /* As the formula says: two gradients on one model are infinitely steep. With f = 1, two such
- * workers of two let everybody in. */
+ * workers of two make it accept every gradient. */
 static void test_kardam_infinite(void **state) {
     (void)state;
     static const float x[][DIM] = {{0, 0}, {1, 0}};
     static const struct arrival a[] = {
         {0, 0, 0, {0, 0}, true},    {1, 0, 0, {0, 0}, true},  {2, 1, 0, {0, 0}, true},
-        {3, 1, 1, {9, 9}, true},                              /* nobody's K_p is known */
+        {3, 1, 1, {9, 9}, true},                              /* no K_p is known */
         {4, 1, 1, {0, 0}, true},    {3, 1, 1, {0, 0}, false}, /* K_3 is infinite; but W4 was the
                                                                  last but one */
         {0, 1, 1, {1e9f, 0}, true}, /* as is the quantile of {1e9, infinite} */

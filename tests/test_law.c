@@ -105,9 +105,9 @@ static void check_cell(int v, int k, const char *delay, double want, double digi
     near(cell(v, k, delay, updates).per_update, want, share * wider * want + digit, what);
 }
 
-/* Run time per update, P = 8 (Dutta et al., AISTATS 2018). Updates of K-sync are independent, those
- * of K-async as well because the law has no memory; the others are sums of K exponentials, with c^2
- * = 1/K. */
+/* Run time per update, P = 8 (Dutta et al., AISTATS 2018, Lemmas 3-5). Updates of K-sync are
+ * independent, and so are those of K-async because the law has no memory; the others are sums of K
+ * exponentials, with c^2 = 1/K. */
 static void test_exponential(void **state) {
     (void)state;
     static const double sync[] = {0.125000, 0.267857, 0.434524, 0.634524,
@@ -160,8 +160,8 @@ static void test_pareto(void **state) {
                        ceil(100000 / (wider * wider)));
 }
 
-/* Backup workers (Chen et al., arXiv 1604.00981): the N-th of 100, exp(1), late workers called
- * back. */
+/* Backup workers (Chen et al., arXiv 1604.00981): the N-th of 100, exp(1), late workers
+ * cancelled. */
 static const int backup_n[] = {50, 80, 90, 95, 96, 97, 98, 99, 100};
 static const double backup_time[] = {0.6882, 1.5896, 2.2584, 2.9040, 3.1040,
                                      3.3540, 3.6874, 4.1874, 5.1874};
@@ -215,7 +215,7 @@ static void test_backup_dropped(void **state) {
         near(l.per_update, mean, 0.01 * wider * mean, spec);
         near(l.lag, 0, 0, spec);
     }
-    double mean, square; /* where nobody is late it is full synchrony */
+    double mean, square; /* without late workers this is full synchrony */
     backup_moments(100, 100, &mean, &square);
     near(mean, 5.1874, 5e-5, "all of 100");
     near(square - mean * mean, order_variance(100, 100), 1e-9, "all of 100");
@@ -223,9 +223,9 @@ static void test_backup_dropped(void **state) {
 
 /* --- staleness --------------------------------------------------------------------------- */
 
-/* Staleness: mean P/K - 1 and (P-1)/K; what is missing at the end of a run is what is still
- * in flight, a few P of U(P-K). Fresh fractions are shares of n = U K gradients,
- * with a variance below 2 p(1-p)/n for the dependence between neighbours. */
+/* The mean is P/K - 1 or (P-1)/K; what is missing at the end of a run is still in flight, a few
+ * P of U(P-K). Fresh fractions are those of n = U K gradients, with a variance below 2 p(1-p)/n for
+ * the dependence between neighbours. */
 static void test_staleness(void **state) {
     (void)state;
     static const double batch_exp[] = {.125, .180, .230, .276, .318, .357, .393, .426};
@@ -301,8 +301,8 @@ static struct tally read_log(unsigned long from, double mean) {
     return t;
 }
 
-/* Exact for every law: what is applied, in flight and in the open group sums to
- * U(P-1) for K-batch-async and to U(P-K) for K-async. */
+/* Exact for every law: the staleness applied, in flight and in the open group sums to U(P-1) for
+ * K-batch-async and to U(P-K) for K-async. */
 static void test_staleness_sums(void **state) {
     (void)state;
     static const char *const delays[] = {"pareto:shape=2,scale=1",
@@ -326,9 +326,9 @@ static void test_staleness_sums(void **state) {
             }
 }
 
-/* Lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1
- * less what is in flight, about N(N-1)/2 of 60,000 (N-1); the sd is steady state, one run of the
- * table against one of ours; the maximum is one run's too, and a third off is the same law. */
+/* The lag of asynchronous SGD under Gamma(100) tasks, 60,000 updates. The mean is N-1 less
+ * what is in flight, about N(N-1)/2 of 60,000 (N-1). The sd is that of the steady state, and table
+ * and test are one run each; so is the maximum, which may be off by a third. */
 static void test_lag_table(void **state) {
     (void)state;
     static const struct {
@@ -349,7 +349,7 @@ static void test_lag_table(void **state) {
         l = simulate((struct flags){"method async", "hetero:v=0.6,gamma:shape=100,mean=128", n,
                                     updates, false});
         near(l.lag, n - 1, 0.01 * wider * (n - 1), "heterogeneous mean");
-        assert_true(l.lag_max > 1.5 * (n - 1)); /* somebody is slow */
+        assert_true(l.lag_max > 1.5 * (n - 1)); /* a worker is slow */
     }
 }
 
@@ -367,8 +367,8 @@ static char *log_of(const char *policy, const char *delay) {
     return text;
 }
 
-/* Methods that are special cases of others, in what concerns time alone: the event logs are the
- * same to the letter. */
+/* Methods that are special cases of others, as far as time is concerned: the event logs are
+ * equal. */
 static void test_reductions(void **state) {
     (void)state;
     static const char *const pair[][2] = {

@@ -343,7 +343,7 @@ static void test_places(void **state) {
     assert_non_null(strstr(why.text, "Not a directory"));
     snprintf(path, sizeof path, "%s/no/such", work);
     assert_int_equal(pl_logdir_open(path, "x", 1, &ld, &why), PL_EIO);
-    assert_non_null(strstr(why.text, "cannot be made"));
+    assert_non_null(strstr(why.text, "cannot be created"));
     assert_int_equal(pl_logdir_open("", "x", 1, &ld, &why), PL_EIO);
     /* a name that is itself allowed, but has no room for the files: all is as it was before */
     int n = snprintf(deep, sizeof deep, "%s", work);

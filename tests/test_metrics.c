@@ -1,5 +1,5 @@
 /* The metrics over a real socket: what Prometheus and a health check get, line by line, and what
- * strangers get who send something else. The clock of /healthz is the test's. */
+ * clients that send something else get. The test supplies the clock of /healthz. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -214,11 +214,11 @@ static void test_well(void **state) {
     } row[] = {
         {0, NAN, true, "ok\n"},
         {30, NAN, true, "ok\n"},
-        {31, NAN, false, "no update came for 31 s\n"},
+        {31, NAN, false, "no update for 31 s\n"},
         {29, 0.001, true, "ok\n"},
-        {31, 0.001, false, "no update came for 31 s, where one in 0.001 s is usual\n"},
+        {31, 0.001, false, "no update for 31 s (mean 0.001 s per update)\n"},
         {99, 10, true, "ok\n"},
-        {101, 10, false, "no update came for 101 s, where one in 10 s is usual\n"},
+        {101, 10, false, "no update for 101 s (mean 10 s per update)\n"},
     };
     char text[160];
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -308,8 +308,8 @@ static void test_health(void **state) {
     assert_int_equal(health_after(39, 1010), 200);
     assert_int_equal(health_after(2, 1010), 503);
     char *answer = ask("GET", "/healthz");
-    assert_string_equal(body_of(answer), "no update came for 41 s, where one in 4 s is usual\n");
-    atomic_fetch_add(&fake_ns, 1000000000u); /* nobody publishes: the run hangs */
+    assert_string_equal(body_of(answer), "no update for 41 s (mean 4 s per update)\n");
+    atomic_fetch_add(&fake_ns, 1000000000u); /* no publish: the run hangs */
     assert_int_equal(status_of(ask("GET", "/healthz")), 503);
     assert_int_equal(health_after(1, 1011), 200);
 }
@@ -386,7 +386,7 @@ static void test_strangers(void **state) {
         hear(fd);
     }
     for (int i = 0; i < 100; i++) close(dial(port)); /* come and go */
-    int held[40]; /* more than may come at a time: nobody waits for ever */
+    int held[40]; /* more than the connection limit: no client may hang */
     for (int i = 0; i < 40; i++) held[i] = dial(port);
     for (int i = 0; i < 40; i++) close(held[i]);
     assert_int_equal(status_of(ask("GET", "/healthz")), 200);
@@ -419,7 +419,7 @@ static void test_addresses(void **state) {
     assert_non_null(strstr(why.text, "Address already in use"));
     char unknown[] = "no-name-has-a-part-of-more-than-sixty-three-letters-so-this-one-is-none:0";
     assert_int_equal(pl_metrics_open(unknown, &m, &why), PL_EIO);
-    assert_non_null(strstr(why.text, "is not known"));
+    assert_non_null(strstr(why.text, "unknown host"));
 }
 
 int main(void) {

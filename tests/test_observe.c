@@ -1,5 +1,5 @@
-/* The views of the event log: ledger and trace, by hand and over
- * random runs of every method. PL_TEST_SEED moves every random choice. */
+/* The views of the event log: timeline and trace, by hand and over random runs of every method.
+ * PL_TEST_SEED moves every random choice. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -174,7 +174,7 @@ static void test_ledger_last(void **state) {
     } row[] = {
         {"ksync:k=all", 2, 3 + 0},      /* the second time W2 and W3 come together */
         {"ksync:k=1,cancel=yes", 0, 0}, /* others are cancelled: they did not wait */
-        {"kbatchasync:k=3", 0, 0},      /* nobody waits */
+        {"kbatchasync:k=3", 0, 0},      /* no worker waits */
         {"kasync:k=all", 2, 3},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {

@@ -248,9 +248,9 @@ static void test_as_by_hand(void **state) {
 
 /* --- the published figures --------------------------------------------------------------- */
 
-/* Wang, Catterall, Mortier, arXiv 1709.07772: 1000 workers, 40 s, tasks of 0.1 s in the mean; the
- * column of the re-simulation, 0 where it has no maximum. SSP there is the predicate with s = 4,
- * and s = 5. */
+/* The step-progress experiment of Wang, Catterall, Mortier, arXiv 1709.07772, simulated again: 1000
+ * workers, 40 s, tasks of 0.1 s on average; 0 if there is no maximum. SSP with s = 4 is compared
+ * for s = 4 and s = 5. */
 static void test_published_steps(void **state) {
     (void)state;
     static const struct {

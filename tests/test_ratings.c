@@ -162,7 +162,7 @@ static void damage_is_told_with_its_line(void **state) {
     assert_non_null(strstr(why.text, "line 1: the line is too long"));
     test_write("1 2 3\n1 2\0003\n", 11, false);
     assert_int_equal(pl_data_open(test_spec(""), 1, &d, &why), PL_EDATA);
-    assert_non_null(strstr(why.text, "line 2: a zero byte"));
+    assert_non_null(strstr(why.text, "line 2: zero byte"));
     assert_int_equal(pl_data_open("ratings:/nosuch/file", 1, &d, &why), PL_EIO);
     assert_int_equal(pl_data_open("ratings", 1, &d, &why), PL_EUSAGE);
 }
@@ -289,7 +289,7 @@ static void shuffling_renames(void **state) {
     }
     assert_true(n_moved > n_users / 2);
     for (uint32_t u = 0; u < n_users; u++) {
-        if (name[u] == UINT32_MAX) continue; /* nobody drew this one */
+        if (name[u] == UINT32_MAX) continue; /* this user was never drawn */
         assert_false(taken[name[u]]);
         taken[name[u]] = true;
     }

@@ -103,7 +103,7 @@ static void files_are_not_written_over(void **state) {
     (void)state;
     spill(path("kept"), (const uint8_t *)"precious", 8);
     assert_int_equal(pl_recorder_open(path("kept"), "", 1, 1, &r, &why), PL_EIO);
-    assert_non_null(strstr(why.text, "it exists, and is left as it is"));
+    assert_non_null(strstr(why.text, "already exists and will not be overwritten"));
     assert_int_equal(pl_recorder_open(path("no/such"), "", 1, 1, &r, &why), PL_EIO);
     char *text = malloc(PL_RECORDING_TEXT_MAX + 2);
     memset(text, 'x', PL_RECORDING_TEXT_MAX + 1);
@@ -193,7 +193,7 @@ static void what_is_cut_is_good_so_far(void **state) {
         int rc = pl_recording_read(file, &r, &why);
         if (n < head) {
             assert_int_equal(rc, PL_EDATA);
-            assert_non_null(strstr(why.text, "is cut short in its head"));
+            assert_non_null(strstr(why.text, "is truncated in its header"));
             continue;
         }
         assert_int_equal(rc, 0);
@@ -236,10 +236,10 @@ static void deceit_is_refused(void **state) {
     struct pl_recording r;
     struct pl_why why;
     (void)state;
-    check_hostile("head makes no sense", 0, 1, &join, 1);
-    check_hostile("head makes no sense", PL_MAX_WORKERS + 1, 1, &join, 1);
-    check_hostile("head makes no sense", UINT32_MAX, 1, &join, 1);
-    check_hostile("head makes no sense", 2, 0, &join, 1);
+    check_hostile("its header is invalid", 0, 1, &join, 1);
+    check_hostile("its header is invalid", PL_MAX_WORKERS + 1, 1, &join, 1);
+    check_hostile("its header is invalid", UINT32_MAX, 1, &join, 1);
+    check_hostile("its header is invalid", 2, 0, &join, 1);
     struct line l[3] = {join, join, join};
     l[1].worker = 2;
     check_hostile("damaged at event 2: its worker", 2, 1, l, 3);
@@ -251,13 +251,13 @@ static void deceit_is_refused(void **state) {
     l[2].now = UINT64_MAX;
     check_hostile("damaged at event 3: its time", 2, 1, l, 3);
     l[2] = (struct line){.kind = 0, .now = 6};
-    check_hostile("damaged at event 3: there is no such kind", 2, 1, l, 3);
+    check_hostile("damaged at event 3: unknown kind", 2, 1, l, 3);
     l[2].kind = 8;
-    check_hostile("damaged at event 3: there is no such kind", 2, 1, l, 3);
+    check_hostile("damaged at event 3: unknown kind", 2, 1, l, 3);
     l[2] = (struct line){.kind = 2, .now = 6, .task = 1, .began = 7};
-    check_hostile("damaged at event 3: its task came back before", 2, 1, l, 3);
+    check_hostile("damaged at event 3: its task arrived before", 2, 1, l, 3);
     l[1] = (struct line){.kind = 5, .now = 6};
-    check_hostile("damaged at event 2: the run has ended", 2, 1, l, 3);
+    check_hostile("damaged at event 2: data follow the end", 2, 1, l, 3);
     /* lengths that no file has */
     struct bytes b = encode("workers=2\n", 2, 1, &join, 1);
     for (int i = 0; i < 4; i++) {
@@ -351,7 +351,7 @@ static void recorded_delays_at_random(void **state) {
     char spec[PL_SPEC_MAX];
     snprintf(spec, sizeof spec, "recording:%s", encoded("none.rec", "", 1, 1, &join, 1));
     assert_int_equal(pl_delay_open(spec, 1, 1, &d, &why), PL_EDATA);
-    assert_non_null(strstr(why.text, "holds no finished task"));
+    assert_non_null(strstr(why.text, "has no finished task"));
     assert_int_equal(pl_delay_open("recording", 1, 1, &d, &why), PL_EUSAGE);
     assert_int_equal(pl_delay_open("recording:nosuch", 1, 1, &d, &why), PL_EIO);
 }

@@ -622,7 +622,7 @@ static void check_names_the_numbers(void **state) {
     check_says("median+nnm", "ksync:k=all", "leaves one vector");
     check_says("krumm", "ksync:k=all", "did you mean 'krum'");
     check_says("nnm+", "ksync:k=all", "is not a spec");
-    check_says("nnm+nnm+nnm+nnm+median", "ksync:k=all", "chains more than 4");
+    check_says("nnm+nnm+nnm+nnm+median", "ksync:k=all", "a chain has at most 4");
     check_says("krum", "kbatchasync:k=2000", "use K=1024 or less");
     check_says("median", "kbatchasync:k=2000", NULL);
     check_says("trimmed:f=30%", "ksync:k=all", NULL);

@@ -1,5 +1,5 @@
-/* Slow workers, named: hand-made runs through a real control. Every worker is started anew when it
- * answers, so times are those of the story. */
+/* Straggler detection: scripted runs through a real control. Every worker is started again when it
+ * answers, so task times are those of the script. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void test_on_average(void **state) {
     assert_false(look()); /* still the same */
     event(PL_LEAVE, 4);
     now += 0.001;
-    event(PL_JOIN, 4); /* who comes back is somebody else */
+    event(PL_JOIN, 4); /* a worker that rejoins counts as new */
     for (int i = 1; i <= 5; i++) {
         for (int j = 0; j < 20; j++) answer(1 + j % 3, 0.001);
         answer(4, 0.05);
@@ -215,7 +215,7 @@ static void test_alone(void **state) {
     begin_run(1);
     event(PL_JOIN, 1);
     for (int i = 0; i < 50; i++) {
-        answer(1, i % 2 ? 0.1 : 0.9); /* nobody to be slower than */
+        answer(1, i % 2 ? 0.1 : 0.9); /* there is no other worker to compare with */
         assert_false(look());
     }
     event(PL_LEAVE, 1);
@@ -232,13 +232,13 @@ static void test_sentence(void **state) {
     } row[] = {
         {{PL_SLOW_TASK, 2, 12.3, 0.41},
          "computing",
-         "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing"},
+         "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing"},
         {{PL_SLOW_WORKER, 0, 1234.5, 101.9},
          NULL,
-         "worker 1 is slow: its tasks take 1234 s where 102 s is usual"},
+         "worker 1 is slow: its tasks take 1234 s (median 102 s)"},
         {{PL_SLOW_WORKER, 9, 0.0123, 0.00000041},
          "",
-         "worker 10 is slow: its tasks take 0.0123 s where 0.41 µs is usual"},
+         "worker 10 is slow: its tasks take 0.0123 s (median 0.41 µs)"},
     };
     char text[200];
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {

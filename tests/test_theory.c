@@ -82,7 +82,7 @@ static void test_special(void **state) {
             }
 }
 
-/* Run time per update, P = 8: Dutta et al., AISTATS 2018 */
+/* run time per update, P = 8 (Dutta et al., AISTATS 2018, Lemmas 3-5) */
 static void test_table_exp(void **state) {
     (void)state;
     static const double sync[] = {0.125000, 0.267857, 0.434524, 0.634524,
@@ -174,7 +174,7 @@ static void test_speedups(void **state) {
     }
 }
 
-/* Backup workers, the N-th of 100: Chen et al., arXiv 1604.00981 */
+/* backup workers (Chen et al., arXiv 1604.00981): the N-th of 100 */
 static void test_backup_workers(void **state) {
     (void)state;
     static const int k[] = {50, 80, 90, 95, 96, 97, 98, 99, 100};
@@ -188,7 +188,7 @@ static void test_backup_workers(void **state) {
     pl_delay_free(d);
 }
 
-/* Mean staleness and the share of fresh gradients */
+/* mean staleness, P/K - 1 and (P-1)/K, and the share of fresh gradients */
 static void test_staleness(void **state) {
     (void)state;
     static const double batch_exp[] = {.125, .180, .230, .276, .318, .357, .393, .426};
@@ -326,8 +326,7 @@ static void test_constant_delays(void **state) {
     pl_delay_free(d);
 }
 
-/* Time complexities if every worker always takes the same time: Tyurin and Richtarik, NeurIPS
- * 2023 */
+/* Rennala (Tyurin, Richtarik, NeurIPS 2023) and m-synchronous SGD (arXiv 2602.03802) */
 static void test_fixed_times(void **state) {
     (void)state;
     static const double batch[] = {1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7};

@@ -1,5 +1,5 @@
-/* Tuners: AdaSync against a table, the invariants of ABS, and the rules of the small ones, step by
- * step. The measured rule sees 256 random task times: its K is compared with the
+/* Tuners: AdaSync's K for given losses, the invariants of ABS, and the rules of the small tuners,
+ * step by step. The measured rule sees 256 random task times: its K is compared with the
  * closed form's on the mean of 100 samples. One sample spreads by less than 0.75 (measured), so the
  * mean by 0.075; it may be off by a step where the closed form is about to jump, and half way
  * between two jumps its bias is below 0.25. */
@@ -30,7 +30,7 @@ static void near_at(double got, double want, double limit, int line) {
 
 /* --- AdaSync ----------------------------------------------------------------------------- */
 
-/* AdaSync (Dutta, Wang, Joshi, arXiv 2003.10579): P = 8, F(w_0) = 2.3; quadratic and sqrt, K_0 = 1
+/* AdaSync (Dutta, Wang, Joshi, arXiv 2003.10579), P = 8, F(w_0) = 2.3; quadratic and sqrt, K_0 = 1
  * and 2 */
 static const double table[][5] = {
     {2.3, 1.0000, 1.0000, 2.0000, 2.0000},  {2.0, 1.0672, 1.0724, 2.1227, 2.1448},
@@ -270,8 +270,8 @@ static void test_what_tuners_refuse(void **state) {
             }
 }
 
-/* ABS (Tan, Zhu, Zhang, arXiv 2301.08895): tau_max = max(1, ceil(M/K)), following K down to 1 at K
- * = M. */
+/* ABS (Tan, Zhu, Zhang, arXiv 2301.08895): tau_max = max(1, ceil(M/K)), which falls to 1 at
+ * K = M. */
 static void test_abs_bound(void **state) {
     (void)state;
     static const uint64_t want[] = {8, 4, 3, 2, 2, 2, 2};
@@ -308,9 +308,9 @@ static void test_growing_bound(void **state) {
     pl_control_free(c);
 }
 
-/* Kas Hanna et al., arXiv 2002.11005: up where successive gradients disagree, down where not (never
- * below zero, which is ours); K grows where the count passes `thresh` and more than `burnin`
- * updates have gone by. */
+/* Kas Hanna et al., arXiv 2002.11005: the counter goes up if successive gradients disagree,
+ * otherwise down (never below zero, which is our choice). K grows when it exceeds `thresh` and more
+ * than `burnin` updates have gone by. */
 static void test_fastestk(void **state) {
     (void)state;
     /* after each update: the sign of <g_j, g_j-1> ('n': not known), and K then */

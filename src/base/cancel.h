@@ -1,8 +1,8 @@
-/* Whether a result is still wanted: a flag, and, where news of it must be fetched, a look first.
+/* Tells a computation whether its result is still wanted.
  *
- * Whoever computes asks now and then, between layers. Where somebody else raises the flag (a
- * thread, or a process with which memory is shared) that is a load; where the news comes by
- * message, look() sees whether one has come. */
+ * The code that computes checks between layers. If another thread, or a process that shares memory,
+ * raises the flag, the check is one load. If the news arrives as a message, look() polls for it
+ * first. */
 #ifndef PL_BASE_CANCEL_H
 #define PL_BASE_CANCEL_H
 
@@ -12,11 +12,11 @@
 
 struct pl_cancel {
     const atomic_bool *flag;
-    void (*look)(void *ctx); /* may raise the flag; costs about a microsecond. NULL: not needed */
+    void (*look)(void *ctx); /* may raise the flag; takes about 1 µs. NULL: not needed */
     void *ctx;
 };
 
-/* NULL: nobody will ever take it back. */
+/* `c` may be NULL for work that is never cancelled. */
 static inline bool pl_cancelled(const struct pl_cancel *c) {
     if (!c) return false;
     if (c->look) c->look(c->ctx);

@@ -10,12 +10,12 @@ int pl_chain_parse(const struct pl_family *family, const char *spec, int n_worke
     *out = (struct pl_chain){.n = 0};
     for (;;) {
         char one[PL_SPEC_MAX];
-        /* a + that chains stands before a name; the one in 1e+2 does not */
+        /* '+' followed by a digit is part of a number such as 1e+2 */
         size_t n = strcspn(spec, "+");
         while (spec[n] == '+' && isdigit((unsigned char)spec[n + 1]))
             n += 1 + strcspn(spec + n + 1, "+");
         if (out->n == PL_LINKS || n >= sizeof one)
-            return pl_fail(why, PL_EUSAGE, "%s chains more than %d of them", family->name,
+            return pl_fail(why, PL_EUSAGE, "%s: a chain has at most %d members", family->name,
                            PL_LINKS);
         memcpy(one, spec, n);
         one[n] = '\0';

@@ -5,9 +5,9 @@
 
 #include "base/opt.h"
 
-#define PL_LINKS 4 /* in one chain */
+#define PL_LINKS 4 /* the most members in one chain */
 
-/* A chosen member of a family: which, and its parsed options. */
+/* One member of a family, with its parsed options. */
 struct pl_choice {
     const struct pl_entry *entry;
     void *conf;
@@ -18,7 +18,7 @@ struct pl_chain {
     int n;
 };
 
-/* Parses "a:x=1+b+c". What was parsed before a failure is in *out as well: free it either way. */
+/* Parses "a:x=1+b+c". The caller frees *out even on failure: it holds what was parsed so far. */
 int pl_chain_parse(const struct pl_family *family, const char *spec, int n_workers,
                    struct pl_chain *out, struct pl_why *why);
 void pl_chain_print(const struct pl_chain *c, char *out, size_t max);

@@ -8,7 +8,7 @@ static bool heap_before(const struct pl_timed *a, const struct pl_timed *b) {
     return a->when_ns != b->when_ns ? a->when_ns < b->when_ns : a->seq < b->seq;
 }
 
-/* Puts `it` where the hole at i is, or above. */
+/* Stores `it` at the hole i or at one of its ancestors. */
 static void heap_rise(struct pl_heap *h, size_t i, struct pl_timed it) {
     while (i > 0 && heap_before(&it, &h->item[(i - 1) / 4])) {
         h->item[i] = h->item[(i - 1) / 4];
@@ -17,8 +17,8 @@ static void heap_rise(struct pl_heap *h, size_t i, struct pl_timed it) {
     h->item[i] = it;
 }
 
-/* The earliest of the up to four siblings that begin at `first`. Which one that is cannot be
- * predicted, so a full set is decided without a branch. */
+/* Returns the earliest of up to four siblings starting at `first`. The branch would be
+ * unpredictable, so a full set of four is compared without one. */
 static size_t heap_earliest(const struct pl_heap *h, size_t first) {
     const struct pl_timed *s = &h->item[first];
     if (first + 4 <= h->n) {
@@ -31,10 +31,10 @@ static size_t heap_earliest(const struct pl_heap *h, size_t first) {
     return best;
 }
 
-/* Puts `it` where the hole at i is, or below. */
+/* Stores `it` at the hole i or at one of its descendants. */
 static void heap_sink(struct pl_heap *h, size_t i, struct pl_timed it) {
     for (size_t child; (child = 4 * i + 1) < h->n; i = child) {
-        /* without a branch to guess on, the processor would wait for the next level's memory */
+        /* prefetch: without a branch to predict, the processor would wait for the next level */
         size_t next = 4 * child + 1;
         for (size_t c = 0; c < 16 && next + 16 <= h->n; c += 2)
             __builtin_prefetch(&h->item[next + c]);
@@ -83,7 +83,7 @@ void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct 
     for (size_t i = 0; i < h->n; i++)
         if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
     h->n = n;
-    for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink(h, i, h->item[i]); /* whoever has children */
+    for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink(h, i, h->item[i]);
 }
 
 void pl_heap_free(struct pl_heap *h) {

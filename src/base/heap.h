@@ -1,5 +1,5 @@
-/* A queue of events in time: a 4-ary heap of (when, seq). Ties go to the smaller sequence number,
- * that is to what was pushed first, so that a run is the same on every machine. */
+/* A queue of timed events: a 4-ary heap ordered by (when, seq). The event pushed first wins a tie,
+ * so a run is the same on every machine. */
 #ifndef PL_BASE_HEAP_H
 #define PL_BASE_HEAP_H
 
@@ -9,7 +9,7 @@
 
 struct pl_timed {
     uint64_t when_ns;
-    uint64_t seq; /* given by pl_heap_push */
+    uint64_t seq; /* assigned by pl_heap_push */
     uint64_t task;
     int32_t who;
     int32_t what;
@@ -22,23 +22,23 @@ struct pl_heap {
     bool hole; /* item[0] was removed, so the last is item[n]; the next push fills its place */
 };
 
-/* 0 or PL_ENOMEM. A zeroed struct pl_heap is an empty heap. */
+/* Returns 0 or PL_ENOMEM. A zeroed struct pl_heap is an empty heap. */
 int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who, uint64_t task);
 
 /* Fills the place of the item that was removed last. An event most often leads to another one, so
  * that place is kept open for it until somebody looks. */
 void pl_heap_close(struct pl_heap *h);
 
-/* The earliest, or NULL; valid until the next push or pop. */
+/* Returns the earliest event, or NULL if there is none; valid until the next push or pop. */
 static inline const struct pl_timed *pl_heap_top(struct pl_heap *h) {
     if (h->hole) pl_heap_close(h);
     return h->n ? &h->item[0] : NULL;
 }
 
-/* Removes the earliest; the heap must not be empty. */
+/* Removes and returns the earliest event. The heap must not be empty. */
 struct pl_timed pl_heap_pop(struct pl_heap *h);
 
-/* Keeps the entries for which keep() says so. The order in which the rest comes out stays. */
+/* Removes the events for which keep() returns false. The others keep their order. */
 void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct pl_timed *),
                   const void *ctx);
 

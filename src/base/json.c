@@ -71,7 +71,7 @@ void pl_json_real(struct pl_json *j, const char *key, double value) {
         json_put(j, "null", 4);
         return;
     }
-    /* the shortest form that reads back as the same number */
+    /* the shortest form that parses back to the same number */
     for (int digits = 9; digits <= 17; digits += 4) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value) break;

@@ -1,4 +1,4 @@
-/* Writing JSON: commas and quoting are taken care of, numbers that are not finite become null. */
+/* Writes JSON: handles commas and quoting, and writes null for numbers that are not finite. */
 #ifndef PL_BASE_JSON_H
 #define PL_BASE_JSON_H
 
@@ -9,11 +9,11 @@
 struct pl_json {
     char *text; /* grows; NULL before the first write; free() it */
     size_t n, room;
-    bool comma;  /* the next value needs one in front */
-    bool failed; /* out of memory: everything written is void */
+    bool comma;  /* the next value needs a comma before it */
+    bool failed; /* out of memory; the text is unusable */
 };
 
-/* `key` is NULL inside arrays and for the outermost value. */
+/* `key` is NULL for array elements and for the outermost value. */
 void pl_json_open(struct pl_json *j, const char *key, char bracket); /* '{' or '[' */
 void pl_json_close(struct pl_json *j, char bracket);                 /* '}' or ']' */
 void pl_json_text(struct pl_json *j, const char *key, const char *value);

@@ -1,4 +1,4 @@
-/* Where sentences for people go. Nothing global: whoever sets up a run owns its log. */
+/* Messages for people. There is no global log: each run owns one. */
 #ifndef PL_BASE_LOG_H
 #define PL_BASE_LOG_H
 

@@ -85,8 +85,8 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_TYPE_BOOL: pl_append(out, max, "yes or no"); return;
     case PL_TYPE_CHOICE: pl_append(out, max, "one of %s", opt->choices); return;
     case PL_TYPE_COUNT:
-        pl_append(out, max, "a whole number from %.10g, %s'all' or a share up to 100%%", opt->min,
-                  opt_auto(opt) ? "'auto', " : "");
+        pl_append(out, max, "a whole number from %.10g, %s'all' or a percentage up to 100%%",
+                  opt->min, opt_auto(opt) ? "'auto', " : "");
         return;
     case PL_TYPE_BOUND:
         pl_append(out, max, "a whole number of at least %.10g, or 'inf'", opt->min);
@@ -108,7 +108,7 @@ static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *w
                    opt->name, accepts);
 }
 
-/* A finite number in the option's range, with nothing behind it. */
+/* Parses a finite number in the option's range; trailing characters are an error. */
 static bool opt_number(const struct pl_opt *opt, const char *value, double *out) {
     char *end;
     if (isspace((unsigned char)value[0]) || value[0] == '\0') return false;
@@ -229,16 +229,17 @@ int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const cha
         if (strcmp(o->name, key) == 0) return opt_store(o, conf, value, n_workers, why);
         if (n < 64) names[n++] = o->name;
     }
-    if (n == 0) return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; it takes none", key);
+    if (n == 0)
+        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted", key);
     const char *near = pl_nearest(key, names, n);
     if (near)
         return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; did you mean '%s'?", key, near);
     char all[200] = "";
     for (size_t i = 0; i < n; i++) pl_append(all, sizeof all, "%s%s", i ? ", " : "", names[i]);
-    return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; there are %s", key, all);
+    return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; the options are %s", key, all);
 }
 
-/* args begins with "name=" of an option there is */
+/* Tells whether args begins with "name=" of an option in the table. */
 static bool opt_known(const struct pl_opt *opts, const char *args, size_t n) {
     if (args[n] != '=') return false;
     for (const struct pl_opt *o = opts; o->name; o++)
@@ -310,7 +311,7 @@ int pl_spec_parse(const struct pl_family *family, const char *spec, int n_worker
     return PL_OK;
 }
 
-/* As people write it where that is the same number, else with all its digits. */
+/* Prints 10 digits if they parse back to the same number, otherwise all 17. */
 static void opt_print_real(double x, char *out, size_t max) {
     char text[40];
     snprintf(text, sizeof text, "%.10g", x);

@@ -1,9 +1,9 @@
-/* Options: one table per plug-in gives parsing, range checks, `paceline list` and the manual.
+/* Options: one table per plug-in drives parsing, range checks, `paceline list` and the manual.
  *
  * A spec is "name" or "name:key=value,key=value". A table describes the fields of a plain struct
- * (the "conf"); parsing fills it. A piece without '=' continues the list before it, so that
- * "mlp:hidden=256,128" and "step:at=80,120,by=0.1" read as people write them. Where the first
- * option of a table is a text, its key may be left out: "idx:DIR" is "idx:dir=DIR". */
+ * (the "conf"), and parsing fills it. A piece without '=' continues the list before it, as in
+ * "mlp:hidden=256,128" and "step:at=80,120,by=0.1". If the first option of a table is a text, its
+ * key is optional: "idx:DIR" means "idx:dir=DIR". */
 #ifndef PL_BASE_OPT_H
 #define PL_BASE_OPT_H
 
@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-#define PL_NAME_MAX 48   /* name of a plug-in, with its final zero */
+#define PL_NAME_MAX 48   /* name of a plug-in, including the final zero */
 #define PL_SPEC_MAX 1024 /* a whole spec */
 #define PL_TEXT_MAX 512  /* a text option */
 #define PL_LIST_MAX 16   /* entries of a list option */
@@ -25,8 +25,8 @@ enum pl_opt_type {
     PL_TYPE_REAL,   /* double */
     PL_TYPE_BOOL,   /* bool: yes|no */
     PL_TYPE_CHOICE, /* int: index into `choices`, "a|b|c" */
-    PL_TYPE_COUNT,  /* int: a number, "all" (workers), or a share of them, "75%"; also "auto" =
-                       PL_COUNT_AUTO if that is the default */
+    PL_TYPE_COUNT,  /* int: a number, "all" (workers) or a percentage of them ("75%"); also "auto"
+                       (PL_COUNT_AUTO) if that is the default */
     PL_TYPE_BOUND,  /* uint64_t: a number, or "inf" = PL_NO_BOUND */
     PL_TYPE_TEXT,   /* char[PL_TEXT_MAX] */
     PL_TYPE_LIST    /* struct pl_list_of */
@@ -40,9 +40,9 @@ struct pl_list_of {
 struct pl_opt {
     const char *name;
     enum pl_opt_type type;
-    const char *def; /* as a user would write it; "" only for text and lists */
+    const char *def; /* as a user would type it; "" only for texts and lists */
     const char *help;
-    double min, max;     /* inclusive; ignored if both are 0 */
+    double min, max;     /* inclusive; ignored for texts and if both are 0 */
     const char *choices; /* PL_TYPE_CHOICE only */
     size_t offset;       /* of the field in the conf */
     unsigned flags;      /* for the owner of the table; 0 in plug-ins */
@@ -93,16 +93,16 @@ struct pl_opt {
 #define PL_FIELD_TEXT char(*)[PL_TEXT_MAX]
 #define PL_FIELD_LIST struct pl_list_of *
 
-/* What every member of every family begins with, so that lookup, listing and the manual are
+/* Every member of every family begins with this struct, so lookup, listing and the manual are
  * written once. `opts` ends with a NULL name. */
 struct pl_entry {
     const char *name, *brief;
-    const char *paper; /* citation; "" where there is none to give */
+    const char *paper; /* citation, or "" */
     const struct pl_opt *opts;
     size_t conf_size;
 };
 
-/* A family: its word, what it answers, and its table (ends with NULL). */
+/* A family: its name, the question it answers, and its table (NULL-terminated). */
 struct pl_family {
     const char *name, *brief;
     const struct pl_entry *const *table;
@@ -110,36 +110,36 @@ struct pl_family {
 
 extern const struct pl_opt pl_no_opts[];
 
-/* Splits "name:args" into name[PL_NAME_MAX] and a pointer to args ("" where there are none). */
+/* Splits "name:args" into name[PL_NAME_MAX] and a pointer to args ("" if there are none). */
 int pl_spec_split(const char *spec, char *name, const char **args, struct pl_why *why);
 
-/* The member called `name`; unknown names are answered with the nearest one. */
+/* Finds the member called `name`. The error for an unknown name suggests the nearest one. */
 int pl_entry_find(const struct pl_family *family, const char *name, const struct pl_entry **out,
                   struct pl_why *why);
 
 /* Fills conf from the defaults, then from args. `n_workers` resolves counts like "all" and "75%".
- * On failure conf is unspecified and `why` names option, value and what would be accepted. */
+ * On failure conf is unspecified; `why` names the option, the value and the accepted values. */
 int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_workers,
                  struct pl_why *why);
 
-/* Sets one option by name, on a conf that already holds the others. */
+/* Sets one option of a conf that already holds the others. */
 int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const char *value,
                int n_workers, struct pl_why *why);
 
-/* Splits and finds in one go and parses into *conf, which is allocated (free() it). */
+/* Splits a spec, finds the entry and parses the options into *conf, which the caller frees. */
 int pl_spec_parse(const struct pl_family *family, const char *spec, int n_workers,
                   const struct pl_entry **entry, void **conf, struct pl_why *why);
 
-/* Writes "name:key=value,…" with the options that differ from their defaults; counts always. */
+/* Writes "name:key=value,…" with the options that differ from their defaults, and all counts. */
 void pl_spec_print(const struct pl_entry *entry, const void *conf, char *out, size_t max);
 
 /* One value as text. */
 void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t max);
 
-/* The words for what an option accepts: "a whole number from 1 to 8", "yes or no". */
+/* Describes what an option accepts: "a whole number from 1 to 8", "yes or no". */
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max);
 
-/* The closest of names[n] to `word`, or NULL where none is close. */
+/* Returns the closest of names[n] to `word`, or NULL if none is close. */
 const char *pl_nearest(const char *word, const char *const *names, size_t n);
 
 #endif

@@ -1,27 +1,27 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011).
  *
- * A generator is a key, not a history: (seed, stream, worker, task) names a sequence, and nothing
- * that happened elsewhere can move it. Two methods that race on the same seed therefore see the
- * same delay and the same mini-batch for the n-th task of a worker, whatever order they ask in. */
+ * A generator has a key and no history: (seed, stream, worker, task) names a sequence, and nothing
+ * else can change it. Two methods that race on the same seed therefore see the same delay and the
+ * same mini-batch for the n-th task of a worker, in whatever order they ask. */
 #ifndef PL_BASE_RNG_H
 #define PL_BASE_RNG_H
 
 #include <stdint.h>
 
-/* What a sequence is for; two purposes never share one. */
+/* What a sequence is used for; two uses never share one. */
 enum pl_stream {
     PL_STREAM_DELAY,     /* how long a task takes */
     PL_STREAM_BATCH,     /* which samples it draws */
     PL_STREAM_NOISE,     /* the noise of the quadratic model */
     PL_STREAM_INIT,      /* the initial weights */
     PL_STREAM_DATA,      /* generated data sets */
-    PL_STREAM_PARTITION, /* who owns which samples */
+    PL_STREAM_PARTITION, /* which worker owns which samples */
     PL_STREAM_SPEED,     /* a worker's speed in hetero: laws */
     PL_STREAM_POLICY,    /* chance used by policies (psp) */
     PL_STREAM_TEST,      /* tests and benchmarks */
     PL_STREAM_REDUCE,    /* chance used by reductions (bucketing) */
-    PL_STREAM_ATTACK,    /* what hostile workers make up */
+    PL_STREAM_ATTACK,    /* what hostile workers send */
     PL_STREAM_TRUST      /* which samples the server trusts */
 };
 

@@ -69,7 +69,7 @@ double pl_gamma_cdf(double shape, double x, bool upper) {
 
 double pl_gamma_quantile(double shape, double u) {
     if (!(u > 0.0)) return 0.0;
-    /* a first guess: Wilson and Hilferty, or the power law near 0 where that fails */
+    /* first guess: Wilson and Hilferty, or the power law near 0 if that fails */
     double z = pl_normal_quantile(u), w = 1.0 / (9.0 * shape);
     double cube = 1.0 - w + z * sqrt(w);
     double small = exp((log(u) + pl_log_gamma(shape + 1.0)) / shape);

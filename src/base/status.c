@@ -1,6 +1,8 @@
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +35,13 @@ int pl_fail_in(struct pl_why *why, int status, const char *prefix) {
         pl_append(why->text, sizeof why->text, "%s: %s", prefix, old);
     }
     return status;
+}
+
+int pl_fail_create(struct pl_why *why, const char *what, const char *path) {
+    bool exists = errno == EEXIST;
+    return pl_fail(why, PL_EIO, "%s file '%.200s' %s%s", what, path,
+                   exists ? "already exists and will not be overwritten; " : "cannot be created: ",
+                   exists ? "choose another name" : strerror(errno));
 }
 
 void pl_append(char *out, size_t max, const char *fmt, ...) {

@@ -1,9 +1,8 @@
-/* Status codes and the sentence that goes with one.
+/* Status codes and error messages.
  *
- * A function that can fail returns 0 or a negative PL_E… code (see
- * paceline.h) and, where it knows the cause, leaves one sentence in a
- * struct pl_why: what was wrong and what would be right. The sentence is
- * written once, where the cause is first known, and travels up unchanged. */
+ * A function that can fail returns 0 or a negative PL_E… code (see paceline.h). If it knows the
+ * cause, it also writes one sentence to a struct pl_why: what is wrong and what to do instead. The
+ * sentence is written where the cause is first known, and callers pass it on unchanged. */
 #ifndef PL_BASE_STATUS_H
 #define PL_BASE_STATUS_H
 
@@ -23,13 +22,16 @@ struct pl_why {
 #define PL_PRINTF(f, a)
 #endif
 
-/* Writes the sentence (cut at PL_WHY_MAX) and returns `status`. `why` may be NULL. */
+/* Writes the message (truncated to PL_WHY_MAX) and returns `status`. `why` may be NULL. */
 int pl_fail(struct pl_why *why, int status, const char *fmt, ...) PL_PRINTF(3, 4);
 
-/* Puts "prefix: " in front of a sentence that is already there; returns `status`. */
+/* Puts "prefix: " in front of an existing message and returns `status`. */
 int pl_fail_in(struct pl_why *why, int status, const char *prefix);
 
-/* snprintf at the end of a string that lives in out[max]; cuts, never overflows. */
+/* Reports that the `what` file `path` could not be created; errno has the reason. PL_EIO. */
+int pl_fail_create(struct pl_why *why, const char *what, const char *path);
+
+/* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void pl_append(char *out, size_t max, const char *fmt, ...) PL_PRINTF(3, 4);
 
 #endif

@@ -1,4 +1,4 @@
-/* Arguments: the library's options become flags by themselves; a command adds its own. */
+/* Arguments: every library option is a flag; a command adds flags of its own. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,13 +7,13 @@
 
 #include "cli.h"
 
-/* Who speaks, where several do: "rank 3: ". Rank 0 speaks for the whole run. */
+/* With several ranks, messages begin with "rank 3: ". Rank 0 speaks for the whole run. */
 static void args_name(void) {
     fputs("paceline: ", stderr);
     if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
 }
 
-/* Bad usage is the same for all ranks, and rank 0's to say. */
+/* All ranks see the same bad usage, so only rank 0 reports it. */
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
     if ((status == PL_EUSAGE || status == CLI_USAGE) && pl_rank() > 0) return CLI_USAGE;
@@ -27,7 +27,7 @@ int cli_fail(int status, const char *fmt, ...) {
 
 void cli_say(void *ctx, int warning, const char *sentence) {
     (void)ctx;
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* the progress line goes */
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* erase the progress line */
     args_name();
     fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
 }
@@ -92,9 +92,9 @@ struct args_search {
     const struct cli_args *args;
     const char *name;
     size_t n;
-    bool exact, own; /* own: the command itself is among its readers */
-    bool yes_no;     /* what it takes */
-    char others[80]; /* commands that take it, where this one does not */
+    bool exact, own; /* own: this command is listed as a reader of the option */
+    bool yes_no;     /* the option takes yes or no */
+    char others[80]; /* commands that accept it, if this one does not */
     int best;
     char near[64];
 };
@@ -134,8 +134,8 @@ static void args_look(void *ctx, const struct pl_item *item) {
 
 static int args_unknown(const struct cli_args *a, const struct args_search *s) {
     if (s->others[0])
-        return cli_fail(CLI_USAGE, "%s has no option --%.*s; these commands have it: %s",
-                        a->command, (int)s->n, s->name, s->others);
+        return cli_fail(CLI_USAGE, "%s has no option --%.*s; commands that have it: %s", a->command,
+                        (int)s->n, s->name, s->others);
     if (s->best > 0)
         return cli_fail(CLI_USAGE, "%s has no option --%.*s; did you mean --%s?", a->command,
                         (int)s->n, s->name, s->near);
@@ -143,7 +143,7 @@ static int args_unknown(const struct cli_args *a, const struct args_search *s) {
                     (int)s->n, s->name, a->command);
 }
 
-/* One of the command's own flags; returns it or NULL. */
+/* Returns the command's own flag of that name, or NULL. */
 static const struct cli_flag *args_own(const struct cli_args *a, const char *name, size_t n) {
     for (const struct cli_flag *f = a->flag; f->name; f++)
         if (strlen(f->name) == n && strncmp(f->name, name, n) == 0) return f;
@@ -161,8 +161,8 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         }
         if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
             if (!a->takes_words || arg[0] == '-')
-                return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; flags are --NAME VALUE",
-                                arg, a->command);
+                return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", arg,
+                                a->command);
             a->word[a->n_words++] = argv[i];
             continue;
         }
@@ -177,10 +177,10 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         for (const struct cli_flag *f = a->flag; f->name; f++) args_consider(&s, f->name);
         pl_list("option", args_look, &s);
         if (!own && !s.exact) return args_unknown(a, &s);
-        /* one that takes yes or no is a switch where nothing is said */
-        bool said =
+        /* an option that takes yes or no may be given without a value */
+        bool is_set =
             i + 1 < argc && (strcmp(argv[i + 1], "no") == 0 || strcmp(argv[i + 1], "yes") == 0);
-        if (!value && s.yes_no && !said) value = "yes";
+        if (!value && s.yes_no && !is_set) value = "yes";
         if (!value && ++i < argc) value = argv[i];
         if (!value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
         if (own) {
@@ -207,7 +207,7 @@ bool cli_has_target(pl_setup *setup) {
 
 int cli_finish(int status) {
     if (fflush(stdout) != 0 || ferror(stdout))
-        return cli_fail(CLI_FAILED, "standard output could not be written to the end");
-    /* bad usage is rank 0's to end the job by: whoever is faster must not, before it has spoken */
+        return cli_fail(CLI_FAILED, "standard output could not be written completely");
+    /* only rank 0 may end the job for bad usage; a faster rank would end it before the message */
     return status == CLI_USAGE && pl_rank() > 0 ? CLI_OK : status;
 }

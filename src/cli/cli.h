@@ -1,4 +1,4 @@
-/* What the commands share. The command line knows the library only through paceline.h. */
+/* What the commands share. The command line uses the library only through paceline.h. */
 #ifndef PL_CLI_CLI_H
 #define PL_CLI_CLI_H
 
@@ -19,44 +19,44 @@ int cli_eval(int argc, char **argv);
 
 void cli_man(FILE *out); /* the manual, as roff */
 
-/* A warning of the library, as pl_setup_log hands it on. */
+/* Prints a message from the library; the callback for pl_setup_log. */
 void cli_say(void *ctx, int warning, const char *sentence);
 
-/* "paceline: sentence" on standard error; returns `status` as an exit status. */
+/* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* snprintf at the end of a string that lives in out[max]; cuts, never overflows. */
+/* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void cli_append(char *out, size_t max, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* --- arguments --------------------------------------------------------------------------- */
 
-/* A flag of one command alone. Exactly one of the two targets is set. */
+/* A flag of a single command. Exactly one of the two targets is set. */
 struct cli_flag {
-    const char *name, *value, *help; /* value: what stands for it in help; NULL for a switch */
+    const char *name, *value, *help; /* value: its placeholder in --help; NULL for a switch */
     bool *on;
     const char **text;
 };
 
 struct cli_args {
     const char *command, *brief, *usage;
-    const char *options; /* which of the library's options it takes: "simulate", "race" … */
+    const char *options;         /* the library options it accepts: "simulate", "race" … */
     const struct cli_flag *flag; /* ends with a NULL name */
-    const char *notes;           /* at the end of --help: examples */
+    const char *notes;           /* printed at the end of --help: examples */
     int n_words;
-    char **word;              /* what is not a flag, if the command takes words */
-    bool takes_words, helped; /* helped: --help was asked for and answered */
-    bool changes;             /* an option was given that is not the command's own */
+    char **word;              /* positional arguments, if the command takes them */
+    bool takes_words, helped; /* helped: --help was given and printed */
+    bool changes;             /* an option other than the command's own was given */
 };
 
-/* Takes flags off argv and puts the library's into `setup`. CLI_OK, or CLI_USAGE after having said
- * why. */
+/* Parses argv and sets the library's options in `setup`. Returns CLI_OK, or CLI_USAGE after
+ * printing an error. */
 int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
 
-/* How much the n letters at `a` look like the name `b`: 0 not at all. Letters in common, and a
- * common beginning, are enough to say what was meant. */
+/* Scores the similarity of the n characters at `a` to the name `b` by common letters and a common
+ * beginning; 0 means not similar. */
 int cli_likeness(const char *a, size_t n, const char *b);
 
-/* Whether `command` ("simulate", "plan") takes the library's option. */
+/* Tells whether `command` ("simulate", "plan") accepts the library's option. */
 bool cli_takes(const struct pl_item *option, const char *command);
 
 /* Whether to print an option's default after its help, which may tell it already. */
@@ -75,23 +75,23 @@ bool cli_has_target(pl_setup *setup);
 
 /* --- results ----------------------------------------------------------------------------- */
 
-/* Prints what came of a run; returns the exit status. */
+/* Prints the results of a run and returns the exit status. */
 int cli_report(pl_run *run, bool json, bool target);
 
-/* Parses, runs and reports: all that a command with one run does. */
+/* Parses, runs and reports: everything a command with one run does. */
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* One line on a terminal, renewed while a run goes on; silent elsewhere. Also ends the run on
+/* One line on a terminal, refreshed while a run goes on; silent otherwise. Also ends the run on
  * Ctrl-C and SIGTERM. */
 struct cli_progress {
-    char name[64];        /* in front */
-    double time, updates; /* where the run ends; 0 if unknown */
+    char name[64];        /* printed first */
+    double time, updates; /* the limits of the run; 0 if unknown */
     bool shown;
     double next, loss, accuracy;
-    double at, samples; /* the run's time and samples when the line was last renewed */
+    double at, samples; /* the run's time and samples at the last refresh */
 };
 void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup);
 void cli_progress_point(void *ctx, const struct pl_point *p);
@@ -100,7 +100,7 @@ void cli_progress_end(struct cli_progress *p);
 void cli_catch_signals(void);
 bool cli_interrupted(void);
 
-/* Flushes standard output; CLI_FAILED with a sentence where it did not get there. */
+/* Flushes standard output. Returns CLI_FAILED after printing an error if that fails. */
 int cli_finish(int status);
 
 #endif

@@ -1,4 +1,4 @@
-/* paceline eval: the weights of a checkpoint on a data set. */
+/* paceline eval: evaluates the weights of a checkpoint on a data set. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static void eval_print(const pl_run *run, bool json) {
                                        "test_rmse"};
     static const char *const names[] = {"updates", "loss", "test loss", "test accuracy",
                                         "test RMSE"};
-    int without = isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* for people: one of them */
+    int without = isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* accuracy or RMSE */
     if (json) putchar('{');
     for (int i = 0; i < 5; i++) {
         if (!json && i == without) continue;
@@ -37,11 +37,11 @@ int cli_eval(int argc, char **argv) {
         .options = "eval",
         .flag = flags,
         .takes_words = true,
-        .notes =
-            "CHECKPOINT is a file of train --checkpoint, or the folder: its latest. Model and\n"
-            "data are those it was trained with, where nothing else is said. Examples:\n\n"
-            "  paceline train --data digits --updates 200 --checkpoint saved\n"
-            "  paceline eval saved\n"};
+        .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
+                 "file is\n"
+                 "used). Model and data are those of the training run unless given. Examples:\n\n"
+                 "  paceline train --data digits --updates 200 --checkpoint saved\n"
+                 "  paceline eval saved\n"};
     pl_setup *setup;
     pl_run *run = NULL;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");

@@ -1,4 +1,4 @@
-/* paceline list: everything a spec may name. */
+/* paceline list: everything that a spec can name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ int cli_list(int argc, char **argv) {
     const struct cli_flag flags[] = {{NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "list",
-        .brief = "what there is: methods, policies, tuners, rules, models, data, delay laws",
+        .brief = "list methods, policies, tuners, rules, models, data sets and delay laws",
         .usage = "list [FAMILY ...]",
         .options = "nothing",
         .flag = flags,
@@ -53,7 +53,7 @@ int cli_list(int argc, char **argv) {
     if (args.n_words == 0) pl_list(NULL, list_print, &view);
     for (int i = 0; i < args.n_words; i++) {
         if (pl_list(args.word[i], list_print, &view))
-            return cli_fail(CLI_USAGE, "there is no family '%.40s'; there are " LIST_FAMILIES,
+            return cli_fail(CLI_USAGE, "there is no family '%.40s'; choose from " LIST_FAMILIES,
                             args.word[i]);
     }
     return CLI_OK;

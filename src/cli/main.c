@@ -1,4 +1,4 @@
-/* The command line: dispatch and help. One file per command beside this one. */
+/* The command line: dispatch and help. Each command has a file of its own. */
 #include <signal.h>
 #include <string.h>
 
@@ -10,11 +10,11 @@ static const struct {
 } commands[] = {
     {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
-    {"race", "several methods on one workload; leaderboard and plot", cli_race},
-    {"replay", "a recorded run once more, bit for bit, or with a difference", cli_replay},
-    {"eval", "the loss and accuracy of a checkpoint", cli_eval},
-    {"plan", "what theory says of every K for your delays", cli_plan},
-    {"list", "methods, policies, tuners, rules, models, data sets, delay laws", cli_list},
+    {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
+    {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
+    {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
+    {"plan", "predict time per update and error for every K from your delays", cli_plan},
+    {"list", "list methods, policies, tuners, rules, models, data sets, delay laws", cli_list},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof *commands)
@@ -26,7 +26,7 @@ static void main_help(FILE *out) {
             pl_version());
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].brief);
-    fprintf(out, "\npaceline COMMAND --help tells more. Try:\n\n"
+    fprintf(out, "\nRun 'paceline COMMAND --help' for details. Try:\n\n"
                  "  paceline race --demo\n"
                  "  paceline simulate --method abs --data digits --delay pareto:shape=2,scale=1\n");
 }
@@ -68,5 +68,5 @@ int main(int argc, char **argv) {
     char names[200] = "";
     for (size_t i = 0; i < N_COMMANDS; i++)
         cli_append(names, sizeof names, "%s%s", i ? ", " : "", commands[i].name);
-    return cli_fail(CLI_USAGE, "there is no command '%.40s'; there are %s", argv[1], names);
+    return cli_fail(CLI_USAGE, "there is no command '%.40s'; the commands are %s", argv[1], names);
 }

@@ -1,4 +1,4 @@
-/* paceline --man: the manual page, from the same tables as everything else. */
+/* paceline --man: the manual page, generated from the option tables. */
 #include <string.h>
 
 #include "cli.h"
@@ -9,7 +9,7 @@ struct man_view {
     const char *skip;   /* one to leave out, or NULL */
 };
 
-/* Text into roff: a leading dot or quote is protected, hyphens and backslashes are literal. */
+/* Writes text as roff: protects a leading dot or quote, makes hyphens and backslashes literal. */
 static void man_text(FILE *out, const char *s) {
     if (*s == '.' || *s == '\'') fputs("\\&", out);
     for (; *s; s++) {
@@ -73,15 +73,15 @@ void cli_man(FILE *out) {
           ".TP\n.B train\nTrain with real workers on this machine, processes or threads.\n"
           ".TP\n.B simulate\nTrain on a virtual clock, with any number of workers.\n"
           ".TP\n.B race\nRun several methods on one workload; print a leaderboard, draw a plot.\n"
-          "\\-\\-real does it with real workers, after the simulator has predicted the outcome;\n"
+          "\\-\\-real uses real workers, after the simulator has predicted the outcome;\n"
           "\\-\\-seeds N repeats it, \\-\\-out DIR names the folder for results.\n"
-          ".TP\n.B replay\nRun a recording once more, bit for bit, or with other options.\n"
+          ".TP\n.B replay\nRepeat a recorded run bit for bit, or with other options.\n"
           ".TP\n.B eval\nPrint the loss and accuracy of a checkpoint.\n"
-          ".TP\n.B plan\nPrint what theory says of every K for a delay law or measured delays.\n"
+          ".TP\n.B plan\nPredict time per update and error for every K from delays.\n"
           ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
-          ".PP\nEach command explains itself with \\-\\-help. Specs are written\n"
+          ".PP\nEvery command has \\-\\-help. Specs are written\n"
           ".IR name : key = value , key = value .\n"
-          ".SH EXIT STATUS\n0 done, also where a signal ended a real run in good order; 1 the run "
+          ".SH EXIT STATUS\n0 done, also if a signal ended a real run in good order; 1 the run "
           "failed;\n"
           "2 bad usage; 130 a second signal ended it at once.\n",
           out);

@@ -1,4 +1,4 @@
-/* paceline plan: what theory and a measured law say before anything runs. */
+/* paceline plan: predictions from theory and a delay law, without running anything. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void plan_cell(double value, int width, const char *format) {
     printf("%*s", width, text);
 }
 
-/* A number, or null where it is not finite. */
+/* Prints a number, or null if it is not finite. */
 static void plan_json_number(const char *key, double value) {
     printf(isfinite(value) ? "\"%s\":%.9g," : "\"%s\":null,", key, value);
 }
@@ -56,12 +56,12 @@ static void plan_row(void *ctx, const struct pl_plan_row *r) {
         printf("%5s  %-12s %12s %12s %10s %12s %14s\n", "K", "policy", "s/update", "updates/s",
                "staleness", "error floor", "s to target");
     printf("%5d  %-12s", r->k, r->policy);
-    plan_cell(r->time_per_update, 12, "%.6g");
+    plan_cell(r->time_per_update, 12, "%.4g");
     printf("%s", r->exact ? " " : "~");
-    plan_cell(1 / r->time_per_update, 12, "%.5g");
+    plan_cell(1 / r->time_per_update, 12, "%.4g");
     plan_cell(r->staleness, 11, "%.4g");
     plan_cell(r->error_floor, 13, "%.4g");
-    plan_cell(r->time_to_target, 15, "%.5g");
+    plan_cell(r->time_to_target, 15, r->time_to_target < 1000 ? "%.4g" : "%.0f");
     printf("%s\n", r->best ? "  <- best K" : "");
     if (!r->exact) v->sampled = true;
 }
@@ -69,25 +69,24 @@ static void plan_row(void *ctx, const struct pl_plan_row *r) {
 int cli_plan(int argc, char **argv) {
     bool json = false;
     const char *policy = NULL;
-    const struct cli_flag flags[] = {{"policy", "NAME",
-                                      "only this one of ksync, kbatchsync, kasync, kbatchasync",
-                                      NULL, &policy},
-                                     {"json", NULL, "print one JSON object a line", &json, NULL},
-                                     {NULL, NULL, NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {
+        {"policy", "NAME", "show only ksync, kbatchsync, kasync or kbatchasync", NULL, &policy},
+        {"json", NULL, "print one JSON object per line", &json, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "plan",
-        .brief = "what theory says of every K: time per update, staleness, error floor",
+        .brief = "predict time per update, staleness and error floor for every K",
         .usage = "plan --workers P --delay LAW [--policy NAME] [--NAME VALUE ...]",
         .options = "plan",
         .flag = flags,
         .notes =
-            "Delays may be measured ones: --trace FILE, a recording of a run (--record) or a\n"
-            "number of seconds a line. Examples:\n\n"
+            "To use measured delays, give --trace FILE: a recording (--record), or a text file\n"
+            "with one number of seconds per line. Examples:\n\n"
             "  paceline plan --workers 16 --delay pareto:shape=2,scale=1\n"
             "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n"
             "  paceline plan --trace run.rec\n\n"
-            "Times and staleness are exact or sampled (~). The error floor and the time to target\n"
-            "are bounds (docs/theory.md): good for comparing K, not for booking machines.\n"};
+            "Times and staleness are exact, or sampled where marked ~. The error floor and the\n"
+            "time to target are bounds (docs/theory.md): compare K by them, not run times.\n"};
     pl_setup *setup;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, argc, argv, setup);
@@ -101,12 +100,12 @@ int cli_plan(int argc, char **argv) {
                               "--policy %.40s is not one of ksync, kbatchsync, kasync, kbatchasync",
                               policy);
         } else if (!json) {
-            if (view.sampled) printf("~ sampled, the others are exact or integrated\n");
+            if (view.sampled) printf("~ estimated by sampling; the other times are exact\n");
             if (view.has_best)
-                printf("recommended: --policy %s:k=%d, %.5g s to the target by the bound\n",
+                printf("recommended: --policy %s:k=%d (bound: %.4g s to the target)\n",
                        view.best.policy, view.best.k, view.best.time_to_target);
             else
-                printf("no K reaches the target by the bound: raise --target or lower --lr\n");
+                printf("the bound reaches the target for no K; raise --target or lower --lr\n");
         }
     }
     pl_setup_free(setup);

@@ -13,7 +13,7 @@
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
 
-/* Atomic: the handler may run on any thread, and the one that looks is another. */
+/* Atomic because the handler may run on any thread. */
 static atomic_int progress_signals;
 
 static void progress_on_signal(int number) {
@@ -56,7 +56,7 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
 
 #define PROGRESS_FIELDS 12
 
-/* Where the terminal is too narrow for all of them, those of the highest rank go. */
+/* If the terminal is too narrow, the fields of the highest rank are left out first. */
 struct progress_line {
     int n;
     struct {
@@ -75,7 +75,7 @@ static void progress_field(struct progress_line *l, int rank, const char *fmt, .
     if (l->field[l->n].text[0]) l->n++;
 }
 
-/* Takes fields out until the rest, with two blanks between, is at most `width` long. */
+/* Removes fields until the rest, joined by two blanks, fits into `width`. */
 static void progress_fit(struct progress_line *l, size_t width) {
     for (;;) {
         size_t length = 0;

@@ -1,4 +1,4 @@
-/* paceline race: several methods on one workload, with common random numbers. */
+/* paceline race: compares several methods on one workload with common random numbers. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,25 +26,25 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"time", "30000"},
                                            {"eval-every", "100"}};
 
-/* The same for real: a hundredth of the time, and an easier target. */
+/* The demo with real workers: a hundredth of the time, and an easier target. */
 static const char *const race_demo_real[][2] = {{"batch", "32"},
                                                 {"delay", "pareto:shape=1.5,scale=0.01"},
                                                 {"target-accuracy", "0.8"},
                                                 {"time", "60"},
                                                 {"eval-every", "0.2"}};
 
-/* One entrant: method[:options][@key=value…], and what its runs came to. */
+/* One entrant, method[:options][@key=value…], and the results of its runs. */
 struct race_entrant {
     const char *name;
     double to_target[RACE_SEEDS], loss[RACE_SEEDS];
-    double accuracy[RACE_SEEDS]; /* or the test RMSE, of a model that rates */
+    double accuracy[RACE_SEEDS]; /* or the test RMSE, if the model predicts ratings */
     double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
     double per_update[RACE_SEEDS];
     double predicted[RACE_SEEDS],
-        predicted_per_update[RACE_SEEDS]; /* simulated, before a real race */
-    bool predicts;                        /* the simulator was asked first */
+        predicted_per_update[RACE_SEEDS]; /* by the simulator, before a real race */
+    bool predicts;                        /* whether the simulator was run first */
     int n_diverged;
-    struct pl_point *point; /* of the first seed, for the plot */
+    struct pl_point *point; /* first seed only, for the plot */
     size_t n_points;
 };
 
@@ -61,7 +61,7 @@ struct race {
 
 /* --- entrants ---------------------------------------------------------------------------- */
 
-/* A copy of the setup with the entrant's method and options in it. */
+/* Copies the setup and adds the entrant's method and options. */
 static int race_enter(const struct race *r, const struct race_entrant *e, pl_setup **out) {
     char text[1024], *rest = text;
     if (pl_setup_copy(r->setup, out)) return cli_fail(CLI_FAILED, "out of memory");
@@ -78,7 +78,7 @@ static int race_enter(const struct race *r, const struct race_entrant *e, pl_set
 }
 
 static int race_check(const struct race *r) {
-    /* opens the data once, for all to share; what is wrong is said by the entrant that has it */
+    /* opens the data once, for all to share; errors are reported for the entrant that has them */
     int rc = pl_setup_set(r->setup, "method", "sync");
     if (!rc) rc = pl_setup_check(r->setup);
     for (int i = 0; i < r->n; i++) {
@@ -94,7 +94,7 @@ static int race_check(const struct race *r) {
 
 /* --- running ----------------------------------------------------------------------------- */
 
-/* A quoted JSON string of an entrant's name. */
+/* Writes an entrant's name as a JSON string. */
 static void race_quote(FILE *f, const char *s) {
     fputc('"', f);
     for (; *s; s++) {
@@ -127,14 +127,14 @@ static void race_book(struct race *r, struct race_entrant *e, int seed, pl_run *
     e->n_points = n;
 }
 
-/* Without injected delays the simulator has nothing to go by. */
+/* The simulator predicts from the injected delays; without them it cannot. */
 static bool race_predicts(pl_setup *one) {
     char delay[RACE_PATH];
     return pl_setup_get(one, "delay", delay, sizeof delay) == PL_OK && strcmp(delay, "auto") != 0;
 }
 
-/* What the simulator says of the run that is about to be made, from the injected delays alone. The
- * files that an entrant names are the real run's. */
+/* Simulates the coming run from the injected delays alone. The files that an entrant names are left
+ * to the real run. */
 static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
     static const char *const files[] = {"log", "events", "record", "log-dir"};
     pl_setup *copy;
@@ -185,7 +185,7 @@ static int race_one(struct race *r, int i, int seed) {
         cli_progress_end(&progress);
         if (rc)
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
-        else if (run && !cli_interrupted()) /* a run that was cut short is no result */
+        else if (run && !cli_interrupted()) /* an interrupted run has no result */
             race_book(r, e, seed, run);
         pl_run_free(run);
     }
@@ -204,7 +204,7 @@ static double race_t95(int degrees) {
 
 struct race_mean {
     double mean, half; /* half: of the 95 % interval; NAN with one value */
-    int n;             /* values that are known */
+    int n;             /* known values */
 };
 
 static struct race_mean race_mean_of(const double *x, int n) {
@@ -222,7 +222,7 @@ static struct race_mean race_mean_of(const double *x, int n) {
     return m;
 }
 
-/* Known in every run first, smaller first; then by loss. */
+/* Sorts by time to target, entrants that reached it in every run first; the others by loss. */
 static double race_key(const struct race_entrant *e, int n_seeds) {
     struct race_mean t = race_mean_of(e->to_target, n_seeds);
     struct race_mean l = race_mean_of(e->loss, n_seeds);
@@ -230,7 +230,7 @@ static double race_key(const struct race_entrant *e, int n_seeds) {
     return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
 }
 
-/* Large numbers without an exponent and without digits nobody reads. */
+/* Prints large numbers without an exponent or decimals. */
 static void race_number(char *out, size_t max, const char *format, double x) {
     cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
 }
@@ -268,8 +268,8 @@ static void race_row(const struct race *r, const struct race_entrant *e,
               8);
     race_cell((struct race_mean){100 * race_mean_of(e->idle, r->n_seeds).mean, NAN, 1}, "%.1f", 8);
     if (target.n > 0 && target.n < r->n_seeds)
-        printf("  reached in %d of %d", target.n, r->n_seeds);
-    if (e->n_diverged) printf("  diverged in %d of %d", e->n_diverged, r->n_seeds);
+        printf("  reached in %d of %d runs", target.n, r->n_seeds);
+    if (e->n_diverged) printf("  diverged in %d of %d runs", e->n_diverged, r->n_seeds);
     putchar('\n');
 }
 
@@ -286,7 +286,7 @@ static void race_board(const struct race *r) {
     }
     printf("%-*s", r->name_width, "method");
     if (r->target)
-        printf(" %*s %*s", wide, "s to target", wide, "x of sync");
+        printf(" %*s %*s", wide, "s to target", wide, "x vs sync");
     else
         printf(" %11s", "s/update");
     printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
@@ -301,14 +301,14 @@ static int race_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of two entrants, who was ahead: -1, 1, or 0 where that is not known. */
+/* Returns -1 if the first entrant was faster, 1 if the second was, 0 if that is unknown. */
 static int race_ahead(const double *x, const double *y, int n) {
     struct race_mean a = race_mean_of(x, n), b = race_mean_of(y, n);
     if (a.n == 0 || b.n == 0) return 0;
     return a.mean < b.mean ? -1 : 1;
 }
 
-/* What came, what was predicted, and their ratio. */
+/* Prints the measured value, the prediction and their ratio. */
 static void race_three(double came, double predicted, const char *format) {
     race_cell((struct race_mean){came, NAN, isfinite(came)}, format, 12);
     race_cell((struct race_mean){predicted, NAN, isfinite(predicted)}, format, 12);
@@ -321,10 +321,10 @@ static void race_prediction(const struct race *r) {
     int n_off = 0, n_pairs = 0, n_right = 0, n_predicted = 0;
     for (int i = 0; i < r->n; i++) n_predicted += r->entrant[i].predicts;
     if (n_predicted == 0) {
-        printf("\nnothing was predicted: without --delay the simulator has nothing to go by\n");
+        printf("\nno prediction: the simulator needs --delay\n");
         return;
     }
-    printf("\nhow well the simulator predicted it, from the injected delays alone:\n");
+    printf("\nsimulator prediction, from the injected delays alone:\n");
     printf("%-*s %12s %12s %8s", r->name_width, "method", "s/update", "predicted", "ratio");
     if (target) printf(" %12s %12s %8s", "s to target", "predicted", "ratio");
     putchar('\n');
@@ -349,10 +349,10 @@ static void race_prediction(const struct race *r) {
     }
     if (n_off) {
         qsort(off, (size_t)n_off, sizeof *off, race_compare);
-        printf("time per update: %.1f %% off at the median, %.1f %% at most", 100 * off[n_off / 2],
-               100 * off[n_off - 1]);
+        printf("prediction error of s/update: median %.1f %%, maximum %.1f %%",
+               100 * off[n_off / 2], 100 * off[n_off - 1]);
     }
-    if (n_pairs) printf("; who of two is faster: right in %d of %d", n_right, n_pairs);
+    if (n_pairs) printf("; pairwise ranking correct in %d of %d cases", n_right, n_pairs);
     putchar('\n');
 }
 
@@ -375,33 +375,33 @@ static int race_plot(const struct race *r) {
 
 /* --- the command ------------------------------------------------------------------------- */
 
-/* Makes the folder for the results: the one that was named, or the first free of race, race-2, … */
+/* Creates the folder for the results: the given one, or the first free of race, race-2, … */
 static int race_folder(struct race *r, const char *named) {
     snprintf(r->out, sizeof r->out, "%.400s", named ? named : "race");
     for (int i = 2; mkdir(r->out, 0777) != 0; i++) {
         if (errno != EEXIST || named)
-            return cli_fail(CLI_FAILED, "folder '%.300s' for the results cannot be made: %s",
-                            r->out,
-                            errno == EEXIST ? "it exists, and is left as it is; name another"
-                                            : strerror(errno));
-        if (i > 9999) return cli_fail(CLI_FAILED, "there are too many race folders here");
+            return cli_fail(CLI_FAILED, "results folder '%.300s' %s%s", r->out,
+                            errno == EEXIST ? "already exists and will not be overwritten; "
+                                            : "cannot be created: ",
+                            errno == EEXIST ? "choose another name" : strerror(errno));
+        if (i > 9999) return cli_fail(CLI_FAILED, "too many race folders; give --out DIR");
         snprintf(r->out, sizeof r->out, "race-%d", i);
     }
     char path[RACE_PATH + 32];
     snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
     r->results = fopen(path, "wx");
     return r->results ? CLI_OK
-                      : cli_fail(CLI_FAILED, "'%.300s' cannot be made: %s", path, strerror(errno));
+                      : cli_fail(CLI_FAILED, "%.300s cannot be created: %s", path, strerror(errno));
 }
 
-/* A race that failed before its first result leaves nothing behind. */
+/* Removes the folder if the race failed before its first result. */
 static void race_forget(const struct race *r) {
     char path[RACE_PATH + 32];
     struct stat s;
     snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
     if (!r->results || stat(path, &s) != 0 || s.st_size != 0) return;
     unlink(path);
-    rmdir(r->out); /* unless there are curves in it */
+    rmdir(r->out); /* fails if there are curves in it */
 }
 
 static int race_run(struct race *r, const char *out) {
@@ -415,20 +415,20 @@ static int race_run(struct race *r, const char *out) {
         bool bad = ferror(r->results) != 0;
         if (fclose(r->results) != 0 || bad)
             status =
-                cli_fail(CLI_FAILED, "%s/results.jsonl could not be written to the end", r->out);
+                cli_fail(CLI_FAILED, "%s/results.jsonl could not be written completely", r->out);
     }
     if (status != CLI_OK) {
         race_forget(r);
         return status;
     }
     if (cli_interrupted())
-        return cli_fail(CLI_FAILED, "interrupted; what was finished is in %s", r->out);
+        return cli_fail(CLI_FAILED, "interrupted; finished results are in %s", r->out);
     race_board(r);
     if (r->real) race_prediction(r);
     return race_plot(r);
 }
 
-/* The demo's options; those on the command line override them. */
+/* Sets the demo's options; those given on the command line override them. */
 static void race_preset(struct race *r, int argc, char **argv) {
     bool demo = false;
     for (int i = 1; i < argc; i++) {
@@ -449,19 +449,20 @@ int cli_race(int argc, char **argv) {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
          &real, NULL},
-        {"seeds", "N", "repeat with N seeds from --seed on, with 95 % intervals (1)", NULL, &seeds},
+        {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
+         &seeds},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "race",
-        .brief = "several methods on one workload with common random numbers",
+        .brief = "compare several methods on one workload with common random numbers",
         .usage = "race [METHOD[:OPTIONS][@NAME=VALUE] ...] [--NAME VALUE ...]",
         .options = "race",
         .flag = flags,
         .takes_words = true,
         .notes =
-            "Without methods: sync backup kasync adasync-kasync abs gap-aware async. A method\n"
-            "may carry options of its parts and, behind @, of its run. Examples:\n\n"
+            "Default methods: sync backup kasync adasync-kasync abs gap-aware async. A method may\n"
+            "carry options of its parts (after ':') and of its run (after '@'). Examples:\n\n"
             "  paceline race --demo\n"
             "  paceline race sync kasync:k=4 gap-aware@lr=0.01 --data digits --time 200\n"
             "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"
@@ -480,9 +481,9 @@ int cli_race(int argc, char **argv) {
     r.first_seed = cli_number(r.setup, "seed");
     r.target = cli_has_target(r.setup);
     if (status == CLI_OK && real && pl_rank() >= 0)
-        status = cli_fail(CLI_USAGE, "race --real is for one machine; start it without a launcher");
+        status = cli_fail(CLI_USAGE, "race --real runs on one machine; do not start it by mpirun");
     if (status == CLI_OK && args.n_words > RACE_ENTRANTS)
-        status = cli_fail(CLI_USAGE, "at most %d methods can race at once", RACE_ENTRANTS);
+        status = cli_fail(CLI_USAGE, "more than %d methods cannot race at once", RACE_ENTRANTS);
     if (status == CLI_OK && !args.helped) {
         r.n = args.n_words ? args.n_words : (int)(sizeof race_default / sizeof *race_default);
         r.name_width = 17;

@@ -1,4 +1,4 @@
-/* paceline replay: a recorded run once more, exactly or with a difference. */
+/* paceline replay: repeats a recorded run, exactly or with other options. */
 #include "cli.h"
 
 static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
@@ -30,20 +30,18 @@ int cli_replay(int argc, char **argv) {
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "replay",
-        .brief = "a recorded run once more, bit for bit, or with a difference",
+        .brief = "repeat a recorded run bit for bit, or with other options",
         .usage = "replay FILE [--NAME VALUE ...]",
         .options = "simulate",
         .flag = flags,
         .takes_words = true,
         .notes =
-            "FILE is a recording, as --record writes it. Without options that change the run it "
-            "is\n"
-            "replayed exactly: the same arrivals at the same times; every decision and all "
-            "weights\n"
-            "follow and are compared; exit status 1 where they differ. --threads, --log, --events\n"
-            "and --record change nothing. With any other option, the run is simulated with the\n"
-            "recording's options but those said, and with the times that its tasks took. Examples:"
-            "\n\n"
+            "FILE is a recording written by --record. Without options that change the run, the\n"
+            "replay is exact: results arrive at the recorded times, and every decision and weight\n"
+            "is recomputed and compared. The exit status is 1 if anything differs. --threads,\n"
+            "--log, --events and --record do not change the run. With any other option, the run\n"
+            "is simulated with the recorded options and task times, except for the options\n"
+            "given. Examples:\n\n"
             "  paceline simulate --method kasync:k=2 --data digits --updates 200 --record run.rec\n"
             "  paceline replay run.rec --events events.txt\n"
             "  paceline replay run.rec --method sync\n"};

@@ -1,4 +1,4 @@
-/* paceline train: one run for real, on this machine. */
+/* paceline train: one run with real workers. */
 #include "cli.h"
 
 int cli_train(int argc, char **argv) {
@@ -7,10 +7,9 @@ int cli_train(int argc, char **argv) {
         .brief = "train with real workers on this machine, processes or threads",
         .usage = "train [--method METHOD] [--NAME VALUE ...]",
         .options = "train",
-        .notes = "Ctrl-C or SIGTERM ends the run in good order: the update is finished, a "
-                 "checkpoint is\n"
-                 "written where --checkpoint says so, and the results are printed; twice ends it "
-                 "at once."
+        .notes = "Ctrl-C or SIGTERM ends the run in good order: the current update is finished, a\n"
+                 "checkpoint is written if --checkpoint is given, and the results are printed. A\n"
+                 "second signal ends the program at once."
                  "\n'paceline list' shows methods, policies, laws and their options. Examples:\n\n"
                  "  paceline train --method abs --workers 4 --time 20\n"
                  "  paceline train --data digits --delay '3*const:t=0.01|const:t=0.05' --record "

@@ -1,9 +1,9 @@
 /* Gaussian clusters: class c has a centre drawn from N(0, I) and its rows are centre + spread *
- * N(0, I). Two centres are about sqrt(2 dim) apart, so `spread` alone says how hard the set is:
- * at spread s a row is nearer to one given wrong centre with probability Phi(-sqrt(dim / 2) / s).
+ * N(0, I). Two centres are about sqrt(2 dim) apart, so `spread` alone sets the difficulty: at
+ * spread s a row is nearer to a given wrong centre with probability Phi(-sqrt(dim / 2) / s).
  *
- * Row i of a half is a pure function of (seed, half, i), with classes in turn; asking for more
- * rows leaves the ones there were as they were. */
+ * Row i of a half is a pure function of (seed, half, i), and classes alternate. A larger set begins
+ * with the rows of a smaller one. */
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -14,7 +14,7 @@ struct blobs_conf {
     double spread;
 };
 
-/* `worker` words of the generator's key: what a sequence makes */
+/* `worker` words of the generator's key: what a sequence is used for */
 enum { BLOBS_TRAIN, BLOBS_TEST, BLOBS_CENTRE };
 
 /* centre [classes][dim] */

@@ -1,7 +1,7 @@
 /* CIFAR-10, binary version: records of one label byte and 3072 picture bytes, three colour planes
  * of 32x32 one after the other. data_batch_1.bin … data_batch_5.bin train, test_batch.bin tests.
- * The official files hold 10,000 records each; any whole number of records is accepted, so that
- * a cut-down copy for a quick look works. */
+ * The official files hold 10,000 records each. Any whole number of records is accepted, so a
+ * reduced copy works for a quick test. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static int cifar_append(const char *dir, const char *name, struct pl_rows *rows,
     size_t n = size / CIFAR_RECORD, total = rows->n + n;
     if (size == 0 || size % CIFAR_RECORD != 0) {
         rc = pl_fail(why, PL_EDATA,
-                     "%s is cut short or not CIFAR-10: %zu bytes is no whole number "
-                     "of records of %d bytes",
+                     "%s is truncated or not CIFAR-10: its size, %zu bytes, is not a multiple "
+                     "of the record size, %d bytes",
                      path, size, CIFAR_RECORD);
         goto out;
     }
@@ -48,8 +48,8 @@ static int cifar_append(const char *dir, const char *name, struct pl_rows *rows,
     for (size_t i = 0; i < n; i++) {
         const uint8_t *record = buf + i * CIFAR_RECORD;
         if (record[0] >= CIFAR_CLASSES) {
-            rc = pl_fail(why, PL_EDATA, "%s: record %zu has label %u; 0 to %d are right", path, i,
-                         record[0], CIFAR_CLASSES - 1);
+            rc = pl_fail(why, PL_EDATA, "%s: record %zu has label %u; labels must be 0 to %d", path,
+                         i, record[0], CIFAR_CLASSES - 1);
             goto out;
         }
         label[rows->n + i] = record[0];
@@ -66,7 +66,7 @@ static int cifar_open(const void *conf, uint64_t seed, struct pl_data *data, str
     (void)seed;
     if (c->dir[0] == '\0')
         return pl_fail(why, PL_EUSAGE,
-                       "cifar10 needs the directory of its .bin files; write cifar10:DIR");
+                       "cifar10 needs the directory of its .bin files: cifar10:DIR");
     for (int i = 1; i <= CIFAR_BATCHES; i++) {
         char name[32];
         snprintf(name, sizeof name, "data_batch_%d.bin", i);

@@ -1,7 +1,7 @@
-/* Data sets, whatever they came from.
+/* Data sets from any source.
  *
- * Rows stay in the form they arrived in: a picture set as floats would take four times its memory,
- * a sparse text set a thousand times. A mini-batch is made dense when it is asked for, which costs
+ * Rows stay in the form they arrived in: as floats, a picture set would take four times its memory
+ * and a sparse text set a thousand times. A mini-batch is made dense when it is drawn. This costs
  * one pass over memory that the first matrix product reads anyway. */
 #include "data/data.h"
 
@@ -17,7 +17,7 @@ int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why) {
                        (unsigned long long)(PL_DATA_BYTES_MAX >> 30));
     void *fresh = malloc(n > 0 ? (size_t)(n * size) : 1);
     if (!fresh)
-        return pl_fail(why, PL_ENOMEM, "out of memory: the data set needs %llu bytes in one piece",
+        return pl_fail(why, PL_ENOMEM, "out of memory: the data set needs an array of %llu bytes",
                        (unsigned long long)(n * size));
     *out = fresh;
     return PL_OK;
@@ -48,7 +48,7 @@ int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct p
     void *conf;
     int rc = pl_spec_parse(&pl_data_family, spec, 1, &entry, &conf, why);
     if (rc) return rc;
-    /* the entry is the first member of its kind */
+    /* every kind begins with its entry */
     const struct pl_data_kind *kind = (const struct pl_data_kind *)(const void *)entry;
 
     struct pl_data *data = calloc(1, sizeof *data);

@@ -1,8 +1,8 @@
-/* Data sets: rows of features with a class label each, kept in the smallest form they came in
- * (bytes for pictures, floats, or sparse rows) and handed out as dense float rows on demand.
+/* Data sets: rows of features with a class label each, stored in the most compact form they came in
+ * (bytes for pictures, floats, or sparse rows) and converted to dense float rows on demand.
  *
- * Ratings that users gave to items are rows of three numbers, (user, item, rating), without
- * classes; whoever factorises them reads struct pl_ratings instead of rows.
+ * Ratings are rows of three numbers, (user, item, rating), without classes. Factorisation reads
+ * struct pl_ratings instead of rows.
  *
  * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, blobs, digits, ratings:FILE, lowrank
  * (`paceline list data`). */
@@ -23,35 +23,35 @@ struct pl_rating {
     float value;
 };
 
-/* The one copy of a set of ratings. */
+/* A set of ratings. There is one copy of it. */
 struct pl_ratings {
     uint32_t n_users, n_items; /* up to 2^24, so that a float holds them exactly */
     uint32_t n_train, n_test;
     double mean;              /* of the training ratings */
-    struct pl_rating *rating; /* [n_train + n_test]: those for training first */
+    struct pl_rating *rating; /* [n_train + n_test]: training ratings first */
 };
 
 struct pl_data {
     uint32_t n_train, n_test; /* n_test may be 0 */
     uint32_t dim;             /* features of a row = shape[0] * shape[1] * shape[2] */
-    uint32_t shape[3];        /* channels, height, width; {1, 1, dim} for what is no picture */
-    uint32_t n_classes;       /* 0: ratings, which have none */
+    uint32_t shape[3];        /* channels, height, width; {1, 1, dim} if not pictures */
+    uint32_t n_classes;       /* 0 for ratings */
     struct pl_rows *train, *test;
     struct pl_ratings *ratings; /* NULL for all other sets */
 };
 
-/* Opens "name" or "name:ARGS"; `seed` decides generated data. Every size read from a file is
+/* Opens "name" or "name:ARGS"; `seed` is for generated data. Every size read from a file is
  * checked against the file and against limits before anything is allocated. */
 int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why);
-void pl_data_free(struct pl_data *data); /* NULL is fine */
+void pl_data_free(struct pl_data *data); /* NULL is allowed */
 
-/* Copies rows index[0..n) of the training (or test) set to x [n][dim] (pictures scaled to [0,1])
- * and their classes to label [n], 0 where there are none. Thread-safe. */
+/* Copies rows index[0..n) of the training or test set to x [n][dim] (pictures scaled to [0,1]) and
+ * their classes to label [n] (0 if there are no classes). Thread-safe. */
 void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
                   float *x, uint16_t *label);
 
-/* Who may draw which training samples: "whole" (everyone the whole set), "iid" (equal random
- * shards), "label:alpha=A" (shards by label, Dirichlet with parameter A). */
+/* Which training samples a worker may draw: "whole" (all), "iid" (equal random shards),
+ * "label:alpha=A" (shards by label, Dirichlet with parameter A). */
 extern const struct pl_family pl_partition_family;
 
 struct pl_partition;
@@ -61,12 +61,12 @@ void pl_partition_free(struct pl_partition *p);
 uint32_t pl_partition_size(const struct pl_partition *p, uint32_t worker);
 
 enum pl_sampling {
-    PL_SAMPLE_IID,  /* with replacement, independent of everything before */
-    PL_SAMPLE_EPOCH /* shuffled passes over the worker's share */
+    PL_SAMPLE_IID,  /* independent draws with replacement */
+    PL_SAMPLE_EPOCH /* shuffled passes over the worker's samples */
 };
 
-/* The training rows of mini-batch number `batch_no` (0, 1, 2, …) of `worker`, into index[n].
- * A pure function of its arguments: no state, any order of calls, thread-safe. */
+/* Writes the training rows of mini-batch `batch_no` (0, 1, 2, …) of `worker` to index[n]. A pure
+ * function of its arguments; thread-safe. */
 void pl_partition_draw(const struct pl_partition *p, enum pl_sampling sampling, uint64_t seed,
                        uint32_t worker, uint64_t batch_no, uint32_t n, uint32_t *index);
 

@@ -1,11 +1,11 @@
-/* Generated pictures of digits, so that everything can be tried without a file.
+/* Generated pictures of digits, for trying things out without a file.
  *
- * Each digit is one stroke of the pen (a polyline) in a unit square. A picture is its digit under a
- * random shift, size, slant and turn, drawn with a random pen width, darkness falling off linearly
- * at the edge of the pen, plus uniform noise on every pixel. That makes a set that behaves like a
- * small MNIST: a linear model leaves errors that a hidden layer removes.
+ * Each digit is one pen stroke (a polyline) in a unit square. A picture is its digit under a random
+ * shift, scale, slant and rotation, drawn with a random pen width; darkness falls off linearly at
+ * the edge of the pen, and every pixel gets uniform noise. The set behaves like a small MNIST: a
+ * linear model makes errors that a hidden layer removes.
  *
- * Row i of a half is a pure function of (seed, half, i), with digits in turn. */
+ * Row i of a half is a pure function of (seed, half, i), and digits alternate. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,15 +13,14 @@
 #include "data/rows.h"
 
 #define DIGITS_CLASSES 10
-#define DIGITS_POINTS 12 /* of one digit, at most */
+#define DIGITS_POINTS 12 /* the most points of one digit */
 
 struct digits_conf {
     int64_t samples, test, side;
     double noise;
 };
 
-/* One polyline, points (x, y) with y downwards. Curves are polygons: at 16 pixels nobody can tell.
- */
+/* One polyline, points (x, y) with y downwards. Curves are polygons. */
 struct digits_glyph {
     int n;
     float at[DIGITS_POINTS][2];

@@ -1,9 +1,9 @@
 /* Files that may be gzipped.
  *
- * zlib's gzread hands plain files through, so one path serves both. A whole file is read into a
- * buffer that grows with what is really there; the sizes that a header claims are compared with
- * that afterwards. A header therefore never decides how much memory is taken, and a compressed
- * bomb ends at the caller's limit. */
+ * zlib's gzread passes plain files through, so one path serves both. A whole file is read into a
+ * buffer that grows with its contents, and the sizes in the header are checked afterwards. A header
+ * therefore never decides how much memory is allocated, and a compressed bomb stops at the caller's
+ * limit. */
 #include "data/file.h"
 
 #include <errno.h>
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_PIECE ((size_t)1 << 20) /* first buffer and largest single read */
+#define FILE_PIECE ((size_t)1 << 20) /* size of the first buffer and of the largest read */
 #define FILE_GZ_BUFFER (1u << 17)
 
 int pl_file_open(struct pl_file *f, const char *path, struct pl_why *why) {
     f->gz = NULL;
     f->path = path;
-    /* O_NONBLOCK: a pipe must be refused below, not waited for here */
+    /* O_NONBLOCK: a pipe is rejected below and must not block here */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return pl_fail(why, PL_EIO, "%s cannot be opened: %s", path, strerror(errno));
     struct stat st;
@@ -43,13 +43,13 @@ int pl_file_read(struct pl_file *f, void *to, size_t n, size_t *got, struct pl_w
         size_t piece = n - done < FILE_PIECE ? n - done : FILE_PIECE;
         int r = gzread(f->gz, (char *)to + done, (unsigned)piece);
         if (r <= 0) {
-            /* a stream cut in the middle reads as an end with Z_BUF_ERROR set */
+            /* a truncated stream reads as an end with Z_BUF_ERROR set */
             int code;
             const char *text = gzerror(f->gz, &code);
             if (code == Z_ERRNO)
                 return pl_fail(why, PL_EIO, "%s cannot be read: %s", f->path, strerror(errno));
             if (code == Z_BUF_ERROR)
-                return pl_fail(why, PL_EDATA, "%s is cut short: its compressed stream has no end",
+                return pl_fail(why, PL_EDATA, "%s is truncated: its compressed stream has no end",
                                f->path);
             if (r < 0 || (code != Z_OK && code != Z_STREAM_END))
                 return pl_fail(why, PL_EDATA, "%s is damaged: %s", f->path, text);
@@ -62,7 +62,7 @@ int pl_file_read(struct pl_file *f, void *to, size_t n, size_t *got, struct pl_w
 }
 
 void pl_file_close(struct pl_file *f) {
-    /* reading has reported whatever gzclose could: its status adds nothing here */
+    /* every error of gzclose was already reported by a read */
     if (f->gz) (void)gzclose(f->gz);
     f->gz = NULL;
 }
@@ -88,7 +88,7 @@ int pl_file_slurp(const char *path, uint64_t max, uint8_t **out, size_t *n, stru
         if (rc) goto out;
         have += got;
         if (have > max) {
-            rc = pl_fail(why, PL_EDATA, "%s holds more than %llu bytes, the largest size accepted",
+            rc = pl_fail(why, PL_EDATA, "%s is larger than %llu bytes, the largest size accepted",
                          path, (unsigned long long)max);
             goto out;
         }

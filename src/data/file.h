@@ -1,4 +1,4 @@
-/* Reading a file that may be gzipped, in pieces, with every failure told in one sentence. */
+/* Reads a file that may be gzipped, in pieces. Every failure gets an error message. */
 #ifndef PL_DATA_FILE_H
 #define PL_DATA_FILE_H
 
@@ -14,18 +14,18 @@ struct pl_file {
     const char *path;
 };
 
-/* Plain files only: no directory, pipe or device. `path` must outlive the file. */
+/* Opens a regular file; directories, pipes and devices are errors. `path` must outlive the file. */
 int pl_file_open(struct pl_file *f, const char *path, struct pl_why *why);
 
-/* Up to n bytes; *got < n only at the end. A damaged or cut compressed stream is an error. */
+/* Reads up to n bytes; *got < n only at the end. A damaged or truncated stream is an error. */
 int pl_file_read(struct pl_file *f, void *to, size_t n, size_t *got, struct pl_why *why);
 
-void pl_file_close(struct pl_file *f); /* a zeroed one is fine */
+void pl_file_close(struct pl_file *f); /* a zeroed struct is allowed */
 
-/* The whole file, unpacked, in *out[*n] (free() it). More than `max` bytes are refused. */
+/* Unpacks the whole file into *out[*n], which the caller frees. Fails above `max` bytes. */
 int pl_file_slurp(const char *path, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why);
 
-/* Writes to path[PL_PATH_MAX] whichever of dir/name and dir/name.gz exists. */
+/* Writes the path of dir/name or dir/name.gz, whichever exists, to path[PL_PATH_MAX]. */
 int pl_file_find(const char *dir, const char *name, char *path, struct pl_why *why);
 
 #endif

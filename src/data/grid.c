@@ -6,7 +6,7 @@
 struct pl_grid {
     int g;
     size_t *start; /* [g g + 1]: entries of block b are start[b] … start[b + 1] - 1 */
-    size_t *size;  /* [g g]: ratings among them */
+    size_t *size;  /* [g g]: number of ratings in block b */
     struct pl_grid_entry *entry;
 };
 
@@ -17,7 +17,7 @@ void pl_grid_segment(uint32_t n, int g, int i, uint32_t *from, uint32_t *count) 
     *count = (uint32_t)(next - first);
 }
 
-/* segment [n]: which one an id lies in; local [n]: its place there */
+/* segment [n]: the segment of each id; local [n]: its index within the segment */
 static void grid_cut(uint32_t n, int g, uint16_t *segment, uint32_t *local) {
     for (int s = 0; s < g; s++) {
         uint32_t from, count;
@@ -29,14 +29,14 @@ static void grid_cut(uint32_t n, int g, uint16_t *segment, uint32_t *local) {
     }
 }
 
-/* Tables for making a grid. */
+/* Tables for building a grid. */
 struct grid_maker {
     const struct pl_ratings *r;
     uint16_t *row_of, *col_of;         /* [n_users], [n_items] */
     uint32_t *user_local, *item_local; /* the same */
-    uint32_t *first, *second;          /* [n_train]: the ratings in some order */
-    uint32_t *count;                   /* [the larger of users and items, plus 1] */
-    uint32_t *last;                    /* [g g]: the user before, in each block */
+    uint32_t *first, *second;          /* [n_train]: permutations of the ratings */
+    uint32_t *count;                   /* [max(n_users, n_items) + 1] */
+    uint32_t *last;                    /* [g g]: the previous user of each block */
 };
 
 static int grid_maker_new(struct grid_maker *m, const struct pl_ratings *r, int g) {
@@ -70,7 +70,7 @@ static void grid_maker_free(struct grid_maker *m) {
     free(m->last);
 }
 
-/* Two counting sorts, by item and then by user, each stable: by user and then by item. */
+/* Sorts by user, then by item: two stable counting sorts, by item first. */
 static void grid_sort(struct grid_maker *m) {
     const struct pl_rating *r = m->r->rating;
     uint32_t n = m->r->n_train, *count = m->count;
@@ -84,7 +84,7 @@ static void grid_sort(struct grid_maker *m) {
     for (uint32_t i = 0; i < n; i++) m->second[count[r[m->first[i]].user]++] = m->first[i];
 }
 
-/* Whether the step to this user fits into an entry. */
+/* Tells whether the step to this user fits into an entry. */
 static bool grid_near(uint32_t step) {
     return step < PL_GRID_FAR;
 }
@@ -93,7 +93,7 @@ static size_t grid_block(const struct grid_maker *m, int g, const struct pl_rati
     return (size_t)m->row_of[r->user] * (size_t)g + m->col_of[r->item];
 }
 
-/* How many entries and ratings each block has, into start[b + 1] and size[b]. */
+/* Counts the entries and ratings of each block into start[b + 1] and size[b]. */
 static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
     for (uint32_t i = 0; i < m->r->n_train; i++) {
         const struct pl_rating *r = &m->r->rating[m->second[i]];
@@ -108,7 +108,7 @@ static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
     memset(m->last, 0, n_blocks * sizeof *m->last);
 }
 
-/* start[b] runs ahead to the end of its block here, and is put back afterwards. */
+/* Advances start[b] to the end of its block while filling, and resets it afterwards. */
 static void grid_fill(struct grid_maker *m, struct pl_grid *grid) {
     size_t n_blocks = (size_t)grid->g * (size_t)grid->g;
     for (uint32_t i = 0; i < m->r->n_train; i++) {

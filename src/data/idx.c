@@ -1,4 +1,4 @@
-/* IDX, the format of MNIST and of the sets made to replace it (Fashion-MNIST, KMNIST, EMNIST).
+/* IDX, the format of MNIST and its drop-in replacements (Fashion-MNIST, KMNIST, EMNIST).
  *
  * A file is a big-endian header - two zero bytes, a type (8 = unsigned byte), the number of
  * dimensions, one 32-bit size per dimension - and then the bytes. Nothing may follow them. Format:
@@ -23,7 +23,7 @@ static uint32_t idx_be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* Reads one file: size[n_dims] from its header, then the payload alone in *out (free() it). */
+/* Reads size[n_dims] from the header and the payload into *out, which the caller frees. */
 static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t **out,
                     struct pl_why *why) {
     uint8_t *buf = NULL;
@@ -31,13 +31,13 @@ static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t *
     int rc = pl_file_slurp(path, PL_DATA_BYTES_MAX, &buf, &n, why);
     if (rc) return rc;
     if (n < header) {
-        rc = pl_fail(why, PL_EDATA, "%s is cut short: %zu bytes where the header takes %zu", path,
+        rc = pl_fail(why, PL_EDATA, "%s is truncated: %zu bytes, less than its header of %zu", path,
                      n, header);
         goto out;
     }
     if (idx_be32(buf) != (0x0800u | n_dims)) {
         rc = pl_fail(why, PL_EDATA,
-                     "%s is not an IDX file of %s: it begins with %08x and should with %08x", path,
+                     "%s is not an IDX file of %s: it begins with %08x instead of %08x", path,
                      n_dims == 1 ? "labels" : "pictures", (unsigned)idx_be32(buf),
                      (unsigned)(0x0800u | n_dims));
         goto out;
@@ -48,15 +48,15 @@ static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t *
         uint64_t max = d == 0 ? PL_DATA_ROWS_MAX : PL_DATA_SIDE_MAX;
         if (size[d] == 0 || size[d] > max) {
             rc = pl_fail(why, PL_EDATA, "%s claims %lu %s; 1 to %llu are accepted", path,
-                         (unsigned long)size[d], d == 0 ? "rows" : "pixels to a side",
+                         (unsigned long)size[d], d == 0 ? "rows" : "pixels per side",
                          (unsigned long long)max);
             goto out;
         }
         want *= size[d]; /* at most 2^30 * 2^12 * 2^12 */
     }
     if (n - header != want) {
-        rc = pl_fail(why, PL_EDATA, "%s is %s: its header announces %llu bytes and %zu follow",
-                     path, n - header < want ? "cut short" : "too long", (unsigned long long)want,
+        rc = pl_fail(why, PL_EDATA, "%s is %s: its header announces %llu bytes, but %zu follow",
+                     path, n - header < want ? "truncated" : "too long", (unsigned long long)want,
                      n - header);
         goto out;
     }
@@ -69,7 +69,7 @@ out:
     return rc;
 }
 
-/* One half of the set: pictures and labels, which must agree with each other and with shape. */
+/* Reads half of the set: pictures and labels, which must match each other and the shape. */
 static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_t *shape,
                     struct pl_rows *rows, struct pl_why *why) {
     char pictures[PL_PATH_MAX], labels[PL_PATH_MAX], name[64];
@@ -83,7 +83,7 @@ static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_
     if (!rc) rc = idx_read(labels, 1, &n_labels, &raw, why);
     if (rc) goto out;
     if (n_labels != size[0]) {
-        rc = pl_fail(why, PL_EDATA, "%s holds %lu labels but %s holds %lu pictures", labels,
+        rc = pl_fail(why, PL_EDATA, "%s has %lu labels, but %s has %lu pictures", labels,
                      (unsigned long)n_labels, pictures, (unsigned long)size[0]);
         goto out;
     }
@@ -104,8 +104,8 @@ static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_
     rows->label = label;
     for (uint32_t i = 0; i < n_labels; i++) {
         if (raw[i] >= classes) {
-            rc = pl_fail(why, PL_EDATA, "%s: label %lu is %u; with %lu classes 0 to %lu are right",
-                         labels, (unsigned long)i, raw[i], (unsigned long)classes,
+            rc = pl_fail(why, PL_EDATA, "%s: label %lu is %u; %lu classes allow 0 to %lu", labels,
+                         (unsigned long)i, raw[i], (unsigned long)classes,
                          (unsigned long)classes - 1);
             goto out;
         }
@@ -127,7 +127,7 @@ static int idx_open(const void *conf, uint64_t seed, struct pl_data *data, struc
     const struct idx_conf *c = conf;
     (void)seed;
     if (c->dir[0] == '\0')
-        return pl_fail(why, PL_EUSAGE, "idx needs the directory of its four files; write idx:DIR");
+        return pl_fail(why, PL_EUSAGE, "idx needs the directory of its four files: idx:DIR");
     return idx_load(c->dir, (uint32_t)c->classes, data, why);
 }
 

@@ -1,10 +1,10 @@
-/* LIBSVM's sparse text: one row a line, "label index:value index:value …".
+/* LIBSVM's sparse text: one row per line, "label index:value index:value …".
  *
- * Labels are whole numbers of any sign; the distinct ones, in sorted order, become classes 0, 1, …
- * over both halves. Indices start at 1 and ascend strictly, as LIBSVM's own reader demands; a file
- * that counts from 0 is refused rather than guessed at, because the guess would depend on whether
- * a row happens to use feature 0. '#' begins a comment, blank lines count for the line number only.
- * The text is read through a small window and kept as compressed rows. */
+ * Labels are whole numbers of any sign. The distinct labels of both halves, in sorted order, become
+ * classes 0, 1, …. Indices start at 1 and ascend strictly, as LIBSVM's own reader demands. A file
+ * that counts from 0 is rejected, because a guess would depend on whether a row happens to use
+ * feature 0. '#' begins a comment. The text is read through a small window and stored as compressed
+ * rows. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -16,14 +16,14 @@
 
 #define LIBSVM_WINDOW ((size_t)1 << 16)
 #define LIBSVM_TOKEN_MAX 64
-#define LIBSVM_LABEL_MAX 0x1p53 /* of either sign: what strtod reads exactly */
+#define LIBSVM_LABEL_MAX 0x1p53 /* magnitude that strtod reads exactly */
 
 struct libsvm_conf {
     char file[PL_TEXT_MAX], test[PL_TEXT_MAX];
     double share;
 };
 
-/* Rows as they are collected; the arrays grow by doubling. */
+/* Rows collected so far; the arrays grow by doubling. */
 struct libsvm_set {
     uint64_t n, n_entries, row_room, entry_room;
     int64_t *label;   /* [n] */
@@ -38,12 +38,12 @@ struct libsvm_text {
     uint8_t window[LIBSVM_WINDOW];
     size_t at, n;
     uint64_t line;
-    int rc; /* of the read that failed */
+    int rc; /* status of the read that failed */
 };
 
 enum { LIBSVM_END = -1, LIBSVM_FAILED = -2 };
 
-/* The next character without taking it, or LIBSVM_END, or LIBSVM_FAILED with `why`. */
+/* Returns the next character without consuming it, LIBSVM_END, or LIBSVM_FAILED with `why`. */
 static int libsvm_peek(struct libsvm_text *t, struct pl_why *why) {
     if (t->at == t->n) {
         t->at = 0;
@@ -55,7 +55,7 @@ static int libsvm_peek(struct libsvm_text *t, struct pl_why *why) {
     return t->window[t->at];
 }
 
-/* The next word of this line into token; "" at the end of the line, which is not taken. */
+/* Reads the next word of this line into token, or "" at the end of the line. */
 static int libsvm_token(struct libsvm_text *t, char *token, struct pl_why *why) {
     size_t n = 0;
     bool comment = false;
@@ -72,7 +72,7 @@ static int libsvm_token(struct libsvm_text *t, char *token, struct pl_why *why) 
         t->at++;
         if (blank || comment) continue;
         if (n == LIBSVM_TOKEN_MAX - 1 || c == 0)
-            return pl_fail(why, PL_EDATA, "%s, line %llu: this is no LIBSVM text", t->file.path,
+            return pl_fail(why, PL_EDATA, "%s, line %llu: this is not LIBSVM text", t->file.path,
                            (unsigned long long)t->line);
         token[n++] = (char)c;
     }
@@ -108,7 +108,7 @@ static int libsvm_room(struct libsvm_set *s, struct pl_why *why) {
     return rc;
 }
 
-/* "index:value" into the set; `last` is the index before it, 0 at first. */
+/* Adds "index:value" to the set; `last` is the previous index, 0 at first. */
 static int libsvm_entry(const struct libsvm_text *t, const char *token, uint64_t *last,
                         struct libsvm_set *s, struct pl_why *why) {
     const unsigned long long line = t->line;
@@ -138,7 +138,7 @@ static int libsvm_entry(const struct libsvm_text *t, const char *token, uint64_t
     return PL_OK;
 }
 
-/* One line: a row, or nothing where it is blank. */
+/* Reads one line: a row, or nothing if it is blank. */
 static int libsvm_line(struct libsvm_text *t, struct libsvm_set *s, struct pl_why *why) {
     char token[LIBSVM_TOKEN_MAX], *end;
     int rc = libsvm_token(t, token, why);
@@ -148,8 +148,8 @@ static int libsvm_line(struct libsvm_text *t, struct libsvm_set *s, struct pl_wh
         return pl_fail(why, PL_EDATA, "%s, line %llu: the label '%s' is not a whole number",
                        t->file.path, (unsigned long long)t->line, token);
     if (s->n == PL_DATA_ROWS_MAX)
-        return pl_fail(why, PL_EDATA, "%s has more than %llu rows, the most accepted", t->file.path,
-                       (unsigned long long)PL_DATA_ROWS_MAX);
+        return pl_fail(why, PL_EDATA, "%s has more than %llu rows, the largest number accepted",
+                       t->file.path, (unsigned long long)PL_DATA_ROWS_MAX);
     rc = libsvm_room(s, why);
     if (rc) return rc;
     s->label[s->n] = (int64_t)label;
@@ -193,7 +193,7 @@ static int libsvm_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The distinct labels, sorted, in class[*n]; free() it. */
+/* Collects the distinct labels, sorted, in class[*n], which the caller frees. */
 static int libsvm_classes(const struct libsvm_set *s, const char *path, int64_t **class,
                           uint64_t *n, struct pl_why *why) {
     void *mem;
@@ -253,8 +253,7 @@ static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, st
     int64_t *class = NULL;
     uint64_t n_train = 0, n_classes = 0;
     (void)seed;
-    if (c->file[0] == '\0')
-        return pl_fail(why, PL_EUSAGE, "libsvm needs a file; write libsvm:FILE");
+    if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "libsvm needs a file: libsvm:FILE");
     int rc = libsvm_read(c->file, &s, why);
     if (!rc && c->test[0]) {
         n_train = s.n;
@@ -263,7 +262,7 @@ static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, st
         n_train = s.n - (uint64_t)(c->share * (double)s.n);
     }
     if (!rc) rc = libsvm_classes(&s, c->file, &class, &n_classes, why);
-    if (!rc && s.dim == 0) rc = pl_fail(why, PL_EDATA, "%s has no features at all", c->file);
+    if (!rc && s.dim == 0) rc = pl_fail(why, PL_EDATA, "%s has no features", c->file);
     if (!rc) rc = libsvm_half(&s, class, n_classes, 0, n_train, data->train, why);
     if (!rc) rc = libsvm_half(&s, class, n_classes, n_train, s.n - n_train, data->test, why);
     data->shape[0] = data->shape[1] = 1;

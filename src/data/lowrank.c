@@ -1,11 +1,11 @@
 /* Generated ratings: r = 3.5 + a_u + b_v + p_u . q_v + noise * N(0, 1).
  *
  * a and b are N(0, 0.3^2), and the factors are normal such that p_u . q_v has standard deviation
- * 0.7: a model of the same rank can come close to an RMSE of `noise`, and none goes below it. User
- * u is drawn with weight (u + 1)^-skew and item v likewise, so the first ids are the popular ones,
- * as in sets that grew with time; unshuffled blocks are very uneven then.
+ * 0.7. A model of the same rank can approach an RMSE of `noise`; no model gets below it. User u is
+ * drawn with weight (u + 1)^-skew, and item v likewise, so low ids are popular, as in sets that
+ * grew over time. Unshuffled blocks are then very uneven.
  *
- * Rating i is a pure function of (seed, i): more ratings leave the ones there were as they were. */
+ * Rating i is a pure function of (seed, i), so a larger set begins with the smaller one. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,13 +22,13 @@ struct lowrank_conf {
     struct pl_ratings_conf ready;
 };
 
-/* `worker` words of the generator's key: what a sequence makes */
+/* `worker` words of the generator's key: what a sequence is used for */
 enum { LOWRANK_USERS, LOWRANK_ITEMS, LOWRANK_RATINGS };
 
 /* One side of the product. */
 struct lowrank_side {
     float *row;    /* [n][rank + 1]: factors, bias */
-    double *reach; /* [n]: sum of the weights up to here */
+    double *reach; /* [n]: cumulative sum of the weights */
     uint32_t n;
 };
 
@@ -60,7 +60,7 @@ static void lowrank_side_free(struct lowrank_side *s) {
     free(s->reach);
 }
 
-/* The first whose reach is above `at`. */
+/* Draws the first row whose cumulative weight exceeds a uniform number. */
 static uint32_t lowrank_draw(const struct lowrank_side *s, struct pl_rng *rng) {
     double at = pl_rng_unit(rng) * s->reach[s->n - 1];
     uint32_t low = 0, high = s->n - 1;

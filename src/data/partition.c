@@ -1,17 +1,16 @@
-/* Who draws from which training rows, and which rows a mini-batch is made of.
+/* Which training rows a worker draws from, and which rows make up a mini-batch.
  *
- * Shares. "whole" keeps nothing per worker, so a hundred thousand of them cost nothing. "iid" deals
- * a shuffled deck. "label" gives each class to the workers in proportions drawn from a symmetric
- * Dirichlet(alpha), as Yurochkin et al. (ICML 2019) do to make federated data skewed: large alpha
- * approaches iid, small alpha leaves each class with a few workers. A worker that comes out empty
- * is given rows from those above the highest level that frees enough, which touches the largest
- * shares only.
+ * Shares. "whole" stores nothing per worker, so a hundred thousand workers cost nothing. "iid"
+ * deals a shuffled deck. "label" splits each class among the workers in proportions drawn from a
+ * symmetric Dirichlet(alpha), as Yurochkin et al. (ICML 2019) do to skew federated data: large
+ * alpha approaches iid, small alpha gives each class to a few workers. A worker without rows gets
+ * some from the largest shares.
  *
- * Draws. A mini-batch is a function of (seed, worker, batch number) and of nothing else, so
- * nothing has to be stored per worker and the simulator, the real run and a replay see the same
- * rows. For passes without replacement that takes a random permutation that can be asked for one
- * place: a Feistel network on the smallest power of two that holds the share, its output walked
- * round until it falls inside the share (cycle walking; Black and Rogaway, CT-RSA 2002). */
+ * Draws. A mini-batch depends only on (seed, worker, batch number). Nothing is stored per worker,
+ * and the simulator, the real run and a replay see the same rows. Passes without replacement
+ * therefore need a random permutation with random access: a Feistel network on the smallest power
+ * of two that holds the share, iterated until its output falls inside the share (cycle walking;
+ * Black and Rogaway, CT-RSA 2002). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #include "data/rows.h"
 
 #define PARTITION_DRAWS_MAX 1e8 /* gamma draws for "label": classes times workers */
-#define PARTITION_ROUNDS 8      /* of the Feistel network */
+#define PARTITION_ROUNDS 8      /* rounds of the Feistel network */
 
 struct pl_partition {
     uint32_t n_train, n_workers;
@@ -31,7 +30,7 @@ struct pl_partition {
 
 struct partition_kind {
     struct pl_entry id;
-    /* Writes the owner of every row; owner is NULL for the kind that has none. */
+    /* Writes the owner of every row. `owner` is NULL for "whole". */
     int (*assign)(const void *conf, const struct pl_data *data, uint32_t n_workers, uint64_t seed,
                   uint32_t *owner, struct pl_why *why);
 };
@@ -63,7 +62,7 @@ static int partition_iid(const void *conf, const struct pl_data *data, uint32_t 
 }
 
 /* Moves rows to workers that have none. T is the highest level with sum max(0, size - T) >= the
- * rows needed; only what lies above it is given away. */
+ * number of rows needed; only rows above T are moved. */
 static int partition_fill_empty(uint32_t *owner, uint32_t n, uint32_t n_workers,
                                 struct pl_why *why) {
     uint32_t *size = calloc(n_workers, sizeof *size), needed = 0;
@@ -93,7 +92,7 @@ static int partition_fill_empty(uint32_t *owner, uint32_t n, uint32_t n_workers,
     return PL_OK;
 }
 
-/* The rows of one class, members[n] in random order, go to the workers in proportions p. */
+/* The rows of one class, members[n] in random order, are dealt to the workers in proportions p. */
 static void partition_class(const uint32_t *members, uint32_t n, double *p, uint32_t n_workers,
                             double alpha, struct pl_rng *rng, uint32_t *owner) {
     double sum = 0, reached = 0;
@@ -117,11 +116,11 @@ static int partition_label(const void *conf, const struct pl_data *data, uint32_
     uint32_t n = data->n_train, n_classes = data->n_classes;
     if (n_classes == 0)
         return pl_fail(why, PL_EUSAGE,
-                       "partition 'label' splits classes, and these data have none; use 'iid'");
+                       "partition 'label' needs classes, but this data set has none; use 'iid'");
     if ((double)n_classes * n_workers > PARTITION_DRAWS_MAX)
         return pl_fail(why, PL_EUSAGE,
-                       "partition 'label' takes classes times workers up to %.0e; %lu times %lu "
-                       "is more, use 'iid'",
+                       "partition 'label' is limited to %.0e classes times workers; %lu times %lu "
+                       "is more; use 'iid'",
                        PARTITION_DRAWS_MAX, (unsigned long)n_classes, (unsigned long)n_workers);
     int rc = PL_OK;
     uint32_t *deck = malloc((size_t)n * sizeof *deck), *sorted = malloc((size_t)n * sizeof *sorted);
@@ -194,12 +193,12 @@ const struct pl_family pl_partition_family = {
     .table = partition_table,
 };
 
-/* Lists of rows from owners, by counting. */
+/* Builds the lists of rows from their owners by counting. */
 static int partition_collect(struct pl_partition *p, const uint32_t *owner, struct pl_why *why) {
     p->start = calloc((size_t)p->n_workers + 2, sizeof *p->start);
     p->row = malloc((size_t)p->n_train * sizeof *p->row);
     if (!p->start || !p->row) return pl_fail(why, PL_ENOMEM, "out of memory");
-    /* counted two places up, so that after the second pass start[w] is where w begins */
+    /* counted at w + 2, so that start[w] is the beginning of w after the second pass */
     for (uint32_t i = 0; i < p->n_train; i++) p->start[owner[i] + 2]++;
     for (uint32_t w = 0; w < p->n_workers; w++) p->start[w + 2] += p->start[w + 1];
     for (uint32_t i = 0; i < p->n_train; i++) p->row[p->start[owner[i] + 1]++] = i;
@@ -224,8 +223,8 @@ int pl_partition_open(const char *spec, const struct pl_data *data, int n_worker
     if (!kind->assign) goto out;
     if (p->n_train < p->n_workers) {
         rc = pl_fail(why, PL_EUSAGE,
-                     "partition '%s' cannot give %d workers a sample each: there are %lu; use "
-                     "'whole' or fewer workers",
+                     "partition '%s' needs a sample for each of %d workers, but there are %lu; "
+                     "use 'whole' or fewer workers",
                      entry->name, n_workers, (unsigned long)p->n_train);
         goto out;
     }
@@ -257,7 +256,7 @@ uint32_t pl_partition_size(const struct pl_partition *p, uint32_t worker) {
     return p->start ? p->start[worker + 1] - p->start[worker] : p->n_train;
 }
 
-/* A permutation of [0, size), one place at a time. */
+/* A permutation of [0, size), with random access. */
 struct partition_shuffler {
     uint32_t size, low_bits, low_mask, high_mask;
     uint32_t key[PARTITION_ROUNDS];
@@ -284,7 +283,7 @@ static uint32_t partition_mix(uint32_t x, uint32_t key) {
     return (x ^ x >> 16) + key;
 }
 
-/* The halves take turns in changing each other, which also serves an odd number of bits. */
+/* The two halves modify each other in turn, which also works for an odd number of bits. */
 static uint32_t partition_place(const struct partition_shuffler *s, uint32_t at) {
     do {
         uint32_t low = at & s->low_mask, high = at >> s->low_bits;

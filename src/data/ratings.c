@@ -1,14 +1,14 @@
-/* Ratings from a text file: a line is user, item, rating and perhaps a time.
+/* Ratings from a text file: each line has user, item, rating and optionally a time.
  *
- * MovieLens writes them with tabs, with "::" or with commas under a line of names, LIBMF with
- * blanks; all four are taken, and blank lines are passed over. Ids are whole numbers of 64 bits in
- * no order. The ids there are get numbers 0, 1, … in ascending order or, shuffled, in a random one
- * that depends on the seed: ids of real sets go by age, so consecutive ones have very different
- * numbers of ratings, while random ones make blocks of about equal size.
+ * MovieLens separates them by tabs, "::", or commas below a line of names, and LIBMF by blanks. All
+ * four are accepted, and blank lines are skipped. Ids are 64-bit whole numbers in any order. They
+ * are renumbered 0, 1, … in ascending order or, shuffled, in a random order that depends on the
+ * seed. Real sets number ids by age, so neighbours have very different numbers of ratings; a random
+ * order gives blocks of about equal size.
  *
- * While the file is read, ids are numbered as they appear, by a hash table, so that a rating takes
- * its twelve bytes from the start. What the table does inside decides nothing: it is salted with
- * its own address, which a file made to fill one place of it cannot know. */
+ * While the file is read, a hash table numbers ids as they appear, so a rating takes its twelve
+ * bytes from the start. The table is salted with its own address, so a hostile file cannot aim at
+ * one slot; the salt does not affect the result. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,10 +27,10 @@ struct ratings_conf {
     struct pl_ratings_conf ready;
 };
 
-/* `worker` words of the generator's key: what a sequence makes */
+/* `worker` words of the generator's key: what a sequence is used for */
 enum { RATINGS_USERS = 64, RATINGS_ITEMS, RATINGS_SPLIT };
 
-/* --- making a set ready, whatever it came from -------------------------------------------- */
+/* --- preparing a set from any source ------------------------------------------------------- */
 
 /* deck [n] = a random order of 0 … n-1 (Fisher and Yates) */
 static int ratings_deck(uint32_t n, uint64_t seed, uint32_t word, uint32_t **out,
@@ -63,7 +63,7 @@ static int ratings_shuffle(struct pl_ratings *r, uint64_t n, uint64_t seed, stru
     return rc;
 }
 
-/* The last n_test places get ratings drawn from all. */
+/* Moves randomly drawn ratings to the last n_test places. */
 static void ratings_split(struct pl_ratings *r, uint64_t seed) {
     struct pl_rng rng;
     pl_rng_init(&rng, seed, PL_STREAM_DATA, RATINGS_SPLIT, 0);
@@ -104,10 +104,10 @@ int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, 
 
 /* --- ids ---------------------------------------------------------------------------------- */
 
-/* Ids numbered as they appear. */
+/* Numbers ids in order of appearance. */
 struct ratings_ids {
     uint64_t *id;   /* [n] */
-    uint32_t *slot; /* [n_slots]: number of an id plus 1, or 0 */
+    uint32_t *slot; /* [n_slots]: the id's number plus 1, or 0 if free */
     uint64_t n, room, n_slots;
     uint64_t salt;
 };
@@ -118,14 +118,14 @@ static uint64_t ratings_hash(const struct ratings_ids *t, uint64_t id) {
     return (id ^ id >> 32) & (t->n_slots - 1);
 }
 
-/* The place of an id, or the free one where it belongs. */
+/* Returns the slot of an id, or the free slot where it belongs. */
 static uint32_t *ratings_slot(const struct ratings_ids *t, uint64_t id) {
     uint64_t at = ratings_hash(t, id);
     while (t->slot[at] && t->id[t->slot[at] - 1] != id) at = (at + 1) & (t->n_slots - 1);
     return &t->slot[at];
 }
 
-/* Room for twice as many; at most half of the slots are in use. */
+/* Doubles the room; at most half of the slots are in use. */
 static int ratings_more_ids(struct ratings_ids *t, struct pl_why *why) {
     uint64_t room = t->room ? 2 * t->room : 1024;
     uint64_t *id = realloc(t->id, (size_t)room * sizeof *id);
@@ -151,7 +151,7 @@ static int ratings_number(struct ratings_ids *t, uint64_t id, const char *what, 
     uint32_t *slot = ratings_slot(t, id);
     if (*slot == 0) {
         if (t->n == PL_RATINGS_IDS_MAX)
-            return pl_fail(why, PL_EDATA, "there are more than %llu %s, the most accepted",
+            return pl_fail(why, PL_EDATA, "more than %llu %s; no more are accepted",
                            (unsigned long long)PL_RATINGS_IDS_MAX, what);
         t->id[t->n++] = id;
         *slot = (uint32_t)t->n;
@@ -165,7 +165,7 @@ static int ratings_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* rank [n]: the place of each id among all, ascending. The table is of no use afterwards. */
+/* rank [n]: the position of each id in ascending order. Invalidates the table. */
 static int ratings_rank(struct ratings_ids *t, uint32_t **out, struct pl_why *why) {
     void *mem;
     int rc = pl_rows_array(&mem, t->n, sizeof **out, why);
@@ -201,12 +201,12 @@ struct ratings_set {
 
 static int ratings_damage(const struct ratings_text *t, struct pl_why *why, const char *what) {
     return pl_fail(why, PL_EDATA,
-                   "%s, line %llu: %s; a line is user, item and rating, with tabs, blanks, '::' or "
-                   "commas between them",
+                   "%s, line %llu: %s; write user, item and rating, separated by tabs, "
+                   "blanks, '::' or commas",
                    t->file.path, (unsigned long long)t->line_no, what);
 }
 
-/* The next line, without its end, into t->line; *more is false behind the last. */
+/* Reads the next line, without its end, into t->line; *more is false after the last one. */
 static int ratings_line(struct ratings_text *t, bool *more, struct pl_why *why) {
     size_t n = 0;
     bool any = false;
@@ -221,7 +221,7 @@ static int ratings_line(struct ratings_text *t, bool *more, struct pl_why *why) 
         char c = t->window[t->at++];
         any = true;
         if (c == '\n') break;
-        if (c == '\0') return ratings_damage(t, why, "a zero byte is no text");
+        if (c == '\0') return ratings_damage(t, why, "zero byte in text");
         if (n == RATINGS_LINE_MAX - 1) return ratings_damage(t, why, "the line is too long");
         t->line[n++] = c;
     }
@@ -236,7 +236,7 @@ static const char *ratings_blanks(const char *s) {
     return s + strspn(s, " \t");
 }
 
-/* What stands between two numbers, with blanks around it; NULL where nothing does. */
+/* Skips one separator and the blanks around it; returns NULL if there is none. */
 static const char *ratings_between(const char *s) {
     const char *next = ratings_blanks(s);
     if (next[0] == ':' && next[1] == ':')
@@ -248,7 +248,7 @@ static const char *ratings_between(const char *s) {
     return ratings_blanks(next);
 }
 
-/* The digits of an id; NULL where there are none or too many. */
+/* Parses an id; returns NULL if there are no digits or too many. */
 static const char *ratings_id(const char *s, uint64_t *id) {
     uint64_t value = 0;
     if (!isdigit((unsigned char)*s)) return NULL;
@@ -261,7 +261,7 @@ static const char *ratings_id(const char *s, uint64_t *id) {
     return s;
 }
 
-/* A number, finite as a float; NULL where there is none. */
+/* Parses a number that is finite as a float; returns NULL if there is none. */
 static const char *ratings_value(const char *s, float *value) {
     char *end;
     if (!isdigit((unsigned char)*s) && !strchr("+-.", *s)) return NULL; /* no "nan", no "inf" */
@@ -272,7 +272,7 @@ static const char *ratings_value(const char *s, float *value) {
 static int ratings_add(struct ratings_text *t, struct ratings_set *s, uint64_t user, uint64_t item,
                        float value, struct pl_why *why) {
     if (s->n == PL_RATINGS_MAX)
-        return pl_fail(why, PL_EDATA, "%s has more than %llu ratings, the most accepted",
+        return pl_fail(why, PL_EDATA, "%s has more than %llu ratings, the largest number accepted",
                        t->file.path, (unsigned long long)PL_RATINGS_MAX);
     if (s->n == s->room) {
         uint64_t room = s->room ? 2 * s->room : 1024;
@@ -299,15 +299,15 @@ static int ratings_parse(struct ratings_text *t, struct ratings_set *s, struct p
     if (*at == '\0' || (t->line_no == 1 && strncasecmp(at, "user", 4) == 0)) return PL_OK;
     at = ratings_id(at, &user);
     if (at) at = ratings_between(at);
-    if (!at) return ratings_damage(t, why, "it does not begin with the number of a user");
+    if (!at) return ratings_damage(t, why, "the first field is not a user id");
     at = ratings_id(at, &item);
     if (at) at = ratings_between(at);
-    if (!at) return ratings_damage(t, why, "the number of an item does not come second");
+    if (!at) return ratings_damage(t, why, "the second field is not an item id");
     at = ratings_value(at, &value);
-    if (!at) return ratings_damage(t, why, "a finite rating does not come third");
+    if (!at) return ratings_damage(t, why, "the third field is not a finite rating");
     if (*at) at = ratings_between(at); /* a time may follow, and nothing else */
     if (at && *at) at = ratings_value(at, &when);
-    if (!at || *at) return ratings_damage(t, why, "something follows the rating that is no time");
+    if (!at || *at) return ratings_damage(t, why, "the field after the rating is not a time");
     return ratings_add(t, s, user, item, value, why);
 }
 
@@ -326,7 +326,7 @@ static int ratings_read(const char *path, struct ratings_set *s, struct pl_why *
     return rc;
 }
 
-/* From the order of appearance to ascending order. */
+/* Renumbers ids from order of appearance to ascending order. */
 static int ratings_ascend(struct ratings_set *s, struct pl_why *why) {
     uint32_t *user = NULL, *item = NULL;
     int rc = ratings_rank(&s->users, &user, why);
@@ -348,8 +348,7 @@ static void ratings_free_ids(struct ratings_ids *t) {
 static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
     const struct ratings_conf *c = conf;
     struct ratings_set s = {.n = 0};
-    if (c->file[0] == '\0')
-        return pl_fail(why, PL_EUSAGE, "ratings needs a file; write ratings:FILE");
+    if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "ratings needs a file: ratings:FILE");
     int rc = ratings_read(c->file, &s, why);
     if (!rc) rc = ratings_ascend(&s, why);
     ratings_free_ids(&s.users);

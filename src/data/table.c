@@ -1,4 +1,4 @@
-/* Every data set there is; a new one needs its file and one line here. */
+/* All data sets. A new one needs its file and one line here. */
 #include "data/rows.h"
 
 extern const struct pl_data_kind pl_data_fashion, pl_data_idx, pl_data_cifar10, pl_data_libsvm,

@@ -5,7 +5,7 @@
 
 struct callback {
     struct pl_model model;
-    struct pl_model_kind kind; /* of this one function: whether it wants data and classifies */
+    struct pl_model_kind kind; /* describes this function alone */
     struct pl_function f;
     uint32_t data_dim;
 };
@@ -37,7 +37,7 @@ static void callback_init(const struct pl_model *m, uint64_t seed, float *w) {
     if (c->f.init) c->f.init(c->f.ctx, seed, w);
 }
 
-/* score() without a score function computes a gradient it does not need: room for it */
+/* without a score function, score() computes a gradient and needs room for it */
 static size_t callback_scratch(const struct pl_model *m, uint32_t n) {
     (void)n;
     return ((const struct callback *)m)->f.score ? 0 : m->dim;
@@ -72,7 +72,7 @@ static void callback_score(const struct pl_model *m, const float *w, const struc
 int pl_callback_open(const struct pl_function *f, const struct pl_data *data, struct pl_model **out,
                      struct pl_why *why) {
     if (f->dim == 0 || !f->gradient)
-        return pl_fail(why, PL_EUSAGE, "a function needs a dim of at least 1 and a gradient");
+        return pl_fail(why, PL_EUSAGE, "pl_function needs dim >= 1 and a gradient function");
     struct callback *c = calloc(1, sizeof *c);
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->f = *f;

@@ -2,9 +2,9 @@
  * dense layers, after LeNet (LeCun, Bottou, Bengio, Haffner, Proc. IEEE 1998) in the form that
  * the asynchronous-SGD literature trains on MNIST and CIFAR.
  *
- * Scratch, front to back: the input of each stage with its border, the pooled output of the last;
- * the gradients of all of these but the first; work space shared by stages and dense layers; and
- * one byte per pooled value of every stage. */
+ * Scratch, front to back: the padded input of each stage and the pooled output of the last; the
+ * gradients of all of these but the first; work space shared by stages and dense layers; one byte
+ * per pooled value of every stage. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +39,14 @@ static int cnn_plan(const struct cnn_conf *c, const struct pl_data *data, struct
     m->n_stages = c->filters.n;
     if (h < 2 || w < 2)
         return pl_fail(why, PL_EUSAGE,
-                       "a cnn needs pictures; this data set has rows of %lu features without a "
-                       "height and width, use mlp",
+                       "model cnn needs pictures, but this data set has rows of %lu "
+                       "features; use mlp",
                        (unsigned long)data->dim);
     if (c->filters.n < 1 || c->filters.n > CNN_STAGES_MAX)
-        return pl_fail(why, PL_EUSAGE, "filters has %d entries; a cnn takes 1 to %d", c->filters.n,
+        return pl_fail(why, PL_EUSAGE, "filters has %d entries; cnn takes 1 to %d", c->filters.n,
                        CNN_STAGES_MAX);
     if (c->kernel % 2 == 0)
-        return pl_fail(why, PL_EUSAGE, "kernel=%d has no middle; an odd number does",
-                       (int)c->kernel);
+        return pl_fail(why, PL_EUSAGE, "kernel=%d is even; give an odd number", (int)c->kernel);
     for (int s = 0; s < m->n_stages; s++) {
         double filters = c->filters.at[s];
         if (filters != floor(filters))
@@ -104,16 +103,16 @@ static void cnn_init(const struct pl_model *base, uint64_t seed, float *w) {
     pl_dense_init(&m->dense, seed, (uint32_t)m->n_stages, w);
 }
 
-/* Where everything lies in scratch for a batch of n. */
+/* Addresses in scratch for a batch of n. */
 struct cnn_layout {
-    float *in[CNN_STAGES_MAX + 1];   /* input of stage s; the last is what the dense layers read */
+    float *in[CNN_STAGES_MAX + 1]; /* input of stage s; the last is the input of the dense layers */
     float *d_in[CNN_STAGES_MAX + 1]; /* gradients of in[1..] */
     float *work;
     uint8_t *which[CNN_STAGES_MAX];
-    size_t floats; /* all of it */
+    size_t floats; /* total size */
 };
 
-/* With scratch NULL only `floats` means anything. */
+/* With scratch NULL only `floats` is valid. */
 static struct cnn_layout cnn_lay_out(const struct cnn *m, size_t n, float *scratch) {
     struct cnn_layout l = {.floats = 0};
     size_t at[2 * CNN_STAGES_MAX + 2], bytes = 0, work = pl_dense_scratch(&m->dense, (uint32_t)n);
@@ -162,7 +161,7 @@ static void cnn_enter(const struct cnn *m, const float *restrict x, uint32_t n,
             }
 }
 
-/* Up to the dense layers, whose parameters are returned, or NULL when cancelled. */
+/* Runs the stages. Returns the parameters of the dense layers, or NULL when cancelled. */
 static const float *cnn_forward(const struct cnn *m, const float *w, const struct pl_batch *batch,
                                 const struct cnn_layout *l, bool keep,
                                 const struct pl_cancel *cancel) {

@@ -1,17 +1,17 @@
 /* A convolution stage as matrix products.
  *
  * Pictures are [height][width][channel] with a zero border, so the kernel x channels values under
- * one line of the kernel are contiguous: gathering the windows (im2col) is one short copy per
+ * one line of the kernel are contiguous. Gathering the windows (im2col) is one short copy per
  * kernel line, and scattering their gradients (col2im) one short add, both without branches. The
- * product of gathered windows col [positions][kernel kernel n_in] and W^T is again [position]
- * [channel], the layout the next stage reads.
+ * product of the gathered windows col [positions][kernel kernel n_in] and W^T is again [position]
+ * [channel], the layout that the next stage reads.
  *
- * The work goes in strips of an even number of picture lines, as many as keep col within
- * CONV_STRIP floats: col is then still in the second-level cache when the product reads it.
+ * The work is done in strips of an even number of picture lines, as many as keep col within
+ * CONV_STRIP floats, so col is still in the second-level cache when the product reads it.
  *
- * Max pooling commutes with adding a bias and with ReLU, so pooling comes first, straight from
- * the strip of products: relu(max(z) + b). The full-resolution z never leaves the strip, and what
- * is kept for the way back is one byte per pooled value, the place of its maximum. */
+ * Max pooling commutes with adding a bias and with ReLU, so pooling comes first, directly from the
+ * strip of products: relu(max(z) + b). The full-resolution z never leaves the strip. The backward
+ * pass needs one byte per pooled value, the position of its maximum. */
 #include "model/conv.h"
 
 #include <cblas.h>
@@ -25,17 +25,17 @@ static uint32_t conv_pad(const struct pl_conv *c) {
     return c->kernel / 2;
 }
 
-/* floats under the kernel */
+/* the number of floats under the kernel */
 static size_t conv_window(const struct pl_conv *c) {
     return (size_t)c->kernel * c->kernel * c->n_in;
 }
 
-/* positions computed in a line: odd ones at the end are not pooled */
+/* the number of positions computed per line, which is even */
 static uint32_t conv_width(const struct pl_conv *c) {
     return c->w / 2 * 2;
 }
 
-/* pooled lines that one strip makes, of all n pictures' lines one after the other */
+/* the number of pooled lines per strip; the lines of all n pictures are numbered consecutively */
 static uint32_t conv_strip_lines(const struct pl_conv *c) {
     size_t lines = CONV_STRIP / (2 * conv_width(c) * conv_window(c));
     return lines < 1 ? 1 : lines > 1024 ? 1024 : (uint32_t)lines;
@@ -61,7 +61,7 @@ size_t pl_conv_scratch(const struct pl_conv *c) {
     return 2 * (size_t)conv_strip_lines(c) * conv_width(c) * (conv_window(c) + c->n_out);
 }
 
-/* Where pooled line `line` of all pictures begins in out, past the border. */
+/* The offset in out, past the border, of pooled line `line` of all pictures. */
 static size_t conv_out_at(const struct pl_conv *c, uint64_t line) {
     uint32_t ph = c->h / 2;
     size_t row = (size_t)(c->w / 2 + 2 * c->out_pad) * c->n_out;
@@ -69,7 +69,7 @@ static size_t conv_out_at(const struct pl_conv *c, uint64_t line) {
            (size_t)c->out_pad * c->n_out;
 }
 
-/* Where the window of the first position of picture line y begins in the padded input. */
+/* The offset in the padded input of the first window of picture line y. */
 static size_t conv_in_at(const struct pl_conv *c, uint64_t pooled_line, uint32_t odd) {
     uint32_t ph = c->h / 2;
     size_t row = (size_t)(c->w + 2 * conv_pad(c)) * c->n_in;
@@ -92,7 +92,7 @@ static void conv_scatter(float *restrict in, size_t row, size_t width, size_t ke
             for (size_t j = 0; j < run; j++) in[k * row + j] += col[j];
 }
 
-/* z [2][2 pw][n_out], one pooled line, to out [pw][n_out] and, unless NULL, which [pw][n_out] */
+/* Pools z [2][2 pw][n_out] into one line out [pw][n_out] and, unless NULL, which [pw][n_out]. */
 static void conv_pool(const float *restrict z, const float *restrict b, size_t pw, size_t n_out,
                       float *restrict out, uint8_t *restrict which) {
     for (size_t x = 0; x < pw; x++, z += 2 * n_out, out += n_out) {
@@ -112,8 +112,8 @@ static void conv_pool(const float *restrict z, const float *restrict b, size_t p
     }
 }
 
-/* The way back: delta [pw][n_out] goes to the place of the maximum where out is positive, zero to
- * the other three; db [n_out] is added to. */
+/* The backward pass: if out is positive, delta [pw][n_out] goes to the position of the maximum. The
+ * other positions get zero. Adds to db [n_out]. */
 static void conv_unpool(const float *restrict delta, const float *restrict out,
                         const uint8_t *restrict which, size_t pw, size_t n_out, float *restrict dz,
                         float *restrict db) {
@@ -135,7 +135,7 @@ static void conv_unpool(const float *restrict delta, const float *restrict out,
     }
 }
 
-/* Windows of n_lines pooled lines from `line` on, into col [2 n_lines width][window]. */
+/* Gathers the windows of n_lines pooled lines, starting at `line`, into col. */
 static void conv_gather_strip(const struct pl_conv *c, const float *in, uint64_t line,
                               uint32_t n_lines, float *col) {
     size_t row = (size_t)(c->w + 2 * conv_pad(c)) * c->n_in, width = conv_width(c);

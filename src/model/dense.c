@@ -1,10 +1,10 @@
 /* Dense layers on CBLAS.
  *
  * Everything that grows with the layer is one SGEMM: forward A W^T, weight gradient D^T A, input
- * gradient D W. The passes beside them touch [n][width] once each: bias and ReLU together after
- * the forward product, ReLU mask and bias gradient together after the backward one. The input
- * gradient of the first layer is computed only for those who ask. ReLU is max(z, 0) with
- * derivative 0 at 0, so the activation itself is the mask and no pre-activation is kept. */
+ * gradient D W. The other passes touch [n][width] once each: bias and ReLU together after the
+ * forward product, ReLU mask and bias gradient together after the backward one. The input gradient
+ * of the first layer is computed only on request. ReLU is max(z, 0) with derivative 0 at 0, so the
+ * activation itself is the mask and pre-activations are not stored. */
 #include "model/dense.h"
 
 #include <cblas.h>
@@ -23,14 +23,14 @@ int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hi
     for (int l = 0; l < d->n_layers; l++) {
         double width = l < hidden->n ? hidden->at[l] : n_classes;
         if (width != floor(width))
-            return pl_fail(why, PL_EUSAGE, "a layer of %.10g units cannot be; whole numbers can",
+            return pl_fail(why, PL_EUSAGE, "a layer cannot have %.10g units; give a whole number",
                            width);
         d->width[l + 1] = (uint32_t)width;
         dim += (in + 1) * d->width[l + 1];
         in = d->width[l + 1];
         if (dim > PL_MODEL_DIM_MAX)
             return pl_fail(why, PL_EUSAGE,
-                           "the model would have more than %llu parameters; make layers smaller",
+                           "the model would have more than %llu parameters; use smaller layers",
                            (unsigned long long)PL_MODEL_DIM_MAX);
     }
     return PL_OK;
@@ -42,7 +42,7 @@ size_t pl_dense_dim(const struct pl_dense *d) {
     return dim;
 }
 
-/* The widest layer that has a layer above it and one below it. */
+/* The width of the widest hidden layer. */
 static size_t dense_hidden_max(const struct pl_dense *d) {
     size_t max = 0;
     for (int l = 1; l < d->n_layers; l++) max = d->width[l] > max ? d->width[l] : max;
@@ -50,7 +50,7 @@ static size_t dense_hidden_max(const struct pl_dense *d) {
 }
 
 size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
-    size_t floats = 2 * dense_hidden_max(d); /* two deltas in turn */
+    size_t floats = 2 * dense_hidden_max(d); /* two alternating deltas */
     for (int l = 1; l <= d->n_layers; l++) floats += d->width[l];
     return floats * n;
 }
@@ -84,7 +84,7 @@ bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_m
     return true;
 }
 
-/* z [n][out] += b [out], and ReLU where it is a hidden layer */
+/* z [n][out] += b [out], and ReLU if it is a hidden layer */
 static void dense_bias(float *restrict z, const float *restrict b, size_t n, size_t out,
                        bool relu) {
     for (size_t i = 0; i < n; i++, z += out) {
@@ -95,8 +95,8 @@ static void dense_bias(float *restrict z, const float *restrict b, size_t n, siz
     }
 }
 
-/* delta [n][out] is zeroed where act [n][out] is not positive (act may be NULL: no mask);
- * db [out] = its sums over n */
+/* Zeroes delta [n][out] where act [n][out] is not positive (act may be NULL: no mask) and writes
+ * its sums over n to db [out]. */
 static void dense_mask(float *restrict delta, const float *restrict act, size_t n, size_t out,
                        float *restrict db) {
     memset(db, 0, out * sizeof *db);
@@ -109,8 +109,8 @@ static void dense_mask(float *restrict delta, const float *restrict act, size_t 
     }
 }
 
-/* Activations of layer l in act [n][width[l + 1]], one behind the other. The last are the logits,
- * to which a pointer is returned, or NULL when cancelled. */
+/* Stores the activations of layer l in act [n][width[l + 1]], one layer after the other. Returns
+ * the last ones, the logits, or NULL when cancelled. */
 static float *dense_forward(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
                             float *act, const struct pl_cancel *cancel) {
     for (int l = 0; l < d->n_layers; l++) {
@@ -126,8 +126,8 @@ static float *dense_forward(const struct pl_dense *d, const float *w, const floa
     return act - (size_t)n * d->width[d->n_layers];
 }
 
-/* Cross-entropy of one row z [k] with its class: log sum exp(z) - z[label], with the largest z
- * taken out first so that exp cannot overflow. p [k] receives the softmax; may be z. */
+/* Cross-entropy of one row z [k] with its class: log sum exp(z) - z[label], after subtracting the
+ * largest z so that exp cannot overflow. p [k] receives the softmax; may be z. */
 static double dense_entropy(const float *z, size_t k, unsigned label, float *p) {
     float max = z[0], target = z[label];
     for (size_t j = 1; j < k; j++) max = z[j] > max ? z[j] : max;
@@ -184,7 +184,7 @@ void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, co
         float *z = logit + i * k;
         size_t best = 0;
         for (size_t j = 1; j < k; j++) best = z[j] > z[best] ? j : best;
-        /* a model that has diverged is right about nothing */
+        /* a model that has diverged gets nothing right */
         *n_right += best == label[i] && !isnan(z[best]);
         *loss += dense_entropy(z, k, label[i], z);
     }

@@ -1,5 +1,5 @@
 /* Inside src/model: a stack of dense layers with ReLU between them and softmax cross-entropy on
- * top. It is the whole of softmax and mlp, and the upper end of cnn. */
+ * top. softmax and mlp consist of it, and cnn ends in it. */
 #ifndef PL_MODEL_DENSE_H
 #define PL_MODEL_DENSE_H
 
@@ -7,7 +7,7 @@
 #include "base/opt.h"
 
 #define PL_MODEL_DIM_MAX ((uint64_t)1 << 31) /* parameters */
-#define PL_MODEL_WIDTH_MAX 1000000           /* outputs of a layer */
+#define PL_MODEL_WIDTH_MAX 1000000           /* outputs of one layer */
 
 /* Layer l (0-based) maps width[l] to width[l + 1]. Its parameters are W [out][in], then b [out]. */
 struct pl_dense {
@@ -21,19 +21,19 @@ int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hi
 size_t pl_dense_dim(const struct pl_dense *d);
 size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n); /* floats */
 
-/* n weights from N(0, 2 / n_in), sequence `layer` of PL_STREAM_INIT (He et al. 2015). */
+/* Draws n weights from N(0, 2 / n_in), sequence `layer` of PL_STREAM_INIT (He et al. 2015). */
 void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer);
 
-/* He-normal weights and zero biases; `layer` numbers the first one. */
+/* He-normal weights and zero biases; `layer` is the number of the first layer. */
 void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, float *w);
 
-/* The i-th named part, where the first layer begins at w[offset]: "layer1.weight" [out, in],
- * "layer1.bias" [out], "layer2.weight", …; false where there is none. */
+/* Describes the i-th named part: "layer1.weight" [out, in], "layer1.bias" [out], "layer2.weight", …
+ * The first layer begins at w[offset]. Returns false if there is no i-th part. */
 struct pl_model_tensor;
 bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_model_tensor *out);
 
-/* x [n][width[0]], label [n], w and g [dim]. dx [n][width[0]] receives the gradient with respect
- * to x where it is not NULL. Mean loss to *loss. 0 or PL_ECANCELLED. */
+/* x [n][width[0]], label [n], w and g [dim]. If dx [n][width[0]] is not NULL it receives the
+ * gradient with respect to x. *loss is the mean loss. Returns 0 or PL_ECANCELLED. */
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
                       const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
                       float *scratch, const struct pl_cancel *cancel);

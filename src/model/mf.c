@@ -1,15 +1,15 @@
-/* mf: a matrix of ratings as a product of two thin ones, with biases.
+/* mf: factorises a matrix of ratings into two thin matrices, with biases.
  *
- * Objective, as Li et al. and the papers before them have it:
+ * Objective, as in Li et al. and earlier papers:
  *
  *     sum over ratings of e^2 + l2 (|p_u|^2 + |q_v|^2 + a_u^2 + b_v^2),   e = r - prediction
  *
  * gradient() is that of the mean over a mini-batch, so every dense method trains this model. The
- * loss told is the squared error alone, whose root is the RMSE everybody reports; the penalty is
- * left out of it, as weight decay is. The classical step p += lr (e q - l2 p) leaves out the factor
- * 2 of the derivative: a dense method takes half the rate for the same step.
+ * reported loss is the squared error alone, whose root is the RMSE; like weight decay, the penalty
+ * is not part of it. The classical step p += lr (e q - l2 p) omits the factor 2 of the derivative,
+ * so a dense method needs half the rate for the same step.
  *
- * Sums over factors are in double precision here; the sweep, which has to be fast, is next door. */
+ * Sums over factors are in double precision here. The fast sweep is in mf_sweep.c. */
 #include "model/mf.h"
 
 #include <math.h>
@@ -35,8 +35,8 @@ static int mf_open(const void *conf, const struct pl_data *data, struct pl_model
     const struct mf_conf *c = conf;
     if (!data->ratings)
         return pl_fail(why, PL_EUSAGE,
-                       "model 'mf' factorises ratings, and these data are none; use ratings:FILE "
-                       "or lowrank");
+                       "model mf needs ratings, but this data set has none; use "
+                       "ratings:FILE or lowrank");
     size_t width = ((size_t)c->k + 3) / 4 * 4, row = width + PL_MF_TAIL;
     uint64_t rows = (uint64_t)data->ratings->n_users + data->ratings->n_items;
     if (rows * row > PL_MODEL_DIM_MAX)
@@ -61,7 +61,7 @@ static void mf_close(struct pl_model *m) {
     free(m);
 }
 
-/* Row i of users (0) or items (1): factors from U(0, 1) / sqrt(k), no bias, every G 1. */
+/* Row i of users (0) or items (1): factors from U(0, 1) / sqrt(k), zero bias, every G 1. */
 static void mf_init_row(const struct pl_mf *m, uint64_t seed, uint32_t side, uint32_t i, float *w) {
     struct pl_rng rng;
     double scale = 1 / sqrt((double)m->k);
@@ -84,7 +84,7 @@ static size_t mf_scratch(const struct pl_model *m, uint32_t n) {
     return 0;
 }
 
-/* Where the rows of a sample (user, item, rating) begin. */
+/* The offsets of the user and item rows of a sample (user, item, rating). */
 static void mf_rows(const struct pl_mf *m, const float *x, size_t *user, size_t *item) {
     *user = (size_t)x[0] * m->row;
     *item = ((size_t)m->ratings->n_users + (size_t)x[1]) * m->row;

@@ -1,4 +1,4 @@
-/* Matrix factorisation: what a scheduler of blocks needs of the model "mf".
+/* Matrix factorisation: the interface of model "mf" for block schedulers.
  *
  * A rating of user u for item v is predicted as mean + a_u + b_v + p_u . q_v. The flat vector has a
  * row for every user and then one for every item, so a segment of users is one range of it and a
@@ -7,10 +7,10 @@
  *     k factors, zeros up to a multiple of 4, bias, G_slow, G_fast, G_bias
  *
  * where the G are the sums that LIBMF's adaptive step divides by: one for the first 8 factors, one
- * for the rest and, beyond LIBMF, which has no biases, one for the bias.
+ * for the others and one for the bias. (LIBMF itself has no biases.)
  *
  * A sweep passes once over a block, rating by rating, and changes the two ranges in place. It runs
- * on the calling thread and nothing in it depends on which that is. */
+ * on the calling thread, and its result does not depend on the thread. */
 #ifndef PL_MODEL_MF_H
 #define PL_MODEL_MF_H
 
@@ -24,7 +24,7 @@ enum { PL_MF_BIAS, PL_MF_G_SLOW, PL_MF_G_FAST, PL_MF_G_BIAS, PL_MF_TAIL }; /* af
 struct pl_mf {
     struct pl_model base;
     const struct pl_ratings *ratings;
-    size_t k, width, row; /* factors; with the zeros; with the tail: floats of a row */
+    size_t k, width, row; /* factors; plus zeros; plus tail = floats per row */
     float mean, l2;
 };
 
@@ -33,23 +33,23 @@ enum pl_mf_step {
     PL_MF_ADAPTIVE /* p -= lr / sqrt(G) (l2 p - e q), then G += mean square of the bracket */
 };
 
-/* The model as what it is; NULL where it is no mf. */
+/* Returns the model as an mf, or NULL if it is another kind. */
 const struct pl_mf *pl_mf(const struct pl_model *m);
 
-/* The two ranges [from, from + n) of the flat vector that block (row, col) of a g x g grid reads
- * and writes: users, items. n may be 0. */
+/* The two ranges [from, from + n) of the flat vector, users and items, that block (row, col) of a
+ * g x g grid reads and writes. n may be 0. */
 void pl_mf_ranges(const struct pl_model *m, int g, int row, int col, size_t from[2], size_t n[2]);
 
-/* One pass over a block of a grid made of the model's ratings. p and q hold the two ranges. `first`
- * leaves all factors but the first 8 alone, as LIBMF does in the first iteration (adaptive step
- * only). *loss: mean squared error, each rating's before its step; 0 for an empty block. `cancel`
- * is looked at every few thousand ratings. 0, or PL_ECANCELLED with p and q half done. */
+/* Sweeps one block of a grid made from the model's ratings. p and q hold the two ranges. `first`
+ * (adaptive step only) changes just the first 8 factors, as LIBMF does in its first iteration.
+ * *loss is the mean squared error, each rating's before its step; 0 for an empty block. `cancel` is
+ * polled every few thousand ratings. Returns 0, or PL_ECANCELLED with p and q partly changed. */
 int pl_mf_sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                 enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
                 const struct pl_cancel *cancel);
 
-/* The same as plainly as it can be written: the twin that tests and benchmarks compare with. Sums
- * are taken in another order, so results differ in the last digits. */
+/* The same, written as simply as possible, for tests and benchmarks to compare with. It sums in
+ * another order, so results differ in the last digits. */
 int pl_mf_sweep_plain(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                       enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
                       const struct pl_cancel *cancel);

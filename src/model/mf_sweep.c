@@ -1,19 +1,19 @@
-/* The sweep over a block of ratings: where factorisation spends its time.
+/* The sweep over a block of ratings: the inner loop of factorisation.
  *
  * A step reads two rows twice, once for the sums and once to change them. Sums are kept in vectors
- * of four lanes, in the same order whatever the compiler does, so the bits do not depend on it.
+ * of four lanes, in a fixed order, so the bits do not depend on the compiler.
  *
- * LIBMF's G needs the mean square of a gradient l2 p - e q. It is made of the sums p.q, p.p and
- * q.q, which the first reading gives, so the gradient itself is never formed:
+ * LIBMF's G needs the mean square of a gradient l2 p - e q. The first pass already gives the sums
+ * p.q, p.p and q.q, so the gradient itself is never formed:
  *
  *     p' = p - c (l2 p - e q) = (1 - c l2) p + (c e) q,       c = lr / sqrt(G)
  *     |l2 p - e q|^2 = l2^2 p.p - 2 l2 e p.q + e^2 q.q
  *
- * Every row of q in a block is as likely as another, so rows are asked for some ratings ahead. For
- * common k the number of vectors is a constant of the loop.
+ * The rows of q in a block are accessed at random, so they are prefetched some ratings ahead. For
+ * common k the number of vectors is a compile-time constant of the loop.
  *
- * Ratings are sorted by user, so a step waits for the p of the step before it, and with few factors
- * there is little else to do meanwhile. There the plain step takes two ratings at a time: see
+ * Ratings are sorted by user, so a step waits for the p of the previous step, and with few factors
+ * there is little else to do meanwhile. The plain step then takes two ratings at a time: see
  * sweep_pair. */
 #include <math.h>
 #include <string.h>
@@ -21,13 +21,13 @@
 #include "model/mf.h"
 
 #define SWEEP_LANES 4
-#define SWEEP_SLOW (PL_MF_SLOW / SWEEP_LANES) /* vectors of the slow factors */
-#define SWEEP_AHEAD 6                         /* ratings whose rows are asked for */
-#define SWEEP_PAIRED 4                        /* vectors up to which ratings go in pairs */
-#define SWEEP_POLL 4096                       /* entries between two looks at `cancel` */
-#define SWEEP_LINE 16                         /* floats of a cache line, as far as asking goes */
+#define SWEEP_SLOW (PL_MF_SLOW / SWEEP_LANES) /* vectors of slow factors */
+#define SWEEP_AHEAD 6                         /* prefetch distance in ratings */
+#define SWEEP_PAIRED 4                        /* at most this many vectors: ratings go in pairs */
+#define SWEEP_POLL 4096                       /* entries between two polls of `cancel` */
+#define SWEEP_LINE 16                         /* floats per prefetched cache line */
 
-/* Unaligned, and an alias of floats: rows begin at multiples of four floats of who knows what. */
+/* Unaligned, and may alias floats: rows begin at multiples of four floats from any address. */
 typedef float sweep_v4
     __attribute__((vector_size(sizeof(float) * SWEEP_LANES), aligned(sizeof(float)), may_alias));
 
@@ -38,10 +38,10 @@ typedef int32_t sweep_i4 __attribute__((vector_size(sizeof(float) * SWEEP_LANES)
 struct sweep {
     const struct pl_grid_entry *at, *end, *block_end; /* of this piece, of all */
     float *p, *q;
-    size_t row, n_vectors; /* floats of a row; vectors of its factors */
+    size_t row, n_vectors; /* floats per row; vectors per row of factors */
     size_t user, user_ahead;
     float mean, l2, lr;
-    float slow_share, fast_share; /* 1 / factors of each kind */
+    float slow_share, fast_share; /* 1 / number of factors of each kind */
     double loss;
 };
 
@@ -59,8 +59,8 @@ SWEEP_INLINE void sweep_ask(const float *row, size_t n) {
     for (size_t j = 0; j < n; j += SWEEP_LINE) __builtin_prefetch(row + j, 1, 3);
 }
 
-/* Asks for the rows of the entry SWEEP_AHEAD further on. A short row of p is asked for again with
- * every rating: that is cheaper than guessing wrong where a user's ratings end. */
+/* Prefetches the rows of the entry SWEEP_AHEAD further on. A short row of p is prefetched again
+ * with every rating; that is cheaper than a mispredicted branch at the end of a user's ratings. */
 SWEEP_INLINE void sweep_look_ahead(struct sweep *s, size_t row) {
     const struct pl_grid_entry *e = s->at + SWEEP_AHEAD;
     if (e >= s->block_end) return;
@@ -152,14 +152,14 @@ SWEEP_INLINE sweep_v4 sweep_choose(sweep_i4 yes, sweep_v4 a, sweep_v4 b) {
     return (sweep_v4)(((sweep_i4)a & yes) | ((sweep_i4)b & ~yes));
 }
 
-/* Two plain steps, for the ratings at s->at, of different items. Where the user is the `same`, the
- * second starts from p' = keep p + lr e1 q1 and a' = keep a + lr e1, so its error is
+/* Two plain steps, for the ratings at s->at, which have different items. If the user is the `same`,
+ * the second starts from p' = keep p + lr e1 q1 and a' = keep a + lr e1, so its error is
  *
  *     e2 = rest - (a' + p'.q2) = rest - keep (a + p.q2) - e1 lr (1 + q1.q2)
  *
- * All three products are of numbers from before the first step, and only the two errors wait for
- * each other. Where the user is another, `keep` is 1 and the last term 0; that is chosen without a
- * branch, as nobody can guess where a user's few ratings of a block end. */
+ * All three products use values from before the first step, and only the two errors depend on each
+ * other. If the user is another, `keep` is 1 and the last term 0. This is selected without a
+ * branch, because the end of a user's few ratings in a block is unpredictable. */
 SWEEP_INLINE void sweep_pair(struct sweep *s, float *row_p1, float *row_q1, float *row_p2,
                              float *row_q2, size_t n, bool same_user) {
     sweep_v4 *to_p1 = (sweep_v4 *)row_p1, *to_q1 = (sweep_v4 *)row_q1;
@@ -168,7 +168,7 @@ SWEEP_INLINE void sweep_pair(struct sweep *s, float *row_p1, float *row_q1, floa
     sweep_v4 p2[SWEEP_PAIRED] = {{0}}, q2[SWEEP_PAIRED] = {{0}};
     size_t bias = SWEEP_LANES * n + PL_MF_BIAS;
     float a1 = row_p1[bias], b1 = row_q1[bias], a2 = row_p2[bias], b2 = row_q2[bias];
-    for (size_t j = 0; j < n; j++) { /* all is read before anything is written */
+    for (size_t j = 0; j < n; j++) { /* all reads come before the first write */
         p1[j] = to_p1[j];
         q1[j] = to_q1[j];
         p2[j] = to_p2[j];
@@ -190,7 +190,7 @@ SWEEP_INLINE void sweep_pair(struct sweep *s, float *row_p1, float *row_q1, floa
     for (size_t j = 0; j < n; j++) {
         to_p1[j] = p1[j];
         to_q1[j] = q1[j];
-        to_p2[j] = p2[j]; /* over p1, where that is the same row */
+        to_p2[j] = p2[j]; /* overwrites p1 if that is the same row */
         to_q2[j] = q2[j];
     }
     a1 = keep[0] * a1 + mix1[0];
@@ -202,7 +202,7 @@ SWEEP_INLINE void sweep_pair(struct sweep *s, float *row_p1, float *row_q1, floa
     s->loss += (double)e2[0] * (double)e2[0];
 }
 
-/* Takes the ratings at s->at and after it as a pair, if they are one. */
+/* Processes the ratings at s->at and after it as a pair, if they can form one. */
 SWEEP_INLINE bool sweep_paired(struct sweep *s, size_t n) {
     if (s->end - s->at < 2) return false;
     uint32_t step1 = s->at[0].where >> 24, item1 = s->at[0].where & PL_GRID_ITEM;
@@ -215,7 +215,7 @@ SWEEP_INLINE bool sweep_paired(struct sweep *s, size_t n) {
     return true;
 }
 
-/* One kind of factors; rate_p and rate_q: lr / sqrt(G). What G grows by comes back, for p and q. */
+/* One kind of factors; rate_p and rate_q are lr / sqrt(G). Returns the growth of G for p and q. */
 SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_sums *sums,
                                       sweep_v4 *restrict p, sweep_v4 *restrict q, size_t n,
                                       sweep_v4 rate_p, sweep_v4 rate_q, sweep_v4 e, float share,
@@ -227,8 +227,8 @@ SWEEP_INLINE void sweep_adaptive_part(const struct sweep *s, const struct sweep_
     *grow_q = (by * (l2 * l2 * sums->qq - both + e * e * sums->pp))[0];
 }
 
-/* lr / sqrt(x) of each lane. A loop over floats is what both gcc and clang make one square root
- * of; vectors have an operator for the rest. */
+/* lr / sqrt(x) of each lane. gcc and clang turn a loop over floats into one vector square root;
+ * vector types have no operator for it. */
 SWEEP_INLINE sweep_v4 sweep_rate(sweep_v4 x, sweep_v4 lr) {
     float lane[SWEEP_LANES];
     memcpy(lane, &x, sizeof lane);
@@ -237,12 +237,12 @@ SWEEP_INLINE sweep_v4 sweep_rate(sweep_v4 x, sweep_v4 lr) {
     return lr / x;
 }
 
-/* tail: bias, G_slow, G_fast, G_bias. lr / sqrt of each G; the bias's place is unused. */
+/* tail: bias, G_slow, G_fast, G_bias. lr / sqrt of each G; the lane of the bias is unused. */
 SWEEP_INLINE sweep_v4 sweep_rates(sweep_v4 tail, float lr) {
     return sweep_rate(__builtin_shufflevector(tail, tail, 1, 1, 2, 3), sweep_all(lr));
 }
 
-/* The tail after a step; G_slow and G_fast grow by as much. */
+/* The tail after a step; G_slow and G_fast grow by the given amounts. */
 SWEEP_INLINE sweep_v4 sweep_tail(sweep_v4 tail, sweep_v4 rate, float l2, float e, float grow_slow,
                                  float grow_fast) {
     float slope = l2 * tail[PL_MF_BIAS] - e;
@@ -252,7 +252,7 @@ SWEEP_INLINE sweep_v4 sweep_tail(sweep_v4 tail, sweep_v4 rate, float l2, float e
 SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p, float *restrict row_q,
                                       float rating, size_t n, bool first) {
     sweep_v4 *restrict p = (sweep_v4 *)row_p, *restrict q = (sweep_v4 *)row_q;
-    sweep_v4 tail_p = p[n], tail_q = q[n]; /* whole: to read it in pieces would cost a stall */
+    sweep_v4 tail_p = p[n], tail_q = q[n]; /* read whole: partial reads would stall */
     size_t n_slow = n < SWEEP_SLOW ? n : SWEEP_SLOW, n_fast = n - n_slow;
     sweep_v4 rate_p = sweep_rates(tail_p, s->lr), rate_q = sweep_rates(tail_q, s->lr);
     float grow_p[2] = {0, 0}, grow_q[2] = {0, 0};
@@ -276,9 +276,9 @@ SWEEP_INLINE void sweep_adaptive_step(struct sweep *s, float *restrict row_p, fl
 
 enum sweep_mode { SWEEP_PLAIN, SWEEP_ADAPTIVE, SWEEP_FIRST };
 
-/* The piece s->at … s->end, with n vectors to a row's factors; `pairs` where that is no more than
- * SWEEP_PAIRED and known to the compiler. Works on a copy: behind a pointer,
- * every store of a factor might change it. */
+/* Processes s->at … s->end, with n vectors of factors per row. `pairs` is set if n is a
+ * compile-time constant of at most SWEEP_PAIRED. Works on a copy: behind a pointer, every store of
+ * a factor might change it. */
 SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, enum sweep_mode mode, bool pairs) {
     size_t row = SWEEP_LANES * n + PL_MF_TAIL;
     struct sweep s = *whole;
@@ -344,7 +344,7 @@ static struct sweep sweep_begin(const struct pl_mf *m, const struct pl_grid_entr
                       .lr = (float)lr,
                       .slow_share = 1 / (float)n_slow,
                       .fast_share = n_fast ? 1 / (float)n_fast : 0};
-    /* the first few have not been asked for, and are passed over */
+    /* the first rows were not prefetched; do it here */
     for (size_t i = 0; i < SWEEP_AHEAD && i < n; i++) {
         uint32_t step = entry[i].where >> 24;
         s.user_ahead += step == PL_GRID_FAR ? entry[i].where & PL_GRID_ITEM : step;
@@ -384,7 +384,7 @@ int pl_mf_sweep(const struct pl_model *base, const struct pl_grid *grid, int row
     return PL_OK;
 }
 
-/* --- the twin ------------------------------------------------------------------------------ */
+/* --- the reference ------------------------------------------------------------------------- */
 
 static void sweep_twin_plain(float *p, float *q, size_t n, float lr, float l2, float e) {
     for (size_t j = 0; j < n; j++) {

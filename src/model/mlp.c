@@ -1,4 +1,4 @@
-/* softmax and mlp: the same stack of dense layers, without and with hidden ones.
+/* softmax and mlp: the same stack of dense layers, without and with hidden layers.
  *
  * softmax (multinomial logistic regression) is convex and starts at zero; mlp starts from
  * He-normal weights (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015). */
@@ -35,7 +35,7 @@ static int mlp_open(const void *conf, const struct pl_data *data, struct pl_mode
                     struct pl_why *why) {
     const struct mlp_conf *c = conf;
     if (c->hidden.n == 0)
-        return pl_fail(why, PL_EUSAGE, "an mlp needs a hidden layer; without one use softmax");
+        return pl_fail(why, PL_EUSAGE, "mlp needs a hidden layer; or use softmax");
     return mlp_open_with(&c->hidden, data, out, why);
 }
 

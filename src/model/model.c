@@ -4,9 +4,9 @@
 #include <cblas.h>
 #include <stdlib.h>
 
-/* Callers compute several gradients at once, one on each of their threads. A BLAS that started
- * threads of its own inside each would fight them for the cores, and would sum in an order that
- * depends on how many it got. The setting is the whole process's. */
+/* Callers compute several gradients at once, one per thread. A BLAS with threads of its own would
+ * compete with them for the cores, and its order of summation would depend on the number of
+ * threads. The setting applies to the whole process. */
 static void model_one_thread(void) {
     if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
 }
@@ -17,17 +17,16 @@ int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model 
     void *conf;
     int rc = pl_spec_parse(&pl_model_family, spec, 1, &entry, &conf, why);
     if (rc) return rc;
-    /* the entry is the first member of its kind */
+    /* every kind begins with its entry */
     const struct pl_model_kind *kind = (const struct pl_model_kind *)(const void *)entry;
     struct pl_model *m = NULL;
     model_one_thread();
     if (kind->wants_data && !data)
-        rc =
-            pl_fail(why, PL_EUSAGE, "model '%s' learns from data; give it a data set", entry->name);
+        rc = pl_fail(why, PL_EUSAGE, "model '%s' needs a data set; give --data", entry->name);
     else if (kind->classifies && data->n_classes == 0)
         rc = pl_fail(why, PL_EUSAGE,
-                     "model '%s' classifies, and these data are ratings without classes; use model "
-                     "mf",
+                     "model '%s' needs classes, but this data set has ratings without classes; use "
+                     "model mf",
                      entry->name);
     else
         rc = kind->open(conf, kind->wants_data ? data : NULL, &m, why);

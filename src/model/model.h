@@ -1,9 +1,9 @@
 /* Models: differentiable functions of one flat single-precision vector.
  *
- * A kind (mlp, cnn, …) is a row in table.c; opening it against a data set gives a struct
- * pl_model, which is immutable and shared by all threads. Whatever a call needs to write goes to
- * its own output and to scratch memory that the caller brings. The same inputs give the same
- * bits: every product is computed by one thread. */
+ * A kind (mlp, cnn, …) is a row in table.c. Opening it with a data set gives a struct pl_model,
+ * which is immutable and shared by all threads. A call writes only to its output and to scratch
+ * memory supplied by the caller. Equal inputs give equal bits, because every product is computed by
+ * one thread. */
 #ifndef PL_MODEL_MODEL_H
 #define PL_MODEL_MODEL_H
 
@@ -17,7 +17,7 @@
 
 extern const struct pl_family pl_model_family;
 
-/* One mini-batch. x and label are NULL for models that want no data; those draw their noise from
+/* One mini-batch. x and label are NULL for models that need no data; they draw noise from
  * PL_STREAM_NOISE with (seed, worker, batch_no). */
 struct pl_batch {
     uint32_t n;
@@ -31,7 +31,7 @@ struct pl_batch {
 struct pl_model {
     const struct pl_model_kind *kind;
     size_t dim; /* parameters */
-    /* the kind's own fields follow */
+    /* followed by the fields of the kind */
 };
 
 /* One named part of the flat vector: shape in C order, beginning at w[offset]. */
@@ -46,8 +46,8 @@ struct pl_model_kind {
     struct pl_entry id;
     bool wants_data;
     bool classifies; /* score() reports an accuracy */
-    bool parts;      /* is worked on in blocks as well: see learn/part.h */
-    bool rates;      /* the loss of score() is a squared error; its root is told as RMSE */
+    bool parts;      /* can also be trained in blocks: see learn/part.h */
+    bool rates;      /* the loss of score() is a squared error; its root is reported as RMSE */
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,
@@ -64,20 +64,20 @@ struct pl_model_kind {
     int (*gradient)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                     float *g, double *loss, float *scratch, const struct pl_cancel *cancel);
 
-    /* Adds the batch's summed loss to *loss and the number classified right to *n_right. */
+    /* Adds the summed loss to *loss and the number of correct classifications to *n_right. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                   float *scratch, double *loss, uint32_t *n_right);
 
-    /* The i-th part of the vector, in order: together they cover [0, dim) without holes. false
-     * where there is none. NULL: one part, "weights" [dim]. */
+    /* Describes the i-th part of the vector; together the parts cover [0, dim) without gaps.
+     * Returns false if there is no i-th part. NULL: one part, "weights" [dim]. */
     bool (*tensor)(const struct pl_model *m, int i, struct pl_model_tensor *out);
 };
 
 int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model **out,
                   struct pl_why *why);
-void pl_model_close(struct pl_model *m); /* NULL is fine */
+void pl_model_close(struct pl_model *m); /* NULL is allowed */
 
-/* The i-th named part of the vector, i = 0, 1, …; false where there is none. */
+/* Describes the i-th named part of the vector, i = 0, 1, …; false if there is none. */
 bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* A noisy quadratic, the model on which theory can be checked to the last digit:
+/* A noisy quadratic, for which theory can be checked exactly:
  *
  *     f(w) = 1/2 sum_i lambda_i w_i^2,     lambda from 1/cond to 1, evenly spaced in the logarithm
  *
@@ -6,8 +6,8 @@
  * coordinate noise * N(0, 1) / sqrt(n dim): its variance E||noise||^2 is noise^2 / n, whatever the
  * dimension (the sigma^2 / m of the bounds). The loss reported is f itself, without noise.
  *
- * Up to 10^8 parameters are allowed, to measure the machinery with large vectors, so lambda is
- * not stored: lambda_(b B + i) = coarse_b * fine_i, two short tables. */
+ * Up to 10^8 parameters are allowed, for benchmarks with large vectors, so lambda is not stored:
+ * lambda_(b B + i) = coarse_b * fine_i, from two short tables. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -42,7 +42,7 @@ static int quadratic_open(const void *conf, const struct pl_data *data, struct p
         free(m);
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
-    /* lambda_i = cond^(i / (dim - 1) - 1); of a single one, 1 */
+    /* lambda_i = cond^(i / (dim - 1) - 1); 1 if dim is 1 */
     double low = m->base.dim > 1 ? 1.0 / m->conf.cond : 1.0;
     double step = m->base.dim > 1 ? log(m->conf.cond) / (double)(m->base.dim - 1) : 0.0;
     for (size_t b = 0; b < m->n_blocks; b++)
@@ -70,7 +70,7 @@ static size_t quadratic_scratch(const struct pl_model *base, uint32_t n) {
     return 0;
 }
 
-/* Twice the part of f that n coordinates give; g [n], where not NULL, is lambda w. */
+/* Twice the contribution of n coordinates to f; g [n], if not NULL, receives lambda w. */
 static double quadratic_block(const float *restrict w, const float *restrict fine, float coarse,
                               size_t n, float *restrict g) {
     double sum = 0;

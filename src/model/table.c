@@ -1,4 +1,4 @@
-/* Every model there is; a new one needs its file and one line here. */
+/* All models. A new one needs its file and one line here. */
 #include "model/model.h"
 
 extern const struct pl_model_kind pl_model_quadratic, pl_model_softmax, pl_model_mlp, pl_model_cnn,

@@ -16,7 +16,7 @@
 
 #define HTTP_CONNECTIONS 32
 #define HTTP_TIMEOUT_S 10
-#define HTTP_MEMORY 16384 /* bytes of a request; longer ones are refused */
+#define HTTP_MEMORY 16384 /* the longest request accepted, in bytes */
 
 struct pl_http {
     struct MHD_Daemon *daemon;
@@ -36,7 +36,7 @@ static bool http_is_port(const char *s) {
     return n > 0 && n < 6 && s[n] == '\0' && strtol(s, NULL, 10) <= 65535;
 }
 
-/* Splits HOST:PORT, [HOST]:PORT, :PORT or PORT; says whether it is one of them. */
+/* Splits HOST:PORT, [HOST]:PORT, :PORT or PORT; returns false if it is none of them. */
 static bool http_split(const char *address, struct http_address *out) {
     const char *host = address, *port = address;
     size_t n = 0;
@@ -63,9 +63,9 @@ static bool http_split(const char *address, struct http_address *out) {
 static const char *http_words(int status) {
     switch (status) {
     case MHD_HTTP_OK: return "ok\n";
-    case MHD_HTTP_NOT_FOUND: return "there is no such page\n";
-    case MHD_HTTP_METHOD_NOT_ALLOWED: return "only GET and HEAD are answered\n";
-    default: return "this cannot be answered now\n";
+    case MHD_HTTP_NOT_FOUND: return "page not found\n";
+    case MHD_HTTP_METHOD_NOT_ALLOWED: return "only GET and HEAD are supported\n";
+    default: return "not available now\n";
     }
 }
 
@@ -89,7 +89,7 @@ static enum MHD_Result http_send(struct MHD_Connection *connection,
     return rc;
 }
 
-/* Answers at the first call for a request, before any of a body is read. */
+/* Answers at the first call for a request, before a body is read. */
 static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *version, const char *data,
                                     size_t *data_size, void **request) {
@@ -103,14 +103,14 @@ static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection
     return http_send(connection, &a);
 }
 
-/* What strangers do wrong is nothing to tell anybody about. */
+/* Errors of clients are not reported. */
 static void http_silence(void *cls, const char *fmt, va_list ap) {
     (void)cls, (void)fmt, (void)ap;
 }
 
 /* --- opening and closing ----------------------------------------------------------------- */
 
-/* Signals stay with the threads that were there before. */
+/* Blocks signals in the server's threads, so existing threads keep receiving them. */
 static struct MHD_Daemon *http_start(struct pl_http *h, const struct addrinfo *where) {
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG;
     sigset_t all, before;
@@ -134,15 +134,15 @@ static int http_listen(struct pl_http *h, const struct http_address *a, struct p
                     hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     int error = getaddrinfo(a->host, a->port, &hints, &where);
     if (error)
-        return pl_fail(why, PL_EIO, "host '%.100s' of the metrics address is not known: %s",
-                       a->host, gai_strerror(error));
+        return pl_fail(why, PL_EIO, "metrics: unknown host '%.100s': %s", a->host,
+                       gai_strerror(error));
     for (const struct addrinfo *w = where; w && !h->daemon; w = w->ai_next)
         h->daemon = http_start(h, w);
     error = errno;
     freeaddrinfo(where);
     if (!h->daemon)
-        return pl_fail(why, PL_EIO, "the metrics cannot be served at port %s of '%.100s': %s",
-                       a->port, a->host, error ? strerror(error) : "no server could be started");
+        return pl_fail(why, PL_EIO, "metrics: cannot listen on port %s of '%.100s': %s", a->port,
+                       a->host, error ? strerror(error) : "the server could not be started");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
     h->port = info ? info->port : 0;
     return PL_OK;
@@ -153,7 +153,7 @@ int pl_http_open(const char *address, pl_http_page *page, void *ctx, struct pl_h
     struct http_address a;
     if (!http_split(address, &a))
         return pl_fail(why, PL_EUSAGE,
-                       "'%.200s' is no address to serve metrics at; write HOST:PORT, [HOST]:PORT "
+                       "'%.200s' is not a metrics address; write HOST:PORT, [HOST]:PORT "
                        "or PORT, with a port from 0 to 65535",
                        address);
     struct pl_http *h = calloc(1, sizeof *h);
@@ -185,7 +185,7 @@ int pl_http_open(const char *address, pl_http_page *page, void *ctx, struct pl_h
                  struct pl_why *why) {
     (void)address, (void)page, (void)ctx, (void)out;
     return pl_fail(why, PL_EMISSING,
-                   "this build cannot serve metrics: it was made without libmicrohttpd; install "
+                   "this build cannot serve metrics: it has no libmicrohttpd; install "
                    "the Debian package libmicrohttpd-dev and build again");
 }
 

@@ -26,16 +26,16 @@ static const struct {
 
 struct pl_logdir {
     char *dir, *method;
-    bool made; /* the directory was not there */
+    bool made; /* the directory was created here */
     struct {
         char path[LOGDIR_PATH];
         FILE *f;
     } file[LOGDIR_FILES];
     struct pl_tensorboard *tensorboard;
     struct pl_trace *trace;
-    uint64_t samples, samples_then; /* in updates: now, and at the last point */
+    uint64_t samples, samples_then; /* in applied updates: now, and at the last point */
     double time_then;
-    bool begun; /* there was an event */
+    bool begun; /* there was at least one event */
 };
 
 /* --- opening ----------------------------------------------------------------------------- */
@@ -51,9 +51,7 @@ static int logdir_check_empty(const char *dir, struct pl_why *why) {
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
     closedir(d);
     if (empty) return PL_OK;
-    return pl_fail(why, PL_EIO,
-                   "log directory '%.200s' is not empty, and is left as it is; choose another name",
-                   dir);
+    return pl_fail(why, PL_EIO, "log directory '%.200s' is not empty; choose another name", dir);
 }
 
 static int logdir_make(struct pl_logdir *ld, struct pl_why *why) {
@@ -62,14 +60,14 @@ static int logdir_make(struct pl_logdir *ld, struct pl_why *why) {
         return PL_OK;
     }
     if (errno == EEXIST) return logdir_check_empty(ld->dir, why);
-    return pl_fail(why, PL_EIO, "log directory '%.200s' cannot be made: %s", ld->dir,
+    return pl_fail(why, PL_EIO, "log directory '%.200s' cannot be created: %s", ld->dir,
                    strerror(errno));
 }
 
 static int logdir_open_file(struct pl_logdir *ld, int i, struct pl_why *why) {
     int n = snprintf(ld->file[i].path, LOGDIR_PATH, "%s/%s", ld->dir, logdir_file[i].name);
     if (n >= LOGDIR_PATH)
-        return pl_fail(why, PL_EUSAGE, "the name of log directory '%.100s…' is too long", ld->dir);
+        return pl_fail(why, PL_EUSAGE, "log directory '%.100s…': the name is too long", ld->dir);
     return pl_sink_open(logdir_file[i].what, ld->file[i].path, &ld->file[i].f, why);
 }
 
@@ -88,7 +86,7 @@ static void logdir_free(struct pl_logdir *ld) {
     free(ld);
 }
 
-/* Takes back what was made before something failed. */
+/* Removes what was created before the failure. */
 static void logdir_undo(struct pl_logdir *ld) {
     if (ld->tensorboard) {
         unlink(pl_tensorboard_path(ld->tensorboard));
@@ -150,7 +148,7 @@ static uint64_t logdir_samples(const struct pl_control *c, const struct pl_plan 
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     struct pl_logdir *ld = ctx;
-    if (!ld->begun) ld->time_then = (double)e->now_ns * 1e-9; /* a run may go on where one ended */
+    if (!ld->begun) ld->time_then = (double)e->now_ns * 1e-9; /* not 0 if resumed */
     ld->begun = true;
     ld->samples += logdir_samples(c, plan);
     pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
@@ -169,7 +167,7 @@ int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why) {
     return rc;
 }
 
-/* The first failure is told; everything is closed all the same. */
+/* Reports the first failure, but closes everything. */
 int pl_logdir_close(struct pl_logdir *ld, uint64_t now_ns, struct pl_why *why) {
     if (!ld) return PL_OK;
     pl_trace_end(ld->trace, now_ns);

@@ -16,19 +16,19 @@
 
 struct pl_metrics {
     struct pl_http *http;
-    struct pl_lock *lock; /* of all below */
+    struct pl_lock *lock; /* protects everything below */
     uint64_t (*now_ns)(void);
     struct pl_metrics_now now;
-    struct pl_timeline_row *row; /* [room], what now.row points to */
+    struct pl_timeline_row *row; /* [room], target of now.row */
     int room;
     bool published;
-    uint64_t first;                /* updates when the first was published */
-    uint64_t begun_ns, updated_ns; /* when that was; when an update was seen last */
+    uint64_t first;                /* updates at the first publish */
+    uint64_t begun_ns, updated_ns; /* time of the first publish; of the last update seen */
 };
 
 /* --- the text ---------------------------------------------------------------------------- */
 
-/* A page that grows; after `failed` nothing more is written. */
+/* A page that grows; nothing is written after `failed` is set. */
 struct metrics_page {
     char *text;
     size_t n, room;
@@ -71,7 +71,7 @@ static void metrics_value(struct metrics_page *p, const char *name, const char *
                           double value) {
     if (isinf(value))
         metrics_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
-    else if (value == trunc(value) && fabs(value) < 1e18) /* a count is not rounded */
+    else if (value == trunc(value) && fabs(value) < 1e18) /* counts are not rounded */
         metrics_say(p, "paceline_%s%s %.0f\n", name, labels, value);
     else
         metrics_say(p, "paceline_%s%s %.15g\n", name, labels, value);
@@ -94,16 +94,16 @@ static void metrics_fates(struct metrics_page *p, const struct pl_fates *f) {
                 {"lost", f->lost},
                 {"rejected", f->rejected}};
     char labels[40];
-    metrics_one(p, "tasks_started_total", "counter", "Tasks that workers were given.",
+    metrics_one(p, "tasks_started_total", "counter", "Tasks assigned to workers.",
                 (double)f->started);
-    metrics_head(p, "tasks_total", "counter", "Tasks that ended, by what became of them.");
+    metrics_head(p, "tasks_total", "counter", "Tasks that ended, by fate.");
     for (size_t i = 0; i < sizeof fate / sizeof fate[0]; i++) {
         snprintf(labels, sizeof labels, "{fate=\"%s\"}", fate[i].name);
         metrics_value(p, "tasks_total", labels, (double)fate[i].n);
     }
 }
 
-/* Workers are numbered from 1, as everywhere that people look. */
+/* Workers are numbered from 1, as in everything users see. */
 static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
                                         [PL_SPAN_COMMUNICATE] = "communication",
@@ -122,28 +122,27 @@ static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
     struct metrics_page p = {0};
     double max = now->fates.applied ? (double)now->staleness.max : NAN;
-    metrics_head(&p, "build_info", "gauge", "The version that runs.");
+    metrics_head(&p, "build_info", "gauge", "The version of Paceline.");
     metrics_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
     metrics_one(&p, "updates_total", "counter", "Updates of the model.", (double)now->updates);
-    metrics_one(&p, "samples_total", "counter", "Samples in the updates.", (double)now->samples);
+    metrics_one(&p, "samples_total", "counter", "Samples in applied updates.",
+                (double)now->samples);
     metrics_fates(&p, &now->fates);
-    metrics_one(&p, "staleness_mean", "gauge", "Mean staleness of the gradients that were applied.",
+    metrics_one(&p, "staleness_mean", "gauge", "Mean staleness of applied gradients.",
                 now->staleness.mean);
-    metrics_one(&p, "staleness_max", "gauge", "Largest staleness of a gradient that was applied.",
-                max);
-    metrics_one(&p, "workers", "gauge", "Workers that are there.", now->workers);
-    metrics_one(&p, "workers_expected", "gauge", "Workers that the run is for.",
-                now->workers_expected);
-    metrics_one(&p, "k", "gauge", "Contributions that an update waits for.", now->k);
+    metrics_one(&p, "staleness_max", "gauge", "Largest staleness of an applied gradient.", max);
+    metrics_one(&p, "workers", "gauge", "Workers present.", now->workers);
+    metrics_one(&p, "workers_expected", "gauge", "Workers expected.", now->workers_expected);
+    metrics_one(&p, "k", "gauge", "Contributions per update.", now->k);
     metrics_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);
     metrics_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
-    metrics_one(&p, "test_accuracy", "gauge", "Share of the test set that is classified right.",
+    metrics_one(&p, "test_accuracy", "gauge", "Fraction of the test set classified correctly.",
                 now->test_accuracy);
     metrics_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
     metrics_one(&p, "last_update_timestamp_seconds", "gauge",
-                "When the model was updated last, in seconds since 1970.", now->last_update);
+                "Time of the last update, in seconds since 1970.", now->last_update);
     metrics_one(&p, "checkpoint_last_timestamp_seconds", "gauge",
-                "When a checkpoint was written last, in seconds since 1970.", now->last_checkpoint);
+                "Time of the last checkpoint, in seconds since 1970.", now->last_checkpoint);
     metrics_workers(&p, now->row, now->n_rows);
     if (p.failed) {
         free(p.text);
@@ -160,16 +159,15 @@ bool pl_metrics_well(double since, double mean, char *out, size_t max) {
         return true;
     }
     if (isnan(mean))
-        snprintf(out, max, "no update came for %.0f s\n", since);
+        snprintf(out, max, "no update for %.0f s\n", since);
     else
-        snprintf(out, max, "no update came for %.0f s, where one in %.3g s is usual\n", since,
-                 mean);
+        snprintf(out, max, "no update for %.0f s (mean %.3g s per update)\n", since, mean);
     return false;
 }
 
 /* --- the server -------------------------------------------------------------------------- */
 
-/* The page from a copy, so that nobody waits for the lock while text is made. */
+/* Builds the page from a copy, without holding the lock. */
 static void metrics_page(struct pl_metrics *m, struct pl_http_answer *out) {
     struct pl_timeline_row *row = NULL;
     pl_lock_enter(m->lock);
@@ -258,9 +256,9 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) 
             m->room = n;
         }
     }
-    if (n > m->room) n = m->room; /* out of memory: fewer are shown */
+    if (n > m->room) n = m->room; /* out of memory: show fewer */
     if (n > 0) memcpy(m->row, now->row, (size_t)n * sizeof *m->row);
-    if (!m->published) { /* a run that goes on where another ended has updates already */
+    if (!m->published) { /* a resumed run already has updates */
         m->first = now->updates;
         m->begun_ns = m->updated_ns = now_ns;
     }

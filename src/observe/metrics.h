@@ -1,19 +1,19 @@
-/* A run's numbers over HTTP while it goes on: /metrics in the text format of Prometheus (0.0.4),
- * and /healthz, which says "ok", or 503 with a sentence where no update came for long.
+/* The numbers of a running run over HTTP: /metrics in the Prometheus text format (0.0.4), and
+ * /healthz, which answers "ok", or 503 and a message if there was no update for a long time.
  *
- * Threads: the run's thread publishes, the server's thread answers from a copy. */
+ * Threads: the run's thread publishes; the server's thread answers from a copy. */
 #ifndef PL_OBSERVE_METRICS_H
 #define PL_OBSERVE_METRICS_H
 
 #include "core/control.h"
 #include "observe/timeline.h"
 
-/* Workers whose times are shown one by one; those beyond are left out. */
+/* The number of workers with times of their own; further workers are left out. */
 #define PL_METRICS_WORKERS 4096
 
-/* The run now. A real number that is not known is NAN, and left out. */
+/* The current state of a run. A number that is NAN (unknown) is left out. */
 struct pl_metrics_now {
-    uint64_t updates, samples; /* samples: in the updates */
+    uint64_t updates, samples; /* samples: those in applied updates */
     struct pl_fates fates;
     struct pl_staleness staleness;
     int workers, workers_expected, k;
@@ -26,14 +26,14 @@ struct pl_metrics_now {
 
 struct pl_metrics;
 
-/* Serves at HOST:PORT, :PORT or PORT, see http.h: the host is 127.0.0.1 where none is given, and
- * port 0 takes any that is free. PL_EMISSING where the library was built without libmicrohttpd. */
+/* Serves at HOST:PORT, :PORT or PORT; see http.h. PL_EMISSING if the library was built without
+ * libmicrohttpd. */
 int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why *why);
 int pl_metrics_port(const struct pl_metrics *m);
-void pl_metrics_close(struct pl_metrics *m); /* NULL is fine */
+void pl_metrics_close(struct pl_metrics *m); /* NULL is allowed */
 
-/* Once at the start, and then as often as anybody may want to know. Before the first, /metrics has
- * zeros. */
+/* Call it once at the start and then as often as readers need new numbers. Before the first call,
+ * /metrics shows zeros. */
 void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now);
 
 /* --- the parts, for tests ---------------------------------------------------------------- */
@@ -41,12 +41,12 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now);
 /* The page, malloc()ed; NULL: out of memory. */
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n);
 
-/* Whether a run is well, `since` seconds after the last update (or after the start, where there was
- * none) and with `mean` seconds per update (NAN: none yet): not where `since` is more than ten
- * times `mean` and more than 30 s. What /healthz says is written to out. */
+/* Tells whether a run is healthy `since` seconds after the last update (or the start), with `mean`
+ * seconds per update (NAN: none yet). It is unhealthy if `since` exceeds both ten times `mean` and
+ * 30 s. Writes the text of /healthz to out. */
 bool pl_metrics_well(double since, double mean, char *out, size_t max);
 
-/* Another clock for /healthz, in nanoseconds; time begins anew. */
+/* Sets another clock for /healthz, in nanoseconds, and restarts the time. */
 void pl_metrics_clock(struct pl_metrics *m, uint64_t (*now_ns)(void));
 
 #endif

@@ -1,5 +1,5 @@
-/* Curves into a picture: a gnuplot program with the points in it is written beside the wanted file,
- * gnuplot draws into another, and that one is renamed when it is complete. No shell, no pipe. */
+/* Plots curves: writes a gnuplot program with the points next to the target file, lets gnuplot draw
+ * into a temporary file and renames that when it is complete. No shell, no pipe. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                       "#e69f00", "#56b4e9", "#000000", "#999999"};
 
-/* One point, where both its numbers have a logarithm; says whether. */
+/* Writes a point if both its numbers have a logarithm; returns whether it did. */
 static int plot_point(FILE *g, const struct pl_point *p, int error) {
     double y = error ? 1 - p->test_accuracy : p->loss;
     if (!isfinite(y) || y <= 0 || p->time <= 0) return 0;
@@ -34,7 +34,7 @@ static int plot_has_accuracy(const struct pl_curve *curve, size_t n) {
     return 0;
 }
 
-/* Whether there is anything to draw. */
+/* Tells whether there is anything to draw. */
 static int plot_any(const struct pl_curve *curve, size_t n) {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < curve[i].n_points; j++)
@@ -42,7 +42,7 @@ static int plot_any(const struct pl_curve *curve, size_t n) {
     return 0;
 }
 
-/* A name inside a gnuplot string in single quotes: the quote itself is doubled. */
+/* Writes a name for a single-quoted gnuplot string: quotes are doubled. */
 static void plot_quote(FILE *g, const char *s) {
     fputc('\'', g);
     for (; *s; s++) {
@@ -71,7 +71,7 @@ static void plot_program(FILE *g, const char *part, int svg, const char *title,
         fprintf(g, "%s'-' using 1:2 with lines lw 2 lc rgb '%s' dt %d title ", i ? ", " : "",
                 colours[i % 8], i < 8 ? 1 : 2);
         plot_quote(g, curve[i].name);
-        /* where it ended */
+        /* mark the end of the curve */
         fprintf(g, ", '-' using 1:2 with points pt 7 ps 0.8 lc rgb '%s' notitle", colours[i % 8]);
     }
     fputc('\n', g);
@@ -85,7 +85,7 @@ static void plot_program(FILE *g, const char *part, int svg, const char *title,
     }
 }
 
-/* Runs gnuplot on a program, silently; 0, or PL_EMISSING where there is none, or PL_EIO. */
+/* Runs gnuplot on a program, silently. Returns 0, PL_EMISSING if it is not installed, or PL_EIO. */
 static int plot_draw(const char *program) {
     posix_spawn_file_actions_t files;
     char *const argv[] = {"gnuplot", (char *)program, NULL};
@@ -103,7 +103,7 @@ static int plot_draw(const char *program) {
     return status == 0 ? PL_OK : PL_EIO;
 }
 
-/* Writes the program, has it drawn and puts the picture in place. */
+/* Writes the program, runs gnuplot and renames the picture. */
 static int plot_make(const char *path, int svg, const char *title, const struct pl_curve *curve,
                      size_t n) {
     char program[PLOT_PATH], part[PLOT_PATH];
@@ -132,17 +132,16 @@ int pl_plot(const char *path, const char *title, const struct pl_curve *curve, s
         return PL_EUSAGE;
     }
     if (access(path, F_OK) == 0) {
-        pl_append(why, why_max, "plot '%.200s' exists, and is left as it is; choose another name",
-                  path);
+        pl_append(why, why_max, "plot '%.200s' already exists; choose another name", path);
         return PL_EIO;
     }
     if (!plot_any(curve, n_curves)) {
-        pl_append(why, why_max, "there is nothing to plot: no curve has a point after time 0");
+        pl_append(why, why_max, "nothing to plot: no curve has a point after time 0");
         return PL_EUSAGE;
     }
     int rc = plot_make(path, svg, title, curve, n_curves);
     if (rc == PL_EMISSING)
-        pl_append(why, why_max, "the plot needs gnuplot, which is not installed");
+        pl_append(why, why_max, "gnuplot is not installed");
     else if (rc)
         pl_append(why, why_max, "plot '%.200s' could not be written", path);
     return rc;

@@ -9,10 +9,7 @@
 
 int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why) {
     FILE *f = fopen(path, "wx");
-    if (!f)
-        return pl_fail(why, PL_EIO, "%s file '%.200s' cannot be made: %s", what, path,
-                       errno == EEXIST ? "it exists, and is left as it is; choose another name"
-                                       : strerror(errno));
+    if (!f) return pl_fail_create(why, what, path);
     *out = f;
     return PL_OK;
 }
@@ -22,7 +19,7 @@ int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *wh
     errno = 0;
     bool bad = ferror(f) != 0;
     if (fclose(f) != 0) bad = true;
-    return bad ? pl_fail(why, PL_EIO, "%s file '%.200s' could not be written to the end: %s", what,
+    return bad ? pl_fail(why, PL_EIO, "%s file '%.200s' could not be written completely: %s", what,
                          path, errno ? strerror(errno) : "write error")
                : PL_OK;
 }

@@ -1,5 +1,5 @@
-/* Files that a run writes as it goes: one JSON line per evaluation, and the event log as text. An
- * existing file is never written over. */
+/* Files that a run writes: one JSON line per evaluation, and the event log as text. An existing
+ * file is never overwritten. */
 #ifndef PL_OBSERVE_SINK_H
 #define PL_OBSERVE_SINK_H
 
@@ -7,10 +7,10 @@
 
 #include "core/control.h"
 
-/* Creates `path`; PL_EIO where it exists or cannot be made. `what` names the option. */
+/* Creates `path`; PL_EIO if it exists or cannot be created. `what` names the option. */
 int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why);
 
-/* Closes it; PL_EIO where anything that was written did not get there. NULL is fine. */
+/* Closes the file; PL_EIO if any write failed. NULL is allowed. */
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why);
 
 /* {"method":…,"time":…,"updates":…,…} */

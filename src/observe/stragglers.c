@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_WEIGHT 0.25 /* of the newest task in a worker's mean */
+#define SLOW_WEIGHT 0.25 /* weight of the newest task in a worker's mean */
 
 struct stragglers_worker {
     bool busy;
     uint64_t start_ns;
-    double work;      /* of the task it has */
+    double work;      /* size of its current task */
     double mean;      /* ns */
-    uint64_t n_tasks; /* that it is a mean of */
+    uint64_t n_tasks; /* number of tasks in the mean */
     bool named;
 };
 
@@ -23,12 +23,12 @@ struct stragglers_mean {
 struct pl_stragglers {
     int n_workers;
     struct stragglers_worker *worker;
-    double ring[PL_SLOW_RING]; /* ns of the last tasks */
+    double ring[PL_SLOW_RING]; /* durations of the last tasks in ns */
     uint64_t n_arrived;
-    struct stragglers_mean *sorted; /* [n_sorted] of workers that are there, by mean */
+    struct stragglers_mean *sorted; /* [n_sorted] workers present, by mean */
     int n_sorted;
-    bool changed;                                      /* since they were sorted */
-    double (*work)(const void *ctx, int row, int col); /* NULL: all tasks are alike */
+    bool changed;                                      /* since the last sort */
+    double (*work)(const void *ctx, int row, int col); /* NULL: all tasks have the same size */
     const void *ctx;
 };
 
@@ -66,7 +66,7 @@ static int stragglers_less(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* Of the last tasks of all; the lower of two in the middle. */
+/* The median of the last tasks of all workers; the lower of two middle values. */
 static double stragglers_median(const struct pl_stragglers *s) {
     double sorted[PL_SLOW_RING];
     size_t n = s->n_arrived < PL_SLOW_RING ? (size_t)s->n_arrived : PL_SLOW_RING;
@@ -78,7 +78,7 @@ static double stragglers_median(const struct pl_stragglers *s) {
 
 static void stragglers_arrive(struct pl_stragglers *s, struct stragglers_worker *w,
                               uint64_t now_ns) {
-    if (!w->busy) return; /* it was started before anybody listened */
+    if (!w->busy) return; /* it started before the first event seen here */
     w->busy = false;
     if (w->work < PL_SLOW_LITTLE) return;
     double ns = (double)(now_ns - w->start_ns) / w->work;
@@ -97,7 +97,7 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
     if (pl_event_has_worker(e) && e->worker >= 0 && e->worker < s->n_workers) {
         struct stragglers_worker *w = &s->worker[e->worker];
         if (e->kind == PL_ARRIVE) stragglers_arrive(s, w, e->now_ns);
-        if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* who comes back is somebody else */
+        if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* a worker that rejoins counts as new */
             *w = (struct stragglers_worker){0};
             s->changed = true;
         }
@@ -113,7 +113,7 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
 
 /* --- looking ----------------------------------------------------------------------------- */
 
-/* The busy are listed in order of start, so the first that is quick enough ends the search. */
+/* Busy workers are listed in order of start, so the first fast enough one ends the search. */
 static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
                                struct pl_stragglers_found *found) {
     if (s->n_arrived < PL_SLOW_TASK_ARRIVALS) return false;
@@ -124,7 +124,7 @@ static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v,
         double work = s->worker[i].work > PL_SLOW_LITTLE ? s->worker[i].work : PL_SLOW_LITTLE;
         if (s->work) ns /= work;
         if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS) {
-            if (s->work) continue; /* a later one may have had less to do */
+            if (s->work) continue; /* a later task may be smaller */
             return false;
         }
         if (s->worker[i].named) continue;
@@ -150,12 +150,12 @@ static void stragglers_sort(struct pl_stragglers *s) {
     s->changed = false;
 }
 
-/* From the slowest down: the first that is quick enough ends the search. */
+/* Goes from the slowest down; the first one that is fast enough ends the search. */
 static bool stragglers_on_average(struct pl_stragglers *s, struct pl_stragglers_found *found) {
     stragglers_sort(s);
     for (int place = s->n_sorted - 1; place > 0; place--) {
         int i = s->sorted[place].worker;
-        /* the median of the others: one that is above it does not count */
+        /* the median of the others, without this worker */
         double others = s->sorted[(s->n_sorted - 2) / 2].mean;
         double mean = s->sorted[place].mean;
         if (mean <= PL_SLOW_WORKER_MEDIANS * others) return false;
@@ -175,7 +175,7 @@ bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64
 
 /* --- the sentence ------------------------------------------------------------------------ */
 
-/* Three digits, and never an exponent. */
+/* Three digits, without an exponent. */
 static void stragglers_seconds(double s, char *out, size_t max) {
     if (s >= 100)
         snprintf(out, max, "%.0f s", s);
@@ -190,7 +190,7 @@ void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char 
     char elapsed[48], usual[48];
     stragglers_seconds(found->elapsed, elapsed, sizeof elapsed);
     stragglers_seconds(found->usual, usual, sizeof usual);
-    snprintf(out, max, "worker %d is slow: %s %s where %s is usual%s%s", found->worker + 1,
+    snprintf(out, max, "worker %d is slow: %s %s (median %s)%s%s", found->worker + 1,
              found->kind == PL_SLOW_TASK ? "its task has run for" : "its tasks take", elapsed,
              usual, phase && phase[0] ? "; it is " : "", phase && phase[0] ? phase : "");
 }

@@ -1,22 +1,22 @@
-/* Names a slow worker before anybody asks: either its task runs much longer than tasks take, or its
- * tasks take much longer than those of the others, again and again.
+/* Detects slow workers: a task that runs much longer than tasks usually take, or a worker whose
+ * tasks take much longer on average than those of the others.
  *
- * Pure: it hears the event log and is asked with a time; it reads no clock and writes nothing.
- * Threads: one. */
+ * Pure: it listens to the event log and is polled with a time; it reads no clock and writes
+ * nothing. Threads: one. */
 #ifndef PL_OBSERVE_STRAGGLERS_H
 #define PL_OBSERVE_STRAGGLERS_H
 
 #include "core/control.h"
 
-/* A task that runs is slow beyond this many medians of the last PL_SLOW_RING tasks and this much
- * more than it, once so many tasks came back. */
+/* A running task is slow if it exceeds this many medians of the last PL_SLOW_RING tasks and is also
+ * this much longer than the median, once this many tasks have finished. */
 #define PL_SLOW_RING 64
 #define PL_SLOW_TASK_MEDIANS 4
 #define PL_SLOW_TASK_NS 1000000000u
 #define PL_SLOW_TASK_ARRIVALS 8
 
-/* A worker is slow where its own mean is beyond this many medians of the others' means, after so
- * many tasks. */
+/* A worker is slow if its mean exceeds this many medians of the others' means, after this many
+ * tasks. */
 #define PL_SLOW_WORKER_MEDIANS 3
 #define PL_SLOW_WORKER_TASKS 5
 
@@ -24,7 +24,7 @@
 #define PL_SLOW_WELL_MEDIANS 2
 
 enum pl_stragglers_kind {
-    PL_SLOW_TASK,  /* the task it has now runs for too long */
+    PL_SLOW_TASK,  /* its current task has run for too long */
     PL_SLOW_WORKER /* its tasks take too long on average */
 };
 
@@ -32,15 +32,15 @@ struct pl_stragglers_found {
     enum pl_stragglers_kind kind;
     int worker;     /* from 0 */
     double elapsed; /* seconds: of the running task, or its own mean */
-    double usual;   /* seconds: the median it is held against */
+    double usual;   /* seconds: the median it is compared with */
 };
 
 struct pl_stragglers;
 int pl_stragglers_new(int n_workers, struct pl_stragglers **out); /* 0 or PL_ENOMEM */
 void pl_stragglers_free(struct pl_stragglers *s);
 
-/* Where tasks on some parts have more to do than on others: how much, the average task being 1.
- * What a task took is divided by it; those with less than PL_SLOW_LITTLE to do tell nothing. */
+/* If tasks differ in size, `work` gives the size relative to the average. Task times are divided by
+ * it; tasks smaller than PL_SLOW_LITTLE are ignored. */
 #define PL_SLOW_LITTLE 0.2
 void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx, int row, int col),
                         const void *ctx);
@@ -49,13 +49,13 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
 void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                          const struct pl_plan *plan);
 
-/* Whether there is a slow worker that was not named yet. Each is named once until it has recovered
- * or come anew; call again until the answer is no. */
+/* Finds a slow worker that was not reported yet. Each is reported once until it recovers or joins
+ * again. Call it until it returns false. */
 bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
                         struct pl_stragglers_found *found);
 
-/* "worker 3 is slow: its task has run for 12.3 s where 0.41 s is usual; it is computing". `phase`,
- * here "computing", may be NULL. */
+/* "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing". `phase`, here
+ * "computing", may be NULL. */
 void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char *phase, char *out,
                             size_t max);
 

@@ -10,7 +10,7 @@
 #include "observe/sink.h"
 
 #define TENSORBOARD_PATH 1024
-#define TENSORBOARD_EVENT 512 /* bytes of the largest event: nine scalars with short names */
+#define TENSORBOARD_EVENT 512 /* size of the largest event: nine scalars with short names */
 
 struct pl_tensorboard {
     FILE *f;
@@ -30,7 +30,7 @@ uint32_t pl_crc32c(const void *data, size_t n) {
     return ~crc;
 }
 
-/* A checksum of bytes that may hold checksums themselves is turned and shifted. */
+/* TensorFlow rotates and offsets checksums of data that may itself contain checksums. */
 static uint32_t tensorboard_masked(const void *data, size_t n) {
     uint32_t crc = pl_crc32c(data, n);
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
@@ -38,7 +38,7 @@ static uint32_t tensorboard_masked(const void *data, size_t n) {
 
 /* --- protobuf ---------------------------------------------------------------------------- */
 
-/* A message being written. What does not fit is not written, and `full` says so. */
+/* A message being written. What does not fit is dropped, and `full` is set. */
 struct tensorboard_bytes {
     unsigned char byte[TENSORBOARD_EVENT];
     size_t n;
@@ -57,7 +57,7 @@ static void tensorboard_varint(struct tensorboard_bytes *b, uint64_t value) {
     tensorboard_byte(b, (unsigned)value);
 }
 
-/* The lowest `size` bytes, lowest first. */
+/* The lowest `size` bytes, little-endian. */
 static void tensorboard_fixed(struct tensorboard_bytes *b, uint64_t value, int size) {
     for (int i = 0; i < size; i++) tensorboard_byte(b, (unsigned)(value >> 8 * i & 0xff));
 }
@@ -97,7 +97,7 @@ static void tensorboard_scalar(struct tensorboard_bytes *summary, const char *ta
     tensorboard_bytes(summary, 1, b.byte, b.n);
 }
 
-/* length, masked checksum of it, data, masked checksum of it */
+/* Writes length, masked checksum of the length, data, masked checksum of the data. */
 static void tensorboard_record(FILE *f, const struct tensorboard_bytes *data) {
     struct tensorboard_bytes head = {.n = 0}, tail = {.n = 0};
     if (data->full) return;
@@ -136,7 +136,7 @@ void pl_tensorboard_point(struct pl_tensorboard *t, const struct pl_point *p,
 
 /* --- the file ---------------------------------------------------------------------------- */
 
-/* This machine's name, or what of it can stand in a file name. */
+/* The name of this machine, without characters that cannot be in a file name. */
 static void tensorboard_host(char *out, size_t max) {
     if (gethostname(out, max) != 0) out[0] = '\0';
     out[max - 1] = '\0';
@@ -157,7 +157,7 @@ int pl_tensorboard_open(const char *dir, double wall, struct pl_tensorboard **ou
         snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%.0f.%s", dir, floor(wall), host);
     int rc = n < TENSORBOARD_PATH
                  ? pl_sink_open("TensorBoard", t->path, &t->f, why)
-                 : pl_fail(why, PL_EUSAGE, "the name of directory '%.100s…' is too long", dir);
+                 : pl_fail(why, PL_EUSAGE, "directory '%.100s…': the name is too long", dir);
     if (rc) {
         free(t);
         return rc;

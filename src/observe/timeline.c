@@ -4,11 +4,11 @@
 
 struct timeline_worker {
     enum pl_worker_state state;
-    uint64_t since_ns; /* when it came into that state */
-    uint64_t turn;     /* the event that brought it there */
+    uint64_t since_ns; /* when it entered that state */
+    uint64_t turn;     /* the event that caused it */
     uint64_t task, base;
     uint64_t ns[4]; /* by enum pl_span_kind */
-    bool deferred;  /* what it brought is not taken yet */
+    bool deferred;  /* its result has not been used yet */
 };
 
 struct pl_timeline {
@@ -16,7 +16,7 @@ struct pl_timeline {
     struct timeline_worker *worker;
     struct pl_timeline_row *row;
     uint64_t turn; /* events so far */
-    bool grouped;  /* something was taken since the last commit, the last of it at: */
+    bool grouped;  /* a result was taken since the last commit; the latest at: */
     uint64_t taken_ns;
     bool ended;
     void (*span)(void *ctx, const struct pl_span *s);
@@ -54,7 +54,7 @@ const struct pl_timeline_row *pl_timeline_rows(const struct pl_timeline *l) {
     return l->row;
 }
 
-/* Nanoseconds are summed and turned into seconds, so a long run loses nothing. */
+/* Sums nanoseconds and converts the sums to seconds, so a long run loses no precision. */
 static void timeline_span(struct pl_timeline *l, int i, enum pl_span_kind kind, uint64_t from_ns,
                           uint64_t to_ns, const char *why) {
     if (to_ns <= from_ns) return;
@@ -74,13 +74,13 @@ static void timeline_move(struct pl_timeline *l, int i, enum pl_worker_state to,
     w->turn = l->turn;
 }
 
-/* A busy worker's task ends without use. */
+/* Ends a busy worker's task without use. */
 static void timeline_waste(struct pl_timeline *l, int i, uint64_t now_ns, const char *why) {
     timeline_span(l, i, PL_SPAN_WASTED, l->worker[i].since_ns, now_ns, why);
     l->row[i].n_wasted++;
 }
 
-/* A task came back: from its start to now, what went into sending last. */
+/* Handles an arrival: the time from the start to now, the sending part last. */
 static void timeline_arrive(struct pl_timeline *l, const struct pl_event *e, bool taken) {
     const struct timeline_worker *w = &l->worker[e->worker];
     struct pl_timeline_row *row = &l->row[e->worker];
@@ -98,8 +98,8 @@ static void timeline_arrive(struct pl_timeline *l, const struct pl_event *e, boo
     }
 }
 
-/* What the event itself does to its worker. One that was there before the ledger began to listen is
- * known from its next start on. */
+/* Applies the event itself to its worker. A worker that was present before the timeline began is
+ * known from its next start. */
 static void timeline_hear(struct pl_timeline *l, const struct pl_event *e, bool taken) {
     if (!pl_event_has_worker(e) || e->worker < 0 || e->worker >= l->n_workers) return;
     bool busy = l->worker[e->worker].state == PL_BUSY;
@@ -126,7 +126,7 @@ static void timeline_hear(struct pl_timeline *l, const struct pl_event *e, bool 
     }
 }
 
-/* Carries one action out; says whether it let go a worker that waited since before the event. */
+/* Applies one action; returns whether it released a worker that waited since before the event. */
 static bool timeline_act(struct pl_timeline *l, const struct pl_action *a, uint64_t now_ns) {
     if (a->verb == PL_TAKE || a->verb == PL_DEFER)
         l->worker[a->worker].deferred = a->verb == PL_DEFER;

@@ -13,24 +13,24 @@ struct pl_trace {
     FILE *f;
     struct pl_timeline *ledger;
     int n_workers;
-    bool *named; /* [n_workers] its row has a name */
-    bool begun;  /* the next event needs a comma in front */
+    bool *named; /* [n_workers] whether its row has a name */
+    bool begun;  /* the next event needs a comma before it */
     int k;
 };
 
-/* Nanoseconds as microseconds, exactly. */
+/* Writes nanoseconds as microseconds, exactly. */
 static void trace_time(FILE *f, const char *key, uint64_t ns) {
     fprintf(f, ",\"%s\":%" PRIu64 ".%03" PRIu64, key, ns / 1000, ns % 1000);
 }
 
-/* An event up to its time; the caller writes the rest and the last brace. */
+/* Writes an event up to its time; the caller writes the rest and the closing brace. */
 static void trace_open(struct pl_trace *t, const char *name, char phase, int row) {
     fprintf(t->f, "%s\n{\"name\":\"%s\",\"ph\":\"%c\",\"pid\":1,\"tid\":%d", t->begun ? "," : "",
             name, phase, row);
     t->begun = true;
 }
 
-/* The name of a row, and its place: the server's first. */
+/* Writes the name and position of a row; the server's comes first. */
 static void trace_row(struct pl_trace *t, int row) {
     trace_open(t, "thread_name", 'M', row);
     if (row == TRACE_SERVER)
@@ -68,7 +68,7 @@ static void trace_span(void *ctx, const struct pl_span *s) {
     fputc('}', t->f);
 }
 
-/* A counter; a value that is not known leaves no mark. */
+/* Writes a counter, unless the value is unknown. */
 static void trace_count(struct pl_trace *t, const char *name, uint64_t ns, double value) {
     if (!isfinite(value)) return;
     trace_open(t, name, 'C', TRACE_SERVER);
@@ -76,7 +76,7 @@ static void trace_count(struct pl_trace *t, const char *name, uint64_t ns, doubl
     fprintf(t->f, ",\"args\":{\"%s\":%.9g}}", name, value);
 }
 
-/* The name of the run, which is anybody's text. */
+/* Writes the name of the run, which may be any text. */
 static int trace_name(struct pl_trace *t, const char *name) {
     struct pl_json j = {0};
     pl_json_open(&j, NULL, '{');
@@ -145,7 +145,7 @@ void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event
 }
 
 void pl_trace_point(struct pl_trace *t, const struct pl_point *p) {
-    if (!(p->time >= 0 && p->time < 1e10)) return; /* three centuries */
+    if (!(p->time >= 0 && p->time < 1e10)) return; /* about 300 years */
     uint64_t ns = (uint64_t)llround(p->time * 1e9);
     trace_count(t, "loss", ns, p->loss);
     trace_count(t, "test_loss", ns, p->test_loss);

@@ -1,24 +1,24 @@
-/* Elementwise robust rules: every coordinate by itself, from the sorted values of the members.
+/* Elementwise robust rules: each coordinate is computed from the sorted values of the members.
  *
- * PL_LANES coordinates are sorted side by side by a network, which compares and swaps whole rows of
- * lanes without a branch. Rows are first sorted by fours in registers; then sorted fours are merged
- * in pairs, the lower half here and the upper half there, again in registers. Which pairs,
- * Batcher's odd-even merge sort says: a network that sorts numbers sorts sorted blocks in the same
- * way. Four rows at a time move half as often between registers and cache as one.
+ * A sorting network sorts PL_LANES coordinates side by side: it compares and swaps whole rows of
+ * lanes without a branch. Rows are first sorted by fours in registers. Sorted fours are then merged
+ * in pairs, the lower half into one and the upper half into the other, again in registers. The
+ * pairs are those of Batcher's odd-even merge sort, because a network that sorts numbers also sorts
+ * sorted blocks. Blocks of four move half as often between registers and cache as single rows.
  *
- * A mean is a sum of shares x/m, not a sum divided by m: values near the end of the range of a
- * pl_real must not overflow on the way to a mean that does not. */
+ * A mean is a sum of terms x/m, not a sum divided by m, so that values near the limit of a pl_real
+ * do not overflow before a mean that does not. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "rule/reduce.h"
 
-#define COLUMN_ROWS 4  /* that larger numbers of rows are made of */
-#define COLUMN_MOST 24 /* rows that are sorted in registers */
+#define COLUMN_ROWS 4  /* rows per block */
+#define COLUMN_MOST 24 /* the most rows sorted in registers */
 
-/* Numbers are compared as whole ones of the same size that are ordered alike: every processor has
- * the minimum of whole numbers as one instruction, and compilers know it. -0 is below +0. */
+/* Numbers are compared as integers of the same size and order, because every processor has an
+ * integer minimum instruction that compilers use. -0 is below +0. */
 typedef __typeof__(_Generic((pl_real)0, float : (int32_t)0, double : (int64_t)0)) column_key;
 
 #define COLUMN_MAX (sizeof(column_key) == 4 ? (column_key)INT32_MAX : (column_key)INT64_MAX)
@@ -46,7 +46,7 @@ static inline void column_swap(column_key *low, column_key *high) {
     *high = a > b ? a : b;
 }
 
-/* What eight rows, or the first four of them, are in order. */
+/* Sorts four rows. */
 static inline void column_order4(column_key *v) {
     column_swap(&v[0], &v[1]);
     column_swap(&v[2], &v[3]);
@@ -55,7 +55,7 @@ static inline void column_order4(column_key *v) {
     column_swap(&v[1], &v[2]);
 }
 
-/* Two sorted fours become a sorted eight. */
+/* Merges two sorted fours into eight. */
 static inline void column_order8(column_key *v) {
     column_swap(&v[0], &v[4]);
     column_swap(&v[1], &v[5]);
@@ -68,7 +68,7 @@ static inline void column_order8(column_key *v) {
     column_swap(&v[5], &v[6]);
 }
 
-/* Two sorted eights become a sorted sixteen. */
+/* Merges two sorted eights into sixteen. */
 static inline void column_order16(column_key *v) {
     for (int i = 0; i < 8; i++) column_swap(&v[i], &v[i + 8]);
     for (int i = 4; i < 8; i++) column_swap(&v[i], &v[i + 4]);
@@ -79,7 +79,7 @@ static inline void column_order16(column_key *v) {
     for (int i = 1; i < 15; i += 2) column_swap(&v[i], &v[i + 1]);
 }
 
-/* Two sorted sixteens become a sorted row of thirty-two. */
+/* Merges two sorted sixteens into thirty-two. */
 static inline void column_order32(column_key *v) {
     for (int i = 0; i < 16; i++) column_swap(&v[i], &v[i + 16]);
     for (int i = 8; i < 16; i++) column_swap(&v[i], &v[i + 8]);
@@ -93,12 +93,12 @@ static inline void column_order32(column_key *v) {
     for (int i = 1; i < 31; i += 2) column_swap(&v[i], &v[i + 1]);
 }
 
-/* Sorts n rows; n is known where this is compiled. Numbers that are not there are the largest, and
- * the compiler leaves out what would be done with them. */
+/* Sorts n rows; n is a compile-time constant. Missing numbers are the largest, and the compiler
+ * removes the operations on them. */
 static inline void column_order(const size_t n, column_key *row) {
     for (size_t l = 0; l < PL_LANES; l++) {
         column_key v[32];
-        /* by sixteen: longer loops are not unrolled, and then v is not in registers */
+        /* by sixteen: longer loops are not unrolled, and v would not stay in registers */
         for (size_t i = 0; i < 16; i++) v[i] = i < n ? row[i * PL_LANES + l] : COLUMN_MAX;
         for (size_t i = 16; i < 32; i++) v[i] = i < n ? row[i * PL_LANES + l] : COLUMN_MAX;
         column_order4(v);
@@ -143,7 +143,7 @@ static void column_sort24(column_key *row) {
     column_order(24, row);
 }
 
-/* Two sorted fours: the four smallest into low, the four largest into high, sorted. */
+/* Splits two sorted fours: the four smallest go to low and the four largest to high, sorted. */
 static void column_merge4(column_key *restrict low, column_key *restrict high) {
     for (size_t l = 0; l < PL_LANES; l++) {
         column_key v[8];
@@ -155,8 +155,8 @@ static void column_merge4(column_key *restrict low, column_key *restrict high) {
     }
 }
 
-/* Merges the sorted sixteens, of which the last may be shorter, into one: fours are the elements of
- * Batcher's odd-even merge sort, whose first rounds made the sixteens. */
+/* Merges sorted sixteens, of which the last may be shorter: fours are the elements of Batcher's
+ * odd-even merge sort, whose first rounds made the sixteens. */
 static void column_merge(int n_rows, column_key *row) {
     size_t size = (size_t)n_rows / COLUMN_ROWS, block = COLUMN_ROWS * PL_LANES;
     for (size_t p = 4; p < size; p *= 2)
@@ -167,8 +167,8 @@ static void column_merge(int n_rows, column_key *row) {
                         column_merge4(row + i * block, row + (i + k) * block);
 }
 
-/* n lanes from `at` on of all members into row [n_members][PL_LANES]; missing lanes are 0. Behind
- * them come rows that are larger than any, up to a multiple of COLUMN_ROWS, which is returned. */
+/* Loads n lanes of all members, from `at` on, into row [n_members][PL_LANES]; missing lanes are 0.
+ * Pads with the largest value to a multiple of COLUMN_ROWS rows and returns their number. */
 static int column_load(int n_members, const pl_real *const *member, size_t at, size_t n,
                        column_key *restrict row) {
     for (int m = 0; m < n_members; m++, row += PL_LANES) {
@@ -212,20 +212,20 @@ static void column_mean(int from, int to, const column_key *restrict row, pl_rea
     memcpy(out, sum, sizeof sum);
 }
 
-/* The closer one to the centre; where both are as close the lower. */
+/* The value closer to the centre; the lower one if both are equally close. */
 static inline pl_real column_closer(pl_real low, pl_real high, pl_real centre) {
     return high - centre < centre - low ? high : low;
 }
 
-/* The mean of the `keep` values closest to centre; of two equally close ones the smaller. They are
- * neighbours among the sorted values, and a window of that length has one value of every residue
- * class: going up in a class, a value gives way to the next as long as that is closer. */
+/* The mean of the `keep` values closest to centre; of two equally close values the smaller. They
+ * are adjacent among the sorted values, and a window of that length has one value of every residue
+ * class. Within a class, move up as long as the next value is closer. */
 static void column_closest(int n, int keep, const column_key *restrict row,
                            const pl_real *restrict centre, pl_real *restrict out) {
     pl_real share = (pl_real)(1.0 / keep), sum[PL_LANES] = {0};
     for (int i = 0; i < keep; i++) {
         const column_key *mine = row + i * PL_LANES, *next = mine + keep * PL_LANES;
-        if (i + keep >= n) { /* alone in its class */
+        if (i + keep >= n) { /* the only one in its class */
             for (int l = 0; l < PL_LANES; l++) sum[l] += share * column_to(mine[l]);
         } else if (i + 2 * keep >= n) {
             for (int l = 0; l < PL_LANES; l++)
@@ -244,7 +244,7 @@ static void column_closest(int n, int keep, const column_key *restrict row,
 
 enum column_rule { COLUMN_MEDIAN, COLUMN_TRIMMED, COLUMN_MEDIAN_CLOSEST, COLUMN_TRIMMED_CLOSEST };
 
-/* `drop` values go: at each end where it is trimmed, altogether where the closest stay. */
+/* Drops `drop` values: at each end if trimmed, in total if the closest are kept. */
 static void column_reduce(enum column_rule rule, int n_members, int drop,
                           const pl_real *const *member, size_t n, pl_real *room, pl_real *out) {
     column_key *row = (column_key *)(void *)room;

@@ -1,6 +1,6 @@
-/* Corrections: what is done to one contribution because it is stale. One function or two and one
- * table line each; notation is the papers': g the gradient, w the model now, base what the worker
- * computed on, tau the lag. */
+/* Corrections of a stale contribution: one or two functions and one table line each. Notation as in
+ * the papers: g is the gradient, w the current model, base the model that the worker computed on,
+ * tau the lag. */
 #include <math.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static const struct pl_opt distance_opts[] = {
     PL_OPT_END,
 };
 
-/* eta_j = min{ C / ||w_j - w_tau||^2, eta_max }; with a distance of 0 it is eta_max */
+/* eta_j = min{ C / ||w_j - w_tau||^2, eta_max }; eta_max if the distance is 0 */
 static double distance_factor(const void *conf, struct pl_correct_at *at) {
     const struct distance *c = conf;
     double eta = c->eta_max > 0 ? c->eta_max : at->lr;
@@ -93,10 +93,10 @@ static const struct pl_correct correct_distance = {
 /* --- gap: Gap-Aware ------------------------------------------------------------------------------
  * Barkai, Hakimi, Schuster, "Gap-aware mitigation of gradient staleness", ICLR 2020. The gap is
  * the distance the model travelled since the worker read it, in units of an average update:
- *   R = G R + (1-G) v^2 (v before this update; g^2 where there is no momentum), bias-corrected,
+ *   R = G R + (1-G) v^2 (v before this update; g^2 without momentum), bias-corrected,
  *   C = eta_max (sqrt(R) + eps),   G = 1 + |w - base| / C,   g <- g / G.
- * Per parameter as the paper recommends; form=scalar uses norms of the whole vectors. eta_max, not
- * the current rate, on purpose: after a decay of the rate the penalty shrinks. */
+ * Per parameter, as the paper recommends; form=scalar uses norms of the whole vectors. C uses
+ * eta_max, not the current rate, so the penalty shrinks when the rate decays. */
 
 enum { GAP_PARAMETER, GAP_SCALAR };
 
@@ -151,7 +151,7 @@ static void gap_apply(const void *conf, const struct pl_correct_at *at,
         r[i] = decay * r[i] + rest * v[i] * v[i];
         pl_real unit = eta * ((pl_real)sqrt(r[i] * fix) + eps);
         pl_real moved = (pl_real)fabs(w[i] - base[i]);
-        /* nothing moved: no penalty, even where the unit is 0; without a branch, so that the loop
+        /* no movement, no penalty, even if the unit is 0; written without a branch so that the loop
          * is vectorised */
         unit += moved > 0 ? 0 : 1;
         out[i] = g[i] / (1 + moved / unit);
@@ -178,7 +178,7 @@ static const struct pl_correct correct_gap = {
 /* --- dc: delay compensation ----------------------------------------------------------------------
  * Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017:
  *   g <- g + lambda g^2 (w - base);   form=a: lambda = lambda0 / sqrt(MS + 1e-7),
- *   MS = r MS + (1-r) g^2. The paper has one MS, the authors' code one per worker; here one. */
+ *   MS = r MS + (1-r) g^2. One MS as in the paper; the authors' code has one per worker. */
 
 enum { DC_C, DC_A };
 

@@ -1,5 +1,5 @@
-/* Filters: whether a contribution is believed when it arrives. Notation is the papers': g the
- * gradient, x the model, n workers of which f may be hostile. */
+/* Filters: whether a contribution is accepted when it arrives. Notation as in the papers: g is the
+ * gradient, x the model, and f of n workers may be hostile. */
 #include <math.h>
 #include <string.h>
 
@@ -14,17 +14,17 @@ static const struct pl_filter_kind filter_none = {
 /* --- kardam ------------------------------------------------------------------------------
  * Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, "Asynchronous Byzantine machine learning (the
  * case of SGD)", ICML 2018. Two conditions:
- *   Lipschitz   ||g - g'|| / ||x_t - x_(t-1)|| <= the (n-f)/n quantile of {K_p}, with g' the
- *               gradient believed last and K_p = ||g_p - g_p'|| / ||x_p - x_p'|| of worker p's own
- *               gradients on two models, one after the other;
- *   frequency   among the authors of the last 2f gradients that were believed and of this one, no f
- *               workers together appear more than f times.
- * K_p is taken from what p sent, where the paper lets it report a number. Whoever is not believed
- * starts anew, often on the model it had, and the formula divides by nothing: the server's last
- * step stands in for the distance (same=step), or K_p is infinite (same=infinite), which lets
- * everybody in once more than f workers are in that state.
- * Where g' came from a hostile worker, nobody else agrees with it: it is forgotten when nobody was
- * believed for KARDAM_PATIENCE arrivals of every worker, and the next is believed unseen. */
+ *   Lipschitz   ||g - g'|| / ||x_t - x_(t-1)|| <= the (n-f)/n quantile of {K_p}, where g' is the
+ *               gradient accepted last and K_p = ||g_p - g_p'|| / ||x_p - x_p'|| of worker p's own
+ *               gradients on two successive models;
+ *   frequency   among the authors of the last 2f accepted gradients and of this one, no f workers
+ *               together appear more than f times.
+ * K_p is computed from what p sent; in the paper p reports it. A rejected worker often restarts on
+ * the model it had, and the formula then divides by zero. Either the server's last step replaces
+ * the distance (same=step), or K_p is infinite (same=infinite), which accepts every gradient once
+ * more than f workers are in that state. If g' came from a hostile worker, no other gradient agrees
+ * with it. It is forgotten if none was accepted for KARDAM_PATIENCE arrivals of every worker, and
+ * the next gradient is accepted unchecked. */
 
 #define KARDAM_PATIENCE 10
 enum { KARDAM_STEP, KARDAM_INFINITE };
@@ -43,15 +43,15 @@ static const struct pl_opt kardam_opts[] = {
     PL_OPT_END,
 };
 
-/* Where things are. */
+/* Indices into the filter's memory. */
 enum { KARDAM_G, KARDAM_NOW, KARDAM_BEFORE }; /* vectors: g', x_t, x_(t-1) */
-enum {                                        /* wholes */
+enum {                                        /* integers */
        KARDAM_VERSION,
        KARDAM_MOVED,
        KARDAM_ANY,
        KARDAM_ROW,
        KARDAM_N,
-       KARDAM_AUTHOR /* … and those that follow */
+       KARDAM_AUTHOR /* followed by the other authors */
 };
 enum { KARDAM_BASE, KARDAM_KNOWN }; /* marks: version of own + 1, whether K_p is known */
 
@@ -72,11 +72,11 @@ static double kardam_ratio(const pl_real *g, const pl_real *h, const pl_real *x,
                            size_t n) {
     double over = sqrt(pl_vec_distance2(g, h, n)), under = sqrt(pl_vec_distance2(x, y, n));
     if (over == 0) return 0;
-    double k = over / under; /* infinite where the model stood still */
+    double k = over / under; /* infinite if the model did not move */
     return isnan(k) ? (double)INFINITY : k;
 }
 
-/* The model now, and the one before it. */
+/* Stores the current model and the previous one. */
 static void kardam_move(const struct pl_filter_at *at, struct pl_filter_memory *m) {
     if (m->whole[KARDAM_VERSION] == at->version + 1) return;
     pl_real *before = m->vector[KARDAM_BEFORE];
@@ -87,7 +87,7 @@ static void kardam_move(const struct pl_filter_at *at, struct pl_filter_memory *
     m->whole[KARDAM_VERSION] = at->version + 1;
 }
 
-/* What the worker's own gradients say of K_p. */
+/* Updates K_p from the worker's own gradients. */
 static void kardam_learn(const struct kardam *c, const struct pl_filter_at *at,
                          struct pl_filter_memory *m, const pl_real *g) {
     uint64_t *mark = &m->mark[(size_t)at->worker * PL_FILTER_MARKS];
@@ -107,8 +107,8 @@ static void kardam_learn(const struct kardam *c, const struct pl_filter_at *at,
     memcpy(m->own[1], at->base_w, at->n * sizeof *g);
 }
 
-/* The (n-f)/n quantile of the K_p that are known: of m numbers the ceil(m (n-f)/n)-th smallest.
- * Infinite where none is. */
+/* The (n-f)/n quantile of the known K_p: of m numbers the ceil(m (n-f)/n)-th smallest. Infinite if
+ * none is known. */
 static double kardam_quantile(int f, int n_workers, struct pl_filter_memory *m) {
     double *k = m->room;
     int n = 0;
@@ -122,9 +122,9 @@ static double kardam_quantile(int f, int n_workers, struct pl_filter_memory *m) 
     return n > 0 ? k[rank > 0 ? rank - 1 : 0] : (double)INFINITY;
 }
 
-/* Whether f authors together have more than f of the last 2f + 1: that is, whether two of these are
- * of one author. While there are fewer, the same is asked; f authors with f of a few would leave no
- * room for anybody later. */
+/* Tells whether f authors together have more than f of the last 2f + 1, that is, whether an author
+ * appears twice. The same test is used while there are fewer, because f authors with f of a few
+ * would leave no room for others later. */
 static bool kardam_frequent(const struct pl_filter_at *at, const struct pl_filter_memory *m) {
     for (uint64_t i = 0; i < m->whole[KARDAM_N]; i++)
         if (m->whole[KARDAM_AUTHOR + i] == (uint64_t)at->worker) return true;
@@ -140,7 +140,7 @@ static void kardam_believed(int f, const struct pl_filter_at *at, struct pl_filt
     if (most > 0) author[(*n)++] = (uint64_t)at->worker;
 }
 
-/* Whether g is much like the one that was believed last. */
+/* Tells whether g is close enough to the gradient accepted last. */
 static bool kardam_smooth(int f, const struct pl_filter_at *at, struct pl_filter_memory *m,
                           const pl_real *g) {
     if (m->whole[KARDAM_ROW] >= KARDAM_PATIENCE * (uint64_t)at->n_workers)
@@ -154,7 +154,7 @@ static bool kardam_smooth(int f, const struct pl_filter_at *at, struct pl_filter
 static bool kardam_believes(const void *conf, const struct pl_filter_at *at,
                             struct pl_filter_memory *m, pl_real *g) {
     int f = kardam_f(conf, at->n_workers);
-    if (m->whole[KARDAM_N] > 2 * (uint64_t)f) m->whole[KARDAM_N] = 0; /* it was kept with more */
+    if (m->whole[KARDAM_N] > 2 * (uint64_t)f) m->whole[KARDAM_N] = 0; /* f was larger */
     kardam_move(at, m);
     kardam_learn(conf, at, m, g);
     bool believed = kardam_smooth(f, at, m, g) && !kardam_frequent(at, m);
@@ -176,8 +176,8 @@ static const struct pl_filter_kind filter_kardam = {
 };
 
 /* --- zeno --------------------------------------------------------------------------------
- * Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020. With v a gradient of
- * samples that the server holds, g is brought to the length of v and believed where
+ * Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020. Let v be a gradient on
+ * samples that the server holds. g is scaled to the length of v and accepted if
  *   eta <v, g> - rho ||g||^2 >= -eta eps. */
 
 struct zeno {

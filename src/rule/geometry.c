@@ -1,9 +1,9 @@
-/* Robust rules that go by the distances between whole vectors. All they read is the matrix of inner
- * products, all they answer are weights.
+/* Robust rules based on the distances between whole vectors. They read only the matrix of inner
+ * products and return weights.
  *
- * A distance that is not finite counts as infinite: vectors too long for a pl_real are far from
- * everybody. Where nothing finite is left to go by they cannot say, and the coordinate median
- * stands in. Equal scores go to the lower index. */
+ * A distance that is not finite counts as infinite: vectors too long for a pl_real are far from all
+ * others. If no finite distance is left, the coordinate median is used instead. Ties go to the
+ * lower index. */
 #include <math.h>
 #include <string.h>
 
@@ -17,20 +17,20 @@ static double geometry_squared(double x) {
     return !isfinite(x) ? INFINITY : x > 0 ? x : 0;
 }
 
-/* ||x_i - x_j||^2; n is the result before. */
+/* ||x_i - x_j||^2; index n is the previous result. */
 static double geometry_distance2(const struct pl_reduce_at *at, int i, int j) {
     if (i == j) return 0;
     return geometry_squared(geometry_gram(at, i, i) + geometry_gram(at, j, j) -
                             2 * geometry_gram(at, i, j));
 }
 
-/* All of them, [n][n]. */
+/* Writes all squared distances, [n][n]. */
 static void geometry_distances(const struct pl_reduce_at *at, double *d) {
     for (int i = 0; i < at->n; i++)
         for (int j = 0; j < at->n; j++) *d++ = geometry_distance2(at, i, j);
 }
 
-/* Indices 0 … n-1 in order of their values, equal ones by index. Shell's sort, Ciura's gaps. */
+/* Sorts indices 0 … n-1 by value, ties by index. Shell's sort with Ciura's gaps. */
 static void geometry_order(const double *value, int n, int *order) {
     static const int gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
     for (int i = 0; i < n; i++) order[i] = i;
@@ -50,7 +50,7 @@ static void geometry_order(const double *value, int n, int *order) {
 /* --- geomedian: smoothed Weiszfeld ------------------------------------------------------- */
 
 struct geomedian {
-    struct pl_reduce_f f; /* not read: its condition alone */
+    struct pl_reduce_f f; /* not read; only its condition is checked */
     double nu;
     int64_t steps;
 };
@@ -67,7 +67,7 @@ static double geometry_from(const struct pl_reduce_at *at, int i, const double *
     return geometry_squared(aga - 2 * ga[i] + geometry_gram(at, i, i));
 }
 
-/* ga = G a over n vectors, 0 in a winning over anything; returns a' G a. */
+/* ga = G a over n vectors, where 0 in a gives 0 even times infinity; returns a' G a. */
 static double geometry_product(const struct pl_reduce_at *at, const double *a, int n, double *ga) {
     double sum = 0;
     for (int i = 0; i < n; i++) {
@@ -146,8 +146,8 @@ const struct pl_reduce pl_reduce_medoid = {
  * Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with adversaries", NIPS 2017: the
  * score of a vector is the sum of its squared distances to the n-f-2 nearest others. */
 
-/* Neighbours of every vector, nearest first, itself left out: [n][n]; d [n][n] are the distances.
- * Both lie in room, and three arrays [n+1] of doubles behind them. */
+/* The neighbours of every vector, nearest first, without itself: [n][n]; d [n][n] are the
+ * distances. Both are in room, followed by three arrays [n+1] of doubles. */
 struct krum {
     double *d, *score, *more;
     int *near;
@@ -163,7 +163,7 @@ static struct krum krum_new(const struct pl_reduce_at *at) {
     return k;
 }
 
-/* The sum over the `m` nearest of those with more[j] == 0, oneself left out. */
+/* The sum over the `m` nearest others with more[j] == 0. */
 static double krum_score(const struct krum *k, int n, int i, int m) {
     double sum = 0;
     for (int j = 0; j < n && m > 0; j++) {
@@ -175,9 +175,9 @@ static double krum_score(const struct krum *k, int n, int i, int m) {
     return sum;
 }
 
-/* The one with the least score of those that are still there; -1 where all are infinite. Once few
- * are left there is still one neighbour to go by; two that are each other's nearest have the same
- * score then, and the one that is closer to all comes first. */
+/* The remaining vector with the lowest score; -1 if all are infinite. When few are left, one
+ * neighbour is still used. Two vectors that are each other's nearest then tie, and the one that is
+ * closer to all others comes first. */
 static int krum_best(const struct krum *k, int n, int n_left, int f) {
     int best = -1, m = n_left - f - 2 > 1 ? n_left - f - 2 : 1;
     for (int i = 0; i < n; i++) {
@@ -192,7 +192,7 @@ static int krum_best(const struct krum *k, int n, int n_left, int f) {
     return best;
 }
 
-/* 2f+2 < n */
+/* The largest f with 2f+2 < n. */
 static int krum_most(const void *conf, int n) {
     (void)conf;
     return n >= 3 ? (n - 3) / 2 : -1;
@@ -261,9 +261,9 @@ const struct pl_reduce pl_reduce_multikrum = {
 
 /* --- bulyan --------------------------------------------------------------------------------------
  * El Mhamdi, Guerraoui, Rouault, "The hidden vulnerability of distributed learning in Byzantium",
- * ICML 2018: theta vectors by repeating Krum and removing its choice, then per coordinate the mean
- * of the theta-2f values closest to their median. With theta = n-2f the last choices see fewer
- * vectors than Krum's condition asks for and may be hostile; the coordinates are bounded still. */
+ * ICML 2018: chooses theta vectors by repeated Krum, then takes per coordinate the mean of the
+ * theta-2f values closest to their median. With theta = n-2f the last choices see fewer vectors
+ * than Krum requires and may be hostile; the coordinates are still bounded. */
 
 enum { BULYAN_PAPER, BULYAN_CODE };
 
@@ -297,7 +297,7 @@ static int bulyan_mix(const void *conf, const struct pl_reduce_at *at, double *r
     for (int i = 0; i < theta; i++) {
         int best = krum_best(&k, at->n, at->n - i, at->f);
         if (best < 0 && i < theta - 1) return 0;
-        for (int j = 0; best < 0; j++) /* the last one alone has no neighbour */
+        for (int j = 0; best < 0; j++) /* the last remaining vector has no neighbour */
             if (k.more[j] == 0) best = j;
         k.more[best] = 1;
         row[(size_t)i * ((size_t)at->n + 1) + (size_t)best] = 1;
@@ -328,7 +328,7 @@ const struct pl_reduce pl_reduce_bulyan = {
 
 /* --- centered clipping --------------------------------------------------------------------------
  * Karimireddy, He, Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021:
- *   v += (1/n) sum (x_i - v) min(1, tau/||x_i - v||), a few rounds, from the result before. */
+ *   v += (1/n) sum (x_i - v) min(1, tau/||x_i - v||), a few rounds, from the last result. */
 
 struct centered_clip {
     double tau;

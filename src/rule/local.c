@@ -1,13 +1,13 @@
-/* Local rules: what a worker does between two contacts, and what it sends then: a gradient, a move
- * or a model. The store makes the same of all three, so that every reducer and every optimizer
- * works with every local rule. */
+/* Local rules: what a worker does between two contacts, and what it then sends: a gradient, a delta
+ * or a model. The store treats all three alike, so every reduction and every optimizer works with
+ * every local rule. */
 #include <string.h>
 
 #include "core/rule.h"
 
 #define OPT_U(def, help) PL_OPT_INT(struct pace, u, def, 1, 1000000, help)
 
-/* What every rule with steps of its own begins with. */
+/* The options common to all rules with local steps. */
 struct pace {
     int64_t u;
 };
@@ -30,8 +30,8 @@ static void local_copy(pl_real *to, const pl_real *from, size_t n) {
     if (to != from) memcpy(to, from, n * sizeof *to);
 }
 
-/* Steps first … u-1 of plain SGD on x; adds the loss of each to *sum. Where `total` is not NULL,
- * the sum of the gradients, weight decay included, is added to it. */
+/* Runs steps first … u-1 of plain SGD on x and adds the loss of each to *sum. If `total` is not
+ * NULL, the sum of the gradients, including weight decay, is added to it. */
 static int local_steps(const struct pl_local_task *t, uint32_t first, uint32_t u, double lr,
                        pl_real *restrict x, pl_real *restrict total, double *sum) {
     pl_real eta = (pl_real)lr, decay = (pl_real)t->weight_decay;
@@ -94,11 +94,11 @@ static const struct pl_local local_gradient = {
 };
 
 /* --- steps ---------------------------------------------------------------------------------------
- * Local SGD: u plain SGD steps from the version it fetched (Stich, "Local SGD converges fast and
- * communicates little", ICLR 2019). The move is computed as the sum of the u gradients times the
- * rate: the same in exact arithmetic as the difference of two models, and free of its cancellation.
- * With an outer rate below 1 and a momentum at the server it is DiLoCo's outer step (Douillard et
- * al., arXiv 2311.08105; their inner optimizer is AdamW, ours is SGD). */
+ * Local SGD: u plain SGD steps from the fetched version (Stich, "Local SGD converges fast and
+ * communicates little", ICLR 2019). The delta is computed as the sum of the u gradients times the
+ * rate. In exact arithmetic this equals the difference of two models, but it has no cancellation.
+ * With an outer rate below 1 and momentum at the server it is DiLoCo's outer step (Douillard et
+ * al., arXiv 2311.08105), with SGD instead of AdamW as the inner optimizer. */
 
 struct steps {
     struct pace pace;
@@ -144,9 +144,9 @@ static const struct pl_local local_local_steps = {
 };
 
 /* --- downpour ------------------------------------------------------------------------------------
- * Dean et al., "Large scale distributed deep networks", NIPS 2012: every `push` steps the sum of
- * the gradients since the last push is sent. Fetching is the policy's: kasync:fetch=N hands out a
- * new version after N pushes; in between the worker goes on from where it is. */
+ * Dean et al., "Large scale distributed deep networks", NIPS 2012: every `push` steps the worker
+ * sends the sum of its gradients since the last push. The policy fetches: kasync:fetch=N sends a
+ * new version after N pushes; in between the worker continues from its own model. */
 
 static const struct pl_opt downpour_opts[] = {
     PL_OPT("push", INT, struct pace, u, "1", 1, 1000000, NULL,
@@ -180,9 +180,9 @@ static const struct pl_local local_downpour = {
 /* --- elastic -------------------------------------------------------------------------------------
  * EASGD and EAMSGD: Zhang, Choromanska, LeCun, "Deep learning with elastic averaging SGD", NIPS
  * 2015, Algorithms 1 and 2. The worker's model and the centre pull each other: x -= alpha (x - c)
- * here, c += alpha (x - c) at the server, which is sent x. Both see the same c where the policy
- * starts the worker before its update (kasync:early=yes, rounds). The first gradient of a task is
- * taken where the worker was before it was pulled. */
+ * at the worker, c += alpha (x - c) at the server, which receives x. Both see the same c if the
+ * policy starts the worker before its update (kasync:early=yes, rounds). The first gradient of a
+ * task is computed at the worker's position before the pull. */
 
 struct elastic {
     struct pace pace;
@@ -207,7 +207,7 @@ static int elastic_keeps(const void *conf) {
     return ((const struct elastic *)conf)->delta > 0 ? 2 : 1;
 }
 
-/* One step of v = delta v - eta grad(x + delta v), x += v; `v0` is the velocity before. */
+/* One step of v = delta v - eta grad(x + delta v), x += v; `v0` is the previous velocity. */
 static int elastic_step(const struct pl_local_task *t, double delta, uint32_t step,
                         const pl_real *v0, pl_real *restrict x, pl_real *v, double *sum) {
     pl_real d = (pl_real)delta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
@@ -262,10 +262,10 @@ static const struct pl_local local_elastic = {
 };
 
 /* --- overlap -------------------------------------------------------------------------------------
- * Asynchronous SGD without gradient delay (Talyansky et al.): the worker sends how far it moved and
- * goes on; when the merged model comes, what it moved since is put on top of it. What it sent is
- * part of that model already. Where that is not so yet, as in the cyclic form with rounds, it is
- * still its own: x = w + D. */
+ * Asynchronous SGD without gradient delay (Talyansky et al.): the worker sends its delta and
+ * continues. When the merged model arrives, the worker adds its movement since then. The merged
+ * model already contains the delta it sent. If it does not yet, as in the cyclic form with rounds,
+ * the worker adds that as well: x = w + D. */
 
 static const struct pl_opt overlap_opts[] = {
     OPT_U("8", "local steps between contacts (the paper's beta = tau/2)"), PL_OPT_END};
@@ -305,9 +305,9 @@ static const struct pl_local local_overlap = {
 
 /* --- overlap-local -------------------------------------------------------------------------------
  * Overlap-Local-SGD: Wang, Liang, Joshi, ICASSP 2020. After u steps the worker is pulled to the
- * anchor z, x = (1-a) x + a z, and goes on; the anchor moves towards the mean of the pulled models,
- * with momentum (optim momentum), while they compute. z - x is (1-a) times what it was before the
- * pull, so that is the server's rate on models that are sent before it. */
+ * anchor z, x = (1-a) x + a z, and continues. Meanwhile the anchor moves towards the mean of the
+ * pulled models with momentum (optim momentum). z - x after the pull is (1-a) times z - x before
+ * it, so (1-a) is the server's rate on models sent before the pull. */
 
 struct anchor {
     struct pace pace;
@@ -353,8 +353,8 @@ static const struct pl_local local_overlap_local = {
 };
 
 /* --- own -----------------------------------------------------------------------------------------
- * Steps from the model it was handed, which is sent as it is then: for workers whose models nobody
- * else moves, as in gossip. */
+ * Steps from the given model, which is then sent whole: for workers that keep models of their own,
+ * as in gossip. */
 
 struct own {
     struct pace pace;

@@ -1,24 +1,24 @@
-/* Minimum-diameter averaging: the mean of the K-f gradients whose largest distance is smallest.
+/* Minimum-diameter averaging: the mean of the K-f gradients with the smallest largest distance.
  *
- * Not by trying every subset: for
- * a diameter t, the f that go must cover every pair further apart than t, and covers of at most f
- * vertices are found by branching on the vertex with the most such pairs: it goes, or all its
- * partners do. The smallest t with a cover is found by bisection. Of several covers the one that
- * leaves the least sum of squared distances is taken, so that the order of arrival does not matter;
- * where fewer than f need to go, the others stay. */
+ * It does not try every subset. For a diameter t, the f removed vectors must cover every pair
+ * further apart than t. Covers of at most f vertices are found by branching on the vertex with the
+ * most such pairs: either it is removed, or all its partners are. Bisection finds the smallest t
+ * with a cover. Of several covers it takes the one that leaves the smallest sum of squared
+ * distances, so the order of arrival does not matter. If fewer than f vectors need to be removed,
+ * the others stay. */
 #include <math.h>
 #include <string.h>
 
 #include "rule/reduce.h"
 
 #define MDA_F 16          /* covers grow like 2^f */
-#define MDA_COVERS 100000 /* looked at; the best so far is good enough then */
+#define MDA_COVERS 100000 /* limit of the search; the best one found is used */
 
 struct mda {
     int n;
     const double *d; /* [n][n] squared distances */
-    double t;        /* pairs further apart than this are to be covered */
-    bool any;        /* the first cover will do */
+    double t;        /* pairs further apart than this must be covered */
+    bool any;        /* stop at the first cover */
     double *gone;    /* [n] 1: in the cover */
     double *best;    /* [n] the best cover so far */
     double least;
@@ -41,7 +41,7 @@ static void mda_leaf(struct mda *m) {
     memcpy(m->best, m->gone, (size_t)m->n * sizeof *m->gone);
 }
 
-/* At most `left` more may go; the depth is at most f. */
+/* Removes at most `left` more; the recursion depth is at most f. */
 static void mda_search(struct mda *m, int left) {
     int most = 0, at = -1, n_pairs = 0;
     if (m->found && (m->any || m->n_looked > MDA_COVERS)) return;
@@ -82,7 +82,7 @@ static bool mda_covers(struct mda *m, double t, int f, bool any) {
     return m->found;
 }
 
-/* Ascending; Shell's sort. */
+/* Sorts in ascending order by Shell's sort. */
 static void mda_sort(double *x, int n) {
     int gap = 1;
     while (gap < n / 3) gap = 3 * gap + 1;
@@ -116,7 +116,7 @@ static int mda_mix(const void *conf, const struct pl_reduce_at *at, double *row)
             if (j < i) sorted[n_pairs++] = x;
         }
     mda_sort(sorted, n_pairs);
-    int low = 0, high = n_pairs - 1; /* the largest distance always holds */
+    int low = 0, high = n_pairs - 1; /* the largest distance always works */
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (mda_covers(&m, sorted[middle], at->f, true))

@@ -1,6 +1,6 @@
-/* Optimizers: how the reduced vector u moves the model w at rate eta. Where five or more arrays are
- * in play the loop is split in two: compilers give up on vectors when too many might overlap, and
- * what the first loop wrote is still in the first-level cache. */
+/* Optimizers: how the reduced vector u moves the model w at rate eta. Loops over five or more
+ * arrays are split in two: compilers do not vectorise loops in which too many arrays might overlap,
+ * and the output of the first loop is still in the first-level cache. */
 #include <math.h>
 #include <string.h>
 
@@ -23,11 +23,11 @@ static const struct pl_optim optim_sgd = {
 };
 
 /* --- bold ----------------------------------------------------------------------------------------
- * The bold driver, as DSGD has it (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the
- * rate is 5 % larger where the loss fell and half of what it was where it rose. The loss of an
- * epoch is the mean of what workers told of their samples, each before its step. */
+ * The bold driver, as in DSGD (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the rate
+ * grows by 5 % if the loss fell, and is halved if it rose. The loss of an epoch is the mean of what
+ * workers reported for their samples, each before its step. */
 
-enum { BOLD_PACE, BOLD_SUM, BOLD_SAMPLES, BOLD_LAST }; /* a pace of 0 is 1, a last of 0 is none */
+enum { BOLD_PACE, BOLD_SUM, BOLD_SAMPLES, BOLD_LAST }; /* pace 0 means 1; last 0 means none */
 
 struct bold {
     double up, down;
@@ -75,9 +75,9 @@ static const struct pl_optim optim_bold = {
 };
 
 /* --- libmf ---------------------------------------------------------------------------------------
- * A rate for every row of a factorised matrix, eta over the root of the mean squares so far. The
- * rows' sums lie in the model, beside their factors, and workers take the step; nothing is left to
- * do here. */
+ * A rate for every row of a factorised matrix: eta over the root of the mean squares so far. The
+ * sums are in the model, next to the factors, and workers take the step, so nothing is left to do
+ * here. */
 
 static const struct pl_optim optim_libmf = {
     .id = {.name = "libmf",
@@ -90,8 +90,8 @@ static const struct pl_optim optim_libmf = {
 };
 
 /* --- momentum and nesterov -----------------------------------------------------------------------
- * v = beta v + u; w -= eta v. Nesterov's form hands workers the look-ahead w - eta beta v instead
- * of w (NAG-ASGD where it is asynchronous); what is evaluated is w. */
+ * v = beta v + u; w -= eta v. Nesterov's form sends workers the look-ahead w - eta beta v instead
+ * of w (NAG-ASGD if asynchronous); w is evaluated. */
 
 struct momentum {
     double beta;
@@ -151,8 +151,8 @@ static const struct pl_optim optim_nesterov = {
 };
 
 /* --- adagrad -------------------------------------------------------------------------------------
- * Duchi, Hazan, Singer, JMLR 2011; what Downpour SGD has at its server: a rate for every
- * coordinate, eta / sqrt(sum of its squared gradients). */
+ * Duchi, Hazan, Singer, JMLR 2011; used by the server of Downpour SGD: one rate per coordinate,
+ * eta / sqrt(sum of its squared gradients). */
 
 struct adagrad {
     double eps;
@@ -171,7 +171,7 @@ static void adagrad_step(const void *conf, const struct pl_optim_at *at,
     for (size_t i = 0; i < b->n; i++) {
         sum[i] += u[i] * u[i];
         pl_real root = (pl_real)sqrt(sum[i]) + eps;
-        out[i] = w[i] - (root > 0 ? eta * u[i] / root : 0); /* nothing moved yet: 0 / 0 */
+        out[i] = w[i] - (root > 0 ? eta * u[i] / root : 0); /* not 0 / 0 */
     }
 }
 
@@ -233,8 +233,8 @@ static const struct pl_optim optim_adam = {
 /* --- dana ----------------------------------------------------------------------------------------
  * Hakimi, Barkai, Gabel, Schuster, "Taming momentum in a distributed asynchronous environment",
  * arXiv 1907.11612. A momentum v_i per worker and their sum S:
- *   zero:  v_i = beta v_i + u; w -= eta v_i; workers are handed w - eta beta S
- *   slim:  the same trajectory for a constant rate: w -= eta (beta v_i + u), w is handed out.
+ *   zero:  v_i = beta v_i + u; w -= eta v_i; workers receive w - eta beta S
+ *   slim:  the same trajectory for a constant rate: w -= eta (beta v_i + u); workers receive w.
  *          (In the paper v_i lives on the worker; the arithmetic is the same.)
  *   multi: Multi-ASGD, their baseline: zero without the look-ahead. */
 
@@ -261,7 +261,7 @@ static void dana_step(const void *conf, const struct pl_optim_at *at,
     const struct dana *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->own, *restrict s = b->state[0];
-    pl_real *restrict ahead = b->ahead; /* NULL but for zero */
+    pl_real *restrict ahead = b->ahead; /* NULL except for zero */
     pl_real eta = (pl_real)at->lr, beta = (pl_real)c->beta, reach = (pl_real)(at->lr * c->beta);
     switch (c->form) {
     case DANA_ZERO:
@@ -305,12 +305,11 @@ static const struct pl_optim optim_dana = {
 };
 
 /* --- ormo ----------------------------------------------------------------------------------------
- * Shi, Yang, Li, "Ordered momentum for asynchronous SGD", NeurIPS 2024 (arXiv 2407.19234); the
- * structure is recalled, the algebra derived: with a synchronous scheduler it equals heavy ball.
- * Gradients belong to buckets of K (the number of workers) by the iteration their model was sent
- * at; number[0] is the bucket I the momentum stands at.
- *   b = ceil(base/K); while b > I: w -= beta u, u *= beta, I += 1
- *   e = I - b; u += beta^e eta g; w -= (1 - beta^(e+1))/(1 - beta) eta g */
+ * Shi, Yang, Li, "Ordered momentum for asynchronous SGD", NeurIPS 2024 (arXiv 2407.19234).
+ * RECONSTRUCTED: the formulas are derived such that a synchronous scheduler gives heavy ball.
+ * Gradients belong to buckets of K (the number of workers) by the iteration at which their model
+ * was sent; number[0] is the current bucket I of the momentum. b = ceil(base/K); while b > I: w -=
+ * beta u, u *= beta, I += 1 e = I - b; u += beta^e eta g; w -= (1 - beta^(e+1))/(1 - beta) eta g */
 
 static void ormo_begin(const void *conf, struct pl_optim_at *at) {
     (void)conf;
@@ -324,7 +323,7 @@ static void ormo_step(const void *conf, const struct pl_optim_at *at,
                       const struct pl_optim_block *b) {
     double beta = ((const struct momentum *)conf)->beta, jump = at->number[1];
     double late = at->number[0] - ceil((double)at->base / at->n_workers);
-    /* beta + … + beta^jump of the old momentum, then what this gradient would have had by now */
+    /* beta + … + beta^jump of the old momentum, then the weight of this gradient by now */
     pl_real carry = (pl_real)(beta * (1 - pow(beta, jump)) / (1 - beta));
     pl_real decay = (pl_real)pow(beta, jump), join = (pl_real)(pow(beta, late) * at->lr);
     pl_real move = (pl_real)((1 - pow(beta, late + 1)) / (1 - beta) * at->lr);

@@ -1,5 +1,5 @@
-/* Reductions that prepare the gradients for another: fewer of them, shorter ones, or each one made
- * more like its neighbours. */
+/* Reductions that prepare the gradients for another one: fewer gradients, shorter ones, or each
+ * mixed with its neighbours. */
 #include <math.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static int bucketing_rows(const void *conf, int n) {
     return (int)((n + s - 1) / s);
 }
 
-/* Which gradients share a bucket is drawn anew for every commit. The last one may be smaller. */
+/* Buckets are drawn at random for every commit. The last one may be smaller. */
 static int bucketing_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
     int64_t s = ((const struct bucketing *)conf)->s;
     int n_rows = bucketing_rows(conf, at->n), *order = (int *)at->room;
@@ -108,12 +108,12 @@ static double clipping_length(const struct pl_reduce_at *at, int i) {
     return isfinite(x) ? sqrt(x > 0 ? x : 0) : INFINITY;
 }
 
-/* The length of rank n - floor(2f(n-f)/n), counted from the shortest. */
+/* The length with rank n - floor(2f(n-f)/n), counted from the shortest. */
 static double clipping_arc(const struct pl_reduce_at *at) {
     int n_cut = (int)(2.0 * at->f * (at->n - at->f) / at->n), n_above = 0;
     double *length = at->room, longest = 0;
     for (int i = 0; i < at->n; i++) length[i] = clipping_length(at, i);
-    do { /* the longest that is left, n_cut + 1 times */
+    do { /* takes the longest remaining one, n_cut + 1 times */
         int best = 0;
         for (int i = 1; i < at->n; i++)
             if (length[i] > length[best]) best = i;
@@ -148,8 +148,8 @@ const struct pl_reduce pl_reduce_clipping = {
 };
 
 /* --- buffers: BASGD ----------------------------------------------------------------------
- * Yang, Li, "Buffered asynchronous SGD for Byzantine learning": the gradients of the workers
- * s with the same s mod B are one, their mean. */
+ * Yang, Li, "Buffered asynchronous SGD for Byzantine learning": the gradients of all workers s with
+ * the same s mod B become one, their mean. */
 
 struct buffers {
     int b;
@@ -166,7 +166,7 @@ static int buffers_rows(const void *conf, int n) {
     return b == PL_COUNT_AUTO || b > n ? n : b;
 }
 
-/* Those that nobody brought anything for are left out. */
+/* Leaves out buffers without contributions. */
 static int buffers_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
     int b = ((const struct buffers *)conf)->b, n_rows = 0;
     if (b == PL_COUNT_AUTO) b = at->k;

@@ -13,7 +13,7 @@ static const struct pl_opt mean_opts[] = {
     PL_OPT_END,
 };
 
-/* By samples only where the members are still those that came: mixed ones have none. */
+/* Weighs by samples only if no mixing came before: mixed members have no samples. */
 static int mean_mix(const void *conf, const struct pl_reduce_at *at, double *row) {
     double total = 0;
     for (int i = 0; at->samples && i < at->n; i++) total += at->samples[i];

@@ -1,6 +1,6 @@
-/* Learning-rate schedules: a factor on --lr as the run goes on. They chain with '+': the factors
- * of "warmup:over=5+step:at=80,120" multiply. Progress is counted in epochs (samples applied over
- * the size of the training set) or, with unit=updates, in commits. */
+/* Learning-rate schedules: a factor on --lr during the run. They chain with '+': the factors of
+ * "warmup:over=5+step:at=80,120" multiply. Progress is counted in epochs (samples applied over the
+ * size of the training set) or, with unit=updates, in commits. */
 #include <math.h>
 
 #include "core/rule.h"

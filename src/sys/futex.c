@@ -6,8 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(atomic_uint) == 4 && ATOMIC_INT_LOCK_FREE == 2,
-               "the kernel sleeps on words of 32 bits");
+_Static_assert(sizeof(atomic_uint) == 4 && ATOMIC_INT_LOCK_FREE == 2, "futexes are 32-bit words");
 
 void pl_futex_wait(atomic_uint *word, unsigned seen, uint64_t ns) {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};

@@ -7,10 +7,10 @@
 
 #define PL_FOREVER UINT64_MAX
 
-/* Sleeps while *word == seen, until woken or until `ns` have passed; returns early at times. */
+/* Sleeps while *word == seen, until woken or until `ns` have passed. May return early. */
 void pl_futex_wait(atomic_uint *word, unsigned seen, uint64_t ns);
 
-/* Adds one to *word and wakes whoever sleeps on it. */
+/* Adds one to *word and wakes every thread that sleeps on it. */
 void pl_futex_ring(atomic_uint *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* A lock, for code outside sys that shares memory with pool threads. */
+/* A mutex, for code outside sys that shares memory with pool threads. */
 #ifndef PL_SYS_LOCK_H
 #define PL_SYS_LOCK_H
 

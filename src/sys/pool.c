@@ -19,20 +19,20 @@ struct pool_thread {
 struct pl_pool {
     pthread_mutex_t lock;
     pthread_cond_t more, done; /* for threads; for the owner */
-    struct pl_work **heap;     /* waiting pieces, smallest (key, seq) first */
+    struct pl_work **heap;     /* waiting work, smallest (key, seq) first */
     size_t n, room;
     uint64_t seq;
-    int window, ahead; /* ahead: running or done, not yet collected */
+    int window, ahead; /* ahead: running, or done and not collected */
     bool quit;
 
-    struct { /* a pl_pool_each under way */
+    struct { /* the current pl_pool_each */
         void (*job)(void *arg, int i, int thread);
         void *arg;
         int next, n, n_left;
     } each;
 
     struct pool_thread *thread;
-    int n_threads; /* started; 0: the owner does everything */
+    int n_threads; /* started; 0: the owner runs everything */
 };
 
 /* --- the queue: an indexed binary heap --------------------------------------------------- */
@@ -106,12 +106,12 @@ int pl_pool_new(int n_threads, struct pl_pool **out) {
     if (n_threads <= 1) return PL_OK;
     p->thread = calloc((size_t)n_threads, sizeof *p->thread);
     for (int i = 0; p->thread && i < n_threads; i++) {
-        /* index 0 is the owner's */
+        /* the owner has index 0 */
         p->thread[i] = (struct pool_thread){.pool = p, .index = i + 1};
         if (pthread_create(&p->thread[i].id, NULL, pool_main, &p->thread[i])) break;
         p->n_threads++;
     }
-    return PL_OK; /* fewer threads than asked for are slower, not wrong */
+    return PL_OK; /* fewer threads than requested are slower but still correct */
 }
 
 void pl_pool_free(struct pl_pool *p) {

@@ -24,7 +24,7 @@ static void process_signals(void) {
 }
 
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg) {
-    /* no signal may find the child with its parent's handlers */
+    /* the child must not receive a signal while it has its parent's handlers */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -63,7 +63,7 @@ void pl_process_await(int pid, unsigned long wait_ns, char *how, size_t max) {
             process_tell(status, how, max);
             return;
         }
-        if (rc < 0 && errno != EINTR) return; /* somebody else has taken its status */
+        if (rc < 0 && errno != EINTR) return; /* its status was already collected elsewhere */
         nanosleep(&nap, NULL);
     }
     kill(pid, SIGKILL);
@@ -80,6 +80,6 @@ bool pl_process_stopped(int pid) {
     size_t n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = '\0';
-    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *end = strrchr(text, ')'); /* the name before it may contain any character */
     return end && strlen(end) > 2 && (end[2] == 'T' || end[2] == 't');
 }

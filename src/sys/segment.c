@@ -9,14 +9,14 @@
 
 #include "base/status.h"
 
-/* Takes the descriptor, also where it fails. */
+/* Takes ownership of the descriptor, even on failure. */
 static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED) {
         if (fd >= 0) close(fd);
         return PL_ENOMEM;
     }
-    madvise(at, size, MADV_HUGEPAGE); /* vectors are read end to end; where it is not, no matter */
+    madvise(at, size, MADV_HUGEPAGE); /* vectors are read sequentially; failure is harmless */
     *out = (struct pl_segment){.at = at, .size = size, .fd = fd};
     return PL_OK;
 }
@@ -26,7 +26,7 @@ int pl_segment_new(size_t size, bool shared, struct pl_segment *out) {
     if (!shared) return segment_map(-1, size, MAP_PRIVATE | MAP_ANONYMOUS, out);
     int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return PL_ENOMEM;
-    /* sealed: whoever gets the descriptor cannot cut it short under the others' feet */
+    /* sealed: a process that gets the descriptor cannot shrink it under the others */
     if (fchmod(fd, 0600) || ftruncate(fd, (off_t)size) ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
         close(fd);

@@ -23,7 +23,7 @@ int pl_thread_start(void (*run)(void *arg), void *arg, struct pl_thread **out) {
     struct pl_thread *t = malloc(sizeof *t);
     if (!t) return PL_ENOMEM;
     *t = (struct pl_thread){.run = run, .arg = arg};
-    /* a new thread blocks what its maker blocks; faults of its own are still its own */
+    /* a thread inherits the signal mask; only its own faults stay unblocked */
     sigset_t all, before;
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);

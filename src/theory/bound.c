@@ -1,4 +1,4 @@
-/* Error after J updates of step eta, mini-batches of m samples, K per update:
+/* Error after J updates with step size eta, mini-batches of m samples and K of them per update:
  *
  *   convex      E F(w_J) - F* <= floor + (1 - eta c g')^J (F_0 - floor),
  *               floor = eta L sigma^2 / (2 c g' K m)
@@ -8,12 +8,12 @@
  * with g' = gamma' = 1 - gamma + p0/2 for the asynchronous variants and 1 for the synchronous ones.
  * They hold for eta <= 1/(2L(M_G/(Km) + 1)), respectively 1/(2L(M_G/(Km) + 1/K)).
  *
- * gamma is an assumption in the paper, E||grad F(w_j) - grad F(w_tau)||^2 <= gamma E||grad
- * F(w_j)||^2, and no recipe for it is given. Our estimate where none is supplied [not the paper's]:
- * over a lag of s updates the model moves by about eta s ||grad F||, which changes the gradient by
- * at most L times that, so gamma = min(1, (eta L s)^2) with s the mean lag. It has the right ends
- * (0 without staleness, no guarantee once eta L s reaches 1) and ignores the noise part of the
- * movement. */
+ * The paper assumes a gamma with E||grad F(w_j) - grad F(w_tau)||^2 <= gamma E||grad F(w_j)||^2 and
+ * does not say how to obtain it. If the caller gives none, it is estimated here, which is not in
+ * the paper: over a lag of s updates the model moves by about eta s ||grad F||, which changes the
+ * gradient by at most L times that, so gamma = min(1, (eta L s)^2) with s the mean lag. The
+ * estimate is 0 without staleness, gives no guarantee once eta L s reaches 1, and ignores the
+ * noise. */
 #include "theory/bound.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ int pl_problem_check(const struct pl_problem *p, struct pl_why *why) {
 
 void pl_bound_of(const struct pl_problem *p, enum pl_variant variant, int k, double lag, double p0,
                  struct pl_bound *out) {
-    /* without staleness an asynchronous variant is the synchronous one */
+    /* without staleness, asynchronous variants equal the synchronous ones */
     bool async = (variant == PL_KASYNC || variant == PL_KBATCHASYNC) && lag > 0;
     double move = p->eta * p->smooth * lag;
     out->gamma = !async ? 0.0 : isnan(p->gamma) ? fmin(1.0, move * move) : p->gamma;

@@ -4,8 +4,8 @@
 
 #include "theory/runtime.h"
 
-/* What the bounds know of a training problem. Fill it from pl_problem_default and change what is
- * known; the option names of `paceline plan` are those of the comments. */
+/* The constants of a training problem. Start from pl_problem_default and change what is known. Each
+ * comment begins with the option name of `paceline plan`. */
 struct pl_problem {
     double eta;    /* lr: step size */
     double smooth; /* L: Lipschitz constant of the gradient */
@@ -14,38 +14,38 @@ struct pl_problem {
     double gap;    /* F0: F(w_0) - F*, the initial excess loss */
     double convex; /* c: strong convexity; 0 = non-convex */
     double growth; /* MG: E||g - grad F||^2 <= sigma2/m + MG/m ||grad F||^2 */
-    double gamma;  /* gamma in [0,1]: how much staleness changes a gradient; NAN = (eta L lag)^2 */
-    double p0;     /* p0 in [0,1]: least probability of a fresh gradient; NAN = by the law */
+    double gamma;  /* gamma in [0,1]: how much staleness changes a gradient; NAN: (eta L lag)^2 */
+    double p0;     /* p0 in [0,1]: least probability of a fresh gradient; NAN: from the law */
 };
 
 /* eta 0.1, L 1, sigma2 10, m 32, F0 2.3 (ten classes, untrained), non-convex, MG 0, gamma and p0
- * estimated. With these a target of PL_TARGET_DEFAULT needs K >= 2: K matters. */
+ * estimated. With these a target of PL_TARGET_DEFAULT needs K >= 2, so K matters. */
 extern const struct pl_problem pl_problem_default;
 #define PL_TARGET_DEFAULT 0.02
 
-/* 0, or PL_EUSAGE and a sentence naming the constant that makes no sense. */
+/* Returns 0, or PL_EUSAGE and a message that names the constant that is out of range. */
 int pl_problem_check(const struct pl_problem *p, struct pl_why *why);
 
-/* One variant at one K. "Error" is F(w_J) - F* where convex > 0 and otherwise the mean of
+/* One variant at one K. "Error" is F(w_J) - F* if convex > 0, otherwise the mean of
  * ||grad F(w_j)||^2 over the run. */
 struct pl_bound {
     double gamma;       /* as given or estimated; 0 for synchronous variants */
     double gamma_prime; /* 1 - gamma + p0/2; 1 for synchronous variants */
-    double floor;       /* the error that is left after infinitely many updates */
+    double floor;       /* the error after infinitely many updates */
     double rate;        /* convex: the excess over the floor shrinks by this factor per update;
                            non-convex: NAN, it shrinks like 1/J */
     double eta_max;     /* largest step size for which the theorem holds */
     bool valid;         /* eta <= eta_max and gamma_prime > 0 */
 };
 
-/* `lag` is the mean staleness and `p0` the probability used where problem->p0 is NAN. */
+/* `lag` is the mean staleness; `p0` is used if problem->p0 is NAN. */
 void pl_bound_of(const struct pl_problem *p, enum pl_variant variant, int k, double lag, double p0,
                  struct pl_bound *out);
 
 /* The bound on the error after `updates` updates. */
 double pl_bound_after(const struct pl_problem *p, const struct pl_bound *b, double updates);
 
-/* The least number of updates after which that is <= target; INFINITY where the floor is not
+/* The smallest number of updates after which the bound is <= target; INFINITY if the floor is not
  * below the target. */
 double pl_bound_updates(const struct pl_problem *p, const struct pl_bound *b, double target);
 

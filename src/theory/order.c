@@ -1,19 +1,19 @@
-/* E[X_{K:P}] four ways.
+/* E[X_{K:P}] by four methods.
  *
  *  closed form  const; exponential and shifted exponential, shift + mean (H_P - H_{P-K}); Pareto,
  *               scale Gamma(P+1) Gamma(P-K+1-1/a) / (Gamma(P-K+1) Gamma(P+1-1/a)), finite only for
- *               a (P-K+1) > 1 (not in the paper); a trace with replacement, as the sum
- *               over its n ascending values x_i of x_i [I_{i/n} - I_{(i-1)/n}](K, P-K+1).
+ *               a (P-K+1) > 1 (not in the paper); a trace with replacement, the sum over its n
+ *               ascending values x_i of x_i [I_{i/n} - I_{(i-1)/n}](K, P-K+1).
  *  integral     E = t0 + int_{t0} Pr(X_{K:P} > t) dt, in x = log t, with 16-point Gauss-Legendre
  *               panels between the points where that probability is 1 - 1e-15 and 1e-18. For
- * workers alike Pr(X_{K:P} > t) = I_{Pr(X>t)}(P-K+1, K), exact in the far tail. differing    the
- * same integral with the distribution of "how many of P have finished", a Poisson-binomial built
- * worker by worker (P^2/2 steps per t), for P up to ORDER_EXACT_MAX. Panels end where a worker's
- * distribution function jumps or bends. simulated    for more workers, or traces with many values:
- * sorted vectors of draws.
+ *               identical workers Pr(X_{K:P} > t) = I_{Pr(X>t)}(P-K+1, K), exact in the far tail.
+ *  differing    the same integral with the number of finished workers, a Poisson-binomial built
+ *               worker by worker (P^2/2 steps per t), for P up to ORDER_EXACT_MAX. Panels end where
+ *               a distribution function jumps or bends.
+ *  simulated    for more workers, or traces with many values: sorted vectors of draws.
  *
- * Closed forms are of the law itself, the other three of the law cut at PL_DELAY_MAX, as draws are;
- * it matters for tails that reach beyond 1e9 s only. */
+ * Closed forms use the law itself, the other three the law cut at PL_DELAY_MAX, as draws are. This
+ * matters only for tails beyond 1e9 s. */
 #include "theory/order.h"
 
 #include <math.h>
@@ -23,9 +23,9 @@
 #include "base/special.h"
 
 #define ORDER_EXACT_MAX 256  /* workers in pl_order_differing */
-#define ORDER_BREAKS_MAX 512 /* jumps and bends there */
-#define ORDER_PANELS 48      /* of the integral for workers alike */
-#define ORDER_LOG_MIN -46.0  /* log of 1e-20 s: earlier than that is 0 */
+#define ORDER_BREAKS_MAX 512 /* jumps and bends in pl_order_differing */
+#define ORDER_PANELS 48      /* panels of the integral for identical workers */
+#define ORDER_LOG_MIN -46.0  /* log of 1e-20 s; earlier times count as 0 */
 
 static const double gauss_x[8] = {0.0950125098376374, 0.2816035507792589, 0.4580167776572274,
                                   0.6178762444026438, 0.7554044083550030, 0.8656312023878318,
@@ -34,7 +34,7 @@ static const double gauss_w[8] = {0.1894506104550685, 0.1826034150449236, 0.1691
                                   0.1495959888165767, 0.1246289712555339, 0.0951585116824928,
                                   0.0622535239386479, 0.0271524594117541};
 
-/* Node i of 16 of the panel [a, b], and its weight. */
+/* Node i of 16 of the panel [a, b], with its weight. */
 static double order_node(double a, double b, int i, double *weight) {
     double half = 0.5 * (b - a), x = gauss_x[i % 8];
     *weight = half * gauss_w[i % 8];
@@ -64,13 +64,13 @@ double pl_order_sample(const double *sample, size_t n, int n_workers, int k) {
     return sum;
 }
 
-/* Pr(X_{K:P} > t) for workers alike: at least P-K+1 are still busy at t. */
+/* Pr(X_{K:P} > t) for identical workers: at least P-K+1 are still busy at t. */
 static double order_busy(const struct pl_delay *d, int n_workers, int k, double t) {
-    double busy = pl_delay_tail(d, 0, t); /* where 1 - busy has lost digits the answer is 1 */
+    double busy = pl_delay_tail(d, 0, t); /* if 1 - busy loses its digits, the answer is 1 */
     return pl_beta_cdf(n_workers - k + 1.0, k, busy, 1.0 - busy);
 }
 
-/* The log t at which `busy`, which falls, passes `level`. */
+/* The log t at which `busy`, which is falling, crosses `level`. */
 static double order_cross(const struct pl_delay *d, int n_workers, int k, double level) {
     double lo = ORDER_LOG_MIN, hi = log(PL_DELAY_MAX);
     for (int i = 0; i < 60; i++) {
@@ -132,7 +132,7 @@ static void order_poisson_binomial(const struct pl_delay *d, int n_workers, doub
     }
     double fewer = 0.0;
     for (int k = 1; k <= n_workers; k++) {
-        fewer += done[k - 1]; /* Pr(N < K): small values first, so the far tail keeps its digits */
+        fewer += done[k - 1]; /* Pr(N < K): small values first, for an accurate tail */
         mean[k] += weight * fewer;
     }
 }
@@ -141,7 +141,7 @@ int pl_order_differing(const struct pl_delay *d, int n_workers, double *mean) {
     double at[ORDER_BREAKS_MAX + 2], lo = INFINITY, hi = -INFINITY;
     int n = 0;
     if (n_workers > ORDER_EXACT_MAX) return PL_EUSAGE;
-    /* nobody can be done before lo; at hi each is busy with probability 1e-18 at most */
+    /* no worker can finish before lo; at hi each is busy with probability at most 1e-18 */
     for (int w = 0; w < n_workers; w++) {
         if (!order_breaks(d, w, at, &n)) return PL_EUSAGE;
         double a = ORDER_LOG_MIN, b = log(PL_DELAY_MAX), c = ORDER_LOG_MIN, e = b;
@@ -162,7 +162,7 @@ int pl_order_differing(const struct pl_delay *d, int n_workers, double *mean) {
     at[kept++] = hi;
     qsort(at, (size_t)kept, sizeof *at, order_compare);
     for (int k = 0; k <= n_workers; k++) mean[k] = k ? exp(lo) : 0.0;
-    /* Pr(X_{K:P} > t) falls over a range of log t of order 1/sqrt(P): panels no wider than that */
+    /* Pr(X_{K:P} > t) falls within about 1/sqrt(P) of log t, so panels are no wider than that */
     double widest = fmin((hi - lo) / ORDER_PANELS, 4.0 / sqrt(n_workers));
     for (int i = 0; i + 1 < kept; i++) {
         int panels = (int)ceil((at[i + 1] - at[i]) / widest);
@@ -199,7 +199,7 @@ int pl_order_simulated(const struct pl_delay *d, int n_workers, uint64_t seed, u
     return PL_OK;
 }
 
-/* E[X_{K:P}] for workers alike. */
+/* E[X_{K:P}] for identical workers. */
 static struct pl_order order_alike(const struct pl_delay *d, int n_workers, int k) {
     struct pl_delay_look look;
     pl_delay_look(d, 0, &look);
@@ -209,7 +209,7 @@ static struct pl_order order_alike(const struct pl_delay *d, int n_workers, int 
     case PL_DELAY_EXP: mean = pl_order_exp(look.a, n_workers, k); break;
     case PL_DELAY_SHIFTEXP: mean = look.a + pl_order_exp(look.b, n_workers, k); break;
     case PL_DELAY_PARETO: mean = pl_order_pareto(look.a, look.b, n_workers, k); break;
-    case PL_DELAY_RECORDING: /* is looked at as a trace */
+    case PL_DELAY_RECORDING: /* treated as a trace */
     case PL_DELAY_TRACE: mean = pl_order_sample(look.sample, look.n_sample, n_workers, k); break;
     case PL_DELAY_GAMMA:
     case PL_DELAY_LOGNORMAL:

@@ -1,10 +1,9 @@
-/* Joins runtime.c and bound.c into a table, and picks K by a plain search over its rows: the
- * bound's time to target is one number per row, and there are at most PL_PLANNER_K_MAX rows per
- * variant, so no derivative is needed and no law is special.
+/* Joins runtime.c and bound.c into a table and picks K by a search over its rows. There are at most
+ * PL_PLANNER_K_MAX rows per variant, so no derivative and no special treatment of a law is needed.
  *
- * p0, the least probability of a fresh gradient, is taken as 1/P for exponential delays with
- * workers alike (exact for K = 1, a lower bound otherwise) and as 0, the safe side, for all other
- * laws, unless the caller gives it. */
+ * Unless the caller gives p0, the least probability of a fresh gradient, it is 1/P for exponential
+ * delays with identical workers (exact for K = 1, a lower bound otherwise) and 0, the safe choice,
+ * for all other laws. */
 #include "theory/planner.h"
 
 #include <math.h>
@@ -58,7 +57,7 @@ int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, 
         return pl_fail(why, PL_EUSAGE, "target=%g is not accepted; target takes a number above 0",
                        target);
     if (in->n_workers < 1)
-        return pl_fail(why, PL_EUSAGE, "%d workers cannot be planned for; 1 or more can",
+        return pl_fail(why, PL_EUSAGE, "workers=%d is not accepted; give at least 1",
                        in->n_workers);
     struct pl_delay_look look;
     pl_delay_look(in->delay, 0, &look);

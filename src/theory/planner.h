@@ -1,11 +1,11 @@
-/* The planner: what theory says about every K and every variant, before a node is paid for.
+/* The planner: predictions for every K and every variant before anything runs.
  *
- * For each K (all of them up to 32, then about two per doubling, and P) and each of the four
- * variants it gives the time per update, the staleness, the error floor, and the time at which the
- * bound of Dutta et al. reaches a target error: seconds per update times updates needed. The
- * recommended K of a variant is the listed K with the least such time among those whose bound is
- * valid (eta small enough) and whose floor is below the target; the overall recommendation is the
- * best of the four. A bound is pessimistic, so times are for comparison, not for booking. */
+ * For each K (all up to 32, then about two per doubling, and P) and each of the four variants it
+ * gives the time per update, the staleness, the error floor, and the time at which the bound of
+ * Dutta et al. reaches a target error: seconds per update times updates needed. The recommended K
+ * of a variant has the smallest such time among those whose bound is valid (eta small enough) and
+ * whose floor is below the target; the overall recommendation is the best of the four. Bounds are
+ * pessimistic: use the times for comparison, not as estimates. */
 #ifndef PL_THEORY_PLANNER_H
 #define PL_THEORY_PLANNER_H
 
@@ -13,35 +13,34 @@
 
 #define PL_PLANNER_K_MAX 80
 #define PL_PLANNER_ROWS_MAX (PL_N_VARIANTS * PL_PLANNER_K_MAX)
-#define PL_PLANNER_DRAWS 100000 /* delays drawn per simulated cell, by default */
+#define PL_PLANNER_DRAWS 100000 /* default number of delays drawn per simulated cell */
 
 struct pl_planner_in {
     const struct pl_delay *delay; /* opened for n_workers */
     int n_workers;
     struct pl_problem problem;
-    double target;  /* error to reach, in the units of struct pl_bound; 0 = PL_TARGET_DEFAULT */
-    uint64_t seed;  /* of the simulated cells */
-    uint64_t draws; /* 0 = PL_PLANNER_DRAWS */
+    double target;  /* target error, as in struct pl_bound; 0: PL_TARGET_DEFAULT */
+    uint64_t seed;  /* for the simulated cells */
+    uint64_t draws; /* 0: PL_PLANNER_DRAWS */
 };
 
 struct pl_planner_row {
     enum pl_variant variant;
     int k;
-    struct pl_runtime time;   /* seconds per update with its kind, lag, fresh share */
+    struct pl_runtime time;   /* seconds per update and how they were computed, lag, fresh share */
     double updates_per_s;     /* 1 / time.seconds */
     struct pl_bound bound;    /* floor, eta_max, valid, … */
-    double updates_to_target; /* INFINITY where the floor is too high */
-    double seconds_to_target; /* INFINITY likewise */
+    double updates_to_target; /* INFINITY if the floor is too high */
+    double seconds_to_target; /* likewise */
     bool best;                /* the recommended K of this variant */
 };
 
 struct pl_planner_best {
-    int row[PL_N_VARIANTS]; /* index of each variant's recommended row; -1 = none reaches the target
-                             */
-    int overall;            /* likewise, over all variants */
+    int row[PL_N_VARIANTS]; /* recommended row of each variant; -1: none reaches the target */
+    int overall;            /* the best of them; -1 likewise */
 };
 
-/* The K that are worth a line for P workers: ascending, from 1 to P. Returns how many. */
+/* Selects the values of K to list for P workers, ascending from 1 to P. Returns their number. */
 int pl_planner_ks(int n_workers, int k[PL_PLANNER_K_MAX]);
 
 /* Writes *n_rows rows (room for PL_PLANNER_ROWS_MAX), ordered by K, then by variant. */

@@ -2,20 +2,20 @@
  *
  * Exact cells (P workers, E_w = mean of worker w):
  *   K-sync         E[X_{K:P}], see order.c; workers may differ.
- *   K-batch-sync   exponential laws: K / sum 1/E_w, for the P Poisson streams add up; K = 1:
+ *   K-batch-sync   exponential laws: K / sum 1/E_w, because P Poisson streams add up; K = 1:
  *                  E[X_{1:P}]; one worker: K E; constant delays: the batch time of Rennala.
- *   K-async        exponential, workers alike: E[X_{K:P}]; constant and alike: t / floor(P/K);
+ *   K-async        identical workers: exponential E[X_{K:P}], constant t / floor(P/K);
  *                  K = P: E[X_{P:P}]; K = 1: 1 / sum 1/E_w.
  *   K-batch-async  K / sum 1/E_w for every law with a mean (renewal theorem).
- * The rest is simulated here by an event loop that shares nothing with src/sim but the law. All
- * workers begin together, as in a real run; a warm-up of 20 tasks per worker and more is dropped.
- * Delays that hardly vary keep a memory of that start for longer than the standard error shows.
+ * The other cells are simulated by an event loop that shares nothing with src/sim but the law. All
+ * workers begin together, as in a real run; a warm-up of at least 20 tasks per worker is discarded.
+ * Delays that hardly vary remember that start for longer than the standard error shows.
  *
  * Staleness: an update ages the P-K tasks in flight by one in K-async (P-1 in K-batch-async, where
- * only the last contributor has just fetched), so the means P/K-1 and (P-1)/K are bookkeeping and
- * hold for every law. Fresh share: exponential K-async K/P; exponential K-batch-async
- * 1 - (P-1)(1 - (1-1/P)^K)/K, because the p-th arrival of a group is fresh iff its worker is among
- * the p arrivals before it (derived here; simulated values agree). */
+ * only the last contributor has just fetched), so the means P/K-1 and (P-1)/K hold for every law.
+ * Fresh share: exponential K-async K/P; exponential K-batch-async 1 - (P-1)(1 - (1-1/P)^K)/K,
+ * because the p-th arrival of a group is fresh iff its worker is among the p arrivals before it
+ * (derived here; simulated values agree). */
 #include "theory/runtime.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@
 
 #include "base/special.h"
 
-#define RUNTIME_BATCHES 32      /* batch means behind a standard error */
+#define RUNTIME_BATCHES 32      /* batch means for a standard error */
 #define RUNTIME_UPDATES_MIN 320 /* per simulated cell */
 
 const char *const pl_variant_names[PL_N_VARIANTS] = {"ksync", "kbatchsync", "kasync",
@@ -42,7 +42,7 @@ struct loop {
     int n, n_queued;
     struct finish *queue; /* [n], a binary heap on (when, who) */
     uint64_t *task;       /* [n], tasks started */
-    uint64_t *base;       /* [n], version the running task began with */
+    uint64_t *base;       /* [n], base version of the running task */
     int *waiting;         /* [n], K-async: contributors of the open group */
 };
 
@@ -79,7 +79,7 @@ static struct finish runtime_task(struct loop *l, int w, double now) {
     return (struct finish){now + x, w};
 }
 
-/* Everybody begins at `now`. */
+/* All workers begin at `now`. */
 static void runtime_all(struct loop *l, double now) {
     l->n_queued = l->n;
     for (int w = 0; w < l->n; w++) l->queue[w] = runtime_task(l, w, now);
@@ -96,7 +96,7 @@ static double runtime_sync(struct loop *l, enum pl_variant variant, int k) {
     return l->queue[0].when;
 }
 
-/* One update of an asynchronous variant; returns its time, adds up lags and fresh arrivals. */
+/* One update of an asynchronous variant; returns its time and adds up lags and fresh arrivals. */
 static double runtime_async(struct loop *l, enum pl_variant variant, int k, uint64_t version,
                             double *lag, double *fresh) {
     double now = 0.0;
@@ -116,9 +116,9 @@ static double runtime_async(struct loop *l, enum pl_variant variant, int k, uint
     return now;
 }
 
-/* K-batch-sync for every K at once: without the cut, the K-th arrival after a common start is at
- * the same time whatever K the update waits for. k[n_k] ascending; only cells whose out[].seconds
- * is NAN are written. */
+/* K-batch-sync for every K at once: before the cut, the time of the K-th arrival after a common
+ * start does not depend on K. k[n_k] is ascending; only cells whose out[].seconds is NAN are
+ * written. */
 static void runtime_batchsync(struct loop *l, const int *k, int n_k, uint64_t rounds,
                               struct pl_runtime *out) {
     for (int i = 0; i < n_k; i++) {
@@ -223,7 +223,7 @@ double pl_speedup_kasync_batch(int n_workers, int k) {
     return n_workers * pl_order_exp(1.0, n_workers, k) / k;
 }
 
-/* What the closed forms need to know of the P laws. */
+/* What the closed forms need to know about the P laws. */
 struct laws {
     bool all_exp, all_const, alike;
     double rate; /* sum of 1/E_w: mini-batches per second of workers that never wait */
@@ -241,7 +241,7 @@ static struct laws runtime_laws(const struct pl_delay *d, int n_workers) {
     return s;
 }
 
-/* Seconds where a closed form that is not an order statistic exists, else NAN. */
+/* Seconds by a closed form other than an order statistic, or NAN. */
 static double runtime_closed(const struct pl_delay *d, int n_workers, const struct laws *s,
                              enum pl_variant variant, int k) {
     double *tau, t;
@@ -265,7 +265,7 @@ static double runtime_closed(const struct pl_delay *d, int n_workers, const stru
     }
 }
 
-/* The cell is E[X_{K:P}]. */
+/* Tells whether the cell is E[X_{K:P}]. */
 static bool runtime_is_order(const struct laws *s, enum pl_variant variant, int n_workers, int k) {
     return variant == PL_KSYNC || (variant == PL_KBATCHSYNC && k == 1) ||
            (variant == PL_KASYNC && (k == n_workers || (s->alike && s->all_exp)));
@@ -389,7 +389,7 @@ double pl_batch_time(const double *tau, int n, uint64_t batch) {
     for (uint64_t b = 0; b < batch && !isnan(t); b++) {
         struct finish f = runtime_pop(&l);
         t = f.when;
-        f.when = (double)++l.task[f.who] * tau[f.who]; /* a product: sums would drift */
+        f.when = (double)++l.task[f.who] * tau[f.who]; /* a product does not drift as a sum would */
         runtime_push(&l, f);
     }
     free(l.queue);

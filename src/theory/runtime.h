@@ -10,7 +10,7 @@
 
 enum pl_variant { PL_KSYNC, PL_KBATCHSYNC, PL_KASYNC, PL_KBATCHASYNC, PL_N_VARIANTS };
 
-/* "ksync", …: the names of the policies. */
+/* "ksync", …: the policy names. */
 extern const char *const pl_variant_names[PL_N_VARIANTS];
 
 struct pl_runtime {
@@ -18,27 +18,26 @@ struct pl_runtime {
     double sd_error; /* its standard error; 0 unless simulated */
     enum pl_how how; /* of `seconds` */
     double lag;      /* mean staleness of an applied gradient; exact for every law */
-    double fresh;    /* share of applied gradients with lag 0; NAN where unknown */
+    double fresh;    /* fraction of applied gradients with lag 0; NAN if unknown */
 };
 
-/* Fills out[i] for K = k[i], i < n_k, k ascending. K is in 1..P; the two batch variants also
- * accept K > P.
- * Cells without a closed form are simulated with about `draws` delays each, keyed by `seed`. */
+/* Fills out[i] for K = k[i], i < n_k, k ascending. K is in 1..P; the two batch variants also accept
+ * K > P. Cells without a closed form are simulated with about `draws` delays each, by `seed`. */
 int pl_runtime_of(const struct pl_delay *d, int n_workers, enum pl_variant variant, const int *k,
                   int n_k, uint64_t seed, uint64_t draws, struct pl_runtime *out,
                   struct pl_why *why);
 
-/* One cell by simulation, whatever is known of it: an oracle that shares no code with the
- * simulator. Runs `updates` updates after a warm-up (asynchronous variants) of a tenth of that;
- * `lag` is measured here, not computed. 0 or PL_ENOMEM. */
+/* Simulates one cell even if a closed form exists: an oracle that shares no code with the
+ * simulator. Runs `updates` updates, for asynchronous variants after a warm-up of a tenth of that.
+ * `lag` is measured, not computed. Returns 0 or PL_ENOMEM. */
 int pl_runtime_simulated(const struct pl_delay *d, int n_workers, enum pl_variant variant, int k,
                          uint64_t seed, uint64_t updates, struct pl_runtime *out);
 
 /* Mean staleness: 0, 0, P/K - 1, (P-1)/K. */
 double pl_lag_mean(enum pl_variant variant, int n_workers, int k);
 
-/* Time of one synchronous update over one asynchronous one, P E[X_{P:P}] / E[X], for workers
- * alike; and that of K-async over K-batch-async for exponential delays, P (H_P - H_{P-K}) / K. */
+/* For identical workers: the time of a synchronous update over that of an asynchronous one,
+ * P E[X_{P:P}] / E[X]; K-async over K-batch-async for exponential delays, P (H_P - H_{P-K}) / K. */
 double pl_speedup_sync_async(const struct pl_delay *d, int n_workers);
 double pl_speedup_kasync_batch(int n_workers, int k);
 
@@ -48,8 +47,8 @@ double pl_time_optimal(const double *tau, int n, double s, int *m); /* min_m HM_
 double pl_time_msync(const double *tau, int n, double s, int *m);   /* min_m tau_m (1 + S/m) */
 double pl_time_fullsync(const double *tau, int n, double s);        /* tau_n (1 + S/n) */
 
-/* Rennala: smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive, any order. Takes
- * batch * log n steps. NAN where memory runs out. */
+/* Rennala: the smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive, in any order.
+ * Takes batch * log n steps. NAN if memory runs out. */
 double pl_batch_time(const double *tau, int n, uint64_t batch);
 
 #endif

@@ -1,15 +1,15 @@
-/* Delay laws: parsing, drawing, and the functions theory needs of a law.
+/* Delay laws: parsing, drawing, and the functions that theory needs.
  *
  * The laws are those of Dutta et al. 2018 (exponential, shifted exponential, Pareto), of the
  * DANA and Gap-Aware simulators (gamma; `hetero:v=` is the CVB model of Ali et al. 2000: worker i's
- * mean is multiplied by p_i ~ Gamma(1/v^2, v^2), mean 1), log-normal, constant, and what was
- * measured (measured.h), as a trace or in a recording. `hetero` multiplies up to three speeds: v
- * (random), power ((i+1)^power for worker i counted from 0) and slow/by (the last share of the
- * workers is so many times slower).
+ * mean is multiplied by p_i ~ Gamma(1/v^2, v^2), mean 1), log-normal, constant, and measured times
+ * (measured.h) from a trace or a recording. `hetero` multiplies up to three speeds: v (random),
+ * power ((i+1)^power for worker i, from 0) and slow/by (the last fraction `slow` of the workers is
+ * `by` times slower).
  *
- * Memory: one law, or one per item of a list; per worker a law index where there is a list and a
- * speed where there is a hetero; nothing per worker otherwise. A draw is keyed by (seed, worker,
- * task), is cut at PL_DELAY_MAX and is therefore always finite. */
+ * Memory: one law, or one per item of a list; per worker a law index if there is a list, and a
+ * speed if there is a hetero. A draw is keyed by (seed, worker, task) and cut at PL_DELAY_MAX, so
+ * it is always finite. */
 #include "timing/delay.h"
 
 #include <math.h>
@@ -20,17 +20,15 @@
 #include "base/special.h"
 #include "timing/measured.h"
 
-#define DELAY_WORKERS_MAX (1 << 24) /* workers of one run */
+#define DELAY_WORKERS_MAX (1 << 24) /* workers in one run */
 #define DELAY_ITEMS_MAX 256         /* laws in a list */
 #define DELAY_TIMES_MAX 1000000     /* N in N*LAW */
-#define DELAY_SPEED_MIN                                                                            \
-    1e-3 /* a drawn speed below is raised to this: nobody is infinitely fast                       \
-          */
+#define DELAY_SPEED_MIN 1e-3        /* lower bound of a drawn speed */
 
 struct law {
     enum pl_delay_kind kind;
     double a, b;                  /* see enum pl_delay_kind */
-    bool in_order;                /* a recording: the n-th task takes the n-th time */
+    bool in_order;                /* recording: the n-th task takes the n-th time */
     struct pl_measured *measured; /* a trace or a recording */
 };
 
@@ -42,14 +40,14 @@ struct pl_delay {
     double *speed;    /* [n_workers], or NULL: all 1 */
 };
 
-/* The conf of every law but a trace: its one or two numbers. */
+/* The conf of every law except a trace: one or two numbers. */
 struct numbers {
     double a, b;
 };
 #define NUMBER(name, field, def, min, max, help)                                                   \
     PL_OPT(name, REAL, struct numbers, field, def, min, max, NULL, help, 0)
 
-/* The laws. exp keeps its mean in b and has a = 0, so that it is shiftexp without a shift. */
+/* The laws. exp stores its mean in b and has a = 0, so it is a shiftexp without a shift. */
 
 #define LAW(name_, brief_, paper_, opts_)                                                          \
     static const struct pl_entry delay_##name_ = {#name_, brief_, paper_, opts_,                   \
@@ -107,7 +105,7 @@ static const struct pl_entry delay_recording = {"recording",
 
 static double delay_sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
-    while (lo < hi) { /* how many are <= x */
+    while (lo < hi) { /* count those <= x */
         size_t mid = lo + (hi - lo) / 2;
         if (s.ascending[mid] <= x)
             lo = mid + 1;
@@ -155,7 +153,7 @@ static double delay_law_mean(const struct law *l, uint32_t worker) {
     return 0.0;
 }
 
-/* Pr(X <= t), or Pr(X > t) where `upper`, for t >= 0. */
+/* Pr(X <= t), or Pr(X > t) if `upper`, for t >= 0. */
 static double delay_law_cdf(const struct law *l, uint32_t worker, double t, bool upper) {
     double x = 0.0; /* exp, shiftexp and pareto: -log Pr(X > t) */
     switch (l->kind) {
@@ -185,7 +183,7 @@ static double delay_law_quantile(const struct law *l, uint32_t worker, double u)
     return 0.0;
 }
 
-/* hetero is in the table for `list`; pl_delay_open takes it apart itself. */
+/* hetero is in the table for `list`; pl_delay_open parses it itself. */
 
 struct hetero {
     double v, power, slow, by;
@@ -214,7 +212,7 @@ const struct pl_family pl_delay_family = {
 
 /* Parsing */
 
-/* One law of a list, "exp:mean=2", into *law. */
+/* Parses one law of a list, "exp:mean=2", into *law. */
 static int delay_law(const char *spec, int n_workers, struct law *law, struct pl_why *why) {
     const struct pl_entry *entry;
     void *conf;
@@ -236,23 +234,22 @@ static int delay_law(const char *spec, int n_workers, struct law *law, struct pl
     return rc;
 }
 
-/* "3*exp" -> 3 and "exp"; "exp" -> 1. */
+/* Splits "3*exp" into 3 and "exp"; "exp" gives 1. */
 static int delay_times(const char **item, size_t *times, struct pl_why *why) {
     size_t digits = strspn(*item, "0123456789");
     *times = 1;
     if (digits == 0 || (*item)[digits] != '*') return PL_OK;
     unsigned long n = digits < 9 ? strtoul(*item, NULL, 10) : 0;
     if (n < 1 || n > DELAY_TIMES_MAX)
-        return pl_fail(why, PL_EUSAGE,
-                       "delay '%.60s': the number before * is from 1 to %d, as in exp|2*const:t=3",
+        return pl_fail(why, PL_EUSAGE, "delay '%.60s': the number before * is not from 1 to %d",
                        *item, DELAY_TIMES_MAX);
     *times = n;
     *item += digits + 1;
     return PL_OK;
 }
 
-/* The index in d->law of a law equal to the one just read, which is d->law[d->n_laws]; keeps it
- * where it is new. So "exp|exp" is one law. */
+/* Returns the index in d->law of a law equal to the one just parsed, d->law[d->n_laws], which is
+ * added if it is new. So "exp|exp" is one law. */
 static uint16_t delay_keep(struct pl_delay *d) {
     const struct law *last = &d->law[d->n_laws];
     for (int i = 0; i < d->n_laws && !last->measured; i++)
@@ -261,7 +258,7 @@ static uint16_t delay_keep(struct pl_delay *d) {
     return (uint16_t)d->n_laws++;
 }
 
-/* Reads LAW|LAW|2*LAW and gives every worker its law. */
+/* Parses LAW|LAW|2*LAW and assigns a law to every worker. */
 static int delay_list(struct pl_delay *d, const char *spec, struct pl_why *why) {
     uint16_t turn[DELAY_ITEMS_MAX]; /* the law of each item */
     size_t times[DELAY_ITEMS_MAX], n_items = 0;
@@ -270,7 +267,7 @@ static int delay_list(struct pl_delay *d, const char *spec, struct pl_why *why) 
         size_t n = strcspn(p, "|");
         const char *item = text;
         if (n_items == DELAY_ITEMS_MAX)
-            return pl_fail(why, PL_EUSAGE, "a list of delays has at most %d laws", DELAY_ITEMS_MAX);
+            return pl_fail(why, PL_EUSAGE, "a list has at most %d delay laws", DELAY_ITEMS_MAX);
         memcpy(text, p, n);
         text[n] = '\0';
         int rc = delay_times(&item, &times[n_items], why);
@@ -281,8 +278,8 @@ static int delay_list(struct pl_delay *d, const char *spec, struct pl_why *why) 
         size_t head = strcspn(item, ":");
         if (head == 6 && strncmp(item, "hetero", head) == 0)
             return pl_fail(why, PL_EUSAGE,
-                           "delay 'hetero' comes first and once; its options multiply and it may "
-                           "hold a list: hetero:v=0.6,power=0.5,exp|const");
+                           "delay 'hetero' comes first and once; combine its options and give it a "
+                           "list of laws: hetero:v=0.6,power=0.5,exp|const");
         rc = delay_law(item, d->n_workers, &d->law[d->n_laws], why);
         if (rc) return rc;
         turn[n_items] = delay_keep(d);
@@ -317,8 +314,8 @@ static double delay_hetero_speed(const struct hetero *h, int worker, int n_worke
     return worker >= n_workers - n_slow ? speed * h->by : speed;
 }
 
-/* Reads the options of "hetero:OPTIONS,LAW", gives every worker its speed, and points *inner at
- * LAW: the first piece between commas that is not key=value. */
+/* Parses "hetero:OPTIONS,LAW", assigns a speed to every worker and points *inner at LAW, the first
+ * piece between commas that is not key=value. */
 static int delay_hetero_open(struct pl_delay *d, const char *args, uint64_t seed,
                              const char **inner, struct pl_why *why) {
     const char *p = args;
@@ -362,8 +359,8 @@ int pl_delay_open(const char *spec, int n_workers, uint64_t seed, struct pl_dela
     char name[PL_NAME_MAX];
     const char *args, *inner = spec;
     if (n_workers < 1 || n_workers > DELAY_WORKERS_MAX)
-        return pl_fail(why, PL_EUSAGE, "%d workers cannot have delays; from 1 to %d can", n_workers,
-                       DELAY_WORKERS_MAX);
+        return pl_fail(why, PL_EUSAGE, "workers=%d is not accepted; delays are for 1 to %d workers",
+                       n_workers, DELAY_WORKERS_MAX);
     if (strlen(spec) >= PL_SPEC_MAX)
         return pl_fail(why, PL_EUSAGE, "delay '%.60s...' is longer than %d characters", spec,
                        PL_SPEC_MAX - 1);
@@ -414,7 +411,7 @@ double pl_delay_draw(const struct pl_delay *d, uint64_t seed, uint32_t worker, u
     double speed, sum = 0.0;
     const struct law *law = delay_of(d, worker, &speed);
     pl_rng_init(&r, seed, PL_STREAM_DELAY, worker, task);
-    /* what was recorded is a whole task, however many mini-batches it had */
+    /* a recorded time is that of a whole task, with any number of mini-batches */
     if (law->kind == PL_DELAY_RECORDING)
         return fmin(speed * steps * delay_law_draw(law, worker, task, &r), PL_DELAY_MAX);
     for (uint32_t i = 0; i < steps && sum < PL_DELAY_MAX; i++)

@@ -11,17 +11,17 @@
 
 #define TRACE_VALUES_MAX 4000000  /* measurements in a text file */
 #define TRACE_WORKERS_MAX 1000000 /* workers in a text file */
-#define TRACE_LINE_MAX 256        /* characters in a line, with its final zero */
+#define TRACE_LINE_MAX 256        /* characters per line, including the final zero */
 
 struct pl_measured {
     struct pl_sample *of; /* [n_workers] */
     size_t n_workers;
-    double *value; /* what the samples point into: in order, then ascending */
+    double *value; /* storage of the samples: in order, then ascending */
 };
 
-/* What was read, in the order of the file. */
+/* The measurements in the order of the file. */
 struct measured {
-    uint32_t worker; /* from 1; 1 for all where the file has one column */
+    uint32_t worker; /* from 1; always 1 if the file has one column */
     double seconds;
 };
 
@@ -32,7 +32,7 @@ struct measured_list {
     uint32_t n_workers;
 };
 
-/* --- a list becomes samples -------------------------------------------------------------- */
+/* --- from a list to samples -------------------------------------------------------------- */
 
 static int measured_compare(const void *pa, const void *pb) {
     double a = *(const double *)pa, b = *(const double *)pb;
@@ -54,7 +54,7 @@ struct pl_sample pl_measured_of(const struct pl_measured *m, uint32_t worker) {
     return m->of[worker % m->n_workers];
 }
 
-/* Every worker's part of the list, in order and ascending; n is 0 where it has none. */
+/* Fills in every worker's part of the list, in order and ascending; n is 0 if it has none. */
 static void measured_fill(struct pl_measured *m, const struct measured_list *list) {
     double *in_order = m->value, *ascending = m->value + list->n;
     for (size_t i = 0; i < list->n; i++) m->of[list->at[i].worker - 1].n++;
@@ -98,7 +98,7 @@ static int measured_build(const char *file, const struct measured_list *list,
 
 /* --- a text file ------------------------------------------------------------------------- */
 
-/* Adds the numbers of one line, if any. Returns what is wrong with it, or NULL. */
+/* Adds the numbers of one line, if any. Returns a phrase for the error message, or NULL. */
 static const char *measured_trace_line(struct measured_list *m, char *line) {
     line[strcspn(line, "#\r\n")] = '\0';
     double x[2] = {0, 0};
@@ -113,13 +113,13 @@ static const char *measured_trace_line(struct measured_list *m, char *line) {
     }
     if (n == 0) return NULL;
     if (m->columns == 0) m->columns = n;
-    if (n != m->columns) return "has another number of columns than the lines before it";
+    if (n != m->columns) return "has a different number of columns than the lines before it";
     double seconds = x[n - 1];
     if (!(seconds >= 0.0 && seconds <= PL_DELAY_MAX)) return "is not between 0 and 1e9 seconds";
     if (n == 2 && !(x[0] >= 1.0 && x[0] <= TRACE_WORKERS_MAX && x[0] == floor(x[0])))
-        return "does not begin with a worker's number, counted from 1";
+        return "does not begin with a worker number of at least 1";
     if (m->n == m->room) {
-        if (m->n == TRACE_VALUES_MAX) return "is one measurement too many; 4000000 are accepted";
+        if (m->n == TRACE_VALUES_MAX) return "exceeds the limit of 4000000 measurements";
         size_t room = m->room ? 2 * m->room : 1024;
         if (room > TRACE_VALUES_MAX) room = TRACE_VALUES_MAX;
         struct measured *at = realloc(m->at, room * sizeof *at);
@@ -154,11 +154,11 @@ static int measured_trace_read(const char *file, struct measured_list *m, struct
     if (failed) return pl_fail(why, PL_EIO, "delay trace '%s': %s", file, strerror(failed));
     if (wrong)
         return pl_fail(why, PL_EDATA,
-                       "delay trace '%s': line %lu %s; a line is SECONDS or WORKER SECONDS", file,
+                       "delay trace '%s': line %lu %s; write SECONDS or WORKER SECONDS", file,
                        number, wrong);
     if (m->n == 0)
-        return pl_fail(why, PL_EDATA, "delay trace '%s' holds no measurement; a line is SECONDS",
-                       file);
+        return pl_fail(why, PL_EDATA,
+                       "delay trace '%s' has no measurements; write SECONDS per line", file);
     return PL_OK;
 }
 
@@ -171,10 +171,10 @@ int pl_measured_trace(const char *file, struct pl_measured **out, struct pl_why 
     if (rc) return rc;
     for (size_t w = 0; w < m->n_workers; w++) {
         if (m->of[w].n > 0) continue;
-        rc = pl_fail(why, PL_EDATA,
-                     "delay trace '%s' has no line for worker %zu; it needs one for each of its "
-                     "%zu workers",
-                     file, w + 1, m->n_workers);
+        rc = pl_fail(
+            why, PL_EDATA,
+            "delay trace '%s' has no line for worker %zu; each of its %zu workers needs one", file,
+            w + 1, m->n_workers);
         pl_measured_free(m);
         return rc;
     }
@@ -198,14 +198,14 @@ static int measured_recorded_list(const char *file, const struct pl_recording *r
     }
     if (list->n > 0) return PL_OK;
     return pl_fail(why, PL_EDATA,
-                   "recording '%.200s' holds no finished task, so there are no delays to draw from",
+                   "recording '%.200s' has no finished task, so it has no delays to draw from",
                    file);
 }
 
-/* Whoever has none shares those of the next that has. */
+/* Workers without measurements share those of the next worker that has some. */
 static void measured_recorded_share(struct pl_measured *m) {
     struct pl_sample next = {0};
-    for (size_t i = 2 * m->n_workers; i-- > 0;) { /* around twice: the last one's next is first */
+    for (size_t i = 2 * m->n_workers; i-- > 0;) { /* two rounds */
         struct pl_sample *s = &m->of[i % m->n_workers];
         if (s->n > 0)
             next = *s;

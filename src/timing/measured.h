@@ -2,10 +2,10 @@
  * trace) or from a recording of a run. The laws `trace` and `recording` of delay.h draw from them.
  *
  * A trace has one number of seconds per line, or two columns "worker seconds" with workers numbered
- * from 1; '#' begins a comment. Of a recording every task that came back and was not rejected
- * counts, from its start to its arrival, divided by its mini-batches; a worker that finished none
- * shares those of the next that did. With more workers than were measured, those are used in turn.
- */
+ * from 1; '#' begins a comment. In a recording, every task that arrived and was not rejected
+ * counts, from its start to its arrival, divided by its mini-batches. A worker that finished no
+ * task shares the times of the next one that did. If there are more workers than were measured, the
+ * measurements are used in turn. */
 #ifndef PL_TIMING_MEASURED_H
 #define PL_TIMING_MEASURED_H
 
@@ -18,11 +18,11 @@ struct pl_measured; /* one sample per worker */
 
 int pl_measured_trace(const char *file, struct pl_measured **out, struct pl_why *why);
 int pl_measured_recording(const char *file, struct pl_measured **out, struct pl_why *why);
-void pl_measured_free(struct pl_measured *m); /* NULL is fine */
+void pl_measured_free(struct pl_measured *m); /* NULL is allowed */
 
 size_t pl_measured_workers(const struct pl_measured *m);
 
-/* Of `worker`: how many, ascending, and in the order in which they were measured. */
+/* The measurements of `worker`: their number, ascending, and in the order they were measured. */
 struct pl_sample {
     const double *ascending, *in_order; /* [n] seconds */
     size_t n;

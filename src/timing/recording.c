@@ -1,4 +1,4 @@
-/* The bytes of a recording, written and read one by one; docs/recording.md is their description. */
+/* Writes and reads recordings; docs/recording.md describes the format. */
 #include "timing/recording.h"
 
 #include <errno.h>
@@ -12,22 +12,22 @@
 #include <zlib.h>
 
 #define RECORDING_VERSION 1
-#define RECORDING_HEAD 24       /* bytes before the text */
+#define RECORDING_HEAD 24       /* bytes of the header before the text */
 #define RECORDING_EVENT 56      /* bytes of an event */
-#define RECORDING_BUFFER 65536  /* bytes kept back before they are written */
-#define RECORDING_MAX 0x1p32    /* bytes of a file that is read: some seventy million events */
-#define RECORDING_END_NS 9e18   /* times are below: 285 years */
-#define RECORDING_STEPS_MAX 1e9 /* mini-batches in a task */
+#define RECORDING_BUFFER 65536  /* bytes buffered before a write */
+#define RECORDING_MAX 0x1p32    /* largest file accepted: about seventy million events */
+#define RECORDING_END_NS 9e18   /* limit of times: 285 years */
+#define RECORDING_STEPS_MAX 1e9 /* mini-batches per task */
 
 static const uint8_t recording_magic[8] = {0x89, 'P', 'L', 'R', 'E', 'C', '\r', '\n'};
 
-/* Kinds of events in a file; those of control in the order of enum pl_event_kind, from 1. */
+/* Kinds of events in a file; those of control are numbered as in enum pl_event_kind, from 1. */
 enum {
     RECORDED_JOIN = 1,
     RECORDED_ARRIVE,
     RECORDED_REJECT,
     RECORDED_LEAVE,
-    RECORDED_END, /* in the place of PL_MEASURED, which is never recorded */
+    RECORDED_END, /* takes the number of PL_MEASURED, which is never recorded */
     RECORDED_TIMER,
     RECORDED_MADE
 };
@@ -57,15 +57,15 @@ static uint32_t recording_crc(uint32_t crc, const uint8_t *at, size_t n) {
     return (uint32_t)crc32(crc, at, (uInt)n);
 }
 
-/* The checksum of an event covers the one before it, and so everything before it. */
+/* The checksum of an event covers the previous checksum, and so everything before it. */
 static uint32_t recording_chain(uint32_t before, const uint8_t *event) {
     uint8_t link[4];
     recording_put_u32(link, before);
     return recording_crc(recording_crc(0, link, sizeof link), event, RECORDING_EVENT - 4);
 }
 
-/* The same while a run goes on: eight bytes at a time by tables, which takes a quarter of zlib's
- * time for so few bytes. Readers use zlib's, so that the two check each other. */
+/* The same for writing: eight bytes at a time by tables, which takes a quarter of zlib's time for
+ * so few bytes. Readers use zlib, so the two implementations check each other. */
 struct recording_tables {
     uint32_t t[8][256];
 };
@@ -83,7 +83,7 @@ static void recording_tables_fill(struct recording_tables *c) {
 
 static uint32_t recording_chain_fast(const struct recording_tables *c, uint32_t before,
                                      const uint8_t *event) {
-    _Static_assert(RECORDING_EVENT % 8 == 0, "with the one before, the event is whole words");
+    _Static_assert(RECORDING_EVENT % 8 == 0, "an event must be a whole number of words");
     uint32_t crc = UINT32_MAX, low = before, high = recording_get_u32(event);
     for (const uint8_t *at = event + 4;; at += 8) {
         low ^= crc;
@@ -102,7 +102,7 @@ struct pl_recorder {
     int fd, error; /* error: errno of the first write that failed */
     char *path;
     int n_workers;
-    uint64_t *began_ns; /* [n_workers] when its current task was started */
+    uint64_t *began_ns; /* [n_workers] start of its current task */
     uint32_t crc;
     struct recording_tables tables;
     size_t n;
@@ -158,7 +158,7 @@ int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t
                      struct pl_recorder **out, struct pl_why *why) {
     size_t length = strlen(text);
     if (length > PL_RECORDING_TEXT_MAX)
-        return pl_fail(why, PL_EUSAGE, "the setup is too long to be recorded: %zu characters of %d",
+        return pl_fail(why, PL_EUSAGE, "the setup is too long to record: %zu characters of %d",
                        length, PL_RECORDING_TEXT_MAX);
     struct pl_recorder *r = calloc(1, sizeof *r);
     if (r) {
@@ -174,9 +174,7 @@ int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t
     r->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (r->fd < 0) {
         recording_free(r);
-        return pl_fail(why, PL_EIO, "record file '%.200s' cannot be made: %s", path,
-                       errno == EEXIST ? "it exists, and is left as it is; choose another name"
-                                       : strerror(errno));
+        return pl_fail_create(why, "record", path);
     }
     recording_write_head(r, text, length, steps);
     *out = r;
@@ -243,7 +241,7 @@ int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
     pl_recorder_flush(r);
     if (close(r->fd) != 0 && !r->error) r->error = errno;
     int rc = r->error
-                 ? pl_fail(why, PL_EIO, "record file '%.200s' could not be written to the end: %s",
+                 ? pl_fail(why, PL_EIO, "record file '%.200s' could not be written completely: %s",
                            r->path, strerror(r->error))
                  : PL_OK;
     recording_free(r);
@@ -255,14 +253,14 @@ int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
 struct reader {
     FILE *f;
     const char *path;
-    uint64_t left; /* bytes of the file not read yet */
+    uint64_t left; /* bytes of the file left to read */
     uint32_t crc;
     struct pl_recording *out;
     struct pl_why *why;
 };
 
 static int recording_open(struct reader *r) {
-    /* O_NONBLOCK: a pipe must be refused below, not waited for here */
+    /* O_NONBLOCK: a pipe is rejected below and must not block here */
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0) {
@@ -277,12 +275,12 @@ static int recording_open(struct reader *r) {
     }
     r->left = (uint64_t)st.st_size;
     if ((double)st.st_size > RECORDING_MAX)
-        return pl_fail(r->why, PL_EDATA,
-                       "recording '%.200s' is larger than 4 GB, the most accepted", r->path);
+        return pl_fail(r->why, PL_EDATA, "recording '%.200s' is larger than 4 GiB, the limit",
+                       r->path);
     return PL_OK;
 }
 
-/* n bytes, or false where the file has no more so many. */
+/* Reads n bytes; false if fewer are left. */
 static bool recording_get(struct reader *r, void *to, size_t n) {
     if (r->left < n || fread(to, 1, n, r->f) != n) return false;
     r->left -= n;
@@ -291,11 +289,10 @@ static bool recording_get(struct reader *r, void *to, size_t n) {
 
 static int recording_no_head(const struct reader *r) {
     return pl_fail(r->why, PL_EDATA,
-                   "recording '%.200s' is cut short in its head: nothing can be read of it",
-                   r->path);
+                   "recording '%.200s' is truncated in its header and cannot be read", r->path);
 }
 
-/* Reads the head and makes room for text and events. */
+/* Reads the header and allocates text and events. */
 static int recording_read_head(struct reader *r) {
     uint8_t head[RECORDING_HEAD], crc[4];
     struct pl_recording *out = r->out;
@@ -303,7 +300,7 @@ static int recording_read_head(struct reader *r) {
     if (!recording_get(r, head, have)) return recording_no_head(r);
     if (memcmp(head, recording_magic, have < 8 ? have : 8) != 0)
         return pl_fail(r->why, PL_EDATA,
-                       "'%.200s' is not a recording; 'simulate --record FILE' makes one", r->path);
+                       "'%.200s' is not a recording; create one with --record FILE", r->path);
     if (have < sizeof head) return recording_no_head(r);
     if (recording_get_u32(head + 8) != RECORDING_VERSION)
         return pl_fail(r->why, PL_EDATA,
@@ -313,7 +310,7 @@ static int recording_read_head(struct reader *r) {
              length = recording_get_u32(head + 20);
     if (n_workers < 1 || n_workers > PL_MAX_WORKERS || steps < 1 || steps > RECORDING_STEPS_MAX ||
         length > PL_RECORDING_TEXT_MAX)
-        return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged: its head makes no sense",
+        return pl_fail(r->why, PL_EDATA, "recording '%.200s' is damaged: its header is invalid",
                        r->path);
     if (r->left < (uint64_t)length + sizeof crc) return recording_no_head(r);
     size_t room = (size_t)((r->left - length - sizeof crc) / RECORDING_EVENT);
@@ -334,7 +331,7 @@ static int recording_read_head(struct reader *r) {
     r->crc = recording_crc(r->crc, (const uint8_t *)out->text, length);
     if (recording_get_u32(crc) != r->crc || strlen(out->text) != length)
         return pl_fail(r->why, PL_EDATA,
-                       "recording '%.200s' is damaged in its head: its checksum does not match",
+                       "recording '%.200s' is damaged in its header: its checksum does not match",
                        r->path);
     return PL_OK;
 }
@@ -353,13 +350,13 @@ static int recording_read_event(struct reader *r, const uint8_t *b) {
     uint64_t now_ns = recording_get_u64(b + 8), loss = recording_get_u64(b + 40);
     uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
     if (kind < RECORDED_JOIN || kind > RECORDED_MADE)
-        return recording_damaged(r, "there is no such kind of event");
+        return recording_damaged(r, "unknown kind of event");
     if (worker >= (uint32_t)out->n_workers)
-        return recording_damaged(r, "its worker is beyond the number of workers");
+        return recording_damaged(r, "its worker number is too large");
     if (now_ns < before || (double)now_ns >= RECORDING_END_NS)
-        return recording_damaged(r, "its time cannot be");
+        return recording_damaged(r, "its time is out of range");
     if (kind == RECORDED_END) {
-        if (r->left > 0) return recording_damaged(r, "the run has ended, and the file goes on");
+        if (r->left > 0) return recording_damaged(r, "data follow the end of the run");
         out->ended = true;
         out->end_ns = now_ns;
         out->n_updates = recording_get_u64(b + 16);
@@ -376,7 +373,7 @@ static int recording_read_event(struct reader *r, const uint8_t *b) {
     memcpy(&e->loss, &loss, sizeof loss);
     out->began_ns[out->n_events] = recording_get_u64(b + 24);
     if (out->began_ns[out->n_events] > now_ns)
-        return recording_damaged(r, "its task came back before it was started");
+        return recording_damaged(r, "its task arrived before it was started");
     out->n_events++;
     return PL_OK;
 }
@@ -436,9 +433,9 @@ bool pl_recording_line(const char *text, const char *key, char *out, size_t max)
 #define DIGEST_BASIS 0xcbf29ce484222325u
 #define DIGEST_PRIME 0x100000001b3u
 
-/* FNV-1a over 32-bit words in four lanes, side by side so that none waits for another; word i goes
- * to lane i mod 4, lane l begins at the basis plus l. The lanes and the number of words are then
- * put together the same way. */
+/* FNV-1a over 32-bit words in four independent lanes, which the processor computes in parallel.
+ * Word i goes to lane i mod 4, and lane l begins at the basis plus l. The lanes and the number of
+ * words are then combined in the same way. */
 uint64_t pl_digest(const float *w, size_t dim) {
     if (!w || dim == 0) return 0;
     uint64_t lane[DIGEST_LANES], digest = DIGEST_BASIS;

@@ -213,10 +213,8 @@ static int liveness_listen(struct pl_liveness *l, const char *path, struct pl_wh
     if (sock < 0 || liveness_bind(sock, path, &l->address)) {
         int error = errno;
         if (sock >= 0) close(sock);
-        return pl_fail(why, PL_EIO, "cannot listen at '%.200s': %s", path,
-                       error == EADDRINUSE
-                           ? "it already exists and will not be overwritten; choose another name"
-                           : strerror(error));
+        errno = error == EADDRINUSE ? EEXIST : error;
+        return pl_fail_create(why, "socket", path);
     }
     l->listener = sock;
     if (chmod(path, 0600) || lstat(path, &s) || listen(sock, 64)) {

@@ -1,12 +1,12 @@
-/* ABS: adaptive bounded staleness. K grows, and workers that are too stale start anew.
+/* ABS: adaptive bounded staleness. K grows, and workers that are too stale are restarted.
  *
  * After Tan, Zhu, Zhang, "ABS: adaptive bounded staleness converges faster and communicates less",
- * arXiv 2301.08895. RECONSTRUCTED: the paper's formulas for K^t and tau_max^t were not at hand.
- * Certain is that K^t grows and that workers with high staleness are told to start a new round
- * under a dynamic threshold. Here K follows AdaSync's rule (tuner/adasync_rules.c), and the bound
- * is tau_max = max(1, ceil(scale P/K)): the mean staleness of K-async is exactly P/K - 1, so the
- * bound follows it down and reaches 1 at K = P. A gradient with lag >= tau_max is never applied;
- * the policy restarts its worker (kasync with stop=yes). */
+ * arXiv 2301.08895. RECONSTRUCTED without the paper's formulas for K^t and tau_max^t: it is certain
+ * that K^t grows and that workers with high staleness start a new round under a dynamic threshold.
+ * Here K follows AdaSync's rule (tuner/adasync_rules.c), and the bound is tau_max = max(1,
+ * ceil(scale P/K)): the mean staleness of K-async is exactly P/K - 1, so the bound falls with it
+ * and reaches 1 at K = P. A gradient with lag >= tau_max is never applied; the policy restarts its
+ * worker (kasync with stop=yes). */
 #include <math.h>
 
 #include "core/tuner.h"

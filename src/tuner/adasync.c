@@ -1,11 +1,11 @@
-/* AdaSync: K grows as the training loss falls, chosen anew every so many seconds.
+/* AdaSync: K grows as the training loss falls, and is updated once per time interval.
  *
- * Dutta, Wang, Joshi, "Slow and stale gradients can win the race", arXiv 2003.10579. Few workers
- * at first, when speed pays; many at the end, when the error floor counts. The rules are in
- * tuner/adasync_rules.c. Differences: the loss is the mean of the mini-batches that arrived, not an
- * evaluation of the training set; K never falls; rule=measured is our extension to any delay law.
- * Which rule the paper prints for K-async is not confirmed (quadratic by derivation, sqrt in a
- * third-party reimplementation), so it is a switch. */
+ * Dutta, Wang, Joshi, "Slow and stale gradients can win the race", arXiv 2003.10579: few workers at
+ * first, when speed matters, and many at the end, when the error floor matters. The rules are in
+ * tuner/adasync_rules.c. Differences: the loss is the mean over the mini-batches that arrived, not
+ * an evaluation of the training set; K never falls; rule=measured extends the method to any delay
+ * law. The rule for K-async is an option, because a derivation gives the quadratic one and a
+ * third-party implementation uses sqrt. */
 #include "core/tuner.h"
 
 struct adasync {

@@ -1,14 +1,14 @@
 /* AdaSync's K: the three rules, and the bookkeeping that two tuners share.
  *
- * F(w_start) is the mean loss of the mini-batches that arrived in the interval just ended, F(w_0)
- * the mean over those computed on version 0: what a server sees without evaluating anything.
+ * F(w_start) is the mean loss of the mini-batches that arrived in the last interval, F(w_0) the
+ * mean over those computed on version 0. A server sees both without evaluating anything.
  *
- * The measured rule needs d_K = E[X_{K+1:P}] - E[X_{K:P}] of a law nobody told us. It keeps the
- * last PL_GROWK_TIMES task times. Under K-sync only the fastest K of P are ever seen and the rest
- * is cut off by the cancel, so those count as censored: the survival curve is Kaplan and Meier's
- * (1958), continued beyond the last completed task by an exponential. Its rate is that of
- * completions after the first, so that a delay everybody has (a shift) does not pass for slowness.
- * The expected order statistic is read off the curve at Blom's position (K - 3/8)/(P + 1/4). */
+ * The measured rule needs d_K = E[X_{K+1:P}] - E[X_{K:P}] of an unknown law. It keeps the last
+ * PL_GROWK_TIMES task times. Under K-sync only the fastest K of P tasks finish; the others are
+ * cancelled and count as censored. The survival curve is that of Kaplan and Meier (1958), continued
+ * beyond the last completed task by an exponential. Its rate counts completions after the first, so
+ * a constant delay (a shift) does not count as slowness. The expected order statistic is read from
+ * the curve at Blom's position (K - 3/8)/(P + 1/4). */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ int pl_adasync_discrete(int k0, double f0, double f, int k_max,
 struct growk_curve {
     double time[PL_GROWK_TIMES], share[PL_GROWK_TIMES];
     int n;
-    double rate; /* completions per second of work, both counted from the first completion */
+    double rate; /* completions per second of work, from the first completion on */
     int n_workers;
 };
 
@@ -63,7 +63,7 @@ static void growk_curve_of(const struct pl_growk *g, int n_workers, struct growk
     c->rate = exposure > 0 ? (c->n - 1) / exposure : INFINITY;
 }
 
-/* Where the curve has fallen to `share`, linear between its points. */
+/* The time at which the curve falls to `share`, linear between its points. */
 static double growk_when(const struct growk_curve *c, double share) {
     double t = 0, s = 1;
     for (int i = 0; i < c->n && c->share[i] > 0; i++) {
@@ -91,7 +91,7 @@ static double growk_constant(const void *ctx, int k) {
 
 static int growk_measured(const struct pl_growk *g, const struct pl_run_info *scene, double f0,
                           double f) {
-    /* K mini-batches take K E[X]/P whatever the law: every step costs the same */
+    /* K mini-batches take K E[X]/P under any law, so every step costs the same */
     if (scene->by_batch)
         return pl_adasync_discrete(g->k0, f0, f, scene->n_workers, growk_constant, NULL);
     struct growk_curve curve;
@@ -104,7 +104,7 @@ const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_run_in
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
     return k0 < scene->n_workers || k0 == 1
                ? NULL
-               : "K must begin below the number of workers, or it could not grow; set k0 or k";
+               : "K cannot grow because it starts at the number of workers; set a smaller k0 or k";
 }
 
 void pl_growk_init(struct pl_growk *g, const struct pl_growk_conf *c, struct pl_knobs *knobs) {
@@ -145,7 +145,7 @@ void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
             double f = g->sum / (double)g->n, f0 = g->f0_sum / (double)g->f0_n;
             double k = f > 0 && f0 > 0 ? round(growk_choose(g, rule, scene, f0, f)) : 0;
             if (k > scene->n_workers) k = scene->n_workers;
-            if (k > knobs->k) knobs->k = (int)k; /* never fewer than before */
+            if (k > knobs->k) knobs->k = (int)k; /* K never falls */
         }
         g->began_ns = v->now_ns;
         g->sum = 0;

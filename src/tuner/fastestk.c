@@ -1,11 +1,11 @@
-/* Adaptive fastest-k: K grows when successive gradients begin to point against each other.
+/* Adaptive fastest-k: K grows when successive gradients begin to point in opposite directions.
  *
  * Kas Hanna, Bitar, Parag, Dasari, El Rouayheb, "Adaptive distributed stochastic gradient descent
  * for minimizing delay in the presence of stragglers", ICASSP 2020 (arXiv 2002.11005) and
- * arXiv 2208.03134. A counter goes up when <g_j, g_{j-1}> < 0 and down otherwise; when it passes
- * `thresh` and `burnin` updates went by since the last change, K grows by `step`. It needs no loss
- * value. Recalled, not re-read: thresholds are ours to set. The counter never falls below zero, so
- * that a long steady phase does not have to be paid back. */
+ * arXiv 2208.03134. A counter goes up when <g_j, g_{j-1}> < 0 and down otherwise. When it exceeds
+ * `thresh`, and `burnin` updates have passed since the last change, K grows by `step`. No loss
+ * value is needed. Difference: the counter never falls below zero, so a long steady phase does not
+ * delay the next change. */
 #include "core/tuner.h"
 
 struct fastestk_conf {
@@ -15,7 +15,7 @@ struct fastestk_conf {
 struct fastestk {
     struct fastestk_conf conf;
     int64_t counter;
-    uint64_t changed; /* version at the last change of K */
+    uint64_t changed; /* the version at the last change of K */
 };
 
 static const struct pl_opt fastestk_opts[] = {
@@ -32,7 +32,7 @@ static const char *fastestk_check(const void *conf, const struct pl_run_info *sc
     int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
     return k0 < scene->n_workers || k0 == 1
                ? NULL
-               : "K must begin below the number of workers, or it could not grow; set k0 or k";
+               : "K cannot grow because it starts at the number of workers; set a smaller k0 or k";
 }
 
 static void fastestk_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {

@@ -1,4 +1,4 @@
-/* Fixed: K and the bound stay what the policy's options say. */
+/* Fixed: K and the bound keep the values of the policy's options. */
 #include "core/tuner.h"
 
 const struct pl_tuner pl_tuner_fixed = {

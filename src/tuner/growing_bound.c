@@ -1,7 +1,7 @@
 /* Growing bound: R = max(1, floor(sqrt(version))).
  *
- * The parameter-agnostic threshold of the Ringmaster LMO code: Ringmaster's own R needs the
- * gradient noise and the target accuracy, which nobody knows; this one needs nothing. */
+ * The parameter-agnostic threshold of the Ringmaster LMO code. Ringmaster's own R needs the
+ * gradient noise and the target accuracy, which are usually unknown. */
 #include <math.h>
 
 #include "core/tuner.h"
