@@ -442,7 +442,7 @@ head -c $((size - 100)) saved/checkpoint-0000000050.safetensors >bad.safetensors
 printf x >>bad.safetensors
 tail -c 99 saved/checkpoint-0000000050.safetensors >>bad.safetensors
 mv bad.safetensors saved/checkpoint-0000000050.safetensors
-refused 1 "its checksum does not match; the one before it is whole: --resume saved/checkpoint-" \
+refused 1 "its checksum does not match; the one before it is intact: --resume saved/checkpoint-" \
     train --resume saved
 refused 1 "is damaged" eval saved
 head -c 100 $newest >short.safetensors
