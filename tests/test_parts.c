@@ -646,7 +646,7 @@ static void test_refused(void **state) {
         {MATRIX " method=dsgd listen=here", "use workers that the server makes"},
         {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
         {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},
-        {MATRIX " method=fdsgd tuner=adasync", "moves K"},
+        {MATRIX " method=fdsgd tuner=adasync", "changes K"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

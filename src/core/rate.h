@@ -7,11 +7,11 @@
 struct pl_rate {
     double lr;
     struct pl_chain schedule;
-    bool by_k;            /* times the number of members: "linear scaling" */
-    double epoch_samples; /* samples in an epoch; 0 where there is no data */
+    bool by_k;            /* multiplied by the number of members: "linear scaling" */
+    double epoch_samples; /* samples in an epoch; 0: there is no data */
 };
 
-/* The rate after so many commits and epochs. */
+/* The rate after n_commits commits and that number of epochs. */
 double pl_rate_now(const struct pl_rate *r, uint64_t n_commits, double epochs, int n_workers);
 
 #endif
