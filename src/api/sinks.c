@@ -8,8 +8,8 @@ static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct
     char *text;
     int rc = pl_setup_text(setup, &text);
     if (rc) return rc;
-    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_job_steps(job),
-                          &s->recorder, &setup->why);
+    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_job_steps(job), &s->recorder,
+                          &setup->why);
     free(text);
     return rc;
 }
@@ -50,7 +50,7 @@ void pl_sinks_flush(const struct pl_sinks *s) {
     if (s->log) fflush(s->log);
     if (s->events) fflush(s->events);
     if (s->recorder) pl_recorder_flush(s->recorder);
-    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing tells what went wrong */
+    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing reports what went wrong */
 }
 
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim) {
