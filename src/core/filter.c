@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define FILTER_ROW 10000    /* rejections in a row that may still be chance, */
-#define FILTER_ROW_EACH 100 /* and so many more per worker */
+#define FILTER_ROW_EACH 100 /* and this many more per worker */
 
 struct filter_own {
     pl_real *vector[PL_FILTER_OWN]; /* NULL until the worker's first result */
