@@ -519,6 +519,11 @@ static bool check_policy(struct book *b) {
              "a lag of %d is applied", (int)b->closed[i].lag);
     MUST(b, b->dropped || b->arrived_lag < b->knobs.bound, "a lag of %d is taken",
          (int)b->arrived_lag);
+    struct pl_sizes size = {1, 1};
+    if (b->policy->groups) size = b->policy->groups(b->conf, b->n, b->knobs.k);
+    if (b->calm && b->committed) /* workers that come and go change the sizes */
+        MUST(b, b->n_closed >= size.least && b->n_closed <= size.most,
+             "a group of %d, not of %d to %d", b->n_closed, size.least, size.most);
     if (is(id, "ksync") || is(id, "kbatchsync") || is(id, "kasync") || is(id, "kbatchasync")) {
         if (!check_group(b)) return false;
     } else if (b->grid > 0) {

@@ -325,6 +325,25 @@ static void released_versions_are_used_again(void **state) {
     }
 }
 
+/* What takes contributions one at a time gets no second member. */
+static void one_at_a_time_is_one(void **state) {
+    (void)state;
+    for (size_t o = 0; o < n_optimizers; o++) {
+        struct pl_store_conf conf = test_conf(1, "none", optimizers[o]);
+        const float w0 = 1, g = 1;
+        struct pl_store *s = test_store(&conf, &w0);
+        struct pl_member m = {.worker = 1, .samples = 1, .factor = 1};
+        for (int round = 0; round < 2; round++) {
+            test_take(s, 0, pl_store_newest(s), &g);
+            assert_int_equal(pl_store_take(s, &m, pl_store_newest(s), &g),
+                             takes_groups(optimizers[o]) ? PL_OK : PL_EPOLICY);
+            assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+        }
+        pl_store_free(s);
+        test_conf_free(&conf);
+    }
+}
+
 /* A correction that reads the base keeps it until its commit, though its worker let go of it; the
  * others do not keep it at all. */
 static void needed_bases_are_kept(void **state) {
@@ -500,6 +519,7 @@ int main(void) {
         cmocka_unit_test(needed_bases_are_kept),
         cmocka_unit_test(bases_are_what_was_handed_out),
         cmocka_unit_test(measures_are_dot_products),
+        cmocka_unit_test(one_at_a_time_is_one),
         cmocka_unit_test(kept_vectors_have_an_owner),
         cmocka_unit_test(kept_nonsense_is_refused),
     };

@@ -7,7 +7,7 @@
 
 #include "api/parts.h"
 #include "core/filter.h"
-#include "core/tuner.h"
+#include "core/groups.h"
 #include "learn/drift.h"
 #include "learn/task.h"
 #include "model/callback.h"
@@ -60,39 +60,16 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
 /* Optimizers with a memory per worker take contributions one at a time. */
 static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    if (!optim->one_at_a_time) return PL_OK;
-    if (policy->knobs(job->policy.conf).k > 1 || tuner->moves & PL_USES_K)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "optim '%s' takes gradients one at a time; use a policy with k=1 and a tuner "
-            "that leaves K alone",
-            optim->id.name);
-    return PL_OK;
-}
-
-/* The K a run begins with, which is the smallest it ever has: tuners let it grow. */
-static int build_least_k(const struct pl_job *job, int *k, struct pl_why *why) {
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    struct pl_knobs knobs = policy->knobs(job->policy.conf);
-    struct pl_run_info scene = {job->n_workers, policy->by_batch, knobs.k};
-    *k = knobs.k;
-    if (!tuner->init) return PL_OK;
-    char *state = calloc(1, tuner->state_size + 1);
-    if (!state) return pl_fail(why, PL_ENOMEM, "out of memory");
-    if (tuner->id.conf_size) memcpy(state, job->tuner.conf, tuner->id.conf_size);
-    tuner->init(state, &scene, &knobs);
-    free(state);
-    *k = knobs.k;
-    return PL_OK;
+    if (!optim->one_at_a_time || job->groups.most == 1) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "optim '%s' takes gradients one at a time; use a policy with k=1 and a tuner "
+                   "that leaves K alone",
+                   optim->id.name);
 }
 
 /* Printed behind the check, which tells links the f of their neighbours. */
 static int build_check_reduce(struct pl_built *b, struct pl_why *why) {
-    int rc = build_least_k(&b->job, &b->job.k, why);
-    if (!rc) rc = pl_reduce_check(&b->job.reduce, b->job.k, why);
+    int rc = pl_reduce_check(&b->job.reduce, b->job.groups, why);
     pl_chain_print(&b->job.reduce, b->spec[PL_COLUMN_REDUCE], PL_SPEC_MAX);
     return rc;
 }
@@ -276,7 +253,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
 static int build_size(const struct pl_job *job, struct pl_why *why) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
+    double k = job->groups.most, p = job->n_workers;
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
@@ -344,6 +321,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);
+    if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
+        pl_fail(&s->why, rc, "out of memory");
     if (!rc) rc = build_check_optim(job, &s->why);
     if (!rc) rc = build_check_reduce(b, &s->why);
     if (!rc) rc = build_delay(s, job, host);

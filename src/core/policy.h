@@ -122,6 +122,11 @@ void pl_restart_busy(struct pl_plan *p, const struct pl_view *v);
 /* What a policy uses, so that a tuner that would turn a knob nobody reads is refused. */
 enum { PL_USES_K = 1, PL_USES_BOUND = 2 };
 
+/* How many contributions a group has when it is committed. */
+struct pl_sizes {
+    int least, most;
+};
+
 enum pl_cancels { PL_CANCELS_NONE, PL_CANCELS_STALE, PL_CANCELS_ALL };
 
 struct pl_policy {
@@ -145,6 +150,9 @@ struct pl_policy {
     const char *(*check)(const void *conf, int n_workers);
     /* The knobs the run begins with. */
     struct pl_knobs (*knobs)(const void *conf);
+    /* The sizes of the groups it commits while K is k and all n_workers are there; workers that are
+     * gone may make a group smaller. NULL: always one. */
+    struct pl_sizes (*groups)(const void *conf, int n_workers, int k);
     /* Which busy workers a commit may cancel; NULL: none. A host that computes ahead uses it to
      * leave alone what will not be needed. */
     enum pl_cancels (*cancels)(const void *conf);

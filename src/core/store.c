@@ -256,6 +256,7 @@ static bool store_grow(struct pl_store *s) {
 
 int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
                   const pl_real *vector) {
+    if (s->n_members > 0 && s->optim->one_at_a_time) return PL_EPOLICY;
     if (!store_grow(s)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] &&
         !(s->own[m->worker] = pl_vector_new(s->conf.dim)))

@@ -42,6 +42,15 @@ static struct pl_knobs buffers_knobs(const void *conf) {
     return (struct pl_knobs){((const struct buffers *)conf)->b, PL_NO_BOUND};
 }
 
+/* While one buffer is empty, the others hold up to BUFFERS_DEPTH b contributions and at most b - 2
+ * empty ones are filled; then the last one is. */
+static struct pl_sizes buffers_groups(const void *conf, int n_workers, int k) {
+    int b = ((const struct buffers *)conf)->b;
+    (void)n_workers;
+    (void)k;
+    return (struct pl_sizes){b, b > 1 ? BUFFERS_DEPTH * b + b - 1 : 1};
+}
+
 static bool buffers_is_full(const struct buffers_state *s, int worker) {
     int i = worker % s->conf.b;
     return s->full[i / 64] >> (i % 64) & 1;
@@ -102,6 +111,7 @@ const struct pl_policy pl_policy_buffers = {
     .state_size = sizeof(struct buffers_state),
     .check = buffers_check,
     .knobs = buffers_knobs,
+    .groups = buffers_groups,
     .arrive = buffers_arrive,
     .leave = buffers_leave,
 };

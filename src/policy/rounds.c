@@ -56,6 +56,15 @@ static struct pl_knobs rounds_knobs(const void *conf) {
     return (struct pl_knobs){((const struct rounds *)conf)->k, PL_NO_BOUND};
 }
 
+/* give=any: until the K-th worker contributes, each of the others contributes one result on an old
+ * version and up to `ahead` on the newest. */
+static struct pl_sizes rounds_groups(const void *conf, int n_workers, int k) {
+    const struct rounds *c = conf;
+    int most = c->give == ROUNDS_ANY ? (k - 1) * (int)(c->ahead + 1) + 1 : k;
+    (void)n_workers;
+    return (struct pl_sizes){k, most};
+}
+
 static bool rounds_enough(const struct pl_view *v, int n_contributors) {
     return n_contributors >= v->knobs.k || n_contributors >= v->n_alive;
 }
@@ -130,6 +139,7 @@ const struct pl_policy pl_policy_rounds = {
     .state_size = sizeof(struct rounds),
     .check = rounds_check,
     .knobs = rounds_knobs,
+    .groups = rounds_groups,
     .arrive = rounds_arrive,
     .leave = rounds_leave,
 };
