@@ -221,8 +221,6 @@ static const struct {
     twin_optim *step;
 } optim_twin[] = {
     {"sgd", sgd},
-    {"bold", sgd},
-    {"libmf", sgd},
     {"momentum", momentum},
     {"nesterov", nesterov},
     {"adam", adam},

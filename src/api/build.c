@@ -28,8 +28,7 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
 
 /* The seven columns: the method's, or those of a plain run, each replaced by what was said. */
 static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
-    static const char *const plain[PL_N_COLUMNS] = {NULL,  "fixed",    "none", "mean",
-                                                    "sgd", "gradient", "none"};
+    const char *plain[PL_N_COLUMNS] = {NULL, "fixed", "none", "mean", "sgd", "gradient", "none"};
     const struct pl_setup_conf *c = &s->conf;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
@@ -38,6 +37,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
+        if (recipe->schedule) b->schedule = recipe->schedule;
     } else {
         snprintf(b->method, sizeof b->method, "custom");
     }
@@ -51,6 +51,8 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
                 ? build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why)
                 : pl_chain_parse(pl_column_family[i], said, (int)c->workers, &b->job.reduce, why);
         if (rc) return rc;
+        if (i == PL_COLUMN_POLICY && ((const struct pl_policy *)b->job.policy.entry)->grid)
+            plain[PL_COLUMN_LOCAL] = "sweep";
         if (choice[i])
             pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
     }
@@ -148,13 +150,18 @@ static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, str
     rate->lr = c->lr;
     rate->by_k = c->lr_scale == 1;
     rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
-    int rc =
-        pl_chain_parse(&pl_schedule_family, c->lr_schedule, (int)c->workers, &rate->schedule, why);
+    const char *spec = strcmp(c->lr_schedule, "auto") != 0 ? c->lr_schedule : b->schedule;
+    int rc = pl_chain_parse(&pl_schedule_family, spec, (int)c->workers, &rate->schedule, why);
     for (int i = 0; !rc && i < rate->schedule.n; i++) {
         const struct pl_choice *link = &rate->schedule.link[i];
-        bool counts = strcmp(link->entry->name, "constant") != 0;
+        const struct pl_schedule *schedule = (const struct pl_schedule *)link->entry;
         const struct pl_schedule_unit *unit = link->conf;
-        if (counts && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
+        if (schedule->commit && rate->epoch_samples == 0 && b->job.model)
+            return pl_fail(why, PL_EUSAGE,
+                           "lr-schedule '%s' goes by epochs, but there is no data to count; use "
+                           "lr-schedule constant",
+                           link->entry->name);
+        if (schedule->factor && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
             return pl_fail(why, PL_EUSAGE,
                            "lr-schedule '%s' counts epochs, and there is no data to count; add "
                            "unit=updates",
@@ -344,7 +351,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
-    *out = (struct pl_built){0};
+    *out = (struct pl_built){.schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;

@@ -36,13 +36,6 @@ static bool parts_corrects(const struct pl_job *job) {
     return c->apply || c->factor || c->n_vectors > 0 || c->needs_base;
 }
 
-/* Whether workers do anything but compute a gradient. */
-static bool parts_keeps(const struct pl_job *job) {
-    const struct pl_local *l = (const struct pl_local *)job->local.entry;
-    return l->sends != PL_SENDS_GRADIENT || l->steps(job->local.conf) > 1 ||
-           (l->n_vectors && l->n_vectors(job->local.conf) > 0);
-}
-
 /* What does not go with parts, and what does. */
 static int parts_check(const struct pl_setup *s, const struct pl_job *job, struct pl_why *why) {
     const struct pl_setup_conf *c = &s->conf;
@@ -54,8 +47,9 @@ static int parts_check(const struct pl_setup *s, const struct pl_job *job, struc
         {parts_corrects(job), "correct", job->correct.entry->name, "correct none"},
         {job->reduce.n > 1 || strcmp(job->reduce.link[0].entry->name, "mean") != 0, "reduce",
          job->reduce.link[0].entry->name, "reduce mean"},
-        {optim->row == PL_ROW_NONE, "optim", optim->id.name, "optim sgd, bold or libmf"},
-        {parts_keeps(job), "local", job->local.entry->name, "local gradient"},
+        {optim->n_vectors > 0, "optim", optim->id.name, "optim sgd"},
+        {((const struct pl_local *)job->local.entry)->sends != PL_SENDS_RANGES, "local",
+         job->local.entry->name, "local sweep"},
         {pl_filter_any(&job->filter), "filter", job->filter.entry->name, "filter none"},
         {job->attack.entry != NULL, "attack", c->attack, "none"},
         {job->weight_decay != 0, "weight-decay", "", "l2 of model mf"},
@@ -75,18 +69,13 @@ static int parts_check(const struct pl_setup *s, const struct pl_job *job, struc
 
 int pl_parts_open(const struct pl_setup *s, struct pl_job *job, struct pl_why *why) {
     const struct pl_policy *policy = parts_policy(job);
-    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     if (!job->model) return PL_OK;
-    if (optim->by_epoch && !job->data)
-        return pl_fail(why, PL_EUSAGE,
-                       "optim '%s' goes by epochs, and there is no data to count; use sgd",
-                       optim->id.name);
-    if (!policy->grid && optim->by_row)
+    if (!policy->grid && ((const struct pl_local *)job->local.entry)->sends == PL_SENDS_RANGES)
         return pl_fail(
             why, PL_EUSAGE,
-            "optim '%s' has a rate for every row of a matrix, and its steps are taken in "
-            "blocks; use policy blocks or strata with model mf, as method fpsgd does",
-            optim->id.name);
+            "local '%s' works on blocks of a matrix, but policy '%s' hands out the whole "
+            "model; use policy blocks or strata with model mf, as method fpsgd does",
+            job->local.entry->name, policy->id.name);
     if (!policy->grid) return PL_OK;
     int rc = parts_check(s, job, why);
     if (rc) return rc;

@@ -105,8 +105,9 @@ const struct pl_opt pl_setup_opts[] = {
      .offset = AT(lr)},
     {.name = "lr-schedule",
      .type = PL_OPT_TEXT,
-     .def = "constant",
-     .help = "how the rate moves; chain with +: warmup:over=5+step:at=80,120",
+     .def = "auto",
+     .help = "how the learning rate changes; chain with +: warmup:over=5+step:at=80,120; auto: as "
+             "the method says, or constant",
      .offset = AT(lr_schedule)},
     {.name = "lr-scale",
      .type = PL_OPT_CHOICE,

@@ -88,6 +88,7 @@ struct pl_built {
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
+    const char *schedule;                 /* of the learning rate, unless the user gives one */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX]; /* resolved, as they are reported */
 };
 

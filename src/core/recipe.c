@@ -173,14 +173,18 @@ RECIPE(diloco, "diloco", "many local steps, then an outer Nesterov step (inner S
        "nesterov:beta=0.9", "steps:u=50,outer=0.7", "none");
 RECIPE(fdsgd, "fdsgd",
        "matrix factorisation, asynchronous: whoever is free takes the least used free block",
-       "Li et al. 2014", "blocks", "fixed", "none", "mean", "sgd", "gradient", "none");
-RECIPE(dsgd, "dsgd", "matrix factorisation in strata of blocks that share nothing, with a barrier",
-       "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", "strata", "fixed", "none", "mean", "bold",
-       "gradient", "none");
+       "Li et al. 2014", "blocks", "fixed", "none", "mean", "sgd", "sweep", "none");
+static const struct pl_recipe recipe_dsgd = {
+    .id = {.name = "dsgd",
+           .brief = "matrix factorisation in strata of blocks that share nothing, with a barrier",
+           .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011",
+           .opts = pl_no_opts},
+    .column = {"strata", "fixed", "none", "mean", "sgd", "sweep", "none"},
+    .schedule = "bold"};
 RECIPE(fpsgd, "fpsgd",
        "matrix factorisation, asynchronous on a finer grid of blocks, with a rate per row",
        "Zhuang, Chin, Juan, Lin, RecSys 2013; LIBMF", "blocks:fine=yes", "fixed", "none", "mean",
-       "libmf", "gradient", "none");
+       "sgd", "sweep:adaptive=yes", "none");
 
 static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_async.id,
@@ -239,8 +243,11 @@ static const struct pl_entry *const recipe_table[] = {&recipe_sync.id,
                                                       &recipe_fpsgd.id,
                                                       NULL};
 
-const struct pl_family pl_recipe_family = {"method", "a published method: one row of choices",
-                                           recipe_table};
+const struct pl_family pl_recipe_family = {
+    .name = "method",
+    .brief = "a published method: one row of choices",
+    .table = recipe_table,
+};
 
 /* The last link of a chain: it is the one that options are for. */
 static char *recipe_last(char *spec) {

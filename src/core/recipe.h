@@ -18,6 +18,7 @@ enum pl_column {
 struct pl_recipe {
     struct pl_entry id;               /* its options are those of its columns */
     const char *column[PL_N_COLUMNS]; /* specs */
+    const char *schedule;             /* of the learning rate; NULL: constant */
 };
 
 extern const struct pl_family pl_recipe_family;

@@ -95,9 +95,7 @@ double pl_store_samples(const struct pl_store *s) {
 }
 
 static double store_rate(const struct pl_store *s) {
-    const struct pl_optim *o = s->optim;
-    double pace = o->lr_factor ? o->lr_factor(s->conf.optim.conf, s->optim_number) : 1;
-    return pace * pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
+    return pl_rate_now(&s->conf.rate, s->n_commits, pl_store_epochs(s), s->conf.n_workers);
 }
 
 /* --- making ------------------------------------------------------------------------------ */
@@ -197,6 +195,19 @@ static int store_archive_vectors(const struct pl_store *s, const struct pl_archi
     return PL_OK;
 }
 
+/* What the schedules keep; earlier versions kept it with the optimizers. */
+static void store_archive_schedules(struct pl_store *s, const struct pl_archive *k) {
+    for (int i = 0; i < s->conf.rate.schedule.n; i++) {
+        const struct pl_entry *id = s->conf.rate.schedule.link[i].entry;
+        char name[PL_NAME_MAX + 32];
+        if (!((const struct pl_schedule *)id)->commit) continue;
+        snprintf(name, sizeof name, "store.optim.%s", id->name);
+        if (k->restoring) k->numbers(k->ctx, name, s->conf.rate.number[i], PL_RULE_NUMBERS);
+        snprintf(name, sizeof name, "store.schedule.%s", id->name);
+        k->numbers(k->ctx, name, s->conf.rate.number[i], PL_RULE_NUMBERS);
+    }
+}
+
 /* Vectors and numbers of both rules. */
 static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     char name[PL_NAME_MAX + 32];
@@ -204,6 +215,7 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
     snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
     k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
+    store_archive_schedules(s, k);
     int rc = store_archive_vectors(s, k, "correct", &s->correct->id, s->correct_state,
                                    s->correct->n_vectors);
     return rc ? rc
@@ -621,14 +633,7 @@ static struct pl_optim_at store_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->n_commits,
                              .n_workers = s->conf.n_workers,
-                             .base = s->member[0].base_id,
-                             .epoch = s->conf.rate.epoch_samples};
-    for (int m = 0; m < s->n_members; m++) {
-        if (isnan(s->member[m].loss)) continue;
-        at.samples += s->samples[m];
-        at.loss += s->samples[m] * s->member[m].loss;
-    }
-    at.loss = at.samples > 0 ? at.loss / at.samples : NAN;
+                             .base = s->member[0].base_id};
     memcpy(at.number, s->optim_number, sizeof at.number);
     if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &at);
     memcpy(s->optim_number, at.number, sizeof at.number);
@@ -637,11 +642,17 @@ static struct pl_optim_at store_begin(struct pl_store *s, double lr) {
 
 /* The group is in the newest version. */
 static void store_end(struct pl_store *s) {
+    double known = 0, loss = 0; /* samples whose loss is known, and the sum of those losses */
     for (int m = 0; m < s->n_members; m++) {
+        if (!isnan(s->member[m].loss)) {
+            known += s->samples[m];
+            loss += s->samples[m] * s->member[m].loss;
+        }
         s->samples_applied += s->samples[m];
         pl_store_release(s, s->member[m].base);
     }
     s->n_members = 0;
+    pl_rate_commit(&s->conf.rate, known, known > 0 ? loss / known : NAN);
     s->newest->id = s->n_commits;
     s->newest->lr = store_rate(s);
 }

@@ -17,4 +17,7 @@ static const struct pl_entry *const policy_table[] = {
         NULL};
 
 const struct pl_family pl_policy_family = {
-    "policy", "when is the model updated, and who computes next?", policy_table};
+    .name = "policy",
+    .brief = "when is the model updated, and who computes next?",
+    .table = policy_table,
+};

@@ -347,5 +347,8 @@ static const struct pl_entry *const correct_table[] = {
     &correct_distance.id,       &correct_gap.id,  &correct_dc.id,
     &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
-const struct pl_family pl_correct_family = {"correct", "how is one stale contribution repaired?",
-                                            correct_table};
+const struct pl_family pl_correct_family = {
+    .name = "correct",
+    .brief = "how is one stale contribution repaired?",
+    .table = correct_table,
+};

@@ -252,4 +252,8 @@ static const struct pl_filter_kind filter_zeno = {
 static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_kardam.id,
                                                       &filter_zeno.id, NULL};
 
-const struct pl_family pl_filter_family = {"filter", "is a contribution believed?", filter_table};
+const struct pl_family pl_filter_family = {
+    .name = "filter",
+    .brief = "is a contribution believed?",
+    .table = filter_table,
+};

@@ -75,7 +75,7 @@ static int gradient_keeps(const void *conf) {
     return ((const struct gradient *)conf)->beta > 0;
 }
 
-static uint32_t gradient_steps(const void *conf) {
+static uint32_t one_step(const void *conf) {
     (void)conf;
     return 1;
 }
@@ -97,7 +97,7 @@ static const struct pl_local local_gradient = {
            .paper = "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)",
            .opts = gradient_opts,
            .conf_size = sizeof(struct gradient)},
-    .steps = gradient_steps,
+    .steps = one_step,
     .n_vectors = gradient_keeps,
     .run = gradient_run,
 };
@@ -454,9 +454,47 @@ static const struct pl_local local_own = {
     .run = own_run,
 };
 
-static const struct pl_entry *const local_table[] = {
-    &local_gradient.id, &local_local_steps.id,   &local_downpour.id, &local_elastic.id,
-    &local_overlap.id,  &local_overlap_local.id, &local_own.id,      NULL};
+/* --- sweep ---------------------------------------------------------------------------------------
+ * One pass over the ratings in a block of a matrix, with a step after each: Gemulla et al., KDD
+ * 2011 (DSGD). adaptive=yes divides the rate of each row by the root of its mean squared slopes so
+ * far: Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF). The sums of squares are part of the model. */
 
-const struct pl_family pl_local_family = {"local", "what does a worker do between two contacts?",
-                                          local_table};
+struct sweep {
+    bool adaptive;
+};
+
+static const struct pl_opt sweep_opts[] = {
+    {.name = "adaptive",
+     .type = PL_OPT_BOOL,
+     .def = "no",
+     .help = "give each row of the matrix a rate of its own, as LIBMF does",
+     .offset = offsetof(struct sweep, adaptive)},
+    {.name = NULL},
+};
+
+static int sweep_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    return t->sweep ? t->sweep(t->ctx, ((const struct sweep *)conf)->adaptive, loss)
+                    : PL_ECANCELLED;
+}
+
+static const struct pl_local local_sweep = {
+    .id = {.name = "sweep",
+           .brief = "one pass over the ratings in a block of a matrix",
+           .paper = "Gemulla et al., KDD 2011; Chin, Zhuang, Juan, Lin, PAKDD 2015 (adaptive)",
+           .opts = sweep_opts,
+           .conf_size = sizeof(struct sweep)},
+    .sends = PL_SENDS_RANGES,
+    .steps = one_step,
+    .run = sweep_run,
+};
+
+static const struct pl_entry *const local_table[] = {
+    &local_gradient.id, &local_local_steps.id, &local_downpour.id,
+    &local_elastic.id,  &local_overlap.id,     &local_overlap_local.id,
+    &local_own.id,      &local_sweep.id,       NULL};
+
+const struct pl_family pl_local_family = {
+    .name = "local",
+    .brief = "what does a worker do between two contacts?",
+    .table = local_table,
+};

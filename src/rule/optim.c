@@ -18,83 +18,6 @@ static void sgd_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_sgd = {
     .id = {.name = "sgd", .brief = "w - eta u", .paper = "", .opts = pl_no_opts},
-    .row = PL_ROW_PLAIN,
-    .step = sgd_step,
-};
-
-/* --- bold ----------------------------------------------------------------------------------------
- * The bold driver, as DSGD has it (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the
- * rate is 5 % larger where the loss fell and half of what it was where it rose. The loss of an
- * epoch is the mean of what workers told of their samples, each before its step. */
-
-enum { BOLD_PACE, BOLD_SUM, BOLD_SAMPLES, BOLD_LAST }; /* a pace of 0 is 1, a last of 0 is none */
-
-struct bold {
-    double up, down;
-};
-
-static const struct pl_opt bold_opts[] = {
-    {.name = "up",
-     .type = PL_OPT_REAL,
-     .def = "1.05",
-     .min = 1,
-     .max = 100,
-     .help = "what the rate is multiplied by after an epoch in which the loss fell",
-     .offset = offsetof(struct bold, up)},
-    {.name = "down",
-     .type = PL_OPT_REAL,
-     .def = "0.5",
-     .min = 1e-9,
-     .max = 1,
-     .help = "and after one in which it rose",
-     .offset = offsetof(struct bold, down)},
-    {.name = NULL},
-};
-
-static double bold_lr_factor(const void *conf, const double number[PL_RULE_NUMBERS]) {
-    (void)conf;
-    return number[BOLD_PACE] > 0 ? number[BOLD_PACE] : 1;
-}
-
-static void bold_begin(const void *conf, struct pl_optim_at *at) {
-    const struct bold *c = conf;
-    double *n = at->number;
-    if (!(at->samples > 0)) return;
-    n[BOLD_SUM] += at->samples * at->loss;
-    n[BOLD_SAMPLES] += at->samples;
-    if (!(at->epoch > 0) || n[BOLD_SAMPLES] < at->epoch) return;
-    double loss = n[BOLD_SUM] / n[BOLD_SAMPLES], last = n[BOLD_LAST];
-    double turn = last == 0 || loss == last ? 1 : loss < last ? c->up : c->down;
-    n[BOLD_PACE] = bold_lr_factor(conf, n) * turn;
-    n[BOLD_LAST] = loss;
-    n[BOLD_SUM] = n[BOLD_SAMPLES] = 0;
-}
-
-static const struct pl_optim optim_bold = {
-    .id = {.name = "bold",
-           .brief = "w - eta u; eta grows while the mean loss of an epoch falls, else it is halved",
-           .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
-           .opts = bold_opts,
-           .conf_size = sizeof(struct bold)},
-    .row = PL_ROW_PLAIN,
-    .by_epoch = true,
-    .begin = bold_begin,
-    .lr_factor = bold_lr_factor,
-    .step = sgd_step,
-};
-
-/* --- libmf ---------------------------------------------------------------------------------------
- * A rate for every row of a factorised matrix, eta over the root of the mean squares so far. The
- * rows' sums lie in the model, beside their factors, and workers take the step; nothing is left to
- * do here. */
-
-static const struct pl_optim optim_libmf = {
-    .id = {.name = "libmf",
-           .brief = "for blocks of a matrix: a rate per row, eta over the root of its squares",
-           .paper = "Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF)",
-           .opts = pl_no_opts},
-    .row = PL_ROW_ADAPTIVE,
-    .by_row = true,
     .step = sgd_step,
 };
 
@@ -398,8 +321,17 @@ static const struct pl_optim optim_ormo = {
 };
 
 static const struct pl_entry *const optim_table[] = {
-    &optim_sgd.id,     &optim_bold.id, &optim_libmf.id, &optim_momentum.id, &optim_nesterov.id,
-    &optim_adagrad.id, &optim_adam.id, &optim_dana.id,  &optim_ormo.id,     NULL};
+    &optim_sgd.id,  &optim_momentum.id, &optim_nesterov.id, &optim_adagrad.id,
+    &optim_adam.id, &optim_dana.id,     &optim_ormo.id,     NULL};
 
-const struct pl_family pl_optim_family = {"optim", "how does the reduced vector move the model?",
-                                          optim_table};
+static const struct pl_retired optim_retired[] = {
+    {"bold", "--optim sgd --lr-schedule bold"},
+    {"libmf", "--optim sgd --local sweep:adaptive=yes"},
+    {NULL, NULL}};
+
+const struct pl_family pl_optim_family = {
+    .name = "optim",
+    .brief = "how does the reduced vector move the model?",
+    .table = optim_table,
+    .retired = optim_retired,
+};

@@ -54,4 +54,7 @@ static const struct pl_entry *const reduce_table[] = {&reduce_mean.id,
                                                       NULL};
 
 const struct pl_family pl_reduce_family = {
-    "reduce", "how do the members of a group become one vector?", reduce_table};
+    .name = "reduce",
+    .brief = "how do the members of a group become one vector?",
+    .table = reduce_table,
+};

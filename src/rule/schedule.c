@@ -13,20 +13,8 @@
 
 /* --- constant ---------------------------------------------------------------------------- */
 
-static double constant_factor(const void *conf, double progress, int n_workers) {
-    (void)conf;
-    (void)progress;
-    (void)n_workers;
-    return 1;
-}
-
 static const struct pl_schedule schedule_constant = {
-    .id = {.name = "constant",
-           .brief = "the rate stays",
-           .paper = "",
-           .opts = pl_no_opts,
-           .conf_size = sizeof(struct pl_schedule_unit)},
-    .factor = constant_factor,
+    .id = {.name = "constant", .brief = "the rate stays", .paper = "", .opts = pl_no_opts},
 };
 
 /* --- warmup: linear from eta/N to eta (Goyal et al. 2017; DANA and Gap-Aware use 5 epochs)
@@ -158,8 +146,75 @@ static const struct pl_schedule schedule_cosine = {
     .factor = cosine_factor,
 };
 
-static const struct pl_entry *const schedule_table[] = {
-    &schedule_constant.id, &schedule_warmup.id, &schedule_step.id, &schedule_cosine.id, NULL};
+/* --- bold ----------------------------------------------------------------------------------------
+ * The bold driver, as DSGD uses it (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the
+ * rate grows by 5 % if the loss fell and is halved if it rose. The loss of an epoch is the mean of
+ * the losses that workers report, each sample's before its step. */
+
+enum {
+    BOLD_PACE,
+    BOLD_SUM,
+    BOLD_SAMPLES,
+    BOLD_LAST
+}; /* a pace of 0 is 1, a last of 0 is unknown */
+
+struct bold {
+    double up, down;
+};
+
+static const struct pl_opt bold_opts[] = {
+    {.name = "up",
+     .type = PL_OPT_REAL,
+     .def = "1.05",
+     .min = 1,
+     .max = 100,
+     .help = "factor on the rate after an epoch in which the loss fell",
+     .offset = offsetof(struct bold, up)},
+    {.name = "down",
+     .type = PL_OPT_REAL,
+     .def = "0.5",
+     .min = 1e-9,
+     .max = 1,
+     .help = "factor on the rate after an epoch in which the loss rose",
+     .offset = offsetof(struct bold, down)},
+    {.name = NULL},
+};
+
+static double bold_paced(const void *conf, const double number[PL_RULE_NUMBERS]) {
+    (void)conf;
+    return number[BOLD_PACE] > 0 ? number[BOLD_PACE] : 1;
+}
+
+static void bold_commit(const void *conf, double samples, double loss, double epoch,
+                        double n[PL_RULE_NUMBERS]) {
+    const struct bold *c = conf;
+    if (!(samples > 0)) return;
+    n[BOLD_SUM] += samples * loss;
+    n[BOLD_SAMPLES] += samples;
+    if (!(epoch > 0) || n[BOLD_SAMPLES] < epoch) return;
+    double mean = n[BOLD_SUM] / n[BOLD_SAMPLES], last = n[BOLD_LAST];
+    double turn = last == 0 || mean == last ? 1 : mean < last ? c->up : c->down;
+    n[BOLD_PACE] = bold_paced(conf, n) * turn;
+    n[BOLD_LAST] = mean;
+    n[BOLD_SUM] = n[BOLD_SAMPLES] = 0;
+}
+
+static const struct pl_schedule schedule_bold = {
+    .id = {.name = "bold",
+           .brief = "the rate grows while the mean loss of an epoch falls, and is halved otherwise",
+           .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
+           .opts = bold_opts,
+           .conf_size = sizeof(struct bold)},
+    .commit = bold_commit,
+    .paced = bold_paced,
+};
+
+static const struct pl_entry *const schedule_table[] = {&schedule_constant.id, &schedule_warmup.id,
+                                                        &schedule_step.id,     &schedule_cosine.id,
+                                                        &schedule_bold.id,     NULL};
 
 const struct pl_family pl_schedule_family = {
-    "schedule", "how does the learning rate move during the run?", schedule_table};
+    .name = "schedule",
+    .brief = "how does the learning rate move during the run?",
+    .table = schedule_table,
+};

@@ -227,8 +227,10 @@ static const struct pl_entry *const delay_table[] = {
     &delay_lognormal, &delay_trace, &delay_recording, &delay_hetero, NULL};
 
 const struct pl_family pl_delay_family = {
-    "delay", "how long does a mini-batch take on a worker? lists: LAW|LAW|2*LAW, in turn",
-    delay_table};
+    .name = "delay",
+    .brief = "how long does a mini-batch take on a worker? lists: LAW|LAW|2*LAW, in turn",
+    .table = delay_table,
+};
 
 /* Parsing */
 

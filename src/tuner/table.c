@@ -14,4 +14,7 @@ static const struct pl_entry *const tuner_table[] = {
         NULL};
 
 const struct pl_family pl_tuner_family = {
-    "tuner", "how do K and the staleness bound move during the run?", tuner_table};
+    .name = "tuner",
+    .brief = "how do K and the staleness bound move during the run?",
+    .table = tuner_table,
+};
