@@ -499,7 +499,7 @@ static void what_does_not_fit_is_refused(void **state) {
     static const struct {
         const char *model, *data, *key, *value, *word;
     } cases[] = {
-        {"mf", "digits:samples=20", NULL, NULL, "factorises ratings"},
+        {"mf", "digits:samples=20", NULL, NULL, "needs ratings"},
         {"softmax", SMALL, NULL, NULL, "ratings without classes"},
         {"mlp", SMALL, NULL, NULL, "ratings without classes"},
         {"cnn", SMALL, NULL, NULL, "ratings without classes"},

@@ -201,7 +201,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
 static bool takes_groups(const char *optim) {
     struct pl_choice c = test_choice(&pl_optim_family, optim);
     free(c.conf);
-    return !((const struct pl_optim *)c.entry)->one_at_a_time;
+    return !(c.entry->needs & PL_NEEDS_ONE_AT_A_TIME);
 }
 
 static void bits_do_not_depend_on_the_team(void **state) {
@@ -350,7 +350,7 @@ static void needed_bases_are_kept(void **state) {
     (void)state;
     for (size_t c = 0; c < n_corrections; c++) {
         struct pl_store_conf conf = test_conf(3, corrections[c], "sgd");
-        bool needs = ((const struct pl_correct *)conf.correct.entry)->needs_base;
+        bool needs = conf.correct.entry->needs & PL_NEEDS_BASE;
         const float w0[3] = {1, 2, 3}, g[3] = {0.5f, -0.5f, 0.25f};
         struct pl_store *s = test_store(&conf, w0);
         struct pl_version *old = pl_store_newest(s);

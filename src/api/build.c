@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/parts.h"
+#include "api/fit.h"
+#include "base/needs.h"
 #include "core/filter.h"
 #include "core/groups.h"
 #include "learn/drift.h"
@@ -26,51 +27,47 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
-/* The seven columns: the method's, or those of a plain run, each replaced by what was said. */
+/* What a column has if nobody sets it: the first entry of its family that goes with the policy. */
+static const char *build_default(int column, const struct pl_choice *policy) {
+    unsigned lacks = policy->entry ? pl_policy_lacks((const struct pl_policy *)policy->entry) : 0;
+    return pl_needs_first(pl_column_family[column], lacks)->name;
+}
+
+/* The seven columns: those that were set, the rest of the method, or the defaults of a policy that
+ * was given without a method. */
 static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
-    const char *plain[PL_N_COLUMNS] = {NULL, "fixed", "none", "mean", "sgd", "gradient", "none"};
     const struct pl_setup_conf *c = &s->conf;
+    struct pl_job *job = &b->job;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    snprintf(b->method, sizeof b->method, "custom");
     if (method) {
         const struct pl_recipe *recipe;
         int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;
-    } else {
-        snprintf(b->method, sizeof b->method, "custom");
     }
-    struct pl_choice *const choice[PL_N_COLUMNS] = {&b->job.policy, &b->job.tuner, &b->job.correct,
-                                                    NULL,           &b->job.optim, &b->job.local,
-                                                    &b->job.filter};
+    struct pl_choice *const choice[PL_N_COLUMNS] = {&job->policy, &job->tuner, &job->correct, NULL,
+                                                    &job->optim,  &job->local, &job->filter};
     for (int i = 0; i < PL_N_COLUMNS; i++) {
-        const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : plain[i];
+        const char *given = c->column[i][0] ? c->column[i]
+                            : method        ? spec[i]
+                                            : build_default(i, &job->policy);
         int rc =
             choice[i]
-                ? build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why)
-                : pl_chain_parse(pl_column_family[i], said, (int)c->workers, &b->job.reduce, why);
+                ? build_choice(pl_column_family[i], given, job->n_workers, choice[i], why)
+                : pl_chain_parse(pl_column_family[i], given, job->n_workers, &job->reduce, why);
         if (rc) return rc;
-        if (i == PL_COLUMN_POLICY && ((const struct pl_policy *)b->job.policy.entry)->grid)
-            plain[PL_COLUMN_LOCAL] = "sweep";
+        snprintf(b->given[i], sizeof b->given[i], "%s", given);
         if (choice[i])
             pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
     }
     return PL_OK;
 }
 
-/* Optimizers with a memory per worker take contributions one at a time. */
-static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    if (!optim->one_at_a_time || job->groups.most == 1) return PL_OK;
-    return pl_fail(why, PL_EUSAGE,
-                   "optim '%s' takes gradients one at a time; use a policy with k=1 and a tuner "
-                   "that leaves K alone",
-                   optim->id.name);
-}
-
-/* Printed behind the check, which tells links the f of their neighbours. */
-static int build_check_reduce(struct pl_built *b, struct pl_why *why) {
+/* Printed after the check, which gives links the f of their neighbours. */
+static int build_reduce(struct pl_built *b, struct pl_why *why) {
     int rc = pl_reduce_check(&b->job.reduce, b->job.groups, why);
     pl_chain_print(&b->job.reduce, b->spec[PL_COLUMN_REDUCE], PL_SPEC_MAX);
     return rc;
@@ -85,63 +82,6 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     if (!a->anybody && f > job->n_workers)
         return pl_fail(why, PL_EUSAGE, "attack '%s' has f=%d hostile workers, and there are %d",
                        a->id.name, f, job->n_workers);
-    if (!job->model)
-        return pl_fail(why, PL_EUSAGE,
-                       "an attack needs a model; with --model none nothing is sent");
-    if (a->labels && !job->data)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
-                       a->id.name);
-    if (a->labels && job->data->n_classes == 0)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and ratings have none",
-                       a->id.name);
-    return PL_OK;
-}
-
-/* Behind the attack and the model. Attacks that are made in the open group come after a filter has
- * seen what arrived: it would be asked about gradients that nobody sends. */
-static int build_check_filter(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_attack *attack = (const struct pl_attack *)job->attack.entry;
-    int rc = pl_filter_check(&job->filter, job->n_workers, why);
-    if (rc || !job->model || !pl_filter_any(&job->filter)) return rc;
-    if (pl_filter_trusts(&job->filter) && !job->data)
-        return pl_fail(why, PL_EUSAGE,
-                       "filter '%s' compares with training samples that the server holds, and the "
-                       "model has no data; use a model with data, or filter kardam",
-                       job->filter.entry->name);
-    if (attack && attack->together)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "attack '%s' is made where a group is committed, and filter '%s' sees "
-            "gradients before that; use an attack that a worker makes alone, as signflip",
-            attack->id.name, job->filter.entry->name);
-    return PL_OK;
-}
-
-/* Without a server nobody sees more than one model at a time: there is nothing to correct, reduce
- * or disbelieve, and the step is the worker's own. */
-static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct {
-        const char *family, *has, *needs;
-    } column[] = {{"correct", job->correct.entry->name, "none"},
-                  {"reduce", job->reduce.link[0].entry->name, "mean"},
-                  {"optim", job->optim.entry->name, "sgd"},
-                  {"filter", job->filter.entry->name, "none"}};
-    if (!policy->peers) return PL_OK;
-    for (size_t i = 0; i < sizeof column / sizeof *column; i++)
-        if (strcmp(column[i].has, column[i].needs) != 0 || job->reduce.n != 1)
-            return pl_fail(why, PL_EUSAGE,
-                           "policy '%s' has no server that could apply %s '%s'; use %s",
-                           policy->id.name, column[i].family, column[i].has, column[i].needs);
-    if (((const struct pl_local *)job->local.entry)->model_slot > 0)
-        return pl_fail(why, PL_EUSAGE,
-                       "local '%s' keeps a model beside the one that policy '%s' mixes; use own",
-                       job->local.entry->name, policy->id.name);
-    if (job->attack.entry)
-        return pl_fail(why, PL_EUSAGE,
-                       "policy '%s' has no server that an attack could be sent to; attacks are for "
-                       "policies with one",
-                       policy->id.name);
     return PL_OK;
 }
 
@@ -149,25 +89,8 @@ static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, str
     struct pl_rate *rate = &b->job.rate;
     rate->lr = c->lr;
     rate->by_k = c->lr_scale == 1;
-    rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
-    const char *spec = strcmp(c->lr_schedule, "auto") != 0 ? c->lr_schedule : b->schedule;
-    int rc = pl_chain_parse(&pl_schedule_family, spec, (int)c->workers, &rate->schedule, why);
-    for (int i = 0; !rc && i < rate->schedule.n; i++) {
-        const struct pl_choice *link = &rate->schedule.link[i];
-        const struct pl_schedule *schedule = (const struct pl_schedule *)link->entry;
-        const struct pl_schedule_unit *unit = link->conf;
-        if (schedule->commit && rate->epoch_samples == 0 && b->job.model)
-            return pl_fail(why, PL_EUSAGE,
-                           "lr-schedule '%s' goes by epochs, but there is no data to count; use "
-                           "lr-schedule constant",
-                           link->entry->name);
-        if (schedule->factor && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
-            return pl_fail(why, PL_EUSAGE,
-                           "lr-schedule '%s' counts epochs, and there is no data to count; add "
-                           "unit=updates",
-                           link->entry->name);
-    }
-    return rc;
+    if (strcmp(c->lr_schedule, "auto") != 0) b->schedule = c->lr_schedule;
+    return pl_chain_parse(&pl_schedule_family, b->schedule, b->job.n_workers, &rate->schedule, why);
 }
 
 static int build_data(struct pl_setup *s, struct pl_built *b) {
@@ -194,24 +117,45 @@ static int build_data(struct pl_setup *s, struct pl_built *b) {
                              &b->job.partition, &s->why);
 }
 
+bool pl_setup_timing_alone(const struct pl_setup *s) {
+    return !s->has_function && strcmp(s->conf.model, "none") == 0;
+}
+
+const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *entry = NULL;
+    if (s->has_function || pl_spec_split(s->conf.model, name, &args, NULL) ||
+        pl_entry_find(&pl_model_family, name, &entry, NULL))
+        return NULL;
+    return (const struct pl_model_kind *)entry;
+}
+
+/* The data first, if the model wants any: it must fit before the model looks at it. */
 static int build_model(struct pl_setup *s, struct pl_built *b) {
-    const struct pl_setup_conf *c = &s->conf;
-    if (!s->has_function && strcmp(c->model, "none") == 0) return PL_OK;
-    bool wants = s->function.wants_data != 0;
-    if (!s->has_function) {
-        char name[PL_NAME_MAX];
-        const char *args;
-        const struct pl_entry *entry = NULL;
-        int rc = pl_spec_split(c->model, name, &args, &s->why);
-        if (rc) return pl_fail_in(&s->why, rc, "model");
-        rc = pl_entry_find(&pl_model_family, name, &entry, &s->why);
+    if (pl_setup_timing_alone(s)) return PL_OK;
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (kind ? kind->wants_data : s->function.wants_data) {
+        int rc = build_data(s, b);
+        if (!rc) rc = pl_fit(s, b, 1);
         if (rc) return rc;
-        wants = ((const struct pl_model_kind *)entry)->wants_data;
+        b->job.rate.epoch_samples = b->job.data->n_train;
     }
-    int rc = wants ? build_data(s, b) : PL_OK;
-    if (rc) return rc;
     return s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
-                           : pl_model_open(c->model, b->job.data, &b->job.model, &s->why);
+                           : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
+}
+
+/* The ratings in blocks, if the policy hands out blocks. */
+static int build_grid(struct pl_job *job, struct pl_why *why) {
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    if (!policy->grid || !job->model) return PL_OK;
+    const char *no = policy->check ? policy->check(job->policy.conf, job->n_workers) : NULL;
+    if (no)
+        return pl_fail(why, PL_EUSAGE, "policy '%s' with %d workers: %s", policy->id.name,
+                       job->n_workers, no);
+    int side = policy->grid(job->policy.conf, job->n_workers);
+    int rc = pl_grid_new(job->data->ratings, side, &job->grid);
+    return rc ? pl_fail(why, rc, "out of memory for ratings in %d x %d blocks", side, side) : PL_OK;
 }
 
 /* A typical task: the median on the middle worker, times its mini-batches. */
@@ -330,19 +274,17 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     int rc = build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
         pl_fail(&s->why, rc, "out of memory");
-    if (!rc) rc = build_check_optim(job, &s->why);
-    if (!rc) rc = build_check_reduce(b, &s->why);
+    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_attack(c, job, &s->why);
+    if (!rc) rc = pl_fit(s, b, 1);
+    if (!rc) rc = build_reduce(b, &s->why);
+    if (!rc) rc = pl_filter_check(&job->filter, job->n_workers, &s->why);
     if (!rc) rc = build_delay(s, job, host);
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
-    if (!rc) rc = pl_parts_suit(s, job, &s->why);
     if (!rc) rc = build_model(s, b);
-    if (!rc) rc = build_attack(c, job, &s->why);
-    if (!rc) rc = build_check_filter(job, &s->why);
-    if (!rc) rc = build_check_peers(job, &s->why);
-    if (!rc) rc = pl_parts_open(s, job, &s->why);
-    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_grid(job, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
     if (!rc && job->model) rc = build_size(job, &s->why);

@@ -54,6 +54,7 @@ struct pl_entry {
     const char *paper; /* citation; "" where there is none to give */
     const struct pl_opt *opts;
     size_t conf_size;
+    unsigned needs; /* what it needs of a run: PL_NEEDS_… in base/needs.h */
 };
 
 /* A name that a family had in an earlier version, and what to use instead. */

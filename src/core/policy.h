@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/opt.h"
+#include "base/needs.h"
 #include "base/rng.h"
 
 #define PL_MAX_WORKERS 1000000

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/opt.h"
+#include "base/needs.h"
 #include "base/rng.h"
 
 #ifndef PL_REAL
@@ -106,7 +106,7 @@ struct pl_correct_block {
     size_t n;
     const pl_real *g;                /* the contribution, weight decay added */
     const pl_real *w;                /* the model now */
-    const pl_real *base;             /* what the worker computed on */
+    const pl_real *base;             /* what the worker computed on, for PL_NEEDS_BASE */
     const pl_real *velocity;         /* the optimizer's momentum; NULL where it has none */
     pl_real *state[PL_RULE_VECTORS]; /* zero at first */
 };
@@ -114,7 +114,6 @@ struct pl_correct_block {
 struct pl_correct {
     struct pl_entry id;
     int n_vectors, n_sums;
-    bool needs_base;                      /* reads block->base: old versions are kept for it */
     bool (*wants_sums)(const void *conf); /* NULL: whenever n_sums > 0 */
     /* Adds the block's part to sum[]. */
     void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
@@ -214,8 +213,7 @@ enum pl_velocity {
 struct pl_optim {
     struct pl_entry id;
     int n_vectors;
-    bool per_worker;    /* a vector per worker, in block->own */
-    bool one_at_a_time; /* groups of one contribution only */
+    bool per_worker; /* a vector per worker, in block->own */
     enum pl_velocity velocity;
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */

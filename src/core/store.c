@@ -122,7 +122,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     for (int i = 0; i < s->optim->n_vectors; i++)
         ok = (s->optim_state[i] = pl_vector_new(conf->dim)) && ok;
     if (s->optim->per_worker) ok = (s->own = calloc((size_t)conf->n_workers, sizeof *s->own)) && ok;
-    if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->needs_base)
+    if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->id.needs & PL_NEEDS_BASE)
         ok = (s->direction = pl_vector_new(conf->dim)) && ok;
     if (conf->measures || pl_reduce_remembers(&conf->reduce))
         ok = (s->last = pl_vector_new(conf->dim)) && ok;
@@ -268,12 +268,12 @@ static bool store_grow(struct pl_store *s) {
 
 int pl_store_take(struct pl_store *s, const struct pl_member *m, struct pl_version *base,
                   const pl_real *vector) {
-    if (s->n_members > 0 && s->optim->one_at_a_time) return PL_EPOLICY;
+    if (s->n_members > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
     if (!store_grow(s)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] &&
         !(s->own[m->worker] = pl_vector_new(s->conf.dim)))
         return PL_ENOMEM;
-    bool keep = s->correct->needs_base;
+    bool keep = s->correct->id.needs & PL_NEEDS_BASE;
     if (keep) pl_store_hold(base);
     s->samples[s->n_members] = m->samples;
     s->worker[s->n_members] = m->worker;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "data/data.h"
 #include "data/rows.h"
@@ -176,7 +177,8 @@ static const struct partition_kind partition_iid_kind = {
            .brief = "equal random shards, one to a worker",
            .paper = "",
            .opts = pl_no_opts,
-           .conf_size = 0},
+           .conf_size = 0,
+           .needs = PL_NEEDS_WHOLE_VECTORS},
     .assign = partition_iid,
 };
 
@@ -186,7 +188,8 @@ static const struct partition_kind partition_label_kind = {
            .paper = "Yurochkin et al., Bayesian nonparametric federated learning of neural "
                     "networks, ICML 2019",
            .opts = partition_label_opts,
-           .conf_size = sizeof(struct partition_label_conf)},
+           .conf_size = sizeof(struct partition_label_conf),
+           .needs = PL_NEEDS_WHOLE_VECTORS},
     .assign = partition_label,
 };
 

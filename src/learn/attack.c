@@ -5,9 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "base/special.h"
 #include "base/status.h"
+
+/* Attacks are on whole gradients, and are made where one server has them. */
+#define ATTACK_NEEDS (PL_NEEDS_MODEL | PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER)
 
 #define ATTACK_BLOCK 1024
 
@@ -52,7 +56,7 @@ static void gaussian_alone(const void *conf, const struct pl_attack_at *at, floa
 
 static const struct pl_attack attack_gaussian = {
     .id = {"gaussian", "noise in place of a gradient", PAPER_XIE, gaussian_opts,
-           sizeof(struct gaussian)},
+           sizeof(struct gaussian), ATTACK_NEEDS},
     .alone = gaussian_alone,
 };
 
@@ -92,7 +96,7 @@ static void bitflip_alone(const void *conf, const struct pl_attack_at *at, float
 
 static const struct pl_attack attack_bitflip = {
     .id = {"bitflip", "four bits of the first coordinates are turned, a few workers in each",
-           PAPER_XIE, bitflip_opts, sizeof(struct bitflip)},
+           PAPER_XIE, bitflip_opts, sizeof(struct bitflip), ATTACK_NEEDS},
     .anybody = true,
     .alone = bitflip_alone,
 };
@@ -149,7 +153,7 @@ static void gambler_alone(const void *conf, const struct pl_attack_at *at, float
 
 static const struct pl_attack attack_gambler = {
     .id = {"gambler", "one server of many spoils a value now and then, whoever sent it", PAPER_XIE,
-           gambler_opts, sizeof(struct gambler)},
+           gambler_opts, sizeof(struct gambler), ATTACK_NEEDS},
     .anybody = true,
     .alone = gambler_alone,
 };
@@ -180,7 +184,7 @@ static void signflip_alone(const void *conf, const struct pl_attack_at *at, floa
 static const struct pl_attack attack_signflip = {
     .id = {"signflip", "the gradient, uphill",
            "Damaskinos et al., SysML 2019 (Kardam); Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
-           signflip_opts, sizeof(struct signflip)},
+           signflip_opts, sizeof(struct signflip), ATTACK_NEEDS},
     .alone = signflip_alone,
 };
 
@@ -192,7 +196,8 @@ static const struct pl_opt plain_opts[] = {OPT_WORKERS, {.name = NULL}};
 
 static const struct pl_attack attack_labelflip = {
     .id = {"labelflip", "an honest gradient on labels turned round: class c is the last minus c",
-           "Yin et al., ICML 2018", plain_opts, sizeof(struct plain)},
+           "Yin et al., ICML 2018", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS | PL_NEEDS_LABELS},
     .labels = true,
 };
 
@@ -203,7 +208,8 @@ static void inf_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_inf = {
-    .id = {"inf", "infinity in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"inf", "infinity in every coordinate", "", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS},
     .alone = inf_alone,
 };
 
@@ -214,7 +220,8 @@ static void nan_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_nan = {
-    .id = {"nan", "not a number in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"nan", "not a number in every coordinate", "", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS},
     .alone = nan_alone,
 };
 
@@ -255,7 +262,7 @@ static void omniscient_together(const void *conf, const float *const *honest, in
 
 static const struct pl_attack attack_omniscient = {
     .id = {"omniscient", "the sum of the honest gradients, enormous and uphill", PAPER_XIE,
-           omniscient_opts, sizeof(struct omniscient)},
+           omniscient_opts, sizeof(struct omniscient), ATTACK_NEEDS | PL_NEEDS_NO_FILTER},
     .together = omniscient_together,
 };
 
@@ -286,7 +293,8 @@ static void ipm_together(const void *conf, const float *const *honest, int n_hon
 
 static const struct pl_attack attack_ipm = {
     .id = {"ipm", "inner-product manipulation: the honest mean, a little, uphill",
-           "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm)},
+           "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm),
+           ATTACK_NEEDS | PL_NEEDS_NO_FILTER},
     .together = ipm_together,
 };
 
@@ -331,7 +339,8 @@ static void alie_together(const void *conf, const float *const *honest, int n_ho
 
 static const struct pl_attack attack_alie = {
     .id = {"alie", "a little is enough: just inside the spread of the honest ones",
-           "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie)},
+           "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie),
+           ATTACK_NEEDS | PL_NEEDS_NO_FILTER},
     .together = alie_together,
 };
 
@@ -345,7 +354,8 @@ static void mimic_together(const void *conf, const float *const *honest, int n_h
 
 static const struct pl_attack attack_mimic = {
     .id = {"mimic", "all copy the first honest one of the group",
-           "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain)},
+           "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS | PL_NEEDS_NO_FILTER},
     .together = mimic_together,
 };
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "model/dense.h"
 
@@ -176,7 +177,8 @@ const struct pl_model_kind pl_model_mf = {
            .paper = "Koren, Bell, Volinsky, Matrix factorization techniques for recommender "
                     "systems, IEEE Computer 2009",
            .opts = mf_opts,
-           .conf_size = sizeof(struct mf_conf)},
+           .conf_size = sizeof(struct mf_conf),
+           .needs = PL_NEEDS_RATINGS},
     .wants_data = true,
     .classifies = false,
     .parts = true,

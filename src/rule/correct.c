@@ -28,7 +28,8 @@ static const struct pl_correct correct_lag = {
     .id = {.name = "lag",
            .brief = "divide by the staleness: g / max(1, tau)",
            .paper = "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)",
-           .opts = pl_no_opts},
+           .opts = pl_no_opts,
+           .needs = PL_NEEDS_SERVER},
     .factor = lag_factor,
 };
 
@@ -58,7 +59,8 @@ static const struct pl_correct correct_exp = {
            .brief = "dampen by the staleness: g exp(-a tau)",
            .paper = "Damaskinos et al., SysML 2019 (Kardam)",
            .opts = dampen_opts,
-           .conf_size = sizeof(struct dampen)},
+           .conf_size = sizeof(struct dampen),
+           .needs = PL_NEEDS_SERVER},
     .factor = dampen_factor,
 };
 
@@ -99,9 +101,9 @@ static const struct pl_correct correct_distance = {
            .brief = "rate min{c / ||w - base||^2, eta_max}",
            .paper = "Dutta et al., AISTATS 2018, eq. 11-13",
            .opts = distance_opts,
-           .conf_size = sizeof(struct distance)},
+           .conf_size = sizeof(struct distance),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_sums = 1,
-    .needs_base = true,
     .sums = distance_sums,
     .factor = distance_factor,
 };
@@ -194,10 +196,10 @@ static const struct pl_correct correct_gap = {
            .brief = "divide by the gap: distance travelled since the worker read, in mean updates",
            .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
            .opts = gap_opts,
-           .conf_size = sizeof(struct gap)},
+           .conf_size = sizeof(struct gap),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_vectors = 1,
     .n_sums = 2,
-    .needs_base = true,
     .wants_sums = gap_wants_sums,
     .sums = gap_sums,
     .factor = gap_factor,
@@ -264,9 +266,9 @@ static const struct pl_correct correct_dc = {
            .brief = "delay compensation: g + lambda g^2 (w - base)",
            .paper = "Zheng et al., ICML 2017 (DC-ASGD)",
            .opts = dc_opts,
-           .conf_size = sizeof(struct dc)},
+           .conf_size = sizeof(struct dc),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_vectors = 1,
-    .needs_base = true,
     .apply = dc_apply,
 };
 
@@ -300,7 +302,8 @@ static const struct pl_correct correct_delay_adaptive = {
            .brief = "a smaller rate only beyond the usual delay, the number of workers",
            .paper = "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
            .opts = delay_adaptive_opts,
-           .conf_size = sizeof(struct delay_adaptive)},
+           .conf_size = sizeof(struct delay_adaptive),
+           .needs = PL_NEEDS_SERVER},
     .factor = delay_adaptive_factor,
 };
 
@@ -336,7 +339,8 @@ static const struct pl_correct correct_clip = {
            .brief = "shorten to length c: g min(1, c/||g||)",
            .paper = "Erickson and Johansson, arXiv 2606.13287",
            .opts = clip_opts,
-           .conf_size = sizeof(struct clip)},
+           .conf_size = sizeof(struct clip),
+           .needs = PL_NEEDS_SERVER},
     .n_sums = 1,
     .sums = clip_sums,
     .factor = clip_factor,

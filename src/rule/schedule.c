@@ -204,7 +204,8 @@ static const struct pl_schedule schedule_bold = {
            .brief = "the rate grows while the mean loss of an epoch falls, and is halved otherwise",
            .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
            .opts = bold_opts,
-           .conf_size = sizeof(struct bold)},
+           .conf_size = sizeof(struct bold),
+           .needs = PL_NEEDS_DATA},
     .commit = bold_commit,
     .paced = bold_paced,
 };

@@ -40,7 +40,7 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
     /* told, old, and bases of the open group; the newest, the next, one scored, one saved */
-    int versions = (correct->needs_base ? 3 : 2) * job->n_workers + 4;
+    int versions = (correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * job->n_workers + 4;
     conf->n_workers = job->n_workers;
     conf->n_versions = versions * (ahead ? 2 : 1);
     conf->n_slots = job->n_workers + (int)leases_group(job);

@@ -56,7 +56,7 @@ struct numbers {
 
 #define LAW(name_, brief_, paper_, opts_)                                                          \
     static const struct pl_entry delay_##name_ = {#name_, brief_, paper_, opts_,                   \
-                                                  sizeof(struct numbers)}
+                                                  sizeof(struct numbers), 0}
 
 static const struct pl_opt const_opts[] = {
     NUMBER("t", a, "1", 0, PL_DELAY_MAX, "seconds of every mini-batch"), {.name = NULL}};
@@ -98,7 +98,7 @@ static const struct pl_opt trace_opts[] = {
     {.name = NULL}};
 static const struct pl_entry delay_trace = {
     "trace", "draws from measured delays, each worker from its own where the file tells them apart",
-    "", trace_opts, sizeof(struct trace_conf)};
+    "", trace_opts, sizeof(struct trace_conf), 0};
 
 struct recording_conf {
     char file[PL_TEXT_MAX];
@@ -120,7 +120,7 @@ static const struct pl_opt recording_opts[] = {
     {.name = NULL}};
 static const struct pl_entry delay_recording = {
     "recording", "the times that tasks took in a recorded run, each worker its own", "",
-    recording_opts, sizeof(struct recording_conf)};
+    recording_opts, sizeof(struct recording_conf), 0};
 
 static double sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
@@ -219,7 +219,7 @@ static const struct pl_opt hetero_opts[] = {
     {.name = NULL}};
 static const struct pl_entry delay_hetero = {
     "hetero", "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW is last",
-    "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero)};
+    "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero), 0};
 
 /* in the order of enum pl_delay_kind */
 static const struct pl_entry *const delay_table[] = {
