@@ -1,5 +1,5 @@
-/* From options to a job: names are looked up, specs parsed, files opened, and everything that does
- * not fit together is refused before anything runs. */
+/* Turns options into a job: looks up names, parses specs, opens files, and refuses what does not go
+ * together before anything runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #define DEFAULT_METHOD "abs"
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
-#define TARGET_UPDATES 100000 /* where only a target would end the run */
-#define DATA_SEED 1           /* of generated data: the same set whatever the run's seed */
+#define TARGET_UPDATES 100000 /* if only a target would end the run */
+#define DATA_SEED 1           /* of generated data: the same set for every seed of a run */
 #define EVALUATIONS 50        /* in a run of known length */
 #define EVALUATE_TASKS 20     /* typical tasks between evaluations, otherwise */
 
@@ -80,8 +80,9 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
     int f = ((const struct pl_attack_who *)job->attack.conf)->f;
     if (!a->anybody && f > job->n_workers)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' has f=%d hostile workers, and there are %d",
-                       a->id.name, f, job->n_workers);
+        return pl_fail(why, PL_EUSAGE,
+                       "attack '%s' has f=%d hostile workers, and there are %d; use f=%d or less",
+                       a->id.name, f, job->n_workers, job->n_workers);
     return PL_OK;
 }
 
@@ -163,7 +164,7 @@ static double build_typical(const struct pl_job *job) {
     return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_job_steps(job);
 }
 
-/* Seconds between evaluations where nobody said. */
+/* Seconds between evaluations, unless --eval-every is given. */
 static double build_eval_every(const struct pl_setup_conf *c, const struct pl_job *job,
                                enum pl_host host) {
     if (c->eval_every > 0) return c->eval_every;
@@ -183,17 +184,23 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
                             .target_accuracy = c->target_accuracy > 0 ? c->target_accuracy : NAN};
     bool target = c->target_loss > 0 || c->target_accuracy > 0;
     if (target && !b->job.model)
-        return pl_fail(why, PL_EUSAGE, "a target needs a model; with --model none nothing learns");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "a target needs a model, but --model none simulates timing alone; use a model");
     if (c->log[0] && !b->job.model)
-        return pl_fail(why, PL_EUSAGE,
-                       "log has a line per evaluation; with model none there is none");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "log has a line per evaluation, and --model none evaluates nothing; use events");
     if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
     if (c->target_accuracy > 0 && b->job.data->n_test == 0)
-        return pl_fail(why, PL_EUSAGE, "target-accuracy needs a test set, and the data has none");
+        return pl_fail(why, PL_EUSAGE,
+                       "target-accuracy needs a test set, but the data has none; use target-loss");
     if (c->epochs > 0 && !b->job.data)
-        return pl_fail(why, PL_EUSAGE, "epochs need data to count; use updates or time");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "epochs needs training samples, but the model has no data; use updates or time");
     if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0))
         l->updates = target ? TARGET_UPDATES : DEFAULT_UPDATES;
     b->job.eval_every = build_eval_every(c, &b->job, host);
@@ -213,40 +220,40 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_job_steps(job) > UINT32_MAX)
-        return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
+        return pl_fail(why, PL_EUSAGE,
+                       "a task of %u samples times %u steps is too large; use a smaller batch",
                        job->batch, pl_job_steps(job));
     if (bytes < there) return PL_OK;
     return pl_fail(why, PL_EUSAGE,
-                   "%d workers on a model of %zu parameters may need %.1f GB, and the machine has "
-                   "%.1f; use fewer workers or a smaller model",
+                   "%d workers on a model of %zu parameters may need %.3g GB, but the machine has "
+                   "%.3g GB; use fewer workers or a smaller model",
                    job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
-/* What only one of the two hosts can do. */
+/* What only one of the two hosts supports. */
 static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
                       struct pl_why *why) {
     if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
-        return pl_fail(why, PL_EUSAGE, "spread is for at most %d workers that have a model",
-                       PL_DRIFT_MAX);
+        return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,
-                       "a real run needs something to compute; model quadratic is the smallest");
+                       "a real run needs something to compute; use a model, for example quadratic");
     if (c->net[0] || c->script[0])
         return pl_fail(why, PL_EUSAGE,
-                       "%s is for simulated runs; a real one has real networks and real faults",
+                       "%s is for simulated runs; a real run has a real network and real faults",
                        c->net[0] ? "net" : "script");
     if (c->spread)
-        return pl_fail(why, PL_EUSAGE,
-                       "spread is for simulated runs; in a real one workers keep their models to "
-                       "themselves");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "spread is for simulated runs; in a real run the server does not see the models "
+            "of workers");
     if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "spawn none means that workers come by themselves; say where with listen");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "spawn none waits for workers of other programs; set listen to their socket");
     if (c->spawn == PL_SPAWN_THREADS && (c->listen[0] || c->respawn))
-        return pl_fail(why, PL_EUSAGE,
-                       "%s is for workers that are processes; threads are here to "
-                       "stay",
+        return pl_fail(why, PL_EUSAGE, "%s is for workers that are processes; use spawn processes",
                        c->listen[0] ? "listen" : "respawn");
     return PL_OK;
 }
@@ -322,7 +329,7 @@ int pl_setup_check(pl_setup *s) {
     struct pl_built built;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
-    /* whether policy, tuner and workers suit each other is control's to say */
+    /* control checks that policy, tuner and number of workers go together */
     const struct pl_job *job = &built.job;
     struct pl_control *control = NULL;
     rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,

@@ -1,9 +1,9 @@
-/* K-batch-sync: an update waits for K mini-batches of the same version, whoever computes them.
+/* K-batch-sync: an update waits for K mini-batches of the same version, from any workers.
  *
  * Dutta et al., AISTATS 2018, section 2. The same algorithm is Rennala SGD with B = K (Tyurin and
  * Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
  * computation model", NeurIPS 2023), where B may exceed P; cancel=no is its "ignore" form. A fast
- * worker goes on at the same version at once, so nobody ever waits. */
+ * worker continues on the same version at once, so nobody ever waits. */
 #include "core/policy.h"
 
 struct kbatchsync {

@@ -3,11 +3,11 @@
  * Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and stale gradients can win the race: error-runtime
  * trade-offs in distributed SGD", AISTATS 2018; section 2. With cancel=no it is the backup-worker
  * scheme of Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting distributed synchronous SGD", 2016:
- * late workers finish, and what they bring is dropped because its version is old. K = P is fully
+ * late workers finish, and their results are dropped because their version is old. K = P is fully
  * synchronous SGD.
  *
- * The papers have a fixed set of workers. Here workers come and go: when everyone alive has
- * contributed, the group closes although it is smaller than K. */
+ * The papers have a fixed set of workers. Here workers come and go: when every worker that is there
+ * has contributed, the group closes even if it is smaller than K. */
 #include "core/policy.h"
 
 struct ksync {
