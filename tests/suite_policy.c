@@ -519,7 +519,7 @@ static bool check_policy(struct book *b) {
              "a lag of %d is applied", (int)b->closed[i].lag);
     MUST(b, b->dropped || b->arrived_lag < b->knobs.bound, "a lag of %d is taken",
          (int)b->arrived_lag);
-    struct pl_sizes size = {1, 1};
+    struct pl_sizes size = {b->knobs.k, b->knobs.k};
     if (b->policy->groups) size = b->policy->groups(b->conf, b->n, b->knobs.k);
     if (b->calm && b->committed) /* workers that come and go change the sizes */
         MUST(b, b->n_closed >= size.least && b->n_closed <= size.most,

@@ -25,7 +25,7 @@ int pl_groups(const struct pl_choice *policy, const struct pl_choice *tuner, int
     int rc = groups_first_k(p, tuner, n_workers, &knobs);
     if (rc) return rc;
     int k_most = moves && knobs.k < n_workers ? n_workers : knobs.k;
-    *out = (struct pl_sizes){1, 1};
+    *out = (struct pl_sizes){knobs.k, k_most};
     if (p->groups)
         *out = (struct pl_sizes){p->groups(policy->conf, n_workers, knobs.k).least,
                                  p->groups(policy->conf, n_workers, k_most).most};

@@ -194,7 +194,7 @@ struct pl_policy {
     /* The knobs that the run begins with. */
     struct pl_knobs (*knobs)(const void *conf);
     /* The sizes of the groups it commits while K is k and all n_workers are there; workers that are
-     * gone may make a group smaller. NULL: always one. */
+     * gone may make a group smaller. NULL: always k. */
     struct pl_sizes (*groups)(const void *conf, int n_workers, int k);
     /* Which busy workers a commit may cancel; NULL: none. A host that computes tasks ahead of time
      * skips those that will be cancelled. */

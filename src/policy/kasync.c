@@ -73,12 +73,6 @@ static struct pl_knobs kasync_knobs(const void *conf) {
     return (struct pl_knobs){c->k, c->max_lag};
 }
 
-static struct pl_sizes kasync_groups(const void *conf, int n_workers, int k) {
-    (void)conf;
-    (void)n_workers;
-    return (struct pl_sizes){k, k};
-}
-
 static enum pl_cancels kasync_cancels(const void *conf) {
     return ((const struct kasync *)conf)->stop ? PL_CANCELS_STALE : PL_CANCELS_NONE;
 }
@@ -130,7 +124,6 @@ const struct pl_policy pl_policy_kasync = {
     .state_size = sizeof(struct kasync),
     .check = kasync_check,
     .knobs = kasync_knobs,
-    .groups = kasync_groups,
     .cancels = kasync_cancels,
     .arrive = kasync_arrive,
     .leave = kasync_leave,

@@ -24,12 +24,6 @@ static struct pl_knobs kbatchasync_knobs(const void *conf) {
     return (struct pl_knobs){((const struct kbatchasync *)conf)->k, PL_NO_BOUND};
 }
 
-static struct pl_sizes kbatchasync_groups(const void *conf, int n_workers, int k) {
-    (void)conf;
-    (void)n_workers;
-    return (struct pl_sizes){k, k};
-}
-
 static void kbatchasync_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                                struct pl_plan *p) {
     (void)state;
@@ -48,6 +42,5 @@ const struct pl_policy pl_policy_kbatchasync = {
     .by_batch = true,
     .state_size = sizeof(struct kbatchasync),
     .knobs = kbatchasync_knobs,
-    .groups = kbatchasync_groups,
     .arrive = kbatchasync_arrive,
 };

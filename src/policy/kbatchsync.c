@@ -31,12 +31,6 @@ static struct pl_knobs kbatchsync_knobs(const void *conf) {
     return (struct pl_knobs){((const struct kbatchsync *)conf)->k, PL_NO_BOUND};
 }
 
-static struct pl_sizes kbatchsync_groups(const void *conf, int n_workers, int k) {
-    (void)conf;
-    (void)n_workers;
-    return (struct pl_sizes){k, k};
-}
-
 static enum pl_cancels kbatchsync_cancels(const void *conf) {
     return ((const struct kbatchsync *)conf)->cancel ? PL_CANCELS_ALL : PL_CANCELS_NONE;
 }
@@ -69,7 +63,6 @@ const struct pl_policy pl_policy_kbatchsync = {
     .by_batch = true,
     .state_size = sizeof(struct kbatchsync),
     .knobs = kbatchsync_knobs,
-    .groups = kbatchsync_groups,
     .cancels = kbatchsync_cancels,
     .arrive = kbatchsync_arrive,
 };

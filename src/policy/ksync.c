@@ -40,12 +40,6 @@ static struct pl_knobs ksync_knobs(const void *conf) {
     return (struct pl_knobs){((const struct ksync *)conf)->k, PL_NO_BOUND};
 }
 
-static struct pl_sizes ksync_groups(const void *conf, int n_workers, int k) {
-    (void)conf;
-    (void)n_workers;
-    return (struct pl_sizes){k, k};
-}
-
 static enum pl_cancels ksync_cancels(const void *conf) {
     return ((const struct ksync *)conf)->cancel ? PL_CANCELS_ALL : PL_CANCELS_NONE;
 }
@@ -82,7 +76,6 @@ const struct pl_policy pl_policy_ksync = {
     .state_size = sizeof(struct ksync),
     .check = ksync_check,
     .knobs = ksync_knobs,
-    .groups = ksync_groups,
     .cancels = ksync_cancels,
     .arrive = ksync_arrive,
     .leave = ksync_leave,
