@@ -499,12 +499,12 @@ static void what_does_not_fit_is_refused(void **state) {
     static const struct {
         const char *model, *data, *key, *value, *word;
     } cases[] = {
-        {"mf", "digits:samples=20", NULL, NULL, "factorises ratings"},
+        {"mf", "digits:samples=20", NULL, NULL, "needs ratings"},
         {"softmax", SMALL, NULL, NULL, "ratings without classes"},
         {"mlp", SMALL, NULL, NULL, "ratings without classes"},
         {"cnn", SMALL, NULL, NULL, "ratings without classes"},
         {"mf", SMALL, "partition", "label", "classes"},
-        {"mf", SMALL, "attack", "labelflip:f=1", "ratings have none"},
+        {"mf", SMALL, "attack", "labelflip:f=1", "has none"},
         {"mf", SMALL, "target-accuracy", "0.5", "classifies"},
         {"mf:k=0", SMALL, NULL, NULL, "k=0"},
         {"mf:k=1024", "lowrank:users=3000000,items=1,ratings=10,rank=1", NULL, NULL, "smaller k"},

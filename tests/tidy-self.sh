@@ -14,7 +14,7 @@ mkdir "$work/tests"
 cp "$SOURCE_DIR/tests/tidy.awk" "$work/tests"
 sed "/^export PENDING='/,/^'/c export PENDING=" "$SOURCE_DIR/tests/tidy" >"$work/tests/tidy"
 setting() { sed -n "s/^\(export \)\{0,1\}$1='\{0,1\}\([^']*\).*/\2/p" "$work/tests/tidy"; }
-pure=$(setting PURE)
+pure=$(sed -n "/^PURE='/,/'$/p" "$work/tests/tidy" | tr -d "'" | sed 's/^PURE=//')
 
 make_tree() {
     rm -rf "$tree" "$objects"
@@ -37,11 +37,11 @@ struct pl_policy {
     void (*arrive)(void *state);
 };
 double pl_take(double factor);
-void pl_log_warn(void);
+void pl_text_warn(void);
 int pl_fail(void);
 END
-    cat >src/base/log.c <<'END'
-void pl_log_warn(void) {
+    cat >src/base/text.c <<'END'
+void pl_text_warn(void) {
 }
 END
     cat >src/base/status.c <<'END'
@@ -154,7 +154,7 @@ repeat() { # count, text
 
 make_tree
 # shellcheck disable=SC2086 # a list
-compile policy/ksync policy/table base/log base/status $pure
+compile policy/ksync policy/table base/text base/status $pure
 cp -r "$objects" "$work/good"
 sh "$work/tests/tidy" "$tree" "$objects" || { echo "FAIL: the tree in order"; exit 1; }
 
@@ -306,7 +306,7 @@ decision '(int)time(0)' 'long time(long *);' "src/core/control.c:1: pure code mu
 decision '++n' 'static int n;' "src/core/control.c:1: pure code must not have variables of its own"
 decision '(int)write(1, "", 0)' 'long write(int, const void *, unsigned long);' \
     "src/core/control.c:1: pure code must not use write"
-decision '(pl_log_warn(), 0)' '' "pure code must not use pl_log_warn of src/base/log.c"
+decision '(pl_text_warn(), 0)' '' "pure code must not use pl_text_warn of src/base/text.c"
 rm "$objects/core/plan.c.o"
 expect "src/core/plan.c:1: has no object file" "$objects"
 rm src/core/plan.c
