@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/replica_mean.h"
+#include "api/fit.h"
 #include "run/shards.h"
 #include "run/worker.h"
 #include "transport/mpi.h"
@@ -101,22 +101,11 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     return r->mpi ? pl_mpi_agree(rc, RANKS_END, &s->why) : rc;
 }
 
-int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b) {
+    const struct pl_job *job = &b->job;
     int tiles = pl_tiles(job->model->dim);
-    bool filters = strcmp(job->filter.entry->name, "none") != 0;
-    if (r->mpi && s->conf.servers > 1 && (job->attack.entry || filters))
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "%s goes by whole vectors, and %lld servers have parts of them; use one",
-                       filters ? "a filter" : "an attack", (long long)s->conf.servers);
-    if (r->mpi && s->conf.servers > 1 && pl_job_peers(job))
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "policy '%s' keeps no model at a server that others could share; use "
-                       "servers 1",
-                       job->policy.entry->name);
-    if (r->mpi && s->conf.servers > 1 && job->grid)
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "policy '%s' hands out blocks that one server has; use servers 1",
-                       job->policy.entry->name);
+    int rc = r->mpi ? pl_fit(s, b, (int)s->conf.servers) : PL_OK;
+    if (rc) return rc;
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
                    "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,

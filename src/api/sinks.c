@@ -8,8 +8,8 @@ static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct
     char *text;
     int rc = pl_setup_text(setup, &text);
     if (rc) return rc;
-    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_job_steps(job),
-                          &s->recorder, &setup->why);
+    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_job_steps(job), &s->recorder,
+                          &setup->why);
     free(text);
     return rc;
 }

@@ -41,8 +41,7 @@ static int carry_start_replica(struct pl_engine *e, const struct pl_action *a,
     start->base = t.base_pending ? t.base : PL_NO_VECTOR;
     start->output = t.answer;
     start->version = e->progress.n_commits;
-    start->lr = pl_rate_now(&e->job->rate, e->progress.n_commits, pl_progress_epochs(&e->progress),
-                            e->job->n_workers);
+    start->lr = pl_rate_now(&e->rate, &e->progress, e->job->n_workers);
     return e->conf.host.start(e->conf.host.ctx, start);
 }
 
@@ -89,6 +88,9 @@ static int carry_take(struct pl_engine *e, const struct pl_action *a, struct pl_
     if (!vector || !carry_room(e)) return carry_memory(e, "the group", why);
     int rc = pl_part_is(w->part) ? pl_store_take_part(e->store, m, range, n, vector)
                                  : pl_store_take(e->store, m, w->base, vector);
+    if (rc == PL_EPOLICY)
+        return pl_control_broke(e->control, why,
+                                "it made a group of 2 for a rule that takes one at a time");
     if (rc) return carry_memory(e, "the group", why);
     pl_vector_complete(e->vectors, w->output);
     e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};
@@ -102,9 +104,11 @@ static int carry_take(struct pl_engine *e, const struct pl_action *a, struct pl_
 /* The replicas have applied the group; it is counted. */
 static void carry_count(struct pl_engine *e) {
     size_t n;
+    struct pl_tally t = {0};
     const struct pl_member *m = pl_control_group(e->control, &n);
     e->progress.n_commits++;
-    for (size_t i = 0; i < n; i++) e->progress.samples += m[i].samples;
+    for (size_t i = 0; i < n; i++) pl_tally_add(&t, m[i].samples, m[i].loss);
+    pl_rate_commit(&e->rate, &e->progress, &t);
 }
 
 static int carry_commit_store(struct pl_engine *e, double factor, struct pl_measure *measure,

@@ -71,7 +71,8 @@ static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why
             memcpy(first, w0 ? w0 : made, conf.dim * sizeof *first);
         else
             rc = pl_fail(why, PL_ENOMEM, "out of memory for the model");
-        e->progress.epoch = e->job->rate.epoch_samples;
+        e->rate = e->job->rate;
+        e->progress.epoch = e->rate.epoch_samples;
     }
     free(made);
     return rc;

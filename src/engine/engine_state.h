@@ -27,6 +27,7 @@ struct pl_engine {
     struct pl_store *store;         /* NULL: no central model */
     struct pl_replicas *replicas;   /* NULL: no models of the workers' own */
     struct pl_progress progress;    /* of the replicas; a store has its own */
+    struct pl_rate rate;            /* likewise */
     struct pl_reference *reference; /* gradient for filters that compare with one */
     struct pl_filter *filter;       /* NULL: every result is believed */
     struct engine_worker *worker;

@@ -127,6 +127,7 @@ static int model_archive_progress(struct pl_engine *e, const struct pl_archive *
     double numbers[2] = {0, e->progress.samples};
     k->wholes(k->ctx, "store.counts", counts, 2);
     k->numbers(k->ctx, "store.numbers", numbers, 2);
+    pl_rate_archive(&e->rate, k);
     if (!k->restoring) return PL_OK;
     if (counts[0] >= UINT64_C(1) << 62 || !(numbers[1] >= 0 && numbers[1] < 4e18)) return PL_EDATA;
     e->progress.n_commits = counts[0];

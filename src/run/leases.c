@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/replica_mean.h"
 #include "run/worker.h"
 
 /* Vectors per replica at their most: every term of its model, of its task's input and of its inbox
@@ -41,12 +42,7 @@ struct pl_leases {
 };
 
 static int leases_group(const struct pl_job *job) {
-    int k = ((const struct pl_policy *)job->policy.entry)->knobs(job->policy.conf).k;
-    return k > job->n_workers ? k : job->n_workers;
-}
-
-static bool leases_own(const struct pl_job *job) {
-    return ((const struct pl_policy *)job->policy.entry)->peers;
+    return job->groups.most < LEASES_MOST ? job->groups.most : LEASES_MOST;
 }
 
 void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
@@ -56,9 +52,9 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     int n = job->n_workers;
     conf->n_workers = n;
     /* latest, old, and bases of the open group; the newest, the next, one scored, one saved */
-    conf->n_versions = ((correct->needs_base ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
+    conf->n_versions = ((correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
     conf->n_slots = n + leases_group(job);
-    if (leases_own(job)) {
+    if (pl_job_peers(job)) {
         conf->n_versions = 2;
         conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
     }
@@ -216,7 +212,7 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_vectors *table = pl_engine_vectors(l->engine);
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
-    bool own = leases_own(l->job);
+    bool own = pl_job_peers(l->job);
     int n = start->input->n;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
