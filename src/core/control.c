@@ -100,7 +100,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->answer = calloc((size_t)n_workers, sizeof *c->answer);
-    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
+    c->plan.room = c->models->plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||

@@ -21,7 +21,8 @@ static const char *models_exchange(struct pl_replicas *r, const struct pl_action
     return "it mixed models, but there is only one";
 }
 
-const struct pl_models pl_models_central = {.central = true,
+const struct pl_models pl_models_central = {.plan_room = pl_plan_room,
+                                            .central = true,
                                             .join = models_ignore,
                                             .leave = models_ignore,
                                             .start = models_start,
@@ -32,7 +33,8 @@ const struct pl_models pl_models_central = {.central = true,
                                             .drop = models_ignore,
                                             .exchange = models_exchange};
 
-const struct pl_models pl_models_replicas = {.join = pl_replicas_join,
+const struct pl_models pl_models_replicas = {.plan_room = pl_plan_room_peers,
+                                             .join = pl_replicas_join,
                                              .leave = pl_replicas_leave,
                                              .start = pl_replicas_start,
                                              .base_ready = pl_replicas_base_ready,

@@ -7,6 +7,7 @@
 #include "core/replicas.h"
 
 struct pl_models {
+    size_t (*plan_room)(int n_workers); /* actions of the largest correct plan */
     bool central; /* tasks may be cancelled and deferred, and a worker may keep its version */
     void (*join)(struct pl_replicas *r, int worker);
     void (*leave)(struct pl_replicas *r, int worker);

@@ -17,7 +17,7 @@ struct engine_worker {
 };
 
 /* Whose models there are: one at the server (central.c), one per worker (own.c), or none at all,
- * because only the timing is simulated (carry.c). */
+ * because only the timing is simulated (timing.c). */
 struct pl_engine_models {
     /* The model that the run begins with, w0 [dim] of this engine's slice. NULL: there is none. */
     int (*first)(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why);

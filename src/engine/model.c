@@ -60,7 +60,7 @@ bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns) {
 }
 
 bool pl_engine_has_score(const struct pl_engine *e) {
-    return e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
+    return e->store && e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
 }
 
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p) {

@@ -22,6 +22,7 @@ static int own_start(struct pl_engine *e, const struct pl_action *a, struct pl_s
     start->input = t.input;
     start->base = t.base_pending ? t.base : PL_NO_VECTOR;
     start->output = t.answer;
+    start->stays = true;
     start->version = e->progress.n_commits;
     start->lr = pl_rate_now(&e->rate, &e->progress, e->job->n_workers);
     return e->conf.host.start(e->conf.host.ctx, start);

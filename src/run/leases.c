@@ -212,16 +212,16 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_vectors *table = pl_engine_vectors(l->engine);
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
-    bool own = pl_job_peers(l->job);
     int n = start->input->n;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
         input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
-                                     .stamp = own ? 0 : start->version + 1,
+                                     .stamp = start->stays ? 0 : start->version + 1,
                                      .c = start->input->term[i].c,
                                      .writer = pl_vector_writer(table, vector)};
     }
-    struct pl_order order = {.task = start->task, .n_inputs = n, .input = input, .stays = own};
+    struct pl_order order = {
+        .task = start->task, .n_inputs = n, .input = input, .stays = start->stays};
     order.n_ranges = leases_ranges(l, start->part, order.range);
     order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
@@ -232,7 +232,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .applied = start->applied,
                                                .part = pl_part_number(start->part)});
     l->ops->tell(l->port, start->worker, &order);
-    if (own) return PL_OK; /* the replicas hold what an order reads, and none is replaced */
+    if (start->stays)
+        return PL_OK; /* the replicas hold what an order reads, and none is replaced */
     w->to = start->task;
     if (start->input->term[0].vector == w->vector) return PL_OK;
     w->vector = start->input->term[0].vector;

@@ -26,6 +26,7 @@ struct sim_worker {
     uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
     uint64_t comm_ns;         /* its task's time on the network so far */
     uint64_t sent;            /* its last task whose result was sent; 0: none */
+    bool stays;               /* its result stays with it, for its peers */
     double size, work;        /* of its task: share of the vector sent, length against an average */
     struct pl_prefetch_task *now; /* NULL for timing alone */
 };
@@ -36,7 +37,7 @@ struct sim {
     struct pl_why *why;
     struct pl_heap heap;
     struct pl_net net;
-    bool net_matters, own; /* own: workers have models of their own */
+    bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
     struct pl_prefetch *prefetch; /* NULL: timing alone */
