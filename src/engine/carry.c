@@ -13,7 +13,8 @@ static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl
                              .part = w->part,
                              .acked = w->acked,
                              .applied = w->applied};
-    int rc = e->models->start(e, a, &start);
+    int rc = e->models->start ? e->models->start(e, a, &start)
+                              : e->conf.host.start(e->conf.host.ctx, &start);
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 
@@ -23,7 +24,7 @@ static int carry_commit(struct pl_engine *e, const struct pl_action *a, struct p
     e->n_rejected = 0;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
-    int rc = e->models->commit(e, a, measure, why);
+    int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
     return rc;
@@ -41,7 +42,9 @@ int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *commi
         const struct pl_action *a = &plan->action[i];
         int rc = PL_OK;
         switch (a->verb) {
-        case PL_TAKE: rc = e->models->take(e, a, why); break;
+        case PL_TAKE:
+            if (e->models->take) rc = e->models->take(e, a, why);
+            break;
         case PL_DROP: carry_unused(e, a->worker); break;
         case PL_COMMIT:
             *committed = true;

@@ -20,7 +20,8 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     if (rc) return rc;
     e->view = pl_control_view(e->control);
     e->replicas = pl_control_replicas(e->control);
-    e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &pl_engine_timing;
+    static const struct pl_engine_models timing = {0};
+    e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &timing;
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
     if (!e->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
@@ -70,7 +71,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
 
 /* Gives up what the engine holds for a worker. */
 static void engine_forget(struct pl_engine *e, int worker) {
-    e->models->forget(e, worker);
+    if (e->models->forget) e->models->forget(e, worker);
     e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
 
@@ -205,7 +206,7 @@ bool pl_engine_ended(const struct pl_engine *e) {
 
 bool pl_engine_reached(const struct pl_engine *e) {
     const struct pl_limits *l = &e->job->limits;
-    const struct pl_progress *p = e->models->progress(e);
+    const struct pl_progress *p = pl_engine_progress(e);
     return (l->updates > 0 && e->view->version >= l->updates) ||
            (l->epochs > 0 && p && pl_progress_epochs(p) >= l->epochs);
 }

@@ -17,11 +17,12 @@ struct engine_worker {
 };
 
 /* Whose models there are: one at the server (central.c), one per worker (own.c), or none at all,
- * because only the timing is simulated (timing.c). */
+ * because only the timing is simulated: all members are NULL then, and there is nothing to do. */
 struct pl_engine_models {
-    /* The model that the run begins with, w0 [dim] of this engine's slice. NULL: there is none. */
+    /* The model that the run begins with, w0 [dim] of this engine's slice. */
     int (*first)(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why);
     int (*start)(struct pl_engine *e, const struct pl_action *a, struct pl_start *start);
+    /* NULL, here and below, if nothing has to be done. */
     int (*take)(struct pl_engine *e, const struct pl_action *a, struct pl_why *why);
     int (*commit)(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
                   struct pl_why *why);
@@ -32,7 +33,7 @@ struct pl_engine_models {
     bool (*needs_room)(const struct pl_engine *e);
     int (*archive)(struct pl_engine *e, const struct pl_archive *k);
 };
-extern const struct pl_engine_models pl_engine_central, pl_engine_own, pl_engine_timing;
+extern const struct pl_engine_models pl_engine_central, pl_engine_own;
 
 struct pl_engine {
     struct pl_engine_conf conf;
@@ -68,6 +69,11 @@ void pl_engine_over(struct pl_engine *e);
 /* Carries out a plan. *committed: it made an update, and *measure says what that told. */
 int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
                     struct pl_measure *measure, struct pl_why *why);
+
+/* NULL: timing alone. */
+static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {
+    return e->models->progress ? e->models->progress(e) : NULL;
+}
 
 int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why);
 

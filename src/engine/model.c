@@ -34,7 +34,7 @@ uint64_t pl_engine_n_filtered(const struct pl_engine *e) {
 }
 
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
-    return pl_point_now(e->control, e->models->progress(e), now_ns);
+    return pl_point_now(e->control, pl_engine_progress(e), now_ns);
 }
 
 /* --- the model now -------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
 /* --- the end --------------------------------------------------------------------------------- */
 
 int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
-    int rc = e->models->archive(e, archive);
+    int rc = e->models->archive ? e->models->archive(e, archive) : PL_OK;
     if (!rc) rc = pl_control_archive(e->control, archive);
     if (!rc) rc = pl_filter_archive(e->filter, archive);
     return rc;
@@ -84,6 +84,6 @@ int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
 int pl_engine_finish(struct pl_engine *e, const float *w, uint64_t now_ns) {
     e->out->filtered = pl_filter_n(e->filter);
     if (e->last_update_ns != UINT64_MAX) e->out->last_update = (double)e->last_update_ns * 1e-9;
-    return pl_outcome_end(e->out, e->control, e->models->progress(e), w,
+    return pl_outcome_end(e->out, e->control, pl_engine_progress(e), w,
                           e->job->model ? e->job->model->dim : 0, now_ns);
 }

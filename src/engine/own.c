@@ -28,14 +28,6 @@ static int own_start(struct pl_engine *e, const struct pl_action *a, struct pl_s
     return e->conf.host.start(e->conf.host.ctx, start);
 }
 
-/* The replicas have taken it. */
-static int own_take(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
-    (void)e;
-    (void)a;
-    (void)why;
-    return PL_OK;
-}
-
 /* The replicas have applied the group; it is counted. */
 static int own_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
                       struct pl_why *why) {
@@ -49,11 +41,6 @@ static int own_commit(struct pl_engine *e, const struct pl_action *a, struct pl_
     for (size_t i = 0; i < n; i++) pl_tally_add(&t, m[i].samples, m[i].loss);
     pl_rate_commit(&e->rate, &e->progress, &t);
     return PL_OK;
-}
-
-static void own_forget(struct pl_engine *e, int worker) {
-    (void)e;
-    (void)worker;
 }
 
 static int own_output(const struct pl_engine *e, int worker) {
@@ -120,9 +107,7 @@ static int own_archive(struct pl_engine *e, const struct pl_archive *k) {
 
 const struct pl_engine_models pl_engine_own = {.first = own_first,
                                                .start = own_start,
-                                               .take = own_take,
                                                .commit = own_commit,
-                                               .forget = own_forget,
                                                .output = own_output,
                                                .progress = own_progress,
                                                .model = own_model,
