@@ -97,7 +97,6 @@ struct pl_vectors *pl_engine_vectors(const struct pl_engine *e);      /* NULL: t
 const struct pl_version *pl_engine_newest(const struct pl_engine *e); /* NULL: no central model */
 const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker); /* of its task */
 int pl_engine_output(const struct pl_engine *e, int worker); /* vector of its task */
-uint64_t pl_engine_n_filtered(const struct pl_engine *e);
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns);
 
 /* The model as it is now, whole and unchanging until pl_engine_let_go: the newest version, held, or

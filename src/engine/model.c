@@ -29,10 +29,6 @@ int pl_engine_output(const struct pl_engine *e, int worker) {
     return e->models->output(e, worker);
 }
 
-uint64_t pl_engine_n_filtered(const struct pl_engine *e) {
-    return pl_filter_n(e->filter);
-}
-
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
     return pl_point_now(e->control, pl_engine_progress(e), now_ns);
 }
