@@ -151,7 +151,7 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
         !pl_spec_parse(&pl_optim_family, "sgd", c->k, &conf.optim.entry, &conf.optim.conf, &why),
         why.text);
     bench_need(!pl_chain_parse(&pl_reduce_family, c->reduce, c->k, &conf.reduce, &why), why.text);
-    bench_need(!pl_reduce_check(&conf.reduce, c->k, &why), why.text);
+    bench_need(!pl_reduce_check(&conf.reduce, (struct pl_sizes){c->k, c->k}, &why), why.text);
     bench_need(!pl_pool_new(n_threads, &pool), "out of memory");
     if (n_threads > 1) conf.parallel_for = (struct pl_parallel_for){pl_pool_team, pool};
     bench_need(!pl_store_new(&conf, x, &s, &why), why.text);

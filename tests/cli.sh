@@ -119,7 +119,7 @@ refused 2 "did you mean 'simulate'?" simulat
 refused 2 "the commands are train, simulate, race, replay, eval, plan, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
-refused 2 "and the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
+refused 2 "but the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
 refused 2 "train has no option --net; commands that have it: simulate race" train --net latency=1
@@ -361,7 +361,7 @@ works train --model quadratic --workers 1 --updates 3 --respawn=yes
 refused 2 "--respawn=maybe is not accepted; respawn takes yes or no" train --respawn=maybe
 refused 2 "'perhaps' is not a flag of train" train --respawn perhaps
 refused 2 "a real run needs something to compute" train --model none
-refused 2 "say where with listen" train --model quadratic --spawn none
+refused 2 "set listen to their socket" train --model quadratic --spawn none
 refused 2 "listen is for workers that are processes" train --model quadratic --spawn threads \
     --listen socket
 refused 2 "respawn is for workers that are processes" train --model quadratic --spawn threads \

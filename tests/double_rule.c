@@ -557,7 +557,8 @@ static void group_weights(void **state) {
 
 static double factor_at(const char *spec, double progress, int n_workers) {
     struct pl_choice c = rig_choice(&pl_schedule_family, spec);
-    double f = ((const struct pl_schedule *)c.entry)->factor(c.conf, progress, n_workers);
+    const struct pl_schedule *s = (const struct pl_schedule *)c.entry;
+    double f = s->factor ? s->factor(c.conf, progress, n_workers) : 1;
     free(c.conf);
     return f;
 }

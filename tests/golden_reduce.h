@@ -21,7 +21,7 @@ static inline struct pl_store *golden_store(struct pl_store_conf *conf, const ch
     *conf = (struct pl_store_conf){
         .dim = dim, .n_workers = n_workers, .k = n_workers, .seed = 7, .rate = {.lr = 1}};
     int rc = pl_chain_parse(&pl_reduce_family, reduce, n_workers, &conf->reduce, &why);
-    if (!rc) rc = pl_reduce_check(&conf->reduce, n_workers, &why);
+    if (!rc) rc = pl_reduce_check(&conf->reduce, (struct pl_sizes){n_workers, n_workers}, &why);
     if (!rc)
         rc = pl_spec_parse(&pl_correct_family, "none", n_workers, &conf->correct.entry,
                            &conf->correct.conf, &why);

@@ -20,6 +20,10 @@ int book_count(const struct book *b, enum pl_worker_state state) {
     return n;
 }
 
+struct pl_sizes book_sizes(const struct book *b, int k) {
+    return b->policy->groups ? b->policy->groups(b->conf, b->n, k) : (struct pl_sizes){k, k};
+}
+
 uint64_t book_slowest(const struct book *b) {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < b->n; i++)

@@ -78,6 +78,7 @@ bool book_refuse(struct book *b, const char *fmt, ...) PL_PRINTF(2, 3);
     if (!(what)) return book_refuse(b, __VA_ARGS__)
 
 int book_count(const struct book *b, enum pl_worker_state state);
+struct pl_sizes book_sizes(const struct book *b, int k); /* of its groups while K is k */
 uint64_t book_slowest(const struct book *b); /* the least clock of those who are there */
 
 /* Enters an event and its plan; false if the plan cannot be carried out. */

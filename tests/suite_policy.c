@@ -149,15 +149,14 @@ static bool rest(struct book *b, struct pl_rng *r, double pause) {
 }
 
 /* Two updates, because the first may have been under way. */
-static bool settle(struct book *b, struct pl_rng *r, int patience) {
+static bool settle(struct book *b, struct pl_rng *r) {
     for (int i = 0; i < 2; i++) {
         uint64_t version = b->version;
         int n_back = 0, n_turns = 0;
         double pause = 1;
         while (b->version == version && !b->stopped) {
-            int limit = patience > 0 ? patience
-                                     : SUITE_PATIENCE(b->n, pl_control_view(b->control)->knobs.k);
-            MUST(b, n_back + n_turns < limit + b->n,
+            int most = book_sizes(b, pl_control_view(b->control)->knobs.k).most;
+            MUST(b, n_back + n_turns < SUITE_PATIENCE(b->n, most),
                  "no update is ever made: %d of %d workers are there, %d results came back since "
                  "the last one, and K is %d",
                  b->n - book_count(b, PL_GONE), b->n, n_back, b->knobs.k);
@@ -172,7 +171,7 @@ static bool settle(struct book *b, struct pl_rng *r, int patience) {
 }
 
 /* Everybody but one leaves, and comes back. */
-static bool settle_alone(struct book *b, struct pl_rng *r, int patience) {
+static bool settle_alone(struct book *b, struct pl_rng *r) {
     int last = (int)pl_rng_below(r, (uint32_t)b->n);
     struct pl_event e = {.kind = PL_JOIN, .now_ns = b->now, .worker = last};
     if (b->w[last].state == PL_GONE && !step(b, &e)) return false;
@@ -180,15 +179,15 @@ static bool settle_alone(struct book *b, struct pl_rng *r, int patience) {
         e = (struct pl_event){.kind = PL_LEAVE, .now_ns = b->now, .worker = i};
         if (i != last && b->w[i].state != PL_GONE && !step(b, &e)) return false;
     }
-    if (!settle(b, r, patience)) return false;
+    if (!settle(b, r)) return false;
     for (int i = 0; i < b->n && !b->stopped; i++) {
         e = (struct pl_event){.kind = PL_JOIN, .now_ns = b->now, .worker = i};
         if (b->w[i].state == PL_GONE && !step(b, &e)) return false;
     }
-    return settle(b, r, patience);
+    return settle(b, r);
 }
 
-static bool drive(struct book *b, int patience, uint64_t seed, uint64_t run) {
+static bool drive(struct book *b, uint64_t seed, uint64_t run) {
     struct pl_rng r;
     pl_rng_init(&r, seed, PL_STREAM_TEST, 1, run);
     b->calm = pl_rng_below(&r, 3) == 0;
@@ -201,7 +200,7 @@ static bool drive(struct book *b, int patience, uint64_t seed, uint64_t run) {
     for (int i = 0; i < SUITE_EVENTS && !b->stopped; i++)
         if (!random_event(b, &r)) return false;
     bool alive = book_count(b, PL_GONE) < b->n;
-    return (!alive || settle(b, &r, patience)) && (b->calm || settle_alone(b, &r, patience));
+    return (!alive || settle(b, &r)) && (b->calm || settle_alone(b, &r));
 }
 
 int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, struct pl_why *why) {
@@ -219,7 +218,7 @@ int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, str
     int rc = pl_control_new(s->policy, s->policy_conf, s->tuner, s->tuner_conf, s->n_workers, seed,
                             &b.control, why);
     if (rc) return rc;
-    rc = drive(&b, s->patience, seed, run) ? PL_OK : pl_fail(why, SUITE_BROKEN, "%s", b.why);
+    rc = drive(&b, seed, run) ? PL_OK : pl_fail(why, SUITE_BROKEN, "%s", b.why);
     pl_control_free(b.control);
     return rc;
 }

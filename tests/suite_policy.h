@@ -23,18 +23,18 @@
 #define SUITE_WORKERS 20 /* at most */
 #define SUITE_EVENTS 200 /* in a run */
 #define SUITE_BROKEN 1   /* a promise was */
-#define SUITE_PATIENCE(n, k) (100 + 8 * ((n) + (k)))
+
+/* Results that may come back under a fair schedule before there is an update. Every task that is
+ * running may turn out too stale, and then a group of the largest size that the policy declares is
+ * made: n + most. The suite waits for several times as many, because a policy may decide at random.
+ */
+#define SUITE_PATIENCE(n, most) (100 + 9 * (n) + 8 * (most))
 
 struct suite_setting {
     const struct pl_policy *policy;
     const struct pl_tuner *tuner;
     const void *policy_conf, *tuner_conf;
     int n_workers;
-    /* Results that may come back under a fair schedule before there is an update; 0: every task
-     * that is running may turn out too stale, and K more make a group. That is n + K, and the suite
-     * waits for several times as many (SUITE_PATIENCE), because a policy may decide at random. One
-     * whose groups are larger than its K sets it. */
-    int patience;
 };
 
 /* One run: PL_OK, SUITE_BROKEN with the promise in `why`, or what pl_control_new says. */

@@ -225,6 +225,10 @@ bool promises_check_policy(struct book *b) {
              "a lag of %d is applied", (int)b->closed[i].lag);
     MUST(b, b->dropped || b->arrived_lag < b->knobs.bound, "a lag of %d is taken",
          (int)b->arrived_lag);
+    struct pl_sizes size = book_sizes(b, b->knobs.k);
+    if (b->calm && b->committed) /* workers that come and go change the sizes */
+        MUST(b, b->n_closed >= size.least && b->n_closed <= size.most,
+             "a group of %d, not of %d to %d", b->n_closed, size.least, size.most);
     return (!b->promises->check || b->promises->check(b)) && check_lags(b);
 }
 

@@ -46,10 +46,10 @@ static const struct pl_opt all_opts[] = {
     PL_OPT_END,
 };
 
-static const struct pl_entry all_entry = {"all", "", "", all_opts, sizeof(struct all)};
-static const struct pl_entry bare_entry = {"bare", "", "", pl_no_opts, 0};
+static const struct pl_entry all_entry = {"all", "", "", all_opts, sizeof(struct all), 0};
+static const struct pl_entry bare_entry = {"bare", "", "", pl_no_opts, 0, 0};
 static const struct pl_entry *const all_table[] = {&all_entry, &bare_entry, NULL};
-static const struct pl_family all_family = {"thing", "", all_table};
+static const struct pl_family all_family = {.name = "thing", .brief = "", .table = all_table};
 
 static struct all parsed(const char *args, int n_workers) {
     struct all a = {.whole = 77};

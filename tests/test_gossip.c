@@ -210,16 +210,17 @@ static void test_what_is_refused(void **state) {
     (void)state;
     static const struct {
         const char *options, *words;
-    } row[] = {{"method=sgp reduce=median", "no server that could apply reduce 'median'; use mean"},
-               {"method=sgp correct=lag", "correct 'lag'; use none"},
-               {"method=sgp optim=momentum", "optim 'momentum'; use sgd"},
-               {"method=sgp filter=kardam:f=0", "filter 'kardam'; use none"},
-               {"method=sgp attack=signflip:f=1", "attacks are for policies with one"},
-               {"method=sgp local=elastic", "local 'elastic' keeps a model beside"},
-               {"method=sgp:every=2", "method 'sgp' has no option 'every'"},
-               {"policy=gossip:mode=sgp", "takes one of pull|push|push-sum|pair|ad-psgd"},
-               {"method=gossip-pull:a=0.3", "a is for mode pair"},
-               {"policy=gossip tuner=abs", "does not use"}};
+    } row[] = {
+        {"method=sgp reduce=median", "reduce 'median' needs a model at a server, but policy"},
+        {"method=sgp correct=lag", "use correct none"},
+        {"method=sgp optim=momentum", "use optim sgd"},
+        {"method=sgp filter=kardam:f=0", "use filter none"},
+        {"method=sgp attack=signflip:f=1", "leave out --attack or choose another policy"},
+        {"method=sgp local=elastic", "local 'elastic' needs a model at a server"},
+        {"method=sgp:every=2", "method 'sgp' has no option 'every'"},
+        {"policy=gossip:mode=sgp", "takes one of pull|push|push-sum|pair|ad-psgd"},
+        {"method=gossip-pull:a=0.3", "a is for mode pair"},
+        {"policy=gossip tuner=abs", "does not use"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         pl_setup *s = make(row[i].options);
         if (!pl_setup_check(s)) fail_msg("%s is not refused", row[i].options);

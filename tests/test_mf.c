@@ -504,7 +504,7 @@ static void what_does_not_fit_is_refused(void **state) {
         {"mlp", SMALL, NULL, NULL, "ratings without classes"},
         {"cnn", SMALL, NULL, NULL, "ratings without classes"},
         {"mf", SMALL, "partition", "label", "classes"},
-        {"mf", SMALL, "attack", "labelflip:f=1", "ratings have none"},
+        {"mf", SMALL, "attack", "labelflip:f=1", "has none"},
         {"mf", SMALL, "target-accuracy", "0.5", "classifies"},
         {"mf:k=0", SMALL, NULL, NULL, "k=0"},
         {"mf:k=1024", "lowrank:users=3000000,items=1,ratings=10,rank=1", NULL, NULL, "smaller k"},

@@ -86,8 +86,9 @@ static void serial_bold(struct serial *s, uint32_t samples, double loss) {
 /* Sweeps the block that the worker brought, in place. */
 static void serial_apply(struct serial *s, const struct worker *w) {
     const struct pl_job *job = s->job;
-    const char *optim = job->optim.entry->name;
-    bool adaptive = strcmp(optim, "libmf") == 0;
+    char local[PL_SPEC_MAX];
+    pl_spec_print(job->local.entry, job->local.conf, local, sizeof local);
+    bool adaptive = strcmp(local, "sweep:adaptive=yes") == 0;
     size_t from[2], n[2];
     double loss;
     pl_mf_ranges(job->model, s->side, w->row, w->col, from, n);
@@ -96,7 +97,7 @@ static void serial_apply(struct serial *s, const struct worker *w) {
                                  adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, s->lr[w->base], first,
                                  s->w + from[0], s->w + from[1], &loss, NULL),
                      0);
-    if (strcmp(optim, "bold") == 0)
+    if (strcmp(job->rate.schedule.link[0].entry->name, "bold") == 0)
         serial_bold(s, (uint32_t)pl_grid_size(job->grid, w->row, w->col), loss);
     s->used[w->row * s->side + w->col]++;
     s->version++;
@@ -248,8 +249,8 @@ static void test_as_if_one_after_the_other(void **state) {
         "method=fdsgd lr=0.03",
         "method=dsgd lr=0.03",
         "method=fpsgd lr=0.1",
-        "policy=strata:grid=7,order=random optim=libmf lr=0.1",
-        "policy=blocks:grid=9 optim=bold lr=0.2", /* so fast that it is halved at times */
+        "policy=strata:grid=7,order=random local=sweep:adaptive=yes lr=0.1",
+        "policy=blocks:grid=9 lr-schedule=bold lr=0.2", /* so fast that it is halved at times */
     };
     (void)state;
     for (size_t i = first_spawn(); i < n_spawns(); i++)
@@ -495,7 +496,7 @@ static void guard(int i, int a, int b, int how) {
         if (k != a && k != b) assert_int_equal(mprotect(pages[i] + k * PAGE, PAGE, how), 0);
 }
 
-static struct pl_store *open_store(const char *optim, double epoch, struct pl_store_conf *conf) {
+static struct pl_store *open_store(const char *schedule, double epoch, struct pl_store_conf *conf) {
     struct pl_why why = {""};
     struct pl_store *s = NULL;
     static pl_real w0[STORE_DIM];
@@ -507,7 +508,8 @@ static struct pl_store *open_store(const char *optim, double epoch, struct pl_st
     assert_int_equal(pl_vectors_new(&conf->vectors), 0);
     pl_vectors_memory(conf->vectors, STORE_DIM,
                       &(struct pl_vector_memory){page_get, page_put, NULL});
-    if (pl_spec_parse(&pl_optim_family, optim, 2, &conf->optim.entry, &conf->optim.conf, &why) ||
+    if (pl_chain_parse(&pl_schedule_family, schedule, 2, &conf->rate.schedule, &why) ||
+        pl_spec_parse(&pl_optim_family, "sgd", 2, &conf->optim.entry, &conf->optim.conf, &why) ||
         pl_spec_parse(&pl_correct_family, "none", 2, &conf->correct.entry, &conf->correct.conf,
                       &why) ||
         pl_chain_parse(&pl_reduce_family, "mean", 2, &conf->reduce, &why) ||
@@ -521,6 +523,7 @@ static void close_store(struct pl_store *s, struct pl_store_conf *conf) {
     pl_vectors_free(conf->vectors);
     for (int i = 0; i < n_pages; i++) munmap(pages[i], 16 * PAGE);
     pl_chain_free(&conf->reduce);
+    pl_chain_free(&conf->rate.schedule);
     free(conf->optim.conf);
     free(conf->correct.conf);
 }
@@ -528,7 +531,7 @@ static void close_store(struct pl_store *s, struct pl_store_conf *conf) {
 static void test_a_commit_touches_its_ranges(void **state) {
     (void)state;
     struct pl_store_conf conf;
-    struct pl_store *s = open_store("sgd", 100, &conf);
+    struct pl_store *s = open_store("constant", 100, &conf);
     static pl_real vector[STORE_DIM];
     const size_t page = PAGE / sizeof(float);
     const struct pl_range range[PL_RANGES] = {{3 * page + 5, 100}, {9 * page, page}};
@@ -587,7 +590,7 @@ static void test_bold(void **state) {
     }
 }
 
-/* --- time and refusals ------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------- */
 
 static pl_run *simulate(const char *options) {
     char said[600];
@@ -626,38 +629,6 @@ static void test_time_is_by_ratings(void **state) {
     assert_true(fabs(time_of(options) - 4 * bytes) < 1e-7);
 }
 
-static void test_refused(void **state) {
-    static const struct {
-        const char *options, *words;
-    } row[] = {
-        {"method=fdsgd", "model 'softmax' has none; use --model mf --data ratings:FILE"},
-        {"method=dsgd model=quadratic", "model 'quadratic' has none; use --model mf"},
-        {"method=async optim=libmf", "use policy blocks or strata with model mf"},
-        {"method=async optim=bold model=quadratic", "no data to count; use sgd"},
-        {MATRIX " method=fdsgd optim=adam", "use optim sgd, bold or libmf"},
-        {MATRIX " method=fdsgd correct=gap", "use correct none"},
-        {MATRIX " method=fdsgd reduce=median", "use reduce mean"},
-        {MATRIX " method=fdsgd local=steps", "use local gradient"},
-        {MATRIX " method=fdsgd filter=kardam", "use filter none"},
-        {MATRIX " method=dsgd attack=signflip:f=1", "use none"},
-        {MATRIX " method=dsgd weight-decay=0.1", "use l2 of model mf"},
-        {MATRIX " method=dsgd partition=iid", "use partition whole"},
-        {MATRIX " method=fdsgd spread=yes", "use spread no"},
-        {MATRIX " method=dsgd listen=here", "use workers that the server makes"},
-        {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
-        {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},
-        {MATRIX " method=fdsgd tuner=adasync", "changes K"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        pl_setup *s = make(row[i].options);
-        int rc = pl_setup_check(s);
-        if (rc != PL_EUSAGE || !strstr(pl_setup_why(s), row[i].words))
-            fail_msg("%s: %d, %s", row[i].options, rc, pl_setup_why(s));
-        pl_setup_free(s);
-    }
-}
-
 int main(void) {
     if (suite_begin(seed_of_test(1))) return 1;
     const struct CMUnitTest tests[] = {
@@ -665,7 +636,6 @@ int main(void) {
         cmocka_unit_test(test_bold),
         cmocka_unit_test(test_kept_nonsense),
         cmocka_unit_test(test_time_is_by_ratings),
-        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_as_if_one_after_the_other),
         cmocka_unit_test(test_killed_in_a_block),
         cmocka_unit_test(test_stopped_in_a_block),

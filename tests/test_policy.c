@@ -75,12 +75,8 @@ static struct choice choose(const struct pl_family *family, const char *spec, in
 
 /* Tries one setting: 1 it held, 0 it does not suit. Fails the test where it broke. */
 static int try(const struct choice *p, const struct choice *t, int n, uint64_t run) {
-    struct suite_setting s = {(const struct pl_policy *)p->entry,
-                              (const struct pl_tuner *)t->entry,
-                              p->conf,
-                              t->conf,
-                              n,
-                              0};
+    struct suite_setting s = {(const struct pl_policy *)p->entry, (const struct pl_tuner *)t->entry,
+                              p->conf, t->conf, n};
     struct pl_why why = {""};
     int rc = suite_policy(&s, seed, run, &why);
     /* what does not suit is refused, by name */
@@ -378,7 +374,7 @@ static bool is_found(const char *args, const char *found, struct pl_why *last) {
         struct pl_why why = {""};
         snprintf(spec, sizeof spec, "%s:%s", base->id.name, args);
         struct choice c = choose(&pl_policy_family, spec, 6);
-        struct suite_setting s = {&policy, &tuner, c.conf, NULL, 6, 0};
+        struct suite_setting s = {&policy, &tuner, c.conf, NULL, 6};
         if (suite_policy(&s, seed, run, &why)) *last = why;
         free(c.conf);
         if (strstr(last->text, found)) return true;
@@ -425,6 +421,11 @@ static void window_timer(void *state, const struct pl_view *v, struct pl_plan *p
     pl_commit(p, 1);
 }
 
+static struct pl_sizes window_groups(const void *conf, int n_workers, int k) {
+    (void)conf, (void)n_workers, (void)k;
+    return (struct pl_sizes){1, 1000};
+}
+
 /* Updates of a thousand results, whatever K is. */
 static void thousand_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                             struct pl_plan *p) {
@@ -434,16 +435,21 @@ static void thousand_arrive(void *state, const struct pl_view *v, const struct p
     pl_start(p, a->worker, PL_FETCH);
 }
 
+static struct pl_sizes thousand_groups(const void *conf, int n_workers, int k) {
+    (void)conf, (void)n_workers, (void)k;
+    return (struct pl_sizes){1000, 1000};
+}
+
 static int try_outside(const struct pl_policy *base_of, const char *args, struct pl_policy policy,
-                       int patience, struct pl_why *why) {
+                       struct pl_why *why) {
     char spec[100];
     int rc = PL_OK;
     snprintf(spec, sizeof spec, "%s:%s", base_of->id.name, args);
     policy.id.name = "outside";
     for (int n = 1; n <= SUITE_WORKERS && !rc; n++) {
         struct choice c = choose(&pl_policy_family, spec, n);
-        struct suite_setting s = {
-            &policy, (const struct pl_tuner *)pl_tuner_family.table[0], c.conf, NULL, n, patience};
+        struct suite_setting s = {&policy, (const struct pl_tuner *)pl_tuner_family.table[0],
+                                  c.conf, NULL, n};
         rc = suite_policy(&s, seed, 2000000 + (uint64_t)n, why);
         free(c.conf);
     }
@@ -451,25 +457,28 @@ static int try_outside(const struct pl_policy *base_of, const char *args, struct
 }
 
 /* A policy that nobody here knows passes if it is right, also one that commits by the clock, and
- * one that needs more results than its K says if the suite is told so. */
+ * one that needs more results than its K says if it declares that. */
 static void test_policies_from_outside(void **state) {
     (void)state;
     const struct pl_entry *entry;
     struct pl_why why = {""};
     for (const struct pl_entry *const *p = pl_policy_family.table; *p; p++) {
         const struct pl_policy *policy = (const struct pl_policy *)*p;
-        if (try_outside(policy, "", *policy, 0, &why)) fail_msg("%s: %s", (*p)->name, why.text);
+        if (try_outside(policy, "", *policy, &why)) fail_msg("%s: %s", (*p)->name, why.text);
     }
     assert_int_equal(pl_entry_find(&pl_policy_family, "kbatchasync", &entry, NULL), 0);
     const struct pl_policy *kbatchasync = (const struct pl_policy *)entry;
     struct pl_policy own = *kbatchasync;
     own.arrive = window_arrive;
     own.timer = window_timer;
-    if (try_outside(kbatchasync, "k=1", own, 0, &why)) fail_msg("window: %s", why.text);
+    own.groups = window_groups;
+    if (try_outside(kbatchasync, "k=1", own, &why)) fail_msg("window: %s", why.text);
     own = *kbatchasync;
     own.arrive = thousand_arrive;
-    if (try_outside(kbatchasync, "k=1", own, 1000, &why)) fail_msg("thousand: %s", why.text);
-    assert_int_equal(try_outside(kbatchasync, "k=1", own, 0, &why), SUITE_BROKEN);
+    own.groups = thousand_groups;
+    if (try_outside(kbatchasync, "k=1", own, &why)) fail_msg("thousand: %s", why.text);
+    own.groups = NULL;
+    assert_int_equal(try_outside(kbatchasync, "k=1", own, &why), SUITE_BROKEN);
     assert_non_null(strstr(why.text, "no update is ever made: 1 of 1 workers are there"));
 }
 

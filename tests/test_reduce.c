@@ -625,6 +625,8 @@ static void check_names_the_numbers(void **state) {
     check_says("nnm+nnm+nnm+nnm+median", "ksync:k=all", "a chain has at most 4");
     check_says("krum", "kbatchasync:k=2000", "use K=1024 or less");
     check_says("median", "kbatchasync:k=2000", NULL);
+    check_says("krum:f=1", "rounds:give=any,ahead=100", "a group may have K=1920 of them");
+    check_says("krum:f=1", "rounds:give=any", NULL);
     check_says("trimmed:f=30%", "ksync:k=all", NULL);
     check_says("trimmed:f=50%", "ksync:k=all", "reduce 'trimmed:f=10' needs 2f < K");
     check_says("trimmed:f=-1", "ksync:k=all", "f=-1 is not accepted");

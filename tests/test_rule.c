@@ -221,8 +221,6 @@ static const struct {
     twin_optim *step;
 } optim_twin[] = {
     {"sgd", sgd},
-    {"bold", sgd},
-    {"libmf", sgd},
     {"momentum", momentum},
     {"nesterov", nesterov},
     {"adam", adam},
@@ -441,7 +439,7 @@ static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_
 static bool optim_single(size_t optim) {
     struct pl_choice c = pair_choice(&pl_optim_family, optim_twin[optim].spec);
     free(c.conf);
-    return ((const struct pl_optim *)c.entry)->one_at_a_time;
+    return c.entry->needs & PL_NEEDS_ONE_AT_A_TIME;
 }
 
 /* ---- the tests ---- */

@@ -201,7 +201,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
 static bool takes_groups(const char *optim) {
     struct pl_choice c = test_choice(&pl_optim_family, optim);
     free(c.conf);
-    return !((const struct pl_optim *)c.entry)->one_at_a_time;
+    return !(c.entry->needs & PL_NEEDS_ONE_AT_A_TIME);
 }
 
 static void bits_do_not_depend_on_the_team(void **state) {
@@ -325,13 +325,32 @@ static void released_versions_are_used_again(void **state) {
     }
 }
 
+/* What takes contributions one at a time gets no second member. */
+static void one_at_a_time_is_one(void **state) {
+    (void)state;
+    for (size_t o = 0; o < n_optimizers; o++) {
+        struct pl_store_conf conf = test_conf(1, "none", optimizers[o]);
+        const float w0 = 1, g = 1;
+        struct pl_store *s = test_store(&conf, &w0);
+        struct pl_member m = {.worker = 1, .samples = 1, .factor = 1};
+        for (int round = 0; round < 2; round++) {
+            test_take(s, 0, pl_store_newest(s), &g);
+            assert_int_equal(pl_store_take(s, &m, pl_store_newest(s), &g),
+                             takes_groups(optimizers[o]) ? PL_OK : PL_EPOLICY);
+            assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+        }
+        pl_store_free(s);
+        test_conf_free(&conf);
+    }
+}
+
 /* A correction that reads the base keeps it until its commit, though its worker let go of it; the
  * others do not keep it at all. */
 static void needed_bases_are_kept(void **state) {
     (void)state;
     for (size_t c = 0; c < n_corrections; c++) {
         struct pl_store_conf conf = test_conf(3, corrections[c], "sgd");
-        bool needs = ((const struct pl_correct *)conf.correct.entry)->needs_base;
+        bool needs = conf.correct.entry->needs & PL_NEEDS_BASE;
         const float w0[3] = {1, 2, 3}, g[3] = {0.5f, -0.5f, 0.25f};
         struct pl_store *s = test_store(&conf, w0);
         struct pl_version *old = pl_store_newest(s);
@@ -347,8 +366,7 @@ static void needed_bases_are_kept(void **state) {
             assert_ptr_not_equal(pl_store_newest(s), old); /* it was read during this commit */
         else
             assert_ptr_equal(pl_store_newest(s), old); /* its memory was free to be written */
-        if (needs)
-            assert_int_equal(pl_vector_n_readers(pl_store_vectors(s), old->model_vector), 0);
+        if (needs) assert_int_equal(pl_vector_n_readers(pl_store_vectors(s), old->model_vector), 0);
         assert_int_equal(pl_store_n_versions(s), needs ? 3 : 2);
         pl_store_free(s);
         test_conf_free(&conf);
@@ -501,6 +519,7 @@ int main(void) {
         cmocka_unit_test(needed_bases_are_kept),
         cmocka_unit_test(bases_are_what_was_handed_out),
         cmocka_unit_test(measures_are_dot_products),
+        cmocka_unit_test(one_at_a_time_is_one),
         cmocka_unit_test(kept_vectors_have_an_owner),
         cmocka_unit_test(kept_nonsense_is_refused),
     };

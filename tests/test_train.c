@@ -443,7 +443,7 @@ static void test_refusals(void **state) {
     static const char *const bad[][2] = {
         {"model=none", "needs something to compute"},
         {"net=latency=1", "is for simulated runs"},
-        {"spawn=none", "say where with listen"},
+        {"spawn=none", "set listen to their socket"},
         {"spawn=threads respawn=yes", "respawn is for workers that are processes"},
         {"resume=auto", "--checkpoint"},
         {"checkpoint=/proc/x", "/proc/x"},

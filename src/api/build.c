@@ -1,13 +1,14 @@
-/* From options to a job: names are looked up, specs parsed, files opened, and everything that does
- * not fit together is refused before anything runs. */
+/* Turns options into a job: looks up names, parses specs, opens files, and refuses what does not go
+ * together before anything runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/parts.h"
+#include "api/fit.h"
+#include "base/needs.h"
 #include "core/filter.h"
-#include "core/tuner.h"
+#include "core/groups.h"
 #include "learn/drift.h"
 #include "learn/task.h"
 #include "model/callback.h"
@@ -16,8 +17,8 @@
 #define DEFAULT_METHOD "abs"
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
-#define TARGET_UPDATES 100000 /* where only a target would end the run */
-#define DATA_SEED 1           /* of generated data: the same set whatever the run's seed */
+#define TARGET_UPDATES 100000 /* if only a target would end the run */
+#define DATA_SEED 1           /* of generated data: the same set for every seed of a run */
 #define EVALUATIONS 50        /* in a run of known length */
 #define EVALUATE_TASKS 20     /* typical tasks between evaluations, otherwise */
 
@@ -26,72 +27,48 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
-/* The seven columns, each as given by the user, else by the method, else by default. */
+/* What a column has if nobody sets it: the first entry of its family that goes with the policy. */
+static const char *build_default(int column, const struct pl_choice *policy) {
+    unsigned lacks = policy->entry ? pl_policy_lacks((const struct pl_policy *)policy->entry) : 0;
+    return pl_needs_first(pl_column_family[column], lacks)->name;
+}
+
+/* The seven columns: those that were set, the rest of the method, or the defaults of a policy that
+ * was given without a method. */
 static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
     const struct pl_setup_conf *c = &s->conf;
+    struct pl_job *job = &b->job;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    snprintf(b->method, sizeof b->method, "custom");
     if (method) {
         const struct pl_recipe *recipe;
         int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
-        b->schedule = recipe->schedule;
-    } else {
-        snprintf(b->method, sizeof b->method, "custom");
+        if (recipe->schedule) b->schedule = recipe->schedule;
     }
-    struct pl_choice *const choice[PL_N_COLUMNS] = {&b->job.policy, &b->job.tuner, &b->job.correct,
-                                                    NULL,           &b->job.optim, &b->job.local,
-                                                    &b->job.filter};
+    struct pl_choice *const choice[PL_N_COLUMNS] = {&job->policy, &job->tuner, &job->correct, NULL,
+                                                    &job->optim,  &job->local, &job->filter};
     for (int i = 0; i < PL_N_COLUMNS; i++) {
-        const char *said = c->column[i][0] ? c->column[i] : method ? spec[i] : pl_column_default[i];
+        const char *given = c->column[i][0] ? c->column[i]
+                            : method        ? spec[i]
+                                            : build_default(i, &job->policy);
         int rc =
             choice[i]
-                ? build_choice(pl_column_family[i], said, (int)c->workers, choice[i], why)
-                : pl_chain_parse(pl_column_family[i], said, (int)c->workers, &b->job.reduce, why);
+                ? build_choice(pl_column_family[i], given, job->n_workers, choice[i], why)
+                : pl_chain_parse(pl_column_family[i], given, job->n_workers, &job->reduce, why);
         if (rc) return rc;
+        snprintf(b->given[i], sizeof b->given[i], "%s", given);
         if (choice[i])
             pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
     }
     return PL_OK;
 }
 
-/* Optimizers with a memory per worker take contributions one at a time. */
-static int build_check_optim(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    if (!optim->one_at_a_time) return PL_OK;
-    if (policy->knobs(job->policy.conf).k > 1 || tuner->moves & PL_USES_K)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "optim '%s' takes gradients one at a time; use a policy with k=1 and a tuner "
-            "that leaves K alone",
-            optim->id.name);
-    return PL_OK;
-}
-
-/* The K a run begins with, which is the smallest it ever has: tuners let it grow. */
-static int build_least_k(const struct pl_job *job, int *k, struct pl_why *why) {
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct pl_tuner *tuner = (const struct pl_tuner *)job->tuner.entry;
-    struct pl_knobs knobs = policy->knobs(job->policy.conf);
-    struct pl_run_info scene = {job->n_workers, policy->by_batch, knobs.k};
-    *k = knobs.k;
-    if (!tuner->init) return PL_OK;
-    char *state = calloc(1, tuner->state_size + 1);
-    if (!state) return pl_fail(why, PL_ENOMEM, "out of memory");
-    if (tuner->id.conf_size) memcpy(state, job->tuner.conf, tuner->id.conf_size);
-    tuner->init(state, &scene, &knobs);
-    free(state);
-    *k = knobs.k;
-    return PL_OK;
-}
-
-/* Printed behind the check, which tells links the f of their neighbours. */
-static int build_check_reduce(struct pl_built *b, struct pl_why *why) {
-    int rc = build_least_k(&b->job, &b->job.k, why);
-    if (!rc) rc = pl_reduce_check(&b->job.reduce, b->job.k, why);
+/* Printed after the check, which gives links the f of their neighbours. */
+static int build_reduce(struct pl_built *b, struct pl_why *why) {
+    int rc = pl_reduce_check(&b->job.reduce, b->job.groups, why);
     pl_chain_print(&b->job.reduce, b->spec[PL_COLUMN_REDUCE], PL_SPEC_MAX);
     return rc;
 }
@@ -103,65 +80,9 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
     int f = ((const struct pl_attack_who *)job->attack.conf)->f;
     if (!a->anybody && f > job->n_workers)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' has f=%d hostile workers, and there are %d",
-                       a->id.name, f, job->n_workers);
-    if (!job->model)
         return pl_fail(why, PL_EUSAGE,
-                       "an attack needs a model; with --model none nothing is sent");
-    if (a->labels && !job->data)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and the model has no data",
-                       a->id.name);
-    if (a->labels && job->data->n_classes == 0)
-        return pl_fail(why, PL_EUSAGE, "attack '%s' turns labels, and ratings have none",
-                       a->id.name);
-    return PL_OK;
-}
-
-/* Behind the attack and the model. Attacks that are made in the open group come after a filter has
- * seen what arrived: it would be asked about gradients that nobody sends. */
-static int build_check_filter(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_attack *attack = (const struct pl_attack *)job->attack.entry;
-    int rc = pl_filter_check(&job->filter, job->n_workers, why);
-    if (rc || !job->model || !pl_filter_any(&job->filter)) return rc;
-    if (pl_filter_trusts(&job->filter) && !job->data)
-        return pl_fail(why, PL_EUSAGE,
-                       "filter '%s' compares with training samples that the server holds, and the "
-                       "model has no data; use a model with data, or filter kardam",
-                       job->filter.entry->name);
-    if (attack && attack->together)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "attack '%s' is made where a group is committed, and filter '%s' sees "
-            "gradients before that; use an attack that a worker makes alone, as signflip",
-            attack->id.name, job->filter.entry->name);
-    return PL_OK;
-}
-
-/* Without a server nobody sees more than one model at a time: there is nothing to correct, reduce
- * or disbelieve, and the step is the worker's own. */
-static int build_check_peers(const struct pl_job *job, struct pl_why *why) {
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    const struct {
-        const char *family, *has, *needs;
-    } column[] = {{"correct", job->correct.entry->name, "none"},
-                  {"reduce", job->reduce.link[0].entry->name, "mean"},
-                  {"optim", job->optim.entry->name, "sgd"},
-                  {"filter", job->filter.entry->name, "none"}};
-    if (!policy->peers) return PL_OK;
-    for (size_t i = 0; i < sizeof column / sizeof *column; i++)
-        if (strcmp(column[i].has, column[i].needs) != 0 || job->reduce.n != 1)
-            return pl_fail(why, PL_EUSAGE,
-                           "policy '%s' has no server that could apply %s '%s'; use %s",
-                           policy->id.name, column[i].family, column[i].has, column[i].needs);
-    if (((const struct pl_local *)job->local.entry)->model_slot > 0)
-        return pl_fail(why, PL_EUSAGE,
-                       "local '%s' keeps a model beside the one that policy '%s' mixes; use own",
-                       job->local.entry->name, policy->id.name);
-    if (job->attack.entry)
-        return pl_fail(why, PL_EUSAGE,
-                       "policy '%s' has no server that an attack could be sent to; attacks are for "
-                       "policies with one",
-                       policy->id.name);
+                       "attack '%s' has f=%d hostile workers, and there are %d; use f=%d or less",
+                       a->id.name, f, job->n_workers, job->n_workers);
     return PL_OK;
 }
 
@@ -169,21 +90,8 @@ static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, str
     struct pl_rate *rate = &b->job.rate;
     rate->lr = c->lr;
     rate->by_k = c->lr_scale == 1;
-    rate->epoch_samples = b->job.data ? b->job.data->n_train : 0;
-    const char *schedule = c->lr_schedule;
-    if (strcmp(schedule, "auto") == 0) schedule = b->schedule ? b->schedule : "constant";
-    int rc = pl_chain_parse(&pl_schedule_family, schedule, (int)c->workers, &rate->schedule, why);
-    for (int i = 0; !rc && i < rate->schedule.n; i++) {
-        const struct pl_choice *link = &rate->schedule.link[i];
-        bool counts = strcmp(link->entry->name, "constant") != 0;
-        const struct pl_schedule_unit *unit = link->conf;
-        if (counts && unit->unit == PL_UNIT_EPOCHS && rate->epoch_samples == 0)
-            return pl_fail(why, PL_EUSAGE,
-                           "lr-schedule '%s' counts epochs, and there is no data to count; add "
-                           "unit=updates",
-                           link->entry->name);
-    }
-    return rc;
+    if (strcmp(c->lr_schedule, "auto") != 0) b->schedule = c->lr_schedule;
+    return pl_chain_parse(&pl_schedule_family, b->schedule, b->job.n_workers, &rate->schedule, why);
 }
 
 static int build_data(struct pl_setup *s, struct pl_built *b) {
@@ -210,24 +118,45 @@ static int build_data(struct pl_setup *s, struct pl_built *b) {
                              &b->job.partition, &s->why);
 }
 
+bool pl_setup_timing_alone(const struct pl_setup *s) {
+    return !s->has_function && strcmp(s->conf.model, "none") == 0;
+}
+
+const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *entry = NULL;
+    if (s->has_function || pl_spec_split(s->conf.model, name, &args, NULL) ||
+        pl_entry_find(&pl_model_family, name, &entry, NULL))
+        return NULL;
+    return (const struct pl_model_kind *)entry;
+}
+
+/* The data first, if the model wants any: it must fit before the model looks at it. */
 static int build_model(struct pl_setup *s, struct pl_built *b) {
-    const struct pl_setup_conf *c = &s->conf;
-    if (!s->has_function && strcmp(c->model, "none") == 0) return PL_OK;
-    bool wants = s->function.wants_data != 0;
-    if (!s->has_function) {
-        char name[PL_NAME_MAX];
-        const char *args;
-        const struct pl_entry *entry = NULL;
-        int rc = pl_spec_split(c->model, name, &args, &s->why);
-        if (rc) return pl_fail_in(&s->why, rc, "model");
-        rc = pl_entry_find(&pl_model_family, name, &entry, &s->why);
+    if (pl_setup_timing_alone(s)) return PL_OK;
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (kind ? kind->wants_data : s->function.wants_data) {
+        int rc = build_data(s, b);
+        if (!rc) rc = pl_fit(s, b, 1);
         if (rc) return rc;
-        wants = ((const struct pl_model_kind *)entry)->wants_data;
+        b->job.rate.epoch_samples = b->job.data->n_train;
     }
-    int rc = wants ? build_data(s, b) : PL_OK;
-    if (rc) return rc;
     return s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
-                           : pl_model_open(c->model, b->job.data, &b->job.model, &s->why);
+                           : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
+}
+
+/* The ratings in blocks, if the policy hands out blocks. */
+static int build_grid(struct pl_job *job, struct pl_why *why) {
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    if (!policy->grid || !job->model) return PL_OK;
+    const char *no = policy->check ? policy->check(job->policy.conf, job->n_workers) : NULL;
+    if (no)
+        return pl_fail(why, PL_EUSAGE, "policy '%s' with %d workers: %s", policy->id.name,
+                       job->n_workers, no);
+    int side = policy->grid(job->policy.conf, job->n_workers);
+    int rc = pl_grid_new(job->data->ratings, side, &job->grid);
+    return rc ? pl_fail(why, rc, "out of memory for ratings in %d x %d blocks", side, side) : PL_OK;
 }
 
 /* A typical task: the median on the middle worker, times its mini-batches. */
@@ -235,7 +164,7 @@ static double build_typical(const struct pl_job *job) {
     return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_job_steps(job);
 }
 
-/* Seconds between evaluations where nobody said. */
+/* Seconds between evaluations, unless --eval-every is given. */
 static double build_eval_every(const struct pl_setup_conf *c, const struct pl_job *job,
                                enum pl_host host) {
     if (c->eval_every > 0) return c->eval_every;
@@ -255,17 +184,23 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
                             .target_accuracy = c->target_accuracy > 0 ? c->target_accuracy : NAN};
     bool target = c->target_loss > 0 || c->target_accuracy > 0;
     if (target && !b->job.model)
-        return pl_fail(why, PL_EUSAGE, "a target needs a model; with --model none nothing learns");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "a target needs a model, but --model none simulates timing alone; use a model");
     if (c->log[0] && !b->job.model)
-        return pl_fail(why, PL_EUSAGE,
-                       "log has a line per evaluation; with model none there is none");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "log has a line per evaluation, and --model none evaluates nothing; use events");
     if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
     if (c->target_accuracy > 0 && b->job.data->n_test == 0)
-        return pl_fail(why, PL_EUSAGE, "target-accuracy needs a test set, and the data has none");
+        return pl_fail(why, PL_EUSAGE,
+                       "target-accuracy needs a test set, but the data has none; use target-loss");
     if (c->epochs > 0 && !b->job.data)
-        return pl_fail(why, PL_EUSAGE, "epochs need data to count; use updates or time");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "epochs needs training samples, but the model has no data; use updates or time");
     if (!l->updates && !(l->epochs > 0) && !(l->seconds > 0))
         l->updates = target ? TARGET_UPDATES : DEFAULT_UPDATES;
     b->job.eval_every = build_eval_every(c, &b->job, host);
@@ -276,7 +211,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
 static int build_size(const struct pl_job *job, struct pl_why *why) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    double k = policy->knobs(job->policy.conf).k, p = job->n_workers;
+    double k = job->groups.most, p = job->n_workers;
     double vectors = (optim->looks_ahead ? 2 : 1) * (p + 2) + k + 8 + (optim->per_worker ? p : 0);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
@@ -285,40 +220,40 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_job_steps(job) > UINT32_MAX)
-        return pl_fail(why, PL_EUSAGE, "a task of %u samples times %u steps is too large",
+        return pl_fail(why, PL_EUSAGE,
+                       "a task of %u samples times %u steps is too large; use a smaller batch",
                        job->batch, pl_job_steps(job));
     if (bytes < there) return PL_OK;
     return pl_fail(why, PL_EUSAGE,
-                   "%d workers on a model of %zu parameters may need %.1f GB, and the machine has "
-                   "%.1f; use fewer workers or a smaller model",
+                   "%d workers on a model of %zu parameters may need %.3g GB, but the machine has "
+                   "%.3g GB; use fewer workers or a smaller model",
                    job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
-/* What only one of the two hosts can do. */
+/* What only one of the two hosts supports. */
 static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
                       struct pl_why *why) {
     if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
-        return pl_fail(why, PL_EUSAGE, "spread is for at most %d workers that have a model",
-                       PL_DRIFT_MAX);
+        return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,
-                       "a real run needs something to compute; model quadratic is the smallest");
+                       "a real run needs something to compute; use a model, for example quadratic");
     if (c->net[0] || c->script[0])
         return pl_fail(why, PL_EUSAGE,
-                       "%s is for simulated runs; a real one has real networks and real faults",
+                       "%s is for simulated runs; a real run has a real network and real faults",
                        c->net[0] ? "net" : "script");
     if (c->spread)
-        return pl_fail(why, PL_EUSAGE,
-                       "spread is for simulated runs; in a real one workers keep their models to "
-                       "themselves");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "spread is for simulated runs; in a real run the server does not see the models "
+            "of workers");
     if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "spawn none means that workers come by themselves; say where with listen");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "spawn none waits for workers of other programs; set listen to their socket");
     if (c->spawn == PL_SPAWN_THREADS && (c->listen[0] || c->respawn))
-        return pl_fail(why, PL_EUSAGE,
-                       "%s is for workers that are processes; threads are here to "
-                       "stay",
+        return pl_fail(why, PL_EUSAGE, "%s is for workers that are processes; use spawn processes",
                        c->listen[0] ? "listen" : "respawn");
     return PL_OK;
 }
@@ -344,19 +279,19 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = build_columns(s, b, &s->why);
-    if (!rc) rc = build_check_optim(job, &s->why);
-    if (!rc) rc = build_check_reduce(b, &s->why);
+    if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
+        pl_fail(&s->why, rc, "out of memory");
+    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_attack(c, job, &s->why);
+    if (!rc) rc = pl_fit(s, b, 1);
+    if (!rc) rc = build_reduce(b, &s->why);
+    if (!rc) rc = pl_filter_check(&job->filter, job->n_workers, &s->why);
     if (!rc) rc = build_delay(s, job, host);
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
-    if (!rc) rc = pl_parts_suit(s, job, &s->why);
     if (!rc) rc = build_model(s, b);
-    if (!rc) rc = build_attack(c, job, &s->why);
-    if (!rc) rc = build_check_filter(job, &s->why);
-    if (!rc) rc = build_check_peers(job, &s->why);
-    if (!rc) rc = pl_parts_open(s, job, &s->why);
-    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_grid(job, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);
     if (!rc && job->model) rc = build_size(job, &s->why);
@@ -365,7 +300,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
-    *out = (struct pl_built){0};
+    *out = (struct pl_built){.schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;
@@ -394,7 +329,7 @@ int pl_setup_check(pl_setup *s) {
     struct pl_built built;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
-    /* whether policy, tuner and workers suit each other is control's to say */
+    /* control checks that policy, tuner and number of workers go together */
     const struct pl_job *job = &built.job;
     struct pl_control *control = NULL;
     rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,

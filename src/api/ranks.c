@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/replica_mean.h"
+#include "api/fit.h"
 #include "run/shards.h"
 #include "run/worker.h"
 #include "transport/mpi.h"
@@ -104,24 +104,11 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     return r->mpi ? pl_mpi_agree(rc, RANKS_END, &s->why) : rc;
 }
 
-int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job) {
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b) {
+    const struct pl_job *job = &b->job;
     int tiles = pl_tiles(job->model->dim);
-    bool filters = strcmp(job->filter.entry->name, "none") != 0;
-    if (r->mpi && s->conf.servers > 1 && (job->attack.entry || filters))
-        return pl_fail(
-            &s->why, PL_EUSAGE,
-            "%s needs whole vectors, but with --servers %lld each server has a slice; use "
-            "--servers 1",
-            filters ? "a filter" : "an attack", (long long)s->conf.servers);
-    if (r->mpi && s->conf.servers > 1 && pl_job_peers(job))
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "policy '%s' has no model at the server that several could share; use "
-                       "--servers 1",
-                       job->policy.entry->name);
-    if (r->mpi && s->conf.servers > 1 && job->grid)
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "policy '%s' distributes blocks from one server; use --servers 1",
-                       job->policy.entry->name);
+    int rc = r->mpi ? pl_fit(s, b, (int)s->conf.servers) : PL_OK;
+    if (rc) return rc;
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
                    "--servers must be 1 to %d: a vector of %zu parameters has no more tiles", tiles,

@@ -26,6 +26,6 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc);
 int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job);
 
 /* Checks that the vector can be divided among the servers. */
-int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job);
+int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b);
 
 #endif

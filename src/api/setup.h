@@ -79,6 +79,12 @@ struct pl_setup {
 /* The law of the delays: what was set, or, for "auto", that of a virtual clock. */
 const char *pl_setup_delay(const struct pl_setup *s);
 
+/* Whether there is no model: the run simulates timing alone. */
+bool pl_setup_timing_alone(const struct pl_setup *s);
+
+/* The kind of the model; NULL for a function of the embedding program and unknown names. */
+const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
+
 /* Whether somebody has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);
 
@@ -103,8 +109,9 @@ struct pl_built {
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
-    char spec[PL_N_COLUMNS][PL_SPEC_MAX]; /* resolved, as they are reported */
-    const char *schedule;                 /* the method's, or NULL */
+    const char *schedule;                  /* of the learning rate: the user's or the method's */
+    char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
+    char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
 
 /* Who will run it: on a virtual clock a task takes as long as its law says, on a real one it takes

@@ -14,6 +14,9 @@ static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
     return !pl_setup_is_set(s, o->name);
 }
 
+/* Texts without this line are of versions in which the bold driver was an optimizer. */
+#define TEXT_FORMAT "format=2\n"
+
 /* The program's version, the number of parameters if a function replaces the model, and every
  * option. */
 int pl_setup_text(struct pl_setup *s, char **out) {
@@ -22,7 +25,7 @@ int pl_setup_text(struct pl_setup *s, char **out) {
         room += strlen(o->name) + PL_SPEC_MAX + 2;
     char *text = malloc(room);
     if (!text) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
-    size_t n = (size_t)snprintf(text, room, "program=%s\nfunction=%zu\n", PL_VERSION,
+    size_t n = (size_t)snprintf(text, room, "program=%s\n" TEXT_FORMAT "function=%zu\n", PL_VERSION,
                                 s->has_function ? s->function.dim : 0);
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
         char value[PL_SPEC_MAX];
@@ -46,7 +49,7 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
                        line);
     snprintf(key, sizeof key, "%.*s", (int)n, line);
     snprintf(value, sizeof value, "%.*s", (int)(length - n - 1), line + n + 1);
-    if (strcmp(key, "program") == 0) return PL_OK;
+    if (strcmp(key, "program") == 0 || strcmp(key, "format") == 0) return PL_OK;
     if (strcmp(key, "function") == 0) {
         char mine[32];
         snprintf(mine, sizeof mine, "%zu", s->has_function ? s->function.dim : 0);
@@ -61,6 +64,21 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
     return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
 }
 
+/* In an earlier version the default was "constant", and what a method has in its schedule now came
+ * on top, with its optimizer. */
+static int text_earlier(struct pl_setup *s) {
+    const struct pl_recipe *recipe = NULL;
+    char spec[PL_N_COLUMNS][PL_SPEC_MAX], *schedule = s->conf.lr_schedule;
+    if (pl_setup_is_set(s, "lr-schedule") || pl_setup_is_set(s, "optim") ||
+        pl_setup_is_set(s, "method"))
+        return PL_OK;
+    if (!s->conf.method[0] || s->conf.column[PL_COLUMN_OPTIM][0]) return PL_OK;
+    int rc = pl_recipe_resolve(s->conf.method, &recipe, spec, &s->why);
+    if (rc || !recipe->schedule) return rc;
+    pl_append(schedule, sizeof s->conf.lr_schedule, "+%s", recipe->schedule);
+    return PL_OK;
+}
+
 int pl_setup_lines(struct pl_setup *s, const char *text) {
     s->why.text[0] = '\0';
     for (const char *line = text; *line;) {
@@ -69,7 +87,7 @@ int pl_setup_lines(struct pl_setup *s, const char *text) {
         if (rc) return rc;
         line += length + (line[length] == '\n');
     }
-    return PL_OK;
+    return strstr(text, "\n" TEXT_FORMAT) ? PL_OK : text_earlier(s);
 }
 
 /* The caller frees the recording, unless this fails. */

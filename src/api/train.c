@@ -216,7 +216,7 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
     rc = pl_ranks_share(s, &ranks, rc);
     if (rc) return rc;
     rc = pl_build(s, PL_HOST_REAL, &built);
-    if (!rc && (rc = pl_ranks_cut(s, &ranks, &built.job))) pl_built_free(&built);
+    if (!rc && (rc = pl_ranks_cut(s, &ranks, &built))) pl_built_free(&built);
     if (rc) return pl_ranks_ready(s, &ranks, rc); /* tell the other ranks */
     rc = ranks.rank == 0 ? train_serve(t, &built, &ranks, *from) : train_work(s, &built, &ranks);
     pl_built_free(&built);

@@ -64,6 +64,10 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
         }
         if (n < 64) names[n++] = (*e)->name;
     }
+    for (const struct pl_retired *r = family->retired; r && r->name; r++)
+        if (strcmp(r->name, name) == 0)
+            return pl_fail(why, PL_EUSAGE, "%s '%s' was removed; use %s", family->name, name,
+                           r->instead);
     const char *near = pl_nearest(name, names, n);
     if (near)
         return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; did you mean '%s'?", family->name,

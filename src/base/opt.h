@@ -100,12 +100,19 @@ struct pl_entry {
     const char *paper; /* citation, or "" */
     const struct pl_opt *opts;
     size_t conf_size;
+    unsigned needs; /* what it needs of a run: PL_NEEDS_… in base/needs.h */
+};
+
+/* A name that a family had in an earlier version, and what to use instead. */
+struct pl_retired {
+    const char *name, *instead;
 };
 
 /* A family: its name, the question it answers, and its table (NULL-terminated). */
 struct pl_family {
     const char *name, *brief;
     const struct pl_entry *const *table;
+    const struct pl_retired *retired; /* ends with a NULL name; NULL if there are none */
 };
 
 extern const struct pl_opt pl_no_opts[];

@@ -86,7 +86,7 @@ static void aggregate_share_f(struct pl_chain *c) {
     }
 }
 
-int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why) {
+int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *why) {
     aggregate_share_f(c);
     for (int i = 0; i < c->n; i++) {
         const struct pl_reduce *r = aggregate_rule(c, i);
@@ -100,14 +100,15 @@ int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why) {
                            "reduce '%s' leaves one vector, so nothing can come behind it; put '%s' "
                            "last",
                            r->id.name, r->id.name);
-        if (aggregate_f(r, c->link[i].conf, aggregate_reach(c, i, k)) < 0)
-            return aggregate_refuse(c, i, k, why);
+        if (aggregate_f(r, c->link[i].conf, aggregate_reach(c, i, group.least)) < 0)
+            return aggregate_refuse(c, i, group.least, why);
     }
-    if (aggregate_squares(c) && k > PL_GRAM_MAX)
-        return pl_fail(why, PL_EUSAGE,
-                       "reduce '%s' compares gradients in pairs, and K=%d are too many for that; "
-                       "use K=%d or less, or median, trimmed, mean-around-median or phocas",
-                       pl_reduce_last(c)->id.name, k, PL_GRAM_MAX);
+    if (aggregate_squares(c) && group.most > PL_GRAM_MAX)
+        return pl_fail(
+            why, PL_EUSAGE,
+            "reduce '%s' compares gradients in pairs, and a group may have K=%d of them; "
+            "use K=%d or less, or median, trimmed, mean-around-median or phocas",
+            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX);
     return PL_OK;
 }
 

@@ -8,13 +8,15 @@
 #define PL_CORE_AGGREGATE_H
 
 #include "base/chain.h"
+#include "core/policy.h"
 #include "core/rule.h"
 
 #define PL_GRAM_MAX 1024 /* members whose inner products are computed */
 
-/* Whether the links fit together, and each one's condition on f holds where k vectors come. Links
- * that were not told f get it from those that were. */
-int pl_reduce_check(struct pl_chain *c, int k, struct pl_why *why);
+/* Checks that the links fit together, that the condition of each on f holds for the smallest group
+ * and that the largest is not too large to be compared in pairs. A link without an f takes the
+ * largest that another link was given. */
+int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *why);
 
 /* The last link. */
 const struct pl_reduce *pl_reduce_last(const struct pl_chain *c);

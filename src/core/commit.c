@@ -340,14 +340,7 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->progress.n_commits,
                              .n_workers = s->conf.n_workers,
-                             .base = s->member[0].base_id,
-                             .epoch = s->conf.rate.epoch_samples};
-    for (int m = 0; m < s->n_members; m++) {
-        if (isnan(s->member[m].loss)) continue;
-        at.samples += s->samples[m];
-        at.loss += s->samples[m] * s->member[m].loss;
-    }
-    at.loss = at.samples > 0 ? at.loss / at.samples : NAN;
+                             .base = s->member[0].base_id};
     memcpy(at.number, s->optim_number, sizeof at.number);
     if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &at);
     memcpy(s->optim_number, at.number, sizeof at.number);
@@ -356,11 +349,13 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
 
 /* The group is in the newest version. */
 static void commit_end(struct pl_store *s) {
+    struct pl_tally t = {0};
     for (int m = 0; m < s->n_members; m++) {
-        s->progress.samples += s->samples[m];
+        pl_tally_add(&t, s->samples[m], s->member[m].loss);
         pl_store_release(s, s->member[m].base);
     }
     s->n_members = 0;
+    pl_rate_commit(&s->conf.rate, &s->progress, &t);
     s->newest->id = s->progress.n_commits;
     s->newest->lr = pl_store_rate(s);
 }

@@ -100,7 +100,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->arrival = calloc((size_t)n_workers, sizeof *c->arrival);
-    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
+    c->plan.room = c->models->plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||
@@ -163,7 +163,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* a worker that returns has lost its version */
     c->view.n_alive++;
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->join(c->replicas, e->worker);
+    if (c->models->join) c->models->join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -192,7 +192,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     w->state = PL_GONE;
     w->since_ns = e->now_ns;
     w->prev = w->next = -1;
-    c->models->leave(c->replicas, e->worker);
+    if (c->models->leave) c->models->leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
@@ -204,7 +204,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->arrive(c->replicas, e->worker);
+    if (c->models->arrive) c->models->arrive(c->replicas, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
@@ -228,7 +228,7 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     pl_control_waste(c, e->worker, e->now_ns, false);
     pl_control_end_busy(c, &c->worker[e->worker]);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->reject(c->replicas, e->worker);
+    if (c->models->reject) c->models->reject(c->replicas, e->worker);
     c->fates.rejected++;
     if (c->grid_locks.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
@@ -289,7 +289,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         break;
     case PL_BASE_READY:
         if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        c->models->base_ready(c->replicas, e->worker);
+        if (c->models->base_ready) c->models->base_ready(c->replicas, e->worker);
         break;
     }
     if (!rc) rc = pl_referee(c, e, arrived, why);

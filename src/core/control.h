@@ -123,6 +123,9 @@ const struct pl_member *pl_control_taken(const struct pl_control *c, const struc
 /* Whether `worker` is computing `task` now. */
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);
 
+/* PL_EPOLICY, and the sentence that names the breach. */
+int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how);
+
 bool pl_control_stopped(const struct pl_control *c);
 bool pl_control_measures(const struct pl_control *c); /* the tuner wants PL_MEASURED */
 

@@ -93,9 +93,6 @@ static inline void pl_control_set_busy(struct pl_control *c, int i, uint64_t now
 /* A busy worker's task ends without use. */
 void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);
 
-/* Returns PL_EPOLICY, and writes which rule the policy broke. */
-int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how);
-
 /* Checks the plan and carries it out in order. `arrived`: the event was an arrival, which the plan
  * must decide. */
 int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why);

@@ -1,12 +1,50 @@
 #include "core/rate.h"
 
-double pl_rate_now(const struct pl_rate *r, uint64_t n_commits, double epochs, int n_workers) {
+#include <math.h>
+#include <stdio.h>
+
+void pl_tally_add(struct pl_tally *t, double samples, double loss) {
+    t->samples += samples;
+    if (isnan(loss)) return;
+    t->known += samples;
+    t->loss += samples * loss;
+}
+
+void pl_rate_commit(struct pl_rate *r, struct pl_progress *p, const struct pl_tally *t) {
+    double mean = t->known > 0 ? t->loss / t->known : NAN;
+    p->samples += t->samples;
+    for (int i = 0; i < r->schedule.n; i++) {
+        const struct pl_choice *link = &r->schedule.link[i];
+        const struct pl_schedule *s = (const struct pl_schedule *)link->entry;
+        if (s->commit) s->commit(link->conf, t->known, mean, p->epoch, r->number[i]);
+    }
+}
+
+double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_workers) {
     double lr = r->lr;
     for (int i = 0; i < r->schedule.n; i++) {
         const struct pl_choice *link = &r->schedule.link[i];
-        const struct pl_schedule_unit *unit = link->conf;
-        double progress = unit->unit == PL_UNIT_UPDATES ? (double)n_commits : epochs;
-        lr *= ((const struct pl_schedule *)link->entry)->factor(link->conf, progress, n_workers);
+        const struct pl_schedule *s = (const struct pl_schedule *)link->entry;
+        if (s->factor) {
+            const struct pl_schedule_unit *unit = link->conf;
+            double at =
+                unit->unit == PL_UNIT_UPDATES ? (double)p->n_commits : pl_progress_epochs(p);
+            lr *= s->factor(link->conf, at, n_workers);
+        }
+        if (s->paced) lr *= s->paced(link->conf, r->number[i]);
     }
     return lr;
+}
+
+/* Earlier versions kept it with the optimizers. */
+void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k) {
+    for (int i = 0; i < r->schedule.n; i++) {
+        const struct pl_entry *id = r->schedule.link[i].entry;
+        char name[PL_NAME_MAX + 32];
+        if (!((const struct pl_schedule *)id)->commit) continue;
+        snprintf(name, sizeof name, "store.optim.%s", id->name);
+        if (k->restoring) k->numbers(k->ctx, name, r->number[i], PL_RULE_NUMBERS);
+        snprintf(name, sizeof name, "store.schedule.%s", id->name);
+        k->numbers(k->ctx, name, r->number[i], PL_RULE_NUMBERS);
+    }
 }

@@ -3,15 +3,31 @@
 #define PL_CORE_RATE_H
 
 #include "core/aggregate.h"
+#include "core/archive.h"
+#include "core/progress.h"
 
 struct pl_rate {
     double lr;
     struct pl_chain schedule;
     bool by_k;            /* multiplied by the number of members: "linear scaling" */
-    double epoch_samples; /* samples in an epoch; 0: there is no data */
+    double epoch_samples; /* samples in an epoch; 0 if there is no data */
+    double number[PL_LINKS][PL_RULE_NUMBERS]; /* what the schedules keep; zero at first */
 };
 
-/* The rate after n_commits commits and that number of epochs. */
-double pl_rate_now(const struct pl_rate *r, uint64_t n_commits, double epochs, int n_workers);
+/* What the members of a group come to. */
+struct pl_tally {
+    double samples;
+    double known, loss; /* samples whose loss is known, and the sum of those losses */
+};
+void pl_tally_add(struct pl_tally *t, double samples, double loss); /* loss NAN: unknown */
+
+/* Counts the samples of a committed group, and tells the schedules about it. */
+void pl_rate_commit(struct pl_rate *r, struct pl_progress *p, const struct pl_tally *t);
+
+/* The rate at this point of the run. */
+double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_workers);
+
+/* Saves or restores what the schedules keep. */
+void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k);
 
 #endif

@@ -158,16 +158,17 @@ static const struct pl_entry *const recipe_table[] = {
 
     METHOD("fdsgd",
            "matrix factorisation, asynchronous: a free worker takes the least used free block",
-           "Li et al. 2014", .policy = "blocks"),
+           "Li et al. 2014", .policy = "blocks", .local = "sweep"),
     METHOD("dsgd", "matrix factorisation in strata of independent blocks, with a barrier",
-           "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", .policy = "strata", .optim = "bold"),
+           "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", .policy = "strata", .local = "sweep",
+           .schedule = "bold"),
     METHOD("fpsgd", "matrix factorisation, asynchronous on a finer grid, with one rate per row",
            "Zhuang, Chin, Juan, Lin, RecSys 2013; LIBMF", .policy = "blocks:fine=yes",
-           .optim = "libmf"),
+           .local = "sweep:adaptive=yes"),
     NULL};
 
 const struct pl_family pl_recipe_family = {"method", "published methods: one choice per family",
-                                           recipe_table};
+                                           recipe_table, NULL};
 
 const char *pl_recipe_column(const struct pl_recipe *r, int column) {
     return r->column[column] ? r->column[column] : pl_column_default[column];

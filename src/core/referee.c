@@ -17,7 +17,7 @@ static int referee_join_group(struct pl_control *c, struct pl_action *a, struct 
     }
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    c->models->take(c->replicas, a->worker, a->factor);
+    if (c->models->take) c->models->take(c->replicas, a->worker, a->factor);
     const struct control_arrival *b = &c->arrival[a->worker];
     g->member[g->n++] = (struct pl_member){
         a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
@@ -60,7 +60,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
         return pl_control_broke(c, why, "it let a worker keep a version it never had");
     if (w->deferred)
         return pl_control_broke(c, why, "it started a worker whose result is still deferred");
-    if (c->models->start(c->replicas, a->worker))
+    if (c->models->start && c->models->start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
     if (c->grid_locks.side > 0 || a->row >= 0 || a->col >= 0) {
@@ -116,7 +116,7 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
     case PL_DROP:
         c->fates.dropped++;
         c->dropped = true;
-        c->models->drop(c->replicas, e->worker);
+        if (c->models->drop) c->models->drop(c->replicas, e->worker);
         return PL_OK;
     default:
         if (!c->models->central)

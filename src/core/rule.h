@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/opt.h"
+#include "base/needs.h"
 #include "base/rng.h"
 
 #ifndef PL_REAL
@@ -106,7 +106,7 @@ struct pl_correct_block {
     size_t n;
     const pl_real *g;                /* the contribution, weight decay added */
     const pl_real *w;                /* the model now */
-    const pl_real *base;             /* what the worker computed on */
+    const pl_real *base;             /* what the worker computed on, for PL_NEEDS_BASE */
     const pl_real *velocity;         /* the optimizer's momentum; NULL where it has none */
     pl_real *state[PL_RULE_VECTORS]; /* zero at first */
 };
@@ -114,7 +114,6 @@ struct pl_correct_block {
 struct pl_correct {
     struct pl_entry id;
     int n_vectors, n_sums;
-    bool needs_base;                      /* reads block->base: old versions are kept for it */
     bool (*wants_sums)(const void *conf); /* NULL: whenever n_sums > 0 */
     /* Adds the block's part to sum[]. */
     void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
@@ -190,8 +189,6 @@ struct pl_optim_at {
     uint64_t count; /* commits so far, this one included: 1, 2, … */
     int n_workers;
     uint64_t base;                  /* version the first member was computed on */
-    double samples, loss;           /* of the members whose loss is known, and its mean */
-    double epoch;                   /* samples in an epoch; 0 where there is no data */
     double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
 };
 
@@ -213,29 +210,14 @@ enum pl_velocity {
     PL_VELOCITY_DIRECTION /* not kept; ask for block->direction */
 };
 
-/* The step that a worker takes, row by row, where it is handed a part of the model: see
- * policy.h. */
-enum pl_row_step {
-    PL_ROW_NONE,    /* there is no such step: parts will not do */
-    PL_ROW_PLAIN,   /* p -= eta g */
-    PL_ROW_ADAPTIVE /* every row has a rate of its own */
-};
-
 struct pl_optim {
     struct pl_entry id;
     int n_vectors;
-    enum pl_row_step row;
-    bool by_row;        /* for parts alone */
-    bool per_worker;    /* a vector per worker, in block->own */
-    bool one_at_a_time; /* groups of one contribution only */
+    bool per_worker; /* a vector per worker, in block->own */
     enum pl_velocity velocity;
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);
-    /* A factor on the rate from here on, for the workers' steps as well, by its numbers after the
-     * last commit; all of them are 0 at first. NULL: 1. */
-    double (*lr_factor)(const void *conf, const double number[PL_RULE_NUMBERS]);
-    bool by_epoch; /* needs at->epoch */
     void (*step)(const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b);
 };
 extern const struct pl_family pl_optim_family;
@@ -254,6 +236,9 @@ struct pl_local_task {
     int n_workers;
     /* Gradient of the task's mini-batch number `step` at w, into g; 0 or PL_ECANCELLED. */
     int (*gradient)(void *ctx, const pl_real *w, uint32_t step, pl_real *g, double *loss);
+    /* One pass over the data of the task's part of the model, from w to new values of its ranges in
+     * out; 0 or PL_ECANCELLED. NULL if the task is on the whole model. */
+    int (*sweep)(void *ctx, bool adaptive, double *loss);
     void *ctx;
     const pl_real *const *prev; /* what it kept of the task before; NULL: there was none */
     pl_real *const *next;       /* what it keeps of this one, to be written */
@@ -265,7 +250,8 @@ struct pl_local_task {
 enum pl_sends {
     PL_SENDS_GRADIENT, /* applied at the rate of the run */
     PL_SENDS_DELTA,    /* from the version it was handed to where it got, at the worker's rate */
-    PL_SENDS_MODEL     /* where it got: the store makes of it the move from the newest version */
+    PL_SENDS_MODEL,    /* where it got: the store makes of it the move from the newest version */
+    PL_SENDS_RANGES    /* new values of the ranges it was handed, which replace the old ones */
 };
 
 struct pl_local {
@@ -288,14 +274,23 @@ extern const struct pl_family pl_local_family;
 
 /* --- schedule ---------------------------------------------------------------------------- */
 
-/* A factor on the learning rate. Progress comes in the unit the schedule is set to. */
+/* A factor on the learning rate: of how far the run is, of what came of it so far, or of both. */
 struct pl_schedule {
     struct pl_entry id;
+    /* Progress comes in the unit that the schedule's conf begins with. NULL: 1, and the conf has no
+     * unit. */
     double (*factor)(const void *conf, double progress, int n_workers);
+    /* Called after every commit with the number of its samples whose loss is known (0: of none),
+     * their mean loss and the number of samples in an epoch. Updates number[], which is zero at
+     * first and part of a checkpoint. NULL: the schedule ignores what comes of the run. */
+    void (*commit)(const void *conf, double samples, double loss, double epoch,
+                   double number[PL_RULE_NUMBERS]);
+    /* A second factor, from what commit() keeps. NULL: 1. */
+    double (*paced)(const void *conf, const double number[PL_RULE_NUMBERS]);
 };
 extern const struct pl_family pl_schedule_family;
 
-/* Every schedule's conf begins with this. */
+/* What the conf of a schedule with a factor() begins with. */
 enum pl_unit { PL_UNIT_EPOCHS, PL_UNIT_UPDATES };
 struct pl_schedule_unit {
     int unit;

@@ -78,10 +78,7 @@ const struct pl_progress *pl_store_progress(const struct pl_store *s) {
 }
 
 double pl_store_rate(const struct pl_store *s) {
-    const struct pl_optim *o = s->optim;
-    double pace = o->lr_factor ? o->lr_factor(s->conf.optim.conf, s->optim_number) : 1;
-    return pace * pl_rate_now(&s->conf.rate, s->progress.n_commits,
-                              pl_progress_epochs(&s->progress), s->conf.n_workers);
+    return pl_rate_now(&s->conf.rate, &s->progress, s->conf.n_workers);
 }
 
 /* --- making ------------------------------------------------------------------------------ */
@@ -110,7 +107,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     for (int i = 0; i < s->optim->n_vectors; i++)
         ok = (s->optim_state[i] = pl_vector_new(conf->dim)) && ok;
     if (s->optim->per_worker) ok = (s->own = calloc((size_t)conf->n_workers, sizeof *s->own)) && ok;
-    if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->needs_base)
+    if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->id.needs & PL_NEEDS_BASE)
         ok = (s->direction = pl_vector_new(conf->dim)) && ok;
     if (conf->measures || pl_reduce_remembers(&conf->reduce))
         ok = (s->last = pl_vector_new(conf->dim)) && ok;
@@ -193,6 +190,7 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
     snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
     k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
+    pl_rate_archive(&s->conf.rate, k);
     int rc = store_archive_vectors(s, k, "correct", &s->correct->id, s->correct_state,
                                    s->correct->n_vectors);
     return rc ? rc
@@ -245,11 +243,12 @@ static bool store_grow(struct pl_store *s) {
 
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector) {
+    if (s->n_members > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
     if (!store_grow(s)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] &&
         !(s->own[m->worker] = pl_vector_new(s->conf.dim)))
         return PL_ENOMEM;
-    bool keep = s->correct->needs_base;
+    bool keep = s->correct->id.needs & PL_NEEDS_BASE;
     if (keep) pl_store_hold(s, base);
     s->samples[s->n_members] = m->samples;
     s->worker[s->n_members] = m->worker;

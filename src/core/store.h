@@ -93,7 +93,8 @@ void pl_store_hold(struct pl_store *s, const struct pl_version *v);
 void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL is fine */
 
 /* Adds a contribution to the open group. `vector` [dim] is read at the commit and must stay until
- * then; `base`, what it was computed on, is held for as long as a rule needs it. */
+ * then; `base`, what it was computed on, is held for as long as a rule needs it. 0, PL_ENOMEM, or
+ * PL_EPOLICY for a second member if the optimizer takes contributions one at a time. */
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector);
 

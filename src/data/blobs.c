@@ -74,10 +74,6 @@ static const struct pl_opt blobs_opts[] = {
 };
 
 const struct pl_data_kind pl_data_blobs = {
-    .id = {.name = "blobs",
-           .brief = "generated: gaussian clusters",
-           .paper = "",
-           .opts = blobs_opts,
-           .conf_size = sizeof(struct blobs_conf)},
+    .id = {"blobs", "generated: gaussian clusters", "", blobs_opts, sizeof(struct blobs_conf), 0},
     .open = blobs_open,
 };

@@ -86,10 +86,8 @@ static const struct pl_opt cifar_opts[] = {
 };
 
 const struct pl_data_kind pl_data_cifar10 = {
-    .id = {.name = "cifar10",
-           .brief = "CIFAR-10, binary version: 32x32 colour images, 10 classes",
-           .paper = "Krizhevsky, Learning multiple layers of features from tiny images, 2009",
-           .opts = cifar_opts,
-           .conf_size = sizeof(struct cifar_conf)},
+    .id = {"cifar10", "CIFAR-10, binary version: 32x32 colour images, 10 classes",
+           "Krizhevsky, Learning multiple layers of features from tiny images, 2009", cifar_opts,
+           sizeof(struct cifar_conf), 0},
     .open = cifar_open,
 };

@@ -206,10 +206,7 @@ static const struct pl_opt digits_opts[] = {
 };
 
 const struct pl_data_kind pl_data_digits = {
-    .id = {.name = "digits",
-           .brief = "generated: small images of digits, 10 classes, no files needed",
-           .paper = "",
-           .opts = digits_opts,
-           .conf_size = sizeof(struct digits_conf)},
+    .id = {"digits", "generated: small images of digits, 10 classes, no files needed", "",
+           digits_opts, sizeof(struct digits_conf), 0},
     .open = digits_open,
 };

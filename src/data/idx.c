@@ -152,20 +152,15 @@ static const struct pl_opt idx_opts[] = {
 };
 
 const struct pl_data_kind pl_data_idx = {
-    .id = {.name = "idx",
-           .brief = "images in the format of MNIST (four files)",
-           .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
-                    "recognition, Proc. IEEE 1998",
-           .opts = idx_opts,
-           .conf_size = sizeof(struct idx_conf)},
+    .id = {"idx", "images in the format of MNIST (four files)",
+           "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
+           "recognition, Proc. IEEE 1998",
+           idx_opts, sizeof(struct idx_conf), 0},
     .open = idx_open,
 };
 
 const struct pl_data_kind pl_data_fashion = {
-    .id = {.name = "fashion",
-           .brief = "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28 images, 10 classes",
-           .paper = "Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747",
-           .opts = pl_no_opts,
-           .conf_size = 0},
+    .id = {"fashion", "Fashion-MNIST from Debian's dataset-fashion-mnist: 28x28 images, 10 classes",
+           "Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747", pl_no_opts, 0, 0},
     .open = idx_fashion_open,
 };

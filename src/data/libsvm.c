@@ -286,10 +286,8 @@ static const struct pl_opt libsvm_opts[] = {
 };
 
 const struct pl_data_kind pl_data_libsvm = {
-    .id = {.name = "libsvm",
-           .brief = "sparse rows in LIBSVM's text format",
-           .paper = "Chang, Lin, LIBSVM: a library for support vector machines, ACM TIST 2011",
-           .opts = libsvm_opts,
-           .conf_size = sizeof(struct libsvm_conf)},
+    .id = {"libsvm", "sparse rows in LIBSVM's text format",
+           "Chang, Lin, LIBSVM: a library for support vector machines, ACM TIST 2011", libsvm_opts,
+           sizeof(struct libsvm_conf), 0},
     .open = libsvm_open,
 };

@@ -124,10 +124,7 @@ static const struct pl_opt lowrank_opts[] = {
 };
 
 const struct pl_data_kind pl_data_lowrank = {
-    .id = {.name = "lowrank",
-           .brief = "generated: ratings of low rank with noise",
-           .paper = "",
-           .opts = lowrank_opts,
-           .conf_size = sizeof(struct lowrank_conf)},
+    .id = {"lowrank", "generated: ratings of low rank with noise", "", lowrank_opts,
+           sizeof(struct lowrank_conf), 0},
     .open = lowrank_open,
 };

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "data/data.h"
 #include "data/rows.h"
@@ -157,30 +158,20 @@ static const struct pl_opt partition_label_opts[] = {
 };
 
 static const struct partition_kind partition_whole_kind = {
-    .id = {.name = "whole",
-           .brief = "every worker draws from the whole training set",
-           .paper = "",
-           .opts = pl_no_opts,
-           .conf_size = 0},
+    .id = {"whole", "every worker draws from the whole training set", "", pl_no_opts, 0, 0},
     .assign = NULL,
 };
 
 static const struct partition_kind partition_iid_kind = {
-    .id = {.name = "iid",
-           .brief = "equal random shards, one per worker",
-           .paper = "",
-           .opts = pl_no_opts,
-           .conf_size = 0},
+    .id = {"iid", "equal random shards, one per worker", "", pl_no_opts, 0, PL_NEEDS_WHOLE_VECTORS},
     .assign = partition_iid,
 };
 
 static const struct partition_kind partition_label_kind = {
-    .id = {.name = "label",
-           .brief = "shards skewed by label: each class is split by a Dirichlet draw",
-           .paper = "Yurochkin et al., Bayesian nonparametric federated learning of neural "
-                    "networks, ICML 2019",
-           .opts = partition_label_opts,
-           .conf_size = sizeof(struct partition_label_conf)},
+    .id = {"label", "shards skewed by label: each class is split by a Dirichlet draw",
+           "Yurochkin et al., Bayesian nonparametric federated learning of neural "
+           "networks, ICML 2019",
+           partition_label_opts, sizeof(struct partition_label_conf), PL_NEEDS_WHOLE_VECTORS},
     .assign = partition_label,
 };
 
@@ -188,10 +179,7 @@ static const struct pl_entry *const partition_table[] = {
     &partition_whole_kind.id, &partition_iid_kind.id, &partition_label_kind.id, NULL};
 
 const struct pl_family pl_partition_family = {
-    .name = "partition",
-    .brief = "which training samples does each worker draw from?",
-    .table = partition_table,
-};
+    "partition", "which training samples does each worker draw from?", partition_table, NULL};
 
 /* Builds the lists of rows from their owners by counting. */
 static int partition_collect(struct pl_partition *p, const uint32_t *owner, struct pl_why *why) {

@@ -370,10 +370,8 @@ static const struct pl_opt ratings_opts[] = {
 };
 
 const struct pl_data_kind pl_data_ratings = {
-    .id = {.name = "ratings",
-           .brief = "ratings of items by users, in the formats of MovieLens and LIBMF",
-           .paper = "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
-           .opts = ratings_opts,
-           .conf_size = sizeof(struct ratings_conf)},
+    .id = {"ratings", "ratings of items by users, in the formats of MovieLens and LIBMF",
+           "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
+           ratings_opts, sizeof(struct ratings_conf), 0},
     .open = ratings_open,
 };

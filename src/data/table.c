@@ -9,8 +9,4 @@ static const struct pl_entry *const data_table[] = {
     &pl_data_libsvm.id,  &pl_data_blobs.id,   &pl_data_digits.id,
     &pl_data_ratings.id, &pl_data_lowrank.id, NULL};
 
-const struct pl_family pl_data_family = {
-    .name = "data",
-    .brief = "what is the model trained on?",
-    .table = data_table,
-};
+const struct pl_family pl_data_family = {"data", "what is the model trained on?", data_table, NULL};

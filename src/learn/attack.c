@@ -5,9 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "base/special.h"
 #include "base/status.h"
+
+/* Attacks are on whole gradients, and are made where one server has them. */
+#define ATTACK_NEEDS (PL_NEEDS_MODEL | PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER)
+
+/* … in the open group, after their arrival. */
+#define ATTACK_TOGETHER (ATTACK_NEEDS | PL_NEEDS_NO_FILTER)
 
 #define ATTACK_BLOCK 1024
 
@@ -42,7 +49,7 @@ static void gaussian_alone(const void *conf, const struct pl_attack_at *at, floa
 
 static const struct pl_attack attack_gaussian = {
     .id = {"gaussian", "noise in place of a gradient", PAPER_XIE, gaussian_opts,
-           sizeof(struct gaussian)},
+           sizeof(struct gaussian), ATTACK_NEEDS},
     .alone = gaussian_alone,
 };
 
@@ -77,7 +84,7 @@ static void bitflip_alone(const void *conf, const struct pl_attack_at *at, float
 
 static const struct pl_attack attack_bitflip = {
     .id = {"bitflip", "flips four bits of the first coordinates, for a few workers in each",
-           PAPER_XIE, bitflip_opts, sizeof(struct bitflip)},
+           PAPER_XIE, bitflip_opts, sizeof(struct bitflip), ATTACK_NEEDS},
     .anybody = true,
     .alone = bitflip_alone,
 };
@@ -116,7 +123,7 @@ static void gambler_alone(const void *conf, const struct pl_attack_at *at, float
 
 static const struct pl_attack attack_gambler = {
     .id = {"gambler", "one of many servers corrupts a value now and then, from any worker",
-           PAPER_XIE, gambler_opts, sizeof(struct gambler)},
+           PAPER_XIE, gambler_opts, sizeof(struct gambler), ATTACK_NEEDS},
     .anybody = true,
     .alone = gambler_alone,
 };
@@ -143,7 +150,7 @@ static const struct pl_attack attack_signflip = {
     .id = {"signflip", "the gradient, negated",
            "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam); Xie, Koyejo, "
            "Gupta, ICML 2020 (Zeno++)",
-           signflip_opts, sizeof(struct signflip)},
+           signflip_opts, sizeof(struct signflip), ATTACK_NEEDS},
     .alone = signflip_alone,
 };
 
@@ -155,7 +162,8 @@ static const struct pl_opt plain_opts[] = {OPT_WORKERS, PL_OPT_END};
 
 static const struct pl_attack attack_labelflip = {
     .id = {"labelflip", "an honest gradient on reversed labels (class c becomes the last minus c)",
-           "Yin et al., ICML 2018", plain_opts, sizeof(struct plain)},
+           "Yin et al., ICML 2018", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS | PL_NEEDS_LABELS},
     .labels = true,
 };
 
@@ -166,7 +174,8 @@ static void inf_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_inf = {
-    .id = {"inf", "infinity in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"inf", "infinity in every coordinate", "", plain_opts, sizeof(struct plain),
+           ATTACK_NEEDS},
     .alone = inf_alone,
 };
 
@@ -177,7 +186,7 @@ static void nan_alone(const void *conf, const struct pl_attack_at *at, float *v,
 }
 
 static const struct pl_attack attack_nan = {
-    .id = {"nan", "NaN in every coordinate", "", plain_opts, sizeof(struct plain)},
+    .id = {"nan", "NaN in every coordinate", "", plain_opts, sizeof(struct plain), ATTACK_NEEDS},
     .alone = nan_alone,
 };
 
@@ -213,7 +222,7 @@ static void omniscient_together(const void *conf, const float *const *honest, in
 
 static const struct pl_attack attack_omniscient = {
     .id = {"omniscient", "the sum of the honest gradients, negated and enormous", PAPER_XIE,
-           omniscient_opts, sizeof(struct omniscient)},
+           omniscient_opts, sizeof(struct omniscient), ATTACK_TOGETHER},
     .together = omniscient_together,
 };
 
@@ -240,7 +249,8 @@ static void ipm_together(const void *conf, const float *const *honest, int n_hon
 
 static const struct pl_attack attack_ipm = {
     .id = {"ipm", "inner-product manipulation: the honest mean, negated and scaled",
-           "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm)},
+           "Xie, Koyejo, Gupta, UAI 2019 (Fall of Empires)", ipm_opts, sizeof(struct ipm),
+           ATTACK_TOGETHER},
     .together = ipm_together,
 };
 
@@ -280,7 +290,8 @@ static void alie_together(const void *conf, const float *const *honest, int n_ho
 
 static const struct pl_attack attack_alie = {
     .id = {"alie", "'a little is enough': a shift just within the spread of the honest gradients",
-           "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie)},
+           "Baruch, Baruch, Goldberg, NeurIPS 2019", alie_opts, sizeof(struct alie),
+           ATTACK_TOGETHER},
     .together = alie_together,
 };
 
@@ -294,7 +305,7 @@ static void mimic_together(const void *conf, const float *const *honest, int n_h
 
 static const struct pl_attack attack_mimic = {
     .id = {"mimic", "all copy the first honest gradient of the group",
-           "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain)},
+           "Karimireddy, He, Jaggi, ICLR 2022", plain_opts, sizeof(struct plain), ATTACK_TOGETHER},
     .together = mimic_together,
 };
 
@@ -305,11 +316,8 @@ static const struct pl_entry *const attack_table[] = {
     &attack_signflip.id, &attack_labelflip.id,  &attack_alie.id,    &attack_ipm.id,
     &attack_mimic.id,    &attack_inf.id,        &attack_nan.id,     NULL};
 
-const struct pl_family pl_attack_family = {
-    .name = "attack",
-    .brief = "what do hostile workers send?",
-    .table = attack_table,
-};
+const struct pl_family pl_attack_family = {"attack", "what do hostile workers send?", attack_table,
+                                           NULL};
 
 bool pl_attack_hostile(const struct pl_attack *a, const void *conf, int worker, int n_workers) {
     if (!a) return false;

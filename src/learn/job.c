@@ -10,7 +10,7 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .n_workers = job->n_workers,
         .correct = job->correct,
         .reduce = job->reduce,
-        .k = job->k,
+        .k = job->groups.least,
         .seed = job->seed,
         .optim = job->optim,
         .rate = job->rate,

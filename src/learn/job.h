@@ -22,7 +22,7 @@ struct pl_job {
     const char *method; /* name of the recipe, "" where there is none */
     struct pl_choice policy, tuner, correct, optim, local, filter;
     struct pl_chain reduce;
-    int k; /* contributions in a group, to begin with */
+    struct pl_sizes groups; /* contributions in a group */
     struct pl_rate rate;
     double weight_decay;
     struct pl_choice attack; /* entry NULL: nobody is hostile */

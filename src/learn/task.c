@@ -28,7 +28,8 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
         ok = ok && d->index && d->label && d->x;
     }
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    if (pl_job_steps(job) > 1 || local->sends != PL_SENDS_GRADIENT || local->n_vectors) {
+    bool copies = local->sends == PL_SENDS_DELTA || local->sends == PL_SENDS_MODEL;
+    if (pl_job_steps(job) > 1 || copies || local->n_vectors) {
         d->model = malloc(job->model->dim * sizeof *d->model);
         d->g = malloc(job->model->dim * sizeof *d->g);
         ok = ok && d->model && d->g;
@@ -52,7 +53,8 @@ void pl_workspace_free(struct pl_workspace *d) {
 struct task_call {
     const struct pl_job *job;
     struct pl_workspace *workspace;
-    uint32_t worker;
+    const struct pl_task_at *at;
+    float *out;
     uint64_t first_batch; /* number of the task's first mini-batch */
     const struct pl_cancel *cancel;
 };
@@ -76,19 +78,38 @@ static void task_turn(uint16_t *label, uint32_t n, uint32_t n_classes) {
 static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, double *loss) {
     const struct task_call *c = ctx;
     const struct pl_job *job = c->job;
-    struct pl_batch b = {
-        .n = job->batch, .seed = job->seed, .worker = c->worker, .batch_no = c->first_batch + step};
+    struct pl_batch b = {.n = job->batch,
+                         .seed = job->seed,
+                         .worker = c->at->worker,
+                         .batch_no = c->first_batch + step};
     if (job->data) {
-        pl_partition_draw(job->partition, job->sampling, job->seed, c->worker, b.batch_no, b.n,
+        pl_partition_draw(job->partition, job->sampling, job->seed, c->at->worker, b.batch_no, b.n,
                           c->workspace->index);
         pl_data_rows(job->data, false, c->workspace->index, b.n, c->workspace->x,
                      c->workspace->label);
         b.x = c->workspace->x;
         b.label = c->workspace->label;
-        if (task_attack(job, c->worker) && task_attack(job, c->worker)->labels)
+        if (task_attack(job, c->at->worker) && task_attack(job, c->at->worker)->labels)
             task_turn(c->workspace->label, b.n, job->data->n_classes);
     }
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->workspace->scratch, c->cancel);
+}
+
+/* Sweeps once over the ratings of a block, on copies of its ranges in `out`. */
+static int task_sweep(void *ctx, bool adaptive, double *loss) {
+    const struct task_call *c = ctx;
+    const struct pl_job *job = c->job;
+    const struct pl_task_at *at = c->at;
+    uint64_t side = (uint64_t)pl_grid_side(job->grid);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(job, at->part, range);
+    for (int i = 0; i < n; i++)
+        memcpy(c->out + range[i].from, at->w + range[i].from, range[i].n * sizeof *c->out);
+    /* LIBMF's first iteration is as many blocks as there are */
+    bool first = at->version < side * side;
+    return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
+                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first,
+                       c->out + range[0].from, c->out + range[1].from, loss, c->cancel);
 }
 
 int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out) {
@@ -141,33 +162,16 @@ static void task_own(const struct pl_job *job, const struct pl_task_at *at, floa
     case PL_SENDS_DELTA:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
         break;
-    case PL_SENDS_MODEL: break;
+    case PL_SENDS_MODEL:
+    case PL_SENDS_RANGES: break;
     }
-}
-
-/* Sweeps once over the ratings of a block, on copies of its ranges in `out`. */
-static int task_sweep(const struct pl_job *job, const struct pl_task_at *at, float *out,
-                      double *loss, const struct pl_cancel *cancel) {
-    const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
-    enum pl_mf_step step = optim->row == PL_ROW_ADAPTIVE ? PL_MF_ADAPTIVE : PL_MF_PLAIN;
-    uint64_t side = (uint64_t)pl_grid_side(job->grid);
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(job, at->part, range);
-    for (int i = 0; i < n; i++)
-        memcpy(out + range[i].from, at->w + range[i].from, range[i].n * sizeof *out);
-    /* LIBMF's first iteration is as many blocks as there are */
-    bool first = at->version < side * side;
-    return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col, step, at->lr, first,
-                       out + range[0].from, out + range[1].from, loss, cancel);
 }
 
 int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                 const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
                 const struct pl_cancel *cancel) {
-    if (pl_part_is(at->part)) return task_sweep(job, at, out, loss, cancel);
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    struct task_call call = {job, workspace, at->worker, (at->task - 1) * pl_job_steps(job),
-                             cancel};
+    struct task_call call = {job, workspace, at, out, (at->task - 1) * pl_job_steps(job), cancel};
     struct pl_local_task t = {.dim = job->model->dim,
                               .w = at->w,
                               .again = state->any && state->prev_version == at->version,
@@ -176,6 +180,7 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                               .weight_decay = job->weight_decay,
                               .n_workers = job->n_workers,
                               .gradient = task_gradient,
+                              .sweep = pl_part_is(at->part) ? task_sweep : NULL,
                               .ctx = &call,
                               .prev = state->any ? (const float *const *)state->prev : NULL,
                               .next = state->next,

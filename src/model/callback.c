@@ -77,17 +77,15 @@ int pl_callback_open(const struct pl_function *f, const struct pl_data *data, st
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->f = *f;
     c->data_dim = data ? data->dim : 0;
-    c->kind = (struct pl_model_kind){.id = {.name = "function",
-                                            .brief = "a function of the embedding program",
-                                            .paper = "",
-                                            .opts = pl_no_opts},
-                                     .wants_data = f->wants_data != 0,
-                                     .classifies = f->score != NULL && f->classifies,
-                                     .close = callback_close,
-                                     .init = callback_init,
-                                     .scratch = callback_scratch,
-                                     .gradient = callback_gradient,
-                                     .score = callback_score};
+    c->kind = (struct pl_model_kind){
+        .id = {"function", "a function of the embedding program", "", pl_no_opts, 0, 0},
+        .wants_data = f->wants_data != 0,
+        .classifies = f->score != NULL && f->classifies,
+        .close = callback_close,
+        .init = callback_init,
+        .scratch = callback_scratch,
+        .gradient = callback_gradient,
+        .score = callback_score};
     c->model = (struct pl_model){.kind = &c->kind, .dim = f->dim};
     *out = &c->model;
     return PL_OK;

@@ -232,12 +232,10 @@ static const struct pl_opt cnn_opts[] = {
 };
 
 const struct pl_model_kind pl_model_cnn = {
-    .id = {.name = "cnn",
-           .brief = "convolution and pooling stages, then dense layers; for images",
-           .paper = "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
-                    "recognition, Proc. IEEE 1998",
-           .opts = cnn_opts,
-           .conf_size = sizeof(struct cnn_conf)},
+    .id = {"cnn", "convolution and pooling stages, then dense layers; for images",
+           "LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document "
+           "recognition, Proc. IEEE 1998",
+           cnn_opts, sizeof(struct cnn_conf), 0},
     .wants_data = true,
     .classifies = true,
     .open = cnn_open,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/needs.h"
 #include "base/rng.h"
 #include "model/dense.h"
 
@@ -159,12 +160,10 @@ static const struct pl_opt mf_opts[] = {
 };
 
 const struct pl_model_kind pl_model_mf = {
-    .id = {.name = "mf",
-           .brief = "matrix factorisation with biases; learns from ratings",
-           .paper = "Koren, Bell, Volinsky, Matrix factorization techniques for recommender "
-                    "systems, IEEE Computer 2009",
-           .opts = mf_opts,
-           .conf_size = sizeof(struct mf_conf)},
+    .id = {"mf", "matrix factorisation with biases; learns from ratings",
+           "Koren, Bell, Volinsky, Matrix factorization techniques for recommender "
+           "systems, IEEE Computer 2009",
+           mf_opts, sizeof(struct mf_conf), PL_NEEDS_RATINGS},
     .wants_data = true,
     .classifies = false,
     .parts = true,

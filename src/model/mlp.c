@@ -86,11 +86,8 @@ static const struct pl_opt mlp_opts[] = {
 };
 
 const struct pl_model_kind pl_model_mlp = {
-    .id = {.name = "mlp",
-           .brief = "dense layers with ReLU between them, softmax on top",
-           .paper = "",
-           .opts = mlp_opts,
-           .conf_size = sizeof(struct mlp_conf)},
+    .id = {"mlp", "dense layers with ReLU between them, softmax on top", "", mlp_opts,
+           sizeof(struct mlp_conf), 0},
     .wants_data = true,
     .classifies = true,
     .open = mlp_open,
@@ -103,11 +100,8 @@ const struct pl_model_kind pl_model_mlp = {
 };
 
 const struct pl_model_kind pl_model_softmax = {
-    .id = {.name = "softmax",
-           .brief = "multinomial logistic regression: one dense layer, convex",
-           .paper = "",
-           .opts = pl_no_opts,
-           .conf_size = 0},
+    .id = {"softmax", "multinomial logistic regression: one dense layer, convex", "", pl_no_opts, 0,
+           0},
     .wants_data = true,
     .classifies = true,
     .open = mlp_softmax_open,

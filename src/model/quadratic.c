@@ -126,11 +126,8 @@ static const struct pl_opt quadratic_opts[] = {
 };
 
 const struct pl_model_kind pl_model_quadratic = {
-    .id = {.name = "quadratic",
-           .brief = "a quadratic bowl with gaussian noise; needs no data",
-           .paper = "",
-           .opts = quadratic_opts,
-           .conf_size = sizeof(struct quadratic_conf)},
+    .id = {"quadratic", "a quadratic bowl with gaussian noise; needs no data", "", quadratic_opts,
+           sizeof(struct quadratic_conf), 0},
     .wants_data = false,
     .classifies = false,
     .open = quadratic_open,

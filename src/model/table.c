@@ -8,8 +8,4 @@ static const struct pl_entry *const model_table[] = {&pl_model_quadratic.id, &pl
                                                      &pl_model_mlp.id,       &pl_model_cnn.id,
                                                      &pl_model_mf.id,        NULL};
 
-const struct pl_family pl_model_family = {
-    .name = "model",
-    .brief = "what is trained?",
-    .table = model_table,
-};
+const struct pl_family pl_model_family = {"model", "what is trained?", model_table, NULL};

@@ -1,15 +1,15 @@
-/* Blocks: whoever is free is handed the free block that was used least; nobody waits.
+/* Blocks: a worker that becomes free gets the free block that was used least; nobody waits.
  *
- * The matrix is cut into a square grid. A block is free where no busy worker is in its row or its
- * column, so two workers never touch the same factors. Of the free blocks the one with the smallest
- * use count is next, ties by chance; what a worker brings is applied at once.
+ * The matrix is divided into a square grid. A block is free if no busy worker is in its row or its
+ * column, so two workers never touch the same factors. Of the free blocks, the one with the
+ * smallest use count is next; ties are broken at random. Each result is applied at once.
  *
  * Zhuang, Chin, Juan, Lin, "A fast parallel SGD for matrix factorization in shared memory systems"
- * (FPSGD, LIBMF), RecSys 2013, among threads; Li et al. 2014 (FDSGD), across machines. The grid has
- * more rows than there are workers: with as many, whoever is done finds its own block alone to be
- * free, for ever. LIBMF asks for 2T+1 rows or more and takes 20 (fine=yes).
+ * (FPSGD, LIBMF), RecSys 2013, between threads; Li et al. 2014 (FDSGD), between machines. The grid
+ * has more rows than there are workers: with equal numbers, a worker that finishes would always
+ * find only its own block free. LIBMF asks for at least 2T+1 rows and takes 20 (fine=yes).
  *
- * A block counts as used when its worker has brought it: one that was lost or rejected is done
+ * A block counts as used when its result arrives: a block whose task was lost or rejected is done
  * again. */
 #include <string.h>
 
@@ -46,12 +46,11 @@ static int blocks_grid(const void *conf, int n_workers) {
 
 static const char *blocks_check(const void *conf, int n_workers) {
     if (n_workers >= BLOCKS_MAX)
-        return "a grid has at most 1024 rows, and there must be fewer workers than that";
+        return "a grid has at most 1024 rows and needs more rows than workers; use fewer workers";
     return blocks_grid(conf, n_workers) > n_workers
                ? NULL
-               : "grid must be more than the number of workers: whoever is done would find no "
-                 "block "
-                 "but its own";
+               : "grid must be more than the number of workers, or a worker that finishes "
+                 "would find no free block but its own";
 }
 
 static size_t blocks_room(const void *conf, int n_workers) {
@@ -64,7 +63,7 @@ static struct pl_knobs blocks_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
-/* Rows and columns that nobody is in. */
+/* Rows and columns without a busy worker. */
 struct blocks_free {
     int row[BLOCKS_MAX], column[BLOCKS_MAX], n_rows, n_columns;
 };
@@ -95,7 +94,8 @@ static void blocks_next(const struct blocks_state *s, const struct pl_view *v, i
             if (used > least) continue;
             n_equal = used < least ? 1 : n_equal + 1;
             least = used;
-            /* the n-th of equals replaces the one before in one case of n: all are as likely */
+            /* the n-th of equal blocks replaces the choice with probability 1/n: all are as likely
+             */
             if (n_equal > 1 && pl_rng_below(v->rng, n_equal) > 0) continue;
             row = f.row[i];
             column = f.column[j];
@@ -118,11 +118,10 @@ static void blocks_join(void *state, const struct pl_view *v, int worker, struct
 }
 
 const struct pl_policy pl_policy_blocks = {
-    .id = {.name = "blocks",
-           .brief = "matrix blocks: a free worker takes the least used free block; no worker waits",
-           .paper = "Zhuang, Chin, Juan, Lin, RecSys 2013; Li et al. 2014",
-           .opts = blocks_opts,
-           .conf_size = sizeof(struct blocks)},
+    .id = {"blocks",
+           "matrix blocks: a free worker takes the least used free block; no worker waits",
+           "Zhuang, Chin, Juan, Lin, RecSys 2013; Li et al. 2014", blocks_opts,
+           sizeof(struct blocks), 0},
     .state_size = sizeof(struct blocks_state),
     .room = blocks_room,
     .grid = blocks_grid,

@@ -1,9 +1,11 @@
-/* Buffers: an update as soon as every buffer has something; whoever pushes goes on at once.
+/* Buffers: an update as soon as every buffer has a contribution; a worker that sends a result goes
+ * on at once.
  *
- * Yang and Li, "Buffered asynchronous SGD for Byzantine learning": worker s fills buffer s mod B.
- * The reduction of the same name makes one gradient of each buffer; this is when. A buffer whose
- * workers are all gone is not waited for. While one is empty the others hold 8 b gradients at most;
- * what comes beyond that is dropped, so that a worker that never answers costs bounded memory. */
+ * Yang and Li, "Buffered asynchronous SGD for Byzantine learning", JMLR 2023: worker s fills buffer
+ * s mod B. The reduction of the same name averages each buffer into one gradient; this policy says
+ * when. It does not wait for a buffer whose workers are all gone. While one buffer is empty, the
+ * others hold at most 8 b gradients; further ones are dropped, so that a worker that never answers
+ * costs a bounded amount of memory. */
 #include <string.h>
 
 #include "core/policy.h"
@@ -29,12 +31,21 @@ static const struct pl_opt buffers_opts[] = {
 
 static const char *buffers_check(const void *conf, int n_workers) {
     int b = ((const struct buffers *)conf)->b;
-    if (b > BUFFERS_MAX) return "there can be no more than 128 buffers; say how many with b";
+    if (b > BUFFERS_MAX) return "there can be at most 128 buffers; set b";
     return b <= n_workers ? NULL : "b cannot be more than the number of workers";
 }
 
 static struct pl_knobs buffers_knobs(const void *conf) {
     return (struct pl_knobs){((const struct buffers *)conf)->b, PL_NO_BOUND};
+}
+
+/* While one buffer is empty, the others hold up to BUFFERS_DEPTH b contributions and at most b - 2
+ * empty ones are filled; then the last one is. */
+static struct pl_sizes buffers_groups(const void *conf, int n_workers, int k) {
+    int b = ((const struct buffers *)conf)->b;
+    (void)n_workers;
+    (void)k;
+    return (struct pl_sizes){b, b > 1 ? BUFFERS_DEPTH * b + b - 1 : 1};
 }
 
 static bool buffers_is_full(const struct buffers_state *s, int worker) {
@@ -47,7 +58,7 @@ static void buffers_clear(struct buffers_state *s) {
     memset(s->full, 0, sizeof s->full);
 }
 
-/* Whether every buffer that somebody can still fill is full. */
+/* Whether every buffer that a worker can still fill is full. */
 static bool buffers_are_full(const struct buffers_state *s, const struct pl_view *v) {
     if (s->n_full == s->conf.b) return true;
     if (v->n_alive == v->n_workers) return false;
@@ -59,7 +70,7 @@ static bool buffers_are_full(const struct buffers_state *s, const struct pl_view
 static void buffers_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
                            struct pl_plan *p) {
     struct buffers_state *s = state;
-    if (v->n_taken == 0) buffers_clear(s); /* also where a run goes on without its open group */
+    if (v->n_taken == 0) buffers_clear(s); /* also if a run resumes without its open group */
     bool full = buffers_is_full(s, a->worker);
     if (full && v->n_taken >= BUFFERS_DEPTH * s->conf.b) {
         pl_drop(p);
@@ -88,15 +99,14 @@ static void buffers_leave(void *state, const struct pl_view *v, int worker, stru
 }
 
 const struct pl_policy pl_policy_buffers = {
-    .id = {.name = "buffers",
-           .brief = "update when every buffer has a gradient; workers share buffers and never wait",
-           .paper = "Yang and Li, JMLR 2023 (BASGD)",
-           .opts = buffers_opts,
-           .conf_size = sizeof(struct buffers)},
+    .id = {"buffers",
+           "update when every buffer has a gradient; workers share buffers and never wait",
+           "Yang and Li, JMLR 2023 (BASGD)", buffers_opts, sizeof(struct buffers), 0},
     .by_batch = true,
     .state_size = sizeof(struct buffers_state),
     .check = buffers_check,
     .knobs = buffers_knobs,
+    .groups = buffers_groups,
     .arrive = buffers_arrive,
     .leave = buffers_leave,
 };

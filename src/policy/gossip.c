@@ -91,12 +91,10 @@ static void gossip_join(void *state, const struct pl_view *v, int worker, struct
 }
 
 const struct pl_policy pl_policy_gossip = {
-    .id = {.name = "gossip",
-           .brief =
-               "no server: every worker has its own model and mixes it with those of its peers",
-           .paper = "Jin et al., arXiv 1611.04581; Lian et al., ICML 2018",
-           .opts = gossip_opts,
-           .conf_size = sizeof(struct gossip)},
+    .id = {"gossip",
+           "no server: every worker has its own model and mixes it with those of its peers",
+           "Jin et al., arXiv 1611.04581; Lian et al., ICML 2018", gossip_opts,
+           sizeof(struct gossip), 0},
     .peers = true,
     .state_size = sizeof(struct gossip),
     .check = gossip_check,

@@ -1,15 +1,15 @@
-/* K-async: an update waits for K distinct workers, on whatever version each of them computed.
+/* K-async: an update waits for K distinct workers, each on whatever version it computed on.
  *
- * Dutta et al., AISTATS 2018, section 2; K = 1 is asynchronous SGD, K = P is synchronous SGD.
+ * Dutta et al., AISTATS 2018, section 2. K = 1 is asynchronous SGD, K = P is synchronous SGD.
  *
- * max_lag = R adds a bound: a gradient whose lag is R or more is dropped and its worker starts
- * anew. With K = 1 that is Ringmaster ASGD (Maranjyan, Tyurin, Richtarik, ICML 2025; Algorithm 4,
- * strict "delay < R"); stop=yes is its Algorithm 5: after an update, every worker whose lag would
- * be R is called back and restarted on the new version. The same switch is the restart of stale
- * workers in ABS (Tan, Zhu, Zhang, arXiv 2301.08895), whose threshold a tuner moves.
+ * max_lag = R adds a bound: a gradient whose lag is R or more is dropped, and its worker starts
+ * again on the newest version. With K = 1 that is Ringmaster ASGD (Maranjyan, Tyurin, Richtarik,
+ * ICML 2025; Algorithm 4, strict "delay < R"). stop=yes is its Algorithm 5: after an update, every
+ * worker whose lag would reach R is cancelled and restarted on the new version. ABS (Tan, Zhu,
+ * Zhang, arXiv 2301.08895) restarts stale workers the same way, with a bound that a tuner moves.
  *
- * early=yes starts the workers of a group before its update: each is handed the version that its
- * own contribution is applied to, as in EASGD, where both ends must see the same difference. With
+ * early=yes starts the workers of a group before its update: each gets the version that its own
+ * contribution is applied to, as in EASGD, where both ends must see the same difference. With
  * fetch = N a worker keeps its version for N contributions, as in Downpour SGD. */
 #include "core/policy.h"
 
@@ -36,8 +36,13 @@ static const struct pl_opt kasync_opts[] = {
 static const char *kasync_check(const void *conf, int n_workers) {
     const struct kasync *c = conf;
     if (c->k > n_workers) return "k cannot be more than the number of workers";
-    if (c->stop && c->fetch > 1) return "stop calls back workers that fetch=1 would not make stale";
-    if (c->stop && c->early) return "stop calls back at once whom early starts on an old version";
+    if (c->stop && c->fetch > 1)
+        return "stop=yes needs fetch=1: it would cancel workers that keep an old version on "
+               "purpose";
+    if (c->stop && c->early)
+        return "stop=yes and early=yes exclude each other: stop would cancel the workers that "
+               "early "
+               "has just started on an old version";
     return NULL;
 }
 
@@ -65,7 +70,7 @@ static void kasync_close(const struct kasync *s, const struct pl_view *v, struct
     if (!s->early) kasync_start(s, v, p);
     if (!s->stop) return;
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
-        if (v->version + 1 - v->worker[i].base < v->knobs.bound) break; /* the rest is fresher */
+        if (v->version + 1 - v->worker[i].base < v->knobs.bound) break; /* the others are fresher */
         pl_cancel(p, i);
         pl_start(p, i, PL_FETCH);
     }
@@ -88,11 +93,9 @@ static void kasync_leave(void *state, const struct pl_view *v, int worker, struc
 }
 
 const struct pl_policy pl_policy_kasync = {
-    .id = {.name = "kasync",
-           .brief = "wait for K workers on any version, optionally only below a staleness bound",
-           .paper = "Dutta et al., AISTATS 2018; Maranjyan et al., ICML 2025 (max_lag, stop)",
-           .opts = kasync_opts,
-           .conf_size = sizeof(struct kasync)},
+    .id = {"kasync", "wait for K workers on any version, optionally only below a staleness bound",
+           "Dutta et al., AISTATS 2018; Maranjyan et al., ICML 2025 (max_lag, stop)", kasync_opts,
+           sizeof(struct kasync), 0},
     .uses = PL_USES_K | PL_USES_BOUND,
     .state_size = sizeof(struct kasync),
     .check = kasync_check,

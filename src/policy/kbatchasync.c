@@ -1,8 +1,8 @@
 /* K-batch-async: every K-th mini-batch to arrive, of any version, makes an update.
  *
- * Dutta et al., AISTATS 2018, section 2. Whoever pushes is handed the current model at once: the
- * first K-1 pushers of a group read the version they find, the K-th the one it made. Nobody waits
- * and nobody is cancelled; K = P is not fully synchronous. */
+ * Dutta et al., AISTATS 2018, section 2. A worker that sends a result gets the current model at
+ * once: the first K-1 workers of a group get the version of that moment, the K-th the one it
+ * completed. Nobody waits and nobody is cancelled; K = P is not fully synchronous. */
 #include "core/policy.h"
 
 struct kbatchasync {
@@ -28,11 +28,8 @@ static void kbatchasync_arrive(void *state, const struct pl_view *v, const struc
 }
 
 const struct pl_policy pl_policy_kbatchasync = {
-    .id = {.name = "kbatchasync",
-           .brief = "update at every K-th mini-batch, on any version; no worker waits",
-           .paper = "Dutta et al., AISTATS 2018",
-           .opts = kbatchasync_opts,
-           .conf_size = sizeof(struct kbatchasync)},
+    .id = {"kbatchasync", "update at every K-th mini-batch, on any version; no worker waits",
+           "Dutta et al., AISTATS 2018", kbatchasync_opts, sizeof(struct kbatchasync), 0},
     .uses = PL_USES_K,
     .by_batch = true,
     .state_size = sizeof(struct kbatchasync),

@@ -1,9 +1,9 @@
-/* K-batch-sync: an update waits for K mini-batches of the same version, whoever computes them.
+/* K-batch-sync: an update waits for K mini-batches of the same version, from any workers.
  *
  * Dutta et al., AISTATS 2018, section 2. The same algorithm is Rennala SGD with B = K (Tyurin and
  * Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
  * computation model", NeurIPS 2023), where B may exceed P; cancel=no is its "ignore" form. A fast
- * worker goes on at the same version at once, so nobody ever waits. */
+ * worker continues on the same version at once, so nobody ever waits. */
 #include "core/policy.h"
 
 struct kbatchsync {
@@ -46,11 +46,9 @@ static void kbatchsync_arrive(void *state, const struct pl_view *v, const struct
 }
 
 const struct pl_policy pl_policy_kbatchsync = {
-    .id = {.name = "kbatchsync",
-           .brief = "wait for K mini-batches on one version; fast workers compute several",
-           .paper = "Dutta et al., AISTATS 2018; Tyurin and Richtarik, NeurIPS 2023",
-           .opts = kbatchsync_opts,
-           .conf_size = sizeof(struct kbatchsync)},
+    .id = {"kbatchsync", "wait for K mini-batches on one version; fast workers compute several",
+           "Dutta et al., AISTATS 2018; Tyurin and Richtarik, NeurIPS 2023", kbatchsync_opts,
+           sizeof(struct kbatchsync), 0},
     .uses = PL_USES_K,
     .by_batch = true,
     .state_size = sizeof(struct kbatchsync),

@@ -3,11 +3,11 @@
  * Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and stale gradients can win the race: error-runtime
  * trade-offs in distributed SGD", AISTATS 2018; section 2. With cancel=no it is the backup-worker
  * scheme of Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting distributed synchronous SGD", 2016:
- * late workers finish, and what they bring is dropped because its version is old. K = P is fully
+ * late workers finish, and their results are dropped because their version is old. K = P is fully
  * synchronous SGD.
  *
- * The papers have a fixed set of workers. Here workers come and go: when everyone alive has
- * contributed, the group closes although it is smaller than K. */
+ * The papers have a fixed set of workers. Here workers come and go: when every worker that is there
+ * has contributed, the group closes even if it is smaller than K. */
 #include "core/policy.h"
 
 struct ksync {
@@ -59,11 +59,9 @@ static void ksync_leave(void *state, const struct pl_view *v, int worker, struct
 }
 
 const struct pl_policy pl_policy_ksync = {
-    .id = {.name = "ksync",
-           .brief = "wait for the first K workers on one version; cancel or drop the rest",
-           .paper = "Dutta et al., AISTATS 2018; Chen et al., arXiv 1604.00981",
-           .opts = ksync_opts,
-           .conf_size = sizeof(struct ksync)},
+    .id = {"ksync", "wait for the first K workers on one version; cancel or drop the rest",
+           "Dutta et al., AISTATS 2018; Chen et al., arXiv 1604.00981", ksync_opts,
+           sizeof(struct ksync), 0},
     .uses = PL_USES_K,
     .state_size = sizeof(struct ksync),
     .check = ksync_check,

@@ -1,26 +1,27 @@
-/* PSP, probabilistic synchronous parallel: the SSP barrier asked of a random sample only.
+/* PSP, probabilistic synchronous parallel: the SSP barrier, checked against a random sample only.
  *
  * Wang, Catterall, Mortier, "Probabilistic synchronous parallel", arXiv 1709.07772. At the
- * barrier worker i looks at `sample` other workers, drawn without replacement, and may start iff
+ * barrier, worker i looks at `sample` other workers, drawn without replacement, and may start iff
  * none of them has c_j < c_i - s. sample = 0 is asynchronous SGD, sample = P-1 is SSP. s = 0 is
  * the paper's pBSP, s > 0 its pSSP.
  *
- * A blocked worker draws a fresh sample every `poll` seconds, whatever the others do: this is what
- * the published figures do (one that keeps its first sample makes far less progress). With poll = 0
- * it draws at every later event instead.
+ * A blocked worker draws a new sample every `poll` seconds, whatever the others do. The published
+ * figures do so: a worker that kept its first sample would make far less progress. With poll = 0 it
+ * draws at every later event instead.
  *
- * The draws of most ticks come to nothing, so they are not made. Until the next event nothing
- * changes: a blocked worker with L laggards among its m others passes a tick with probability
- * C(m-L, b) / C(m, b), and the first tick at which anybody passes is geometric. That tick is drawn,
- * the timer set to it, and who passes is drawn there, given that somebody does. The law is that of
- * drawing at every tick; what happens before it takes nothing from it, because ticks forget. */
+ * Most of these draws change nothing, so they are not made. Between two events nothing changes: a
+ * blocked worker with L laggards among its m others passes a tick with probability
+ * C(m-L, b) / C(m, b), and the first tick at which any worker passes is geometric. The policy draws
+ * that tick, sets the timer to it, and draws there which workers pass, given that one does. This
+ * has the same distribution as drawing at every tick, and an event in between does not change it,
+ * because ticks are independent. */
 #include <math.h>
 
 #include "core/policy.h"
 
 #define PSP_SAMPLE_MAX 1024
 #define PSP_WINDOW 512        /* clocks below the fastest that are counted one by one */
-#define PSP_NEVER 0x1p62      /* ns: a tick so far away does not come */
+#define PSP_NEVER 0x1p62      /* ns: a tick that far away is never reached */
 #define PSP_POLL_MAX 1000000. /* s */
 
 struct psp {
@@ -56,7 +57,7 @@ static uint32_t psp_want(const struct psp *s, uint32_t others) {
 }
 
 /* May worker i start? Samples by Floyd's method over the others 0 … n-2 (i itself left out);
- * workers that are gone hold nobody back. */
+ * workers that are gone block nobody. */
 static bool psp_passes(const struct psp *s, const struct pl_view *v, int i) {
     if (s->s == PL_NO_BOUND) return true;
     uint32_t others = (uint32_t)v->n_workers - 1, drawn[PSP_SAMPLE_MAX];
@@ -75,8 +76,9 @@ static bool psp_passes(const struct psp *s, const struct pl_view *v, int i) {
     return true;
 }
 
-/* That a sample of `want` from m has none of `behind` in it: C(m - behind, want) / C(m, want), as
- * a product over the smaller of the two, which may change places. */
+/* The probability that a sample of `want` out of m contains none of `behind`:
+ * C(m - behind, want) / C(m, want), as a product over the smaller of want and behind, which are
+ * interchangeable. */
 static double psp_chance(uint32_t m, uint32_t want, uint32_t behind) {
     uint32_t n = want < behind ? want : behind, k = want < behind ? behind : want;
     double chance = 1;
@@ -87,12 +89,12 @@ static double psp_chance(uint32_t m, uint32_t want, uint32_t behind) {
 
 /* --- all that are blocked ---------------------------------------------------------------- */
 
-/* That a blocked worker passes a tick, and the logarithm of that it does not. */
+/* The probability that a blocked worker passes a tick, and the logarithm of its complement. */
 struct psp_odds {
     double pass, stay;
 };
 
-/* Who is how far behind the fastest, counted in the window; and what has been made of it. */
+/* How many workers are how far behind the fastest, within the window, and the odds that follow. */
 struct psp_field {
     const struct psp *conf;
     const struct pl_view *view;
@@ -124,7 +126,7 @@ static void psp_count(struct psp_field *f, const struct psp *conf, const struct 
         uint64_t d = f->fastest - v->worker[i].clock;
         if (v->worker[i].state != PL_GONE) f->behind[d < f->n ? d : f->n]++;
     }
-    /* from so many at d to so many beyond d */
+    /* from counts at d to counts beyond d */
     uint32_t beyond = f->behind[f->n];
     for (size_t d = f->n; d-- > 0;) {
         uint32_t here = f->behind[d];
@@ -133,7 +135,8 @@ static void psp_count(struct psp_field *f, const struct psp *conf, const struct 
     }
 }
 
-/* How many lag more than s behind worker i. Beyond the window they are counted by hand. */
+/* How many workers are more than s behind worker i. Beyond the window they are counted one by
+ * one. */
 static uint32_t psp_behind(const struct psp_field *f, int i) {
     const struct pl_view *v = f->view;
     uint64_t clock = v->worker[i].clock, d = f->fastest - clock + f->conf->s;
@@ -154,13 +157,13 @@ static struct psp_odds psp_odds(struct psp_field *f, int i) {
     return odds;
 }
 
-/* Whether the clock wakes the blocked: not where a fresh sample is the same as the last. */
+/* Whether blocked workers draw by the clock: not if every sample is the same. */
 static bool psp_polls(const struct psp *s, const struct pl_view *v) {
     return s->poll > 0 && s->s != PL_NO_BOUND && s->sample < v->n_workers - 1;
 }
 
-/* Ticks are the multiples of `poll`. Sets the timer to the first at which somebody passes, where
- * `nobody` is the logarithm of the probability that at one tick nobody does. */
+/* Ticks are the multiples of `poll`. Sets the timer to the first tick at which a worker passes;
+ * `nobody` is the logarithm of the probability that none passes a given tick. */
 static void psp_set(const struct psp_state *s, const struct pl_view *v, struct pl_plan *p,
                     double nobody) {
     uint64_t poll = (uint64_t)llround(s->conf.poll * 1e9), when = PL_NO_TIMER;
@@ -174,7 +177,7 @@ static void psp_set(const struct psp_state *s, const struct pl_view *v, struct p
     if (when != v->timer_ns) pl_timer(p, when);
 }
 
-/* Sets the timer for everybody who is idle, but for one that has just been started. */
+/* Sets the timer for all idle workers except `started`, which this plan starts. */
 static void psp_wait(const struct psp_state *s, const struct pl_view *v, int started,
                      struct pl_plan *p) {
     struct psp_field f;
@@ -187,8 +190,8 @@ static void psp_wait(const struct psp_state *s, const struct pl_view *v, int sta
     psp_set(s, v, p, nobody);
 }
 
-/* A tick at which somebody passes. The first who does is drawn from that law, the others after it
- * pass or do not by themselves. */
+/* A tick at which some worker passes. The first one is drawn given that one does; the workers after
+ * it pass independently. */
 static void psp_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
     struct psp_state *s = state;
     struct psp_field f;
@@ -252,12 +255,8 @@ static void psp_leave(void *state, const struct pl_view *v, int worker, struct p
 }
 
 const struct pl_policy pl_policy_psp = {
-    .id = {.name = "psp",
-           .brief =
-               "apply every gradient; no worker runs more than s steps ahead of a random sample",
-           .paper = "Wang, Catterall, Mortier, arXiv 1709.07772",
-           .opts = psp_opts,
-           .conf_size = sizeof(struct psp)},
+    .id = {"psp", "apply every gradient; no worker runs more than s steps ahead of a random sample",
+           "Wang, Catterall, Mortier, arXiv 1709.07772", psp_opts, sizeof(struct psp), 0},
     .state_size = sizeof(struct psp_state),
     .knobs = psp_knobs,
     .arrive = psp_arrive,

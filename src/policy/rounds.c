@@ -1,19 +1,19 @@
-/* Rounds: everybody gives once per update, and nobody waits for the update that is being made.
+/* Rounds: every worker contributes once per update, and no worker waits while the update is made.
  *
  * Talyansky, Kisilev, Melamed, Peterfreund, Verner, "Asynchronous SGD without gradient delay for
- * efficient distributed training"; Algorithm 2, the cyclic form. Whoever gives starts its next
- * round at once, on the update before: the merge of a round runs while the next one is computed.
- * What a fast worker brings before the round is closed waits for the next round, so the numbers do
- * not depend on who is fast. With an all-reduce in place of a server it is CoCoD-SGD; with models
- * that pull each other it is synchronous EASGD.
+ * efficient distributed training"; Algorithm 2, the cyclic form. A worker that contributes starts
+ * its next round at once, on the update before: a round is merged while the next one is computed.
+ * If a fast worker finishes again before the round is closed, its result waits for the next round,
+ * so the numbers do not depend on which worker is fast. With an all-reduce in place of a server
+ * this is CoCoD-SGD; with models that pull each other it is synchronous EASGD.
  *
- * give=any is Algorithm 1, fully asynchronous: what a worker brings a second time joins the same
- * round. An update is made as soon as everybody has given something, and is the mean over workers
- * of the sum of what each gave. A worker that has computed `ahead` tasks on one version waits for
- * the next.
+ * give=any is Algorithm 1, fully asynchronous: a second contribution of a worker joins the same
+ * round. An update is made as soon as every worker has contributed, and is the mean over workers of
+ * the sum of their contributions. A worker that has computed `ahead` tasks on one version waits for
+ * the next version.
  *
- * The paper waits for everybody, and has a fixed set of workers. Here K of them are enough where k
- * says so, and the round closes when everyone who is there has given. */
+ * The paper waits for all of a fixed set of workers. Here k may be smaller, and a round closes when
+ * every worker that is there has contributed. */
 #include "core/policy.h"
 
 enum { ROUNDS_ONCE, ROUNDS_ANY };
@@ -42,11 +42,20 @@ static struct pl_knobs rounds_knobs(const void *conf) {
     return (struct pl_knobs){((const struct rounds *)conf)->k, PL_NO_BOUND};
 }
 
+/* give=any: until the K-th worker contributes, each of the others contributes one result on an old
+ * version and up to `ahead` on the newest. */
+static struct pl_sizes rounds_groups(const void *conf, int n_workers, int k) {
+    const struct rounds *c = conf;
+    int most = c->give == ROUNDS_ANY ? (k - 1) * (int)(c->ahead + 1) + 1 : k;
+    (void)n_workers;
+    return (struct pl_sizes){k, most};
+}
+
 static bool rounds_enough(const struct pl_view *v, int n_contributors) {
     return n_contributors >= v->knobs.k || n_contributors >= v->n_alive;
 }
 
-/* give=any: the worker goes on unless it is too far from the newest version. */
+/* give=any: the worker continues unless it has done `ahead` tasks on the newest version. */
 static void rounds_go_on(const struct rounds *s, const struct pl_view *v, int i,
                          struct pl_plan *p) {
     const struct pl_worker *w = &v->worker[i];
@@ -54,13 +63,13 @@ static void rounds_go_on(const struct rounds *s, const struct pl_view *v, int i,
     if (may) pl_start(p, i, PL_FETCH);
 }
 
-/* Enough have given, n contributions in all; the mean over givers of the sum of what each gave. */
+/* Commits n contributions: the mean over workers of the sum of their contributions. */
 static void rounds_close(const struct rounds *s, int n, int n_contributors, struct pl_plan *p) {
-    bool sums = s->give == ROUNDS_ANY && n_contributors > 0; /* all may have gone who gave */
+    bool sums = s->give == ROUNDS_ANY && n_contributors > 0; /* every contributor may be gone */
     pl_commit(p, sums ? (double)n / n_contributors : 1);
 }
 
-/* Those that waited for the update: what they brought is of the new round. */
+/* Starts the workers that waited for the update; their deferred arrivals join the new round. */
 static void rounds_release(const struct pl_view *v, int but, struct pl_plan *p) {
     for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
         if (i == but) continue;
@@ -78,7 +87,7 @@ static void rounds_arrive(void *state, const struct pl_view *v, const struct pl_
             pl_defer(p);
             return;
         }
-        /* others went while this one computed: the round is over */
+        /* others left while this one computed: the round is over */
         rounds_close(s, v->n_taken, v->n_contributors, p);
         pl_take(p, 1);
         pl_start(p, a->worker, PL_FETCH);
@@ -107,15 +116,14 @@ static void rounds_leave(void *state, const struct pl_view *v, int worker, struc
 }
 
 const struct pl_policy pl_policy_rounds = {
-    .id = {.name = "rounds",
-           .brief = "K workers contribute per update and continue at once on the previous version",
-           .paper = "Talyansky et al., Asynchronous SGD without gradient delay",
-           .opts = rounds_opts,
-           .conf_size = sizeof(struct rounds)},
+    .id = {"rounds", "K workers contribute per update and continue at once on the previous version",
+           "Talyansky et al., Asynchronous SGD without gradient delay", rounds_opts,
+           sizeof(struct rounds), 0},
     .uses = PL_USES_K,
     .state_size = sizeof(struct rounds),
     .check = rounds_check,
     .knobs = rounds_knobs,
+    .groups = rounds_groups,
     .arrive = rounds_arrive,
     .leave = rounds_leave,
 };

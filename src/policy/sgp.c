@@ -144,10 +144,8 @@ static void sgp_leave(void *state, const struct pl_view *v, int worker, struct p
 }
 
 const struct pl_policy pl_policy_sgp = {
-    .id = {.name = "sgp",
-           .brief = "no server: rounds of push-sum on the one-peer exponential graph",
-           .paper = "Assran, Loizou, Ballas, Rabbat, ICML 2019",
-           .opts = pl_no_opts},
+    .id = {"sgp", "no server: rounds of push-sum on the one-peer exponential graph",
+           "Assran, Loizou, Ballas, Rabbat, ICML 2019", pl_no_opts, 0, 0},
     .peers = true,
     .room = sgp_room,
     .knobs = sgp_knobs,

@@ -2,10 +2,10 @@
  * more than s steps ahead of the slowest.
  *
  * Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server",
- * NIPS 2013. The predicate is the one of the Owl papers (Wang, Catterall, Mortier, 2017): with
- * clocks counting completed steps, worker i may start its next step iff no worker j has
- * c_j < c_i - s. s = 0 is bulk-synchronous progress (each gradient still an update of its own),
- * s = inf is asynchronous SGD. */
+ * NIPS 2013. The condition is that of the Owl papers (Wang, Catterall, Mortier, 2017): with clocks
+ * that count completed steps, worker i may start its next step iff no worker j has c_j < c_i - s.
+ * s = 0 is bulk-synchronous progress (each gradient is still an update of its own), s = inf is
+ * asynchronous SGD. */
 #include "core/policy.h"
 
 struct ssp {
@@ -15,7 +15,7 @@ struct ssp {
 struct ssp_state {
     struct ssp conf;
     uint64_t slowest; /* clock of the slowest worker */
-    int n_slowest;    /* workers at it, or fewer; 0: it must be looked for */
+    int n_slowest;    /* workers at that clock, or fewer; 0: ssp_look must find it again */
 };
 
 static const struct pl_opt ssp_opts[] = {
@@ -28,8 +28,8 @@ static struct pl_knobs ssp_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
-/* Looks for the slowest clock; between two looks every worker at it must have moved on, so that an
- * event costs little however many workers there are. */
+/* Finds the slowest clock. Every worker at it must move on before the next search, so an event is
+ * cheap on average, however many workers there are. */
 static void ssp_look(struct ssp_state *s, const struct pl_view *v) {
     s->slowest = UINT64_MAX;
     for (int i = 0; i < v->n_workers; i++) {
@@ -61,11 +61,12 @@ static void ssp_arrive(void *state, const struct pl_view *v, const struct pl_arr
         ssp_look(s, v);
         ssp_release(s, v, p);
     } else if (ssp_may(s, v, a->worker)) {
-        pl_start(p, a->worker, PL_FETCH); /* the slowest is where it was: nobody else may */
+        pl_start(p, a->worker,
+                 PL_FETCH); /* the slowest clock is unchanged: no other worker may start */
     }
 }
 
-/* A newcomer is at the pace of the slowest; where it is alone, that is a pace of its own. */
+/* A worker that joins has the clock of the slowest, or its own if it is alone. */
 static void ssp_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     (void)v;
     ((struct ssp_state *)state)->n_slowest = 0;
@@ -79,11 +80,8 @@ static void ssp_leave(void *state, const struct pl_view *v, int worker, struct p
 }
 
 const struct pl_policy pl_policy_ssp = {
-    .id = {.name = "ssp",
-           .brief = "apply every gradient; no worker runs more than s steps ahead of the slowest",
-           .paper = "Ho et al., NIPS 2013",
-           .opts = ssp_opts,
-           .conf_size = sizeof(struct ssp)},
+    .id = {"ssp", "apply every gradient; no worker runs more than s steps ahead of the slowest",
+           "Ho et al., NIPS 2013", ssp_opts, sizeof(struct ssp), 0},
     .state_size = sizeof(struct ssp_state),
     .knobs = ssp_knobs,
     .arrive = ssp_arrive,

@@ -1,13 +1,13 @@
-/* Strata: a matrix in blocks that share no row or column, all of them done before the next ones.
+/* Strata: blocks of a matrix that share no row or column, and a barrier after each such set.
  *
  * Gemulla, Nijkamp, Haas, Sismanis, "Large-scale matrix factorization with distributed stochastic
  * gradient descent" (DSGD), KDD 2011. With a grid of t rows, an epoch is t strata; stratum k has
- * the blocks (i, (i + k) mod t), and there is a barrier behind each. Worker i has row i, so that
- * the rows' factors stay where they are and only those of the columns move.
+ * the blocks (i, (i + k) mod t), and there is a barrier after each stratum. Worker i has row i, so
+ * the factors of the rows stay where they are and only those of the columns move.
  *
- * The paper has as many rows as workers and nobody leaves. Here a row whose worker is not there,
- * or beyond the number of workers, goes to whoever is free; what a worker was doing when it left is
- * done again. What is brought is applied at once: nobody else reads it before the barrier. */
+ * The paper has as many rows as workers, and no worker leaves. Here a row without a worker of its
+ * own goes to any free worker, and the block of a worker that left is done again. Each result is
+ * applied at once: no other worker reads it before the barrier. */
 #include <string.h>
 
 #include "core/policy.h"
@@ -44,10 +44,10 @@ static int strata_grid(const void *conf, int n_workers) {
 
 static const char *strata_check(const void *conf, int n_workers) {
     if (n_workers > STRATA_MAX)
-        return "a grid has at most 1024 rows, and there can be no more workers than that";
+        return "a grid has at most 1024 rows and needs a row for every worker; use fewer workers";
     return strata_grid(conf, n_workers) >= n_workers
                ? NULL
-               : "grid cannot be less than the number of workers: a stratum has a block for each";
+               : "grid cannot be less than the number of workers: a stratum needs a block for each";
 }
 
 static size_t strata_room(const void *conf, int n_workers) {
@@ -59,7 +59,7 @@ static struct pl_knobs strata_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
-/* Fisher and Yates, from the order of the epoch before. */
+/* Fisher-Yates shuffle of the previous epoch's order. */
 static void strata_shuffle(uint16_t *order, int grid, struct pl_rng *rng) {
     for (int i = grid - 1; i > 0; i--) {
         int j = (int)pl_rng_below(rng, (uint32_t)i + 1);
@@ -76,7 +76,7 @@ static void strata_begin(struct strata_state *s, const struct pl_view *v, int gr
     s->n = 0;
 }
 
-/* All rows are done: on to the next stratum. */
+/* All rows are done: begins the next stratum. */
 static void strata_advance(struct strata_state *s, const struct pl_view *v, int grid) {
     if (++s->n >= (uint32_t)grid) strata_begin(s, v, grid);
     memset(s->cell + grid, 0, (size_t)grid * sizeof *s->cell);
@@ -99,7 +99,7 @@ static void strata_start(const struct strata_state *s, int grid, int worker, int
     pl_start_part(p, worker, row, (row + k) % grid);
 }
 
-/* Everybody who is idle gets an open row: its own, or else any. */
+/* Every idle worker gets an open row: its own, or else any. */
 static void strata_fill(struct strata_state *s, const struct pl_view *v, struct pl_plan *p) {
     int grid = strata_grid(&s->conf, v->n_workers), row = 0;
     bool open[STRATA_MAX], own[STRATA_MAX] = {false};
@@ -135,11 +135,8 @@ static void strata_move(void *state, const struct pl_view *v, int worker, struct
 }
 
 const struct pl_policy pl_policy_strata = {
-    .id = {.name = "strata",
-           .brief = "matrix blocks: sets of independent blocks, with a barrier after each set",
-           .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011",
-           .opts = strata_opts,
-           .conf_size = sizeof(struct strata)},
+    .id = {"strata", "matrix blocks: sets of independent blocks, with a barrier after each set",
+           "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", strata_opts, sizeof(struct strata), 0},
     .state_size = sizeof(struct strata_state),
     .room = strata_room,
     .grid = strata_grid,

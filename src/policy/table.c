@@ -17,4 +17,4 @@ static const struct pl_entry *const policy_table[] = {
         NULL};
 
 const struct pl_family pl_policy_family = {
-    "policy", "when is the model updated, and which workers compute next?", policy_table};
+    "policy", "when is the model updated, and which workers compute next?", policy_table, NULL};

@@ -305,42 +305,35 @@ static void phocas_apply(const void *conf, const struct pl_reduce_at *at,
 }
 
 const struct pl_reduce pl_reduce_median = {
-    .id = {.name = "median",
-           .brief = "coordinate-wise median; for an even number, the mean of the middle two",
-           .paper = "Yin, Chen, Ramchandran, Bartlett, ICML 2018; Xie, Koyejo, Gupta, arXiv "
-                    "1802.10116",
-           .opts = pl_no_opts},
+    .id = {"median", "coordinate-wise median; for an even number, the mean of the middle two",
+           "Yin, Chen, Ramchandran, Bartlett, ICML 2018; Xie, Koyejo, Gupta, arXiv "
+           "1802.10116",
+           pl_no_opts, 0, PL_NEEDS_SERVER},
     .apply = median_apply,
 };
 
 const struct pl_reduce pl_reduce_trimmed = {
-    .id = {.name = "trimmed",
-           .brief = "coordinate-wise mean without the f largest and f smallest values",
-           .paper = "Yin, Chen, Ramchandran, Bartlett, ICML 2018",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"trimmed", "coordinate-wise mean without the f largest and f smallest values",
+           "Yin, Chen, Ramchandran, Bartlett, ICML 2018", pl_reduce_f_opts,
+           sizeof(struct pl_reduce_f), PL_NEEDS_SERVER},
     .needs = "2f < K",
     .most = pl_reduce_minority,
     .apply = trimmed_apply,
 };
 
 const struct pl_reduce pl_reduce_mean_around_median = {
-    .id = {.name = "mean-around-median",
-           .brief = "coordinate-wise mean of the K-f values closest to the median",
-           .paper = "Xie, Koyejo, Gupta, arXiv 1802.10116",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"mean-around-median", "coordinate-wise mean of the K-f values closest to the median",
+           "Xie, Koyejo, Gupta, arXiv 1802.10116", pl_reduce_f_opts, sizeof(struct pl_reduce_f),
+           PL_NEEDS_SERVER},
     .needs = "2f < K",
     .most = pl_reduce_minority,
     .apply = around_median_apply,
 };
 
 const struct pl_reduce pl_reduce_phocas = {
-    .id = {.name = "phocas",
-           .brief = "coordinate-wise mean of the K-f values closest to the trimmed mean",
-           .paper = "Xie, Koyejo, Gupta, arXiv 1805.09682",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"phocas", "coordinate-wise mean of the K-f values closest to the trimmed mean",
+           "Xie, Koyejo, Gupta, arXiv 1805.09682", pl_reduce_f_opts, sizeof(struct pl_reduce_f),
+           PL_NEEDS_SERVER},
     .needs = "2f < K",
     .most = pl_reduce_minority,
     .apply = phocas_apply,

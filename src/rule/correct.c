@@ -14,7 +14,7 @@ static void distance_sums(const void *conf, const struct pl_correct_block *b, do
 /* --- none -------------------------------------------------------------------------------- */
 
 static const struct pl_correct correct_none = {
-    .id = {.name = "none", .brief = "apply it unchanged", .paper = "", .opts = pl_no_opts},
+    .id = {"none", "apply it unchanged", "", pl_no_opts, 0, 0},
 };
 
 /* --- lag: the rate divided by the staleness ---------------------------------------------- */
@@ -25,10 +25,9 @@ static double lag_factor(const void *conf, struct pl_correct_at *at) {
 }
 
 static const struct pl_correct correct_lag = {
-    .id = {.name = "lag",
-           .brief = "divide by staleness: g / max(1, tau)",
-           .paper = "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)",
-           .opts = pl_no_opts},
+    .id = {"lag", "divide by staleness: g / max(1, tau)",
+           "Zhang, Gupta, Lian, Liu, IJCAI 2016 (staleness-aware async-SGD)", pl_no_opts, 0,
+           PL_NEEDS_SERVER},
     .factor = lag_factor,
 };
 
@@ -53,7 +52,8 @@ static const struct pl_correct correct_exp = {
            .brief = "dampen by staleness: g exp(-a tau)",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam)",
            .opts = dampen_opts,
-           .conf_size = sizeof(struct dampen)},
+           .conf_size = sizeof(struct dampen),
+           .needs = PL_NEEDS_SERVER},
     .factor = dampen_factor,
 };
 
@@ -79,13 +79,10 @@ static double distance_factor(const void *conf, struct pl_correct_at *at) {
 }
 
 static const struct pl_correct correct_distance = {
-    .id = {.name = "distance",
-           .brief = "rate min{c / ||w - base||^2, eta_max}",
-           .paper = "Dutta et al., AISTATS 2018, eq. 11-13",
-           .opts = distance_opts,
-           .conf_size = sizeof(struct distance)},
+    .id = {"distance", "rate min{c / ||w - base||^2, eta_max}",
+           "Dutta et al., AISTATS 2018, eq. 11-13", distance_opts, sizeof(struct distance),
+           PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_sums = 1,
-    .needs_base = true,
     .sums = distance_sums,
     .factor = distance_factor,
 };
@@ -159,16 +156,12 @@ static void gap_apply(const void *conf, const struct pl_correct_at *at,
 }
 
 static const struct pl_correct correct_gap = {
-    .id =
-        {.name = "gap",
-         .brief =
-             "divide by the gap: how far the model moved since the worker read it, in mean updates",
-         .paper = "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)",
-         .opts = gap_opts,
-         .conf_size = sizeof(struct gap)},
+    .id = {"gap",
+           "divide by the gap: how far the model moved since the worker read it, in mean updates",
+           "Barkai, Hakimi, Schuster, ICLR 2020 (Gap-Aware)", gap_opts, sizeof(struct gap),
+           PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_vectors = 1,
     .n_sums = 2,
-    .needs_base = true,
     .wants_sums = gap_wants_sums,
     .sums = gap_sums,
     .factor = gap_factor,
@@ -216,13 +209,10 @@ static void dc_apply(const void *conf, const struct pl_correct_at *at,
 }
 
 static const struct pl_correct correct_dc = {
-    .id = {.name = "dc",
-           .brief = "delay compensation: g + lambda g^2 (w - base)",
-           .paper = "Zheng et al., ICML 2017 (DC-ASGD)",
-           .opts = dc_opts,
-           .conf_size = sizeof(struct dc)},
+    .id = {"dc", "delay compensation: g + lambda g^2 (w - base)",
+           "Zheng et al., ICML 2017 (DC-ASGD)", dc_opts, sizeof(struct dc),
+           PL_NEEDS_SERVER | PL_NEEDS_BASE},
     .n_vectors = 1,
-    .needs_base = true,
     .apply = dc_apply,
 };
 
@@ -248,11 +238,9 @@ static double delay_adaptive_factor(const void *conf, struct pl_correct_at *at) 
 }
 
 static const struct pl_correct correct_delay_adaptive = {
-    .id = {.name = "delay-adaptive",
-           .brief = "reduce the rate only if the delay exceeds the number of workers",
-           .paper = "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
-           .opts = delay_adaptive_opts,
-           .conf_size = sizeof(struct delay_adaptive)},
+    .id = {"delay-adaptive", "reduce the rate only if the delay exceeds the number of workers",
+           "Mishchenko et al., NeurIPS 2022; Koloskova, Stich, Jaggi, NeurIPS 2022",
+           delay_adaptive_opts, sizeof(struct delay_adaptive), PL_NEEDS_SERVER},
     .factor = delay_adaptive_factor,
 };
 
@@ -278,11 +266,8 @@ static double clip_factor(const void *conf, struct pl_correct_at *at) {
 }
 
 static const struct pl_correct correct_clip = {
-    .id = {.name = "clip",
-           .brief = "clip to norm c: g min(1, c/||g||)",
-           .paper = "Erickson and Johansson, arXiv 2606.13287",
-           .opts = clip_opts,
-           .conf_size = sizeof(struct clip)},
+    .id = {"clip", "clip to norm c: g min(1, c/||g||)", "Erickson and Johansson, arXiv 2606.13287",
+           clip_opts, sizeof(struct clip), PL_NEEDS_SERVER},
     .n_sums = 1,
     .sums = clip_sums,
     .factor = clip_factor,
@@ -294,4 +279,4 @@ static const struct pl_entry *const correct_table[] = {
     &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
 const struct pl_family pl_correct_family = {"correct", "how is a stale contribution corrected?",
-                                            correct_table};
+                                            correct_table, NULL};

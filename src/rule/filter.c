@@ -168,7 +168,8 @@ static const struct pl_filter_kind filter_kardam = {
            .brief = "reject gradients that change faster than most, and too many from few workers",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018",
            .opts = kardam_opts,
-           .conf_size = sizeof(struct kardam)},
+           .conf_size = sizeof(struct kardam),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER},
     .n_vectors = 3,
     .n_own = 2,
     .check = kardam_check,
@@ -212,7 +213,8 @@ static const struct pl_filter_kind filter_zeno = {
            .brief = "reject gradients that go uphill on the server's own samples; rescale the rest",
            .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
            .opts = zeno_opts,
-           .conf_size = sizeof(struct zeno)},
+           .conf_size = sizeof(struct zeno),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER | PL_NEEDS_DATA},
     .trusts = true,
     .believes = zeno_believes,
 };
@@ -221,4 +223,4 @@ static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_k
                                                       &filter_zeno.id, NULL};
 
 const struct pl_family pl_filter_family = {"filter", "which contributions are accepted?",
-                                           filter_table};
+                                           filter_table, NULL};

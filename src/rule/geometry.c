@@ -96,12 +96,10 @@ static int geomedian_mix(const void *conf, const struct pl_reduce_at *at, double
 }
 
 const struct pl_reduce pl_reduce_geomedian = {
-    .id = {.name = "geomedian",
-           .brief =
-               "the point with the smallest sum of distances, by smoothed Weiszfeld iterations",
-           .paper = "Chen, Su, Xu, arXiv 1705.05491; Pillutla, Kakade, Harchaoui, arXiv 1912.13445",
-           .opts = geomedian_opts,
-           .conf_size = sizeof(struct geomedian)},
+    .id = {"geomedian",
+           "the point with the smallest sum of distances, by smoothed Weiszfeld iterations",
+           "Chen, Su, Xu, arXiv 1705.05491; Pillutla, Kakade, Harchaoui, arXiv 1912.13445",
+           geomedian_opts, sizeof(struct geomedian), PL_NEEDS_SERVER},
     .geometry = true,
     .needs = "2f < K",
     .most = pl_reduce_minority,
@@ -134,10 +132,8 @@ static int medoid_mix(const void *conf, const struct pl_reduce_at *at, double *r
 }
 
 const struct pl_reduce pl_reduce_medoid = {
-    .id = {.name = "medoid",
-           .brief = "the gradient with the smallest sum of distances to the others",
-           .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
-           .opts = pl_no_opts},
+    .id = {"medoid", "the gradient with the smallest sum of distances to the others",
+           "El Mhamdi, Guerraoui, Rouault, ICML 2018", pl_no_opts, 0, PL_NEEDS_SERVER},
     .geometry = true,
     .mix = medoid_mix,
 };
@@ -209,11 +205,9 @@ static int krum_mix(const void *conf, const struct pl_reduce_at *at, double *row
 }
 
 const struct pl_reduce pl_reduce_krum = {
-    .id = {.name = "krum",
-           .brief = "the gradient with the smallest sum of squared distances to its K-f-2 nearest",
-           .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"krum", "the gradient with the smallest sum of squared distances to its K-f-2 nearest",
+           "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017", pl_reduce_f_opts,
+           sizeof(struct pl_reduce_f), PL_NEEDS_SERVER},
     .geometry = true,
     .needs = "2f+2 < K",
     .most = krum_most,
@@ -248,11 +242,9 @@ static int multikrum_mix(const void *conf, const struct pl_reduce_at *at, double
 }
 
 const struct pl_reduce pl_reduce_multikrum = {
-    .id = {.name = "multikrum",
-           .brief = "the mean of the m gradients with the best Krum scores",
-           .paper = "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017",
-           .opts = multikrum_opts,
-           .conf_size = sizeof(struct multikrum)},
+    .id = {"multikrum", "the mean of the m gradients with the best Krum scores",
+           "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017", multikrum_opts,
+           sizeof(struct multikrum), PL_NEEDS_SERVER},
     .geometry = true,
     .needs = "2f+2 < K",
     .most = krum_most,
@@ -313,11 +305,9 @@ static void bulyan_apply(const void *conf, const struct pl_reduce_at *at,
 }
 
 const struct pl_reduce pl_reduce_bulyan = {
-    .id = {.name = "bulyan",
-           .brief = "gradients selected one by one with Krum, then the mean around their median",
-           .paper = "El Mhamdi, Guerraoui, Rouault, ICML 2018",
-           .opts = bulyan_opts,
-           .conf_size = sizeof(struct bulyan)},
+    .id = {"bulyan", "gradients selected one by one with Krum, then the mean around their median",
+           "El Mhamdi, Guerraoui, Rouault, ICML 2018", bulyan_opts, sizeof(struct bulyan),
+           PL_NEEDS_SERVER},
     .geometry = true,
     .needs = "4f+3 <= K",
     .most = bulyan_most,
@@ -358,11 +348,9 @@ static int centered_clip_mix(const void *conf, const struct pl_reduce_at *at, do
 }
 
 const struct pl_reduce pl_reduce_centered_clip = {
-    .id = {.name = "centered-clip",
-           .brief = "the previous result, moved towards each gradient by at most tau",
-           .paper = "Karimireddy, He, Jaggi, ICML 2021",
-           .opts = centered_clip_opts,
-           .conf_size = sizeof(struct centered_clip)},
+    .id = {"centered-clip", "the previous result, moved towards each gradient by at most tau",
+           "Karimireddy, He, Jaggi, ICML 2021", centered_clip_opts, sizeof(struct centered_clip),
+           PL_NEEDS_SERVER},
     .geometry = true,
     .remembers = true,
     .mix = centered_clip_mix,

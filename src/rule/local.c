@@ -66,7 +66,7 @@ static int gradient_keeps(const void *conf) {
     return ((const struct gradient *)conf)->beta > 0;
 }
 
-static uint32_t gradient_steps(const void *conf) {
+static uint32_t one_step(const void *conf) {
     (void)conf;
     return 1;
 }
@@ -83,12 +83,10 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
 }
 
 static const struct pl_local local_gradient = {
-    .id = {.name = "gradient",
-           .brief = "the gradient of one mini-batch, optionally with worker momentum",
-           .paper = "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)",
-           .opts = gradient_opts,
-           .conf_size = sizeof(struct gradient)},
-    .steps = gradient_steps,
+    .id = {"gradient", "the gradient of one mini-batch, optionally with worker momentum",
+           "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)", gradient_opts,
+           sizeof(struct gradient), PL_NEEDS_WHOLE_VECTORS},
+    .steps = one_step,
     .n_vectors = gradient_keeps,
     .run = gradient_run,
 };
@@ -131,11 +129,9 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
 }
 
 static const struct pl_local local_local_steps = {
-    .id = {.name = "steps",
-           .brief = "local SGD: u local steps; sends the change they made",
-           .paper = "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)",
-           .opts = steps_opts,
-           .conf_size = sizeof(struct steps)},
+    .id = {"steps", "local SGD: u local steps; sends the change they made",
+           "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)", steps_opts,
+           sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -165,11 +161,8 @@ static int downpour_run(const void *conf, const struct pl_local_task *t, double 
 }
 
 static const struct pl_local local_downpour = {
-    .id = {.name = "downpour",
-           .brief = "local steps; sends the sum of their gradients every `push` steps",
-           .paper = "Dean et al., NIPS 2012",
-           .opts = downpour_opts,
-           .conf_size = sizeof(struct pace)},
+    .id = {"downpour", "local steps; sends the sum of their gradients every `push` steps",
+           "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace), PL_NEEDS_SERVER},
     .applies_weight_decay = true,
     .steps = pace_steps,
     .n_vectors = keeps_one,
@@ -246,11 +239,9 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
 }
 
 static const struct pl_local local_elastic = {
-    .id = {.name = "elastic",
-           .brief = "a model of its own; it and the centre attract each other",
-           .paper = "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)",
-           .opts = elastic_opts,
-           .conf_size = sizeof(struct elastic)},
+    .id = {"elastic", "a model of its own; it and the centre attract each other",
+           "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)", elastic_opts,
+           sizeof(struct elastic), PL_NEEDS_SERVER},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -289,12 +280,10 @@ static int overlap_run(const void *conf, const struct pl_local_task *t, double *
 }
 
 static const struct pl_local local_overlap = {
-    .id = {.name = "overlap",
-           .brief = "local steps continue while the previous change is merged",
-           .paper = "Talyansky et al., Asynchronous SGD without gradient delay; "
-                    "Shen et al., IJCAI 2019 (CoCoD-SGD)",
-           .opts = overlap_opts,
-           .conf_size = sizeof(struct pace)},
+    .id = {"overlap", "local steps continue while the previous change is merged",
+           "Talyansky et al., Asynchronous SGD without gradient delay; "
+           "Shen et al., IJCAI 2019 (CoCoD-SGD)",
+           overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -338,11 +327,9 @@ static int anchor_run(const void *conf, const struct pl_local_task *t, double *l
 }
 
 static const struct pl_local local_overlap_local = {
-    .id = {.name = "overlap-local",
-           .brief = "local steps pulled towards an anchor that is updated meanwhile",
-           .paper = "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)",
-           .opts = anchor_opts,
-           .conf_size = sizeof(struct anchor)},
+    .id = {"overlap-local", "local steps pulled towards an anchor that is updated meanwhile",
+           "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)", anchor_opts,
+           sizeof(struct anchor), PL_NEEDS_SERVER},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -395,11 +382,8 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
 }
 
 static const struct pl_local local_own = {
-    .id = {.name = "own",
-           .brief = "local steps on a model of its own, which it sends whole",
-           .paper = "",
-           .opts = own_opts,
-           .conf_size = sizeof(struct own)},
+    .id = {"own", "local steps on a model of its own, which it sends whole", "", own_opts,
+           sizeof(struct own), PL_NEEDS_WHOLE_VECTORS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -407,9 +391,39 @@ static const struct pl_local local_own = {
     .run = own_run,
 };
 
+/* --- sweep ---------------------------------------------------------------------------------------
+ * One pass over the ratings in a block of a matrix, with a step after each: Gemulla et al., KDD
+ * 2011 (DSGD). adaptive=yes divides the rate of each row by the root of its mean squared slopes so
+ * far: Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF). The sums of squares are part of the model. */
+
+struct sweep {
+    bool adaptive;
+};
+
+static const struct pl_opt sweep_opts[] = {
+    PL_OPT_BOOL(struct sweep, adaptive, "no",
+                "give each row of the matrix a rate of its own, as LIBMF does"),
+    PL_OPT_END,
+};
+
+static int sweep_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    return t->sweep ? t->sweep(t->ctx, ((const struct sweep *)conf)->adaptive, loss)
+                    : PL_ECANCELLED;
+}
+
+static const struct pl_local local_sweep = {
+    .id = {"sweep", "one pass over the ratings in a block of a matrix",
+           "Gemulla et al., KDD 2011; Chin, Zhuang, Juan, Lin, PAKDD 2015 (adaptive)", sweep_opts,
+           sizeof(struct sweep), PL_NEEDS_PARTS},
+    .sends = PL_SENDS_RANGES,
+    .steps = one_step,
+    .run = sweep_run,
+};
+
 static const struct pl_entry *const local_table[] = {
-    &local_gradient.id, &local_local_steps.id,   &local_downpour.id, &local_elastic.id,
-    &local_overlap.id,  &local_overlap_local.id, &local_own.id,      NULL};
+    &local_gradient.id, &local_local_steps.id, &local_downpour.id,
+    &local_elastic.id,  &local_overlap.id,     &local_overlap_local.id,
+    &local_own.id,      &local_sweep.id,       NULL};
 
 const struct pl_family pl_local_family = {"local", "what does a worker do between contacts?",
-                                          local_table};
+                                          local_table, NULL};

@@ -132,11 +132,9 @@ static int mda_mix(const void *conf, const struct pl_reduce_at *at, double *row)
 }
 
 const struct pl_reduce pl_reduce_mda = {
-    .id = {.name = "mda",
-           .brief = "the mean of the K-f gradients with the smallest diameter; f up to 16",
-           .paper = "El Mhamdi et al., PODC 2020; Farhadkhani et al., ICML 2022",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"mda", "the mean of the K-f gradients with the smallest diameter; f up to 16",
+           "El Mhamdi et al., PODC 2020; Farhadkhani et al., ICML 2022", pl_reduce_f_opts,
+           sizeof(struct pl_reduce_f), PL_NEEDS_SERVER},
     .geometry = true,
     .needs = "2f < K and f <= 16",
     .most = mda_most,

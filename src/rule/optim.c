@@ -17,75 +17,7 @@ static void sgd_step(const void *conf, const struct pl_optim_at *at,
 }
 
 static const struct pl_optim optim_sgd = {
-    .id = {.name = "sgd", .brief = "w - eta u", .paper = "", .opts = pl_no_opts},
-    .row = PL_ROW_PLAIN,
-    .step = sgd_step,
-};
-
-/* --- bold ----------------------------------------------------------------------------------------
- * The bold driver, as in DSGD (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the rate
- * grows by 5 % if the loss fell, and is halved if it rose. The loss of an epoch is the mean of what
- * workers reported for their samples, each before its step. */
-
-enum { BOLD_PACE, BOLD_SUM, BOLD_SAMPLES, BOLD_LAST }; /* pace 0 means 1; last 0 means none */
-
-struct bold {
-    double up, down;
-};
-
-static const struct pl_opt bold_opts[] = {
-    PL_OPT_REAL(struct bold, up, "1.05", 1, 100,
-                "factor on the rate after an epoch in which the loss fell"),
-    PL_OPT_REAL(struct bold, down, "0.5", 1e-9, 1,
-                "factor on the rate after an epoch in which the loss rose"),
-    PL_OPT_END,
-};
-
-static double bold_lr_factor(const void *conf, const double number[PL_RULE_NUMBERS]) {
-    (void)conf;
-    return number[BOLD_PACE] > 0 ? number[BOLD_PACE] : 1;
-}
-
-static void bold_begin(const void *conf, struct pl_optim_at *at) {
-    const struct bold *c = conf;
-    double *n = at->number;
-    if (!(at->samples > 0)) return;
-    n[BOLD_SUM] += at->samples * at->loss;
-    n[BOLD_SAMPLES] += at->samples;
-    if (!(at->epoch > 0) || n[BOLD_SAMPLES] < at->epoch) return;
-    double loss = n[BOLD_SUM] / n[BOLD_SAMPLES], last = n[BOLD_LAST];
-    double turn = last == 0 || loss == last ? 1 : loss < last ? c->up : c->down;
-    n[BOLD_PACE] = bold_lr_factor(conf, n) * turn;
-    n[BOLD_LAST] = loss;
-    n[BOLD_SUM] = n[BOLD_SAMPLES] = 0;
-}
-
-static const struct pl_optim optim_bold = {
-    .id = {.name = "bold",
-           .brief =
-               "w - eta u; eta grows if the mean loss of an epoch fell, otherwise it is halved",
-           .paper = "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)",
-           .opts = bold_opts,
-           .conf_size = sizeof(struct bold)},
-    .row = PL_ROW_PLAIN,
-    .by_epoch = true,
-    .begin = bold_begin,
-    .lr_factor = bold_lr_factor,
-    .step = sgd_step,
-};
-
-/* --- libmf ---------------------------------------------------------------------------------------
- * A rate for every row of a factorised matrix: eta over the root of the mean squares so far. The
- * sums are in the model, next to the factors, and workers take the step, so nothing is left to do
- * here. */
-
-static const struct pl_optim optim_libmf = {
-    .id = {.name = "libmf",
-           .brief = "matrix blocks: one rate per row, eta / sqrt(sum of its squared gradients)",
-           .paper = "Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF)",
-           .opts = pl_no_opts},
-    .row = PL_ROW_ADAPTIVE,
-    .by_row = true,
+    .id = {"sgd", "w - eta u", "", pl_no_opts, 0, 0},
     .step = sgd_step,
 };
 
@@ -128,22 +60,17 @@ static bool optim_always(const void *conf) {
 }
 
 static const struct pl_optim optim_momentum = {
-    .id = {.name = "momentum",
-           .brief = "heavy ball: v = beta v + u, w - eta v",
-           .paper = "Polyak 1964",
-           .opts = momentum_opts,
-           .conf_size = sizeof(struct momentum)},
+    .id = {"momentum", "heavy ball: v = beta v + u, w - eta v", "Polyak 1964", momentum_opts,
+           sizeof(struct momentum), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
     .step = momentum_step,
 };
 
 static const struct pl_optim optim_nesterov = {
-    .id = {.name = "nesterov",
-           .brief = "heavy ball; workers compute at the look-ahead w - eta beta v",
-           .paper = "Nesterov 1983; NAG-ASGD in Hakimi et al., arXiv 1907.11612",
-           .opts = momentum_opts,
-           .conf_size = sizeof(struct momentum)},
+    .id = {"nesterov", "heavy ball; workers compute at the look-ahead w - eta beta v",
+           "Nesterov 1983; NAG-ASGD in Hakimi et al., arXiv 1907.11612", momentum_opts,
+           sizeof(struct momentum), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
     .looks_ahead = optim_always,
@@ -176,11 +103,9 @@ static void adagrad_step(const void *conf, const struct pl_optim_at *at,
 }
 
 static const struct pl_optim optim_adagrad = {
-    .id = {.name = "adagrad",
-           .brief = "w - eta u / sqrt(sum of u^2), per coordinate",
-           .paper = "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012",
-           .opts = adagrad_opts,
-           .conf_size = sizeof(struct adagrad)},
+    .id = {"adagrad", "w - eta u / sqrt(sum of u^2), per coordinate",
+           "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012", adagrad_opts,
+           sizeof(struct adagrad), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .step = adagrad_step,
 };
@@ -220,11 +145,8 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
 }
 
 static const struct pl_optim optim_adam = {
-    .id = {.name = "adam",
-           .brief = "one rate per parameter, from running moments",
-           .paper = "Kingma and Ba, ICLR 2015",
-           .opts = adam_opts,
-           .conf_size = sizeof(struct adam)},
+    .id = {"adam", "one rate per parameter, from running moments", "Kingma and Ba, ICLR 2015",
+           adam_opts, sizeof(struct adam), PL_NEEDS_SERVER},
     .n_vectors = 2,
     .velocity = PL_VELOCITY_DIRECTION,
     .step = adam_step,
@@ -291,14 +213,11 @@ static void dana_step(const void *conf, const struct pl_optim_at *at,
 }
 
 static const struct pl_optim optim_dana = {
-    .id = {.name = "dana",
-           .brief = "one momentum per worker, and a look-ahead over all of them",
-           .paper = "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612",
-           .opts = dana_opts,
-           .conf_size = sizeof(struct dana)},
+    .id = {"dana", "one momentum per worker, and a look-ahead over all of them",
+           "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", dana_opts, sizeof(struct dana),
+           PL_NEEDS_SERVER | PL_NEEDS_ONE_AT_A_TIME},
     .n_vectors = 1,
     .per_worker = true,
-    .one_at_a_time = true,
     .velocity = PL_VELOCITY_OWN,
     .looks_ahead = dana_looks_ahead,
     .step = dana_step,
@@ -341,16 +260,21 @@ static const struct pl_optim optim_ormo = {
                "ordered momentum: a late gradient enters the momentum at its place in the order",
            .paper = "Shi, Yang, Li, NeurIPS 2024",
            .opts = momentum_opts,
-           .conf_size = sizeof(struct momentum)},
+           .conf_size = sizeof(struct momentum),
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_AT_A_TIME},
     .n_vectors = 1,
-    .one_at_a_time = true,
     .begin = ormo_begin,
     .step = ormo_step,
 };
 
 static const struct pl_entry *const optim_table[] = {
-    &optim_sgd.id,     &optim_bold.id, &optim_libmf.id, &optim_momentum.id, &optim_nesterov.id,
-    &optim_adagrad.id, &optim_adam.id, &optim_dana.id,  &optim_ormo.id,     NULL};
+    &optim_sgd.id,  &optim_momentum.id, &optim_nesterov.id, &optim_adagrad.id,
+    &optim_adam.id, &optim_dana.id,     &optim_ormo.id,     NULL};
+
+static const struct pl_retired optim_retired[] = {
+    {"bold", "--optim sgd --lr-schedule bold"},
+    {"libmf", "--optim sgd --local sweep:adaptive=yes"},
+    {NULL, NULL}};
 
 const struct pl_family pl_optim_family = {"optim", "how does the reduced vector change the model?",
-                                          optim_table};
+                                          optim_table, optim_retired};

@@ -28,11 +28,9 @@ static int nnm_mix(const void *conf, const struct pl_reduce_at *at, double *row)
 }
 
 const struct pl_reduce pl_reduce_nnm = {
-    .id = {.name = "nnm",
-           .brief = "before another rule: replace every gradient by the mean of its K-f nearest",
-           .paper = "Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, AISTATS 2023",
-           .opts = pl_reduce_f_opts,
-           .conf_size = sizeof(struct pl_reduce_f)},
+    .id = {"nnm", "before another rule: replace every gradient by the mean of its K-f nearest",
+           "Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, AISTATS 2023", pl_reduce_f_opts,
+           sizeof(struct pl_reduce_f), PL_NEEDS_SERVER},
     .prepares = true,
     .geometry = true,
     .needs = "2f < K",
@@ -78,7 +76,8 @@ const struct pl_reduce pl_reduce_bucketing = {
            .brief = "before another rule: means of random groups of s gradients",
            .paper = "Karimireddy, He, Jaggi, ICLR 2022",
            .opts = bucketing_opts,
-           .conf_size = sizeof(struct bucketing)},
+           .conf_size = sizeof(struct bucketing),
+           .needs = PL_NEEDS_SERVER},
     .prepares = true,
     .rows = bucketing_rows,
     .mix = bucketing_mix,
@@ -135,11 +134,9 @@ static int clipping_mix(const void *conf, const struct pl_reduce_at *at, double 
 }
 
 const struct pl_reduce pl_reduce_clipping = {
-    .id = {.name = "clipping",
-           .brief = "before another rule: clip long gradients",
-           .paper = "Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan, arXiv 2405.14432 (ARC)",
-           .opts = clipping_opts,
-           .conf_size = sizeof(struct clipping)},
+    .id = {"clipping", "before another rule: clip long gradients",
+           "Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan, arXiv 2405.14432 (ARC)",
+           clipping_opts, sizeof(struct clipping), PL_NEEDS_SERVER},
     .prepares = true,
     .geometry = true,
     .needs = "2f < K",
@@ -187,11 +184,8 @@ static int buffers_mix(const void *conf, const struct pl_reduce_at *at, double *
 }
 
 const struct pl_reduce pl_reduce_buffers = {
-    .id = {.name = "buffers",
-           .brief = "before another rule: one mean per buffer; worker s uses buffer s mod b",
-           .paper = "Yang and Li, JMLR 2023 (BASGD)",
-           .opts = buffers_opts,
-           .conf_size = sizeof(struct buffers)},
+    .id = {"buffers", "before another rule: one mean per buffer; worker s uses buffer s mod b",
+           "Yang and Li, JMLR 2023 (BASGD)", buffers_opts, sizeof(struct buffers), PL_NEEDS_SERVER},
     .prepares = true,
     .rows = buffers_rows,
     .mix = buffers_mix,

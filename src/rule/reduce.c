@@ -23,11 +23,7 @@ static int mean_mix(const void *conf, const struct pl_reduce_at *at, double *row
 }
 
 static const struct pl_reduce reduce_mean = {
-    .id = {.name = "mean",
-           .brief = "average",
-           .paper = "",
-           .opts = mean_opts,
-           .conf_size = sizeof(struct mean)},
+    .id = {"mean", "average", "", mean_opts, sizeof(struct mean), 0},
     .mix = mean_mix,
 };
 
@@ -50,4 +46,4 @@ static const struct pl_entry *const reduce_table[] = {&reduce_mean.id,
                                                       NULL};
 
 const struct pl_family pl_reduce_family = {
-    "reduce", "how do the members of a group become one vector?", reduce_table};
+    "reduce", "how do the members of a group become one vector?", reduce_table, NULL};

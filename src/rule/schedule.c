@@ -10,20 +10,8 @@
 
 /* --- constant ---------------------------------------------------------------------------- */
 
-static double constant_factor(const void *conf, double progress, int n_workers) {
-    (void)conf;
-    (void)progress;
-    (void)n_workers;
-    return 1;
-}
-
 static const struct pl_schedule schedule_constant = {
-    .id = {.name = "constant",
-           .brief = "constant rate",
-           .paper = "",
-           .opts = pl_no_opts,
-           .conf_size = sizeof(struct pl_schedule_unit)},
-    .factor = constant_factor,
+    .id = {"constant", "constant rate", "", pl_no_opts, 0, 0},
 };
 
 /* --- warmup: linear from eta/N to eta (Goyal et al. 2017; DANA and Gap-Aware use 5 epochs)
@@ -48,11 +36,8 @@ static double warmup_factor(const void *conf, double progress, int n_workers) {
 }
 
 static const struct pl_schedule schedule_warmup = {
-    .id = {.name = "warmup",
-           .brief = "linear rise to the full rate",
-           .paper = "Goyal et al., arXiv 1706.02677",
-           .opts = warmup_opts,
-           .conf_size = sizeof(struct warmup)},
+    .id = {"warmup", "linear rise to the full rate", "Goyal et al., arXiv 1706.02677", warmup_opts,
+           sizeof(struct warmup), 0},
     .factor = warmup_factor,
 };
 
@@ -81,11 +66,7 @@ static double step_factor(const void *conf, double progress, int n_workers) {
 }
 
 static const struct pl_schedule schedule_step = {
-    .id = {.name = "step",
-           .brief = "drops at given points",
-           .paper = "",
-           .opts = step_opts,
-           .conf_size = sizeof(struct step)},
+    .id = {"step", "drops at given points", "", step_opts, sizeof(struct step), 0},
     .factor = step_factor,
 };
 
@@ -111,16 +92,61 @@ static double cosine_factor(const void *conf, double progress, int n_workers) {
 }
 
 static const struct pl_schedule schedule_cosine = {
-    .id = {.name = "cosine",
-           .brief = "half-cosine decay",
-           .paper = "Loshchilov and Hutter, ICLR 2017",
-           .opts = cosine_opts,
-           .conf_size = sizeof(struct cosine)},
+    .id = {"cosine", "half-cosine decay", "Loshchilov and Hutter, ICLR 2017", cosine_opts,
+           sizeof(struct cosine), 0},
     .factor = cosine_factor,
 };
 
-static const struct pl_entry *const schedule_table[] = {
-    &schedule_constant.id, &schedule_warmup.id, &schedule_step.id, &schedule_cosine.id, NULL};
+/* --- bold ----------------------------------------------------------------------------------------
+ * The bold driver, as DSGD uses it (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011): after an epoch the
+ * rate grows by 5 % if the loss fell and is halved if it rose. The loss of an epoch is the mean of
+ * the losses that workers report, each sample's before its step. */
+
+/* a pace of 0 is 1, a last of 0 is unknown */
+enum { BOLD_PACE, BOLD_SUM, BOLD_SAMPLES, BOLD_LAST };
+
+struct bold {
+    double up, down;
+};
+
+static const struct pl_opt bold_opts[] = {
+    PL_OPT_REAL(struct bold, up, "1.05", 1, 100,
+                "factor on the rate after an epoch in which the loss fell"),
+    PL_OPT_REAL(struct bold, down, "0.5", 1e-9, 1,
+                "factor on the rate after an epoch in which the loss rose"),
+    PL_OPT_END,
+};
+
+static double bold_paced(const void *conf, const double number[PL_RULE_NUMBERS]) {
+    (void)conf;
+    return number[BOLD_PACE] > 0 ? number[BOLD_PACE] : 1;
+}
+
+static void bold_commit(const void *conf, double samples, double loss, double epoch,
+                        double n[PL_RULE_NUMBERS]) {
+    const struct bold *c = conf;
+    if (!(samples > 0)) return;
+    n[BOLD_SUM] += samples * loss;
+    n[BOLD_SAMPLES] += samples;
+    if (!(epoch > 0) || n[BOLD_SAMPLES] < epoch) return;
+    double mean = n[BOLD_SUM] / n[BOLD_SAMPLES], last = n[BOLD_LAST];
+    double turn = last == 0 || mean == last ? 1 : mean < last ? c->up : c->down;
+    n[BOLD_PACE] = bold_paced(conf, n) * turn;
+    n[BOLD_LAST] = mean;
+    n[BOLD_SUM] = n[BOLD_SAMPLES] = 0;
+}
+
+static const struct pl_schedule schedule_bold = {
+    .id = {"bold", "the rate grows while the mean loss of an epoch falls, and is halved otherwise",
+           "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011 (bold driver)", bold_opts,
+           sizeof(struct bold), PL_NEEDS_DATA},
+    .commit = bold_commit,
+    .paced = bold_paced,
+};
+
+static const struct pl_entry *const schedule_table[] = {&schedule_constant.id, &schedule_warmup.id,
+                                                        &schedule_step.id,     &schedule_cosine.id,
+                                                        &schedule_bold.id,     NULL};
 
 const struct pl_family pl_schedule_family = {
-    "schedule", "how does the learning rate change during the run?", schedule_table};
+    "schedule", "how does the learning rate change during the run?", schedule_table, NULL};

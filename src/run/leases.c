@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/replica_mean.h"
 #include "run/worker.h"
 
 /* The most vectors that a replica can need: one for every term of its model, of its task's input
@@ -43,12 +44,7 @@ struct pl_leases {
 };
 
 static int leases_group(const struct pl_job *job) {
-    int k = ((const struct pl_policy *)job->policy.entry)->knobs(job->policy.conf).k;
-    return k > job->n_workers ? k : job->n_workers;
-}
-
-static bool leases_own(const struct pl_job *job) {
-    return ((const struct pl_policy *)job->policy.entry)->peers;
+    return job->groups.most < LEASES_MOST ? job->groups.most : LEASES_MOST;
 }
 
 void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
@@ -58,9 +54,9 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     int n = job->n_workers;
     conf->n_workers = n;
     /* latest, old, and bases of the open group; the newest, the next, one scored, one saved */
-    conf->n_versions = ((correct->needs_base ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
+    conf->n_versions = ((correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
     conf->n_slots = n + leases_group(job);
-    if (leases_own(job)) {
+    if (pl_job_peers(job)) {
         conf->n_versions = 2;
         conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
     }
@@ -218,16 +214,16 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_vectors *table = pl_engine_vectors(l->engine);
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
-    bool own = leases_own(l->job);
     int n = start->input->n;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
         input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
-                                     .stamp = own ? 0 : start->version + 1,
+                                     .stamp = start->stays ? 0 : start->version + 1,
                                      .c = start->input->term[i].c,
                                      .writer = pl_vector_writer(table, vector)};
     }
-    struct pl_order order = {.task = start->task, .n_inputs = n, .input = input, .stays = own};
+    struct pl_order order = {
+        .task = start->task, .n_inputs = n, .input = input, .stays = start->stays};
     order.n_ranges = leases_ranges(l, start->part, order.range);
     order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
@@ -238,7 +234,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .applied = start->applied,
                                                .part = pl_part_number(start->part)});
     l->ops->tell(l->port, start->worker, &order);
-    if (own) return PL_OK; /* the replicas hold what an order reads, and none is replaced */
+    if (start->stays)
+        return PL_OK; /* the replicas hold what an order reads, and none is replaced */
     w->to = start->task;
     if (start->input->term[0].vector == w->vector) return PL_OK;
     w->vector = start->input->term[0].vector;

@@ -122,7 +122,7 @@ static int ends_open(struct server *s) {
     if (!rc) rc = ends_restore(s);
     if (rc) return rc;
     struct pl_control *control = pl_engine_control(s->engine);
-    if (job->grid) pl_stragglers_work(s->stragglers, ends_share, job);
+    pl_stragglers_work(s->stragglers, ends_share, job);
     for (int i = 0; i < s->conf->n_listeners; i++)
         pl_control_on_event(control, s->conf->listener[i].log, s->conf->listener[i].ctx);
     pl_control_on_event(control, pl_stragglers_event, s->stragglers);
@@ -207,8 +207,7 @@ static int ends_model(struct server *s) {
 
 static int ends_finish(struct server *s) {
     if (s->scoring) pl_server_scored(s);
-    bool replicas = s->view->replicas != NULL;
-    if (s->scorer && (replicas || !pl_engine_has_score(s->engine))) {
+    if (s->scorer && !pl_engine_has_score(s->engine)) {
         s->scored_at = pl_engine_point(s->engine, s->end_ns);
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);

@@ -223,7 +223,6 @@ static int sim_engine(struct sim *s) {
     int rc = pl_engine_new(&conf, from ? from->weights : NULL, s->out, &s->engine, s->why);
     if (rc) return rc;
     s->view = pl_engine_view(s->engine);
-    s->own = s->view->replicas != NULL;
     if (from) rc = pl_job_restored(pl_engine_archive(s->engine, &from->archive), s->why);
     if (from) s->now_ns = s->view->now_ns;
     return rc;

@@ -22,12 +22,12 @@ enum sim_what {
 };
 
 struct sim_worker {
-    uint64_t frozen_until_ns; /* it does nothing until then */
-    uint64_t late_ns;         /* by how much its task was delayed since it was scheduled */
-    uint64_t comm_ns;         /* its task's time on the network so far */
-    uint64_t sent;            /* its last task whose result was sent; 0: none */
-    double size,
-        work; /* of its task: fraction of the vector sent, and duration relative to the mean */
+    uint64_t frozen_until_ns;     /* it does nothing until then */
+    uint64_t late_ns;             /* by how much its task was delayed since it was scheduled */
+    uint64_t comm_ns;             /* its task's time on the network so far */
+    uint64_t sent;                /* its last task whose result was sent; 0: none */
+    bool stays;                   /* its result stays with it, for its peers */
+    double size, work;            /* of its task: fraction of the vector sent, relative duration */
     struct pl_prefetch_task *now; /* NULL without a model */
 };
 
@@ -37,7 +37,7 @@ struct sim {
     struct pl_why *why;
     struct pl_heap heap;
     struct pl_net net;
-    bool net_matters, own; /* own: workers have their own models */
+    bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
     struct pl_prefetch *prefetch; /* NULL: no model, only timing */

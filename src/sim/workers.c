@@ -19,7 +19,8 @@ static int workers_n_foreign(const struct sim *s, const struct pl_start *start) 
 /* When the worker has its input. */
 static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, uint64_t at) {
     if (!s->net_matters) return at;
-    if (s->own) return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
+    if (start->stays)
+        return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
     return start->sends ? pl_net_send_part(&s->net, PL_DOWN, at, s->worker[start->worker].size)
                         : pl_net_tell(&s->net, at);
 }
@@ -68,7 +69,8 @@ static int workers_start(void *ctx, const struct pl_start *start) {
     struct sim *s = ctx;
     struct sim_worker *w = &s->worker[start->worker];
     uint64_t finish;
-    if (s->job->grid) {
+    w->stays = start->stays;
+    if (pl_part_is(start->part)) {
         w->size = pl_part_size(s->job, start->part);
         w->work = pl_part_work(s->job, start->part);
     }
@@ -99,7 +101,8 @@ static void workers_unused(void *ctx, int worker) {
     if (!s->prefetch) return;
     struct pl_vectors *v = pl_engine_vectors(s->engine);
     int id = pl_engine_output(s->engine, worker);
-    if (s->own || id == PL_NO_VECTOR) return; /* it is released with the replica's task */
+    if (s->worker[worker].stays || id == PL_NO_VECTOR)
+        return; /* released with the replica's task */
     pl_prefetch_put(s->prefetch, id, worker, pl_vector_at(v, id));
     pl_vector_bind(v, id, NULL);
 }
@@ -168,8 +171,8 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
         return pl_sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = s->own ? pl_net_tell(&s->net, s->now_ns)
-                               : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
+        uint64_t when = w->stays ? pl_net_tell(&s->net, s->now_ns)
+                                 : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
         w->comm_ns += when - s->now_ns;
         return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }

@@ -51,7 +51,7 @@ struct numbers {
 
 #define LAW(name_, brief_, paper_, opts_)                                                          \
     static const struct pl_entry delay_##name_ = {#name_, brief_, paper_, opts_,                   \
-                                                  sizeof(struct numbers)}
+                                                  .conf_size = sizeof(struct numbers)}
 
 static const struct pl_opt const_opts[] = {
     NUMBER("t", a, "1", 0, PL_DELAY_MAX, "seconds per mini-batch"), PL_OPT_END};
@@ -87,7 +87,7 @@ static const struct pl_opt trace_opts[] = {
     PL_OPT_END};
 static const struct pl_entry delay_trace = {
     "trace", "draws from measured delays; per worker if the file has a worker column", "",
-    trace_opts, sizeof(struct trace_conf)};
+    trace_opts, .conf_size = sizeof(struct trace_conf)};
 
 struct recording_conf {
     char file[PL_TEXT_MAX];
@@ -99,9 +99,9 @@ static const struct pl_opt recording_opts[] = {
     PL_OPT_CHOICE(struct recording_conf, order, "sequence", "sequence|random",
                   "replay a worker's times in sequence (repeating), or draw them at random"),
     PL_OPT_END};
-static const struct pl_entry delay_recording = {"recording",
-                                                "the task times of a recorded run, per worker", "",
-                                                recording_opts, sizeof(struct recording_conf)};
+static const struct pl_entry delay_recording = {
+    "recording", "the task times of a recorded run, per worker", "", recording_opts,
+    .conf_size = sizeof(struct recording_conf)};
 
 static double delay_sample_cdf(struct pl_sample s, double x, bool upper) {
     size_t lo = 0, hi = s.n;
@@ -199,7 +199,7 @@ static const struct pl_opt hetero_opts[] = {
 static const struct pl_entry delay_hetero = {
     "hetero",
     "workers of different speeds: hetero:v=0.6,LAW or power= or slow=,by=; LAW comes last",
-    "Ali et al., HCW 2000 (v)", hetero_opts, sizeof(struct hetero)};
+    "Ali et al., HCW 2000 (v)", hetero_opts, .conf_size = sizeof(struct hetero)};
 
 /* in the order of enum pl_delay_kind */
 static const struct pl_entry *const delay_table[] = {
@@ -208,7 +208,7 @@ static const struct pl_entry *const delay_table[] = {
 
 const struct pl_family pl_delay_family = {
     "delay", "how long does a mini-batch take on a worker? lists: LAW|LAW|2*LAW, in turn",
-    delay_table};
+    delay_table, NULL};
 
 /* Parsing */
 

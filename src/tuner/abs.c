@@ -55,11 +55,8 @@ static void abs_task(void *state, double seconds, bool done) {
 }
 
 const struct pl_tuner pl_tuner_abs = {
-    .id = {.name = "abs",
-           .brief = "K grows as in AdaSync and the staleness bound shrinks with it (reconstructed)",
-           .paper = "after Tan, Zhu, Zhang, arXiv 2301.08895",
-           .opts = abs_opts,
-           .conf_size = sizeof(struct abs_conf)},
+    .id = {"abs", "K grows as in AdaSync and the staleness bound shrinks with it (reconstructed)",
+           "after Tan, Zhu, Zhang, arXiv 2301.08895", abs_opts, sizeof(struct abs_conf), 0},
     .moves = PL_USES_K | PL_USES_BOUND,
     .state_size = sizeof(struct abs_state),
     .check = abs_check,

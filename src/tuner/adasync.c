@@ -36,11 +36,8 @@ static void adasync_task(void *state, double seconds, bool done) {
 }
 
 const struct pl_tuner pl_tuner_adasync = {
-    .id = {.name = "adasync",
-           .brief = "K grows as the training loss falls",
-           .paper = "Dutta, Wang, Joshi, arXiv 2003.10579",
-           .opts = adasync_opts,
-           .conf_size = sizeof(struct pl_growk_conf)},
+    .id = {"adasync", "K grows as the training loss falls", "Dutta, Wang, Joshi, arXiv 2003.10579",
+           adasync_opts, sizeof(struct pl_growk_conf), 0},
     .moves = PL_USES_K,
     .state_size = sizeof(struct adasync),
     .check = adasync_check,

@@ -57,11 +57,9 @@ static void fastestk_measure(void *state, const struct pl_run_info *info, const 
 }
 
 const struct pl_tuner pl_tuner_fastestk = {
-    .id = {.name = "fastestk",
-           .brief = "K grows when successive gradients disagree in direction",
-           .paper = "Kas Hanna et al., arXiv 2002.11005, 2208.03134",
-           .opts = fastestk_opts,
-           .conf_size = sizeof(struct fastestk_conf)},
+    .id = {"fastestk", "K grows when successive gradients disagree in direction",
+           "Kas Hanna et al., arXiv 2002.11005, 2208.03134", fastestk_opts,
+           sizeof(struct fastestk_conf), PL_NEEDS_SERVER},
     .moves = PL_USES_K,
     .state_size = sizeof(struct fastestk),
     .check = fastestk_check,

@@ -2,8 +2,5 @@
 #include "core/tuner.h"
 
 const struct pl_tuner pl_tuner_fixed = {
-    .id = {.name = "fixed",
-           .brief = "K and the bound stay as the policy's options say",
-           .paper = "",
-           .opts = pl_no_opts},
+    .id = {"fixed", "K and the bound stay as the policy's options say", "", pl_no_opts, 0, 0},
 };

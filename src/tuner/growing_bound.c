@@ -28,10 +28,9 @@ static void growing_bound_arrive(void *state, const struct pl_run_info *info,
 }
 
 const struct pl_tuner pl_tuner_growing_bound = {
-    .id = {.name = "growing-bound",
-           .brief = "the staleness bound grows as the square root of the updates",
-           .paper = "after Maranjyan, Tyurin, Richtarik, ICML 2025 (Ringmaster, its LMO code)",
-           .opts = pl_no_opts},
+    .id = {"growing-bound", "the staleness bound grows as the square root of the updates",
+           "after Maranjyan, Tyurin, Richtarik, ICML 2025 (Ringmaster, its LMO code)", pl_no_opts,
+           0, 0},
     .moves = PL_USES_BOUND,
     .init = growing_bound_init,
     .arrive = growing_bound_arrive,

@@ -1,0 +1,149 @@
+#include "api/fit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/needs.h"
+#include "core/filter.h"
+#include "core/tuner.h"
+
+#define FIT_PARTIES 24 /* is more than there are */
+
+struct fit {
+    const struct pl_setup *setup;
+    const struct pl_built *built;
+    struct pl_party party[FIT_PARTIES];
+    int n;
+    char groups[64], servers[32], decay[32]; /* words that parties refer to */
+};
+
+unsigned pl_policy_lacks(const struct pl_policy *policy) {
+    return (policy->peers ? PL_NEEDS_SERVER_MODEL | PL_NEEDS_BASE : 0) |
+           (policy->grid ? PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_BASE : PL_NEEDS_PARTS);
+}
+
+static struct pl_party *fit_add(struct fit *f, struct pl_party party) {
+    f->party[f->n] = party;
+    return &f->party[f->n++];
+}
+
+/* An entry that was looked up by the name in its spec; specs that cannot be read are reported by
+ * whoever parses them. */
+static struct pl_party *fit_add_spec(struct fit *f, const struct pl_family *family,
+                                     const char *what, const char *spec) {
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *entry;
+    if (pl_spec_split(spec, name, &args, NULL) || pl_entry_find(family, name, &entry, NULL))
+        return NULL;
+    return fit_add(
+        f, (struct pl_party){.what = what, .given = spec, .needs = entry->needs, .family = family});
+}
+
+static unsigned fit_chain_needs(const struct pl_chain *c) {
+    unsigned needs = 0;
+    for (int i = 0; i < c->n; i++) needs |= c->link[i].entry->needs;
+    return needs;
+}
+
+/* The seven columns. */
+static void fit_columns(struct fit *f) {
+    const struct pl_job *job = &f->built->job;
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    bool tuned = ((const struct pl_tuner *)job->tuner.entry)->moves & PL_USES_K;
+    struct pl_sizes size = job->groups;
+    const unsigned needs[PL_N_COLUMNS] = {policy->id.needs,          job->tuner.entry->needs,
+                                          job->correct.entry->needs, fit_chain_needs(&job->reduce),
+                                          job->optim.entry->needs,   job->local.entry->needs,
+                                          job->filter.entry->needs};
+    struct pl_party *column[PL_N_COLUMNS];
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        column[i] = fit_add(f, (struct pl_party){.what = pl_column_family[i]->name,
+                                                 .given = f->built->given[i],
+                                                 .needs = needs[i],
+                                                 .family = pl_column_family[i]});
+    column[PL_COLUMN_POLICY]->lacks = pl_policy_lacks(policy);
+    if (policy->peers || policy->grid) column[PL_COLUMN_POLICY]->needs |= PL_NEEDS_ONE_SERVER;
+    if (policy->grid) column[PL_COLUMN_POLICY]->needs |= PL_NEEDS_MATRIX;
+    if (pl_filter_any(&job->filter)) column[PL_COLUMN_FILTER]->lacks = PL_NEEDS_NO_FILTER;
+    if (size.most == 1) return;
+    struct pl_party grouping = *column[tuned ? PL_COLUMN_TUNER : PL_COLUMN_POLICY];
+    if (tuned)
+        snprintf(f->groups, sizeof f->groups, "lets K grow to %d", size.most);
+    else if (size.least < size.most)
+        snprintf(f->groups, sizeof f->groups, "makes groups of %d to %d", size.least, size.most);
+    else
+        snprintf(f->groups, sizeof f->groups, "makes groups of %d", size.most);
+    grouping.needs = 0;
+    grouping.lacks = PL_NEEDS_ONE_AT_A_TIME;
+    grouping.how = f->groups;
+    if (tuned) grouping.instead = "use --tuner fixed and a policy with k=1";
+    fit_add(f, grouping);
+}
+
+/* Options that are no entries, if anything is computed at all. */
+static void fit_options(struct fit *f) {
+    const struct pl_setup_conf *c = &f->setup->conf;
+    const struct pl_party option[] = {
+        {.what = "weight-decay", .given = f->decay, .instead = "use l2 of the model"},
+        {.what = "spread", .given = "yes", .instead = "use spread no"},
+        {.what = "listen", .given = c->listen, .instead = "let the server start its workers"}};
+    const bool set[] = {c->weight_decay != 0, c->spread, c->listen[0] != '\0'};
+    snprintf(f->decay, sizeof f->decay, "%g", c->weight_decay);
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        if (set[i]) fit_add(f, option[i])->needs = PL_NEEDS_WHOLE_VECTORS;
+    fit_add_spec(f, &pl_partition_family, "partition", c->partition);
+}
+
+/* The model and the data: what their kinds say, and what the data is once it is open. */
+static void fit_model(struct fit *f) {
+    const struct pl_setup *s = f->setup;
+    const struct pl_setup_conf *c = &s->conf;
+    const struct pl_data *data = f->built->job.data;
+    if (pl_setup_timing_alone(s)) {
+        fit_add(f, (struct pl_party){.what = "model", .given = c->model, .lacks = PL_NEEDS_MODEL});
+        return;
+    }
+    fit_options(f);
+    struct pl_party *model =
+        s->has_function ? fit_add(f, (struct pl_party){.what = "model", .given = "function"})
+                        : fit_add_spec(f, &pl_model_family, "model", c->model);
+    if (!model) return;
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    bool wants_data = kind ? kind->wants_data : s->function.wants_data != 0;
+    if (!kind || !kind->parts) model->lacks |= PL_NEEDS_MATRIX;
+    if (!wants_data) model->lacks |= PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS;
+    if (!data) return;
+    unsigned lacks =
+        (data->n_classes == 0 ? PL_NEEDS_LABELS : 0) | (data->ratings ? 0 : PL_NEEDS_RATINGS);
+    fit_add(f, (struct pl_party){.what = "data", .given = c->data, .lacks = lacks});
+}
+
+/* The links of the learning-rate schedule: those that count epochs need data. */
+static void fit_schedule(struct fit *f) {
+    const struct pl_chain *chain = &f->built->job.rate.schedule;
+    unsigned needs = fit_chain_needs(chain);
+    bool counts = false;
+    for (int i = 0; i < chain->n; i++) {
+        const struct pl_schedule_unit *unit = chain->link[i].conf;
+        counts |= ((const struct pl_schedule *)chain->link[i].entry)->factor &&
+                  unit->unit == PL_UNIT_EPOCHS;
+    }
+    fit_add(f, (struct pl_party){.what = "lr-schedule",
+                                 .given = f->built->schedule,
+                                 .needs = needs | (counts ? PL_NEEDS_DATA : 0),
+                                 .instead = counts ? "add unit=updates" : NULL});
+}
+
+int pl_fit(struct pl_setup *s, const struct pl_built *b, int n_servers) {
+    struct fit f = {.setup = s, .built = b};
+    fit_columns(&f);
+    if (s->conf.attack[0]) fit_add_spec(&f, &pl_attack_family, "attack", s->conf.attack);
+    fit_schedule(&f);
+    fit_model(&f);
+    snprintf(f.servers, sizeof f.servers, "%d", n_servers);
+    if (n_servers > 1)
+        fit_add(&f, (struct pl_party){
+                        .what = "servers", .given = f.servers, .lacks = PL_NEEDS_ONE_SERVER});
+    return pl_needs_check(f.party, f.n, &s->why);
+}

@@ -1,0 +1,62 @@
+#include "base/needs.h"
+
+#include <stdio.h>
+
+/* In the order in which they are checked: what would have to change first comes first. An advice
+ * beats the search for another entry. */
+static const struct {
+    unsigned need;
+    const char *needs, *lacks, *advice;
+} needs_row[] = {
+    {PL_NEEDS_MODEL, "needs tasks that compute something", "simulates timing alone",
+     "use a model, for example --model quadratic"},
+    {PL_NEEDS_MATRIX, "hands out blocks of a matrix", "has none",
+     "use --model mf --data ratings:FILE, or --data lowrank to try it"},
+    {PL_NEEDS_RATINGS, "needs ratings", "has none",
+     "use --data ratings:FILE, or --data lowrank to try it"},
+    {PL_NEEDS_DATA, "needs training samples", "has no data", "use a model that has data"},
+    {PL_NEEDS_LABELS, "needs class labels", "has none", NULL},
+    {PL_NEEDS_SERVER_MODEL, "needs a model at a server", "keeps a model at every worker instead",
+     NULL},
+    {PL_NEEDS_PARTS, "works on blocks of a matrix", "hands out the whole model",
+     "use --policy blocks or --policy strata with --model mf"},
+    {PL_NEEDS_WHOLE_VECTORS, "needs the whole model", "hands out blocks of it", NULL},
+    {PL_NEEDS_BASE, "needs the version that a task was computed on", "keeps no old versions", NULL},
+    {PL_NEEDS_ONE_AT_A_TIME, "takes contributions one at a time", "makes larger groups",
+     "use a policy with k=1"},
+    {PL_NEEDS_ONE_SERVER, "needs whole vectors at one server", "divides them among servers",
+     "use servers 1"},
+    {PL_NEEDS_NO_FILTER, "is made where a group is committed",
+     "judges contributions when they arrive", NULL},
+};
+
+const struct pl_entry *pl_needs_first(const struct pl_family *family, unsigned lacks) {
+    for (const struct pl_entry *const *e = family ? family->table : NULL; e && *e; e++)
+        if (!((*e)->needs & lacks)) return *e;
+    return NULL;
+}
+
+static int needs_refuse(const struct pl_party *a, const struct pl_party *b, size_t row,
+                        struct pl_why *why) {
+    char instead[120];
+    const struct pl_entry *other = pl_needs_first(a->family, b->lacks);
+    const char *advice = a->instead ? a->instead : b->instead ? b->instead : needs_row[row].advice;
+    if (advice)
+        snprintf(instead, sizeof instead, "%s", advice);
+    else if (other)
+        snprintf(instead, sizeof instead, "use %s %s", a->what, other->name);
+    else
+        snprintf(instead, sizeof instead, "leave out --%s or choose another %s", a->what, b->what);
+    return pl_fail(why, PL_EUSAGE, "%s '%.100s' %s, but %s '%.100s' %s; %s", a->what, a->given,
+                   needs_row[row].needs, b->what, b->given, b->how ? b->how : needs_row[row].lacks,
+                   instead);
+}
+
+int pl_needs_check(const struct pl_party *party, int n, struct pl_why *why) {
+    for (size_t row = 0; row < sizeof needs_row / sizeof *needs_row; row++)
+        for (int a = 0; a < n; a++)
+            for (int b = 0; b < n; b++)
+                if (party[a].needs & party[b].lacks & needs_row[row].need)
+                    return needs_refuse(&party[a], &party[b], row, why);
+    return PL_OK;
+}
