@@ -20,7 +20,7 @@
  *
  * A worker that leaves takes its weight along; one that joins takes over the model of a random
  * peer. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define GOSSIP_LEAST 1e-12 /* a smaller weight is not halved any more */
 
