@@ -89,7 +89,7 @@ static int text_policy(struct pl_setup *s) {
         !pl_entry_find(&policies, name, &entry, NULL))
         return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
-                   "it is of a run with policy '%s', which is not registered here; use the program "
+                   "the run has policy '%s', which is not registered here; use the program "
                    "that registers it, or call pl_setup_policy first",
                    name);
 }
