@@ -22,9 +22,11 @@
  *     its clock counts the task; one that joined is idle and its clock is that of the slowest
  *     worker; one that left is PL_GONE. The tuner has already moved the knobs.
  *   - The plan is not in the view: version, n_taken, n_contributors, the workers and their lists
- *     are as they were before it, and stay so until the callback returns. In arrive(), n_taken does
- *     not count the arrival that is about to be taken. Control then carries out the actions in the
- *     order in which they were written: a start after a commit hands out the new version.
+ *     are as they were before it, and stay so until the callback returns. In arrive(), n_taken and
+ *     n_contributors do not count the arrival that is about to be taken. Control then carries out
+ *     the actions in the order in which they were written: a start after a commit hands out the new
+ *     version.
+ *   - The view is valid until the callback returns.
  *   - A result that is not finite, or that the filter rejects, never reaches the policy: control
  *     restarts its worker on the newest version, or on the same part.
  *
@@ -37,7 +39,12 @@
  *     pl_take_deferred has put the arrival into a group, with the lag that it has by then. Deferred
  *     arrivals are not part of a commit, cannot be dropped, and are lost if their worker leaves.
  *
+ *   - Control does not enforce the staleness bound: the policy drops what is too stale.
+ *
  * Starting workers
+ *   - A worker stays idle until the policy starts it, also after pl_drop. The worker that arrived
+ * is in the idle list, so pl_start_idle starts it too: a second start breaks the contract, and so
+ *     does pl_start_idle while an arrival is deferred.
  *   - Only idle workers are started, and only busy ones are cancelled; a cancelled worker is idle
  *     and may be started again by the same plan.
  *   - PL_FETCH hands out the newest version. If that is the version the worker has already, nothing
@@ -52,7 +59,10 @@
  *     whatever else a plan can, except decide on an arrival: there is none.
  *   - leave() may commit, start and take deferred arrivals so that nobody waits for the worker that
  *     left. Contributions of that worker stay in the group and in n_taken, but it no longer counts
- *     in n_contributors. leave() is not called when the last worker leaves.
+ *     in n_contributors. leave() is not called when the last worker leaves; the group is then as it
+ *     was when others join.
+ *   - A run that resumes from a checkpoint begins with joins too. Time, versions and the policy's
+ *     state go on; the open group is empty and the timer is not set.
  *
  * The timer
  *   - There is one, and it is not set when a run begins. Any callback sets it with pl_timer; a
@@ -208,7 +218,8 @@ struct pl_worker {
     int prev, next;    /* neighbours in the list of its state; -1 at the ends */
 };
 
-/* What a tuner may change during the run; it begins with the policy's options. */
+/* What a tuner may change during the run; it begins with the policy's options. Decide by the knobs
+ * in the view, not by the options in the state. */
 struct pl_knobs {
     int k;          /* how many contributions close a group */
     uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND: none is */
@@ -218,7 +229,7 @@ struct pl_replicas;
 
 /* The run as a policy sees it; see above for what is already in it. */
 struct pl_view {
-    uint64_t now_ns;
+    uint64_t now_ns;  /* nanoseconds since the run began; virtual if simulated */
     uint64_t version; /* of the model: the number of commits so far */
     int n_workers;    /* 0 … n_workers-1 are valid indices, including workers that are gone */
     int n_alive, n_idle;
@@ -322,7 +333,11 @@ struct pl_sizes {
     int least, most;
 };
 
-enum pl_cancels { PL_CANCELS_NONE, PL_CANCELS_STALE, PL_CANCELS_ALL };
+enum pl_cancels {
+    PL_CANCELS_NONE,
+    PL_CANCELS_STALE, /* those that the commit makes too stale for the bound */
+    PL_CANCELS_ALL
+};
 
 struct pl_policy {
     struct pl_entry id;
@@ -332,20 +347,22 @@ struct pl_policy {
      * read. A start computes on the worker's own model, a take changes it, a commit only counts.
      * Nothing is cancelled, deferred or kept. */
     bool peers;
-    /* The state is a zeroed block of this size, which the host allocates. It begins with a copy of
-     * the conf, so it is at least conf_size, and has no pointers inside: it is copied and saved. */
+    /* The state is a zeroed block of this size, which the library allocates. It begins with a copy
+     * of the conf, so it is at least conf_size. What lies behind the first conf_size bytes is saved
+     * in checkpoints: write a struct whose first member is the conf, and no pointers. */
     size_t state_size;
-    /* Further bytes behind the state, for arrays by worker or by part; NULL: none. */
+    /* Further bytes at (char *)state + state_size, for arrays by worker or by part, zeroed and
+     * saved as well. They are aligned if state_size is a multiple of 8. NULL: none. */
     size_t (*room)(const void *conf, int n_workers);
     /* The side of the square grid that the model is divided into. Every start is then on a part
      * (pl_start_part), two busy workers never share a row or a column, and join() is not NULL.
      * NULL: every task is on the whole model. */
     int (*grid)(const void *conf, int n_workers);
 
-    /* Returns NULL if the options are valid for n_workers, otherwise a phrase for the error
-     * message. NULL: they always are. */
+    /* Returns NULL if the options are valid for n_workers, otherwise a phrase that completes the
+     * message "policy 'patient:k=9' with 8 workers: …". NULL: they always are. */
     const char *(*check)(const void *conf, int n_workers);
-    /* The knobs that the run begins with. */
+    /* The knobs that the run begins with: k is at least 1, also if the policy does not use it. */
     struct pl_knobs (*knobs)(const void *conf);
     /* The sizes of the groups it commits while K is k and all n_workers are there; workers that are
      * gone may make a group smaller. NULL: always k. */
