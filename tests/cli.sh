@@ -325,7 +325,7 @@ refused 2 "replay takes one recording" replay run.rec cut.rec
 refused 2 "did you mean --method?" replay run.rec --methd sync
 refused 2 "no method is called" replay run.rec --method zzzz
 refused 2 "plan has no option --record" plan --record x
-refused 2 "both the law of the delays" plan --trace run.rec --delay exp
+refused 2 "both set the delay law" plan --trace run.rec --delay exp
 refused 1 "already exists and will not be overwritten" \
     simulate --model none --updates 3 --record kept
 refused 1 "already exists and will not be overwritten" replay run.rec --record run.rec
@@ -393,7 +393,8 @@ refused 1 "log-dir" train --model quadratic --updates 3 --log-dir no/such/place
 step "metrics"
 "$PACELINE" train --model quadratic --workers 2 --updates 20 --metrics 0 >out 2>err ||
     fail "metrics at any port: $(cat err)"
-grep -Eq '^paceline: metrics are at port [0-9]+$' err || fail "metrics tell no port: $(cat err)"
+grep -Eq '^paceline: metrics are served on port [0-9]+$' err ||
+    fail "metrics tell no port: $(cat err)"
 refused 2 "with a port from 0 to 65535" train --model quadratic --metrics 127.0.0.1:99999
 refused 2 "is not a metrics address" train --model quadratic --metrics 12x
 refused 2 "is not a metrics address" train --model quadratic --metrics localhost:
@@ -427,7 +428,7 @@ works train --model quadratic --workers 2 --updates 3 --resume auto --checkpoint
 [ -s fresh/checkpoint-0000000003.safetensors ] || fail "--resume auto from the start: $(ls fresh)"
 refused 2 "is of another model" train --resume saved --model softmax --data digits:side=8
 refused 2 "is of another model" eval saved --model quadratic
-refused 2 "say which that is" train --resume auto --model quadratic
+refused 2 "--resume auto needs --checkpoint DIR" train --resume auto --model quadratic
 refused 1 "cannot be found" train --resume nowhere
 refused 1 "has no checkpoint" train --resume raced
 refused 1 "cannot be found" eval nowhere
@@ -442,7 +443,7 @@ head -c $((size - 100)) saved/checkpoint-0000000050.safetensors >bad.safetensors
 printf x >>bad.safetensors
 tail -c 99 saved/checkpoint-0000000050.safetensors >>bad.safetensors
 mv bad.safetensors saved/checkpoint-0000000050.safetensors
-refused 1 "its checksum does not match; the one before it is whole: --resume saved/checkpoint-" \
+refused 1 "its checksum does not match; the one before it is intact: --resume saved/checkpoint-" \
     train --resume saved
 refused 1 "is damaged" eval saved
 head -c 100 $newest >short.safetensors

@@ -71,14 +71,14 @@ refused() { # what it must say, arguments …
     shift
     ranks 3 "$PACELINE" train "$@" >out 2>err && fail "train $* was not refused"
     [ "$(grep -c '^paceline: ' err)" = 1 ] || fail "train $*: not one sentence: $(cat err)"
-    grep -q "$words" err || fail "train $* said: $(cat err)"
+    grep -qe "$words" err || fail "train $* said: $(cat err)"
     [ -s out ] && fail "train $* printed: $(cat out)"
 }
-refused 'start 10 ranks' --workers 9
+refused '--workers 9 needs 10 ranks (1 server + 9 workers), but 3 were started' --workers 9
 refused 'use servers 1' --servers 2 --method dsgd --model mf --data lowrank:ratings=4000
 refused 'no option --nonsense' --nonsense 1
 refused 'data' --data nowhere
-refused 'respawn is for workers' --respawn
+refused '--respawn is for workers' --respawn
 refused 'use servers 1' --method sgp --servers 2
 "$PACELINE" train --transport mpi --updates 1 2>err && fail "one rank was not refused"
 grep -q 'mpirun -n' err || fail "one rank: $(cat err)"

@@ -187,9 +187,9 @@ static void test_resume_on_six_servers(void **state) {
 static void test_refusals_of_ranks(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"workers=3", "5 ranks are 1 of servers and 4 of workers"},
-        {"servers=5", "5 servers and workers for them"},
-        {"servers=2", "start 6 ranks"},
+        {"workers=3", "needs 4 ranks (1 server + 3 workers), but 5 were started"},
+        {"servers=5", "--servers 5 needs at least 6 ranks"},
+        {"servers=2", "needs 6 ranks (2 servers + 4 workers), but 5 were started"},
         {"spawn=threads", "spawn is for workers on this machine"},
         {"model=none", "needs something to compute"},
         {"model=mlp:hidden=x", "hidden"},

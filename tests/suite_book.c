@@ -266,7 +266,7 @@ static bool check_table(struct book *b) {
          "the view counts otherwise");
     MUST(b, v->timer_ns == b->timer, "the timer is not that of the book");
     MUST(b, v->n_alive == 0 || pl_n_busy(v) > 0 || b->timer != PL_NO_TIMER || b->stopped,
-         "nobody is busy");
+         "no worker is busy");
     size_t n;
     const struct pl_member *m = pl_control_group(b->control, &n);
     const struct gift *g = b->committed ? b->closed : b->group;

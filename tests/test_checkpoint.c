@@ -407,11 +407,11 @@ static void damage_is_told_with_what_is_whole(void **state) {
         uint64_t damaged, offered; /* one more is damaged, and read */
         const char *text;
     } steps[] = {
-        {200, 100, "; the one before it is whole: --resume "},
-        {100, 50, "; the one before it is whole: --resume "},
-        {200, 50, "; the last whole one before it: --resume "},
-        {50, 300, "; one after it is whole: --resume "},
-        {300, 0, "; no other is whole"},
+        {200, 100, "; the one before it is intact: --resume "},
+        {100, 50, "; the one before it is intact: --resume "},
+        {200, 50, "; the last intact one before it: --resume "},
+        {50, 300, "; one after it is intact: --resume "},
+        {300, 0, "; the others are damaged too"},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (i != 2) test_damage(test_file(steps[i].damaged));
@@ -426,7 +426,7 @@ static void damage_is_told_with_what_is_whole(void **state) {
     }
     for (int i = 0; i < 3; i++) assert_int_equal(unlink(test_file(written[i])), 0);
     assert_int_equal(pl_checkpoint_read(test_file(300), &saved, &why), PL_EDATA);
-    assert_non_null(strstr(why.text, "does not match; no other is there"));
+    assert_non_null(strstr(why.text, "does not match; there is no other"));
     /* by a path without a folder */
     char here[1024];
     assert_non_null(getcwd(here, sizeof here));
@@ -454,7 +454,7 @@ static void a_failed_write_loses_nothing(void **state) {
     test_write(200, 2);
     test_put(test_path("file"));
     expect_unwritten(test_path("file"), PL_EIO, "is not a folder");
-    expect_unwritten(test_path("no/such"), PL_EIO, "cannot be made");
+    expect_unwritten(test_path("no/such"), PL_EIO, "cannot be created");
     /* a folder where the checkpoint should go */
     assert_int_equal(mkdir(test_file(900), 0700), 0);
     expect_unwritten(test_path("d"), PL_EIO, "cannot be written");

@@ -183,16 +183,16 @@ static void test_refusals(void **state) {
         {PL_ARRIVE, "t11", BROKE "it started a worker that is not idle"},
         {PL_ARRIVE, "tx", BROKE "it cancelled a worker that is not busy"},
         {PL_ARRIVE, "tz", BROKE "it cancelled a worker that is not busy"},
-        {PL_ARRIVE, "ty", BROKE "it stalled: nobody is busy"},
+        {PL_ARRIVE, "ty", BROKE "it stalled: no worker is busy"},
         {PL_ARRIVE, "tyN", ""},
         {PL_ARRIVE, "tyS", ""},
-        {PL_ARRIVE, "tySO", BROKE "it stalled: nobody is busy"},
-        {PL_ARRIVE, "t1P", BROKE "it set a timer to a time that is past"},
-        {PL_ARRIVE, "t1111111111", BROKE "its plan is longer than any can be"},
+        {PL_ARRIVE, "tySO", BROKE "it stalled: no worker is busy"},
+        {PL_ARRIVE, "t1P", BROKE "it set a timer to a time in the past"},
+        {PL_ARRIVE, "t1111111111", BROKE "its plan is longer than any correct plan"},
         {PL_LEAVE, "", ""},
         {PL_LEAVE, "t", BROKE "it took or dropped a result that did not arrive"},
         {PL_LEAVE, "d", BROKE "it took or dropped a result that did not arrive"},
-        {PL_LEAVE, "y", BROKE "it stalled: nobody is busy"},
+        {PL_LEAVE, "y", BROKE "it stalled: no worker is busy"},
         {PL_LEAVE, "yN", ""},
         {PL_LEAVE, "1", BROKE "it started a worker that is not idle"},
         {PL_JOIN, "3", ""},
@@ -210,11 +210,11 @@ static void test_refusals(void **state) {
     }
     /* nobody can answer a join of the first with nothing: all would wait for ever */
     assert_int_equal(begin(&deaf, 3), 0);
-    assert_true(refused(event(0, PL_JOIN, 1, 0, ""), BROKE "it stalled: nobody is busy"));
+    assert_true(refused(event(0, PL_JOIN, 1, 0, ""), BROKE "it stalled: no worker is busy"));
     pl_control_free(control);
     assert_int_equal(begin(&deaf, 3), 0);
     assert_int_equal(event(0, PL_JOIN, 4, 0, "1"), PL_EUSAGE);
-    assert_string_equal(why.text, "there is no worker 4; there are 1 to 3");
+    assert_string_equal(why.text, "there is no worker 4; workers are numbered 1 to 3");
     assert_int_equal(event(0, PL_ARRIVE, 0, 0, "1"), PL_EUSAGE);
     pl_control_free(control);
 }
@@ -317,14 +317,14 @@ static void test_timers(void **state) {
     assert_true(v->timer_ns == PL_NO_TIMER && !rings(15, ""));
     /* a policy that stalls when it is woken is caught like any other */
     assert_int_equal(event(16, PL_JOIN, 3, 0, "N"), 0);
-    assert_true(refused(event(16, PL_TIMER, 0, 0, ""), BROKE "it stalled: nobody is busy"));
+    assert_true(refused(event(16, PL_TIMER, 0, 0, ""), BROKE "it stalled: no worker is busy"));
     pl_control_free(control);
     struct pl_policy unheard = puppet;
     unheard.timer = NULL;
     assert_int_equal(pl_control_new(&unheard, NULL, &deaf, NULL, 3, 1, &control, &why), 0);
     assert_int_equal(event(0, PL_JOIN, 1, 0, "1O"), 0);
     assert_true(
-        refused(event(0, PL_JOIN, 2, 0, "2S"), BROKE "it set a timer and has no call-back for it"));
+        refused(event(0, PL_JOIN, 2, 0, "2S"), BROKE "it set a timer but has no timer function"));
     pl_control_free(control);
 }
 
@@ -337,10 +337,10 @@ static void test_guards_on_tuners(void **state) {
     } row[] = {
         {{1, 1}, ""},
         {{3, 7}, ""},
-        {{0, 7}, TUNER "it set K to 0, with 3 workers"},
-        {{-1, 7}, TUNER "it set K to -1, with 3 workers"},
-        {{4, 7}, TUNER "it set K to 4, with 3 workers"},
-        {{3, 0}, TUNER "it set a staleness bound that nothing is below"},
+        {{0, 7}, TUNER "it set K to 0 with 3 workers"},
+        {{-1, 7}, TUNER "it set K to -1 with 3 workers"},
+        {{4, 7}, TUNER "it set K to 4 with 3 workers"},
+        {{3, 0}, TUNER "it set a staleness bound of 0"},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
         for (int where = 1; where <= 3; where++) {
@@ -371,11 +371,11 @@ static void test_guards_on_tuners(void **state) {
     pl_control_free(control);
     shy.moves = PL_USES_BOUND;
     assert_true(refused(pl_control_new(&batches, NULL, &shy, NULL, 3, 1, &control, &why),
-                        TUNER "it moved K, which is not among what it says it moves"));
+                        TUNER "it changed K without declaring it"));
     shy.moves = PL_USES_K;
     wish = (struct pl_knobs){2, 5};
     assert_true(refused(pl_control_new(&batches, NULL, &shy, NULL, 3, 1, &control, &why),
-                        TUNER "it moved the bound, which is not among what it says it moves"));
+                        TUNER "it changed the bound without declaring it"));
     wishes = 0;
 }
 
@@ -400,15 +400,15 @@ static void test_what_suits(void **state) {
     struct pl_tuner t = eager;
     p.uses = PL_USES_BOUND;
     assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
-    assert_string_equal(why.text, "tuner 'eager' moves K, which policy 'puppet' does not use; "
-                                  "choose another of them");
+    assert_string_equal(why.text, "tuner 'eager' changes K, which policy 'puppet' does not use; "
+                                  "choose another tuner or policy");
     p.uses = PL_USES_K;
     assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
-    assert_non_null(strstr(why.text, "moves the staleness bound"));
+    assert_non_null(strstr(why.text, "changes the staleness bound"));
     p = puppet;
     p.knobs = bounded_knobs;
     assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
-    assert_non_null(strstr(why.text, "so the policy cannot set one too"));
+    assert_non_null(strstr(why.text, "sets the staleness bound itself"));
     p = puppet;
     p.check = puppet_check;
     t.check = tuner_check;

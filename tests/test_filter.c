@@ -472,7 +472,7 @@ static void test_stuck_run_ends(void **state) {
     pl_run *run = NULL;
     if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
     assert_non_null(pl_run_text(run, "trouble"));
-    assert_non_null(strstr(pl_run_text(run, "trouble"), "has believed none"));
+    assert_non_null(strstr(pl_run_text(run, "trouble"), "has rejected the last"));
     assert_false(pl_run_diverged(run));
     pl_run_free(run);
     pl_setup_free(s);

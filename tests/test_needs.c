@@ -58,7 +58,7 @@ static void test_blocks(void **state) {
         {MATRIX " method=dsgd listen=here", "let the server start its workers"},
         {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
         {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},
-        {MATRIX " method=fdsgd tuner=adasync", "moves K"},
+        {MATRIX " method=fdsgd tuner=adasync", "changes K"},
         {MATRIX " method=fdsgd optim=bold", "was removed; use --optim sgd --lr-schedule bold"},
         {MATRIX " method=fdsgd optim=libmf", "use --optim sgd --local sweep:adaptive=yes"},
     };

@@ -300,12 +300,12 @@ static void test_bad_policies_are_named(void **state) {
     p.arrive = bad_twice;
     check_broken(&p, "it committed twice for one event");
     p.arrive = bad_asleep;
-    check_broken(&p, "it stalled: nobody is busy");
+    check_broken(&p, "it stalled: no worker is busy");
     p.arrive = bad_past;
-    check_broken(&p, "it set a timer to a time that is past");
+    check_broken(&p, "it set a timer to a time in the past");
     p = patient;
     p.timer = NULL;
-    check_broken(&p, "it set a timer and has no call-back for it");
+    check_broken(&p, "it set a timer but has no timer function");
     p = patient;
     p.groups = NULL;
     p.knobs = bad_knobs;
@@ -392,7 +392,7 @@ static void test_suite(void **state) {
     p = patient;
     p.timer = deaf_timer;
     p.leave = NULL;
-    expect(try(&p, "", &why), SUITE_BROKEN, why.text, "it stalled: nobody is busy");
+    expect(try(&p, "", &why), SUITE_BROKEN, why.text, "it stalled: no worker is busy");
 }
 
 int main(void) {

@@ -149,8 +149,8 @@ static void test_recipes(void **state) {
     X(CANCELS_IDLE, "kasync", "k=all", "cancelled a worker that is not busy")                      \
     X(CANCELS_UNDECLARED, "kbatchasync", "k=2", "is cancelled, undeclared")                        \
     X(CANCELS_FRESH, "kasync", "k=1,max_lag=9,stop=yes", "cancelled though it is not stale")       \
-    X(STALLS_ON_LEAVE, "ksync", "k=all", "stalled: nobody is busy")                                \
-    X(OVERFLOWS, "ksync", "k=2", "longer than any can be")                                         \
+    X(STALLS_ON_LEAVE, "ksync", "k=all", "stalled: no worker is busy")                             \
+    X(OVERFLOWS, "ksync", "k=2", "longer than any correct plan")                                   \
     X(KEEPS_NOTHING, "kbatchsync", "k=2", "keep a version it never had")                           \
     X(KEEPS_AFTER_REJOIN, "kbatchsync", "k=2", "keep a version it never had")                      \
     X(COMMITS_TWICE, "kasync", "k=1", "committed twice")                                           \
@@ -171,16 +171,16 @@ static void test_recipes(void **state) {
     X(SAME_TWICE, "ksync", "k=3", "is in the group twice")                                         \
     X(SHARES_ROW, "blocks", "", "busy in the same row")                                            \
     X(SHARES_COLUMN, "blocks", "", "busy in the same column")                                      \
-    X(STARTS_WHOLE, "blocks", "", "started a worker on no part of it")                             \
+    X(STARTS_WHOLE, "blocks", "", "started a worker without a part")                               \
     X(STARTS_OUTSIDE, "strata", "", "on a part outside its grid")                                  \
-    X(STARTS_EARLY, "blocks", "", "before what it took was applied")                               \
-    X(STARTS_PART, "kasync", "k=1", "on a part, and has no grid")                                  \
+    X(STARTS_EARLY, "blocks", "", "before it committed what it took")                              \
+    X(STARTS_PART, "kasync", "k=1", "on a part but has no grid")                                   \
     X(TAKES_ANY, "blocks", "", "was used less")                                                    \
     X(WAITS_FOR_NOBODY, "strata", "", "ahead of the barrier")                                      \
     X(FORGETS_ROW, "strata", "grid=7", "waits in vain")                                            \
-    X(SETS_PAST, "psp", "s=0,sample=1", "set a timer to a time that is past")                      \
-    X(SETS_UNHEARD, "ksync", "k=2", "set a timer and has no call-back for it")                     \
-    X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: nobody is busy")                     \
+    X(SETS_PAST, "psp", "s=0,sample=1", "set a timer to a time in the past")                       \
+    X(SETS_UNHEARD, "ksync", "k=2", "set a timer but has no timer function")                       \
+    X(IGNORES_TIMER, "psp", "s=0,sample=4,poll=20", "stalled: no worker is busy")                  \
     X(SLEEPS_LONG, "psp", "s=0,sample=1", "waits in vain")                                         \
     X(NEVER_WAKES, "psp", "s=0,sample=1", "is never to draw again")                                \
     X(TAKES_FOREVER, "kbatchasync", "k=2", "no update is ever made: ")                             \
@@ -189,8 +189,8 @@ static void test_recipes(void **state) {
     X(TICKS_FOREVER, "psp", "", "no update is ever made: ")                                        \
     X(ZERO_K, "fixed", "", "tuner 'mutant' broke its contract: it set K to 0")                     \
     X(K_BEYOND, "fixed", "", "tuner 'mutant' broke its contract: it set K to")                     \
-    X(ZERO_BOUND, "fixed", "", "it set a staleness bound that nothing is below")                   \
-    X(MOVES_UNSAID, "fixed", "", "it moved the bound, which is not among")                         \
+    X(ZERO_BOUND, "fixed", "", "it set a staleness bound of 0")                                    \
+    X(MOVES_UNSAID, "fixed", "", "it changed the bound without")                         \
     X(K_FALLS, "fixed", "", "K fell from 3 to 2")
 
 enum wrong {

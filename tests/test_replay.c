@@ -190,11 +190,11 @@ static void differences_are_told(void **state) {
     assert_true(pl_run_number(other, "replay.same") == 0);
     assert_true(pl_run_number(other, "replay.events") < (double)n_events);
     check_sentence(other, "differs at event 5, task 1 of worker");
-    check_sentence(other, "its loss is 1.00");
+    check_sentence(other, "the loss is 1.00");
     pl_run_free(other);
     other = replay(with_fake(plain(), &worse), path("f.rec"));
     check_sentence(other,
-                   "worker 3 brought a task, in the replay it brought a task that was reject");
+                   "worker 3 returned a task, but in the replay it returned a task that was");
     pl_run_free(other);
     assert_true(isnan(pl_run_number(first, "replay.same")) && !pl_run_text(first, "replay"));
     pl_run_free(first);
@@ -208,7 +208,7 @@ static void nonsense_is_told(void **state) {
     static const struct {
         const char *text, *word;
     } row[] = {
-        {"workers=2\nmodel=none\nresume=there.ckpt\n", "went on from a checkpoint"},
+        {"workers=2\nmodel=none\nresume=there.ckpt\n", "was resumed from a checkpoint"},
         {"workers=3\nmodel=none\n", "a recording of 2 workers cannot be replayed with 3"},
         {"workers=2\nmodel=none\nnosuch=1\n", "there is no option 'nosuch'"},
         {"workers=2\nmodel\n", "'model' is not key=value"},
@@ -234,10 +234,10 @@ static void nonsense_is_told(void **state) {
         {{.kind = 3, .worker = 0, .now = 9, .task = 77}, "event 3, task 77 of worker 1"},
         {{.kind = 2, .worker = 0, .now = 9, .task = 0}, "event 3, task 0 of worker 1"},
         {{.kind = 1, .worker = 1, .now = 9},
-         "event 3, worker 2: in the replay it is there already"},
-        {{.kind = 6, .now = 9}, "event 3, a timer: in the replay none has come to its time"},
-        {{.kind = 5, .now = 9, .task = 4}, "the end: 0 updates, and there were 4"},
-        {{.kind = 5, .now = 9, .comm = 4}, "the end: the weights are not the same"},
+         "event 3, worker 2: in the replay it is already present"},
+        {{.kind = 6, .now = 9}, "event 3, a timer: in the replay none is due"},
+        {{.kind = 5, .now = 9, .task = 4}, "the end: 0 updates instead of 4"},
+        {{.kind = 5, .now = 9, .comm = 4}, "the end: the weights differ"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         const struct line l[] = {joins[0], joins[1], odd[i].line};

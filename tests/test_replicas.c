@@ -522,16 +522,16 @@ static void test_golden_traces(void **state) {
     (void)state;
     /* x1 <- (x1 + x2)/2 + 1, then x2 <- (x1 + x2)/2 + 4, … */
     check_golden("gossip:mode=pull",
-                 "5 arrive W1#2: mix W1 <- W2, take, commit w3 <- W1@w1, start W1@w3",
+                 "5 arrive W1#2: blend W1 <- W2, take, commit w3 <- W1@w1, start W1@w3",
                  (const double[]){1, 0, 1, 4.5, 3.75, 4.5, 3.75, 8.125});
     /* x1 += 1, x2 <- (x1 + x2)/2; then x2 += 4, x1 <- (x1 + x2)/2; … */
     check_golden("gossip:mode=push",
-                 "5 arrive W1#2: take, commit w3 <- W1@w1, mix W2 <- W1, start W1@w3",
+                 "5 arrive W1#2: take, commit w3 <- W1@w1, blend W2 <- W1, start W1@w3",
                  (const double[]){1, 0.5, 2.75, 4.5, 3.75, 4.125, 5.9375, 8.125});
     /* weights 1,1 -> 1/2,3/2 -> 5/4,3/4 -> 5/8,11/8 -> 21/16,11/16 */
     check_golden(
         "gossip:mode=push-sum",
-        "5 arrive W1#2: take, commit w3 <- W1@w1, give W1 -> W2, receive W2, start W1@w3",
+        "5 arrive W1#2: take, commit w3 <- W1@w1, push W1 -> W2, absorb W2, start W1@w3",
         (const double[]){1, 1.0 / 3, 3, 13.0 / 3, 4, 46.0 / 11, 6.190476190476190, 90.0 / 11});
     /* both to the middle, then the step of the one that arrived */
     check_golden("gossip:mode=pair",
@@ -542,7 +542,7 @@ static void test_golden_traces(void **state) {
                  "5 arrive W1#2: pair W1 W2, take, commit w3 <- W1@w1, start W1@w3",
                  (const double[]){1, 0, 1, 4, 3.5, 2.5, 3.5, 6.5});
     /* rounds: (1, 4) -> 5/2 each; (7/2, 13/2) -> 5 each */
-    check_golden("sgp", "5 arrive W1#2: take, commit w3 <- W1@w2, give W1 -> W2",
+    check_golden("sgp", "5 arrive W1#2: take, commit w3 <- W1@w2, push W1 -> W2",
                  (const double[]){1, 0, 2.5, 2.5, 3.5, 2.5, 5, 5});
 }
 

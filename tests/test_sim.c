@@ -492,14 +492,14 @@ static void bad_scripts_are_refused(void **state) {
     } row[] = {
         {"1 leave\n", "line 1: write TIME leave|join|freeze WORKER"},
         {"\n1 go 1\n", "line 2: 'go' is not one of leave, join, freeze"},
-        {"1 leave 6\n", "worker 6: there are 1 to 5"},
+        {"1 leave 6\n", "there is no worker 6; workers are numbered 1 to 5"},
         {"1 leave 0\n", "worker 0"},
         {"1 freeze 1\n", "freeze takes a worker and seconds"},
-        {"1 leave 1 2\n", "leave takes a worker and no more"},
-        {"-1 leave 1\n", "times are from 0"},
-        {"nan leave 1\n", "times are from 0"},
-        {"1 freeze 1 -2\n", "times are from 0"},
-        {"1 leave 1\n1 leave 2\n1 leave 3\n1 leave 4\n1 leave 5\n", "every worker has left at 1 s"},
+        {"1 leave 1 2\n", "leave takes only a worker"},
+        {"-1 leave 1\n", "times must be from 0"},
+        {"nan leave 1\n", "times must be from 0"},
+        {"1 freeze 1 -2\n", "times must be from 0"},
+        {"1 leave 1\n1 leave 2\n1 leave 3\n1 leave 4\n1 leave 5\n", "all workers have left at 1 s"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

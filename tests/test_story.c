@@ -192,8 +192,8 @@ static bool read_start(struct reader *r, const char *at) {
 
 /* An exchange between two who are there, or what one of them was given. */
 static bool read_exchange(const struct reader *r, const char *a) {
-    static const char *const forms[] = {"mix W%d <- W%d%n", "pair W%d W%d%n", "give W%d -> W%d%n",
-                                        "receive W%d%n"};
+    static const char *const forms[] = {"blend W%d <- W%d%n", "pair W%d W%d%n", "push W%d -> W%d%n",
+                                        "absorb W%d%n"};
     for (size_t i = 0; i < 4; i++) {
         int w = 0, peer = 0, used = 0, n = i < 3 ? 2 : 1;
         if (i < 3 ? sscanf(a, forms[i], &w, &peer, &used) != n
@@ -263,7 +263,7 @@ static bool read_event(struct reader *r, char *line) {
     if (sscanf(at, "#%ld%n", &task, &used) == 1) at += used;
     bool arrive = strcmp(what, "arrive") == 0, reject = strcmp(what, "reject") == 0;
     bool leave = strcmp(what, "leave") == 0, join = strcmp(what, "join") == 0;
-    if (strcmp(what, "made") == 0) return r->state[w] == BUSY && r->task[w] == task && !*at;
+    if (strcmp(what, "base") == 0) return r->state[w] == BUSY && r->task[w] == task && !*at;
     if (arrive || reject) {
         if (r->state[w] != BUSY || r->task[w] != task) return false;
         r->state[w] = IDLE;

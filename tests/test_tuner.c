@@ -18,6 +18,7 @@
 #include "core/control.h"
 #include "paceline.h"
 #include "seed.h"
+#include "tuner/adasync_rules.h"
 
 static uint64_t seed;
 static bool slow; /* a sanitizer is at work */

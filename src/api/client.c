@@ -1,4 +1,4 @@
-/* A worker of a run that another process serves.
+/* pl_client: a worker of a run whose server is another process.
  *
  * Threads: the caller's. */
 #include <math.h>
@@ -13,7 +13,7 @@ struct pl_client {
     int worker;
     size_t dim;
     struct pl_order order;
-    struct pl_client_task task; /* that the caller was given */
+    struct pl_client_task task; /* as given to the caller */
 };
 
 int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max) {
@@ -57,7 +57,7 @@ int pl_client_cancelled(const pl_client *s) {
 
 void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
     struct pl_result r = {.task = s->task.task, .samples = samples, .loss = loss};
-    /* a result that stays with its worker is a model: the worker makes its own step */
+    /* a result that stays with its worker is a model: the step is made here */
     for (size_t i = 0; s->order.stays && i < s->dim; i++)
         s->order.out[i] = s->task.w[i] - (float)s->task.lr * s->order.out[i];
     if (n != s->dim)

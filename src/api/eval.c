@@ -1,4 +1,4 @@
-/* pl_eval: the weights of a checkpoint on a data set. */
+/* pl_eval: evaluates the weights of a checkpoint on a data set. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,14 +29,14 @@ static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl
 static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     struct pl_built built;
     const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
-    int rc = text ? pl_setup_lines(s, text) : PL_OK; /* another program's has the weights alone */
+    int rc = text ? pl_setup_lines(s, text) : PL_OK; /* NULL: only weights, from another program */
     if (!rc) rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
     struct pl_run *run = pl_run_new(&built);
     if (!run)
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     else if (!built.job.model)
-        rc = pl_fail(&s->why, PL_EUSAGE, "there is nothing to evaluate with model none");
+        rc = pl_fail(&s->why, PL_EUSAGE, "--model none has nothing to evaluate");
     else
         rc = eval_score(s, from, run, &built.job);
     if (!rc && updates) run->outcome.updates = strtoull(updates, NULL, 10);
@@ -49,7 +49,8 @@ static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
 }
 
 int pl_eval(pl_setup *setup, const char *path, pl_run **out) {
-    struct pl_setup *s = NULL; /* a copy: what the checkpoint says is for this once */
+    struct pl_setup *s =
+        NULL; /* a copy, because the options of the checkpoint are for this call only */
     struct pl_saved *from = NULL;
     char file[PL_TEXT_MAX + 64];
     setup->why.text[0] = '\0';

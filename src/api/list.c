@@ -1,4 +1,4 @@
-/* Everything a spec may name, for `paceline list`, the manual and anyone who asks. */
+/* pl_list: everything that a spec can name, for `paceline list`, the manual and other programs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define LIST_OPTIONS 64
 
-/* In the order a newcomer would ask. */
+/* In the order in which a newcomer would ask. */
 static const struct pl_family *const families[] = {
     &pl_recipe_family,   &pl_policy_family, &pl_tuner_family, &pl_correct_family,
     &pl_reduce_family,   &pl_optim_family,  &pl_local_family, &pl_filter_family,

@@ -1,4 +1,4 @@
-/* pl_plan: the planner of src/theory behind the public header. */
+/* pl_plan: the public interface of the planner in src/theory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "theory/planner.h"
 #include "timing/recording.h"
 
-/* The law to plan with: the delay, or what was measured. A recording says how many workers there
- * were, where nobody else did. */
+/* The delay law to plan with: --delay, or what was measured. A recording also gives the number of
+ * workers, unless that is set. */
 static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_workers) {
     const struct pl_setup_conf *c = &s->conf;
     *n_workers = c->workers;
@@ -16,7 +16,7 @@ static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_worker
     if (!c->trace[0]) return PL_OK;
     if (pl_setup_is_set(s, "delay"))
         return pl_fail(&s->why, PL_EUSAGE,
-                       "trace and delay are both the law of the delays; use one of them");
+                       "--trace and --delay both set the delay law; use one of them");
     if (!pl_recording_is(c->trace)) {
         snprintf(law, max, "trace:file=%s", c->trace);
         return PL_OK;

@@ -8,27 +8,27 @@
 #include "run/worker.h"
 #include "transport/mpi.h"
 
-#define RANKS_READY UINT64_C(600000000000) /* ns for all to have read their data */
-#define RANKS_END UINT64_C(10000000000)    /* ns for all to have left */
+#define RANKS_READY UINT64_C(600000000000) /* ns in which all must have read their data */
+#define RANKS_END UINT64_C(10000000000)    /* ns in which all must have left */
 
 int pl_rank(void) {
     int rank;
     return pl_launcher_env(&rank) ? rank : -1;
 }
 
-/* What is not for ranks, where ranks were asked for. */
+/* Refuses options that are not for MPI. */
 static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     static const char *const here[] = {"spawn", "respawn", "listen"};
     if (r->size < 2)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "over MPI there must be a rank to serve and one or more to work, and there "
-                       "is one in all; start it with mpirun -n 9, or use transport shm");
+                       "a run over MPI needs at least 2 ranks (1 server + 1 worker), but 1 was "
+                       "started; use mpirun -n 9, or --transport shm");
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         if (pl_setup_is_set(s, here[i]) && (i != 1 || c->respawn))
             return pl_fail(&s->why, PL_EUSAGE,
-                           "%s is for workers on this machine; over MPI they are the launcher's to "
-                           "make",
+                           "--%s is for workers on this machine; over MPI the launcher starts the "
+                           "workers",
                            here[i]);
     return PL_OK;
 }
@@ -46,31 +46,34 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     bool threads = where == PL_WHERE_INPROC || c->spawn == PL_SPAWN_THREADS;
     if ((where == PL_WHERE_INPROC && pl_setup_is_set(s, "spawn") && c->spawn != PL_SPAWN_THREADS) ||
         (where == PL_WHERE_SHM && c->spawn == PL_SPAWN_THREADS))
-        return pl_fail(&s->why, PL_EUSAGE, "spawn %s does not go with transport %s",
+        return pl_fail(&s->why, PL_EUSAGE, "--spawn %s cannot be combined with --transport %s",
                        c->spawn == PL_SPAWN_THREADS ? "threads" : "processes or none",
                        where == PL_WHERE_SHM ? "shm" : "inproc");
     if (!r->mpi && pl_setup_is_set(s, "servers") && c->servers > 1)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "servers is for runs over MPI; on one machine there is one");
+                       "--servers %lld needs MPI; without it there is one server",
+                       (long long)c->servers);
     if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
     r->transport = r->mpi ? &pl_mpi : threads ? &pl_inproc : &pl_shm;
     return PL_OK;
 }
 
-/* As many workers as there are ranks for; another number cannot be had. */
+/* The number of workers follows from the number of ranks. */
 static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
     int rc = ranks_check(s, r);
     if (rc) return rc;
     long long workers = s->conf.workers, servers = s->conf.servers;
     if (servers >= r->size)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "%lld servers and workers for them are more than %d ranks", servers,
-                       r->size);
+                       "--servers %lld needs at least %lld ranks (%lld servers + 1 worker), but %d "
+                       "were started",
+                       servers, servers + 1, servers, r->size);
     if (pl_setup_is_set(s, "workers") && workers != r->size - servers)
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "%lld workers were asked for, and %d ranks are %lld of servers and %lld of "
-                       "workers; start %lld ranks, or leave workers out",
-                       workers, r->size, servers, r->size - servers, workers + servers);
+        return pl_fail(
+            &s->why, PL_EUSAGE,
+            "--workers %lld needs %lld ranks (%lld server%s + %lld workers), but %d were "
+            "started",
+            workers, workers + servers, servers, servers == 1 ? "" : "s", workers, r->size);
     s->conf.workers = r->size - servers;
     s->conf.spawn = PL_SPAWN_PROCESSES;
     s->conf.respawn = false;
@@ -87,7 +90,7 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     if (!rc && r->rank != 0) {
         memset(s->is_set, 0, sizeof s->is_set);
         rc = pl_setup_lines(s, text);
-        if (rc) rc = pl_ranks_ready(s, r, rc); /* this rank alone: the others hear of it there */
+        if (rc) rc = pl_ranks_ready(s, r, rc); /* only this rank failed: tell the others */
     }
     free(text);
     return rc;
@@ -108,7 +111,7 @@ int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_b
     if (rc) return rc;
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,
-                   "servers can be 1 to %d: a vector of %zu parameters has no more parts", tiles,
+                   "--servers must be 1 to %d: a vector of %zu parameters has no more tiles", tiles,
                    job->model->dim);
 }
 

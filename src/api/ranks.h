@@ -1,4 +1,4 @@
-/* Where a real run runs: on this machine, or on all ranks that a launcher started. */
+/* Where a real run runs: on this machine, or on all ranks that a launcher has started. */
 #ifndef PL_API_RANKS_H
 #define PL_API_RANKS_H
 
@@ -7,25 +7,25 @@
 
 struct pl_ranks {
     const struct pl_transport *transport;
-    bool mpi;       /* several ranks run this together */
-    int rank, size; /* of this process; 0 of 1 where there are no others */
+    bool mpi;       /* the run uses MPI */
+    int rank, size; /* of this process; 0 of 1 without MPI */
 };
 
-/* Chooses the transport, and begins MPI where that is it. */
+/* Chooses the transport, and initializes MPI if that is chosen. */
 int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *out);
 
-/* Every rank has rank 0's options afterwards, and as many workers as there are ranks for them. `rc`
- * is how rank 0 has fared so far. */
+/* Gives rank 0's options, with the number of workers that the ranks allow, to all ranks. `rc` is
+ * rank 0's status so far. */
 int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc);
 
-/* All ranks go on, or none does. Nothing where there is but one. */
+/* All ranks continue, or none does. Without MPI they return rc. */
 int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc);
 int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc);
 
-/* What every rank but 0 does until the run is over: it works, or serves a part of the vector. */
+/* Runs a rank other than 0 until the run is over: a worker, or a server that follows. */
 int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_job *job);
 
-/* Whether the vector can be cut among the servers. */
+/* Checks that the vector can be divided among the servers. */
 int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* What came of a run. */
+/* A finished run: its numbers, texts and JSON object. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +44,8 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
     return r->lost_points ? pl_fail(why, PL_ENOMEM, "out of memory for evaluations") : PL_OK;
 }
 
-int pl_run_report(struct pl_run *r, const struct pl_timeline *ledger, struct pl_why *why) {
-    const struct pl_timeline_row *row = pl_timeline_rows(ledger);
+int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct pl_why *why) {
+    const struct pl_timeline_row *row = pl_timeline_rows(timeline);
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
     if (!r->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", r->n_workers);
     for (int i = 0; i < r->n_workers; i++)
@@ -72,10 +72,10 @@ void pl_run_free(pl_run *run) {
     free(run);
 }
 
-/* --- what came of it --------------------------------------------------------------------- */
+/* --- numbers and texts ------------------------------------------------------------------- */
 
-/* One list of the numbers: the JSON object and pl_run_number are both made from it. A name with a
- * dot is inside an object of that name. `whole` numbers print without a fraction. */
+/* The list of numbers for the JSON object and pl_run_number. A key with a dot is in an object whose
+ * name is before the dot. `whole` numbers are printed without a fraction. */
 struct run_number {
     const char *key;
     double value;
@@ -126,13 +126,13 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
-    const struct pl_drift *spread = &r->outcome.drift;
-    if (spread->n_looks > 0 && strcmp(key, "spread.from_mean") == 0)
-        return spread->from_mean / spread->n_looks;
-    if (spread->n_looks > 0 && strcmp(key, "spread.from_model") == 0)
-        return spread->from_model / spread->n_looks;
-    if (spread->n_looks > 0 && strcmp(key, "spread.pair_max") == 0) return spread->pair;
-    if (spread->n_looks > 0 && strcmp(key, "spread.move_max") == 0) return spread->move;
+    const struct pl_drift *drift = &r->outcome.drift;
+    if (drift->n_looks > 0 && strcmp(key, "spread.from_mean") == 0)
+        return drift->from_mean / drift->n_looks;
+    if (drift->n_looks > 0 && strcmp(key, "spread.from_model") == 0)
+        return drift->from_model / drift->n_looks;
+    if (drift->n_looks > 0 && strcmp(key, "spread.pair_max") == 0) return drift->pair;
+    if (drift->n_looks > 0 && strcmp(key, "spread.move_max") == 0) return drift->move;
     if (r->replayed && strcmp(key, "replay.events") == 0) return (double)r->check.n_same;
     if (r->replayed && strcmp(key, "replay.same") == 0) return !r->check.differs;
     return NAN;

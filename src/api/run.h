@@ -1,4 +1,4 @@
-/* Inside a pl_run: what came of a run, whoever ran it. */
+/* The inside of a pl_run: the outcome of a run, whatever its host. */
 #ifndef PL_API_RUN_H
 #define PL_API_RUN_H
 
@@ -18,20 +18,20 @@ struct pl_run {
     size_t n_points, room;
     bool lost_points; /* out of memory for one */
     char *json;
-    struct pl_worker_report *worker; /* [n_workers]; NULL: not kept */
-    double saved;                    /* when the last checkpoint was written, since 1970; or NAN */
+    struct pl_worker_report *worker; /* [n_workers]; NULL: unknown */
+    double saved; /* when the last checkpoint was written, in seconds since 1970; or NAN */
     bool replayed;
     struct pl_replay_check check;
-    char replay[240]; /* a sentence */
+    char replay[240]; /* how the replay compares, as a sentence */
 };
 
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */
 
-/* After every evaluation. One that there was no memory for is missed by pl_run_complete. */
+/* Call it after every evaluation. pl_run_complete fails if there was no memory for one. */
 void pl_run_point(struct pl_run *r, const struct pl_point *p);
 int pl_run_complete(struct pl_run *r, struct pl_why *why);
 
 /* Where the workers' time went. */
-int pl_run_report(struct pl_run *r, const struct pl_timeline *ledger, struct pl_why *why);
+int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct pl_why *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* A setup on a virtual clock, and a recording once more. */
+/* pl_simulate and pl_replay: a setup on a virtual clock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +25,11 @@ static int simulate_tick(void *ctx, const struct pl_point *p) {
     return w->setup->tick(w->setup->watch_ctx, p);
 }
 
-/* What a checkpoint holds; the weights are the caller's to free(). */
+/* The contents of a checkpoint; the caller must free() the weights. */
 static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
                          struct pl_sim_from *out, struct pl_why *why) {
     if (!model)
-        return pl_fail(why, PL_EDATA, "a run without a model cannot go on from a checkpoint");
+        return pl_fail(why, PL_EDATA, "a run without a model cannot be resumed from a checkpoint");
     float *w = malloc(model->dim * sizeof *w);
     if (!w) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     int rc = pl_saved_weights(saved, model, w, why);
@@ -41,8 +41,8 @@ static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
     return PL_OK;
 }
 
-/* Runs what the setup says on a virtual clock, fed with `replay` where it is not NULL, from `saved`
- * on where that is not. */
+/* Simulates the setup. `replay` is a recording that drives it, `saved` the checkpoint that it is
+ * resumed from; both may be NULL. */
 static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
                           struct pl_saved *saved, pl_run **out) {
     struct pl_built built;
@@ -89,10 +89,10 @@ int pl_simulate(pl_setup *setup, pl_run **out) {
     return simulate_setup(setup, NULL, NULL, out);
 }
 
-/* What came of a replay, as a sentence. */
+/* Describes the result of a replay in one sentence. */
 static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
     const struct pl_replay_check *c = &run->check;
-    char program[40] = "another version";
+    char program[40] = "";
     pl_recording_line(r->text, "program", program, sizeof program);
     run->replayed = true;
     if (c->differs)
@@ -107,21 +107,22 @@ static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
         snprintf(run->replay, sizeof run->replay, "the same %zu events%s, bit for bit", r->n_events,
                  run->outcome.weights ? ", decisions and weights" : " and decisions");
     if (c->differs && strcmp(program, PL_VERSION) != 0)
-        pl_append(run->replay, sizeof run->replay, "; it was recorded by version %s", program);
+        pl_append(run->replay, sizeof run->replay, "; it was recorded by %s%s",
+                  program[0] ? "version " : "another version", program);
 }
 
 int pl_replay(pl_setup *setup, const char *path, pl_run **out) {
     struct pl_recording r;
     struct pl_saved *saved = NULL;
     char from[PL_TEXT_MAX] = "";
-    memset(setup->is_set, 0, sizeof setup->is_set); /* all options are the recording's */
+    memset(setup->is_set, 0, sizeof setup->is_set); /* all options come from the recording */
     int rc = pl_setup_from(setup, path, &r);
     if (rc) return rc;
-    /* whoever comes and goes, and when, is in the recording */
+    /* the recording contains which worker joins and leaves, and when */
     setup->conf.script[0] = setup->conf.net[0] = '\0';
     pl_recording_line(r.text, "resume", from, sizeof from);
     if (from[0] && (rc = pl_checkpoint_read(from, &saved, &setup->why)) != 0)
-        pl_fail_in(&setup->why, rc, "the recorded run went on from a checkpoint");
+        pl_fail_in(&setup->why, rc, "the recorded run was resumed from a checkpoint");
     if (!rc) rc = simulate_setup(setup, &r, saved, out);
     pl_saved_free(saved);
     if (!rc) simulate_compare(*out, &r);

@@ -50,7 +50,7 @@ void pl_sinks_flush(const struct pl_sinks *s) {
     if (s->log) fflush(s->log);
     if (s->events) fflush(s->events);
     if (s->recorder) pl_recorder_flush(s->recorder);
-    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing tells what went wrong */
+    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing reports what went wrong */
 }
 
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim) {

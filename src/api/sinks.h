@@ -1,5 +1,4 @@
-/* The files that a run writes as it goes, simulated or real: the options log, events,
- * record and log-dir. */
+/* The files that a run writes, simulated or real: --log, --events, --record and --log-dir. */
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 
@@ -18,21 +17,21 @@ struct pl_sinks {
     uint64_t last_ns; /* of the last event */
 };
 
-/* Makes the files that the setup asks for. Close them also where this fails. */
+/* Creates the files that the setup asks for. Close them even if this fails. */
 int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built);
 
-/* A pl_control_log for the files that want events; NULL where none does. ctx is the pl_sinks. */
+/* A pl_control_log for the files that need events, or NULL if none does. ctx is the pl_sinks. */
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);
 
 void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p);
 
-/* What was told so far is in the files afterwards. */
+/* Writes everything so far to the files. */
 void pl_sinks_flush(const struct pl_sinks *s);
 
-/* The run came to its end: a recording without that is one that was cut short. */
+/* Marks the end of the run: a recording without it counts as cut short. */
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim);
 
-/* Closes all of them; returns the first failure, and says it in `why` (which may be NULL). */
+/* Closes all files. Returns the first failure, with its message in `why`, which may be NULL. */
 int pl_sinks_close(struct pl_sinks *s, struct pl_why *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* A setup as text, "key=value" a line, and back: what a recording keeps of the run it is of. */
+/* A setup as text, one "key=value" per line, and back: how recordings and checkpoints store it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "api/setup.h"
 #include "timing/recording.h"
 
-/* Whether a line sets its option: not if the option was set before, nor the part of a method if
- * another method was. */
+/* Whether a line sets its option: not if the option was set before, nor if it belongs to a method
+ * and a method was set. */
 static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
     if (!(o->flags & PL_KEPT) || o->flags & PL_NOT_RESTORED) return false;
     if (o->flags & PL_OF_METHOD && pl_setup_is_set(s, "method")) return false;
@@ -17,7 +17,7 @@ static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
 /* Texts without this line are of versions in which the bold driver was an optimizer. */
 #define TEXT_FORMAT "format=2\n"
 
-/* The program that wrote it, and the parameters of a function in place of the model; then every
+/* The program's version, the number of parameters if a function replaces the model, and every
  * option. */
 int pl_setup_text(struct pl_setup *s, char **out) {
     size_t room = 200;
@@ -32,7 +32,7 @@ int pl_setup_text(struct pl_setup *s, char **out) {
         pl_opt_print(o, &s->conf, value, sizeof value);
         if (strchr(value, '\n')) {
             free(text);
-            return pl_fail(&s->why, PL_EUSAGE, "the value of %s has a line break in it", o->name);
+            return pl_fail(&s->why, PL_EUSAGE, "the value of %s contains a line break", o->name);
         }
         if (!(o->flags & PL_KEPT)) continue;
         n += (size_t)snprintf(text + n, room - n, "%s=%s\n", o->name, value);
@@ -55,8 +55,8 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
         snprintf(mine, sizeof mine, "%zu", s->has_function ? s->function.dim : 0);
         if (strcmp(value, mine) == 0) return PL_OK;
         return pl_fail(&s->why, PL_EUSAGE,
-                       "it is of a run %s a function of the embedding program in place of the "
-                       "model; the same must be set now",
+                       "it was written by a run %s a function of the embedding program as the "
+                       "model; set up this run in the same way",
                        strcmp(value, "0") == 0 ? "without" : "with");
     }
     const struct pl_opt *o = pl_setup_find(key);
@@ -106,7 +106,7 @@ int pl_setup_lines(struct pl_setup *s, const char *text) {
     return rc || strstr(text, "\n" TEXT_FORMAT) ? rc : text_earlier(s);
 }
 
-/* Leaves the recording with the caller, who frees it; nothing is left where this fails. */
+/* The caller frees the recording, unless this fails. */
 int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out) {
     s->why.text[0] = '\0';
     int rc = pl_recording_read(path, out, &s->why);
@@ -121,7 +121,8 @@ int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out
     return PL_OK;
 }
 
-/* Tasks are numbered as they start: what is missing was cancelled or lost, and mostly slow. */
+/* Tasks are numbered as they start: those that are missing were cancelled or lost, and most were
+ * slow. */
 static void text_warn(const struct pl_setup *s, const struct pl_recording *r) {
     uint64_t n_back = 0, n_started = 0, *last = calloc((size_t)r->n_workers, sizeof *last);
     for (size_t i = 0; last && i < r->n_events; i++) {
@@ -133,11 +134,12 @@ static void text_warn(const struct pl_setup *s, const struct pl_recording *r) {
     }
     free(last);
     if (n_started > n_back + n_back / 20)
-        pl_log_warn(&s->log,
-                    "%.0f %% of the recorded tasks never came back, cancelled or lost, and those "
-                    "were the slow ones: the recorded times are too short to tell what waiting for "
-                    "them would have cost",
-                    100 * (1 - (double)n_back / (double)n_started));
+        pl_log_warn(
+            &s->log,
+            "%.0f %% of the recorded tasks were cancelled or lost, and those were mostly the "
+            "slow ones: the recorded times underestimate what waiting for them would have "
+            "cost",
+            100 * (1 - (double)n_back / (double)n_started));
 }
 
 int pl_setup_recorded(pl_setup *s, const char *path) {
@@ -146,11 +148,11 @@ int pl_setup_recorded(pl_setup *s, const char *path) {
     if (rc) return rc;
     text_warn(s, &r);
     pl_recording_free(&r);
-    /* what was recorded has the network in it */
+    /* recorded times include the network */
     if (!pl_setup_is_set(s, "net")) s->conf.net[0] = '\0';
     if (pl_setup_is_set(s, "delay")) return PL_OK;
     int n = snprintf(s->conf.delay, sizeof s->conf.delay, "recording:file=%s", path);
     if (n < 0 || (size_t)n >= sizeof s->conf.delay)
-        return pl_fail(&s->why, PL_EUSAGE, "the name of the recording is too long");
+        return pl_fail(&s->why, PL_EUSAGE, "the path of the recording is too long");
     return PL_OK;
 }

@@ -1,4 +1,4 @@
-/* pl_train: a setup run for real. */
+/* pl_train: runs a setup with real workers. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,11 +16,11 @@ struct train {
     struct pl_run *run;
     struct pl_sinks sinks;
     struct pl_metrics *metrics;
-    struct pl_timeline *ledger;
+    struct pl_timeline *timeline;
     const struct pl_control *control; /* as the event log shows it */
     struct pl_point last, scored;     /* the latest tick and evaluation */
-    uint64_t updates;                 /* at the last look, */
-    double updated;                   /* and when they had last changed, since 1970 */
+    uint64_t updates;                 /* when metrics were last published, */
+    double updated;                   /* and when that number last changed, since 1970 */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static void train_event(void *ctx, const struct pl_control *c, const struct pl_e
                         const struct pl_plan *plan) {
     struct train *t = ctx;
     t->control = c;
-    pl_timeline_event(t->ledger, c, e, plan);
+    pl_timeline_event(t->timeline, c, e, plan);
 }
 
 static void train_point(void *ctx, const struct pl_point *p) {
@@ -68,7 +68,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .run_seconds = (double)now_ns * 1e-9,
                                  .last_update = t->updated,
                                  .last_checkpoint = t->run->saved,
-                                 .row = pl_timeline_rows(t->ledger),
+                                 .row = pl_timeline_rows(t->timeline),
                                  .n_rows = v->n_workers});
 }
 
@@ -100,19 +100,18 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
     return PL_OK;
 }
 
-/* Opens what is to be gone on from, and takes over the options nobody has said anew. */
+/* Opens the checkpoint to resume from, and adopts its options unless they were set again. */
 static int train_resume(struct pl_setup *s, struct pl_saved **out) {
     const struct pl_setup_conf *c = &s->conf;
     char path[PL_TEXT_MAX + 64];
     bool any = strcmp(c->resume, "auto") == 0;
     if (!c->resume[0]) return PL_OK;
     if (any && !c->checkpoint[0])
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "--resume auto goes on from the folder of --checkpoint; say which that is");
+        return pl_fail(&s->why, PL_EUSAGE, "--resume auto needs --checkpoint DIR");
     int rc = pl_checkpoint_find(any ? c->checkpoint : c->resume, path, sizeof path, &s->why);
     if (any && rc == PL_EMISSING) {
         s->why.text[0] = s->conf.resume[0] = '\0';
-        return PL_OK; /* nothing yet: from the start */
+        return PL_OK; /* no checkpoint yet: start from the beginning */
     }
     if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
     if (rc) return rc;
@@ -121,24 +120,24 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
         rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
                      path);
     if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
-    /* a recording tells which one it was */
+    /* the full path, for a recording */
     char *whole = rc ? NULL : realpath(path, NULL);
     if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
     free(whole);
     return rc;
 }
 
-/* --- all together ------------------------------------------------------------------------ */
+/* --- the run ----------------------------------------------------------------------------- */
 
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     int rc = pl_sinks_open(&t->sinks, s, built);
-    if (!rc && pl_timeline_new(built->job.n_workers, &t->ledger))
+    if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
     if (!rc && t->metrics)
-        pl_log_note(&s->log, "metrics are at port %d", pl_metrics_port(t->metrics));
+        pl_log_note(&s->log, "metrics are served on port %d", pl_metrics_port(t->metrics));
     return rc;
 }
 
@@ -174,7 +173,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     return rc;
 }
 
-/* The server's part: everything that is written and told. */
+/* Rank 0: serves, and writes all files. */
 static int train_serve(struct train *t, const struct pl_built *built, const struct pl_ranks *ranks,
                        struct pl_saved *from) {
     struct pl_setup *s = t->setup;
@@ -184,29 +183,29 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (!ready) {
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
-        if (!rc) pl_timeline_end(t->ledger, t->run->outcome.time_ns);
-        if (!rc) rc = pl_run_report(t->run, t->ledger, &s->why);
+        if (!rc) pl_timeline_end(t->timeline, t->run->outcome.time_ns);
+        if (!rc) rc = pl_run_report(t->run, t->timeline, &s->why);
         rc = pl_ranks_end(s, ranks, rc);
     } else {
         rc = ready;
     }
     pl_metrics_close(t->metrics);
-    pl_timeline_free(t->ledger);
-    /* what could not be written to the end costs nobody the results */
+    pl_timeline_free(t->timeline);
+    /* a file that could not be completed must not cost the results */
     if (t->run)
         pl_sinks_close(&t->sinks,
                        rc || t->run->outcome.trouble.text[0] ? NULL : &t->run->outcome.trouble);
     return rc;
 }
 
-/* What the other ranks do. */
+/* The other ranks. */
 static int train_work(struct pl_setup *s, const struct pl_built *built,
                       const struct pl_ranks *ranks) {
     int rc = pl_ranks_ready(s, ranks, PL_OK);
     return rc ? rc : pl_ranks_end(s, ranks, pl_ranks_work(s, ranks, &built->job));
 }
 
-/* With a setup of its own. */
+/* t->setup is a copy. */
 static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
     struct pl_setup *s = t->setup;
     struct pl_built built;
@@ -218,7 +217,7 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
     if (rc) return rc;
     rc = pl_build(s, PL_HOST_REAL, &built);
     if (!rc && (rc = pl_ranks_cut(s, &ranks, &built))) pl_built_free(&built);
-    if (rc) return pl_ranks_ready(s, &ranks, rc); /* the others hear of it */
+    if (rc) return pl_ranks_ready(s, &ranks, rc); /* tell the other ranks */
     rc = ranks.rank == 0 ? train_serve(t, &built, &ranks, *from) : train_work(s, &built, &ranks);
     pl_built_free(&built);
     if (rc)
@@ -233,7 +232,7 @@ int pl_train(pl_setup *setup, pl_run **out) {
     struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
                       .updated = NAN};
     setup->why.text[0] = '\0';
-    /* a copy: what a checkpoint says is this run's alone */
+    /* a copy, because the options of a checkpoint are for this run only */
     if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
     int rc = train_all(&t, &from, out);
     setup->why = t.setup->why;

@@ -11,22 +11,22 @@ int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char 
     return pl_fail(why, PL_EPOLICY, "policy '%s' broke its contract: %s", c->policy->id.name, how);
 }
 
-/* What a tuner turned, against what it may: knobs it says it moves, to values a run can live with.
- * K beyond the workers is for policies that count mini-batches. */
+/* Checks what a tuner changed: only knobs that it declares, to valid values. K may exceed the
+ * number of workers only if the policy counts mini-batches. */
 static int control_tuned(const struct pl_control *c, struct pl_knobs before, struct pl_why *why) {
     struct pl_knobs now = c->view.knobs;
     unsigned moved =
         (now.k != before.k ? PL_USES_K : 0u) | (now.bound != before.bound ? PL_USES_BOUND : 0u);
-    unsigned unsaid = moved & ~c->tuner->moves;
+    unsigned undeclared = moved & ~c->tuner->moves;
     char how[80];
-    if (unsaid)
-        snprintf(how, sizeof how, "it moved %s, which is not among what it says it moves",
-                 unsaid & PL_USES_K ? "K" : "the bound");
+    if (undeclared)
+        snprintf(how, sizeof how, "it changed %s without declaring it",
+                 undeclared & PL_USES_K ? "K" : "the bound");
     else if (moved & PL_USES_K &&
              (now.k < 1 || (now.k > c->view.n_workers && !c->policy->by_batch)))
-        snprintf(how, sizeof how, "it set K to %d, with %d workers", now.k, c->view.n_workers);
+        snprintf(how, sizeof how, "it set K to %d with %d workers", now.k, c->view.n_workers);
     else if (moved & PL_USES_BOUND && now.bound < 1)
-        snprintf(how, sizeof how, "it set a staleness bound that nothing is below");
+        snprintf(how, sizeof how, "it set a staleness bound of 0");
     else
         return PL_OK;
     return pl_fail(why, PL_EPOLICY, "tuner '%s' broke its contract: %s", c->tuner->id.name, how);
@@ -39,39 +39,39 @@ void pl_control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tell_tu
     if (tell_tuner && c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
 }
 
-/* --- making ------------------------------------------------------------------------------ */
+/* --- creating ---------------------------------------------------------------------------- */
 
 static int control_check(const struct pl_policy *policy, const void *policy_conf,
                          const struct pl_tuner *tuner, const void *tuner_conf,
-                         const struct pl_run_info *scene, struct pl_why *why) {
+                         const struct pl_run_info *info, struct pl_why *why) {
     char spec[PL_SPEC_MAX];
-    const char *no = policy->check ? policy->check(policy_conf, scene->n_workers) : NULL;
+    const char *no = policy->check ? policy->check(policy_conf, info->n_workers) : NULL;
     if (no) {
         pl_spec_print(&policy->id, policy_conf, spec, sizeof spec);
-        return pl_fail(why, PL_EUSAGE, "policy '%.200s' with %d workers: %s", spec,
-                       scene->n_workers, no);
+        return pl_fail(why, PL_EUSAGE, "policy '%.200s' with %d workers: %s", spec, info->n_workers,
+                       no);
     }
     if (tuner->moves & ~policy->uses)
         return pl_fail(
             why, PL_EUSAGE,
-            "tuner '%s' moves %s, which policy '%s' does not use; choose another of them",
+            "tuner '%s' changes %s, which policy '%s' does not use; choose another tuner or policy",
             tuner->id.name, tuner->moves & ~policy->uses & PL_USES_K ? "K" : "the staleness bound",
             policy->id.name);
     if (tuner->moves & PL_USES_BOUND && policy->knobs(policy_conf).bound != PL_NO_BOUND)
         return pl_fail(why, PL_EUSAGE,
-                       "tuner '%s' moves the staleness bound, so the policy cannot set one too; "
-                       "--tuner fixed keeps it",
+                       "tuner '%s' sets the staleness bound itself; leave it out of the policy, or "
+                       "use --tuner fixed to keep it",
                        tuner->id.name);
-    no = tuner->check ? tuner->check(tuner_conf, scene) : NULL;
+    no = tuner->check ? tuner->check(tuner_conf, info) : NULL;
     if (no) {
         pl_spec_print(&tuner->id, tuner_conf, spec, sizeof spec);
-        return pl_fail(why, PL_EUSAGE, "tuner '%.200s' with %d workers: %s", spec, scene->n_workers,
+        return pl_fail(why, PL_EUSAGE, "tuner '%.200s' with %d workers: %s", spec, info->n_workers,
                        no);
     }
     return PL_OK;
 }
 
-/* What the policy says it needs behind its conf and state. */
+/* The size of a policy's state, with the room that it asks for. */
 static size_t control_policy_size(const struct pl_policy *policy, const void *conf, int n_workers) {
     return policy->state_size + (policy->room ? policy->room(conf, n_workers) : 0);
 }
@@ -86,25 +86,25 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                    const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
                    uint64_t seed, struct pl_control **out, struct pl_why *why) {
     struct pl_knobs knobs = policy->knobs(policy_conf);
-    struct pl_run_info scene = {n_workers, policy->by_batch, knobs.k};
-    int rc = control_check(policy, policy_conf, tuner, tuner_conf, &scene, why);
+    struct pl_run_info info = {n_workers, policy->by_batch, knobs.k};
+    int rc = control_check(policy, policy_conf, tuner, tuner_conf, &info, why);
     if (rc) return rc;
     struct pl_control *c = calloc(1, sizeof *c);
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->policy = policy;
     c->models = policy->peers ? &pl_models_replicas : &pl_models_central;
     c->tuner = tuner;
-    c->scene = scene;
+    c->info = info;
     c->policy_size = control_policy_size(policy, policy_conf, n_workers);
     c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
-    c->answer = calloc((size_t)n_workers, sizeof *c->answer);
-    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
+    c->arrival = calloc((size_t)n_workers, sizeof *c->arrival);
+    c->plan.room = c->models->plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||
-        !c->worker || !c->answer || !c->plan.action ||
+        !c->worker || !c->arrival || !c->plan.action ||
         (policy->peers && pl_replicas_new(n_workers, &c->replicas))) {
         pl_control_free(c);
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
@@ -120,7 +120,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                                .timer_ns = PL_NO_TIMER,
                                .rng = &c->rng,
                                .replicas = c->replicas};
-    if (tuner->init) tuner->init(c->tuner_state, &c->scene, &c->view.knobs);
+    if (tuner->init) tuner->init(c->tuner_state, &c->info, &c->view.knobs);
     rc = control_tuned(c, knobs, why);
     if (rc) {
         pl_control_free(c);
@@ -137,7 +137,7 @@ void pl_control_free(struct pl_control *c) {
     free(c->tuner_state);
     free(c->worker);
     free(c->plan.action);
-    free(c->answer);
+    free(c->arrival);
     free(c->open.member);
     free(c->closed.member);
     pl_grid_locks_free(&c->grid_locks);
@@ -154,16 +154,16 @@ void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
 
 static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     struct pl_worker *w = &c->worker[e->worker];
-    /* a newcomer is at the pace of the slowest, so that no barrier waits for its past */
+    /* a newcomer gets the clock of the slowest worker, so that no barrier waits for its past */
     uint64_t slowest = c->max_clock;
     for (int i = 0; c->max_clock > 0 && i < c->view.n_workers; i++)
         if (c->worker[i].state != PL_GONE && c->worker[i].clock < slowest)
             slowest = c->worker[i].clock;
     w->clock = slowest;
-    w->base = CONTROL_NO_VERSION; /* whoever comes back has lost what it held */
+    w->base = CONTROL_NO_VERSION; /* a worker that returns has lost its version */
     c->view.n_alive++;
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->join(c->replicas, e->worker);
+    if (c->models->join) c->models->join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -184,7 +184,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
         c->n_deferred--;
         c->fates.lost++;
     }
-    if (w->n_contributed > 0) { /* the group keeps what it gave */
+    if (w->n_contributed > 0) { /* its members stay in the group */
         w->n_contributed = 0;
         c->view.n_contributors--;
     }
@@ -192,24 +192,24 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     w->state = PL_GONE;
     w->since_ns = e->now_ns;
     w->prev = w->next = -1;
-    c->models->leave(c->replicas, e->worker);
+    if (c->models->leave) c->models->leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
 
-/* Tells the tuner and the policy. How the task's time counts is known when its fate is. */
+/* Calls the tuner and the policy. The task's time is counted when its fate is known. */
 static int control_on_arrive(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     struct pl_worker *w = &c->worker[e->worker];
     if (c->tuner->task)
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->arrive(c->replicas, e->worker);
+    if (c->models->arrive) c->models->arrive(c->replicas, e->worker);
     if (++w->clock > c->max_clock) c->max_clock = w->clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
         struct pl_knobs before = c->view.knobs;
-        c->tuner->arrive(c->tuner_state, &c->scene, &c->view, &a, &c->view.knobs);
+        c->tuner->arrive(c->tuner_state, &c->info, &c->view, &a, &c->view.knobs);
         int rc = control_tuned(c, before, why);
         if (rc) return rc;
     }
@@ -220,7 +220,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
 static int control_on_measured(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     if (!c->tuner->measure) return PL_OK;
     struct pl_knobs before = c->view.knobs;
-    c->tuner->measure(c->tuner_state, &c->scene, &c->view, &e->measure, &c->view.knobs);
+    c->tuner->measure(c->tuner_state, &c->info, &c->view, &e->measure, &c->view.knobs);
     return control_tuned(c, before, why);
 }
 
@@ -228,7 +228,7 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     pl_control_waste(c, e->worker, e->now_ns, false);
     pl_control_end_busy(c, &c->worker[e->worker]);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    c->models->reject(c->replicas, e->worker);
+    if (c->models->reject) c->models->reject(c->replicas, e->worker);
     c->fates.rejected++;
     if (c->grid_locks.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
@@ -257,8 +257,8 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
     if (pl_event_has_worker(e) && (e->worker < 0 || e->worker >= c->view.n_workers))
-        return pl_fail(why, PL_EUSAGE, "there is no worker %d; there are 1 to %d", e->worker + 1,
-                       c->view.n_workers);
+        return pl_fail(why, PL_EUSAGE, "there is no worker %d; workers are numbered 1 to %d",
+                       e->worker + 1, c->view.n_workers);
     bool arrived = false;
     uint64_t spent_ns = 0;
     int rc = PL_OK;
@@ -289,7 +289,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         break;
     case PL_BASE_READY:
         if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        c->models->base_ready(c->replicas, e->worker);
+        if (c->models->base_ready) c->models->base_ready(c->replicas, e->worker);
         break;
     }
     if (!rc) rc = pl_referee(c, e, arrived, why);

@@ -1,30 +1,31 @@
-/* What of control outlives the process: counts, clocks, random numbers, and the memory of policy
- * and tuner. */
+/* What control saves: counts, clocks, random numbers, and the state of policy and tuner.
+ *
+ * Prefix: archive_ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/control_state.h"
 
-/* The memory of a policy or tuner: what follows its conf. It fits only one of the same name and
- * size; others begin anew. True where it was restored. */
+/* The state of a policy or tuner: what follows its conf. It is restored only into one of the same
+ * name and size; another starts afresh. Returns whether it was restored. */
 static bool archive_state(const struct pl_archive *k, const char *family, const struct pl_entry *id,
                           void *state, size_t size) {
     char name[PL_NAME_MAX + 16];
     snprintf(name, sizeof name, "%s.%s", family, id->name);
-    char none = 0; /* so that the name is kept even where there is no memory */
+    char none = 0; /* so that the name is saved even if there is no state */
     size_t n = size > id->conf_size ? size - id->conf_size : 0;
     void *at = n ? (char *)state + id->conf_size : &none;
     if (n == 0) n = 1;
     if (!k->restoring) return k->bytes(k->ctx, name, at, n), false;
-    void *kept = malloc(n);
-    bool fits = kept && k->bytes(k->ctx, name, kept, n) == n;
-    if (fits) memcpy(at, kept, n);
-    free(kept);
+    void *saved = malloc(n);
+    bool fits = saved && k->bytes(k->ctx, name, saved, n) == n;
+    if (fits) memcpy(at, saved, n);
+    free(saved);
     return fits;
 }
 
-/* What the tuner had made of K and the bound, as far as it fits the workers there are now. */
+/* Restores K and the bound as the tuner had set them, limited to the present number of workers. */
 static void archive_knobs(struct pl_control *c, uint64_t k, uint64_t bound) {
     uint64_t most = c->policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
     if (c->tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
@@ -37,8 +38,7 @@ static bool archive_sane(const uint64_t *count, size_t n) {
     return true;
 }
 
-/* Where each worker is in its data: its tasks are numbered on, and one that was running is done
- * again. */
+/* The task and the clock of each worker. A task that was running is computed again. */
 static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
     size_t n = (size_t)c->view.n_workers;
     uint64_t *at = malloc(2 * n * sizeof *at);

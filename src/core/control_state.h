@@ -7,29 +7,29 @@
 #include "core/models.h"
 
 #define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
-#define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts so far, or lasts so many ns */
+#define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts this far or lasts this many ns */
 
 struct pl_control {
     const struct pl_policy *policy;
     const struct pl_tuner *tuner;
     void *policy_state, *tuner_state;
     size_t policy_size;
-    struct pl_run_info scene;
+    struct pl_run_info info;
 
     struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
     struct pl_worker *worker;
     struct pl_rng rng;
     int idle_last, busy_last;
-    struct pl_grid_locks grid_locks; /* of a policy with a grid */
+    struct pl_grid_locks grid_locks; /* if the policy has a grid */
 
     struct control_group {
         struct pl_member *member;
         size_t n, room;
-    } open, closed; /* the group, and the one that the last event committed */
-    struct control_answer {
+    } open, closed; /* the open group, and the one that the last event committed */
+    struct control_arrival {
         uint32_t samples;
         double loss;
-    } * answer; /* [n_workers] with their last answers, which may wait */
+    } * arrival; /* [n_workers] their last arrivals, which may be deferred */
     int n_deferred;
     bool dropped; /* the result that has just arrived */
 
@@ -93,8 +93,8 @@ static inline void pl_control_set_busy(struct pl_control *c, int i, uint64_t now
 /* A busy worker's task ends without use. */
 void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);
 
-/* Checks the plan and carries it out in order. `arrived`: the event was an arrival, which must be
- * decided. */
+/* Checks the plan and carries it out in order. `arrived`: the event was an arrival, which the plan
+ * must decide. */
 int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why);
 
 #endif

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILTER_ROW 10000    /* in a row that may still be chance, */
-#define FILTER_ROW_EACH 100 /* and for every worker */
+#define FILTER_ROW 10000    /* rejections in a row that may still be chance, */
+#define FILTER_ROW_EACH 100 /* and this many more per worker */
 
 struct filter_own {
-    pl_real *vector[PL_FILTER_OWN]; /* NULL until it was first seen */
+    pl_real *vector[PL_FILTER_OWN]; /* NULL until the worker's first result */
 };
 
 struct pl_filter {
@@ -15,8 +15,8 @@ struct pl_filter {
     const struct pl_filter_kind *kind;
     struct pl_filter_memory memory;
     struct filter_own *own; /* [n_workers] */
-    pl_real *trusted;       /* NULL where it trusts none */
-    uint64_t trusted_at;    /* version it was taken at + 1; 0: never */
+    pl_real *trusted;       /* NULL: the filter needs none */
+    uint64_t trusted_at;    /* the version it was computed at, plus 1; 0: never */
     uint64_t n_filtered, n_row;
 };
 
@@ -42,7 +42,7 @@ uint32_t pl_filter_trusts(const struct pl_choice *c) {
     return (uint32_t)((const struct pl_filter_trust *)c->conf)->samples;
 }
 
-/* --- making ------------------------------------------------------------------------------ */
+/* --- creating ---------------------------------------------------------------------------- */
 
 static pl_real *filter_vector(const struct pl_filter *f) {
     return calloc(f->conf.dim + 1, sizeof(pl_real));
@@ -93,7 +93,7 @@ void pl_filter_free(struct pl_filter *f) {
 
 /* --- verdicts ---------------------------------------------------------------------------- */
 
-/* The server's own gradient, taken anew only when somebody wants to compare with it. */
+/* The server's own gradient, computed again only when a result is compared with it. */
 static int filter_trust(struct pl_filter *f, const struct pl_version *now) {
     if (!f->trusted) return PL_OK;
     uint64_t every = (uint64_t)((const struct pl_filter_trust *)f->conf.filter.conf)->every;
@@ -139,16 +139,15 @@ bool pl_filter_stuck(const struct pl_filter *f, uint64_t times) {
 
 void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why *why) {
     pl_fail(why, PL_ERUN,
-            "filter '%s' has believed none of the last %llu gradients at %g s, and the run ends; "
-            "a smaller f or a milder filter believes more",
+            "filter '%s' has rejected the last %llu gradients, so the run ends at %g s; use a "
+            "smaller f or a milder filter",
             f->kind->id.name, (unsigned long long)f->n_row, seconds);
 }
 
-/* --- keeping ----------------------------------------------------------------------------- */
+/* --- archiving --------------------------------------------------------------------------- */
 
-/* A worker's own vectors: made where some were kept for it. Where it has none, it is as one that
- * was never seen. */
-static int filter_keep_own(struct pl_filter *f, const struct pl_archive *k, int worker) {
+/* A worker's own vectors. A worker for which none were saved is treated as new. */
+static int filter_archive_own(struct pl_filter *f, const struct pl_archive *k, int worker) {
     for (int i = 0; i < f->kind->n_own; i++) {
         char name[48];
         snprintf(name, sizeof name, "filter.own.%d.%d", worker + 1, i);
@@ -180,7 +179,7 @@ int pl_filter_archive(struct pl_filter *f, const struct pl_archive *k) {
     }
     if (f->trusted) k->reals(k->ctx, "filter.trusted", f->trusted, f->conf.dim);
     for (int i = 0; f->kind->n_own && i < f->conf.n_workers; i++)
-        if (filter_keep_own(f, k, i)) return PL_ENOMEM;
+        if (filter_archive_own(f, k, i)) return PL_ENOMEM;
     f->trusted_at = counts[0];
     f->n_filtered = counts[1];
     f->n_row = counts[2];

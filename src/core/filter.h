@@ -1,9 +1,9 @@
-/* The filter of a run: what its rule remembers, and its verdict on what arrives.
+/* The filter of a run: the state of its rule, and its verdict on results.
  *
- * A host asks for it once for every sound contribution, in the order of arrival and before control
- * hears of it. What is not believed becomes a PL_REJECT: its worker starts anew on the newest
- * version, and no policy ever sees it. Verdicts depend on the vectors and their order alone, so a
- * replay has the same ones. */
+ * The engine asks for a verdict on every finite result, in the order of arrival and before control
+ * gets it. A result that is not believed becomes a PL_REJECT: its worker starts again on the newest
+ * version, and the policy never sees it. Verdicts depend only on the vectors and their order, so a
+ * replay repeats them. */
 #ifndef PL_CORE_FILTER_H
 #define PL_CORE_FILTER_H
 
@@ -12,44 +12,43 @@
 #include "core/store.h"
 
 struct pl_filter_conf {
-    struct pl_choice filter; /* entry NULL: everybody is believed */
+    struct pl_choice filter; /* entry NULL: every result is believed */
     size_t dim;
     int n_workers;
-    /* The gradient of the server's own samples at w; only where the filter trusts. */
+    /* The gradient of the server's own samples at w, if the filter needs it. */
     int (*trusted)(void *ctx, const pl_real *w, pl_real *out);
     void *ctx;
 };
 
 struct pl_filter;
 
-/* Whether there is anything to ask. */
+/* Whether the filter can reject anything. */
 bool pl_filter_any(const struct pl_choice *filter);
 
-/* Whether it suits so many workers. */
+/* Checks that it suits the number of workers. */
 int pl_filter_check(const struct pl_choice *filter, int n_workers, struct pl_why *why);
 
-/* How many samples of its own the server needs for it; 0: none. */
+/* The number of samples that the server needs for it; 0: none. */
 uint32_t pl_filter_trusts(const struct pl_choice *filter);
 
-/* *out is NULL where everybody is believed; the functions below take that, and believe. conf's
- * pointers are borrowed. 0 or PL_ENOMEM. */
+/* *out is NULL if every result is believed; the functions below accept that. conf's pointers are
+ * borrowed. 0 or PL_ENOMEM. */
 int pl_filter_new(const struct pl_filter_conf *conf, struct pl_filter **out);
 void pl_filter_free(struct pl_filter *f);
 
-/* The verdict on g [dim] of `worker`, computed on `base` while `now` is the newest version; g may
- * be changed where it is believed. 0, PL_ENOMEM, or what trusted() returned. */
+/* The verdict on g [dim] of `worker`, computed on `base` while `now` is the newest version. If g is
+ * believed, it may be changed. 0, PL_ENOMEM, or what trusted() returned. */
 int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
                   const struct pl_version *base, pl_real *g, bool *believed);
 
-/* Contributions that were not believed. */
+/* The number of results that were not believed. */
 uint64_t pl_filter_n(const struct pl_filter *f);
 
-/* So many in a row that nobody will be believed any more; and the sentence that says so. */
+/* Whether so many results in a row were rejected that this will not change; and the message. */
 bool pl_filter_stuck(const struct pl_filter *f, uint64_t times);
 void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why *why);
 
-/* Saves or restores what it remembers; of another rule's memory it takes nothing. 0 or PL_ENOMEM.
- */
+/* Saves or restores its state, but not that of another rule. 0 or PL_ENOMEM. */
 int pl_filter_archive(struct pl_filter *f, const struct pl_archive *k);
 
 #endif

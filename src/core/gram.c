@@ -18,7 +18,7 @@ static void gram_double(int n, size_t width, const double *x, size_t stride, dou
                 n);
 }
 
-/* Squares of what single precision just holds it does not hold: such a block is done again. */
+/* Squares of large single-precision numbers overflow; such a block is computed again in double. */
 static bool gram_fits(int n, const pl_real *room) {
     for (int i = 0; i < n; i++)
         if (!isfinite(room[i * n + i])) return false;

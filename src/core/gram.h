@@ -1,18 +1,19 @@
-/* Inner products of the members of a group, one block after the other: BLAS multiplies a block in
- * single precision, blocks are added up in double.
+/* Inner products of the members of a group, block by block: BLAS multiplies a block in single
+ * precision, and blocks are added up in double.
  *
- * They are taken about the origin, not about a member. A distance that is small against the lengths
- * loses digits that way, but never more than 1e-6 of the squared length, which no rule can feel:
- * vectors that close to one another are as good as equal. About a member all distances would depend
- * on that member, and one hostile vector of length 1e15 would swallow those between all others. */
+ * They are relative to the origin, not to a member. A distance that is small compared with the
+ * lengths loses digits that way, but never more than 1e-6 of the squared length, which affects no
+ * rule: such vectors are practically equal. Relative to a member, all distances would depend on
+ * that member, and one hostile vector of length 1e15 would hide the distances between all others.
+ */
 #ifndef PL_CORE_GRAM_H
 #define PL_CORE_GRAM_H
 
 #include "core/rule.h"
 
-#define PL_GRAM_BLOCK 1024 /* elements; their products are added up in single precision */
+#define PL_GRAM_BLOCK 1024 /* elements whose products are added up in single precision */
 
-/* BLAS is called from several threads, on one each. The setting is the whole process's. */
+/* Makes BLAS use one thread per call, because several threads call it. Affects the process. */
 void pl_gram_init(void);
 
 /* sum [n][n], lower triangle, += x x' for x [n][width] with rows `stride` apart. `room` [n * n]. */

@@ -26,14 +26,14 @@ const char *pl_grid_locks_enter(struct pl_grid_locks *p, const struct pl_action 
                                 char room[128]) {
     int row = start->row, column = start->col;
     if (p->side == 0)
-        return row < 0 && column < 0 ? NULL : "it started a worker on a part, and has no grid";
-    if (row < 0 || column < 0) return "it has a grid, and started a worker on no part of it";
+        return row < 0 && column < 0 ? NULL : "it started a worker on a part but has no grid";
+    if (row < 0 || column < 0) return "it has a grid but started a worker without a part";
     if (row >= p->side || column >= p->side)
         return "it started a worker on a part outside its grid";
-    if (n_taken > 0) return "it started a worker on a part before what it took was applied";
+    if (n_taken > 0) return "it started a worker on a part before it committed what it took";
     int there = p->in_row[row] >= 0 ? p->in_row[row] : p->in_column[column];
     if (there >= 0) {
-        snprintf(room, 128, "it let W%d into block %d,%d while W%d is busy in the same %s",
+        snprintf(room, 128, "it started W%d on block %d,%d while W%d is busy in the same %s",
                  start->worker + 1, row + 1, column + 1, there + 1,
                  p->in_row[row] >= 0 ? "row" : "column");
         return room;

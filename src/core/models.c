@@ -1,38 +1,16 @@
 #include "core/models.h"
 
-static void models_ignore(struct pl_replicas *r, int worker) {
-    (void)r;
-    (void)worker;
-}
-
-static int models_start(struct pl_replicas *r, int worker) {
-    models_ignore(r, worker);
-    return 0;
-}
-
-static void models_take(struct pl_replicas *r, int worker, double factor) {
-    models_ignore(r, worker);
-    (void)factor;
-}
-
 static const char *models_exchange(struct pl_replicas *r, const struct pl_action *a) {
     (void)r;
     (void)a;
     return "it mixed models, but there is only one";
 }
 
-const struct pl_models pl_models_central = {.central = true,
-                                            .join = models_ignore,
-                                            .leave = models_ignore,
-                                            .start = models_start,
-                                            .base_ready = models_ignore,
-                                            .arrive = models_ignore,
-                                            .reject = models_ignore,
-                                            .take = models_take,
-                                            .drop = models_ignore,
-                                            .exchange = models_exchange};
+const struct pl_models pl_models_central = {
+    .plan_room = pl_plan_room, .central = true, .exchange = models_exchange};
 
-const struct pl_models pl_models_replicas = {.join = pl_replicas_join,
+const struct pl_models pl_models_replicas = {.plan_room = pl_plan_room_peers,
+                                             .join = pl_replicas_join,
                                              .leave = pl_replicas_leave,
                                              .start = pl_replicas_start,
                                              .base_ready = pl_replicas_base_ready,

@@ -1,12 +1,14 @@
 /* Whose models there are: one at the server that all workers compute on (central), or one per
  * worker (replicas). Control calls these functions when the events they are named after happen;
- * `r` is NULL for a central model, which needs no bookkeeping beyond version numbers. */
+ * those that are NULL have nothing to do. A central model needs no bookkeeping beyond version
+ * numbers. */
 #ifndef PL_CORE_MODELS_H
 #define PL_CORE_MODELS_H
 
 #include "core/replicas.h"
 
 struct pl_models {
+    size_t (*plan_room)(int n_workers); /* actions of the largest correct plan */
     bool central; /* tasks may be cancelled and deferred, and a worker may keep its version */
     void (*join)(struct pl_replicas *r, int worker);
     void (*leave)(struct pl_replicas *r, int worker);

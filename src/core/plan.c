@@ -1,10 +1,10 @@
 #include "core/plan.h"
 
-#define PLAN_DRAWS 64 /* of a peer, before workers that are gone are stepped over */
+#define PLAN_DRAWS 64 /* random draws of a peer, before the next one that is alive is used */
 
-/* Field by field into its place: a struct built elsewhere and copied is read back before it is
- * written, which costs more than all the rest. */
-static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_from from,
+/* Written field by field: building a struct elsewhere and copying it costs more than all the rest.
+ */
+static void plan_add(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_from from,
                      double factor) {
     if (p->n == p->room) {
         p->overflow = true;
@@ -23,42 +23,42 @@ static void plan_say(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_f
 }
 
 void pl_take(struct pl_plan *p, double factor) {
-    plan_say(p, PL_TAKE, PL_ARRIVED, PL_FETCH, factor);
+    plan_add(p, PL_TAKE, PL_ARRIVED, PL_FETCH, factor);
 }
 
 void pl_take_deferred(struct pl_plan *p, int worker, double factor) {
-    plan_say(p, PL_TAKE, worker, PL_FETCH, factor);
+    plan_add(p, PL_TAKE, worker, PL_FETCH, factor);
 }
 
 void pl_defer(struct pl_plan *p) {
-    plan_say(p, PL_DEFER, PL_ARRIVED, PL_FETCH, 0);
+    plan_add(p, PL_DEFER, PL_ARRIVED, PL_FETCH, 0);
 }
 
 void pl_drop(struct pl_plan *p) {
-    plan_say(p, PL_DROP, PL_ARRIVED, PL_FETCH, 0);
+    plan_add(p, PL_DROP, PL_ARRIVED, PL_FETCH, 0);
 }
 
 void pl_commit(struct pl_plan *p, double factor) {
-    plan_say(p, PL_COMMIT, 0, PL_FETCH, factor);
+    plan_add(p, PL_COMMIT, 0, PL_FETCH, factor);
 }
 
 void pl_start(struct pl_plan *p, int worker, enum pl_from from) {
-    plan_say(p, PL_START, worker, from, 0);
+    plan_add(p, PL_START, worker, from, 0);
 }
 
 void pl_start_part(struct pl_plan *p, int worker, int row, int col) {
-    plan_say(p, PL_START, worker, PL_FETCH, 0);
+    plan_add(p, PL_START, worker, PL_FETCH, 0);
     if (p->overflow) return;
     p->action[p->n - 1].row = row;
     p->action[p->n - 1].col = col;
 }
 
 void pl_cancel(struct pl_plan *p, int worker) {
-    plan_say(p, PL_CANCEL, worker, PL_FETCH, 0);
+    plan_add(p, PL_CANCEL, worker, PL_FETCH, 0);
 }
 
 void pl_stop(struct pl_plan *p) {
-    plan_say(p, PL_STOP, 0, PL_FETCH, 0);
+    plan_add(p, PL_STOP, 0, PL_FETCH, 0);
 }
 
 void pl_timer(struct pl_plan *p, uint64_t when_ns) {
@@ -93,7 +93,7 @@ int pl_draw_peer(const struct pl_view *v, int worker, enum pl_draw among) {
 static void plan_exchange(struct pl_plan *p, enum pl_verb verb, int worker, int peer, double keep,
                           double factor) {
     size_t n = p->n;
-    plan_say(p, verb, worker, PL_FETCH, factor);
+    plan_add(p, verb, worker, PL_FETCH, factor);
     if (p->n == n) return;
     p->action[n].peer = peer;
     p->action[n].keep = keep;

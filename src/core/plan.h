@@ -1,5 +1,5 @@
-/* A plan: what one event leads to, in order. Written by policies through the verbs of policy.h,
- * checked and carried out by control, executed by a host. */
+/* A plan: the actions that answer one event, in order. Policies write it with the functions of
+ * policy.h; control checks it, and the engine carries it out. */
 #ifndef PL_CORE_PLAN_H
 #define PL_CORE_PLAN_H
 
@@ -13,7 +13,7 @@ enum pl_verb {
     PL_START,
     PL_CANCEL,
     PL_STOP,
-    PL_BLEND, /* these of policies with peers */
+    PL_BLEND, /* from here on: only if workers have their own models */
     PL_PAIR,
     PL_PUSH,
     PL_ABSORB
@@ -22,7 +22,7 @@ enum pl_verb {
 struct pl_action {
     enum pl_verb verb;
     enum pl_from from; /* PL_START */
-    int worker;        /* whose; PL_ARRIVED stands for the worker that has just arrived */
+    int worker;        /* PL_ARRIVED: the worker that has just arrived */
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
     double factor;     /* PL_TAKE, PL_COMMIT; of the peer's model in an exchange */
@@ -35,20 +35,20 @@ struct pl_action {
 struct pl_plan {
     struct pl_action *action;
     size_t n, room;
-    bool overflow; /* more was said than a correct plan can hold */
-    bool timed;    /* pl_timer was said, and with it: */
-    uint64_t timer_ns;
+    bool overflow;     /* it has more actions than a correct plan can have */
+    bool timed;        /* pl_timer was called, */
+    uint64_t timer_ns; /* with this time */
 };
 
 #define PL_ARRIVED (-1)
 
-/* The largest correct plan: take, commit, stop, and per worker a cancel or a take of what waits,
- * and a start. */
+/* The largest correct plan: take, commit, stop, and per worker a cancel or a take of what was
+ * deferred, and a start. */
 static inline size_t pl_plan_room(int n_workers) {
     return 2 * (size_t)n_workers + 3;
 }
 
-/* Where there are peers: an exchange or two per worker besides. */
+/* With peers: one or two exchanges per worker as well. */
 static inline size_t pl_plan_room_peers(int n_workers) {
     return 4 * (size_t)n_workers + 8;
 }

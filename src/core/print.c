@@ -22,7 +22,7 @@ size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *p
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
     static const char *const kinds[] = {"join",     "arrive", "reject", "leave",
-                                        "measured", "timer",  "made"};
+                                        "measured", "timer",  "base"};
     char time[32];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
@@ -47,10 +47,10 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         case PL_DROP: SAY("%sdrop", sep); break;
         case PL_DEFER: SAY("%sdefer", sep); break;
         case PL_STOP: SAY("%sstop", sep); break;
-        case PL_BLEND: SAY("%smix W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_BLEND: SAY("%sblend W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
         case PL_PAIR: SAY("%spair W%d W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_PUSH: SAY("%sgive W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_ABSORB: SAY("%sreceive W%d", sep, a->worker + 1); break;
+        case PL_PUSH: SAY("%spush W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
+        case PL_ABSORB: SAY("%sabsorb W%d", sep, a->worker + 1); break;
         case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
         case PL_START:
             SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);

@@ -9,8 +9,8 @@
 struct pl_rate {
     double lr;
     struct pl_chain schedule;
-    bool by_k;                                /* times the number of members: "linear scaling" */
-    double epoch_samples;                     /* samples in an epoch; 0 if there is no data */
+    bool by_k;            /* multiplied by the number of members: "linear scaling" */
+    double epoch_samples; /* samples in an epoch; 0 if there is no data */
     double number[PL_LINKS][PL_RULE_NUMBERS]; /* what the schedules keep; zero at first */
 };
 

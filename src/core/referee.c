@@ -1,11 +1,11 @@
-/* The referee: checks what a policy planned, action by action, and carries it out on the worker
- * table, the open group and the fates. */
+/* The referee: checks a plan, action by action, and applies it to the worker table, the open group
+ * and the fates. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "core/control_state.h"
 
-/* What a worker brought joins the open group. */
+/* Adds a worker's last arrival to the open group. */
 static int referee_join_group(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
     struct control_group *g = &c->open;
     if (g->n == g->room) {
@@ -17,8 +17,8 @@ static int referee_join_group(struct pl_control *c, struct pl_action *a, struct 
     }
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    c->models->take(c->replicas, a->worker, a->factor);
-    const struct control_answer *b = &c->answer[a->worker];
+    if (c->models->take) c->models->take(c->replicas, a->worker, a->factor);
+    const struct control_arrival *b = &c->arrival[a->worker];
     g->member[g->n++] = (struct pl_member){
         a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
@@ -60,7 +60,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
         return pl_control_broke(c, why, "it let a worker keep a version it never had");
     if (w->deferred)
         return pl_control_broke(c, why, "it started a worker whose result is still deferred");
-    if (c->models->start(c->replicas, a->worker))
+    if (c->models->start && c->models->start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
     if (c->grid_locks.side > 0 || a->row >= 0 || a->col >= 0) {
@@ -78,7 +78,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
         w->base = c->view.version;
         w->first = a->task;
     }
-    /* parts of a version change in place, and combinations are read where they lie */
+    /* parts of a version change in place, and the terms of a combination are read from peers */
     a->sends = moved || !c->models->central || c->grid_locks.side > 0;
     a->version = w->base;
     c->fates.started++;
@@ -99,7 +99,7 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
     return PL_OK;
 }
 
-/* Takes, drops and lets wait, of the arrival where the plan does not say whose. */
+/* A take, drop or defer of the arrival, or a take of a deferred result. */
 static int referee_decide(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
                           int *n_decided, struct pl_why *why) {
     bool arrived = a->worker == PL_ARRIVED;
@@ -110,13 +110,13 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
     if (!arrived) return referee_take(c, a, why);
     a->worker = e->worker;
     a->task = c->worker[e->worker].task;
-    c->answer[e->worker] = (struct control_answer){e->samples, e->loss};
+    c->arrival[e->worker] = (struct control_arrival){e->samples, e->loss};
     switch (a->verb) {
     case PL_TAKE: return referee_join_group(c, a, why);
     case PL_DROP:
         c->fates.dropped++;
         c->dropped = true;
-        c->models->drop(c->replicas, e->worker);
+        if (c->models->drop) c->models->drop(c->replicas, e->worker);
         return PL_OK;
     default:
         if (!c->models->central)
@@ -131,23 +131,23 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
 static int referee_timer(struct pl_control *c, struct pl_why *why) {
     if (!c->plan.timed) return PL_OK;
     if (c->plan.timer_ns < c->view.now_ns)
-        return pl_control_broke(c, why, "it set a timer to a time that is past");
+        return pl_control_broke(c, why, "it set a timer to a time in the past");
     if (!c->policy->timer && c->plan.timer_ns != PL_NO_TIMER)
-        return pl_control_broke(c, why, "it set a timer and has no call-back for it");
+        return pl_control_broke(c, why, "it set a timer but has no timer function");
     c->view.timer_ns = c->plan.timer_ns;
     return PL_OK;
 }
 
-/* Carries the plan out in order. `arrived`: the event was an arrival that must be decided. */
 int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why) {
-    if (c->plan.overflow) return pl_control_broke(c, why, "its plan is longer than any can be");
+    if (c->plan.overflow)
+        return pl_control_broke(c, why, "its plan is longer than any correct plan");
     int n_decided = 0;
     for (size_t n = 0; n < c->plan.n; n++) {
         struct pl_action *a = &c->plan.action[n];
         int rc = PL_OK;
         const char *no = NULL;
         if (!isfinite(a->factor))
-            return pl_control_broke(c, why, "it said a factor that is not finite");
+            return pl_control_broke(c, why, "it used a factor that is not finite");
         switch (a->verb) {
         case PL_TAKE:
         case PL_DROP:
@@ -171,9 +171,9 @@ int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, str
         return pl_control_broke(c, why, "it neither took, dropped nor deferred an arrival");
     int rc = referee_timer(c, why);
     if (rc) return rc;
-    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* nobody is left to wait for it */
+    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* no worker is left to wait for it */
     if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && c->view.timer_ns == PL_NO_TIMER &&
         !c->stopped)
-        return pl_control_broke(c, why, "it stalled: nobody is busy");
+        return pl_control_broke(c, why, "it stalled: no worker is busy");
     return PL_OK;
 }

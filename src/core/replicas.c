@@ -1,15 +1,16 @@
+/* Prefix: combination_ for sums of vectors, replicas_ for workers. */
 #include "core/replicas.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLICAS_SPARE 2 /* terms that a take may add to a row */
+#define REPLICAS_SPARE 2 /* terms that a take may add to a model */
 
 struct replica {
     bool here, busy;
-    bool base_pending; /* its base is on its way: only its own row refers to it */
-    int base, answer;  /* of its task; -1: none */
+    bool base_pending; /* its base is not complete: only its own model refers to it */
+    int base, result;  /* of its task; -1: none */
     double weight, inbox_weight;
     struct pl_combination model, inbox;
     struct pl_combination input; /* what its base is made of, while it computes */
@@ -22,7 +23,7 @@ struct pl_replicas {
     struct pl_combination last_model;
 };
 
-/* --- rows -------------------------------------------------------------------------------- */
+/* --- combinations ------------------------------------------------------------------------ */
 
 static void combination_hold(struct pl_replicas *b, const struct pl_combination *r) {
     for (int i = 0; i < r->n; i++) pl_vector_hold(b->vectors, r->term[i].vector);
@@ -68,8 +69,8 @@ static void combination_set(struct pl_replicas *b, struct pl_combination *r,
     combination_let_go(b, &before);
 }
 
-/* A worker's model as others see it: in vectors that are complete. */
-static void replicas_see(const struct replica *w, struct pl_combination *out) {
+/* A worker's model as peers may read it: in vectors that are complete. */
+static void replicas_visible(const struct replica *w, struct pl_combination *out) {
     out->n = 0;
     for (int i = 0; i < w->model.n; i++) {
         if (w->busy && w->base_pending && w->model.term[i].vector == w->base)
@@ -80,7 +81,7 @@ static void replicas_see(const struct replica *w, struct pl_combination *out) {
 }
 
 /* The number of different vectors in r[n], counted up to one more than fits. */
-static int combinations_span(const struct pl_combination *const *r, int n) {
+static int combination_span(const struct pl_combination *const *r, int n) {
     struct pl_combination all = {.n = 0};
     for (int k = 0; k < n; k++)
         for (int i = 0; i < r[k]->n; i++)
@@ -88,7 +89,7 @@ static int combinations_span(const struct pl_combination *const *r, int n) {
     return all.n;
 }
 
-/* --- making ------------------------------------------------------------------------------ */
+/* --- creating ---------------------------------------------------------------------------- */
 
 int pl_replicas_new(int n_workers, struct pl_replicas **out) {
     struct pl_replicas *b = calloc(1, sizeof *b);
@@ -101,7 +102,7 @@ int pl_replicas_new(int n_workers, struct pl_replicas **out) {
         pl_replicas_free(b);
         return PL_ENOMEM;
     }
-    for (int i = 0; i < n_workers; i++) b->worker[i].base = b->worker[i].answer = -1;
+    for (int i = 0; i < n_workers; i++) b->worker[i].base = b->worker[i].result = -1;
     pl_vector_complete(b->vectors, first);
     combination_add(&b->last_model, first, 1);
     *out = b;
@@ -115,7 +116,7 @@ void pl_replicas_free(struct pl_replicas *b) {
     free(b);
 }
 
-/* --- what control tells ------------------------------------------------------------------ */
+/* --- called by control ------------------------------------------------------------------- */
 
 void pl_replicas_join(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
@@ -130,18 +131,18 @@ void pl_replicas_join(struct pl_replicas *b, int worker) {
 static void replicas_end_task(struct pl_replicas *b, struct replica *w) {
     combination_let_go(b, &w->input);
     pl_vector_release(b->vectors, w->base);
-    pl_vector_release(b->vectors, w->answer);
-    w->base = w->answer = -1;
+    pl_vector_release(b->vectors, w->result);
+    w->base = w->result = -1;
     w->busy = w->base_pending = false;
 }
 
 /* Nothing that the worker wrote is used: its model is again the sum of its input. */
 void pl_replicas_reject(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
-    struct pl_combination seen;
+    struct pl_combination model;
     if (!w->busy) return;
-    replicas_see(w, &seen);
-    combination_set(b, &w->model, &seen);
+    replicas_visible(w, &model);
+    combination_set(b, &w->model, &model);
     replicas_end_task(b, w);
 }
 
@@ -164,18 +165,18 @@ int pl_replicas_start(struct pl_replicas *b, int worker) {
     int base = base_pending ? pl_vector_add(b->vectors, worker) : w->model.term[0].vector;
     if (base < 0) return PL_ENOMEM;
     if (!base_pending) pl_vector_hold(b->vectors, base);
-    int answer = pl_vector_add(b->vectors, worker);
-    if (answer < 0) {
+    int result = pl_vector_add(b->vectors, worker);
+    if (result < 0) {
         pl_vector_release(b->vectors, base);
         return PL_ENOMEM;
     }
     w->base = base;
-    w->answer = answer;
+    w->result = result;
     w->busy = true;
     w->base_pending = base_pending;
     combination_set(b, &w->input, &w->model);
-    struct pl_combination row = {.n = 1, .term = {{base, 1}}};
-    combination_set(b, &w->model, &row);
+    struct pl_combination model = {.n = 1, .term = {{base, 1}}};
+    combination_set(b, &w->model, &model);
     return PL_OK;
 }
 
@@ -191,16 +192,16 @@ void pl_replicas_arrive(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     w->busy = w->base_pending = false;
     pl_vector_complete(b->vectors, w->base);
-    pl_vector_complete(b->vectors, w->answer);
+    pl_vector_complete(b->vectors, w->result);
     combination_let_go(b, &w->input);
 }
 
 void pl_replicas_take(struct pl_replicas *b, int worker, double factor) {
     struct replica *w = &b->worker[worker];
-    struct pl_combination row = w->model;
-    combination_add(&row, w->base, -factor);
-    combination_add(&row, w->answer, factor); /* there is room: see REPLICAS_SPARE */
-    combination_set(b, &w->model, &row);
+    struct pl_combination model = w->model;
+    combination_add(&model, w->base, -factor);
+    combination_add(&model, w->result, factor); /* there is room: see REPLICAS_SPARE */
+    combination_set(b, &w->model, &model);
     replicas_end_task(b, w);
 }
 
@@ -210,17 +211,17 @@ void pl_replicas_drop(struct pl_replicas *b, int worker) {
 
 /* --- exchanges --------------------------------------------------------------------------- */
 
-static bool replicas_fits(const struct pl_combination *row, const struct replica *w) {
-    const struct pl_combination *const both[] = {row, &w->inbox};
-    return combinations_span(both, 2) + REPLICAS_SPARE <= PL_TERMS;
+static bool replicas_fits(const struct pl_combination *model, const struct replica *w) {
+    const struct pl_combination *const both[] = {model, &w->inbox};
+    return combination_span(both, 2) + REPLICAS_SPARE <= PL_TERMS;
 }
 
-/* a x_i + b x_j as worker i has it. Returns whether it fits. */
+/* a x_i + b x_j, for worker i. Returns whether it fits. */
 static bool replicas_blend(const struct replica *i, const struct replica *j, double a, double b,
                            struct pl_combination *out) {
     struct pl_combination seen, other, whole;
-    replicas_see(j, &other);
-    replicas_see(i, &seen);
+    replicas_visible(j, &other);
+    replicas_visible(i, &seen);
     out->n = whole.n = 0;
     bool fits = combination_add_all(out, &i->model, a) && combination_add_all(out, &other, b);
     fits = combination_add_all(&whole, &seen, a) && combination_add_all(&whole, &other, b) && fits;
@@ -233,10 +234,10 @@ static const char *replicas_push(struct pl_replicas *b, struct replica *from, st
     double sent = share * from->weight, sum = to->inbox_weight + sent;
     if (!(share > 0 && share < 1) || !(sent > 0))
         return "it pushed a share that is not between 0 and 1";
-    replicas_see(from, &seen);
-    replicas_see(to, &own);
+    replicas_visible(from, &seen);
+    replicas_visible(to, &own);
     const struct pl_combination *const all[] = {&own, &to->model, &to->inbox, &seen};
-    if (combinations_span(all, 4) + REPLICAS_SPARE > PL_TERMS)
+    if (combination_span(all, 4) + REPLICAS_SPARE > PL_TERMS)
         return "an exchange needs more terms than a model can have";
     combination_add_all(&inbox, &to->inbox, to->inbox_weight / sum);
     combination_add_all(&inbox, &seen, sent / sum);
@@ -247,12 +248,13 @@ static const char *replicas_push(struct pl_replicas *b, struct replica *from, st
 }
 
 static void replicas_absorb(struct pl_replicas *b, struct replica *w) {
-    struct pl_combination row = {.n = 0};
+    struct pl_combination model = {.n = 0};
     double sum = w->weight + w->inbox_weight;
     if (w->inbox_weight == 0) return;
-    combination_add_all(&row, &w->model, w->weight / sum);
-    combination_add_all(&row, &w->inbox, w->inbox_weight / sum); /* it fitted when it was pushed */
-    combination_set(b, &w->model, &row);
+    combination_add_all(&model, &w->model, w->weight / sum);
+    combination_add_all(&model, &w->inbox,
+                        w->inbox_weight / sum); /* it fits: checked by the push */
+    combination_set(b, &w->model, &model);
     combination_let_go(b, &w->inbox);
     w->weight = sum;
     w->inbox_weight = 0;
@@ -298,27 +300,27 @@ const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *
 
 struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker) {
     const struct replica *w = &b->worker[worker];
-    return (struct pl_replica_task){&w->input, w->base, w->answer, w->base_pending};
+    return (struct pl_replica_task){&w->input, w->base, w->result, w->base_pending};
 }
 
-/* One more than fits is left for what the plan itself adds: the worker that has just arrived is
- * taken before or after. */
+/* Leaves room for what the plan itself adds: the worker that has just arrived is taken before or
+ * after the exchange. */
 bool pl_replicas_fits(const struct pl_replicas *b, int worker, int peer) {
     const struct replica *i = &b->worker[worker], *j = &b->worker[peer];
-    struct pl_combination one, two, answer = {.n = 0};
-    replicas_see(i, &one);
-    replicas_see(j, &two);
-    if (i->answer >= 0) combination_add(&answer, i->answer, 1);
-    if (i->base >= 0) combination_add(&answer, i->base, 1);
-    if (j->base >= 0) combination_add(&answer, j->base, 1);
-    /* rows as they are besides: where one is seen, terms may have cancelled */
+    struct pl_combination one, two, task = {.n = 0};
+    replicas_visible(i, &one);
+    replicas_visible(j, &two);
+    if (i->result >= 0) combination_add(&task, i->result, 1);
+    if (i->base >= 0) combination_add(&task, i->base, 1);
+    if (j->base >= 0) combination_add(&task, j->base, 1);
+    /* the models themselves as well: in the visible ones, terms may have cancelled */
     const struct pl_combination *const all[] = {&one,      &two,      &i->model, &j->model,
-                                                &i->inbox, &j->inbox, &answer};
-    return combinations_span(all, 7) + REPLICAS_SPARE <= PL_TERMS;
+                                                &i->inbox, &j->inbox, &task};
+    return combination_span(all, 7) + REPLICAS_SPARE <= PL_TERMS;
 }
 
 double pl_replicas_model(const struct pl_replicas *b, int worker, struct pl_combination *out) {
-    replicas_see(&b->worker[worker], out);
+    replicas_visible(&b->worker[worker], out);
     return b->worker[worker].weight;
 }
 
@@ -339,7 +341,7 @@ struct pl_vectors *pl_replicas_vectors(const struct pl_replicas *b) {
     return b->vectors;
 }
 
-/* --- what policies ask -------------------------------------------------------------------- */
+/* --- for policies ------------------------------------------------------------------------- */
 
 bool pl_fits(const struct pl_view *v, int worker, int peer) {
     return v->replicas && pl_replicas_fits(v->replicas, worker, peer);

@@ -3,8 +3,8 @@
  *
  * A model is a short linear combination of vectors (core/vectors.h). Workers write two kinds of
  * vectors: the base that a task is computed on, and its result, the worker's model after its own
- * steps. An exchange between peers is arithmetic on coefficients: it takes no time, waits for
- * nobody and cannot be interrupted. Vectors move when a worker starts a task: it reads the terms
+ * steps. An exchange between peers is arithmetic on coefficients: it takes no time, never
+ * waits and cannot be interrupted. Vectors move when a worker starts a task: it reads the terms
  * of its model where they lie, adds them up into its base, and computes on that. If a worker dies,
  * the results it delivered stay in the models that contain them.
  *
@@ -28,7 +28,7 @@
 #include "core/plan.h"
 #include "core/vectors.h"
 
-#define PL_FIRST_VECTOR 0 /* the model that the run begins with; written by nobody */
+#define PL_FIRST_VECTOR 0 /* the model that the run begins with; no worker writes it */
 
 struct pl_replicas;
 
@@ -46,14 +46,13 @@ void pl_replicas_join(struct pl_replicas *b, int worker);
 void pl_replicas_leave(struct pl_replicas *b, int worker);
 
 int pl_replicas_start(struct pl_replicas *b, int worker);       /* 0 or PL_ENOMEM */
-void pl_replicas_base_ready(struct pl_replicas *b, int worker); /* its base is whole */
-void pl_replicas_arrive(struct pl_replicas *b,
-                        int worker); /* a sound answer; its base is whole as well */
-void pl_replicas_reject(struct pl_replicas *b, int worker); /* nothing that it wrote is ever read */
+void pl_replicas_base_ready(struct pl_replicas *b, int worker); /* its base is complete */
+void pl_replicas_arrive(struct pl_replicas *b, int worker);     /* base and result are complete */
+void pl_replicas_reject(struct pl_replicas *b, int worker);     /* what it wrote is never read */
 void pl_replicas_take(struct pl_replicas *b, int worker, double factor);
 void pl_replicas_drop(struct pl_replicas *b, int worker);
 
-/* Carries out a PL_BLEND, PL_PAIR, PL_PUSH or PL_ABSORB. NULL, or what was wrong with it. */
+/* Carries out a PL_BLEND, PL_PAIR, PL_PUSH or PL_ABSORB. Returns NULL, or what is wrong with it. */
 const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a);
 
 /* --- what hosts and policies read -------------------------------------------------------- */
@@ -61,19 +60,19 @@ const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *
 /* The task that a worker computes. */
 struct pl_replica_task {
     const struct pl_combination *input; /* what its base is made of */
-    int base, answer;                   /* vectors */
+    int base, answer;                   /* vectors: its base and its result */
     bool base_pending;
 };
 struct pl_replica_task pl_replica_task(const struct pl_replicas *b, int worker);
 
 bool pl_replicas_fits(const struct pl_replicas *b, int worker, int peer);
 
-/* The current model, in snapshots that are whole; its weight, 0 where nobody is there. */
+/* The current model, in vectors that are complete. Returns its weight, 0 if the worker is gone. */
 double pl_replicas_model(const struct pl_replicas *b, int worker, struct pl_combination *out);
-/* What is in the inbox, likewise. */
+/* The contents of the inbox, likewise. */
 double pl_replicas_inbox(const struct pl_replicas *b, int worker, struct pl_combination *out);
 
-/* The model of the run where nobody is there. */
+/* The model of the run while no worker is present. */
 const struct pl_combination *pl_replicas_last_model(const struct pl_replicas *b);
 
 int pl_replicas_n_workers(const struct pl_replicas *b);

@@ -1,4 +1,4 @@
-/* How a vector is cut: into tiles, and tiles among shares. */
+/* How a vector is divided into tiles, and tiles among slices. */
 #include "core/store.h"
 
 void pl_tile(size_t dim, int t, size_t *from, size_t *n) {

@@ -1,5 +1,5 @@
-/* Eight running sums side by side: the additions of strict floating point become independent and
- * fill the vector units, and the order stays a function of n alone. */
+/* Sums in eight lanes: strict floating-point additions become independent and fill the vector
+ * units, and their order depends only on n. */
 #include <string.h>
 
 #include "core/rule.h"
@@ -35,8 +35,7 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n) {
     return vec_fold(lane);
 }
 
-/* One vector after the other: each is a single stream from memory, which is what memory is best at;
- * several at once are a third slower. */
+/* One vector after the other: a single stream from memory. Several at once are a third slower. */
 const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
                                size_t n_elements, pl_real *restrict out) {
     bool first = true;

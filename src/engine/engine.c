@@ -20,22 +20,11 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     if (rc) return rc;
     e->view = pl_control_view(e->control);
     e->replicas = pl_control_replicas(e->control);
+    static const struct pl_engine_models timing = {0};
+    e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &timing;
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
     if (!e->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
-    return PL_OK;
-}
-
-static int engine_vectors(struct pl_engine *e, size_t dim, struct pl_why *why) {
-    const struct pl_vector_memory *memory = e->conf.host.memory.get ? &e->conf.host.memory : NULL;
-    if (e->replicas) {
-        e->vectors = pl_replicas_vectors(e->replicas);
-    } else if (pl_vectors_new(&e->vectors)) {
-        return pl_fail(why, PL_ENOMEM, "out of memory");
-    } else {
-        e->owns_vectors = true;
-    }
-    pl_vectors_memory(e->vectors, dim, memory);
     return PL_OK;
 }
 
@@ -51,29 +40,13 @@ static int engine_filter(struct pl_engine *e, struct pl_why *why) {
     return rc ? pl_fail(why, rc, "out of memory for the filter") : PL_OK;
 }
 
-/* The first model: version 0 of the store, or the vector that every worker begins with. */
+/* What the run begins with: w0, or the model's own first weights. */
 static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why) {
-    struct pl_store_conf conf = pl_job_store(e->job);
-    if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
-    conf.dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
-    conf.parallel_for = e->conf.parallel_for;
-    int rc = engine_vectors(e, conf.dim, why);
-    if (rc) return rc;
-    conf.vectors = e->vectors;
-    float *made = w0 ? NULL : pl_vector_new(conf.dim);
+    size_t dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
+    float *made = w0 ? NULL : pl_vector_new(dim);
     if (!w0 && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     if (made) e->job->model->kind->init(e->job->model, e->job->seed, made);
-    if (!e->replicas) {
-        rc = pl_store_new(&conf, w0 ? w0 : made, &e->store, why);
-    } else {
-        float *first = pl_vector_at(e->vectors, PL_FIRST_VECTOR);
-        if (first)
-            memcpy(first, w0 ? w0 : made, conf.dim * sizeof *first);
-        else
-            rc = pl_fail(why, PL_ENOMEM, "out of memory for the model");
-        e->rate = e->job->rate;
-        e->progress.epoch = e->rate.epoch_samples;
-    }
+    int rc = e->models->first(e, w0 ? w0 : made, dim, why);
     free(made);
     return rc;
 }
@@ -98,17 +71,13 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
 
 /* Gives up what the engine holds for a worker. */
 static void engine_forget(struct pl_engine *e, int worker) {
-    struct engine_worker *w = &e->worker[worker];
-    if (e->store) {
-        pl_store_release(e->store, w->base);
-        pl_vector_release(e->vectors, w->output);
-    }
-    *w = (struct engine_worker){.output = PL_NO_VECTOR};
+    if (e->models->forget) e->models->forget(e, worker);
+    e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
 
 void pl_engine_free(struct pl_engine *e) {
     if (!e) return;
-    for (int i = 0; e->worker && i < e->job->n_workers; i++) engine_forget(e, i);
+    for (int i = 0; e->store && i < e->job->n_workers; i++) engine_forget(e, i);
     for (size_t i = 0; i < e->n_group; i++) pl_vector_release(e->vectors, e->group_id[i]);
     pl_store_free(e->store);
     pl_filter_free(e->filter);
@@ -216,6 +185,11 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
     int rc = engine_step(e, event, why);
     if (event->kind == PL_LEAVE) engine_forget(e, event->worker);
     return rc;
+}
+
+int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why) {
+    return pl_fail(why, PL_ENOMEM, "out of memory for %s at update %llu", what,
+                   (unsigned long long)e->view->version);
 }
 
 void pl_engine_over(struct pl_engine *e) {

@@ -30,6 +30,7 @@ struct pl_start {
                    one vector, times one */
     int output; /* vector that the worker writes */
     bool sends; /* the worker does not have its input yet */
+    bool stays; /* base and output stay with the worker, and other workers read them there */
     struct pl_part part;
     uint64_t acked;   /* the worker's last task whose result counted; 0: none */
     uint64_t applied; /* its last task that is part of the newest version; 0: none */
@@ -96,7 +97,6 @@ struct pl_vectors *pl_engine_vectors(const struct pl_engine *e);      /* NULL: t
 const struct pl_version *pl_engine_newest(const struct pl_engine *e); /* NULL: no central model */
 const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker); /* of its task */
 int pl_engine_output(const struct pl_engine *e, int worker); /* vector of its task */
-uint64_t pl_engine_n_filtered(const struct pl_engine *e);
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns);
 
 /* The model as it is now, whole and unchanging until pl_engine_let_go: the newest version, held, or
@@ -114,7 +114,7 @@ bool pl_engine_needs_room(const struct pl_engine *e); /* `room` is used */
 
 /* Whether an evaluation now would tell something new: the model or the time has moved on. */
 bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns);
-bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, at whatever time */
+bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, whenever it was */
 /* What an evaluation came to, of the model at *p; tells the watch, and ends the run at a target. */
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p);
 

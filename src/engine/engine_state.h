@@ -1,4 +1,4 @@
-/* The inside of the engine, which engine.c, carry.c and model.c share. */
+/* The inside of the engine, which the files of this folder share. */
 #ifndef PL_ENGINE_ENGINE_STATE_H
 #define PL_ENGINE_ENGINE_STATE_H
 
@@ -16,8 +16,28 @@ struct engine_worker {
     bool doubted;                   /* the filter has rejected it since it last accepted a result */
 };
 
+/* Whose models there are: one at the server (central.c), one per worker (own.c), or none at all,
+ * because only the timing is simulated: all members are NULL then, and there is nothing to do. */
+struct pl_engine_models {
+    /* The model that the run begins with, w0 [dim] of this engine's slice. */
+    int (*first)(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why);
+    int (*start)(struct pl_engine *e, const struct pl_action *a, struct pl_start *start);
+    /* NULL, here and below, if nothing has to be done. */
+    int (*take)(struct pl_engine *e, const struct pl_action *a, struct pl_why *why);
+    int (*commit)(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
+                  struct pl_why *why);
+    void (*forget)(struct pl_engine *e, int worker); /* gives up what is held for a worker */
+    int (*output)(const struct pl_engine *e, int worker);
+    const struct pl_progress *(*progress)(const struct pl_engine *e); /* NULL: timing alone */
+    int (*model)(struct pl_engine *e, float *room, struct pl_model_now *out);
+    bool (*needs_room)(const struct pl_engine *e);
+    int (*archive)(struct pl_engine *e, const struct pl_archive *k);
+};
+extern const struct pl_engine_models pl_engine_central, pl_engine_own;
+
 struct pl_engine {
     struct pl_engine_conf conf;
+    const struct pl_engine_models *models;
     const struct pl_job *job;
     struct pl_outcome *out;
     struct pl_control *control;
@@ -50,6 +70,11 @@ void pl_engine_over(struct pl_engine *e);
 int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
                     struct pl_measure *measure, struct pl_why *why);
 
-const struct pl_progress *pl_engine_progress(const struct pl_engine *e); /* NULL: timing alone */
+/* NULL: timing alone. */
+static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {
+    return e->models->progress ? e->models->progress(e) : NULL;
+}
+
+int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why);
 
 #endif

@@ -53,9 +53,9 @@ static const struct pl_attack attack_gaussian = {
     .alone = gaussian_alone,
 };
 
-/* Bits 22, 29, 30 and 31 of single precision, in the first coordinates; in each of them f workers
- * are hit, others in the next one, so that no coordinate has more than f bad values and all workers
- * have some. */
+/* Bits 22, 29, 30 and 31 of single precision, in the first coordinates. Each coordinate is attacked
+ * at f workers, the next one at others, so that no coordinate has more than f bad values and all
+ * workers have some. */
 struct bitflip {
     struct pl_attack_who who;
     int64_t coordinates;
@@ -89,7 +89,7 @@ static const struct pl_attack attack_bitflip = {
     .alone = bitflip_alone,
 };
 
-/* The vector lies on so many servers; one of them spoils values at random, whoever sent them. */
+/* The vector is divided among `servers`; f of them corrupt values at random, from any worker. */
 struct gambler {
     struct pl_attack_who who;
     int64_t servers;
@@ -110,7 +110,7 @@ static void gambler_alone(const void *conf, const struct pl_attack_at *at, float
     size_t most = n * (size_t)c->who.f / (size_t)c->servers;
     if (!(c->p > 0)) return;
     pl_rng_init(&rng, at->seed, PL_STREAM_ATTACK, at->worker, at->task);
-    /* from one spoilt value to the next: a geometric step */
+    /* the distance to the next corrupted value is geometric */
     double log_not = log1p(-c->p);
     for (size_t i = 0; i < (most < n ? most : n); i++) {
         double skip = c->p < 1 ? floor(-pl_rng_exp(&rng) / log_not) : 0;
@@ -192,7 +192,7 @@ static const struct pl_attack attack_nan = {
 
 /* --- together ---------------------------------------------------------------------------- */
 
-/* Sums over the honest ones, in double. */
+/* Sums over the honest members, in double. */
 static void attack_sum(const float *const *honest, int n_honest, size_t from, size_t n,
                        double *sum) {
     memset(sum, 0, n * sizeof *sum);
@@ -266,7 +266,7 @@ static const struct pl_opt alie_opts[] = {
     PL_OPT_END,
 };
 
-/* The largest z that still finds n/2 + 1 - f honest ones further out. */
+/* The largest z with n/2 + 1 - f honest members further out. */
 static double alie_z(int n, int n_honest) {
     int f = n - n_honest, s = n / 2 + 1 - f;
     double share = (double)(n_honest - s) / n_honest;
@@ -348,7 +348,7 @@ int pl_attack_group(const struct pl_attack *a, const void *conf, int n_workers,
     for (int m = 0; m < n; m++)
         if (!pl_attack_hostile(a, conf, member[m].worker, n_workers))
             honest[n_honest++] = member[m].vector;
-    /* among themselves they have nothing to go by, and send what they have */
+    /* without an honest member there is nothing to imitate, and they send their own results */
     int rc = PL_OK;
     if (n_honest > 0 && n_honest < n)
         rc = attack_forge(a, conf, honest, n_honest, member, n, n_workers, dim);

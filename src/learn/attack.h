@@ -1,13 +1,12 @@
-/* Attacks: what hostile workers send instead of their gradient.
+/* Attacks: what hostile workers send instead of their results.
  *
- * The last f of the workers are hostile. An attack that a worker can make alone is made where the
- * gradient is computed, in the simulator and in a real worker alike. One that needs to know what
- * the honest ones sent is made where all of them lie side by side, in the open group just before it
- * is committed: a channel that exists for the sake of such experiments only, and lets the attacker
- * know more than a real one could. What is forged there is cut to finite numbers; what is not
- * finite when it arrives is rejected like any other.
+ * The last f workers are hostile. If an attack needs only the worker's own gradient, the worker
+ * makes it, simulated or real. If it needs the gradients of honest workers, it is made in the open
+ * group just before the commit: this exists only for experiments, and gives the attacker more
+ * knowledge than a real one could have. Forged vectors are limited to finite numbers; a vector that
+ * is not finite when it arrives is rejected as usual.
  *
- * Sums are taken in one order, so an attack has the same bits everywhere. */
+ * Sums are always taken in the same order, so an attack has the same bits everywhere. */
 #ifndef PL_LEARN_ATTACK_H
 #define PL_LEARN_ATTACK_H
 
@@ -24,7 +23,7 @@ struct pl_attack_who {
     int f; /* hostile workers */
 };
 
-/* Who, and when: names the attacker's random numbers. */
+/* Which worker and task: keys the attacker's random numbers. */
 struct pl_attack_at {
     uint64_t seed, task;
     uint32_t worker;
@@ -33,23 +32,23 @@ struct pl_attack_at {
 
 struct pl_attack {
     struct pl_entry id;
-    bool anybody; /* any worker's values may be hit; f counts something else */
-    bool labels;  /* learns from the labels turned round: class c becomes the last minus c */
-    /* What a worker makes of its own gradient v [n]. */
+    bool anybody; /* values of any worker may be changed; f counts something else */
+    bool labels;  /* trains on reversed labels: class c becomes the last minus c */
+    /* Changes the worker's own gradient v [n]. */
     void (*alone)(const void *conf, const struct pl_attack_at *at, float *v, size_t n);
-    /* What all hostile ones send, given the n_honest honest gradients among n_group: elements
+    /* What all hostile members send, given the n_honest honest gradients among n_group: elements
      * [from, from + n). */
     void (*together)(const void *conf, const float *const *honest, int n_honest, int n_group,
                      size_t from, size_t n, float *out);
 };
 
-/* A choice of the family, or entry NULL: nobody is hostile. */
+/* Whether the worker is hostile; none is if `a` is NULL. */
 bool pl_attack_hostile(const struct pl_attack *a, const void *conf, int worker, int n_workers);
 
 /* One member of the open group. */
 struct pl_group_vector {
     int worker;
-    float *vector; /* [dim]; written where the worker is hostile */
+    float *vector; /* [dim]; overwritten if the worker is hostile */
 };
 
 /* Forges the hostile members of a group. 0 or PL_ENOMEM. */

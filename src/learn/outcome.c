@@ -47,7 +47,7 @@ bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
     p->loss = score->loss;
     p->test_loss = score->test_loss;
     p->test_accuracy = score->test_accuracy;
-    /* a target that is not set is NAN, and nothing compares with that */
+    /* a target that is not set is NAN, and comparisons with it are false */
     bool reached =
         score->loss <= limits->target_loss || score->test_accuracy >= limits->target_accuracy;
     if (reached && isnan(out->time_to_target)) out->time_to_target = p->time;

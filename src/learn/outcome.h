@@ -1,4 +1,4 @@
-/* What a run came to, whoever ran it. */
+/* The outcome of a run, whatever its host. */
 #ifndef PL_LEARN_OUTCOME_H
 #define PL_LEARN_OUTCOME_H
 
@@ -6,8 +6,8 @@
 #include "learn/drift.h"
 #include "learn/task.h"
 
-/* Steps of the workers that are there: tasks completed, where a newcomer begins with those of the
- * slowest. The median is the lower of two in the middle; NAN where nobody is there. */
+/* Steps of the workers that are present: tasks completed; a newcomer begins with those of the
+ * slowest. The median is the lower of the two in the middle. NAN if no worker is present. */
 struct pl_steps {
     double min, median, max;
 };
@@ -21,44 +21,43 @@ struct pl_outcome {
     struct pl_fates fates;
     struct pl_staleness staleness;
     struct pl_worker_time worker_time; /* shares; they sum to 1 */
-    struct pl_score score;             /* at the end; NAN where unknown */
+    struct pl_score score;             /* at the end; NAN if unknown */
     double time_to_target;             /* NAN: no target, or not reached */
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
-    uint64_t filtered;     /* of the rejected, those that a filter did not believe */
-    struct pl_why trouble; /* why it ended before its time, or what could not be kept; or "" */
-    bool diverged;         /* ended because no finite gradient came any more */
-    uint64_t
-        computed; /* gradients computed; more than arrived where some were computed ahead in vain */
+    uint64_t filtered;     /* rejected results that a filter did not believe */
+    struct pl_why trouble; /* why it ended early, or what could not be written; or "" */
+    bool diverged;         /* it ended because no gradient was finite any more */
+    uint64_t computed;     /* gradients computed, also those that were cancelled afterwards */
     struct pl_drift drift; /* of the models that workers compute on */
-    float *weights;         /* [dim], malloc()ed; NULL for timing alone */
+    float *weights;        /* [dim], malloc()ed; NULL without a model */
 };
 
-/* How a host tells about a run while it goes on. Either may be NULL. */
+/* How a host reports on a run. Either function may be NULL. */
 struct pl_watch {
     void (*point)(void *ctx, const struct pl_point *p); /* after every evaluation */
-    int (*tick)(void *ctx,
-                const struct pl_point *p); /* often; loss is not evaluated; non-zero: stop */
+    /* Often, without losses; a result other than 0 ends the run. */
+    int (*tick)(void *ctx, const struct pl_point *p);
     void *ctx;
 };
 
-/* Seconds of each kind to shares of their sum. */
+/* Converts seconds to shares of their sum. */
 struct pl_worker_time pl_worker_shares(struct pl_worker_time t);
 
-/* The state of a run now, its losses unknown; `progress` is NULL for timing alone. */
+/* The current state of a run, without losses; `progress` is NULL without a model. */
 struct pl_point pl_point_now(const struct pl_control *control, const struct pl_progress *progress,
                              uint64_t now_ns);
 
-/* An outcome before anything has come of it. */
+/* An outcome in which everything is unknown. */
 struct pl_outcome pl_outcome_none(void);
 
-/* Notes an evaluation made at `p`, which gets its losses; true where a target is reached. */
+/* Enters an evaluation at `p`, and fills in its losses. Returns whether a target is reached. */
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p);
 
-/* Fills in what is known at the end; w [dim] is the model then, and both it and `progress` are NULL
- * for timing alone. 0 or PL_ENOMEM. */
+/* Fills in what is known at the end. w [dim] is the final model; w and `progress` are NULL without
+ * a model. 0 or PL_ENOMEM. */
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
                    const struct pl_progress *progress, const float *w, size_t dim, uint64_t now_ns);
 

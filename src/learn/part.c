@@ -44,7 +44,7 @@ double pl_part_share(const struct pl_job *job, struct pl_part p) {
 double pl_part_size(const struct pl_job *job, struct pl_part p) {
     struct pl_range range[PL_RANGES];
     size_t sum = 0;
-    if (!pl_part_is(p)) return 1;
+    if (!pl_part_is(p) || !job->grid) return 1;
     int n = pl_part_ranges(job, p, range);
     for (int i = 0; i < n; i++) sum += range[i].n;
     return (double)sum / (double)job->model->dim;

@@ -11,7 +11,7 @@
 
 struct pl_trace {
     FILE *f;
-    struct pl_timeline *ledger;
+    struct pl_timeline *timeline;
     int n_workers;
     bool *named; /* [n_workers] whether its row has a name */
     bool begun;  /* the next event needs a comma before it */
@@ -91,7 +91,7 @@ static int trace_name(struct pl_trace *t, const char *name) {
 }
 
 static void trace_free(struct pl_trace *t) {
-    pl_timeline_free(t->ledger);
+    pl_timeline_free(t->timeline);
     free(t->named);
     free(t);
 }
@@ -102,11 +102,11 @@ int pl_trace_new(FILE *f, const char *name, int n_workers, struct pl_trace **out
     t->f = f;
     t->n_workers = n_workers;
     t->named = calloc((size_t)n_workers, sizeof *t->named);
-    if (!t->named || pl_timeline_new(n_workers, &t->ledger)) {
+    if (!t->named || pl_timeline_new(n_workers, &t->timeline)) {
         trace_free(t);
         return PL_ENOMEM;
     }
-    pl_timeline_on_span(t->ledger, trace_span, t);
+    pl_timeline_on_span(t->timeline, trace_span, t);
     fputc('[', f);
     if (trace_name(t, name)) {
         trace_free(t);
@@ -131,7 +131,7 @@ void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event
     struct pl_trace *t = ctx;
     int k = pl_control_view(c)->knobs.k;
     if (e->kind == PL_JOIN) trace_worker(t, e->worker);
-    pl_timeline_event(t->ledger, c, e, plan);
+    pl_timeline_event(t->timeline, c, e, plan);
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         if (a->verb == PL_COMMIT) trace_commit(t, c, e->now_ns, a->version);
@@ -154,7 +154,7 @@ void pl_trace_point(struct pl_trace *t, const struct pl_point *p) {
 
 void pl_trace_end(struct pl_trace *t, uint64_t now_ns) {
     if (!t) return;
-    pl_timeline_end(t->ledger, now_ns);
+    pl_timeline_end(t->timeline, now_ns);
     fprintf(t->f, "\n]\n");
     trace_free(t);
 }

@@ -14,15 +14,15 @@
  * A worker exchanges after every `every`-th task, or after each with probability 1/every
  * (random=yes), with a peer drawn uniformly from the workers that are alive.
  *
- * What differs: exchanges take effect at once, on the models' coefficients (core/replicas.h), so
- * there are no locks and no communication threads, and a graph without odd cycles is not needed
- * against deadlocks; it is kept because it is the paper's.
+ * Differences: exchanges take effect at once, on the models' coefficients (core/replicas.h), so
+ * there are no locks and no communication threads. A bipartite graph is not needed to prevent
+ * deadlocks; ad-psgd uses it because the paper does.
  *
- * A worker that leaves takes its weight along; one that joins takes over the model of a random
+ * The weight of a worker that leaves is lost; a worker that joins copies the model of a random
  * peer. */
 #include "paceline_policy.h"
 
-#define GOSSIP_LEAST 1e-12 /* a smaller weight is not halved any more */
+#define GOSSIP_LEAST 1e-12 /* a smaller weight is not halved */
 
 enum gossip_mode { PULL, PUSH, PUSH_SUM, PAIR, AD_PSGD };
 

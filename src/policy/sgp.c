@@ -5,18 +5,18 @@
  * half of both to the worker 2^(k mod L) places on, L = floor(log2(n-1)) + 1, and continues when
  * its own in-peer has sent to it.
  *
- * What differs: exchanges take effect at once, on the models' coefficients (core/replicas.h). A
+ * Differences: exchanges take effect at once, on the models' coefficients (core/replicas.h). A
  * worker sends only when its out-peer is in round k as well, so that nothing of a later round is
  * mixed into an earlier one and timing changes no number. A step is divided by the weight, as z =
  * x/w requires; while all workers are alive, all weights are 1.
  *
  * No worker waits for ever: one in the earliest round waits only for workers of the same round, and
- * those compute. A worker that leaves takes its weight along, and the ring closes without it; a
+ * those compute. The weight of a worker that leaves is lost, and the ring closes without it; a
  * worker that waited for it continues, and its smaller weight accounts for what it did not receive.
- * A worker that joins takes over the model of a random peer, and the latest round there is. */
+ * A worker that joins copies the model of a random peer and begins in the latest round. */
 #include "paceline_policy.h"
 
-/* Of each worker; the state is an array of them. Filled in when the worker joins. */
+/* Per worker; the state is an array of them. Filled in when the worker joins. */
 struct sgp {
     uint64_t round; /* the round it is in: 0, 1, … */
     uint64_t sent;  /* number of rounds in which it has sent */

@@ -1,12 +1,15 @@
-/* Checkpoints: everything a run needs to go on, in one file.
+/* Checkpoints: everything a run needs in order to be resumed, in one file.
  *
- * A snapshot collects the pieces while training waits: state is copied, the weights are taken by
- * reference (versions do not change). Writing it may then take its time, on another thread. The
- * file is DIR/checkpoint-0000000200.safetensors after 200 updates; DIR/latest is a link to the one
- * written last. In the file the weights have the names of the model's layers, so that other tools
- * find them; state has "run." in front of its names.
+ * A snapshot collects the pieces while training waits: state is copied, the weights are referred to
+ * (versions do not change). Another thread can then write it, however long that takes. The file is
+ * DIR/checkpoint-0000000200.safetensors after 200 updates, and DIR/latest is a link to the newest
+ * one. In the file the weights have the names of the model's layers, so that other tools find them;
+ * the names of state begin with "run.".
  *
- * A checkpoint that was read hands the pieces back, by the same names. */
+ * A checkpoint that was read returns the pieces by the same names.
+ *
+ * Threads: any one at a time. The thread that decides collects a snapshot; the saver's own thread
+ * writes it. */
 #ifndef PL_RUN_CHECKPOINT_H
 #define PL_RUN_CHECKPOINT_H
 
@@ -21,42 +24,42 @@ struct pl_snapshot;
 int pl_snapshot_new(struct pl_snapshot **out, struct pl_why *why);
 void pl_snapshot_free(struct pl_snapshot *s); /* NULL is fine */
 
-/* For control and store to save themselves; every piece is copied. Here and below, a piece for
- * which there is no memory makes pl_checkpoint_write fail. */
+/* For control and store to save themselves; every piece is copied. If there is no memory for a
+ * piece, here or below, pl_checkpoint_write fails. */
 struct pl_archive pl_snapshot_archive(struct pl_snapshot *s);
 
-/* w [m->dim] is not copied: it must stay as it is until the snapshot is written or freed. */
+/* w [m->dim] is not copied: it must not change until the snapshot is written or freed. */
 void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const float *w);
 
 /* A note in UTF-8. Keys in use: crc32, format, writer, updates. */
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value);
 
-/* Makes `dir` where it is missing, and sees that files can be made in it. */
+/* Creates `dir` if it does not exist, and checks that files can be created in it. */
 int pl_checkpoint_folder(const char *dir, struct pl_why *why);
 
-/* Makes `dir` where it is missing, writes the file, lets `latest` point to it and removes the
- * oldest so that keep_n are left (0: all stay). Blocks until it is on the disk. Where it fails, the
- * checkpoints that were there are still there. */
+/* Creates `dir` if it does not exist, writes the file, links `latest` to it and removes the oldest
+ * so that keep_n are left (0: removes none). Returns when it is on the disk. If it fails, the
+ * existing checkpoints are unchanged. */
 int pl_checkpoint_write(const char *dir, size_t keep_n, const struct pl_snapshot *s,
                         uint64_t updates, struct pl_why *why);
 
 /* --- restoring --------------------------------------------------------------------------- */
 
-/* The file to resume from: `where` itself where it is a file; where it is a folder, the one of most
- * updates in it. PL_EMISSING where there is none. */
+/* The file to resume from: `where` itself if it is a file; if it is a folder, the file in it with
+ * the most updates. PL_EMISSING if there is none. */
 int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why *why);
 
 struct pl_saved;
 
-/* Of a damaged file the sentence tells which other one in its folder is whole. */
+/* If the file is damaged, the message names another one in its folder that is not. */
 int pl_checkpoint_read(const char *path, struct pl_saved **out, struct pl_why *why);
 void pl_saved_free(struct pl_saved *s); /* NULL is fine */
 
-/* For control and store to restore themselves. A piece that was kept longer than asked for fills
- * what there is; the number returned is that of the file. */
+/* For control and store to restore themselves. If the file has more of a piece than was asked for,
+ * the rest is ignored; the number returned is the file's. */
 struct pl_archive pl_saved_archive(const struct pl_saved *s);
 
-/* w [m->dim] is filled, or left as it is where names or shapes are not those of the model. */
+/* Fills w [m->dim]; if names or shapes are not those of the model, fails and leaves w as it is. */
 int pl_saved_weights(const struct pl_saved *s, const struct pl_model *m, float *w,
                      struct pl_why *why);
 

@@ -6,16 +6,17 @@
 #include "learn/replica_mean.h"
 #include "run/worker.h"
 
-/* Vectors per replica at their most: every term of its model, of its task's input and of its inbox
- * a vector that nothing else refers to, and the two of its task. */
+/* The most vectors that a replica can need: one for every term of its model, of its task's input
+ * and of its inbox, and the two of its task. */
 #define LEASES_REPLICA (3 * PL_TERMS + 2)
 #define LEASES_MOST (1 << 20)
 
 struct lease {
-    int vector;                /* input of its latest order; PL_NO_VECTOR: none */
-    uint64_t from, to;         /* first and latest task that was told to compute on it */
-    int old;                   /* input of orders that were replaced, held; PL_NO_VECTOR: none */
-    uint64_t old_from, old_to; /* while the worker holds one of these tasks, it may be reading */
+    int vector;        /* input of its latest order; PL_NO_VECTOR: none */
+    uint64_t from, to; /* first and latest task that was ordered to compute on it */
+    int old;           /* input of orders that were replaced, held; PL_NO_VECTOR: none */
+    uint64_t old_from,
+        old_to; /* while the worker holds one of these tasks, it may be reading `old` */
 };
 
 struct leases_spare {
@@ -32,8 +33,9 @@ struct pl_leases {
     struct lease *worker;
     int n_old;                  /* workers that have an old version */
     struct leases_spare *spare; /* [1 + n_workers] memory by writer, the server first */
-    int n_group, most_group;    /* outputs in the open group, and how many the port has room for */
-    float **copy;               /* [n_copies] members that were copied out of the port */
+    int n_group,
+        most_group; /* outputs in the open group, and the room that the port has for them */
+    float **copy;   /* [n_copies] members that were copied out of the port */
     int n_copies, room_copies;
     void (*update)(void *owner);
     void *owner;
@@ -95,7 +97,7 @@ void pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
 
 /* --- memory --------------------------------------------------------------------------------- */
 
-/* A worker's own memory comes first: over MPI, nobody else's is at its rank. */
+/* Prefers the worker's own memory: over MPI, only that is at its rank. */
 static float *leases_get(void *ctx, int writer) {
     struct pl_leases *l = ctx;
     struct leases_spare *s = &l->spare[writer + 1];
@@ -112,7 +114,7 @@ static void leases_spare(struct pl_leases *l, int writer, float *v) {
     if (s->n == s->room) {
         int room = s->room ? 2 * s->room : 4;
         float **grown = realloc(s->v, (size_t)room * sizeof *grown);
-        if (!grown) return; /* it is not used again */
+        if (!grown) return; /* it will not be used again */
         s->v = grown;
         s->room = room;
     }
@@ -132,7 +134,7 @@ static void leases_put(void *ctx, int id, int writer, float *v) {
     leases_spare(l, writer, v);
 }
 
-/* A copy in memory of our own takes the place of what the worker wrote. */
+/* Replaces the vector that the worker wrote by a copy in our own memory. */
 static void leases_copy(struct pl_leases *l, struct pl_vectors *table, int vector) {
     if (l->n_copies == l->room_copies) {
         int room = l->room_copies ? 2 * l->room_copies : 16;
@@ -172,7 +174,7 @@ static bool leases_holds_old(const struct pl_leases *l, int worker) {
     return task >= w->old_from && task <= w->old_to;
 }
 
-/* An input was replaced by another one; a worker that has not noticed may still be reading it. */
+/* Holds an input that was replaced while its worker, not having noticed, may still read it. */
 static void leases_replace(struct pl_leases *l, int worker, struct lease before) {
     struct lease *w = &l->worker[worker];
     uint64_t task = l->ops->holds(l->port, worker);
@@ -200,7 +202,7 @@ void pl_leases_gone(struct pl_leases *l, int worker) {
 
 /* --- orders --------------------------------------------------------------------------------- */
 
-/* The ranges of an order; of a slice, all of it. */
+/* The ranges of an order. A task on everything covers the whole slice. */
 static int leases_ranges(const struct pl_leases *l, struct pl_part part, struct pl_range *range) {
     if (pl_part_is(part)) return pl_part_ranges(l->job, part, range);
     range[0] = (struct pl_range){0, l->dim};
@@ -212,16 +214,16 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_vectors *table = pl_engine_vectors(l->engine);
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
-    bool own = pl_job_peers(l->job);
     int n = start->input->n;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
         input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
-                                     .stamp = own ? 0 : start->version + 1,
+                                     .stamp = start->stays ? 0 : start->version + 1,
                                      .c = start->input->term[i].c,
                                      .writer = pl_vector_writer(table, vector)};
     }
-    struct pl_order order = {.task = start->task, .n_inputs = n, .input = input, .stays = own};
+    struct pl_order order = {
+        .task = start->task, .n_inputs = n, .input = input, .stays = start->stays};
     order.n_ranges = leases_ranges(l, start->part, order.range);
     order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
@@ -232,7 +234,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .applied = start->applied,
                                                .part = pl_part_number(start->part)});
     l->ops->tell(l->port, start->worker, &order);
-    if (own) return PL_OK; /* the replicas hold what an order reads, and none is replaced */
+    if (start->stays)
+        return PL_OK; /* the replicas hold what an order reads, and none is replaced */
     w->to = start->task;
     if (start->input->term[0].vector == w->vector) return PL_OK;
     w->vector = start->input->term[0].vector;

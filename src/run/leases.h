@@ -1,14 +1,14 @@
 /* Leases: the vectors of a run in the memory of a port, and which of them a worker may still touch.
  *
- * A worker that was cancelled and has not noticed may be reading the version it was given before,
- * and writing the vector it was to write. The engine leaves a worker its output vector until a
- * result is taken; here, the version of a replaced order is held until the transport says that the
- * worker has moved on. Nothing is copied, and nothing is used again while somebody may touch it.
+ * A worker that was cancelled and has not noticed may still be reading the version of its last
+ * order and writing its output. The engine leaves a worker its output vector until a result is
+ * taken. This file holds the version of a replaced order until the transport reports that the
+ * worker has moved on. Nothing is copied, and nothing is reused while a worker may touch it.
  *
- * Memory: each worker has one version that it was told to compute on and one output. It may have an
- * older version besides, and so may a member of the open group if a rule asks for what it was
- * computed on. Outputs for K further members are there; if a group grows beyond that, members are
- * copied out of the port's memory.
+ * Memory: each worker has one version to compute on and one output. It may have an older version as
+ * well, and so may a member of the open group if a rule needs its base. There is room for the
+ * outputs of K more members; if a group grows beyond that, members are copied out of the port's
+ * memory.
  *
  * Threads: all functions are called by the thread that decides. */
 #ifndef PL_RUN_LEASES_H
@@ -17,7 +17,7 @@
 #include "engine/engine.h"
 #include "transport/transport.h"
 
-/* Sets how many vectors a port must have room for; conf->dim is set already. */
+/* Sets how many vectors a port must have room for. The caller has set conf->dim. */
 void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf);
 
 struct pl_leases;
@@ -31,6 +31,6 @@ void pl_leases_free(struct pl_leases *l); /* NULL is fine */
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner);
 void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
 
-void pl_leases_gone(struct pl_leases *l, int worker); /* the worker touches nothing any more */
+void pl_leases_gone(struct pl_leases *l, int worker); /* it touches nothing any more */
 
 #endif

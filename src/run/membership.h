@@ -24,7 +24,7 @@ struct pl_membership {
     struct pl_membership_worker *worker;
     int looked; /* worker that was checked last */
     int n_here, n_due;
-    int n_lost; /* that were started here, ended, and are not restarted */
+    int n_lost; /* workers started here that ended and are not restarted */
 };
 
 int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
@@ -39,12 +39,12 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
 
 void pl_membership_here(struct pl_membership *c, int worker);
 void pl_membership_answered(struct pl_membership *c, int worker);
-/* It is gone, which is reported; if it must be restarted, it is due. */
+/* Reports that it is gone. If it must be restarted, it is then due. */
 void pl_membership_gone(struct pl_membership *c, int worker);
 void pl_membership_make(struct pl_membership *c); /* restarts those that are due */
 
-/* Reports workers that were stopped from outside: one whose tasks are cancelled and started again
- * is slow in none of them. Checks some workers, in turn. */
+/* Reports workers that were stopped from outside. (A worker whose tasks are cancelled and restarted
+ * is slow in none of them.) Checks some workers per call, in turn. */
 void pl_membership_look(struct pl_membership *c);
 
 /* What it was doing according to its last message. */

@@ -8,18 +8,18 @@
 struct pl_saver {
     const struct pl_server_conf *conf;
     struct pl_shards *shards; /* NULL: one server */
-    struct pl_engine *engine; /* whose model `held` is */
+    struct pl_engine *engine; /* that `held` belongs to */
     struct pl_saver_model model;
     float *room; /* [dim] if the model needs it */
     struct pl_background *background;
-    struct pl_snapshot *snapshot; /* on its way to the disk; NULL: none */
+    struct pl_snapshot *snapshot; /* being written; NULL: none */
     struct pl_model_now held;     /* the model that is being written */
-    uint64_t updates;             /* of the last one that was begun, */
-    uint64_t began_ns;            /* and when */
+    uint64_t updates;             /* of the last checkpoint that was begun, */
+    uint64_t began_ns;            /* and when that was */
     bool any;                     /* one was begun */
     int rc;                       /* of the last one that was written, */
-    struct pl_why why;            /* with its sentence */
-    bool failed;                  /* somebody was told */
+    struct pl_why why;            /* and its message */
+    bool failed;                  /* the failure was reported */
 };
 
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
@@ -61,7 +61,7 @@ static void saver_run(void *arg) {
                                 &s->why);
 }
 
-/* What was under way is written: lets go of it, and warns once where it failed. */
+/* Waits for the file that is being written and releases its model. Warns once if it failed. */
 static void saver_collect(struct pl_saver *s) {
     if (!s->snapshot) return;
     pl_background_wait(s->background);
@@ -69,7 +69,7 @@ static void saver_collect(struct pl_saver *s) {
     pl_engine_let_go(s->engine, &s->held);
     s->snapshot = NULL;
     if (s->rc && !s->failed)
-        pl_log_warn(&s->conf->job->log, "%s; the run goes on without", s->why.text);
+        pl_log_warn(&s->conf->job->log, "%s; the run continues without it", s->why.text);
     if (!s->rc && s->conf->saved) *s->conf->saved = pl_wall_seconds();
     s->failed = s->rc != PL_OK;
 }
@@ -98,7 +98,7 @@ void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
     if (pl_background_busy(s->background)) return;
     saver_collect(s);
     uint64_t updates = pl_engine_view(e)->version;
-    if (!s->any && s->began_ns == 0) { /* the first is due one interval on */
+    if (!s->any && s->began_ns == 0) { /* the first is due after one interval */
         s->began_ns = now_ns;
         s->updates = updates;
     }
@@ -110,10 +110,10 @@ void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
 
 int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why) {
     saver_collect(s);
-    /* also where the last one has the same number: tasks have ended since */
+    /* even if the last one has the same number: tasks have ended since */
     int rc = saver_begin(s, e);
     if (!rc) {
-        s->failed = true; /* whether it was written is told by the caller, and nothing goes on */
+        s->failed = true; /* the caller reports it */
         saver_collect(s);
         rc = s->rc;
     }

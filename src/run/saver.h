@@ -1,5 +1,5 @@
-/* The saver: checkpoints, made while the run goes on. What changes is copied in a moment; the model
- * is written from a version that is held.
+/* The saver: writes checkpoints while the run continues. It copies the state, which takes a moment,
+ * and writes the model from a version that it holds.
  *
  * Threads: all functions are called by the thread that decides; files are written by a thread of
  * the saver's own. */
@@ -14,7 +14,7 @@ struct pl_saver;
 
 /* Where the saver gets the model from. */
 struct pl_saver_model {
-    int (*get)(void *ctx, float *room, struct pl_model_now *out); /* 0, or it could not be had */
+    int (*get)(void *ctx, float *room, struct pl_model_now *out); /* not 0: unavailable */
     void *ctx;
     bool needs_room;
 };
@@ -33,7 +33,7 @@ bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
  * written. */
 void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
 
-/* One last checkpoint. 0, or the sentence in `why` if it could not be written. */
+/* Writes one last checkpoint. */
 int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why);
 
 #endif

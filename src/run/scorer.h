@@ -1,4 +1,7 @@
-/* The scorer: evaluates a version on threads of its own while the run goes on. */
+/* The scorer: evaluates a version while the run continues.
+ *
+ * Threads: the one that decides calls all functions; the scoring itself runs on the scorer's own
+ * threads. */
 #ifndef PL_RUN_SCORER_H
 #define PL_RUN_SCORER_H
 
@@ -6,13 +9,13 @@
 
 struct pl_scorer;
 
-/* `done` is called, on another thread, when a score is there. */
+/* `done` is called, on another thread, when a score is ready. */
 int pl_scorer_new(const struct pl_job *job, void (*done)(void *ctx), void *ctx,
                   struct pl_scorer **out);
 void pl_scorer_free(struct pl_scorer *s); /* NULL is fine */
 
 bool pl_scorer_busy(struct pl_scorer *s);
-void pl_scorer_send(struct pl_scorer *s, const float *w); /* w stays until the score is there */
-struct pl_score pl_scorer_wait(struct pl_scorer *s);      /* the score of what was sent last */
+void pl_scorer_send(struct pl_scorer *s, const float *w); /* w must not change until then */
+struct pl_score pl_scorer_wait(struct pl_scorer *s);      /* of what was sent last */
 
 #endif

@@ -6,7 +6,7 @@
 #include "run/server_state.h"
 #include "sys/clock.h"
 
-#define NO_WORKERS_GRACE_NS 200000000u /* without a worker, before that is the end of the run */
+#define NO_WORKERS_GRACE_NS 200000000u /* without a worker, before the run ends */
 
 uint64_t pl_server_now(const struct server *s) {
     uint64_t now = pl_now_ns() - s->zero_ns;
@@ -21,7 +21,7 @@ static bool server_ticks(struct server *s, uint64_t now) {
 /* --- events ------------------------------------------------------------------------------ */
 
 static int server_event(struct server *s, struct pl_event *e, const char *defect) {
-    /* no two events at one time: their order can be read from their times */
+    /* no two events have the same time, so that times give their order */
     uint64_t now = pl_now_ns() - s->zero_ns;
     e->now_ns = s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
     return pl_engine_event(s->engine, e, defect, s->why);
@@ -52,7 +52,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
     uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
-    /* its order may have waited for an update to be made */
+    /* its order may have waited for an update */
     uint64_t began = s->zero_ns + s->view->worker[worker].since_ns;
     if (r->pulled_ns > began) comm += r->pulled_ns - began;
     struct pl_event e = {.kind = PL_ARRIVE,
@@ -104,8 +104,8 @@ void pl_server_scored(struct server *s) {
     pl_engine_scored(s->engine, &score, &s->scored_at);
 }
 
-/* The score is that of this moment, whenever it comes. A server or worker that does not answer is
- * missed at the next commit, and at the end. */
+/* The score is of this moment, whenever it is ready. If a server or worker does not answer, the run
+ * ends; what is missing is reported then. */
 void pl_server_score(struct server *s) {
     s->scored_at = pl_engine_point(s->engine, pl_server_now(s));
     if (pl_server_model(s, s->room, &s->scored)) {
@@ -121,7 +121,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
     if (s->scoring && !pl_scorer_busy(s->scorer)) {
         uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
         pl_server_scored(s);
-        /* scoring takes at most half of the time, however often it is wanted */
+        /* scoring takes at most half of the time, however often it is due */
         if (s->score_ns < now + took) s->score_ns = now + took;
     }
     if (s->scoring || now < s->score_ns || !(s->job->eval_every > 0)) return;
@@ -159,7 +159,7 @@ static void server_look(struct server *s) {
     }
 }
 
-/* The policy is woken when it is time, before anything that came later. */
+/* Wakes the policy when its timer is due, before anything that came later. */
 static int server_ring(struct server *s) {
     struct pl_event e = {.kind = PL_TIMER};
     return pl_server_now(s) >= s->view->timer_ns ? server_event(s, &e, NULL) : PL_OK;
@@ -176,16 +176,16 @@ static uint64_t server_wait(const struct server *s) {
     return until > now ? until - now : 0;
 }
 
-/* Starts the workers that are due. Not while a version is scored: a process that is forked while a
- * thread is inside the linear algebra library inherits its locks as they are, and may wait for one
- * that is never given back. */
+/* Starts the workers that are due, but not while a version is scored: a process that is forked
+ * while a thread is inside the linear algebra library inherits its locks as they are, and may wait
+ * for one that is never released. */
 static void server_make(struct server *s) {
     if (s->conf->transport->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
     pl_membership_make(&s->membership);
 }
 
-/* When all processes of a run are ended together, the workers may end first: before the server
- * says that no worker is left, there is a moment in which the watch can end the run. */
+/* When all processes of a run are ended together, the workers may end first. Before the server
+ * reports that no worker is left, the watch has a moment to end the run. */
 static void server_look_for_workers(struct server *s) {
     /* a worker that was not started here, such as a rank, does not come back */
     bool all_lost = s->membership.n_lost == s->job->n_workers || !s->membership.launch;

@@ -1,9 +1,11 @@
-/* The real host: control and store driven by workers that really compute.
+/* The real host: an engine driven by workers that really compute.
  *
- * One thread decides. It sleeps until a result, an arrival or a departure is there, hands it to
- * control as one event, and carries the plan out on the store and the transport. Commits are split
- * over the cores by tiles of the vector; scoring and writing checkpoints go on beside it, from
- * versions that are held. Whatever a worker does or fails to do, the others go on. */
+ * Whatever a worker does or fails to do, the others continue.
+ *
+ * Threads: one decides. It sleeps until there is news from the transport (a result, a worker that
+ * joined or left) and gives it to the engine as one event. Commits are split over the cores by
+ * tiles of the vector. Scoring and writing checkpoints run on other threads, from versions that
+ * are held. */
 #ifndef PL_RUN_SERVER_H
 #define PL_RUN_SERVER_H
 
@@ -20,27 +22,27 @@ struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
     int n_servers;      /* ranks that share the vector; 0 and 1: this one alone */
-    bool spawn;         /* makes its workers itself */
-    bool respawn;       /* and makes a new one for every one that goes */
-    const char *listen; /* where others can come; NULL: nobody */
+    bool spawn;         /* start the workers */
+    bool respawn;       /* restart workers that end */
+    const char *listen; /* where other programs can join; NULL: nowhere */
     struct pl_watch watch;
     struct pl_listener listener[PL_LISTENERS];
     int n_listeners;
-    void (*second)(void *ctx, uint64_t now_ns); /* about once a second; NULL: not */
+    void (*second)(void *ctx, uint64_t now_ns); /* about once per second, or NULL */
     void *second_ctx;
 
-    const struct pl_saved *from;    /* where to go on; NULL: from the start */
-    const char *save_dir;           /* where checkpoints go; NULL: none are made */
-    uint64_t save_updates, save_ns; /* between two of them; 0: not by this */
+    const struct pl_saved *from;    /* to resume from; NULL: start from the beginning */
+    const char *save_dir;           /* folder for checkpoints; NULL: write none */
+    uint64_t save_updates, save_ns; /* between two of them; 0: not used */
     size_t save_keep;
-    const char *save_text; /* the setup, kept with each of them */
-    double *saved;         /* when the last was written, in seconds since 1970; NULL: never mind */
+    const char *save_text; /* the setup, saved with each of them */
+    double *saved;         /* set to when the last was written, in seconds since 1970; or NULL */
 
-    void (*made)(void *ctx, int worker, int pid); /* a worker process was made; NULL: never mind */
+    void (*made)(void *ctx, int worker, int pid); /* a worker process was started; or NULL */
     void *made_ctx;
 };
 
-/* out->weights is the caller's to free(). */
+/* The caller must free() out->weights. */
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why);
 
 #endif

@@ -1,4 +1,6 @@
-/* How a server begins and ends. */
+/* How a server begins and ends.
+ *
+ * Threads: the one that decides; ends_wake() is called by the scorer's and the saver's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +9,8 @@
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
-#define SERVER_SLICE 131072           /* parameters that are worth waking a thread for */
-#define SHUTDOWN_GRACE_NS 2000000000u /* that workers have to leave at the end */
+#define SERVER_SLICE 131072           /* parameters for which waking a thread pays off */
+#define SHUTDOWN_GRACE_NS 2000000000u /* for workers to leave at the end */
 
 /* --- the host of an engine ---------------------------------------------------------------- */
 
@@ -18,13 +20,13 @@ static int ends_threads(const struct server *s) {
     return most < (size_t)s->job->n_threads ? (int)most : s->job->n_threads;
 }
 
-/* The pool is made after the engine. */
+/* The pool is created after the engine. */
 static void ends_parallel_for(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
     const struct server *s = ctx;
     pl_pool_team(s->pool, n, job, arg);
 }
 
-/* An update that takes its time, as --update-time wants it. */
+/* Makes an update take as long as --update-time specifies. */
 static void ends_linger(struct server *s) {
     uint64_t until = pl_now_ns() + (uint64_t)llround(s->job->update_time * 1e9);
     for (uint64_t now; (now = pl_now_ns()) < until && !pl_engine_ended(s->engine);) {
@@ -47,7 +49,7 @@ static int ends_memory(const struct server *s) {
     return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", s->job->n_workers);
 }
 
-/* What the run begins with; the caller frees it, also if this fails. */
+/* The initial model. The caller frees it, also if this fails. */
 static int ends_first(struct server *s, float **w0) {
     const struct pl_job *job = s->job;
     *w0 = malloc(job->model->dim * sizeof **w0);
@@ -120,7 +122,7 @@ static int ends_open(struct server *s) {
     if (!rc) rc = ends_restore(s);
     if (rc) return rc;
     struct pl_control *control = pl_engine_control(s->engine);
-    if (job->grid) pl_stragglers_work(s->stragglers, ends_share, job);
+    pl_stragglers_work(s->stragglers, ends_share, job);
     for (int i = 0; i < s->conf->n_listeners; i++)
         pl_control_on_event(control, s->conf->listener[i].log, s->conf->listener[i].ctx);
     pl_control_on_event(control, pl_stragglers_event, s->stragglers);
@@ -133,7 +135,7 @@ static void ends_wake(void *ctx) {
     s->ops->wake(s->port);
 }
 
-/* Threads come last: processes are made while there is but one. */
+/* Threads are started last: processes must be forked while there is only one. */
 static int ends_helpers(struct server *s) {
     if (pl_scorer_new(s->job, ends_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
@@ -145,7 +147,7 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
-/* No worker begins alone what all are to begin together. */
+/* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
@@ -163,7 +165,7 @@ static int ends_begin(struct server *s) {
     bool ended = false;
     int rc = ends_gather(s, &ended);
     if (!rc) rc = ends_helpers(s);
-    s->last_ns = s->view->now_ns; /* 0, or when a checkpoint was made */
+    s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
     if (rc || ended) return rc;
@@ -182,7 +184,7 @@ static int ends_begin(struct server *s) {
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-/* The model goes to the disk first, before somebody in a hurry ends the server. */
+/* Saves the model first, before an impatient user ends the server. */
 static void ends_save(struct server *s) {
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
@@ -191,11 +193,11 @@ static void ends_save(struct server *s) {
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
                 s->conf->respawn ? ""
-                : s->conf->spawn ? "; --respawn makes new ones"
-                                 : "; --resume auto goes on from the last checkpoint");
+                : s->conf->spawn ? "; use --respawn to restart workers"
+                                 : "; use --resume auto to continue from the last checkpoint");
 }
 
-/* While workers and servers can still be asked. */
+/* Gets the model while workers and servers can still answer. */
 static int ends_model(struct server *s) {
     int rc = pl_server_model(s, s->end_room, &s->end);
     return rc ? pl_fail(s->why, rc, "%s did not send its part of the model at the end",
@@ -205,8 +207,7 @@ static int ends_model(struct server *s) {
 
 static int ends_finish(struct server *s) {
     if (s->scoring) pl_server_scored(s);
-    bool replicas = s->view->replicas != NULL;
-    if (s->scorer && (replicas || !pl_engine_has_score(s->engine))) {
+    if (s->scorer && !pl_engine_has_score(s->engine)) {
         s->scored_at = pl_engine_point(s->engine, s->end_ns);
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);

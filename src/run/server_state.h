@@ -14,8 +14,8 @@
 #include "run/shards.h"
 #include "sys/pool.h"
 
-#define SERVER_TICK 100000000u    /* ns between two looks at the watch */
-#define SERVER_SECOND 1000000000u /* ns between two looks at everything else */
+#define SERVER_TICK 100000000u    /* ns between calls of the watch */
+#define SERVER_SECOND 1000000000u /* ns between checks of everything else */
 
 struct server {
     const struct pl_server_conf *conf;
@@ -27,24 +27,24 @@ struct server {
     struct pl_engine *engine;
     const struct pl_view *view;
     struct pl_leases *leases;
-    struct pl_shards shards; /* what the servers share, */
-    bool several;            /* if there are others */
-    struct pl_pool *pool;    /* that commits are split over; NULL: they are not */
+    struct pl_shards shards; /* what the servers share */
+    bool several;            /* there are other servers */
+    struct pl_pool *pool;    /* for commits; NULL: they are not split */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_stragglers *stragglers;
-    uint64_t zero_ns;            /* when the run's clock began, */
-    uint64_t last_ns;            /* when its last event was, */
-    uint64_t end_ns;             /* and when it ended, before any worker was waited for */
-    uint64_t tick_ns, second_ns; /* when to look next */
-    bool scoring;                /* the scorer has: */
+    uint64_t zero_ns;            /* when the run's clock started */
+    uint64_t last_ns;            /* time of the last event */
+    uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
+    uint64_t tick_ns, second_ns; /* when the next checks are due */
+    bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
     uint64_t score_ns;       /* when to score next */
-    float *room;             /* [dim] for a scored model that is no version here; or NULL */
+    float *room;             /* [dim] for a scored model that is not a version here; or NULL */
     struct pl_model_now end; /* the model at the end */
     float *end_room;         /* [dim] likewise */
-    uint64_t alone_ns;       /* when it is certain that no worker is left; 0: some are here */
+    uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_outcome *out;
 };
@@ -52,11 +52,11 @@ struct server {
 uint64_t pl_server_now(const struct server *s); /* on the run's clock */
 int pl_server_join(struct server *s, int worker);
 
-/* The model now, whole; `room` is used if it is no version here. 0, PL_ENOMEM or PL_ERUN. */
+/* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
 int pl_server_model(void *server, float *room, struct pl_model_now *out);
 
-void pl_server_score(struct server *s);  /* the model now goes to the scorer */
-void pl_server_scored(struct server *s); /* waits for what the scorer has */
+void pl_server_score(struct server *s);  /* sends the current model to the scorer */
+void pl_server_scored(struct server *s); /* waits for the scorer */
 int pl_server_loop(struct server *s);
 
 #endif

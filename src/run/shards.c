@@ -64,9 +64,9 @@ int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, 
 
 /* --- archives -------------------------------------------------------------------------------- */
 
-/* Rank 0's bytes, and how many pieces of them it had, go to the others. */
-static size_t shards_share(struct pl_shards *s, size_t kept, void *v, size_t bytes) {
-    uint64_t n = kept;
+/* Sends the bytes that rank 0 restored, and their number of elements, to the followers. */
+static size_t shards_share(struct pl_shards *s, size_t n_restored, void *v, size_t bytes) {
+    uint64_t n = n_restored;
     if (pl_group_bytes(s->port, &n, sizeof n) || pl_group_bytes(s->port, v, bytes))
         s->failed = true;
     return (size_t)n;
@@ -75,39 +75,40 @@ static size_t shards_share(struct pl_shards *s, size_t kept, void *v, size_t byt
 static size_t shards_reals(void *ctx, const char *name, pl_real *v, size_t n) {
     struct pl_shards *s = ctx;
     bool leads = s->whole != NULL;
-    uint64_t kept = n;
-    if (!s->kept.restoring) {
+    uint64_t n_restored = n;
+    if (!s->archive.restoring) {
         if (pl_group_gather(s->port, v, s->whole)) s->failed = true;
-        if (leads && !s->failed) s->kept.reals(s->kept.ctx, name, s->whole, s->job->model->dim);
+        if (leads && !s->failed)
+            s->archive.reals(s->archive.ctx, name, s->whole, s->job->model->dim);
         return n;
     }
-    if (leads) kept = s->kept.reals(s->kept.ctx, name, s->whole, s->job->model->dim);
-    if (pl_group_bytes(s->port, &kept, sizeof kept) ||
-        (kept > 0 && pl_group_scatter(s->port, s->whole, v)))
+    if (leads) n_restored = s->archive.reals(s->archive.ctx, name, s->whole, s->job->model->dim);
+    if (pl_group_bytes(s->port, &n_restored, sizeof n_restored) ||
+        (n_restored > 0 && pl_group_scatter(s->port, s->whole, v)))
         s->failed = true;
-    return kept > 0 ? n : 0;
+    return n_restored > 0 ? n : 0;
 }
 
 static size_t shards_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
     struct pl_shards *s = ctx;
-    size_t kept = s->whole ? s->kept.wholes(s->kept.ctx, name, v, n) : n;
-    return s->kept.restoring ? shards_share(s, kept, v, n * sizeof *v) : kept;
+    size_t done = s->whole ? s->archive.wholes(s->archive.ctx, name, v, n) : n;
+    return s->archive.restoring ? shards_share(s, done, v, n * sizeof *v) : done;
 }
 
 static size_t shards_numbers(void *ctx, const char *name, double *v, size_t n) {
     struct pl_shards *s = ctx;
-    size_t kept = s->whole ? s->kept.numbers(s->kept.ctx, name, v, n) : n;
-    return s->kept.restoring ? shards_share(s, kept, v, n * sizeof *v) : kept;
+    size_t done = s->whole ? s->archive.numbers(s->archive.ctx, name, v, n) : n;
+    return s->archive.restoring ? shards_share(s, done, v, n * sizeof *v) : done;
 }
 
 static size_t shards_bytes(void *ctx, const char *name, void *v, size_t n) {
     struct pl_shards *s = ctx;
-    size_t kept = s->whole ? s->kept.bytes(s->kept.ctx, name, v, n) : n;
-    return s->kept.restoring ? shards_share(s, kept, v, n) : kept;
+    size_t done = s->whole ? s->archive.bytes(s->archive.ctx, name, v, n) : n;
+    return s->archive.restoring ? shards_share(s, done, v, n) : done;
 }
 
 static int shards_archive(struct pl_shards *s, struct pl_engine *e) {
-    struct pl_archive archive = {.restoring = s->kept.restoring,
+    struct pl_archive archive = {.restoring = s->archive.restoring,
                                  .ctx = s,
                                  .reals = shards_reals,
                                  .wholes = shards_wholes,
@@ -118,14 +119,14 @@ static int shards_archive(struct pl_shards *s, struct pl_engine *e) {
 }
 
 int pl_shards_archive(struct pl_shards *s, struct pl_engine *e, const struct pl_archive *k) {
-    s->kept = *k;
+    s->archive = *k;
     shards_log(s, k->restoring ? SHARDS_RESTORE : SHARDS_SAVE);
     return shards_archive(s, e);
 }
 
 /* --- a follower ------------------------------------------------------------------------------ */
 
-struct follower {
+struct shards_follower {
     struct pl_shards shards;
     struct pl_leases *leases;
     struct pl_engine *engine;
@@ -133,7 +134,7 @@ struct follower {
     struct pl_why *why;
 };
 
-static int follower_event(struct follower *f, const struct pl_log_entry *entry) {
+static int shards_follower_event(struct shards_follower *f, const struct pl_log_entry *entry) {
     struct pl_event e;
     memcpy(&e, entry->bytes, sizeof e);
     int rc = e.kind == PL_ARRIVE ? pl_group_settle(f->shards.port, e.worker) : PL_OK;
@@ -142,22 +143,22 @@ static int follower_event(struct follower *f, const struct pl_log_entry *entry) 
     return rc;
 }
 
-/* One entry; *end is set by the last. */
-static int follower_do(struct follower *f, const struct pl_log_entry *e, bool *end) {
+/* Executes one entry of the log. The last one sets *end. */
+static int shards_follower_do(struct shards_follower *f, const struct pl_log_entry *e, bool *end) {
     switch (e->kind) {
-    case SHARDS_EVENT: return follower_event(f, e);
+    case SHARDS_EVENT: return shards_follower_event(f, e);
     case SHARDS_MODEL:
         return pl_group_gather(f->shards.port, pl_engine_newest(f->engine)->model, NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE:
-        f->shards.kept = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};
+        f->shards.archive = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};
         return shards_archive(&f->shards, f->engine);
     case SHARDS_END: *end = true; return PL_OK;
     default: return PL_ERUN;
     }
 }
 
-static int follower_engine(struct follower *f, int rank, const float *w0) {
+static int shards_follower_engine(struct shards_follower *f, int rank, const float *w0) {
     struct pl_engine_conf conf = {.job = f->shards.job,
                                   .host = pl_leases_host(f->leases, NULL, NULL),
                                   .follows = true,
@@ -167,7 +168,7 @@ static int follower_engine(struct follower *f, int rank, const float *w0) {
     return rc;
 }
 
-static int follower_open(struct follower *f, int rank) {
+static int shards_follower_open(struct shards_follower *f, int rank) {
     const struct pl_job *job = f->shards.job;
     struct pl_port_conf conf = {.dim = f->shards.cut.range[rank].n,
                                 .range = f->shards.cut.range,
@@ -179,22 +180,22 @@ static int follower_open(struct follower *f, int rank) {
     if (!w0 || pl_leases_new(job, conf.dim, &pl_mpi.port, f->shards.port, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
     if (!rc) rc = pl_group_scatter(f->shards.port, NULL, w0);
-    if (!rc) rc = follower_engine(f, rank, w0);
+    if (!rc) rc = shards_follower_engine(f, rank, w0);
     free(w0);
     return rc;
 }
 
 int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct pl_why *why) {
-    struct follower f = {.shards = {.job = job, .cut = pl_cut_of(job, n_servers)},
-                         .out = pl_outcome_none(),
-                         .why = why};
+    struct shards_follower f = {.shards = {.job = job, .cut = pl_cut_of(job, n_servers)},
+                                .out = pl_outcome_none(),
+                                .why = why};
     uint64_t fpu = pl_fpu_flush();
     bool end = false;
-    int rc = follower_open(&f, rank);
+    int rc = shards_follower_open(&f, rank);
     while (!rc && !end) {
         struct pl_log_entry e;
         rc = pl_group_next(f.shards.port, &e);
-        if (!rc) rc = follower_do(&f, &e, &end);
+        if (!rc) rc = shards_follower_do(&f, &e, &end);
     }
     pl_engine_free(f.engine);
     pl_leases_free(f.leases);

@@ -1,10 +1,12 @@
 /* Named arrays in one file, in the safetensors format, so that other tools can load them: eight
  * bytes with the length of the header (little-endian), the header in JSON, then the arrays, one
- * behind the other, in C order.
+ * after the other, in C order.
  *
- * A file is either there and whole, or it is not there: it is written under a temporary name,
- * forced to the disk and renamed. A checksum over every byte of it is kept in the header. Reading
- * believes nothing that it has not checked. */
+ * A file is complete or does not exist: it is written under a temporary name, synced to the disk
+ * and renamed. Its header contains a checksum over every byte. The reader trusts nothing that it
+ * has not checked.
+ *
+ * Threads: the caller's; nothing here is shared. */
 #ifndef PL_RUN_TENSORS_H
 #define PL_RUN_TENSORS_H
 
@@ -23,37 +25,37 @@ struct pl_tensor {
     enum pl_dtype type;
     int n_dims; /* 0: a single number */
     uint64_t shape[PL_TENSOR_DIMS];
-    const void *data; /* from a file of ours aligned to its type; from others' maybe not */
+    const void *data; /* aligned to its type if we wrote the file, otherwise perhaps not */
     size_t bytes;
 };
 
-/* Text that goes with them. "crc32", "format" and "writer" are set by pl_tensors_write. */
+/* Metadata. pl_tensors_write sets "crc32", "format" and "writer". */
 struct pl_meta {
     const char *key, *value;
 };
 
 struct pl_tensors; /* a file that was read */
 
-/* Writes a whole file or changes nothing. A file that is already at `path` is replaced. */
+/* Writes a complete file, replacing one that is at `path`, or changes nothing. */
 int pl_tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                      const struct pl_meta *meta, size_t n_meta, struct pl_why *why);
 
-/* What a killed write to PATH leaves behind is called PATH.<digits>-<digits>.tmp. This removes such
- * a file unless its writer is still at it. */
+/* A killed write to PATH leaves PATH.<digits>-<digits>.tmp behind. Removes such a file, unless its
+ * writer is still alive. */
 void pl_tensors_sweep(const char *temporary);
 
-/* Forces the folder that holds `path` to the disk: names that were added or removed last. */
+/* Syncs the folder that contains `path` to the disk: names that were added or removed last. */
 int pl_tensors_sync_folder(const char *path);
 
-/* PL_EIO: cannot be read or is not a plain file; PL_EDATA: "checkpoint 'x' is damaged: …". */
+/* PL_EIO: it cannot be read or is not a plain file; PL_EDATA: "checkpoint 'x' is damaged: …". */
 int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *why);
 void pl_tensors_free(struct pl_tensors *t); /* NULL is fine */
 
-/* Whether the file had a checksum of ours; those written by other tools have none. */
+/* Whether the file had our checksum; files written by other tools have none. */
 bool pl_tensors_checked(const struct pl_tensors *t);
 
 size_t pl_tensors_count(const struct pl_tensors *t);
-const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* as they lie */
+const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* in file order */
 const struct pl_tensor *pl_tensors_find(const struct pl_tensors *t, const char *name); /* or NULL */
 const char *pl_tensors_meta(const struct pl_tensors *t, const char *key);              /* or NULL */
 

@@ -9,13 +9,13 @@
 #include "learn/task.h"
 #include "transport/transport.h"
 
-/* What the note of an order tells a worker. */
+/* The note of an order. */
 struct pl_run_note {
-    uint64_t version; /* that it computes on */
+    uint64_t version; /* that the task is computed on */
     double lr;        /* in force at that version */
-    uint64_t acked;   /* the last task of this worker whose result counted; 0: none */
-    uint64_t applied; /* the last one whose result is part of the newest version; 0: none */
-    uint64_t part;    /* number of the part that it computes */
+    uint64_t acked;   /* the worker's last task whose result was accepted; 0: none */
+    uint64_t applied; /* its last task whose result is in the newest version; 0: none */
+    uint64_t part;    /* the number of its part */
 };
 _Static_assert(sizeof(struct pl_run_note) <= PL_NOTE_WORDS * sizeof(uint64_t), "an order has room");
 
@@ -29,11 +29,11 @@ static inline struct pl_run_note pl_note_unpack(const struct pl_order *o) {
     return note;
 }
 
-/* Returns when there are no more orders: 0, or PL_ENOMEM. */
+/* Computes until there are no more orders. 0 or PL_ENOMEM. */
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
                    int worker);
 
-/* The vector [dim] that an order computes on: its only input, or the sum of its inputs, which is
+/* The vector [dim] that an order is computed on: its only input, or the sum of its inputs, which is
  * written to its base and announced to the server. */
 const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
                              const struct pl_order *o);

@@ -26,7 +26,7 @@ static uint64_t net_ns(double seconds) {
     return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
 }
 
-/* Saturates: a queue that never empties ends beyond any clock, not before the present. */
+/* Saturates: a queue that never empties must not wrap around into the past. */
 static uint64_t net_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -54,7 +54,7 @@ uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns) {
 
 uint64_t pl_net_ask(const struct pl_net *n, int n_vectors, uint64_t now_ns) {
     if (n_vectors == 0) return now_ns;
-    double rest = 2 * n->conf.latency; /* there and back; all are asked at once */
+    double rest = 2 * n->conf.latency; /* request and reply; all are requested at once */
     if (n->conf.bandwidth > 0) rest += n_vectors * n->bytes / n->conf.bandwidth;
     return net_sum(now_ns, net_ns(rest));
 }

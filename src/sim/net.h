@@ -1,5 +1,5 @@
-/* The network of a simulated run: every message has a latency and passes the worker's link; the
- * server's link is shared, a queue in each direction, first come first served. */
+/* The network of a simulated run: every message has a latency and passes the worker's network link.
+ * All workers share the server's link, which has a first-come-first-served queue per direction. */
 #ifndef PL_SIM_NET_H
 #define PL_SIM_NET_H
 
@@ -11,8 +11,8 @@
 struct pl_net_conf {
     double latency;   /* seconds, one way */
     double bandwidth; /* bytes per second of a worker's link; 0: no limit */
-    double server;    /* of the server's link, each way; 0: no limit */
-    double bytes;     /* of a vector; 0: four per parameter */
+    double server;    /* the same of the server's link, each way; 0: no limit */
+    double bytes;     /* per vector; 0: four per parameter */
 };
 extern const struct pl_opt pl_net_opts[];
 
@@ -24,23 +24,23 @@ struct pl_net {
     uint64_t free_ns[2]; /* when the server's link is free again, each way */
 };
 
-/* `dim`: parameters of the model, for the size of a vector. */
+/* `dim`: number of parameters, for the size of a vector. */
 void pl_net_init(struct pl_net *n, const struct pl_net_conf *conf, size_t dim);
 
-/* Whether messages take any time at all. */
+/* Whether messages take any time. */
 bool pl_net_matters(const struct pl_net *n);
 
-/* When a vector sent at `now_ns` is there. Calls must come in order of time, per way. */
+/* When a vector sent at `now_ns` arrives. Calls must be in order of time, per direction. */
 uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns);
 
-/* The same for a share of a vector. */
+/* The same for a fraction of a vector. */
 uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, double share);
 
-/* When `n` vectors that a worker asks its peers for at `now_ns` are there: they pass its own link,
+/* When `n` vectors that a worker requests from its peers at `now_ns` arrive: they pass its own link
  * and not the server's. */
 uint64_t pl_net_ask(const struct pl_net *n, int n_vectors, uint64_t now_ns);
 
-/* When a message without a vector, sent at `now_ns`, is there. */
+/* When a message without a vector, sent at `now_ns`, arrives. */
 uint64_t pl_net_tell(const struct pl_net *n, uint64_t now_ns);
 
 #endif

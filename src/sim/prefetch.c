@@ -4,7 +4,7 @@
 
 #include "sys/lock.h"
 
-#define PREFETCH_PER_THREAD 4 /* results that may wait for their moment, per thread */
+#define PREFETCH_PER_THREAD 4 /* results computed ahead, per thread */
 
 struct pl_prefetch {
     const struct pl_job *job;
@@ -16,7 +16,7 @@ struct pl_prefetch {
     int n_pieces;
     const float *scored; /* model being evaluated */
 
-    struct pl_lock *lock; /* guards the vectors that are not in use, and n_computed */
+    struct pl_lock *lock; /* guards the spare vectors and n_computed */
     float **spare;
     size_t n_spare, n_vectors;
     uint64_t n_computed;
@@ -72,7 +72,7 @@ float *pl_prefetch_get(void *ctx, int writer) {
     if (p->n_spare > 0) {
         v = p->spare[--p->n_spare];
     } else {
-        /* room to take every vector back is made before the vector */
+        /* first make room to take the vector back */
         float **room = realloc(p->spare, (p->n_vectors + 1) * sizeof *room);
         if (room) {
             p->spare = room;

@@ -1,9 +1,10 @@
-/* Gradients ahead of need. The result of a simulated task is wanted when its virtual finish comes;
- * its input is known when it starts. In between, threads compute what will arrive soonest. The bits
- * do not depend on which thread computed what, or when: a task is a pure function of its input.
+/* Computes gradients ahead of time. The input of a simulated task is known when it starts, and its
+ * result is needed at its virtual finish. In between, threads compute what will arrive soonest. The
+ * bits do not depend on which thread computed what, or when: a task is a pure function of its
+ * input.
  *
- * Threads: all functions are called by the simulating thread; only the gradients themselves, and
- * the memory of their results, are the pool's. */
+ * Threads: the simulating thread calls all functions; the pool's threads compute the gradients and
+ * get memory for their results. */
 #ifndef PL_SIM_PREFETCH_H
 #define PL_SIM_PREFETCH_H
 
@@ -14,12 +15,12 @@ struct pl_prefetch;
 
 /* One worker's current task. */
 struct pl_prefetch_task {
-    struct pl_work work; /* first: the pool hands this back */
+    struct pl_work work; /* first: the pool returns a pointer to it */
     struct pl_prefetch *prefetch;
     struct pl_task_at at;
     struct pl_local_state state; /* of the worker */
     int rc;
-    bool finite; /* every element of the result, and the loss */
+    bool finite; /* the loss and every element of the result */
     double loss;
     float *vector; /* the result; NULL: none */
 };
@@ -30,24 +31,24 @@ void pl_prefetch_free(struct pl_prefetch *p); /* every task must have been colle
 /* The tasks of the job's workers, idle at first. */
 struct pl_prefetch_task *pl_prefetch_tasks(struct pl_prefetch *p);
 
-/* Starts t->at. What it reads must stay until the task is collected or dropped. 0 or PL_ENOMEM. */
+/* Starts t->at. Its input must not change until it is collected or dropped. 0 or PL_ENOMEM. */
 int pl_prefetch_start(struct pl_prefetch *p, struct pl_prefetch_task *t, uint64_t finish_ns);
 
-/* Waits for the result; t->vector is then the caller's, to put back. 0, PL_ENOMEM, or what the
+/* Waits for the result. The caller then owns t->vector and puts it back. 0, PL_ENOMEM, or what the
  * model's gradient() returned. */
 int pl_prefetch_collect(struct pl_prefetch *p, struct pl_prefetch_task *t);
 void pl_prefetch_drop(struct pl_prefetch *p, struct pl_prefetch_task *t);
 
-/* Memory for vectors, as struct pl_vector_memory wants it; ctx is the prefetch. */
+/* Memory for vectors, for struct pl_vector_memory; ctx is the prefetch. */
 float *pl_prefetch_get(void *ctx, int writer);
 void pl_prefetch_put(void *ctx, int id, int writer, float *v);
 
-/* How many tasks are sure to be wanted; nothing beyond them is begun. 0 while tasks are started and
- * cancelled in numbers: the first to be started is not the first to finish. */
+/* Sets how many tasks will certainly be needed; no more than these are begun. 0 while many tasks
+ * are started or cancelled at once: the first to be started is not the first to finish. */
 void pl_prefetch_need(struct pl_prefetch *p, int n);
 
 struct pl_score pl_prefetch_score(struct pl_prefetch *p, const float *model);
 
-uint64_t pl_prefetch_computed(const struct pl_prefetch *p); /* gradients, so far */
+uint64_t pl_prefetch_computed(const struct pl_prefetch *p); /* gradients so far */
 
 #endif

@@ -10,13 +10,13 @@
 struct pl_replay {
     const struct pl_recording *recording;
     struct pl_replay_check *check;
-    size_t n_fed; /* events that pl_replay_next gave */
-    bool seen;    /* control has seen the last of them */
-    size_t *back; /* [n_workers] its next task that comes back: an event, or REPLAY_NONE */
-    size_t *next; /* [n_events] the event at which the same worker's next task comes back */
+    size_t n_fed; /* events that pl_replay_next returned */
+    bool seen;    /* control has handled the last of them */
+    size_t *back; /* [n_workers] the event of its next result, or REPLAY_NONE */
+    size_t *next; /* [n_events] the event of the same worker's next result */
 };
 
-/* Only the first difference counts: the others follow from it. */
+/* Reports only the first difference: the others follow from it. */
 static void replay_differs(struct pl_replay *p, const char *fmt, ...) PL_PRINTF(2, 3);
 static void replay_differs(struct pl_replay *p, const char *fmt, ...) {
     if (p->check->differs) return;
@@ -27,7 +27,7 @@ static void replay_differs(struct pl_replay *p, const char *fmt, ...) {
     va_end(ap);
 }
 
-static bool replay_is_back(const struct pl_event *e) {
+static bool replay_is_result(const struct pl_event *e) {
     return e->kind == PL_ARRIVE || e->kind == PL_REJECT;
 }
 
@@ -51,7 +51,7 @@ int pl_replay_new(const struct pl_recording *r, int n_workers, struct pl_replay_
     for (int w = 0; w < n_workers; w++) p->back[w] = REPLAY_NONE;
     for (size_t i = r->n_events; i-- > 0;) {
         const struct pl_event *e = &r->event[i];
-        if (!replay_is_back(e)) continue;
+        if (!replay_is_result(e)) continue;
         p->next[i] = p->back[e->worker];
         p->back[e->worker] = i;
     }
@@ -66,20 +66,20 @@ void pl_replay_free(struct pl_replay *p) {
     free(p);
 }
 
-/* Control has had the last event that was fed; what it did not take up, it did not expect. */
+/* An event that control has ignored was not expected. */
 static void replay_settle(struct pl_replay *p) {
     if (p->n_fed == 0 || p->seen) return;
     const struct pl_event *e = &p->recording->event[p->n_fed - 1];
     if (e->kind == PL_TIMER)
-        replay_differs(p, "event %zu, a timer: in the replay none has come to its time", p->n_fed);
-    else if (replay_is_back(e))
+        replay_differs(p, "event %zu, a timer: in the replay none is due", p->n_fed);
+    else if (replay_is_result(e))
         replay_differs(p,
                        "event %zu, task %llu of worker %d: in the replay the worker is not "
                        "computing it",
                        p->n_fed, (unsigned long long)e->task, e->worker + 1);
     else
         replay_differs(p, "event %zu, worker %d: in the replay it %s", p->n_fed, e->worker + 1,
-                       e->kind == PL_JOIN ? "is there already" : "is not there");
+                       e->kind == PL_JOIN ? "is already present" : "is not present");
 }
 
 const struct pl_event *pl_replay_next(struct pl_replay *p) {
@@ -105,8 +105,8 @@ uint64_t pl_replay_until(const struct pl_replay *p) {
 void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     static const char *const kinds[] = {
-        "came",      "brought a task", "brought a task that was rejected", "left", "",
-        "was woken", "made its base"};
+        "joined",    "returned a task",   "returned a task that was rejected", "left", "",
+        "was woken", "completed its base"};
     struct pl_replay *p = ctx;
     (void)c;
     (void)plan;
@@ -114,17 +114,17 @@ void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_even
     const struct pl_event *r = &p->recording->event[p->n_fed - 1];
     p->seen = true;
     if ((pl_event_has_worker(e) && e->worker != r->worker) || e->now_ns != r->now_ns)
-        replay_differs(p, "event %zu: another worker or another time", p->n_fed);
+        replay_differs(p, "event %zu: a different worker or time", p->n_fed);
     else if (e->kind != r->kind)
-        replay_differs(p, "event %zu: worker %d %s, in the replay it %s", p->n_fed, r->worker + 1,
-                       kinds[r->kind], kinds[e->kind]);
-    else if ((replay_is_back(e) || e->kind == PL_BASE_READY) && e->task != r->task)
-        replay_differs(p, "event %zu: another task of worker %d", p->n_fed, r->worker + 1);
+        replay_differs(p, "event %zu: worker %d %s, but in the replay it %s", p->n_fed,
+                       r->worker + 1, kinds[r->kind], kinds[e->kind]);
+    else if ((replay_is_result(e) || e->kind == PL_BASE_READY) && e->task != r->task)
+        replay_differs(p, "event %zu: a different task of worker %d", p->n_fed, r->worker + 1);
     else if (e->kind == PL_ARRIVE && memcmp(&e->loss, &r->loss, sizeof e->loss) != 0)
-        replay_differs(p, "event %zu, task %llu of worker %d: its loss is %.17g, and was %.17g",
+        replay_differs(p, "event %zu, task %llu of worker %d: the loss is %.17g instead of %.17g",
                        p->n_fed, (unsigned long long)e->task, e->worker + 1, e->loss, r->loss);
     else if (e->kind == PL_ARRIVE && e->samples != r->samples)
-        replay_differs(p, "event %zu, task %llu of worker %d: it has %u samples, and had %u",
+        replay_differs(p, "event %zu, task %llu of worker %d: it has %u samples instead of %u",
                        p->n_fed, (unsigned long long)e->task, e->worker + 1, (unsigned)e->samples,
                        (unsigned)r->samples);
     if (!p->check->differs) p->check->n_same++;
@@ -135,8 +135,8 @@ void pl_replay_end(struct pl_replay *p, uint64_t n_updates, const float *weights
     replay_settle(p);
     if (!r->ended || p->n_fed < r->n_events) return;
     if (n_updates != r->n_updates)
-        replay_differs(p, "the end: %llu updates, and there were %llu",
-                       (unsigned long long)n_updates, (unsigned long long)r->n_updates);
+        replay_differs(p, "the end: %llu updates instead of %llu", (unsigned long long)n_updates,
+                       (unsigned long long)r->n_updates);
     else if (pl_digest(weights, dim) != r->digest)
-        replay_differs(p, "the end: the weights are not the same, and all events were");
+        replay_differs(p, "the end: the weights differ although all events are the same");
 }

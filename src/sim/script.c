@@ -15,17 +15,19 @@ static int script_parse(char *text, int n_workers, struct pl_script_line *out, s
     double when, worker, seconds = 0;
     int n = sscanf(text, "%lf %15s %lf %lf %1s", &when, verb, &worker, &seconds, extra);
     if (n < 3)
-        return pl_fail(why, PL_EDATA, "write TIME leave|join|freeze WORKER, and SECONDS to freeze");
+        return pl_fail(why, PL_EDATA,
+                       "write TIME leave|join|freeze WORKER, and SECONDS after freeze");
     int v = 0;
     while (v < 3 && strcmp(verb, verbs[v]) != 0) v++;
     if (v == 3) return pl_fail(why, PL_EDATA, "'%s' is not one of leave, join, freeze", verb);
     if (n != (v == PL_SCRIPT_FREEZE ? 4 : 3))
         return pl_fail(why, PL_EDATA, "%s takes %s", verb,
-                       v == PL_SCRIPT_FREEZE ? "a worker and seconds" : "a worker and no more");
+                       v == PL_SCRIPT_FREEZE ? "a worker and seconds" : "only a worker");
     if (!(when >= 0 && when <= SCRIPT_TIME) || !(seconds >= 0 && seconds <= SCRIPT_TIME))
-        return pl_fail(why, PL_EDATA, "times are from 0 to %g seconds", SCRIPT_TIME);
+        return pl_fail(why, PL_EDATA, "times must be from 0 to %g seconds", SCRIPT_TIME);
     if (!(worker >= 1 && worker <= n_workers) || worker != floor(worker))
-        return pl_fail(why, PL_EDATA, "worker %.10g: there are 1 to %d", worker, n_workers);
+        return pl_fail(why, PL_EDATA, "there is no worker %.10g; workers are numbered 1 to %d",
+                       worker, n_workers);
     *out = (struct pl_script_line){(uint64_t)(when * 1e9 + 0.5), (uint64_t)(seconds * 1e9 + 0.5),
                                    (enum pl_script_verb)v, (int)worker - 1};
     return PL_OK;

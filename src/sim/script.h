@@ -1,11 +1,11 @@
-/* What happens to workers during a simulated run, told in a text file: one line an event,
+/* What happens to workers during a simulated run: a text file with one line per event,
  *
- *   TIME leave WORKER            it is gone, its task is lost
- *   TIME join WORKER             it is there (again)
- *   TIME freeze WORKER SECONDS   it stands still for that long
+ *   TIME leave WORKER            it leaves, and its task is lost
+ *   TIME join WORKER             it joins, perhaps again
+ *   TIME freeze WORKER SECONDS   it does nothing for that long
  *
- * with workers numbered from 1 and '#' before a remark. A worker whose first line is a join is not
- * there at the start. */
+ * with workers numbered from 1 and comments after '#'. A worker whose first line is a join is
+ * absent at the start. */
 #ifndef PL_SIM_SCRIPT_H
 #define PL_SIM_SCRIPT_H
 
@@ -28,7 +28,7 @@ struct pl_script {
     size_t n;
 };
 
-/* Reads `path`; every line is checked. Free with pl_script_free. */
+/* Reads `path` and checks every line. Free with pl_script_free. */
 int pl_script_read(const char *path, int n_workers, struct pl_script *out, struct pl_why *why);
 void pl_script_free(struct pl_script *s);
 

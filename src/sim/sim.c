@@ -6,10 +6,10 @@
 #include "sim/sim_state.h"
 #include "sys/fpu.h"
 
-#define SIM_TICK 256      /* events between two looks at the watch, timing alone */
-#define SIM_STILL 1000000 /* events at one moment that are still a run */
-#define SIM_CACHED 1024   /* workers that fit the caches */
-#define SIM_QUEUE 4096    /* entries of the event queue that are never too many */
+#define SIM_TICK 256      /* events between calls of the watch, without a model */
+#define SIM_STILL 1000000 /* events at one time before the run counts as stuck */
+#define SIM_CACHED 1024   /* workers that fit into the caches */
+#define SIM_QUEUE 4096    /* length up to which the event queue is not cleaned up */
 
 static double sim_seconds(uint64_t ns) {
     return (double)ns * 1e-9;
@@ -23,7 +23,7 @@ int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, ui
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* The models that workers compute on, at this moment. */
+/* Compares the models that workers compute on now. */
 static void sim_drift(struct sim *s) {
     const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
     const float *model[PL_DRIFT_MAX];
@@ -60,8 +60,8 @@ static void sim_tick(struct sim *s) {
 
 /* --- recordings -------------------------------------------------------------------------- */
 
-/* Queues the next event of the recording; one at a time, so that their order is the recorded one
- * also if several happened at the same moment. */
+/* Queues the next event of the recording. Only one is queued at a time, so that events of the same
+ * time keep their order. */
 static int sim_recall(struct sim *s) {
     s->recorded = pl_replay_next(s->replay);
     if (!s->recorded) return PL_OK;
@@ -95,30 +95,30 @@ static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
            pl_sim_is_current(ctx, t->who, t->task);
 }
 
-/* Entries of cancelled and lost tasks stay in the queue until their time comes; when they are most
- * of it (every K-sync update leaves P - K of them), they are thrown out. */
+/* Entries of cancelled and lost tasks stay in the queue until their time comes. When they are most
+ * of it (every K-sync update leaves P - K of them), they are removed. */
 static void sim_tidy(struct sim *s) {
     size_t n_awaited = (size_t)pl_n_busy(s->view) + s->n_script + 1;
     if (s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
 }
 
-/* What the event after this one will most likely read: with many workers it is in no cache. */
+/* Prefetches what the next event will probably read: with many workers it is not in the caches. */
 static void sim_foresee(const struct sim *s) {
-    for (size_t i = 1; i < 5; i++) { /* one of these comes next, but for what is queued meanwhile */
+    for (size_t i = 1; i < 5; i++) { /* one of these is next, unless something is queued before */
         __builtin_prefetch(&s->worker[s->heap.item[i].who]);
         __builtin_prefetch(&s->view->worker[s->heap.item[i].who]);
     }
 }
 
-/* A run that only time can end must not stand still in time. */
+/* Fails if virtual time stands still in a run that only time can end. */
 static int sim_stands(const struct sim *s) {
     const struct pl_limits *l = &s->job->limits;
     if (s->replay || l->updates > 0 || l->epochs > 0 ||
         s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers)
         return PL_OK;
     return pl_fail(s->why, PL_ERUN,
-                   "virtual time stands still at %g s, because tasks take none; give the delay a "
-                   "length or the run a number of updates",
+                   "virtual time stands still at %g s because tasks take no time; set a --delay "
+                   "or limit the run with --updates",
                    sim_seconds(s->now_ns));
 }
 
@@ -128,13 +128,14 @@ static uint64_t sim_until(const struct sim *s) {
     return s->job->limits.seconds > 0 ? pl_sim_ns(s->job->limits.seconds) : SIM_END_NS;
 }
 
-/* When the policy is to be woken. It is the one thing that is not queued: it is often set again,
- * and comes after everything else of its moment. In a replay it comes with the recording. */
+/* When the policy must be woken. The timer is not queued: it is often set again, and comes after
+ * everything else at its time. In a replay it comes from the recording. */
 static uint64_t sim_timer(const struct sim *s) {
     return s->replay ? PL_NO_TIMER : s->view->timer_ns;
 }
 
-/* What happens next, the timer last of its moment; false: nothing does. */
+/* Finds what happens next; of events at one time, the timer is last. Returns false if nothing does.
+ */
 static bool sim_peek(struct sim *s, struct pl_timed *out) {
     const struct pl_timed *t = pl_heap_top(&s->heap);
     uint64_t timer_ns = sim_timer(s);
@@ -158,10 +159,10 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     return PL_OK;
 }
 
-/* What is done after every event. */
+/* Called after every event. */
 static int sim_after(struct sim *s) {
     if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay)
-        return pl_fail(s->why, PL_ERUN, "every worker has left at %g s and none will join",
+        return pl_fail(s->why, PL_ERUN, "all workers have left at %g s, and none will join",
                        sim_seconds(s->now_ns));
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
     if (s->heap.n > SIM_QUEUE) sim_tidy(s);
@@ -196,13 +197,13 @@ static int sim_loop(struct sim *s) {
 
 /* --- beginning and end ------------------------------------------------------------------- */
 
-/* Every worker joins that is there at first: it has no line in the script, or its first line is not
- * a join. */
+/* The workers join that are present at the start: those whose first line in the script, if any, is
+ * not a join. */
 static int sim_joins(struct sim *s) {
     int n_workers = s->job->n_workers, rc = PL_OK;
     bool *absent = calloc((size_t)n_workers, sizeof *absent);
     if (!absent) return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", n_workers);
-    for (size_t i = s->n_script; i-- > 0;) { /* backwards, so that the first line counts */
+    for (size_t i = s->n_script; i-- > 0;) { /* backwards, so that the first line decides */
         const struct pl_script_line *line = &s->conf->script->line[i];
         absent[line->worker] = line->verb == PL_SCRIPT_JOIN;
     }
@@ -222,7 +223,6 @@ static int sim_engine(struct sim *s) {
     int rc = pl_engine_new(&conf, from ? from->weights : NULL, s->out, &s->engine, s->why);
     if (rc) return rc;
     s->view = pl_engine_view(s->engine);
-    s->own = s->view->replicas != NULL;
     if (from) rc = pl_job_restored(pl_engine_archive(s->engine, &from->archive), s->why);
     if (from) s->now_ns = s->view->now_ns;
     return rc;

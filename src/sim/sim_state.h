@@ -22,12 +22,13 @@ enum sim_what {
 };
 
 struct sim_worker {
-    uint64_t frozen_until_ns; /* it does nothing before */
-    uint64_t late_ns;         /* by how much its task was held up since it was scheduled */
-    uint64_t comm_ns;         /* its task's time on the network so far */
-    uint64_t sent;            /* its last task whose result was sent; 0: none */
-    double size, work;        /* of its task: share of the vector sent, length against an average */
-    struct pl_prefetch_task *now; /* NULL for timing alone */
+    uint64_t frozen_until_ns;     /* it does nothing until then */
+    uint64_t late_ns;             /* by how much its task was delayed since it was scheduled */
+    uint64_t comm_ns;             /* its task's time on the network so far */
+    uint64_t sent;                /* its last task whose result was sent; 0: none */
+    bool stays;                   /* its result stays with it, for its peers */
+    double size, work;            /* of its task: fraction of the vector sent, relative duration */
+    struct pl_prefetch_task *now; /* NULL without a model */
 };
 
 struct sim {
@@ -36,25 +37,25 @@ struct sim {
     struct pl_why *why;
     struct pl_heap heap;
     struct pl_net net;
-    bool net_matters, own; /* own: workers have models of their own */
+    bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
-    struct pl_prefetch *prefetch; /* NULL: timing alone */
+    struct pl_prefetch *prefetch; /* NULL: no model, only timing */
     struct sim_worker *worker;
     uint64_t now_ns, eval_ns, n_events;
-    uint64_t update_ns; /* that an update takes */
-    uint64_t ready_ns;  /* when the server has made the last one */
-    uint64_t n_still;   /* events at this very moment */
-    float *room;        /* [dim] for a model that is no version, and for the drift */
+    uint64_t update_ns; /* duration of an update */
+    uint64_t ready_ns;  /* when the server has finished the last one */
+    uint64_t n_still;   /* events at this time so far */
+    float *room;        /* [dim] for a model that is not a version, and for the drift */
     enum pl_cancels cancels;
     uint32_t steps;
-    size_t n_script;                 /* lines that have not happened yet */
-    struct pl_replay *replay;        /* NULL: a run of its own */
-    const struct pl_event *recorded; /* the one that is queued */
+    size_t n_script;                 /* lines that are still to come */
+    struct pl_replay *replay;        /* NULL: not a replay */
+    const struct pl_event *recorded; /* the event that is queued */
     struct pl_outcome *out;
 };
 
-/* Rounded to the nearest, halves up. */
+/* Rounds to nearest, halves up. */
 static inline uint64_t pl_sim_ns(double seconds) {
     double ns = seconds * 1e9;
     if (!(ns < 1e18)) return (uint64_t)1e18;
@@ -68,18 +69,18 @@ static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t t
     return s->view->worker[worker].state == PL_BUSY && s->view->worker[worker].task == task;
 }
 
-/* What an engine needs of its host; ctx is the simulation. */
+/* What the engine needs from its host; ctx is the simulation. */
 struct pl_host_ops pl_sim_host(struct sim *s);
 
-/* Tasks that will surely arrive: what the open group still waits for, if its end cancels all. */
+/* Tasks that will certainly arrive: if a commit cancels all others, what the group still needs. */
 int pl_sim_sure(const struct sim *s);
 
-/* A task's computation or its result has come to its time. */
+/* A task is computed, or its result arrives. */
 int pl_sim_arrive(struct sim *s, const struct pl_timed *t);
-/* A task is back: `e` says whose and which. */
+/* The result of a task arrives; `e` says which. */
 int pl_sim_bring(struct sim *s, struct pl_event *e);
 int pl_sim_base_ready(struct sim *s, int worker, uint64_t task);
-int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker); /* it joins or leaves */
+int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker); /* joins or leaves */
 int pl_sim_script(struct sim *s, const struct pl_script_line *line);
 
 #endif

@@ -1,4 +1,4 @@
-/* Virtual workers: what an engine asks of them, and what they do when their time comes. */
+/* Virtual workers: what the engine asks them to do, and what happens when a task is due. */
 #include <math.h>
 
 #include "core/filter.h"
@@ -19,7 +19,8 @@ static int workers_n_foreign(const struct sim *s, const struct pl_start *start) 
 /* When the worker has its input. */
 static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, uint64_t at) {
     if (!s->net_matters) return at;
-    if (s->own) return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
+    if (start->stays)
+        return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
     return start->sends ? pl_net_send_part(&s->net, PL_DOWN, at, s->worker[start->worker].size)
                         : pl_net_tell(&s->net, at);
 }
@@ -28,13 +29,13 @@ static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, ui
 static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_t *finish) {
     struct sim_worker *w = &s->worker[start->worker];
     uint64_t at = s->now_ns > s->ready_ns ? s->now_ns : s->ready_ns;
-    if (s->replay) { /* it was decided then, and comes with the recording */
+    if (s->replay) { /* the recording decides */
         *finish = pl_replay_finish(s->replay, start->worker, start->task);
         return PL_OK;
     }
     at = workers_input_ns(s, start, at);
     w->comm_ns = at - s->now_ns;
-    /* what is sent to a frozen worker gets there; it is read when the worker goes on */
+    /* an order to a frozen worker arrives, and is read when the worker continues */
     if (w->frozen_until_ns > at) at = w->frozen_until_ns;
     if (at > SIM_END_NS)
         at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
@@ -50,7 +51,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
                        start->task);
 }
 
-/* What the task computes on. A base is made here, and completed by an event of its own. */
+/* The input of a task. A base is computed here, and is complete at an event of its own. */
 static const float *workers_input(struct sim *s, const struct pl_start *start) {
     struct pl_vectors *v = pl_engine_vectors(s->engine);
     struct pl_mixture m = {.n = start->input->n};
@@ -68,7 +69,8 @@ static int workers_start(void *ctx, const struct pl_start *start) {
     struct sim *s = ctx;
     struct sim_worker *w = &s->worker[start->worker];
     uint64_t finish;
-    if (s->job->grid) {
+    w->stays = start->stays;
+    if (pl_part_is(start->part)) {
         w->size = pl_part_size(s->job, start->part);
         w->work = pl_part_work(s->job, start->part);
     }
@@ -99,7 +101,8 @@ static void workers_unused(void *ctx, int worker) {
     if (!s->prefetch) return;
     struct pl_vectors *v = pl_engine_vectors(s->engine);
     int id = pl_engine_output(s->engine, worker);
-    if (s->own || id == PL_NO_VECTOR) return; /* it goes with the replica's task */
+    if (s->worker[worker].stays || id == PL_NO_VECTOR)
+        return; /* released with the replica's task */
     pl_prefetch_put(s->prefetch, id, worker, pl_vector_at(v, id));
     pl_vector_bind(v, id, NULL);
 }
@@ -128,18 +131,18 @@ int pl_sim_sure(const struct sim *s) {
     return v->knobs.k > v->n_taken ? v->knobs.k - v->n_taken : 1;
 }
 
-/* Waits for the gradient of a task that is back, and puts it into its vector. */
+/* Waits for the gradient of a task whose result arrives, and puts it into its vector. */
 static int workers_collect(struct sim *s, struct pl_event *e, const char **defect) {
     struct sim_worker *w = &s->worker[e->worker];
-    /* recorded as not believed, it has samples, and the filter will say so again */
+    /* a recorded reject by the filter has samples, and the filter will reject it again */
     bool bad = e->kind == PL_REJECT && (e->samples == 0 || !pl_filter_any(&s->job->filter));
     e->kind = PL_ARRIVE;
     e->samples = pl_part_samples(s->job, w->now->at.part);
-    /* this one is one less; the place it leaves is not for a task that may be cancelled */
+    /* the place of this one must not go to a task that may be cancelled */
     if (s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, pl_sim_sure(s) - 1);
     int rc = pl_prefetch_collect(s->prefetch, w->now);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
-    if (rc) /* only a function of the embedding program fails in any other way */
+    if (rc) /* only a gradient function of the embedding program can fail otherwise */
         return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
                        "the gradient of worker %d, task %llu, failed with status %d", e->worker + 1,
                        (unsigned long long)e->task, rc);
@@ -162,18 +165,18 @@ int pl_sim_bring(struct sim *s, struct pl_event *e) {
 int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
     if (!pl_sim_is_current(s, t->who, t->task)) return PL_OK;
-    if (w->late_ns > 0) { /* it was frozen on the way */
+    if (w->late_ns > 0) { /* it was frozen meanwhile */
         uint64_t when = t->when_ns + w->late_ns;
         w->late_ns = 0;
         return pl_sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = s->own ? pl_net_tell(&s->net, s->now_ns)
-                               : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
+        uint64_t when = w->stays ? pl_net_tell(&s->net, s->now_ns)
+                                 : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
         w->comm_ns += when - s->now_ns;
         return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
-    if (s->now_ns < s->ready_ns) { /* the server is at work */
+    if (s->now_ns < s->ready_ns) { /* the server is busy */
         w->comm_ns += s->ready_ns - s->now_ns;
         return pl_sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
     }
@@ -197,7 +200,7 @@ int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct sim_worker *w = &s->worker[worker];
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
-        w->frozen_until_ns = 0; /* a worker that comes back is awake, and remembers nothing */
+        w->frozen_until_ns = 0; /* a worker that returns is not frozen and has no state */
         w->sent = 0;
         if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
             pl_prefetch_drop(s->prefetch, w->now);
@@ -211,7 +214,7 @@ int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
     s->n_script--;
     switch (line->verb) {
     case PL_SCRIPT_FREEZE: {
-        /* a worker that is frozen already stays so for longer, if at all */
+        /* a worker that is already frozen stays so until the later of the two times */
         uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
         if (w->frozen_until_ns > from) from = w->frozen_until_ns;
         if (until <= from) return PL_OK;

@@ -84,14 +84,14 @@ bool pl_group_close(struct pl_port *p) {
 }
 
 /* Whether a follower is sending or receiving vectors. */
-static bool follower_moves(struct pl_port *p) {
+static bool group_follower_moves(struct pl_port *p) {
     int done = 0;
     MPI_Testall(3 * p->n_workers, p->request, &done, MPI_STATUSES_IGNORE);
     return !done;
 }
 
 /* Does what rank 0's port did. */
-static int follower_do(struct pl_port *p, const struct pl_log_entry *e) {
+static int group_follower_do(struct pl_port *p, const struct pl_log_entry *e) {
     if (e->worker < 0 || e->worker >= p->n_workers) return PL_ERUN;
     struct pl_mpi_worker *w = &p->worker[e->worker];
     switch (e->kind) {
@@ -130,10 +130,10 @@ int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
                 *out = e;
                 return PL_OK;
             }
-            if (follower_do(p, &e)) return PL_ERUN;
+            if (group_follower_do(p, &e)) return PL_ERUN;
             continue;
         }
-        pl_wire_pause(&p->wake_server, 0, now - quiet, PL_FOREVER, follower_moves(p));
+        pl_wire_pause(&p->wake_server, 0, now - quiet, PL_FOREVER, group_follower_moves(p));
     }
     return PL_ERUN;
 }

@@ -26,14 +26,14 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
     return PL_OK;
 }
 
-static float *memory_at(const struct pl_port_memory *m, size_t from, size_t i) {
+static float *port_vector_at(const struct pl_port_memory *m, size_t from, size_t i) {
     return (float *)(void *)((char *)m->segment.at + from + i * m->shape.stride);
 }
 
 float *pl_port_memory_vector(struct pl_port_memory *m, int writer) {
     size_t *n = writer < 0 ? &m->n_versions : &m->n_slots;
     if (*n == (writer < 0 ? m->shape.n_versions : m->shape.n_slots)) return NULL;
-    return memory_at(m, writer < 0 ? m->shape.versions : m->shape.slots, (*n)++);
+    return port_vector_at(m, writer < 0 ? m->shape.versions : m->shape.slots, (*n)++);
 }
 
 uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v) {
@@ -47,7 +47,8 @@ uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v) {
 float *pl_port_memory_at(const struct pl_port_memory *m, uint32_t number) {
     size_t i = number - 1, n = m->shape.n_versions;
     if (number < 1 || i >= n + m->n_slots || (i < n && i >= m->n_versions)) return NULL;
-    return i < n ? memory_at(m, m->shape.versions, i) : memory_at(m, m->shape.slots, i - n);
+    return i < n ? port_vector_at(m, m->shape.versions, i)
+                 : port_vector_at(m, m->shape.slots, i - n);
 }
 
 /* --- workers ----------------------------------------------------------------------------- */

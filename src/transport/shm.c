@@ -3,7 +3,9 @@
  * Threads: the one that owns the port executes everything here, except that port_gone() and
  * port_admit() are called by the thread that watches the workers' sockets (liveness.h), that
  * port_gone() is called by a worker's thread when it detaches, that port_attach() runs in the new
- * thread or process, and that any thread may call port_wake(). */
+ * thread or process, and that any thread may call port_wake().
+ *
+ * Prefix: port_ */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -116,7 +118,7 @@ static int shm_open_port(const struct pl_port_conf *conf, struct pl_port **out,
     return port_open(conf, true, out, why);
 }
 
-static int inproc_open_port(const struct pl_port_conf *conf, struct pl_port **out,
+static int port_open_inproc(const struct pl_port_conf *conf, struct pl_port **out,
                             struct pl_why *why) {
     if (conf->listen)
         return pl_fail(why, PL_EUSAGE,
@@ -141,7 +143,7 @@ static float *port_vector(struct pl_port *p, int writer) {
 
 /* --- orders ------------------------------------------------------------------------------ */
 
-static bool worker_known(const struct port_worker *w) {
+static bool port_knows_worker(const struct port_worker *w) {
     return w->expected || w->joined;
 }
 
@@ -180,7 +182,7 @@ static void port_write_inputs(struct pl_port *p, int worker, const struct pl_ord
 }
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
-    if (!worker_known(&p->worker[worker])) return;
+    if (!port_knows_worker(&p->worker[worker])) return;
     if (!pl_order_is_plain(o)) port_write_inputs(p, worker, o);
     port_write_order(p, worker, o);
     pl_futex_ring(&p->mailbox[worker].wake_worker);
@@ -188,7 +190,7 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
 
 /* First void, then the flag: a worker clears the flag before it reads, so it finds either. */
 static void port_cancel(struct pl_port *p, int worker) {
-    if (!worker_known(&p->worker[worker])) return;
+    if (!port_knows_worker(&p->worker[worker])) return;
     port_write_order(p, worker, NULL);
     atomic_store(&p->mailbox[worker].cancel, true);
     pl_futex_ring(&p->mailbox[worker].wake_worker);
@@ -206,7 +208,7 @@ static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
  * changes the order, then checks what is held. One of the two sees the other. */
 static uint64_t port_holds(const struct pl_port *p, int worker) {
     const struct port_worker *w = &p->worker[worker];
-    if (!worker_known(w)) return 0;
+    if (!port_knows_worker(w)) return 0;
     uint64_t held = atomic_load(&p->mailbox[worker].held);
     return held != w->task ? held : 0;
 }
@@ -216,7 +218,7 @@ static bool port_has_joined(const struct pl_port *p, int worker) {
 }
 
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
-    if (!worker_known(&p->worker[worker]) || !port_has_joined(p, worker)) return PL_PHASE_AWAY;
+    if (!port_knows_worker(&p->worker[worker]) || !port_has_joined(p, worker)) return PL_PHASE_AWAY;
     unsigned phase = atomic_load_explicit(&p->mailbox[worker].phase, memory_order_relaxed);
     return phase <= PL_PHASE_COMPUTING ? (enum pl_phase)phase : PL_PHASE_AWAY;
 }
@@ -289,7 +291,7 @@ static void port_look_at(struct pl_port *p, int worker, bool gone) {
     }
     if (w->joined) port_look_for_results(p, worker);
     if (!gone) return;
-    if (worker_known(w)) {
+    if (port_knows_worker(w)) {
         w->leaving = true;
         pl_port_enqueue(&p->queue, PL_NEWS_GONE, worker, NULL);
     } else {
@@ -297,7 +299,7 @@ static void port_look_at(struct pl_port *p, int worker, bool gone) {
     }
 }
 
-static uint64_t news_time(const struct pl_news *n) {
+static uint64_t port_news_time(const struct pl_news *n) {
     switch (n->kind) {
     case PL_NEWS_RESULT: return n->result.pushed_ns;
     case PL_NEWS_GONE: return PL_FOREVER;
@@ -305,9 +307,9 @@ static uint64_t news_time(const struct pl_news *n) {
     }
 }
 
-static int news_compare(const void *a, const void *b) {
+static int port_news_compare(const void *a, const void *b) {
     const struct pl_news *x = a, *y = b;
-    uint64_t s = news_time(x), t = news_time(y);
+    uint64_t s = port_news_time(x), t = port_news_time(y);
     if (s != t) return s < t ? -1 : 1;
     return (x->worker > y->worker) - (x->worker < y->worker);
 }
@@ -329,7 +331,7 @@ static bool port_look(struct pl_port *p, uint64_t now) {
             port_look_at(p, worker, gone >> bit & 1);
         }
     }
-    if (q->n > 1) qsort(q->news, (size_t)q->n, sizeof *q->news, news_compare);
+    if (q->n > 1) qsort(q->news, (size_t)q->n, sizeof *q->news, port_news_compare);
     return q->n > 0;
 }
 
@@ -452,7 +454,7 @@ const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",
                                        .processes = false,
                                        .shared = true,
-                                       .port = {.open = inproc_open_port, PORT_OPS},
+                                       .port = {.open = port_open_inproc, PORT_OPS},
                                        .link = {LINK_OPS}};
 
 const struct pl_transport pl_shm = {.name = "shm",

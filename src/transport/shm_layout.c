@@ -10,24 +10,24 @@
 #define MAX_MANY (UINT64_C(1) << 20) /* workers, versions, slots */
 #define MAX_DIM (UINT64_C(1) << 38)  /* so that no size below overflows */
 
-static size_t shape_round(size_t n, size_t to) {
+static size_t layout_round(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-static bool shape_within(uint64_t n, uint64_t max) {
+static bool layout_within(uint64_t n, uint64_t max) {
     return n >= 1 && n <= max;
 }
 
 bool pl_shape_of(struct pl_shape *s) {
-    if (!shape_within(s->n_workers, MAX_MANY) || !shape_within(s->n_versions, MAX_MANY) ||
-        !shape_within(s->n_slots, MAX_MANY) || !shape_within(s->dim, MAX_DIM))
+    if (!layout_within(s->n_workers, MAX_MANY) || !layout_within(s->n_versions, MAX_MANY) ||
+        !layout_within(s->n_slots, MAX_MANY) || !layout_within(s->dim, MAX_DIM))
         return false;
     size_t words = (s->n_workers + 63) / 64;
-    s->mailboxes = shape_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
-    s->versions = shape_round(s->mailboxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
-    s->stride = shape_round(s->dim * sizeof(float), 64);
-    s->slots = shape_round(s->versions + s->n_versions * s->stride, PL_PAGE);
-    s->size = shape_round(s->slots + s->n_slots * s->stride, PL_PAGE);
+    s->mailboxes = layout_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
+    s->versions = layout_round(s->mailboxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
+    s->stride = layout_round(s->dim * sizeof(float), 64);
+    s->slots = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
+    s->size = layout_round(s->slots + s->n_slots * s->stride, PL_PAGE);
     return true;
 }
 

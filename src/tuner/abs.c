@@ -9,7 +9,7 @@
  * worker (kasync with stop=yes). */
 #include <math.h>
 
-#include "core/tuner.h"
+#include "tuner/adasync_rules.h"
 
 struct abs_conf {
     struct pl_growk_conf grow;
@@ -33,21 +33,21 @@ static void abs_bound(const struct abs_state *s, int n_workers, struct pl_knobs 
     knobs->bound = bound < 1 ? 1 : (uint64_t)bound;
 }
 
-static const char *abs_check(const void *conf, const struct pl_run_info *scene) {
-    return pl_growk_check(&((const struct abs_conf *)conf)->grow, scene);
+static const char *abs_check(const void *conf, const struct pl_run_info *info) {
+    return pl_growk_check(&((const struct abs_conf *)conf)->grow, info);
 }
 
-static void abs_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
+static void abs_init(void *state, const struct pl_run_info *info, struct pl_knobs *knobs) {
     struct abs_state *s = state;
     pl_growk_init(&s->grow, &s->conf.grow, knobs);
-    abs_bound(s, scene->n_workers, knobs);
+    abs_bound(s, info->n_workers, knobs);
 }
 
-static void abs_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
+static void abs_arrive(void *state, const struct pl_run_info *info, const struct pl_view *v,
                        const struct pl_arrival *a, struct pl_knobs *knobs) {
     struct abs_state *s = state;
-    pl_growk_arrive(&s->grow, &s->conf.grow, scene, v, a, knobs);
-    abs_bound(s, scene->n_workers, knobs);
+    pl_growk_arrive(&s->grow, &s->conf.grow, info, v, a, knobs);
+    abs_bound(s, info->n_workers, knobs);
 }
 
 static void abs_task(void *state, double seconds, bool done) {

@@ -6,7 +6,7 @@
  * an evaluation of the training set; K never falls; rule=measured extends the method to any delay
  * law. The rule for K-async is an option, because a derivation gives the quadratic one and a
  * third-party implementation uses sqrt. */
-#include "core/tuner.h"
+#include "tuner/adasync_rules.h"
 
 struct adasync {
     struct pl_growk_conf conf;
@@ -15,20 +15,20 @@ struct adasync {
 
 static const struct pl_opt adasync_opts[] = {PL_GROWK_OPTS(struct adasync, conf), PL_OPT_END};
 
-static const char *adasync_check(const void *conf, const struct pl_run_info *scene) {
-    return pl_growk_check(conf, scene);
+static const char *adasync_check(const void *conf, const struct pl_run_info *info) {
+    return pl_growk_check(conf, info);
 }
 
-static void adasync_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
+static void adasync_init(void *state, const struct pl_run_info *info, struct pl_knobs *knobs) {
     struct adasync *s = state;
-    (void)scene;
+    (void)info;
     pl_growk_init(&s->grow, &s->conf, knobs);
 }
 
-static void adasync_arrive(void *state, const struct pl_run_info *scene, const struct pl_view *v,
+static void adasync_arrive(void *state, const struct pl_run_info *info, const struct pl_view *v,
                            const struct pl_arrival *a, struct pl_knobs *knobs) {
     struct adasync *s = state;
-    pl_growk_arrive(&s->grow, &s->conf, scene, v, a, knobs);
+    pl_growk_arrive(&s->grow, &s->conf, info, v, a, knobs);
 }
 
 static void adasync_task(void *state, double seconds, bool done) {

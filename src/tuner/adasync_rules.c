@@ -8,11 +8,13 @@
  * cancelled and count as censored. The survival curve is that of Kaplan and Meier (1958), continued
  * beyond the last completed task by an exponential. Its rate counts completions after the first, so
  * a constant delay (a shift) does not count as slowness. The expected order statistic is read from
- * the curve at Blom's position (K - 3/8)/(P + 1/4). */
+ * the curve at Blom's position (K - 3/8)/(P + 1/4).
+ *
+ * Prefix: growk_ */
 #include <math.h>
 #include <string.h>
 
-#include "core/tuner.h"
+#include "tuner/adasync_rules.h"
 
 double pl_adasync_quadratic(double k0, double f0, double f, double n_workers) {
     double c = k0 * k0 / (n_workers - k0) * (f0 / f);
@@ -89,20 +91,20 @@ static double growk_constant(const void *ctx, int k) {
     return 1;
 }
 
-static int growk_measured(const struct pl_growk *g, const struct pl_run_info *scene, double f0,
+static int growk_measured(const struct pl_growk *g, const struct pl_run_info *info, double f0,
                           double f) {
     /* K mini-batches take K E[X]/P under any law, so every step costs the same */
-    if (scene->by_batch)
-        return pl_adasync_discrete(g->k0, f0, f, scene->n_workers, growk_constant, NULL);
+    if (info->by_batch)
+        return pl_adasync_discrete(g->k0, f0, f, info->n_workers, growk_constant, NULL);
     struct growk_curve curve;
-    growk_curve_of(g, scene->n_workers, &curve);
+    growk_curve_of(g, info->n_workers, &curve);
     if (curve.n < 2 || !(curve.rate > 0)) return g->k0;
-    return pl_adasync_discrete(g->k0, f0, f, scene->n_workers, growk_step, &curve);
+    return pl_adasync_discrete(g->k0, f0, f, info->n_workers, growk_step, &curve);
 }
 
-const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_run_info *scene) {
-    int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
-    return k0 < scene->n_workers || k0 == 1
+const char *pl_growk_check(const struct pl_growk_conf *c, const struct pl_run_info *info) {
+    int64_t k0 = c->k0 > 0 ? c->k0 : info->k;
+    return k0 < info->n_workers || k0 == 1
                ? NULL
                : "K cannot grow because it starts at the number of workers; set a smaller k0 or k";
 }
@@ -119,17 +121,17 @@ void pl_growk_task(struct pl_growk *g, double seconds, bool done) {
     g->time[g->n_times++ % PL_GROWK_TIMES] = done ? s : -s;
 }
 
-static double growk_choose(const struct pl_growk *g, int rule, const struct pl_run_info *scene,
+static double growk_choose(const struct pl_growk *g, int rule, const struct pl_run_info *info,
                            double f0, double f) {
     switch (rule) {
-    case PL_GROWK_QUADRATIC: return pl_adasync_quadratic(g->k0, f0, f, scene->n_workers);
+    case PL_GROWK_QUADRATIC: return pl_adasync_quadratic(g->k0, f0, f, info->n_workers);
     case PL_GROWK_SQRT: return pl_adasync_sqrt(g->k0, f0, f);
-    default: return growk_measured(g, scene, f0, f);
+    default: return growk_measured(g, info, f0, f);
     }
 }
 
 void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
-                     const struct pl_run_info *scene, const struct pl_view *v,
+                     const struct pl_run_info *info, const struct pl_view *v,
                      const struct pl_arrival *a, struct pl_knobs *knobs) {
     if (isfinite(a->loss) && v->worker[a->worker].base == 0) {
         g->f0_sum += a->loss;
@@ -138,13 +140,13 @@ void pl_growk_arrive(struct pl_growk *g, const struct pl_growk_conf *c,
     double tasks = g->n_ended > 0 ? (double)g->n_ended : 1;
     double every = c->every > 0 ? c->every : PL_GROWK_EVERY * g->seconds / tasks;
     if ((double)(v->now_ns - g->began_ns) >= every * 1e9) {
-        if (g->n > 0 && g->f0_n > 0 && g->k0 < scene->n_workers) {
+        if (g->n > 0 && g->f0_n > 0 && g->k0 < info->n_workers) {
             int rule = c->rule != PL_GROWK_AUTO ? c->rule
-                       : scene->by_batch        ? PL_GROWK_SQRT
+                       : info->by_batch         ? PL_GROWK_SQRT
                                                 : PL_GROWK_QUADRATIC;
             double f = g->sum / (double)g->n, f0 = g->f0_sum / (double)g->f0_n;
-            double k = f > 0 && f0 > 0 ? round(growk_choose(g, rule, scene, f0, f)) : 0;
-            if (k > scene->n_workers) k = scene->n_workers;
+            double k = f > 0 && f0 > 0 ? round(growk_choose(g, rule, info, f0, f)) : 0;
+            if (k > info->n_workers) k = info->n_workers;
             if (k > knobs->k) knobs->k = (int)k; /* K never falls */
         }
         g->began_ns = v->now_ns;

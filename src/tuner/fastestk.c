@@ -27,21 +27,21 @@ static const struct pl_opt fastestk_opts[] = {
     PL_OPT_END,
 };
 
-static const char *fastestk_check(const void *conf, const struct pl_run_info *scene) {
+static const char *fastestk_check(const void *conf, const struct pl_run_info *info) {
     const struct fastestk_conf *c = conf;
-    int64_t k0 = c->k0 > 0 ? c->k0 : scene->k;
-    return k0 < scene->n_workers || k0 == 1
+    int64_t k0 = c->k0 > 0 ? c->k0 : info->k;
+    return k0 < info->n_workers || k0 == 1
                ? NULL
                : "K cannot grow because it starts at the number of workers; set a smaller k0 or k";
 }
 
-static void fastestk_init(void *state, const struct pl_run_info *scene, struct pl_knobs *knobs) {
+static void fastestk_init(void *state, const struct pl_run_info *info, struct pl_knobs *knobs) {
     const struct fastestk *s = state;
-    (void)scene;
+    (void)info;
     if (s->conf.k0 > 0) knobs->k = (int)s->conf.k0;
 }
 
-static void fastestk_measure(void *state, const struct pl_run_info *scene, const struct pl_view *v,
+static void fastestk_measure(void *state, const struct pl_run_info *info, const struct pl_view *v,
                              const struct pl_measure *m, struct pl_knobs *knobs) {
     struct fastestk *s = state;
     if (m->dot < 0)
@@ -49,7 +49,7 @@ static void fastestk_measure(void *state, const struct pl_run_info *scene, const
     else if (m->dot >= 0 && s->counter > 0)
         s->counter--;
     if (s->counter > s->conf.thresh && v->version - s->changed > (uint64_t)s->conf.burnin &&
-        knobs->k + s->conf.step <= scene->n_workers) {
+        knobs->k + s->conf.step <= info->n_workers) {
         knobs->k += (int)s->conf.step;
         s->counter = 0;
         s->changed = v->version;

@@ -11,18 +11,18 @@ static void growing_bound_set(uint64_t version, struct pl_knobs *knobs) {
     knobs->bound = r < 1 ? 1 : (uint64_t)r;
 }
 
-static void growing_bound_init(void *state, const struct pl_run_info *scene,
+static void growing_bound_init(void *state, const struct pl_run_info *info,
                                struct pl_knobs *knobs) {
     (void)state;
-    (void)scene;
+    (void)info;
     growing_bound_set(0, knobs);
 }
 
-static void growing_bound_arrive(void *state, const struct pl_run_info *scene,
+static void growing_bound_arrive(void *state, const struct pl_run_info *info,
                                  const struct pl_view *v, const struct pl_arrival *a,
                                  struct pl_knobs *knobs) {
     (void)state;
-    (void)scene;
+    (void)info;
     (void)a;
     growing_bound_set(v->version, knobs);
 }

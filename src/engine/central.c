@@ -1,0 +1,136 @@
+/* One model at the server: versions of a store, and the open group. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_state.h"
+
+static int central_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {
+    struct pl_store_conf conf = pl_job_store(e->job);
+    if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
+    conf.dim = dim;
+    conf.parallel_for = e->conf.parallel_for;
+    if (pl_vectors_new(&e->vectors)) return pl_fail(why, PL_ENOMEM, "out of memory");
+    e->owns_vectors = true;
+    pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
+    conf.vectors = e->vectors;
+    return pl_store_new(&conf, w0, &e->store, why);
+}
+
+/* On the newest version, or on the one that the worker has. A worker writes into one vector until
+ * a result of its is taken: if it was cancelled, it may be writing there still. */
+static int central_start(struct pl_engine *e, const struct pl_action *a, struct pl_start *start) {
+    struct engine_worker *w = &e->worker[a->worker];
+    const struct pl_version *before = w->base;
+    bool fetches = a->from == PL_FETCH;
+    if (w->output == PL_NO_VECTOR && (w->output = pl_vector_add(e->vectors, a->worker)) < 0)
+        return PL_ENOMEM;
+    if (fetches) {
+        w->base = pl_store_newest(e->store);
+        pl_store_hold(e->store, w->base);
+    }
+    struct pl_combination input = {.n = 1, .term = {{w->base->lookahead_vector, 1}}};
+    start->input = &input;
+    start->output = w->output;
+    start->version = w->base->id;
+    start->lr = w->base->lr;
+    int rc = e->conf.host.start(e->conf.host.ctx, start);
+    if (fetches) pl_store_release(e->store, before);
+    return rc;
+}
+
+static bool central_room(struct pl_engine *e) {
+    if (e->n_group < e->room_group) return true;
+    size_t room = e->room_group ? 2 * e->room_group : 64;
+    struct pl_group_vector *group = realloc(e->group, room * sizeof *group);
+    if (group) e->group = group;
+    int *id = realloc(e->group_id, room * sizeof *id);
+    if (id) e->group_id = id;
+    if (!group || !id) return false;
+    e->room_group = room;
+    return true;
+}
+
+static int central_take(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
+    struct engine_worker *w = &e->worker[a->worker];
+    const struct pl_member *m = pl_control_taken(e->control, a);
+    if (e->conf.host.taken) e->conf.host.taken(e->conf.host.ctx, w->output);
+    float *vector = pl_vector_at(e->vectors, w->output);
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(e->job, w->part, range);
+    if (!vector || !central_room(e)) return pl_engine_memory(e, "the group", why);
+    int rc = pl_part_is(w->part) ? pl_store_take_part(e->store, m, range, n, vector)
+                                 : pl_store_take(e->store, m, w->base, vector);
+    if (rc == PL_EPOLICY)
+        return pl_control_broke(e->control, why,
+                                "it made a group of 2 for a rule that takes one at a time");
+    if (rc) return pl_engine_memory(e, "the group", why);
+    pl_vector_complete(e->vectors, w->output);
+    e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};
+    e->group_id[e->n_group++] = w->output;
+    w->output = PL_NO_VECTOR;
+    w->taken = a->task;
+    if (e->job->spread) pl_drift_took(&e->out->drift, vector, e->job->model->dim);
+    return PL_OK;
+}
+
+static int central_commit(struct pl_engine *e, const struct pl_action *a,
+                          struct pl_measure *measure, struct pl_why *why) {
+    int rc = pl_task_forge(e->job, e->group, (int)e->n_group);
+    if (!rc) rc = pl_store_commit(e->store, a->factor, measure);
+    while (e->n_group > 0) {
+        struct engine_worker *w = &e->worker[e->group[--e->n_group].worker];
+        w->applied = w->taken;
+        pl_vector_release(e->vectors, e->group_id[e->n_group]);
+    }
+    pl_job_tell_median(e->job, e->store, &e->told_median);
+    if (rc == PL_ERUN)
+        return pl_fail(why, rc, "a server did not answer at update %llu",
+                       (unsigned long long)e->view->version);
+    return rc ? pl_engine_memory(e, "a version of the model", why) : PL_OK;
+}
+
+static void central_forget(struct pl_engine *e, int worker) {
+    pl_store_release(e->store, e->worker[worker].base);
+    pl_vector_release(e->vectors, e->worker[worker].output);
+}
+
+static int central_output(const struct pl_engine *e, int worker) {
+    return e->worker[worker].output;
+}
+
+static const struct pl_progress *central_progress(const struct pl_engine *e) {
+    return pl_store_progress(e->store);
+}
+
+/* The ranges of a version of parts change in place. */
+static bool central_needs_room(const struct pl_engine *e) {
+    return e->job->grid != NULL;
+}
+
+static int central_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
+    const struct pl_version *v = pl_store_newest(e->store);
+    if (central_needs_room(e)) {
+        memcpy(room, v->model, e->job->model->dim * sizeof *room);
+        return PL_OK;
+    }
+    pl_store_hold(e->store, v);
+    out->held = v;
+    out->w = v->model;
+    return PL_OK;
+}
+
+static int central_archive(struct pl_engine *e, const struct pl_archive *k) {
+    return pl_store_archive(e->store, k);
+}
+
+const struct pl_engine_models pl_engine_central = {.first = central_first,
+                                                   .start = central_start,
+                                                   .take = central_take,
+                                                   .commit = central_commit,
+                                                   .forget = central_forget,
+                                                   .output = central_output,
+                                                   .progress = central_progress,
+                                                   .model = central_model,
+                                                   .needs_room = central_needs_room,
+                                                   .archive = central_archive};

@@ -1,0 +1,115 @@
+/* A model per worker: combinations of vectors (core/replicas.h), and their mean. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_state.h"
+#include "learn/replica_mean.h"
+
+/* All workers begin with the same vector. */
+static int own_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {
+    e->vectors = pl_replicas_vectors(e->replicas);
+    pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
+    float *first = pl_vector_at(e->vectors, PL_FIRST_VECTOR);
+    if (!first) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
+    memcpy(first, w0, dim * sizeof *first);
+    e->rate = e->job->rate;
+    e->progress.epoch = e->rate.epoch_samples;
+    return PL_OK;
+}
+
+static int own_start(struct pl_engine *e, const struct pl_action *a, struct pl_start *start) {
+    struct pl_replica_task t = pl_replica_task(e->replicas, a->worker);
+    start->input = t.input;
+    start->base = t.base_pending ? t.base : PL_NO_VECTOR;
+    start->output = t.answer;
+    start->stays = true;
+    start->version = e->progress.n_commits;
+    start->lr = pl_rate_now(&e->rate, &e->progress, e->job->n_workers);
+    return e->conf.host.start(e->conf.host.ctx, start);
+}
+
+/* The replicas have applied the group; it is counted. */
+static int own_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
+                      struct pl_why *why) {
+    (void)a;
+    (void)measure;
+    (void)why;
+    size_t n;
+    struct pl_tally t = {0};
+    const struct pl_member *m = pl_control_group(e->control, &n);
+    e->progress.n_commits++;
+    for (size_t i = 0; i < n; i++) pl_tally_add(&t, m[i].samples, m[i].loss);
+    pl_rate_commit(&e->rate, &e->progress, &t);
+    return PL_OK;
+}
+
+static int own_output(const struct pl_engine *e, int worker) {
+    return pl_replica_task(e->replicas, worker).answer;
+}
+
+static const struct pl_progress *own_progress(const struct pl_engine *e) {
+    return e->vectors ? &e->progress : NULL;
+}
+
+/* --- the mean ------------------------------------------------------------------------------- */
+
+static void own_need(void *ctx, int id) {
+    struct pl_engine *e = ctx;
+    bool here = pl_vector_writer(e->vectors, id) == PL_SERVER;
+    for (int i = 0; !here && i < e->n_needed; i++) here = e->needed[i] == id;
+    if (!here && e->n_needed < e->room_needed) e->needed[e->n_needed++] = id;
+}
+
+/* Vectors that lie with the workers that wrote them are brought here first. */
+static int own_fetch(struct pl_engine *e) {
+    if (!e->conf.host.fetch) return PL_OK;
+    int room = pl_vectors_n(e->vectors);
+    if (room > e->room_needed) {
+        int *needed = realloc(e->needed, (size_t)room * sizeof *needed);
+        if (!needed) return PL_ENOMEM;
+        e->needed = needed;
+        e->room_needed = room;
+    }
+    e->n_needed = 0;
+    pl_replica_mean_needs(e->replicas, own_need, e);
+    return e->conf.host.fetch(e->conf.host.ctx, e->needed, e->n_needed);
+}
+
+static const float *own_vector(void *ctx, int id) {
+    return pl_vector_at(((struct pl_engine *)ctx)->vectors, id);
+}
+
+static bool own_needs_room(const struct pl_engine *e) {
+    (void)e;
+    return true;
+}
+
+static int own_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
+    int rc = own_fetch(e);
+    return rc ? rc
+              : pl_replica_mean(e->replicas, own_vector, e, e->job->model->dim, room,
+                                &out->consensus);
+}
+
+/* Under the names of a store, which had these counts first. */
+static int own_archive(struct pl_engine *e, const struct pl_archive *k) {
+    uint64_t counts[2] = {e->progress.n_commits, 0};
+    double numbers[2] = {0, e->progress.samples};
+    k->wholes(k->ctx, "store.counts", counts, 2);
+    k->numbers(k->ctx, "store.numbers", numbers, 2);
+    pl_rate_archive(&e->rate, k);
+    if (!k->restoring) return PL_OK;
+    if (counts[0] >= UINT64_C(1) << 62 || !(numbers[1] >= 0 && numbers[1] < 4e18)) return PL_EDATA;
+    e->progress.n_commits = counts[0];
+    e->progress.samples = numbers[1];
+    return PL_OK;
+}
+
+const struct pl_engine_models pl_engine_own = {.first = own_first,
+                                               .start = own_start,
+                                               .commit = own_commit,
+                                               .output = own_output,
+                                               .progress = own_progress,
+                                               .model = own_model,
+                                               .needs_room = own_needs_room,
+                                               .archive = own_archive};

@@ -1,0 +1,113 @@
+/* The pieces of a checkpoint that was read, and whether they fit the model.
+ *
+ * Threads: the one that reads the checkpoint. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/checkpoint_state.h"
+
+void pl_saved_free(struct pl_saved *s) {
+    if (!s) return;
+    pl_tensors_free(s->tensors);
+    free(s);
+}
+
+static size_t saved_piece(void *ctx, const char *name, enum pl_dtype type, void *v, size_t n,
+                          size_t size) {
+    const struct pl_saved *s = ctx;
+    char full[256];
+    int used = snprintf(full, sizeof full, "%s%s", PL_RUN_STATE, name);
+    if (used < 0 || (size_t)used >= sizeof full) return 0;
+    const struct pl_tensor *t = pl_tensors_find(s->tensors, full);
+    if (!t || t->type != type || t->n_dims != 1) return 0;
+    size_t n_saved = t->bytes / size;
+    if (n > 0 && n_saved > 0) memcpy(v, t->data, (n_saved < n ? n_saved : n) * size);
+    return n_saved;
+}
+
+static size_t saved_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+    return saved_piece(ctx, name, PL_F32, v, n, sizeof *v);
+}
+
+static size_t saved_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+    return saved_piece(ctx, name, PL_U64, v, n, sizeof *v);
+}
+
+static size_t saved_numbers(void *ctx, const char *name, double *v, size_t n) {
+    return saved_piece(ctx, name, PL_F64, v, n, sizeof *v);
+}
+
+static size_t saved_bytes(void *ctx, const char *name, void *v, size_t n) {
+    return saved_piece(ctx, name, PL_U8, v, n, 1);
+}
+
+struct pl_archive pl_saved_archive(const struct pl_saved *s) {
+    return (struct pl_archive){.restoring = true,
+                               .ctx = (void *)s, /* only read */
+                               .reals = saved_reals,
+                               .wholes = saved_wholes,
+                               .numbers = saved_numbers,
+                               .bytes = saved_bytes};
+}
+
+static void saved_shape(int n_dims, const uint64_t *shape, char out[128]) {
+    out[0] = '\0';
+    for (int d = 0; d < n_dims; d++)
+        pl_append(out, 128, "%s%llu", d ? "," : "", (unsigned long long)shape[d]);
+}
+
+static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *part,
+                      struct pl_why *why) {
+    const struct pl_tensor *t = pl_tensors_find(s->tensors, part->name);
+    if (!t)
+        return pl_fail(why, PL_EUSAGE,
+                       "checkpoint '%s' is of another model: it has no '%s'; give the model and "
+                       "the data of its run",
+                       s->path, part->name);
+    if (t->type == PL_F32 && t->n_dims == part->n_dims &&
+        !memcmp(t->shape, part->shape, (size_t)t->n_dims * sizeof *t->shape))
+        return PL_OK;
+    char is[128], wanted[128];
+    saved_shape(t->n_dims, t->shape, is);
+    saved_shape(part->n_dims, part->shape, wanted);
+    return pl_fail(why, PL_EUSAGE,
+                   "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is F32 "
+                   "[%s]; give the model and the data of its run",
+                   s->path, part->name, t->type == PL_F32 ? "F32" : "not F32", is, wanted);
+}
+
+/* Checks that every part of the model is in the file, and no other weights. */
+static int saved_suits(const struct pl_saved *s, const struct pl_model *m, struct pl_why *why) {
+    struct pl_model_tensor part;
+    size_t n_parts = 0, n_weights = 0;
+    for (int i = 0; pl_model_tensor(m, i, &part); i++, n_parts++) {
+        int rc = saved_fits(s, &part, why);
+        if (rc) return rc;
+    }
+    for (size_t i = 0; i < pl_tensors_count(s->tensors); i++)
+        n_weights +=
+            strncmp(pl_tensors_at(s->tensors, i)->name, PL_RUN_STATE, sizeof PL_RUN_STATE - 1) != 0;
+    if (n_weights != n_parts)
+        return pl_fail(why, PL_EUSAGE,
+                       "checkpoint '%s' is of another model: it has %zu arrays of weights, the "
+                       "model has %zu; give the model and the data of its run",
+                       s->path, n_weights, n_parts);
+    return PL_OK;
+}
+
+int pl_saved_weights(const struct pl_saved *s, const struct pl_model *m, float *w,
+                     struct pl_why *why) {
+    struct pl_model_tensor part;
+    int rc = saved_suits(s, m, why);
+    if (rc) return rc;
+    for (int i = 0; pl_model_tensor(m, i, &part); i++) {
+        const struct pl_tensor *t = pl_tensors_find(s->tensors, part.name);
+        memcpy(w + part.offset, t->data, t->bytes);
+    }
+    return PL_OK;
+}
+
+const char *pl_saved_text(const struct pl_saved *s, const char *key) {
+    return pl_tensors_meta(s->tensors, key);
+}

@@ -1,0 +1,131 @@
+/* The pieces of a checkpoint that will be written.
+ *
+ * Threads: the one that decides collects the pieces. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/checkpoint_state.h"
+
+_Static_assert(_Generic((pl_real)0, float : 1, default : 0), "reals are saved as F32");
+
+int pl_snapshot_new(struct pl_snapshot **out, struct pl_why *why) {
+    *out = calloc(1, sizeof **out);
+    return *out ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
+}
+
+void pl_snapshot_free(struct pl_snapshot *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->piece[i].name);
+        free(s->piece[i].copy);
+    }
+    for (size_t i = 0; i < s->n_text; i++) {
+        free((char *)s->text[i].key);
+        free((char *)s->text[i].value);
+    }
+    free(s->tensor);
+    free(s->piece);
+    free(s->text);
+    free(s);
+}
+
+/* Makes room for one more of each. Returns false if out of memory. */
+static bool snapshot_grow(struct pl_snapshot *s) {
+    if (s->n < s->n_room) return true;
+    size_t room = 2 * s->n_room + 16;
+    struct pl_tensor *tensor = realloc(s->tensor, room * sizeof *tensor);
+    if (tensor) s->tensor = tensor;
+    struct snapshot_piece *piece = realloc(s->piece, room * sizeof *piece);
+    if (piece) s->piece = piece;
+    if (!tensor || !piece) return false;
+    s->n_room = room;
+    return true;
+}
+
+/* Its name is prefix + t->name. Copies its data if `copied`. */
+static void snapshot_add(struct pl_snapshot *s, const char *prefix, const struct pl_tensor *t,
+                         bool copied) {
+    size_t n_name = strlen(prefix) + strlen(t->name) + 1;
+    char *name = malloc(n_name);
+    void *copy = copied ? malloc(t->bytes + 1) : NULL;
+    if (!name || (copied && !copy) || !snapshot_grow(s)) {
+        free(name);
+        free(copy);
+        s->failed = true;
+        return;
+    }
+    snprintf(name, n_name, "%s%s", prefix, t->name);
+    if (copied && t->bytes > 0) memcpy(copy, t->data, t->bytes);
+    s->tensor[s->n] = *t;
+    s->tensor[s->n].name = name;
+    if (copied) s->tensor[s->n].data = copy;
+    s->piece[s->n++] = (struct snapshot_piece){.name = name, .copy = copy};
+}
+
+static size_t snapshot_piece_add(void *ctx, const char *name, enum pl_dtype type, const void *v,
+                                 size_t n, size_t size) {
+    struct pl_tensor t = {.name = name, .type = type, .n_dims = 1, .shape = {n}};
+    t.data = v;
+    t.bytes = n * size;
+    snapshot_add(ctx, PL_RUN_STATE, &t, true);
+    return n;
+}
+
+static size_t snapshot_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+    return snapshot_piece_add(ctx, name, PL_F32, v, n, sizeof *v);
+}
+
+static size_t snapshot_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+    return snapshot_piece_add(ctx, name, PL_U64, v, n, sizeof *v);
+}
+
+static size_t snapshot_numbers(void *ctx, const char *name, double *v, size_t n) {
+    return snapshot_piece_add(ctx, name, PL_F64, v, n, sizeof *v);
+}
+
+static size_t snapshot_bytes(void *ctx, const char *name, void *v, size_t n) {
+    return snapshot_piece_add(ctx, name, PL_U8, v, n, 1);
+}
+
+struct pl_archive pl_snapshot_archive(struct pl_snapshot *s) {
+    return (struct pl_archive){.restoring = false,
+                               .ctx = s,
+                               .reals = snapshot_reals,
+                               .wholes = snapshot_wholes,
+                               .numbers = snapshot_numbers,
+                               .bytes = snapshot_bytes};
+}
+
+static size_t snapshot_tensor_bytes(const struct pl_model_tensor *part) {
+    size_t n = sizeof(float);
+    for (int d = 0; d < part->n_dims; d++) n *= (size_t)part->shape[d];
+    return n;
+}
+
+void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const float *w) {
+    struct pl_model_tensor part;
+    for (int i = 0; pl_model_tensor(m, i, &part); i++) {
+        struct pl_tensor t = {.name = part.name, .type = PL_F32, .n_dims = part.n_dims};
+        memcpy(t.shape, part.shape, sizeof t.shape);
+        t.data = w + part.offset;
+        t.bytes = snapshot_tensor_bytes(&part);
+        snapshot_add(s, "", &t, false);
+    }
+}
+
+void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value) {
+    if (s->n_text == s->n_text_room) {
+        size_t room = 2 * s->n_text_room + 16;
+        struct pl_meta *grown = realloc(s->text, room * sizeof *grown);
+        if (!grown) {
+            s->failed = true;
+            return;
+        }
+        s->text = grown;
+        s->n_text_room = room;
+    }
+    struct pl_meta copy = {.key = strdup(key), .value = strdup(value)};
+    if (!copy.key || !copy.value) s->failed = true;
+    s->text[s->n_text++] = copy;
+}

@@ -1,0 +1,205 @@
+/* Writing a file of tensors: under a temporary name, which is renamed when it is on the disk.
+ *
+ * Threads: the caller's, which may be the one that writes checkpoints. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/json.h"
+#include "run/tensors_header.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are written as they lie");
+
+#define TENSORS_PATH_MAX 4096
+#define TENSORS_TRIES 1000
+
+/* The arrays in file order: those of large elements first, so that each is aligned to its type
+ * without padding. Returns NULL if out of memory. */
+static const struct pl_tensor **tensors_sort(const struct pl_tensor *tensors, size_t n) {
+    const struct pl_tensor **sorted = malloc((n + 1) * sizeof *sorted);
+    size_t at = 0;
+    for (size_t size = 8; sorted && size > 0; size /= 2)
+        for (size_t i = 0; i < n; i++)
+            if (pl_tensors_types[tensors[i].type].size == size) sorted[at++] = &tensors[i];
+    return sorted;
+}
+
+/* The text of the header, with zeros for the checksum; *room: the bytes of data it describes. */
+static void tensors_header(const struct pl_tensor *const *sorted, size_t n,
+                           const struct pl_meta *meta, size_t n_meta, struct pl_json *j,
+                           size_t *room) {
+    uint64_t at = 0;
+    pl_json_open(j, NULL, '{');
+    pl_json_open(j, "__metadata__", '{');
+    pl_json_text(j, "crc32", "00000000");
+    pl_json_text(j, "format", "pt");
+    pl_json_text(j, "writer", "paceline");
+    for (size_t i = 0; i < n_meta; i++) pl_json_text(j, meta[i].key, meta[i].value);
+    pl_json_close(j, '}');
+    for (size_t i = 0; i < n; i++) {
+        const struct pl_tensor *t = sorted[i];
+        pl_json_open(j, t->name, '{');
+        pl_json_text(j, "dtype", pl_tensors_types[t->type].name);
+        pl_json_open(j, "shape", '[');
+        for (int d = 0; d < t->n_dims; d++) pl_json_whole(j, NULL, t->shape[d]);
+        pl_json_close(j, ']');
+        pl_json_open(j, "data_offsets", '[');
+        pl_json_whole(j, NULL, at);
+        pl_json_whole(j, NULL, at += t->bytes);
+        pl_json_close(j, ']');
+        pl_json_close(j, '}');
+    }
+    pl_json_close(j, '}');
+    *room = (size_t)at;
+}
+
+static int tensors_write_all(int fd, const void *from, size_t n, struct pl_why *why) {
+    const char *at = from;
+    while (n > 0) {
+        ssize_t put = write(fd, at, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return pl_fail(why, PL_EIO, "%s", strerror(errno));
+        at += put;
+        n -= (size_t)put;
+    }
+    return PL_OK;
+}
+
+static int tensors_fsync(int fd) {
+    int rc;
+    do rc = fsync(fd);
+    while (rc && errno == EINTR);
+    return rc;
+}
+
+int pl_tensors_sync_folder(const char *path) {
+    char folder[TENSORS_PATH_MAX];
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') n--; /* d/ is in the same folder as d */
+    while (n > 0 && path[n - 1] != '/') n--;
+    if (n >= sizeof folder) return PL_EIO;
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    int fd = open(n ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return PL_EIO;
+    /* EINVAL: the file system does not support it */
+    int rc = tensors_fsync(fd) && errno != EINVAL ? PL_EIO : PL_OK;
+    close(fd);
+    return rc;
+}
+
+/* Creates a file beside `path`, locked while its writer lives; its name goes into temporary[]. */
+static int tensors_create(const char *path, char temporary[TENSORS_PATH_MAX], int *out,
+                          struct pl_why *why) {
+    for (int i = 0; i < TENSORS_TRIES; i++) {
+        int n = snprintf(temporary, TENSORS_PATH_MAX, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        if (n < 0 || n >= TENSORS_PATH_MAX)
+            return pl_fail(why, PL_EUSAGE, "its path is longer than %d bytes",
+                           TENSORS_PATH_MAX - 32);
+        int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fd < 0 && errno == EEXIST) continue;
+        if (fd < 0) return pl_fail(why, PL_EIO, "%s", strerror(errno));
+        struct stat st;
+        int locked = flock(fd, LOCK_EX | LOCK_NB);
+        /* before it was locked, another process may have swept it away as a dead writer's: try
+         * again */
+        if ((locked == 0 || errno != EWOULDBLOCK) && fstat(fd, &st) == 0 && st.st_nlink > 0) {
+            *out = fd;
+            return PL_OK;
+        }
+        close(fd);
+    }
+    return pl_fail(why, PL_EIO, "its folder has too many temporary files");
+}
+
+void pl_tensors_sweep(const char *temporary) {
+    int fd = open(temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        unlink(temporary);
+    close(fd);
+}
+
+static int tensors_store(const char *path, const char *header, size_t n_header,
+                         const struct pl_tensor *const *sorted, size_t n, struct pl_why *why) {
+    char temporary[TENSORS_PATH_MAX];
+    unsigned char length[8];
+    int fd = -1, rc = tensors_create(path, temporary, &fd, why);
+    if (rc) return rc;
+    pl_tensors_put_length(length, n_header);
+    rc = tensors_write_all(fd, length, sizeof length, why);
+    if (!rc) rc = tensors_write_all(fd, header, n_header, why);
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = tensors_write_all(fd, sorted[i]->data, sorted[i]->bytes, why);
+    if (!rc && tensors_fsync(fd)) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
+    /* closing the file releases the lock: rename first */
+    if (!rc && rename(temporary, path)) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
+    if (rc) unlink(temporary);
+    if (close(fd) && !rc) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
+    if (!rc && pl_tensors_sync_folder(path))
+        rc = pl_fail(why, PL_EIO, "its folder cannot be synced to the disk");
+    return rc;
+}
+
+static int tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
+                         const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
+    for (size_t i = 0; i < n; i++)
+        if ((size_t)tensors[i].type >= TENSORS_TYPES || tensors[i].n_dims < 0 ||
+            tensors[i].n_dims > PL_TENSOR_DIMS)
+            return pl_fail(why, PL_EUSAGE, "'%s' has an unknown type or too many dimensions",
+                           tensors[i].name);
+    struct pl_json j = {.text = NULL};
+    struct pl_tensors checked = {.n = 0};
+    size_t room = 0, n_header = 0;
+    char *header = NULL;
+    int rc = PL_OK;
+    const struct pl_tensor **sorted = tensors_sort(tensors, n);
+    if (sorted) tensors_header(sorted, n, meta, n_meta, &j, &room);
+    if (sorted && !j.failed) { /* data begin at a multiple of 64 bytes */
+        n_header = ((j.n + 8 + TENSORS_ALIGN - 1) & -TENSORS_ALIGN) - 8;
+        header = malloc(n_header + 1);
+    }
+    if (!header) {
+        rc = pl_fail(why, PL_ENOMEM, "out of memory");
+        goto out;
+    }
+    memset(header, ' ', n_header); /* blanks up to the data */
+    memcpy(header, j.text, j.n);
+    if (n_header > TENSORS_HEADER_MAX)
+        rc = pl_fail(why, PL_EUSAGE, "its header would take %zu bytes", n_header);
+    if (!rc) rc = pl_tensors_parse(&checked, header, n_header, room, why);
+    if (rc == PL_EDATA) rc = PL_EUSAGE; /* the caller's arguments are wrong, not a file */
+    if (rc) goto out;
+    uLong crc = pl_tensors_crc(header, n_header);
+    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
+        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
+    char digits[TENSORS_CRC_DIGITS + 1];
+    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
+    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+    rc = tensors_store(path, header, n_header, sorted, n, why);
+out:
+    json_decref(checked.root);
+    free(checked.row);
+    free(header);
+    free(j.text);
+    free(sorted);
+    return rc;
+}
+
+int pl_tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
+                     const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
+    int rc = tensors_write(path, tensors, n, meta, n_meta, why);
+    if (rc) {
+        char prefix[PL_WHY_MAX];
+        snprintf(prefix, sizeof prefix, "checkpoint '%s' cannot be written", path);
+        pl_fail_in(why, rc, prefix);
+    }
+    return rc;
+}
