@@ -17,7 +17,7 @@ write_basic_package_version_file(paceline-config-version.cmake COMPATIBILITY Sam
 install(TARGETS paceline)
 install(TARGETS paceline_shared EXPORT paceline-shared)
 install(TARGETS paceline_static EXPORT paceline-static)
-install(FILES include/paceline.h TYPE INCLUDE)
+install(FILES include/paceline.h include/paceline_policy.h TYPE INCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/paceline-config.cmake

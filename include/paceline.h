@@ -1,7 +1,8 @@
 /* Paceline: distributed SGD that keeps its pace when workers straggle, stall, leave or lie.
  *
- * This is the only public header. A run is configured by strings, the same as the flags of the
- * command line, and returns numbers and weights:
+ * This is the public header; paceline_policy.h is for programs with a policy of their own. A run is
+ * configured by strings, the same as the flags of the command line, and returns numbers and
+ * weights:
  *
  *     pl_setup *setup;
  *     pl_run *run;
@@ -138,6 +139,12 @@ struct pl_function {
 
 /* Uses a function instead of the "model" option. The struct is copied; the caller keeps ctx. */
 PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
+
+/* Registers a policy of your own (paceline_policy.h) with this setup and the copies made of it
+ * afterwards: "policy" then accepts its name and options like those of the library. At most 8. The
+ * struct is not copied; it and everything it refers to must live as long as the setups. */
+struct pl_policy;
+PL_API int pl_setup_policy(pl_setup *setup, const struct pl_policy *policy);
 
 /* --- running ----------------------------------------------------------------------------- */
 

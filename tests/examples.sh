@@ -47,4 +47,13 @@ grep -q '^y = [23]\.[0-9]* x -[12]\.[0-9]*$' err || fail "another line: $(cat er
 [ ! -e run.socket ] || fail "the socket is left behind"
 ./own_worker work run.socket 2>err
 [ $? -eq 1 ] && [ -s err ] || fail "a worker without a server says nothing"
+
+step "own_policy: simulates, trains and replays with a policy of its own"
+for again in 1 2; do # an old recording is no obstacle
+    ./own_policy >out 2>err || fail "own_policy, run $again: $(cat err)"
+    grep -q '^simulated  200 updates, loss 0\.[0-9]*$' out || fail "not simulated: $(cat out)"
+    grep -q '^trained    200 updates, loss [0-9.]*$' out || fail "not trained: $(cat out)"
+    grep -q '^replayed   200 updates, .*: the same [0-9]* events, decisions and weights, bit' out ||
+        fail "not replayed: $(cat out)"
+done
 echo "$n examples"

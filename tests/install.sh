@@ -1,7 +1,7 @@
 #!/bin/sh
 # What `make install` installs is complete and works where it lies: a C and a C++ program find it by
 # pkg-config and by find_package, link to it and run; the shared library shows exactly the functions
-# that paceline.h declares.
+# that the headers mark PL_API; the library's own policies compile with the installed headers alone.
 set -eu
 if [ -n "${SANITIZE:-}" ]; then
     echo "skipped: programs outside the build are not instrumented ($SANITIZE)"
@@ -28,7 +28,7 @@ root=$work/dest/opt/paceline
 pc=$(find "$root" -name paceline.pc)
 lib=$(dirname "$(dirname "$pc")")
 version=$(sed -n 's/^#define PL_VERSION "\(.*\)"$/\1/p' "$root/include/paceline.h")
-for f in bin/paceline include/paceline.h share/man/man1/paceline.1; do
+for f in bin/paceline include/paceline.h include/paceline_policy.h share/man/man1/paceline.1; do
     [ -s "$root/$f" ] || fail "$f is not installed"
 done
 for f in libpaceline.a libpaceline.so "libpaceline.so.$version"; do
@@ -37,12 +37,15 @@ done
 "$root/bin/paceline" --version | grep -F "$version" || fail "bin/paceline --version"
 grep -q '^\.TH PACELINE 1' "$root/share/man/man1/paceline.1" || fail "paceline.1 is no manual page"
 
-step "the shared library exports what paceline.h declares, and nothing else"
-"${CC:-cc}" -E -P "$root/include/paceline.h" | grep -o 'pl_[a-z0-9_]* *(' | tr -d ' (' | sort \
+step "the shared library exports what the headers declare, and nothing else"
+"${CC:-cc}" -E -P "$root/include/paceline_policy.h" | tr '\n' ' ' |
+    grep -o 'visibility("default")))[^(;]*(' | grep -o 'pl_[a-z0-9_]* *($' | tr -d ' (' | sort \
     >"$work/declared"
 nm -D --defined-only "$lib/libpaceline.so" | awk '$NF !~ /^_/ { print $NF }' | sort \
     >"$work/exported"
-[ -s "$work/declared" ] || fail "paceline.h declares no function"
+for f in pl_setup_new pl_take pl_rng_unit; do
+    grep -qx "$f" "$work/declared" || fail "$f is not found among the declared functions"
+done
 diff "$work/declared" "$work/exported" || fail "declared (<) and exported (>) functions differ"
 
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
@@ -60,6 +63,15 @@ done
 
 # shellcheck disable=SC2046,SC2086 # flags are words
 {
+    step "the policies of the library by the installed headers alone"
+    n=0
+    for f in "$SOURCE_DIR"/src/policy/*.c; do
+        case $f in */table.c) continue ;; esac
+        $cc -std=c17 $strict -fsyntax-only "$f" $(pkg-config --cflags paceline) || fail "$f"
+        n=$((n + 1))
+    done
+    [ $n -gt 0 ] || fail "there is no policy"
+
     step "C by pkg-config"
     $cc -std=c99 $strict "$consumer" -o "$work/c" $(pkg-config --cflags --libs paceline)
     "$work/c"
@@ -73,7 +85,7 @@ done
         step "C++: skipped, there is no C++ compiler"
     else
         step "C++ by pkg-config"
-        $cxx -std=c++11 $strict -x c++ "$consumer" -o "$work/cxx" \
+        $cxx -std=c++17 $strict -x c++ "$consumer" -o "$work/cxx" \
             $(pkg-config --cflags --libs paceline)
         "$work/cxx"
     fi

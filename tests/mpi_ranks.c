@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "core/policy.h"
 #include "core/recipe.h"
 #include "suite_train.h"
 
@@ -224,6 +225,28 @@ static void test_a_rank_that_fails(void **state) {
     check_replay("method=sync transport=mpi");
 }
 
+/* A policy of the program's own: every rank registers it, and one that has not is named. */
+static void test_own_policy(void **state) {
+    (void)state;
+    for (int missing = 0; missing < 2; missing++) {
+        pl_setup *s = make("transport=mpi");
+        pl_run *run = NULL;
+        struct pl_policy own = *(const struct pl_policy *)pl_policy_family.table[0];
+        own.id.name = "own";
+        if (!missing || pl_rank() != 2) assert_int_equal(pl_setup_policy(s, &own), 0);
+        if (pl_rank() == 0) assert_int_equal(pl_setup_set(s, "policy", "own:k=2"), 0);
+        int rc = pl_train(s, &run);
+        if (missing && pl_rank() == 0 &&
+            !strstr(pl_setup_why(s), "rank 2: the run has policy 'own', which is not registered"))
+            fail_msg("not named: %s", pl_setup_why(s));
+        if (!missing && rc) fail_msg("%s", pl_setup_why(s));
+        assert_true(!missing == !rc);
+        if (run) assert_string_equal(pl_run_text(run, "policy"), "own:k=2");
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest one[] = {
         cmocka_unit_test(test_every_method_as_simulated),
@@ -235,6 +258,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_peers_reject),
         cmocka_unit_test(test_refusals_of_ranks),
         cmocka_unit_test(test_a_rank_that_fails),
+        cmocka_unit_test(test_own_policy),
     };
     const struct CMUnitTest several[] = {
         cmocka_unit_test(test_every_method_on_three_servers),

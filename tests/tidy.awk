@@ -191,6 +191,7 @@ function include_ours(header,    path, target, dir) {
     if ((dir header) in known) path = dir header
     else if (("src/" header) in known) path = "src/" header
     else if (("include/" header) in known) path = "include/" header
+    else if (!folder && sub(/^\.\.\//, "", header) && (header in known)) path = header
     if (path == "") {
         breach(file, FNR, "there is no " header " in the tree")
         return

@@ -50,14 +50,14 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
     }
     struct pl_choice *const choice[PL_N_COLUMNS] = {&job->policy, &job->tuner, &job->correct, NULL,
                                                     &job->optim,  &job->local, &job->filter};
+    const struct pl_family policies = pl_setup_policies(s);
     for (int i = 0; i < PL_N_COLUMNS; i++) {
         const char *given = c->column[i][0] ? c->column[i]
                             : method        ? spec[i]
                                             : build_default(i, &job->policy);
-        int rc =
-            choice[i]
-                ? build_choice(pl_column_family[i], given, job->n_workers, choice[i], why)
-                : pl_chain_parse(pl_column_family[i], given, job->n_workers, &job->reduce, why);
+        const struct pl_family *family = i == PL_COLUMN_POLICY ? &policies : pl_column_family[i];
+        int rc = choice[i] ? build_choice(family, given, job->n_workers, choice[i], why)
+                           : pl_chain_parse(family, given, job->n_workers, &job->reduce, why);
         if (rc) return rc;
         snprintf(b->given[i], sizeof b->given[i], "%s", given);
         if (choice[i])
@@ -281,6 +281,10 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     int rc = build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
         pl_fail(&s->why, rc, "out of memory");
+    if (!rc && (job->groups.least < 1 || job->groups.most < job->groups.least))
+        rc = pl_fail(&s->why, PL_EPOLICY,
+                     "policy '%s' broke its contract: it says its groups have %d to %d members",
+                     job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, 1);

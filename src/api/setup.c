@@ -137,6 +137,7 @@ int pl_setup_new(pl_setup **out) {
     pl_setup *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
     pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
     return PL_OK;
 }

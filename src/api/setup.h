@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "core/policy.h"
 #include "core/recipe.h"
 #include "learn/job.h"
 #include "sim/net.h"
@@ -61,11 +62,15 @@ struct pl_shared_data {
     atomic_int n_holders; /* copies of a setup may be used and freed on several threads at once */
 };
 
+#define PL_SETUP_POLICIES 48 /* is more than there are */
+
 struct pl_setup {
     struct pl_setup_conf conf;
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: somebody has set it */
     struct pl_why why;
     struct pl_shared_data *data; /* NULL until a run needed it */
+    /* the library's policies, then those of the program; ends with NULL */
+    const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
     struct pl_function function;
     void (*point)(void *ctx, const struct pl_point *p);
@@ -84,6 +89,9 @@ bool pl_setup_timing_alone(const struct pl_setup *s);
 
 /* The kind of the model; NULL for a function of the embedding program and unknown names. */
 const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
+
+/* The family of policies that this setup can name. */
+struct pl_family pl_setup_policies(const struct pl_setup *s);
 
 /* Whether somebody has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);

@@ -79,6 +79,21 @@ static int text_earlier(struct pl_setup *s) {
     return PL_OK;
 }
 
+/* A policy that the program had registered must be registered now. */
+static int text_policy(struct pl_setup *s) {
+    char name[PL_NAME_MAX];
+    const char *args, *spec = s->conf.column[PL_COLUMN_POLICY];
+    const struct pl_entry *entry;
+    const struct pl_family policies = pl_setup_policies(s);
+    if (!spec[0] || pl_setup_is_set(s, "policy") || pl_spec_split(spec, name, &args, NULL) ||
+        !pl_entry_find(&policies, name, &entry, NULL))
+        return PL_OK;
+    return pl_fail(&s->why, PL_EUSAGE,
+                   "the run has policy '%s', which is not registered here; use the program "
+                   "that registers it, or call pl_setup_policy first",
+                   name);
+}
+
 int pl_setup_lines(struct pl_setup *s, const char *text) {
     s->why.text[0] = '\0';
     for (const char *line = text; *line;) {
@@ -87,7 +102,8 @@ int pl_setup_lines(struct pl_setup *s, const char *text) {
         if (rc) return rc;
         line += length + (line[length] == '\n');
     }
-    return strstr(text, "\n" TEXT_FORMAT) ? PL_OK : text_earlier(s);
+    int rc = text_policy(s);
+    return rc || strstr(text, "\n" TEXT_FORMAT) ? rc : text_earlier(s);
 }
 
 /* The caller frees the recording, unless this fails. */

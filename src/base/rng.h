@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "paceline_policy.h" /* pl_rng_below and pl_rng_unit */
+
 /* What a sequence is used for; two uses never share one. */
 enum pl_stream {
     PL_STREAM_DELAY,     /* how long a task takes */
@@ -37,12 +39,6 @@ void pl_rng_init(struct pl_rng *r, uint64_t seed, enum pl_stream stream, uint32_
 
 uint32_t pl_rng_u32(struct pl_rng *r);
 uint64_t pl_rng_u64(struct pl_rng *r);
-
-/* Uniform in [0, n), unbiased; n must not be 0. */
-uint32_t pl_rng_below(struct pl_rng *r, uint32_t n);
-
-/* Uniform in [0, 1) with 53 bits; never 1. */
-double pl_rng_unit(struct pl_rng *r);
 
 double pl_rng_exp(struct pl_rng *r);                 /* mean 1 */
 double pl_rng_normal(struct pl_rng *r);              /* mean 0, variance 1 */

@@ -13,7 +13,7 @@
  * again. */
 #include <string.h>
 
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define BLOCKS_MAX 1024 /* rows */
 #define BLOCKS_FINE 20  /* rows of LIBMF's grid */

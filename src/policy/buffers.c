@@ -8,7 +8,7 @@
  * costs a bounded amount of memory. */
 #include <string.h>
 
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define BUFFERS_MAX 128
 #define BUFFERS_DEPTH 8 /* gradients in a buffer, on average, while another is still empty */

@@ -20,7 +20,7 @@
  *
  * The weight of a worker that leaves is lost; a worker that joins copies the model of a random
  * peer. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define GOSSIP_LEAST 1e-12 /* a smaller weight is not halved */
 

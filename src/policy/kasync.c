@@ -11,7 +11,7 @@
  * early=yes starts the workers of a group before its update: each gets the version that its own
  * contribution is applied to, as in EASGD, where both ends must see the same difference. With
  * fetch = N a worker keeps its version for N contributions, as in Downpour SGD. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 struct kasync {
     int k;

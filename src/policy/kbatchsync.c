@@ -4,7 +4,7 @@
  * Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
  * computation model", NeurIPS 2023), where B may exceed P; cancel=no is its "ignore" form. A fast
  * worker continues on the same version at once, so nobody ever waits. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 struct kbatchsync {
     int k;

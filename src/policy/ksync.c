@@ -8,7 +8,7 @@
  *
  * The papers have a fixed set of workers. Here workers come and go: when every worker that is there
  * has contributed, the group closes even if it is smaller than K. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 struct ksync {
     int k;

@@ -17,7 +17,7 @@
  * because ticks are independent. */
 #include <math.h>
 
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define PSP_SAMPLE_MAX 1024
 #define PSP_WINDOW 512        /* clocks below the fastest that are counted one by one */

@@ -14,7 +14,7 @@
  *
  * The paper waits for all of a fixed set of workers. Here k may be smaller, and a round closes when
  * every worker that is there has contributed. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 enum { ROUNDS_ONCE, ROUNDS_ANY };
 

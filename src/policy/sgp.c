@@ -14,7 +14,7 @@
  * those compute. The weight of a worker that leaves is lost, and the ring closes without it; a
  * worker that waited for it continues, and its smaller weight accounts for what it did not receive.
  * A worker that joins copies the model of a random peer and begins in the latest round. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 /* Per worker; the state is an array of them. Filled in when the worker joins. */
 struct sgp {
@@ -143,9 +143,11 @@ static void sgp_leave(void *state, const struct pl_view *v, int worker, struct p
     sgp_new_ring(state, v, p);
 }
 
+static const struct pl_opt sgp_opts[] = {PL_OPT_END};
+
 const struct pl_policy pl_policy_sgp = {
     .id = {"sgp", "no server: rounds of push-sum on the one-peer exponential graph",
-           "Assran, Loizou, Ballas, Rabbat, ICML 2019", pl_no_opts, 0, 0},
+           "Assran, Loizou, Ballas, Rabbat, ICML 2019", sgp_opts, 0, 0},
     .peers = true,
     .room = sgp_room,
     .knobs = sgp_knobs,

@@ -6,7 +6,7 @@
  * that count completed steps, worker i may start its next step iff no worker j has c_j < c_i - s.
  * s = 0 is bulk-synchronous progress (each gradient is still an update of its own), s = inf is
  * asynchronous SGD. */
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 struct ssp {
     uint64_t s;

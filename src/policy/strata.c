@@ -10,7 +10,7 @@
  * applied at once: no other worker reads it before the barrier. */
 #include <string.h>
 
-#include "core/policy.h"
+#include "paceline_policy.h"
 
 #define STRATA_MAX 1024 /* rows */
 
