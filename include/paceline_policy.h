@@ -185,6 +185,9 @@ enum {
     PL_NEEDS_ONE_AT_A_TIME = 1 << 9, /* groups of one contribution */
     PL_NEEDS_ONE_SERVER = 1 << 10,   /* whole vectors at one server */
     PL_NEEDS_NO_FILTER = 1 << 11,    /* contributions that change after their arrival */
+    PL_NEEDS_SIMULATION = 1 << 12,   /* virtual time, faults and networks */
+    PL_NEEDS_PROCESSES = 1 << 13,    /* workers that are processes */
+    PL_NEEDS_OUR_WORKERS = 1 << 14,  /* workers that run this library's local rules */
     /* what rules that work on whole contributions at a server need */
     PL_NEEDS_SERVER = PL_NEEDS_SERVER_MODEL | PL_NEEDS_WHOLE_VECTORS
 };

@@ -362,9 +362,9 @@ refused 2 "--respawn=maybe is not accepted; respawn takes yes or no" train --res
 refused 2 "'perhaps' is not a flag of train" train --respawn perhaps
 refused 2 "a real run needs something to compute" train --model none
 refused 2 "set listen to their socket" train --model quadratic --spawn none
-refused 2 "listen is for workers that are processes" train --model quadratic --spawn threads \
+refused 2 "needs workers that are processes, but spawn" train --model quadratic --spawn threads \
     --listen socket
-refused 2 "respawn is for workers that are processes" train --model quadratic --spawn threads \
+refused 2 "needs workers that are processes, but spawn" train --model quadratic --spawn threads \
     --respawn
 refused 2 "--spawn=fibers is not accepted" train --spawn fibers
 refused 1 "socket file 'kept' already exists" train --model quadratic --listen kept \
@@ -464,7 +464,8 @@ works replay sync.rec
 works race sync --real --model quadratic --workers 2 --updates 20 --out undelayed
 grep -q '^no prediction' out || fail "race --real without delays: $(cat out)"
 ! grep -q nan out || fail "race --real shows what is no number: $(cat out)"
-refused 2 "net is for simulated runs" race sync --real --model quadratic --net latency=1 --out never
+refused 2 "net 'latency=1' is for simulated runs" race sync --real --model quadratic \
+    --net latency=1 --out never
 refused 2 "a real run needs something" race sync --real --model none --updates 3 --out never
 [ ! -e never ] || fail "a real race that was refused left its folder"
 

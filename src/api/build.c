@@ -133,12 +133,12 @@ const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
 }
 
 /* The data first, if the model wants any: it must fit before the model looks at it. */
-static int build_model(struct pl_setup *s, struct pl_built *b) {
+static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     if (pl_setup_timing_alone(s)) return PL_OK;
     const struct pl_model_kind *kind = pl_setup_kind(s);
     if (kind ? kind->wants_data : s->function.wants_data) {
         int rc = build_data(s, b);
-        if (!rc) rc = pl_fit(s, b, 1);
+        if (!rc) rc = pl_fit(s, b, host, 1);
         if (rc) return rc;
         b->job.rate.epoch_samples = b->job.data->n_train;
     }
@@ -239,22 +239,10 @@ static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, e
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,
                        "a real run needs something to compute; use a model, for example quadratic");
-    if (c->net[0] || c->script[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "%s is for simulated runs; a real run has a real network and real faults",
-                       c->net[0] ? "net" : "script");
-    if (c->spread)
-        return pl_fail(
-            why, PL_EUSAGE,
-            "spread is for simulated runs; in a real run the server does not see the models "
-            "of workers");
     if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
         return pl_fail(
             why, PL_EUSAGE,
             "spawn none waits for workers of other programs; set listen to their socket");
-    if (c->spawn == PL_SPAWN_THREADS && (c->listen[0] || c->respawn))
-        return pl_fail(why, PL_EUSAGE, "%s is for workers that are processes; use spawn processes",
-                       c->listen[0] ? "listen" : "respawn");
     return PL_OK;
 }
 
@@ -287,14 +275,14 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
-    if (!rc) rc = pl_fit(s, b, 1);
+    if (!rc) rc = pl_fit(s, b, host, 1);
     if (!rc) rc = build_reduce(b, &s->why);
     if (!rc) rc = pl_filter_check(&job->filter, job->n_workers, &s->why);
     if (!rc) rc = build_delay(s, job, host);
     if (!rc && (rc = pl_opt_parse(pl_net_opts, &b->net, c->net, job->n_workers, &s->why)))
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
-    if (!rc) rc = build_model(s, b);
+    if (!rc) rc = build_model(s, host, b);
     if (!rc) rc = build_grid(job, &s->why);
     if (!rc) rc = build_host(c, job, host, &s->why);
     if (!rc) rc = build_limits(c, b, host, &s->why);

@@ -84,15 +84,45 @@ static void fit_columns(struct fit *f) {
 /* Options that are no entries, if anything is computed at all. */
 static void fit_options(struct fit *f) {
     const struct pl_setup_conf *c = &f->setup->conf;
-    const struct pl_party option[] = {
-        {.what = "weight-decay", .given = f->decay, .instead = "use l2 of the model"},
-        {.what = "spread", .given = "yes", .instead = "use spread no"},
-        {.what = "listen", .given = c->listen, .instead = "let the server start its workers"}};
-    const bool set[] = {c->weight_decay != 0, c->spread, c->listen[0] != '\0'};
+    const struct {
+        bool set;
+        struct pl_party party;
+    } option[] = {
+        {c->weight_decay != 0,
+         {.what = "weight-decay",
+          .given = f->decay,
+          .needs = PL_NEEDS_WHOLE_VECTORS,
+          .instead = "use l2 of the model"}},
+        {c->spread,
+         {.what = "spread",
+          .given = "yes",
+          .needs = PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_SIMULATION,
+          .instead = "use spread no"}},
+        {c->net[0] != '\0', {.what = "net", .given = c->net, .needs = PL_NEEDS_SIMULATION}},
+        {c->script[0] != '\0',
+         {.what = "script", .given = c->script, .needs = PL_NEEDS_SIMULATION}},
+        {c->respawn, {.what = "respawn", .given = "yes", .needs = PL_NEEDS_PROCESSES}},
+        {c->listen[0] != '\0',
+         {.what = "listen",
+          .given = c->listen,
+          .needs = PL_NEEDS_WHOLE_VECTORS,
+          .lacks = PL_NEEDS_OUR_WORKERS,
+          .instead = "let the server start its workers"}},
+        {c->listen[0] != '\0',
+         {.what = "listen", .given = c->listen, .needs = PL_NEEDS_PROCESSES}}};
     snprintf(f->decay, sizeof f->decay, "%g", c->weight_decay);
     for (size_t i = 0; i < sizeof option / sizeof *option; i++)
-        if (set[i]) fit_add(f, option[i])->needs = PL_NEEDS_WHOLE_VECTORS;
+        if (option[i].set) fit_add(f, option[i].party);
     fit_add_spec(f, &pl_partition_family, "partition", c->partition);
+}
+
+/* What a real run and its workers lack. */
+static void fit_host(struct fit *f, enum pl_host host) {
+    if (host == PL_HOST_VIRTUAL) return;
+    fit_add(f, (struct pl_party){.what = "a real run", .lacks = PL_NEEDS_SIMULATION});
+    if (f->setup->conf.spawn == PL_SPAWN_THREADS)
+        fit_add(
+            f, (struct pl_party){.what = "spawn", .given = "threads", .lacks = PL_NEEDS_PROCESSES});
 }
 
 /* The model and the data: what their kinds say, and what the data is once it is open. */
@@ -135,12 +165,13 @@ static void fit_schedule(struct fit *f) {
                                  .instead = counts ? "add unit=updates" : NULL});
 }
 
-int pl_fit(struct pl_setup *s, const struct pl_built *b, int n_servers) {
+int pl_fit(struct pl_setup *s, const struct pl_built *b, enum pl_host host, int n_servers) {
     struct fit f = {.setup = s, .built = b};
     fit_columns(&f);
     if (s->conf.attack[0]) fit_add_spec(&f, &pl_attack_family, "attack", s->conf.attack);
     fit_schedule(&f);
     fit_model(&f);
+    fit_host(&f, host);
     snprintf(f.servers, sizeof f.servers, "%d", n_servers);
     if (n_servers > 1)
         fit_add(&f, (struct pl_party){

@@ -9,6 +9,6 @@ unsigned pl_policy_lacks(const struct pl_policy *policy);
 
 /* Checks every choice and option against every other, as far as they are known: before the data and
  * the model are opened, and once more with the data. n_servers divide the model. */
-int pl_fit(struct pl_setup *s, const struct pl_built *b, int n_servers);
+int pl_fit(struct pl_setup *s, const struct pl_built *b, enum pl_host host, int n_servers);
 
 #endif

@@ -107,7 +107,7 @@ int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
 int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b) {
     const struct pl_job *job = &b->job;
     int tiles = pl_tiles(job->model->dim);
-    int rc = r->mpi ? pl_fit(s, b, (int)s->conf.servers) : PL_OK;
+    int rc = r->mpi ? pl_fit(s, b, PL_HOST_REAL, (int)s->conf.servers) : PL_OK;
     if (rc) return rc;
     if (!r->mpi || s->conf.servers <= tiles) return PL_OK;
     return pl_fail(&s->why, PL_EUSAGE,

@@ -26,6 +26,12 @@ static const struct {
      "use a policy with k=1"},
     {PL_NEEDS_ONE_SERVER, "needs whole vectors at one server", "divides them among servers",
      "use servers 1"},
+    {PL_NEEDS_SIMULATION, "is for simulated runs",
+     "has a network, faults and memory of its own that cannot be set or seen", NULL},
+    {PL_NEEDS_PROCESSES, "needs workers that are processes", "starts threads",
+     "use --spawn processes"},
+    {PL_NEEDS_OUR_WORKERS, "is computed by workers of this library",
+     "lets other programs join, which send gradients", NULL},
     {PL_NEEDS_NO_FILTER, "is made where a group is committed",
      "judges contributions when they arrive", NULL},
 };
@@ -46,10 +52,15 @@ static int needs_refuse(const struct pl_party *a, const struct pl_party *b, size
     else if (other)
         snprintf(instead, sizeof instead, "use %s %s", a->what, other->name);
     else
-        snprintf(instead, sizeof instead, "leave out --%s or choose another %s", a->what, b->what);
+        snprintf(instead, sizeof instead,
+                 b->given ? "leave out --%s or choose another %s" : "leave out --%s", a->what,
+                 b->what);
+    const char *how = b->how ? b->how : needs_row[row].lacks;
+    if (!b->given)
+        return pl_fail(why, PL_EUSAGE, "%s '%.100s' %s, but %s %s; %s", a->what, a->given,
+                       needs_row[row].needs, b->what, how, instead);
     return pl_fail(why, PL_EUSAGE, "%s '%.100s' %s, but %s '%.100s' %s; %s", a->what, a->given,
-                   needs_row[row].needs, b->what, b->given, b->how ? b->how : needs_row[row].lacks,
-                   instead);
+                   needs_row[row].needs, b->what, b->given, how, instead);
 }
 
 int pl_needs_check(const struct pl_party *party, int n, struct pl_why *why) {

@@ -11,7 +11,8 @@
 
 struct pl_party {
     const char *what;  /* "optim", "weight-decay" */
-    const char *given; /* what the user gave, or what stands for it: "dana:form=slim", "0.1" */
+    const char *given; /* what the user gave, or what stands for it: "dana:form=slim", "0.1"; NULL:
+                          nothing, and it only lacks */
     unsigned needs;
     unsigned lacks;      /* needs of others that are not met because of it, */
     const char *how;     /* and why, in words; NULL: the words of the need */

@@ -131,7 +131,7 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
 static const struct pl_local local_local_steps = {
     .id = {"steps", "local SGD: u local steps; sends the change they made",
            "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)", steps_opts,
-           sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS},
+           sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -162,7 +162,8 @@ static int downpour_run(const void *conf, const struct pl_local_task *t, double 
 
 static const struct pl_local local_downpour = {
     .id = {"downpour", "local steps; sends the sum of their gradients every `push` steps",
-           "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace), PL_NEEDS_SERVER},
+           "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace),
+           PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .applies_weight_decay = true,
     .steps = pace_steps,
     .n_vectors = keeps_one,
@@ -241,7 +242,7 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
 static const struct pl_local local_elastic = {
     .id = {"elastic", "a model of its own; it and the centre attract each other",
            "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)", elastic_opts,
-           sizeof(struct elastic), PL_NEEDS_SERVER},
+           sizeof(struct elastic), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -283,7 +284,7 @@ static const struct pl_local local_overlap = {
     .id = {"overlap", "local steps continue while the previous change is merged",
            "Talyansky et al., Asynchronous SGD without gradient delay; "
            "Shen et al., IJCAI 2019 (CoCoD-SGD)",
-           overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER},
+           overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -329,7 +330,7 @@ static int anchor_run(const void *conf, const struct pl_local_task *t, double *l
 static const struct pl_local local_overlap_local = {
     .id = {"overlap-local", "local steps pulled towards an anchor that is updated meanwhile",
            "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)", anchor_opts,
-           sizeof(struct anchor), PL_NEEDS_SERVER},
+           sizeof(struct anchor), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -383,7 +384,7 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
 
 static const struct pl_local local_own = {
     .id = {"own", "local steps on a model of its own, which it sends whole", "", own_opts,
-           sizeof(struct own), PL_NEEDS_WHOLE_VECTORS},
+           sizeof(struct own), PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
@@ -414,7 +415,7 @@ static int sweep_run(const void *conf, const struct pl_local_task *t, double *lo
 static const struct pl_local local_sweep = {
     .id = {"sweep", "one pass over the ratings in a block of a matrix",
            "Gemulla et al., KDD 2011; Chin, Zhuang, Juan, Lin, PAKDD 2015 (adaptive)", sweep_opts,
-           sizeof(struct sweep), PL_NEEDS_PARTS},
+           sizeof(struct sweep), PL_NEEDS_PARTS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_RANGES,
     .steps = one_step,
     .run = sweep_run,
