@@ -297,6 +297,25 @@ static void limits_hold_beyond(void **state) {
     }
 }
 
+/* A host that is wrong about its workers is told so, and nothing else happens. */
+static void unknown_workers_are_refused(void **state) {
+    static const enum pl_event_kind kinds[] = {PL_JOIN, PL_LEAVE, PL_ARRIVE, PL_REJECT};
+    (void)state;
+    pl_setup *s = setup_of(SMALL "method=async updates=8");
+    struct pl_built b = build(s);
+    struct host *h = host_new(&b.job);
+    for (size_t i = 0; i < 8; i++) {
+        struct pl_event e = {.kind = kinds[i / 2], .worker = i % 2 ? -1 : 5, .task = 1};
+        struct pl_why why = {""};
+        assert_int_equal(pl_engine_event(h->engine, &e, NULL, &why), PL_EUSAGE);
+        assert_non_null(strstr(why.text, "1 to 5"));
+    }
+    assert_int_equal(pl_engine_view(h->engine)->n_alive, 0);
+    host_free(h);
+    pl_built_free(&b);
+    pl_setup_free(s);
+}
+
 /* --- filters ---------------------------------------------------------------------------------- */
 
 /* A filter that believes nobody ends a run after as many results wherever it runs. */
@@ -417,9 +436,10 @@ static void vectors_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors_are_counted),    cmocka_unit_test(hosts_agree),
-        cmocka_unit_test(limits_hold_beyond),     cmocka_unit_test(stuck_filters_end_alike),
-        cmocka_unit_test(a_version_is_sent_once), cmocka_unit_test(parts_are_copied),
+        cmocka_unit_test(vectors_are_counted),     cmocka_unit_test(hosts_agree),
+        cmocka_unit_test(limits_hold_beyond),      cmocka_unit_test(unknown_workers_are_refused),
+        cmocka_unit_test(stuck_filters_end_alike), cmocka_unit_test(a_version_is_sent_once),
+        cmocka_unit_test(parts_are_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,6 +172,9 @@ static int engine_step(struct pl_engine *e, const struct pl_event *event, struct
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why) {
     bool result = event->kind == PL_ARRIVE || event->kind == PL_REJECT;
+    bool known = event->worker >= 0 && event->worker < e->view->n_workers;
+    if (pl_event_has_worker(event) && !known) /* control says which workers there are */
+        return engine_step(e, event, why);
     const struct pl_worker *w = result ? &e->view->worker[event->worker] : NULL;
     if (w && (w->state != PL_BUSY || w->task != event->task)) return PL_OK;
     if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows) {
