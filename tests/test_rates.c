@@ -50,7 +50,8 @@ static void host_open(struct host *h, const char *method, const char *key, const
 
 static void host_begin(struct host *h) {
     h->out = pl_outcome_none();
-    struct pl_engine_conf conf = {.job = &h->built.job, .host = {h, host_start, host_cancel}};
+    struct pl_engine_conf conf = {.job = &h->built.job,
+                                  .host = {.ctx = h, .start = host_start, .cancel = host_cancel}};
     if (pl_engine_new(&conf, NULL, &h->out, &h->engine, &h->why)) fail_msg("%s", h->why.text);
 }
 

@@ -384,7 +384,7 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
 
 static const struct pl_local local_own = {
     .id = {"own", "local steps on a model of its own, which it sends whole", "", own_opts,
-           sizeof(struct own), PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_OUR_WORKERS},
+           sizeof(struct own), PL_NEEDS_WHOLE_VECTORS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = pace_steps,
