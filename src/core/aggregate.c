@@ -106,9 +106,9 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
     if (aggregate_squares(c) && group.most > PL_GRAM_MAX)
         return pl_fail(
             why, PL_EUSAGE,
-            "reduce '%s' compares gradients in pairs, and a group may have K=%d of them; "
-            "use K=%d or less, or median, trimmed, mean-around-median or phocas",
-            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX);
+            "reduce '%s' compares gradients in pairs, but a group may have K=%d of them; "
+            "use K=%d or less, or a coordinate-wise rule such as %s",
+            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX, pl_reduce_median.id.name);
     return PL_OK;
 }
 
@@ -123,7 +123,7 @@ struct pl_mixer *pl_mixer_new(void) {
     return calloc(1, sizeof(struct pl_mixer));
 }
 
-static void mixer_clear(struct pl_mixer *m) {
+static void aggregate_clear(struct pl_mixer *m) {
     free(m->room);
     free(m->gram[0]);
     free(m->gram[1]);
@@ -136,15 +136,15 @@ static void mixer_clear(struct pl_mixer *m) {
 
 void pl_mixer_free(struct pl_mixer *m) {
     if (!m) return;
-    mixer_clear(m);
+    aggregate_clear(m);
     free(m);
 }
 
 /* Room for n vectors. A single sum of the members needs no squares. */
-static bool mixer_grow(struct pl_mixer *m, int n, bool squares) {
+static bool aggregate_grow(struct pl_mixer *m, int n, bool squares) {
     size_t side = (size_t)n + 1, size = squares ? side * side : side;
     if (n <= m->room_n) return true;
-    mixer_clear(m);
+    aggregate_clear(m);
     m->room = malloc((squares ? PL_MIX_ROOM(n) : 4 * side) * sizeof *m->room);
     double **array[] = {&m->row[0], &m->row[1], &m->mine, &m->gram[0], &m->gram[1], &m->product};
     bool ok = m->room != NULL;
@@ -155,7 +155,7 @@ static bool mixer_grow(struct pl_mixer *m, int n, bool squares) {
 }
 
 /* sum of a[i] b[i * stride], where a 0 in a wins over anything in b */
-static double mix_dot(const double *a, const double *b, int n, size_t stride) {
+static double aggregate_dot(const double *a, const double *b, int n, size_t stride) {
     double sum = 0;
     for (int i = 0; i < n; i++)
         if (a[i] != 0) sum += a[i] * b[(size_t)i * stride];
@@ -163,40 +163,40 @@ static double mix_dot(const double *a, const double *b, int n, size_t stride) {
 }
 
 /* Inner products of mixed vectors: R G R', with the result before as it is. */
-static void mix_gram(struct pl_mixer *m, const double *row, int n_rows, int n, const double *gram,
-                     double *out) {
+static void aggregate_gram(struct pl_mixer *m, const double *row, int n_rows, int n,
+                           const double *gram, double *out) {
     size_t side = (size_t)n + 1, next = (size_t)n_rows + 1;
     for (int i = 0; i <= n_rows; i++)
         for (size_t j = 0; j < side; j++)
             m->product[(size_t)i * side + j] =
-                i < n_rows ? mix_dot(row + (size_t)i * side, gram + j, n + 1, side)
+                i < n_rows ? aggregate_dot(row + (size_t)i * side, gram + j, n + 1, side)
                            : gram[(size_t)n * side + j];
     for (size_t i = 0; i < next; i++)
         for (size_t j = 0; j <= i; j++) {
             const double *a = j < next - 1 ? row + j * side : NULL;
-            double x =
-                a ? mix_dot(a, m->product + i * side, n + 1, 1) : m->product[i * side + side - 1];
+            double x = a ? aggregate_dot(a, m->product + i * side, n + 1, 1)
+                         : m->product[i * side + side - 1];
             out[i * next + j] = out[j * next + i] = x;
         }
 }
 
 /* The weights of all links so far on the members: row [n_rows][n+1] times old [n][width], or the
  * factors alone where there was no link before. */
-static void mix_rows(const double *row, int n_rows, int n, const double *old, const double *factor,
-                     int width, double *out) {
+static void aggregate_mix(const double *row, int n_rows, int n, const double *old,
+                          const double *factor, int width, double *out) {
     size_t side = (size_t)n + 1;
     for (int i = 0; i < n_rows; i++) {
         const double *mine = row + (size_t)i * side;
         double *to = out + (size_t)i * (size_t)width;
         for (int j = 0; j < width; j++)
             to[j] = j == width - 1 ? mine[n]
-                    : old          ? mix_dot(mine, old + j, n, (size_t)width)
+                    : old          ? aggregate_dot(mine, old + j, n, (size_t)width)
                                    : mine[j] * factor[j];
     }
 }
 
 /* Inner products of the members times their factors. */
-static const double *mix_scale(const double *gram, int n, const double *factor, double *out) {
+static const double *aggregate_scale(const double *gram, int n, const double *factor, double *out) {
     size_t side = (size_t)n + 1;
     for (size_t i = 0; i < side; i++)
         for (size_t j = 0; j < side; j++) {
@@ -207,8 +207,8 @@ static const double *mix_scale(const double *gram, int n, const double *factor, 
 }
 
 /* One link: *at is what comes to the next. False: its condition does not hold, or it cannot say. */
-static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
-                     const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
+static bool aggregate_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
+                           const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
     const struct pl_reduce *r = (const struct pl_reduce *)link->entry;
     at->f = aggregate_f(r, link->conf, at->n);
     if (at->f < 0) return false;
@@ -220,11 +220,11 @@ static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last
     int n_rows = r->mix(link->conf, at, m->mine);
     if (n_rows <= 0) return false;
     double *next = out->row == m->row[0] ? m->row[1] : m->row[0];
-    mix_rows(m->mine, n_rows, at->n, out->row, factor, out->width, next);
+    aggregate_mix(m->mine, n_rows, at->n, out->row, factor, out->width, next);
     out->row = next;
     if (at->gram && !last) {
         next = at->gram == m->gram[0] ? m->gram[1] : m->gram[0];
-        mix_gram(m, m->mine, n_rows, at->n, at->gram, next);
+        aggregate_gram(m, m->mine, n_rows, at->n, at->gram, next);
         at->gram = next;
     }
     at->n = n_rows;
@@ -238,12 +238,12 @@ int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_
     bool holds = !aggregate_squares(c) || group->n <= PL_GRAM_MAX;
     *out = (struct pl_mixed){.at = *group, .width = group->n + 1, .factor = factor};
     if (holds) {
-        if (!mixer_grow(m, group->n, aggregate_squares(c))) return PL_ENOMEM;
+        if (!aggregate_grow(m, group->n, aggregate_squares(c))) return PL_ENOMEM;
         out->at.room = m->room;
-        if (group->gram) out->at.gram = mix_scale(group->gram, group->n, factor, m->gram[0]);
+        if (group->gram) out->at.gram = aggregate_scale(group->gram, group->n, factor, m->gram[0]);
     }
     for (int i = 0; holds && i < c->n; i++)
-        holds = mix_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
+        holds = aggregate_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
     if (!holds)
         *out = (struct pl_mixed){.rule = &pl_reduce_median,
                                  .at = *group,

@@ -24,7 +24,7 @@ struct commit_job {
     double dot[PL_TILES];
 };
 
-static const pl_real *store_velocity(const struct pl_store *s, int worker, size_t at) {
+static const pl_real *commit_velocity(const struct pl_store *s, int worker, size_t at) {
     switch (s->optim->velocity) {
     case PL_VELOCITY_STATE: return s->optim_state[0] + at;
     case PL_VELOCITY_OWN: return s->own[worker] + at;
@@ -35,13 +35,13 @@ static const pl_real *store_velocity(const struct pl_store *s, int worker, size_
 
 /* The contribution of one member in one block, as a gradient: a model is made the move to it, and
  * weight decay is added (into tmp, both). */
-static struct pl_correct_block store_block(const struct pl_store *s, const struct store_member *m,
-                                           size_t at, size_t n, pl_real *tmp) {
+static struct pl_correct_block commit_block(const struct pl_store *s, const struct store_member *m,
+                                            size_t at, size_t n, pl_real *tmp) {
     struct pl_correct_block b = {.n = n,
                                  .g = m->vector + at,
                                  .w = s->newest->model + at,
                                  .base = m->base ? m->base->lookahead + at : NULL,
-                                 .velocity = store_velocity(s, m->worker, at)};
+                                 .velocity = commit_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
     if (s->conf.sends == PL_SENDS_MODEL) {
         for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
@@ -71,7 +71,7 @@ static void commit_sums(void *arg, int tile) {
         double *sum = job->sum[tile * s->n_members + m];
         for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
             size_t n = from + n_tile - at < PL_BLOCK ? from + n_tile - at : PL_BLOCK;
-            struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+            struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
             s->correct->sums(s->conf.correct.conf, &b, sum);
         }
     }
@@ -84,7 +84,7 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
     pl_real tmp[PL_BLOCK];
     if (job->raw) return s->member[m].vector + at;
     if (job->kept) return s->kept[m] + at;
-    struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+    struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
     if (s->correct->apply)
         s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
     else

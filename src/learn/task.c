@@ -231,17 +231,17 @@ bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *
 
 /* --- evaluation -------------------------------------------------------------------------- */
 
-static uint32_t score_n_train(const struct pl_job *job) {
+static uint32_t task_score_rows(const struct pl_job *job) {
     return job->eval_samples < job->data->n_train ? job->eval_samples : job->data->n_train;
 }
 
-static int score_n_pieces(uint32_t n) {
+static int task_score_pieces(uint32_t n) {
     return (int)((n + PL_SCORE_ROWS - 1) / PL_SCORE_ROWS);
 }
 
 int pl_score_pieces(const struct pl_job *job) {
     if (!job->data) return 1;
-    return score_n_pieces(score_n_train(job)) + score_n_pieces(job->data->n_test);
+    return task_score_pieces(task_score_rows(job)) + task_score_pieces(job->data->n_test);
 }
 
 void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
@@ -249,8 +249,8 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
     *out = (struct pl_score_piece){0};
     struct pl_batch b = {.n = 1, .seed = job->seed};
     if (job->data) {
-        uint32_t n_train = score_n_train(job);
-        int n_first = score_n_pieces(n_train);
+        uint32_t n_train = task_score_rows(job);
+        int n_first = task_score_pieces(n_train);
         bool test = piece >= n_first;
         uint32_t n = test ? job->data->n_test : n_train;
         uint32_t from = (uint32_t)(test ? piece - n_first : piece) * PL_SCORE_ROWS;
@@ -272,8 +272,8 @@ struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_pie
         s.loss = piece[0].loss;
         return s;
     }
-    uint32_t n_train = score_n_train(job), n_test = job->data->n_test, right = 0;
-    int n_first = score_n_pieces(n_train), n_all = pl_score_pieces(job);
+    uint32_t n_train = task_score_rows(job), n_test = job->data->n_test, right = 0;
+    int n_first = task_score_pieces(n_train), n_all = pl_score_pieces(job);
     double test_loss = 0;
     for (int i = 0; i < n_first; i++) s.loss += piece[i].loss;
     for (int i = n_first; i < n_all; i++) {
