@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- of reductions ----------------------------------------------------------------------- */
+/* --- reductions -------------------------------------------------------------------------- */
 
 static const struct pl_reduce *aggregate_rule(const struct pl_chain *c, int i) {
     return (const struct pl_reduce *)c->link[i].entry;
@@ -20,7 +20,7 @@ bool pl_reduce_geometry(const struct pl_chain *c) {
     return false;
 }
 
-/* Whether it keeps matrices of members by members. */
+/* Whether it needs matrices of members by members. */
 static bool aggregate_squares(const struct pl_chain *c) {
     return pl_reduce_geometry(c) || c->n > 1;
 }
@@ -36,21 +36,21 @@ static int aggregate_rows(const struct pl_reduce *r, const void *conf, int n) {
     return !r->mix || r->prepares ? n : 1;
 }
 
-/* f as it was said, or the largest that n vectors allow; negative where none will do. */
+/* f as given, or the largest that n vectors allow; negative if there is none. */
 static int aggregate_f(const struct pl_reduce *r, const void *conf, int n) {
     if (!r->needs) return 0;
-    int said = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
-    if (said == PL_COUNT_AUTO) return most;
-    return said <= most ? said : -1;
+    int given = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
+    if (given == PL_COUNT_AUTO) return most;
+    return given <= most ? given : -1;
 }
 
-/* Vectors that reach link i of a group of k. */
+/* Number of vectors that reach link i if the group has k members. */
 static int aggregate_reach(const struct pl_chain *c, int i, int k) {
     for (int j = 0; j < i; j++) k = aggregate_rows(aggregate_rule(c, j), c->link[j].conf, k);
     return k;
 }
 
-/* The smallest group with which link i holds; 0 where there is none. */
+/* The smallest group that satisfies link i; 0 if there is none. */
 static int aggregate_least(const struct pl_chain *c, int i) {
     for (int k = 1; k <= 8 * PL_GRAM_MAX; k++)
         if (aggregate_f(aggregate_rule(c, i), c->link[i].conf, aggregate_reach(c, i, k)) >= 0)
@@ -73,16 +73,16 @@ static int aggregate_refuse(const struct pl_chain *c, int i, int k, struct pl_wh
                    r->needs, all, f, f[0] || least[0] ? least : "use another rule");
 }
 
-/* A link that was not told f goes by the largest that another one was told. */
+/* A link without an f takes the largest f of the other links. */
 static void aggregate_share_f(struct pl_chain *c) {
-    int said = PL_COUNT_AUTO;
+    int given = PL_COUNT_AUTO;
     for (int i = 0; i < c->n; i++) {
         const struct pl_reduce_f *f = c->link[i].conf;
-        if (aggregate_rule(c, i)->needs && f->f > said) said = f->f;
+        if (aggregate_rule(c, i)->needs && f->f > given) given = f->f;
     }
     for (int i = 0; i < c->n; i++) {
         struct pl_reduce_f *f = c->link[i].conf;
-        if (aggregate_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = said;
+        if (aggregate_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = given;
     }
 }
 
@@ -92,12 +92,12 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
         const struct pl_reduce *r = aggregate_rule(c, i);
         if (r->prepares && i == c->n - 1)
             return pl_fail(why, PL_EUSAGE,
-                           "reduce '%s' prepares gradients for another rule; name that too, as in "
+                           "reduce '%s' prepares gradients for another rule; add one, as in "
                            "%s+median",
                            r->id.name, r->id.name);
         if (!r->prepares && i < c->n - 1)
             return pl_fail(why, PL_EUSAGE,
-                           "reduce '%s' leaves one vector, so nothing can come behind it; put '%s' "
+                           "reduce '%s' leaves one vector, so no rule can follow it; put '%s' "
                            "last",
                            r->id.name, r->id.name);
         if (aggregate_f(r, c->link[i].conf, aggregate_reach(c, i, group.least)) < 0)
@@ -140,7 +140,7 @@ void pl_mixer_free(struct pl_mixer *m) {
     free(m);
 }
 
-/* Room for n vectors. A single sum of the members needs no squares. */
+/* Makes room for n vectors. A single sum of the members needs no square matrices. */
 static bool aggregate_grow(struct pl_mixer *m, int n, bool squares) {
     size_t side = (size_t)n + 1, size = squares ? side * side : side;
     if (n <= m->room_n) return true;
@@ -154,7 +154,7 @@ static bool aggregate_grow(struct pl_mixer *m, int n, bool squares) {
     return ok;
 }
 
-/* sum of a[i] b[i * stride], where a 0 in a wins over anything in b */
+/* sum of a[i] b[i * stride]; a 0 in a skips b, even if that is not finite */
 static double aggregate_dot(const double *a, const double *b, int n, size_t stride) {
     double sum = 0;
     for (int i = 0; i < n; i++)
@@ -162,7 +162,7 @@ static double aggregate_dot(const double *a, const double *b, int n, size_t stri
     return sum;
 }
 
-/* Inner products of mixed vectors: R G R', with the result before as it is. */
+/* Inner products of mixed vectors: R G R', with the previous result unchanged. */
 static void aggregate_gram(struct pl_mixer *m, const double *row, int n_rows, int n,
                            const double *gram, double *out) {
     size_t side = (size_t)n + 1, next = (size_t)n_rows + 1;
@@ -180,8 +180,8 @@ static void aggregate_gram(struct pl_mixer *m, const double *row, int n_rows, in
         }
 }
 
-/* The weights of all links so far on the members: row [n_rows][n+1] times old [n][width], or the
- * factors alone where there was no link before. */
+/* The members' weights after all links so far: row [n_rows][n+1] times old [n][width], or times the
+ * factors at the first link. */
 static void aggregate_mix(const double *row, int n_rows, int n, const double *old,
                           const double *factor, int width, double *out) {
     size_t side = (size_t)n + 1;
@@ -195,7 +195,7 @@ static void aggregate_mix(const double *row, int n_rows, int n, const double *ol
     }
 }
 
-/* Inner products of the members times their factors. */
+/* Inner products of the members after multiplication by their factors. */
 static const double *aggregate_scale(const double *gram, int n, const double *factor, double *out) {
     size_t side = (size_t)n + 1;
     for (size_t i = 0; i < side; i++)
@@ -206,7 +206,8 @@ static const double *aggregate_scale(const double *gram, int n, const double *fa
     return out;
 }
 
-/* One link: *at is what comes to the next. False: its condition does not hold, or it cannot say. */
+/* Runs a link; *at becomes the input of the next. False: its condition fails or it cannot decide.
+ */
 static bool aggregate_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
                            const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
     const struct pl_reduce *r = (const struct pl_reduce *)link->entry;
