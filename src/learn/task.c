@@ -105,7 +105,7 @@ static int task_sweep(void *ctx, bool adaptive, double *loss) {
     int n = pl_part_ranges(job, at->part, range);
     for (int i = 0; i < n; i++)
         memcpy(c->out + range[i].from, at->w + range[i].from, range[i].n * sizeof *c->out);
-    /* LIBMF's first iteration is as many blocks as there are */
+    /* LIBMF's first iteration has as many blocks as the grid */
     bool first = at->version < side * side;
     return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
                        adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first,
@@ -147,8 +147,8 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-/* Where there is no server the step is the worker's own: what it brings is its model after it,
- * whatever its local rule would have sent. */
+/* Without a server the worker takes the step itself: its result is its model after the step,
+ * whatever its local rule sends. */
 static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
@@ -211,7 +211,7 @@ static uint32_t task_not_finite(const float *x) {
 #define TASK_LANES 16
 
 bool pl_all_finite(const float *x, size_t n) {
-    /* integers, so that it vectorises, and lanes side by side, so that none waits for another */
+    /* integers vectorise, and independent lanes do not wait for each other */
     uint32_t bad[TASK_LANES] = {0};
     size_t i = 0;
     for (; i + TASK_LANES <= n; i += TASK_LANES)
@@ -255,7 +255,7 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
         uint32_t n = test ? job->data->n_test : n_train;
         uint32_t from = (uint32_t)(test ? piece - n_first : piece) * PL_SCORE_ROWS;
         b.n = n - from < PL_SCORE_ROWS ? n - from : PL_SCORE_ROWS;
-        /* the training subset is spread evenly over the set, whatever order that is in */
+        /* the training subset is spread evenly over the set, whatever its order */
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
