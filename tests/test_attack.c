@@ -234,10 +234,11 @@ static void test_with_stragglers_and_leavers(void **state) {
 
 static void test_refused(void **state) {
     (void)state;
-    static const char *const bad[][2] = {{"signflip:f=7", "f=7 hostile workers, and there are 6"},
-                                         {"signflop", "signflip"},
-                                         {"alie:f=-1", "f"},
-                                         {"gambler:p=2", "p"}};
+    static const char *const bad[][2] = {
+        {"signflip:f=7", "f=7 hostile workers, but only 6 workers"},
+        {"signflop", "signflip"},
+        {"alie:f=-1", "f"},
+        {"gambler:p=2", "p"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_setup *s = make(bad[i][0], NULL);
         assert_int_equal(pl_setup_check(s), PL_EUSAGE);

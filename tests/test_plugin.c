@@ -309,7 +309,7 @@ static void test_bad_policies_are_named(void **state) {
     p = patient;
     p.groups = NULL;
     p.knobs = bad_knobs;
-    check_broken(&p, "it says its groups have 0 to 0 members");
+    check_broken(&p, "it declares groups of 0 to 0 members");
 }
 
 /* --- the suite ---------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Turns options into a job: looks up names, parses specs, opens files, and refuses what does not go
- * together before anything runs. */
+/* Turns options into a job: looks up names, parses specs, opens files, and rejects choices that
+ * do not go together before anything runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
-/* What a column has if nobody sets it: the first entry of its family that goes with the policy. */
+/* The default of a column: the first entry of its family that goes with the policy. */
 static const char *build_default(int column, const struct pl_choice *policy) {
     unsigned lacks = policy->entry ? pl_policy_lacks((const struct pl_policy *)policy->entry) : 0;
     return pl_needs_first(pl_column_family[column], lacks)->name;
@@ -66,7 +66,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
     return PL_OK;
 }
 
-/* Printed after the check, which gives links the f of their neighbours. */
+/* Printed after the check, because that gives links the f of other links. */
 static int build_reduce(struct pl_built *b, struct pl_why *why) {
     int rc = pl_reduce_check(&b->job.reduce, b->job.groups, why);
     pl_chain_print(&b->job.reduce, b->spec[PL_COLUMN_REDUCE], PL_SPEC_MAX);
@@ -80,9 +80,10 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     const struct pl_attack *a = (const struct pl_attack *)job->attack.entry;
     int f = ((const struct pl_attack_who *)job->attack.conf)->f;
     if (!a->anybody && f > job->n_workers)
-        return pl_fail(why, PL_EUSAGE,
-                       "attack '%s' has f=%d hostile workers, and there are %d; use f=%d or less",
-                       a->id.name, f, job->n_workers, job->n_workers);
+        return pl_fail(
+            why, PL_EUSAGE,
+            "attack '%s' has f=%d hostile workers, but only %d workers exist; use f=%d or less",
+            a->id.name, f, job->n_workers, job->n_workers);
     return PL_OK;
 }
 
@@ -132,7 +133,7 @@ const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
     return (const struct pl_model_kind *)entry;
 }
 
-/* The data first, if the model wants any: it must fit before the model looks at it. */
+/* The data first, if the model needs any: it is checked before the model reads it. */
 static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     if (pl_setup_timing_alone(s)) return PL_OK;
     const struct pl_model_kind *kind = pl_setup_kind(s);
@@ -159,7 +160,7 @@ static int build_grid(struct pl_job *job, struct pl_why *why) {
     return rc ? pl_fail(why, rc, "out of memory for ratings in %d x %d blocks", side, side) : PL_OK;
 }
 
-/* A typical task: the median on the middle worker, times its mini-batches. */
+/* Time of a typical task: the median of the middle worker, times its mini-batches. */
 static double build_typical(const struct pl_job *job) {
     return pl_delay_quantile(job->delay, (uint32_t)job->n_workers / 2, 0.5) * pl_job_steps(job);
 }
@@ -190,7 +191,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
     if (c->log[0] && !b->job.model)
         return pl_fail(
             why, PL_EUSAGE,
-            "log has a line per evaluation, and --model none evaluates nothing; use events");
+            "log has a line per evaluation, but --model none evaluates nothing; use events");
     if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
@@ -207,7 +208,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
     return PL_OK;
 }
 
-/* Versions, contributions and optimizer state at their most, against the machine's memory. */
+/* Compares the most vectors that the run can need with the machine's memory. */
 static int build_size(const struct pl_job *job, struct pl_why *why) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
@@ -217,7 +218,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
-    if (policy->peers) vectors += 4 * p; /* two of a task, and what others' models refer to */
+    if (policy->peers) vectors += 4 * p; /* two per task, and those that other models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_job_steps(job) > UINT32_MAX)
         return pl_fail(why, PL_EUSAGE,
@@ -271,7 +272,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
         pl_fail(&s->why, rc, "out of memory");
     if (!rc && (job->groups.least < 1 || job->groups.most < job->groups.least))
         rc = pl_fail(&s->why, PL_EPOLICY,
-                     "policy '%s' broke its contract: it says its groups have %d to %d members",
+                     "policy '%s' broke its contract: it declares groups of %d to %d members",
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_schedule(c, b, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);

@@ -27,8 +27,8 @@ static struct pl_party *fit_add(struct fit *f, struct pl_party party) {
     return &f->party[f->n++];
 }
 
-/* An entry that was looked up by the name in its spec; specs that cannot be read are reported by
- * whoever parses them. */
+/* Adds the entry that a spec names. A spec that cannot be parsed is skipped here: the code that
+ * parses it reports the error. */
 static struct pl_party *fit_add_spec(struct fit *f, const struct pl_family *family,
                                      const char *what, const char *spec) {
     char name[PL_NAME_MAX];
@@ -81,7 +81,7 @@ static void fit_columns(struct fit *f) {
     fit_add(f, grouping);
 }
 
-/* Options that are no entries, if anything is computed at all. */
+/* Options that are not entries, for runs that compute something. */
 static void fit_options(struct fit *f) {
     const struct pl_setup_conf *c = &f->setup->conf;
     const struct {
@@ -125,7 +125,7 @@ static void fit_host(struct fit *f, enum pl_host host) {
             f, (struct pl_party){.what = "spawn", .given = "threads", .lacks = PL_NEEDS_PROCESSES});
 }
 
-/* The model and the data: what their kinds say, and what the data is once it is open. */
+/* The model and the data: what their kinds declare, and what the data has once it is open. */
 static void fit_model(struct fit *f) {
     const struct pl_setup *s = f->setup;
     const struct pl_setup_conf *c = &s->conf;

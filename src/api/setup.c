@@ -4,8 +4,8 @@
  *
  * One row per option: name, field of struct pl_setup_conf, default, range or choices, flags, help.
  * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
- * part of what the run is, so that recordings and checkpoints keep it. Options without KEPT tell
- * where the run takes place and which files it writes. */
+ * part of the run's definition, so that recordings and checkpoints keep it. Options without KEPT
+ * specify where the run takes place and which files it writes. */
 #include "api/setup.h"
 
 #include <stdlib.h>
@@ -108,8 +108,7 @@ const struct pl_opt pl_setup_opts[] = {
         "number of checkpoints to keep; older ones are deleted"),
     TEXT("resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED,
          "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
-         "has "
-         "one, otherwise from the start"),
+         "has one, otherwise from the start"),
     TEXT("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY,
          "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
     TEXT("metrics", metrics, "", TRAIN,

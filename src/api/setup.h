@@ -43,11 +43,11 @@ enum {
     PL_READ_TRAIN = 1 << 1,
     PL_READ_RACE = 1 << 2,
     PL_READ_PLAN = 1 << 3,
-    PL_READ_REPLAY = 1 << 4, /* a replay without any other option is exact */
+    PL_READ_REPLAY = 1 << 4, /* a replay with these options alone is exact */
     PL_READ_EVAL = 1 << 5,
     PL_KEPT = 1 << 6,         /* recordings and checkpoints keep it */
     PL_NOT_RESTORED = 1 << 7, /* kept for the reader's information only */
-    PL_OF_METHOD = 1 << 8     /* not restored if a method is given: it brings its own */
+    PL_OF_METHOD = 1 << 8     /* not restored if a method is given, which has its own */
 };
 extern const struct pl_opt pl_setup_opts[];
 #define PL_SETUP_OPTS 64 /* is more than there are */
@@ -66,9 +66,9 @@ struct pl_shared_data {
 
 struct pl_setup {
     struct pl_setup_conf conf;
-    bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: somebody has set it */
+    bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
-    struct pl_shared_data *data; /* NULL until a run needed it */
+    struct pl_shared_data *data; /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
@@ -81,10 +81,10 @@ struct pl_setup {
     void *made_ctx;
 };
 
-/* The law of the delays: what was set, or, for "auto", that of a virtual clock. */
+/* The delay law: as set, or, for "auto", that of a virtual clock. */
 const char *pl_setup_delay(const struct pl_setup *s);
 
-/* Whether there is no model: the run simulates timing alone. */
+/* Whether there is no model, so that the run simulates timing alone. */
 bool pl_setup_timing_alone(const struct pl_setup *s);
 
 /* The kind of the model; NULL for a function of the embedding program and unknown names. */
@@ -93,25 +93,24 @@ const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
 /* The family of policies that this setup can name. */
 struct pl_family pl_setup_policies(const struct pl_setup *s);
 
-/* Whether somebody has set the option. */
+/* Whether the caller has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);
 
-/* Gives up the data, and frees it where nobody else holds it. */
+/* Releases the data, and frees it if no other setup holds it. */
 void pl_setup_let_go(struct pl_setup *s);
 
-/* Every option as a line "key=value", but those that say what is written where; *out is the
- * caller's to free(). */
+/* Every option with PL_KEPT as a line "key=value"; the caller must free() *out. */
 int pl_setup_text(struct pl_setup *s, char **out);
 
-/* Sets all options as such lines say, but those that were said: they stay. Where a method was said,
- * its columns are its own. */
+/* Sets the options from such lines, except those that the caller has set. If the caller has set a
+ * method, the columns are the method's. */
 int pl_setup_lines(struct pl_setup *s, const char *text);
 
-/* Reads a recording and sets the options it was made with, in the same way. The caller frees it. */
+/* Reads a recording, which the caller frees, and sets the options it was made with likewise. */
 struct pl_recording;
 int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out);
 
-/* A job with what it owns. */
+/* A job and everything it owns. */
 struct pl_built {
     struct pl_job job;
     struct pl_net_conf net;
@@ -122,8 +121,8 @@ struct pl_built {
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
 
-/* Who will run it: on a virtual clock a task takes as long as its law says, on a real one it takes
- * as long as it takes and the law comes on top. */
+/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
+ * it is added to the time that the task takes. */
 enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
 
 /* Resolves and checks everything; opens data, model and laws. Free with pl_built_free. */

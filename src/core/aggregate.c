@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- of reductions ----------------------------------------------------------------------- */
+/* --- reductions -------------------------------------------------------------------------- */
 
 static const struct pl_reduce *aggregate_rule(const struct pl_chain *c, int i) {
     return (const struct pl_reduce *)c->link[i].entry;
@@ -20,7 +20,7 @@ bool pl_reduce_geometry(const struct pl_chain *c) {
     return false;
 }
 
-/* Whether it keeps matrices of members by members. */
+/* Whether it needs matrices of members by members. */
 static bool aggregate_squares(const struct pl_chain *c) {
     return pl_reduce_geometry(c) || c->n > 1;
 }
@@ -36,21 +36,21 @@ static int aggregate_rows(const struct pl_reduce *r, const void *conf, int n) {
     return !r->mix || r->prepares ? n : 1;
 }
 
-/* f as it was said, or the largest that n vectors allow; negative where none will do. */
+/* f as given, or the largest that n vectors allow; negative if there is none. */
 static int aggregate_f(const struct pl_reduce *r, const void *conf, int n) {
     if (!r->needs) return 0;
-    int said = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
-    if (said == PL_COUNT_AUTO) return most;
-    return said <= most ? said : -1;
+    int given = ((const struct pl_reduce_f *)conf)->f, most = r->most(conf, n);
+    if (given == PL_COUNT_AUTO) return most;
+    return given <= most ? given : -1;
 }
 
-/* Vectors that reach link i of a group of k. */
+/* Number of vectors that reach link i if the group has k members. */
 static int aggregate_reach(const struct pl_chain *c, int i, int k) {
     for (int j = 0; j < i; j++) k = aggregate_rows(aggregate_rule(c, j), c->link[j].conf, k);
     return k;
 }
 
-/* The smallest group with which link i holds; 0 where there is none. */
+/* The smallest group that satisfies link i; 0 if there is none. */
 static int aggregate_least(const struct pl_chain *c, int i) {
     for (int k = 1; k <= 8 * PL_GRAM_MAX; k++)
         if (aggregate_f(aggregate_rule(c, i), c->link[i].conf, aggregate_reach(c, i, k)) >= 0)
@@ -73,16 +73,16 @@ static int aggregate_refuse(const struct pl_chain *c, int i, int k, struct pl_wh
                    r->needs, all, f, f[0] || least[0] ? least : "use another rule");
 }
 
-/* A link that was not told f goes by the largest that another one was told. */
+/* A link without an f takes the largest f of the other links. */
 static void aggregate_share_f(struct pl_chain *c) {
-    int said = PL_COUNT_AUTO;
+    int given = PL_COUNT_AUTO;
     for (int i = 0; i < c->n; i++) {
         const struct pl_reduce_f *f = c->link[i].conf;
-        if (aggregate_rule(c, i)->needs && f->f > said) said = f->f;
+        if (aggregate_rule(c, i)->needs && f->f > given) given = f->f;
     }
     for (int i = 0; i < c->n; i++) {
         struct pl_reduce_f *f = c->link[i].conf;
-        if (aggregate_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = said;
+        if (aggregate_rule(c, i)->needs && f->f == PL_COUNT_AUTO) f->f = given;
     }
 }
 
@@ -92,12 +92,12 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
         const struct pl_reduce *r = aggregate_rule(c, i);
         if (r->prepares && i == c->n - 1)
             return pl_fail(why, PL_EUSAGE,
-                           "reduce '%s' prepares gradients for another rule; name that too, as in "
+                           "reduce '%s' prepares gradients for another rule; add one, as in "
                            "%s+median",
                            r->id.name, r->id.name);
         if (!r->prepares && i < c->n - 1)
             return pl_fail(why, PL_EUSAGE,
-                           "reduce '%s' leaves one vector, so nothing can come behind it; put '%s' "
+                           "reduce '%s' leaves one vector, so no rule can follow it; put '%s' "
                            "last",
                            r->id.name, r->id.name);
         if (aggregate_f(r, c->link[i].conf, aggregate_reach(c, i, group.least)) < 0)
@@ -106,9 +106,9 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
     if (aggregate_squares(c) && group.most > PL_GRAM_MAX)
         return pl_fail(
             why, PL_EUSAGE,
-            "reduce '%s' compares gradients in pairs, and a group may have K=%d of them; "
-            "use K=%d or less, or median, trimmed, mean-around-median or phocas",
-            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX);
+            "reduce '%s' compares gradients in pairs, but a group may have K=%d of them; "
+            "use K=%d or less, or a coordinate-wise rule such as %s",
+            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX, pl_reduce_median.id.name);
     return PL_OK;
 }
 
@@ -123,7 +123,7 @@ struct pl_mixer *pl_mixer_new(void) {
     return calloc(1, sizeof(struct pl_mixer));
 }
 
-static void mixer_clear(struct pl_mixer *m) {
+static void aggregate_clear(struct pl_mixer *m) {
     free(m->room);
     free(m->gram[0]);
     free(m->gram[1]);
@@ -136,15 +136,15 @@ static void mixer_clear(struct pl_mixer *m) {
 
 void pl_mixer_free(struct pl_mixer *m) {
     if (!m) return;
-    mixer_clear(m);
+    aggregate_clear(m);
     free(m);
 }
 
-/* Room for n vectors. A single sum of the members needs no squares. */
-static bool mixer_grow(struct pl_mixer *m, int n, bool squares) {
+/* Makes room for n vectors. A single sum of the members needs no square matrices. */
+static bool aggregate_grow(struct pl_mixer *m, int n, bool squares) {
     size_t side = (size_t)n + 1, size = squares ? side * side : side;
     if (n <= m->room_n) return true;
-    mixer_clear(m);
+    aggregate_clear(m);
     m->room = malloc((squares ? PL_MIX_ROOM(n) : 4 * side) * sizeof *m->room);
     double **array[] = {&m->row[0], &m->row[1], &m->mine, &m->gram[0], &m->gram[1], &m->product};
     bool ok = m->room != NULL;
@@ -154,49 +154,49 @@ static bool mixer_grow(struct pl_mixer *m, int n, bool squares) {
     return ok;
 }
 
-/* sum of a[i] b[i * stride], where a 0 in a wins over anything in b */
-static double mix_dot(const double *a, const double *b, int n, size_t stride) {
+/* sum of a[i] b[i * stride]; a 0 in a skips b, even if that is not finite */
+static double aggregate_dot(const double *a, const double *b, int n, size_t stride) {
     double sum = 0;
     for (int i = 0; i < n; i++)
         if (a[i] != 0) sum += a[i] * b[(size_t)i * stride];
     return sum;
 }
 
-/* Inner products of mixed vectors: R G R', with the result before as it is. */
-static void mix_gram(struct pl_mixer *m, const double *row, int n_rows, int n, const double *gram,
-                     double *out) {
+/* Inner products of mixed vectors: R G R', with the previous result unchanged. */
+static void aggregate_gram(struct pl_mixer *m, const double *row, int n_rows, int n,
+                           const double *gram, double *out) {
     size_t side = (size_t)n + 1, next = (size_t)n_rows + 1;
     for (int i = 0; i <= n_rows; i++)
         for (size_t j = 0; j < side; j++)
             m->product[(size_t)i * side + j] =
-                i < n_rows ? mix_dot(row + (size_t)i * side, gram + j, n + 1, side)
+                i < n_rows ? aggregate_dot(row + (size_t)i * side, gram + j, n + 1, side)
                            : gram[(size_t)n * side + j];
     for (size_t i = 0; i < next; i++)
         for (size_t j = 0; j <= i; j++) {
             const double *a = j < next - 1 ? row + j * side : NULL;
-            double x =
-                a ? mix_dot(a, m->product + i * side, n + 1, 1) : m->product[i * side + side - 1];
+            double x = a ? aggregate_dot(a, m->product + i * side, n + 1, 1)
+                         : m->product[i * side + side - 1];
             out[i * next + j] = out[j * next + i] = x;
         }
 }
 
-/* The weights of all links so far on the members: row [n_rows][n+1] times old [n][width], or the
- * factors alone where there was no link before. */
-static void mix_rows(const double *row, int n_rows, int n, const double *old, const double *factor,
-                     int width, double *out) {
+/* The members' weights after all links so far: row [n_rows][n+1] times old [n][width], or times the
+ * factors at the first link. */
+static void aggregate_mix(const double *row, int n_rows, int n, const double *old,
+                          const double *factor, int width, double *out) {
     size_t side = (size_t)n + 1;
     for (int i = 0; i < n_rows; i++) {
         const double *mine = row + (size_t)i * side;
         double *to = out + (size_t)i * (size_t)width;
         for (int j = 0; j < width; j++)
             to[j] = j == width - 1 ? mine[n]
-                    : old          ? mix_dot(mine, old + j, n, (size_t)width)
+                    : old          ? aggregate_dot(mine, old + j, n, (size_t)width)
                                    : mine[j] * factor[j];
     }
 }
 
-/* Inner products of the members times their factors. */
-static const double *mix_scale(const double *gram, int n, const double *factor, double *out) {
+/* Inner products of the members after multiplication by their factors. */
+static const double *aggregate_scale(const double *gram, int n, const double *factor, double *out) {
     size_t side = (size_t)n + 1;
     for (size_t i = 0; i < side; i++)
         for (size_t j = 0; j < side; j++) {
@@ -206,9 +206,10 @@ static const double *mix_scale(const double *gram, int n, const double *factor, 
     return out;
 }
 
-/* One link: *at is what comes to the next. False: its condition does not hold, or it cannot say. */
-static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
-                     const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
+/* Runs a link; *at becomes the input of the next. False: its condition fails or it cannot decide.
+ */
+static bool aggregate_link(struct pl_mixer *m, const struct pl_choice *link, bool last,
+                           const double *factor, struct pl_reduce_at *at, struct pl_mixed *out) {
     const struct pl_reduce *r = (const struct pl_reduce *)link->entry;
     at->f = aggregate_f(r, link->conf, at->n);
     if (at->f < 0) return false;
@@ -220,11 +221,11 @@ static bool mix_link(struct pl_mixer *m, const struct pl_choice *link, bool last
     int n_rows = r->mix(link->conf, at, m->mine);
     if (n_rows <= 0) return false;
     double *next = out->row == m->row[0] ? m->row[1] : m->row[0];
-    mix_rows(m->mine, n_rows, at->n, out->row, factor, out->width, next);
+    aggregate_mix(m->mine, n_rows, at->n, out->row, factor, out->width, next);
     out->row = next;
     if (at->gram && !last) {
         next = at->gram == m->gram[0] ? m->gram[1] : m->gram[0];
-        mix_gram(m, m->mine, n_rows, at->n, at->gram, next);
+        aggregate_gram(m, m->mine, n_rows, at->n, at->gram, next);
         at->gram = next;
     }
     at->n = n_rows;
@@ -238,12 +239,12 @@ int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_
     bool holds = !aggregate_squares(c) || group->n <= PL_GRAM_MAX;
     *out = (struct pl_mixed){.at = *group, .width = group->n + 1, .factor = factor};
     if (holds) {
-        if (!mixer_grow(m, group->n, aggregate_squares(c))) return PL_ENOMEM;
+        if (!aggregate_grow(m, group->n, aggregate_squares(c))) return PL_ENOMEM;
         out->at.room = m->room;
-        if (group->gram) out->at.gram = mix_scale(group->gram, group->n, factor, m->gram[0]);
+        if (group->gram) out->at.gram = aggregate_scale(group->gram, group->n, factor, m->gram[0]);
     }
     for (int i = 0; holds && i < c->n; i++)
-        holds = mix_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
+        holds = aggregate_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
     if (!holds)
         *out = (struct pl_mixed){.rule = &pl_reduce_median,
                                  .at = *group,

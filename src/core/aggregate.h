@@ -1,9 +1,9 @@
-/* What a chain of reductions comes to in one commit.
+/* A chain of reductions, applied to one group.
  *
- * Links that mix speak about weights only. Running a chain therefore costs nothing that grows with
- * the model: the weights of all links are multiplied into one matrix, vectors by members, and the
+ * Links that mix return weights only, so the cost of running a chain does not grow with the model:
+ * the weights of all links are multiplied into one matrix, vectors by members, and the
  * inner products of mixed vectors follow from those of the members. The store then computes each
- * block of the result straight from the members. */
+ * block of the result directly from the members. */
 #ifndef PL_CORE_AGGREGATE_H
 #define PL_CORE_AGGREGATE_H
 
@@ -24,15 +24,15 @@ const struct pl_reduce *pl_reduce_last(const struct pl_chain *c);
 bool pl_reduce_geometry(const struct pl_chain *c);
 bool pl_reduce_remembers(const struct pl_chain *c);
 
-/* What a chain comes to for one group: at.n vectors, each a weighted sum of the members. */
+/* The outcome of a chain for one group: at.n vectors, each a weighted sum of the members. */
 struct pl_mixed {
-    const struct pl_reduce *rule; /* whose apply makes the result of them; NULL: there is one */
+    const struct pl_reduce *rule; /* its apply() reduces them; NULL: there is only one */
     const void *conf;
     struct pl_reduce_at at;
     const double *row; /* [at.n][width] the weights; NULL: the members times their factors */
-    int width;         /* members, and one more for the result before */
+    int width;         /* members, and one more for the previous result */
     const double *factor;
-    bool fell_back; /* a condition did not hold: the coordinate median */
+    bool fell_back; /* a condition did not hold; the median is used instead */
 };
 
 struct pl_mixer; /* the memory for it */
@@ -40,8 +40,8 @@ struct pl_mixer; /* the memory for it */
 struct pl_mixer *pl_mixer_new(void);
 void pl_mixer_free(struct pl_mixer *m);
 
-/* at: the group, with the inner products of the members as they came. factor [n] is what they are
- * multiplied by. The answer is valid until the next call. 0 or PL_ENOMEM. */
+/* at: the group, with the inner products of its members, which are multiplied by factor [n]
+ * afterwards. *out is valid until the next call. 0 or PL_ENOMEM. */
 int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_at *at,
            const double *factor, struct pl_mixed *out);
 

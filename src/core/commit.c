@@ -6,7 +6,7 @@
 #include "core/gram.h"
 #include "core/store_state.h"
 
-/* Scratch for the members of a group, in every tile at once; in elements. */
+/* Scratch for the members of a group, in all tiles together, in elements. */
 struct commit_plan {
     size_t pointers, corrected, mixture, lanes;
 };
@@ -15,16 +15,16 @@ struct commit_job {
     struct pl_store *s;
     struct pl_version *next;
     struct pl_optim_at at;
-    size_t block; /* elements worked on at a time: shorter for large groups */
-    bool raw;     /* members are reduced as they came: no scratch */
-    bool kept;    /* … as they were kept in the pass before */
+    size_t block; /* elements processed at a time; fewer for large groups */
+    bool raw;     /* members are reduced as they arrived, without scratch */
+    bool kept;    /* … as the previous pass kept them */
     struct pl_mixed mixed;
     struct commit_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
     double dot[PL_TILES];
 };
 
-static const pl_real *store_velocity(const struct pl_store *s, int worker, size_t at) {
+static const pl_real *commit_velocity(const struct pl_store *s, int worker, size_t at) {
     switch (s->optim->velocity) {
     case PL_VELOCITY_STATE: return s->optim_state[0] + at;
     case PL_VELOCITY_OWN: return s->own[worker] + at;
@@ -33,15 +33,15 @@ static const pl_real *store_velocity(const struct pl_store *s, int worker, size_
     }
 }
 
-/* The contribution of one member in one block, as a gradient: a model is made the move to it, and
- * weight decay is added (into tmp, both). */
-static struct pl_correct_block store_block(const struct pl_store *s, const struct store_member *m,
-                                           size_t at, size_t n, pl_real *tmp) {
+/* One block of a member as a gradient. A model is subtracted from the newest version, and weight
+ * decay is added; both use tmp. */
+static struct pl_correct_block commit_block(const struct pl_store *s, const struct store_member *m,
+                                            size_t at, size_t n, pl_real *tmp) {
     struct pl_correct_block b = {.n = n,
                                  .g = m->vector + at,
                                  .w = s->newest->model + at,
                                  .base = m->base ? m->base->lookahead + at : NULL,
-                                 .velocity = store_velocity(s, m->worker, at)};
+                                 .velocity = commit_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
     if (s->conf.sends == PL_SENDS_MODEL) {
         for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
@@ -54,13 +54,13 @@ static struct pl_correct_block store_block(const struct pl_store *s, const struc
     return b;
 }
 
-/* A tile of the share, counted from where the share begins. */
+/* A tile of the slice, relative to the first element of the slice. */
 static void commit_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
     pl_tile(s->conf.slice.whole, tile, from, n);
     *from -= s->from;
 }
 
-/* First pass: the sums that corrections ask for. */
+/* First pass: the sums that corrections need. */
 static void commit_sums(void *arg, int tile) {
     struct commit_job *job = arg;
     struct pl_store *s = job->s;
@@ -71,20 +71,20 @@ static void commit_sums(void *arg, int tile) {
         double *sum = job->sum[tile * s->n_members + m];
         for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
             size_t n = from + n_tile - at < PL_BLOCK ? from + n_tile - at : PL_BLOCK;
-            struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+            struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
             s->correct->sums(s->conf.correct.conf, &b, sum);
         }
     }
 }
 
-/* One block of a member, corrected: into mine [n] where it is not at hand. */
+/* One corrected block of a member; written into mine [n] unless it exists already. */
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
                                        pl_real *mine) {
     const struct pl_store *s = job->s;
     pl_real tmp[PL_BLOCK];
     if (job->raw) return s->member[m].vector + at;
     if (job->kept) return s->kept[m] + at;
-    struct pl_correct_block b = store_block(s, &s->member[m], at, n, tmp);
+    struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
     if (s->correct->apply)
         s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
     else
@@ -92,7 +92,7 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
     return mine;
 }
 
-/* The pass between: inner products of all members and, the last, of the result before. */
+/* The pass between: inner products of all members and, last, of the previous result. */
 static void commit_gram(void *arg, int tile) {
     struct commit_job *job = arg;
     struct pl_store *s = job->s;
@@ -121,7 +121,7 @@ static void commit_gram(void *arg, int tile) {
     }
 }
 
-/* A weighted sum, or the member itself where it is one. */
+/* A weighted sum, or the member itself if the weights select one. */
 static const pl_real *commit_mixed(const struct commit_job *job, const pl_real *const *member,
                                    const double *weight, size_t n, pl_real *out) {
     int one = -1;
@@ -131,7 +131,7 @@ static const pl_real *commit_mixed(const struct commit_job *job, const pl_real *
     return pl_vec_weighted(job->mixed.width, member, weight, n, out);
 }
 
-/* What a tile needs besides its blocks: pointers to members and to what was mixed of them. */
+/* What a tile needs besides its blocks: pointers to members and to their weighted sums. */
 struct commit_workspace {
     const pl_real **member, **mixed;
     pl_real *corrected, *mixture, *lanes;
@@ -260,7 +260,7 @@ static int commit_correct(struct pl_store *s, struct commit_job *job, double lr)
     return PL_OK;
 }
 
-/* Blocks are shorter where all members have one in scratch. */
+/* Blocks are shorter if every member has one in scratch. */
 static struct commit_plan commit_plan(struct commit_job *job) {
     const struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
@@ -287,7 +287,7 @@ static bool commit_scratch(struct pl_store *s, size_t room) {
     return s->scratch != NULL;
 }
 
-/* Corrections that remember are applied once, and what they gave is kept for the second time. */
+/* Corrections with state are applied once, and their results are kept for the second pass. */
 static bool commit_keeps(struct pl_store *s) {
     if (s->n_members <= s->n_kept) return true;
     pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
@@ -298,7 +298,7 @@ static bool commit_keeps(struct pl_store *s) {
     return true;
 }
 
-/* The weights of the members; inner products first, where they depend on them. */
+/* The weights of the members, after the inner products that they may depend on. */
 static int commit_mix(struct pl_store *s, struct commit_job *job) {
     struct pl_rng rng;
     size_t side = (size_t)s->n_members + 1, square = side * side;
@@ -335,7 +335,7 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
     return commit_scratch(s, room) ? PL_OK : PL_ENOMEM;
 }
 
-/* What the optimizer is told of a commit, and what it notes. */
+/* Tells the optimizer about a commit, and stores its numbers. */
 static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->progress.n_commits,
@@ -347,7 +347,7 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
     return at;
 }
 
-/* The group is in the newest version. */
+/* The newest version contains the group. */
 static void commit_end(struct pl_store *s) {
     struct pl_tally t = {0};
     for (int m = 0; m < s->n_members; m++) {
@@ -360,7 +360,7 @@ static void commit_end(struct pl_store *s) {
     s->newest->lr = pl_store_rate(s);
 }
 
-/* New values of ranges: nothing else is read or written. */
+/* Copies new values of ranges; nothing else is read or written. */
 static int commit_parts(struct pl_store *s) {
     struct pl_version *v = s->newest;
     for (int m = 0; m < s->n_members; m++)

@@ -25,9 +25,9 @@ struct pl_action {
     int worker;        /* PL_ARRIVED: the worker that has just arrived */
     uint64_t task;     /* filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
-    double factor;     /* PL_TAKE, PL_COMMIT; of the peer's model in an exchange */
-    double keep;       /* PL_BLEND: of the worker's own */
-    int peer;          /* of an exchange */
+    double factor;     /* PL_TAKE, PL_COMMIT; weight of the peer's model in an exchange */
+    double keep;       /* PL_BLEND: weight of the worker's own model */
+    int peer;          /* partner in an exchange */
     int row, col;      /* PL_START: its part; -1: everything */
     bool sends;        /* PL_START: the worker does not have its input yet; filled in by control */
 };

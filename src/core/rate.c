@@ -36,7 +36,7 @@ double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_w
     return lr;
 }
 
-/* Earlier versions kept it with the optimizers. */
+/* Earlier releases saved these numbers under the optimizer. */
 void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k) {
     for (int i = 0; i < r->schedule.n; i++) {
         const struct pl_entry *id = r->schedule.link[i].entry;

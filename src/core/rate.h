@@ -14,7 +14,7 @@ struct pl_rate {
     double number[PL_LINKS][PL_RULE_NUMBERS]; /* what the schedules keep; zero at first */
 };
 
-/* What the members of a group come to. */
+/* Totals over the members of a group. */
 struct pl_tally {
     double samples;
     double known, loss; /* samples whose loss is known, and the sum of those losses */

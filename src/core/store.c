@@ -8,11 +8,11 @@
 #include "core/gram.h"
 #include "core/store_state.h"
 
-#define STORE_MANY (UINT64_C(1) << 62) /* no run commits so often, or on so many samples */
+#define STORE_MANY (UINT64_C(1) << 62) /* more commits or samples than any run has */
 
 /* --- versions ---------------------------------------------------------------------------- */
 
-/* The struct that belongs to a vector; it is used again with the vector's id. */
+/* The struct that belongs to a vector; it is reused together with the vector's id. */
 static struct pl_version *store_struct(struct pl_store *s, int vector) {
     if (vector >= s->n_versions) {
         int n = s->n_versions ? s->n_versions : 16;
@@ -152,9 +152,9 @@ void pl_store_free(struct pl_store *s) {
     free(s);
 }
 
-/* --- keeping ----------------------------------------------------------------------------- */
+/* --- archive ----------------------------------------------------------------------------- */
 
-/* A worker's own vector: made when one was kept for it. */
+/* A worker's own vector: allocated if the archive has one. */
 static int store_archive_own(struct pl_store *s, const struct pl_archive *k, int worker) {
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
@@ -169,8 +169,7 @@ static int store_archive_own(struct pl_store *s, const struct pl_archive *k, int
     return kept == 0 || kept == s->conf.dim ? PL_OK : PL_EDATA;
 }
 
-/* Vectors of a rule. They fit only one of the same name: what one optimizer calls its first is no
- * other's. */
+/* Vectors of a rule, under its name: the first vector of one optimizer means nothing to another. */
 static int store_archive_vectors(const struct pl_store *s, const struct pl_archive *k,
                                  const char *family, const struct pl_entry *id, pl_real *const *v,
                                  int n) {
@@ -183,7 +182,7 @@ static int store_archive_vectors(const struct pl_store *s, const struct pl_archi
     return PL_OK;
 }
 
-/* Vectors and numbers of both rules. */
+/* Vectors and numbers of correction and optimizer. */
 static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "store.correct.%s", s->correct->id.name);

@@ -1,18 +1,18 @@
 /* The store: the model as immutable, reference-counted versions, and the open group.
  *
  * A commit reads version v and the group and writes version v+1 into a free buffer: the same memory
- * traffic as updating in place, and it gives four things for nothing. A worker computes straight
- * from the version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD
- * find the parameters a worker started from; a checkpoint can be written while training goes on.
+ * traffic as updating in place, with four advantages at no cost. A worker computes directly on the
+ * version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD find the
+ * parameters a worker started from; a checkpoint can be written while training continues.
  *
  * If workers are handed parts of the model (policies with a grid), a result is the new values of
  * its ranges, and a commit writes those into the newest version, in place: no other worker reads or
- * writes these ranges meanwhile. Whoever wants such a model whole and unchanging copies it.
+ * writes these ranges meanwhile. A caller that needs a consistent model must copy it.
  *
- * A commit runs correct -> reduce -> optim block by block. Where a reduction goes by distances, the
- * inner products of the members are computed first, in a pass of their own. The vector is cut into
- * PL_TILES tiles; tiles may be worked on in any order, on any number of threads, with the same
- * bits: elementwise rules do not care, and sums are kept per tile and added up in tile order. */
+ * A commit runs correct -> reduce -> optim block by block. If a reduction depends on distances, a
+ * separate pass computes the inner products of the members first. The vector is cut into PL_TILES
+ * tiles. They may be processed in any order, on any number of threads, with the same bits, because
+ * elementwise rules do not depend on the order and sums are added up in tile order. */
 #ifndef PL_CORE_STORE_H
 #define PL_CORE_STORE_H
 
@@ -35,10 +35,10 @@ struct pl_parallel_for {
     void *ctx;
 };
 
-/* A part of the vector that one store has, where several share it: tiles first … end - 1 of `whole`
- * elements; whole == 0: there is but one store. All of them make the same takes and commits in the
- * same order. agree() is called by all alike when a commit needs sums over the whole vector: row t,
- * of `width` numbers, is tile t's; those of the own tiles are there, the others are filled in. */
+/* The part of the vector that one store has if several share it: tiles first … end - 1 of a vector
+ * of `whole` elements; whole == 0: there is only one store. All of them make the same takes and
+ * commits in the same order, and call allreduce() when a commit needs sums over the whole vector.
+ * Row t, of `width` numbers, is tile t's: it fills in the rows of the other stores' tiles. */
 struct pl_slice {
     size_t whole;
     size_t n; /* elements of the part */
@@ -47,33 +47,33 @@ struct pl_slice {
     void *ctx;
 };
 
-/* Cuts the tiles that a vector of `dim` has among n shares, n at most pl_tiles(dim). Share i begins
- * at element *from and has *n_elements. */
+/* Divides the tiles of a vector of `dim` among n slices, n at most pl_tiles(dim). Slice i begins at
+ * element *from and has *n_elements. */
 struct pl_slice pl_slice_cut(size_t dim, int n, int i, size_t *from, size_t *n_elements);
 int pl_tiles(size_t dim); /* that are not empty */
 
 struct pl_store_conf {
-    size_t dim; /* of the share */
+    size_t dim; /* of the slice */
     int n_workers;
     struct pl_choice correct, optim;
     struct pl_chain reduce;
-    int k;         /* contributions in a group where nobody is missing */
-    uint64_t seed; /* of chance in reductions */
+    int k;         /* members of a complete group */
+    uint64_t seed; /* for random choices of reductions */
     struct pl_rate rate;
     double weight_decay;                 /* added to every contribution before it is corrected */
-    enum pl_sends sends;                 /* what contributions are */
-    double outer;                        /* moves and models: the rate of the server's step, */
-    bool sum_members;                    /* times the members of the group */
+    enum pl_sends sends;                 /* what members are */
+    double outer;                        /* factor on deltas and models, */
+    bool sum_members;                    /* multiplied by the number of members */
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
-    struct pl_vectors *vectors; /* where versions live; NULL: in a table of the store's own */
-    struct pl_slice slice;      /* whole == 0: all of it */
+    struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
+    struct pl_slice slice;      /* whole == 0: the whole vector */
 };
 
-/* One version of the model. The struct is valid while somebody holds the version. */
+/* One version of the model. The struct is valid while the version is held. */
 struct pl_version {
     uint64_t id;    /* commits before it */
-    double lr;      /* in force when it was made, for workers that take steps of their own */
+    double lr;      /* learning rate when it was made, for workers that take local steps */
     pl_real *model; /* [dim] what is evaluated */
     pl_real
         *lookahead; /* [dim] what workers compute on: the model, or the optimizer's look-ahead */
@@ -87,43 +87,42 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
                  struct pl_why *why);
 void pl_store_free(struct pl_store *s);
 
-/* The newest version. Whoever keeps it beyond the next commit holds it. */
+/* The newest version. A caller that needs it beyond the next commit must hold it. */
 struct pl_version *pl_store_newest(const struct pl_store *s);
 void pl_store_hold(struct pl_store *s, const struct pl_version *v);
 void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL is fine */
 
-/* Adds a contribution to the open group. `vector` [dim] is read at the commit and must stay until
- * then; `base`, what it was computed on, is held for as long as a rule needs it. 0, PL_ENOMEM, or
- * PL_EPOLICY for a second member if the optimizer takes contributions one at a time. */
+/* Adds a member to the open group. `vector` [dim] is read at the commit and must stay valid until
+ * then. `base`, the version it was computed on, is held for as long as a rule needs it. 0,
+ * PL_ENOMEM, or PL_EPOLICY for a second member if the optimizer takes one at a time. */
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector);
 
-/* The same for the new values of ranges of the model: vector + range[i].from has those of range i.
- * Groups have contributions of one kind. */
+/* The same for new values of ranges of the model: those of range i are at vector + range[i].from.
+ * All members of a group are of the same kind. */
 int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
                        int n_ranges, const pl_real *vector);
 
-/* Group -> one step -> a new version; the group is empty afterwards. 0, PL_ENOMEM, or PL_ERUN where
- * the shares did not agree. */
+/* Makes a new version from the group, which is empty afterwards. 0, PL_ENOMEM, or PL_ERUN if
+ * allreduce() failed. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 
-/* Saves or restores all but the model itself, which is what the store was made with. Restoring
- * comes first, before anybody holds a version. 0, PL_ENOMEM, or PL_EDATA for what no store keeps.
- */
+/* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
+ * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */
 int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 
 const struct pl_progress *pl_store_progress(const struct pl_store *s);
 struct pl_vectors *pl_store_vectors(const struct pl_store *s); /* the table of its versions */
 
-/* Commits in which the reduction's condition on f did not hold for the group, so that the
- * coordinate median stood in. */
+/* Number of commits in which the reduction's condition on f did not hold for the group, so that the
+ * coordinate-wise median was used instead. */
 uint64_t pl_store_n_medians(const struct pl_store *s);
 
-/* The largest number of versions that were alive at one time. */
+/* The largest number of versions that existed at one time. */
 int pl_store_n_versions(const struct pl_store *s);
 
 /* Tile t of a vector of `dim`: its first element and its length (0 for the last tiles of a short
- * vector). Cuts are multiples of 16 elements. */
+ * vector). Tiles begin at multiples of 16 elements. */
 void pl_tile(size_t dim, int t, size_t *from, size_t *n);
 
 #endif

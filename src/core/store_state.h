@@ -5,7 +5,7 @@
 #include "core/store.h"
 
 struct store_member {
-    const struct pl_version *base; /* NULL if no rule asks for it */
+    const struct pl_version *base; /* NULL if no rule needs it */
     const pl_real *vector;
     int worker;
     uint64_t base_id, lag;
@@ -21,7 +21,7 @@ struct pl_store {
     const struct pl_correct *correct;
     const struct pl_optim *optim;
     bool looks_ahead;
-    size_t from; /* first element of the share, in the whole vector */
+    size_t from; /* first element of the slice, in the whole vector */
 
     struct pl_vectors *vectors;
     bool owns_vectors;
@@ -36,9 +36,9 @@ struct pl_store {
     int n_members, room_members;
 
     struct pl_mixer *mixer;
-    double *gram; /* [PL_TILES + 1] squares of inner products: of every tile, and their sum */
+    double *gram; /* [PL_TILES + 1] matrices of inner products: one per tile, and their sum */
     size_t room_gram;
-    pl_real **kept; /* [n_kept][dim] corrected members, where they are needed twice */
+    pl_real **kept; /* [n_kept][dim] corrected members, if they are needed twice */
     int n_kept;
     bool geometry;
     uint64_t n_medians;
@@ -46,7 +46,7 @@ struct pl_store {
     pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
     pl_real **own; /* [n_workers], filled in when a worker first contributes */
     pl_real *direction;
-    pl_real *last;    /* the reduced vector of the commit before, where somebody asks */
+    pl_real *last;    /* reduced vector of the previous commit; NULL if not needed */
     pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
     size_t scratch_room;
     double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */

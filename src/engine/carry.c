@@ -53,7 +53,7 @@ int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *commi
         case PL_START: rc = carry_start(e, a, why); break;
         case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); break;
         case PL_STOP: pl_engine_over(e); break;
-        default: break; /* a deferred result stays where it is; exchanges are the replicas' */
+        default: break; /* a deferred result stays where it is; the replicas do exchanges */
         }
         if (rc) return rc;
     }

@@ -17,8 +17,8 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     return pl_store_new(&conf, w0, &e->store, why);
 }
 
-/* On the newest version, or on the one that the worker has. A worker writes into one vector until
- * a result of its is taken: if it was cancelled, it may be writing there still. */
+/* Starts a task on the newest version, or on the one that the worker has. A worker keeps its output
+ * vector until a result is taken: after a cancel it may still be writing there. */
 static int central_start(struct pl_engine *e, const struct pl_action *a, struct pl_start *start) {
     struct engine_worker *w = &e->worker[a->worker];
     const struct pl_version *before = w->base;
@@ -103,7 +103,7 @@ static const struct pl_progress *central_progress(const struct pl_engine *e) {
     return pl_store_progress(e->store);
 }
 
-/* The ranges of a version of parts change in place. */
+/* With a grid the newest version changes in place. */
 static bool central_needs_room(const struct pl_engine *e) {
     return e->job->grid != NULL;
 }

@@ -40,7 +40,7 @@ static int engine_filter(struct pl_engine *e, struct pl_why *why) {
     return rc ? pl_fail(why, rc, "out of memory for the filter") : PL_OK;
 }
 
-/* What the run begins with: w0, or the model's own first weights. */
+/* The initial model: w0, or the model's own initial weights. */
 static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why) {
     size_t dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
     float *made = w0 ? NULL : pl_vector_new(dim);
@@ -69,7 +69,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     return rc;
 }
 
-/* Gives up what the engine holds for a worker. */
+/* Releases what the engine holds for a worker. */
 static void engine_forget(struct pl_engine *e, int worker) {
     if (e->models->forget) e->models->forget(e, worker);
     e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
@@ -119,8 +119,8 @@ static void engine_reject(struct pl_engine *e, struct pl_event *event, const cha
     pl_engine_over(e);
 }
 
-/* The filter has rejected so many results in a row that it will accept none any more: each worker
- * that is present has had a turn, unless it takes far too long for one. */
+/* The filter has rejected so many consecutive results that it will accept no more: each worker that
+ * is present has had a turn, unless its turn takes far too long. */
 static bool engine_stuck(const struct pl_engine *e) {
     if (!pl_filter_stuck(e->filter, 1)) return false;
     if (pl_filter_stuck(e->filter, ENGINE_STUCK_X)) return true;
@@ -129,7 +129,7 @@ static bool engine_stuck(const struct pl_engine *e) {
     return true;
 }
 
-/* A result that can be used is believed or not. */
+/* Asks the filter whether to accept a result that can be used. */
 static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_why *why) {
     struct engine_worker *w = &e->worker[event->worker];
     bool believed = true;

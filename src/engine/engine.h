@@ -1,5 +1,5 @@
-/* The engine: everything a run is apart from where it runs. One event goes in; what follows from it
- * is carried out.
+/* The engine: all of a run except where it runs. Each event goes through one call, which carries
+ * out everything that follows from it.
  *
  *   event -> filter -> control (tuner, policy, referee) -> checked plan -> carried out -> event log
  *
@@ -26,8 +26,8 @@ struct pl_start {
     uint64_t version;                   /* number of the model it is computed on */
     double lr;                          /* in force at that version */
     const struct pl_combination *input; /* held until the task ends */
-    int base;   /* vector that the worker makes of its input first; PL_NO_VECTOR: none, the input is
-                   one vector, times one */
+    int base;   /* vector in which the worker first stores its input; PL_NO_VECTOR: the input is one
+                   vector, times one */
     int output; /* vector that the worker writes */
     bool sends; /* the worker does not have its input yet */
     bool stays; /* base and output stay with the worker, and other workers read them there */
@@ -39,8 +39,8 @@ struct pl_start {
 /* What a host does for an engine. */
 struct pl_host_ops {
     void *ctx;
-    /* The worker computes a task. A cancelled worker may still be reading the input of the task
-     * before; a host that cannot exclude that holds that vector. 0 or PL_ENOMEM. */
+    /* Starts a task. A cancelled worker may still be reading the input of its previous task; a host
+     * that cannot exclude that holds that vector. 0 or PL_ENOMEM. */
     int (*start)(void *ctx, const struct pl_start *s);
     void (*cancel)(void *ctx, int worker); /* the worker's task is void */
     /* The result in `output` of a finished task is not used. NULL: nothing to do. */
@@ -53,7 +53,7 @@ struct pl_host_ops {
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
     int (*fetch)(void *ctx, const int *vector, int n);
-    struct pl_vector_memory memory; /* where vectors live; get NULL: in memory of the engine's */
+    struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
 };
 
 struct pl_engine_conf {
@@ -78,8 +78,8 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
                   struct pl_engine **e, struct pl_why *why);
 void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 
-/* One event. For a result (PL_ARRIVE) that cannot be used, `defect` says why ("that is not
- * finite"), and it is rejected; NULL: it can be used. "" is a reject that is not reported. Its
+/* One event. A result (PL_ARRIVE) that cannot be used is rejected: `defect` says why ("that is not
+ * finite"), and "" means that it is not reported. NULL: the result can be used. Its
  * vector is complete at its address, and what it claims (samples, loss, times) is in `e`.
  * A result whose task is not its worker's current one has no effect. */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
@@ -87,7 +87,7 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
 
 bool pl_engine_ended(const struct pl_engine *e);
 void pl_engine_end(struct pl_engine *e);           /* from outside */
-bool pl_engine_reached(const struct pl_engine *e); /* updates or epochs are at their limit */
+bool pl_engine_reached(const struct pl_engine *e); /* the limit on updates or epochs is reached */
 
 /* --- reading -------------------------------------------------------------------------------- */
 
@@ -99,8 +99,8 @@ const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker); 
 int pl_engine_output(const struct pl_engine *e, int worker); /* vector of its task */
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns);
 
-/* The model as it is now, whole and unchanging until pl_engine_let_go: the newest version, held, or
- * what `room` [dim] was filled with if there is no such version. NULL: it could not be had. */
+/* The current model, which does not change until pl_engine_let_go: the newest version, held, or a
+ * copy in `room` [dim] if there is no such version. */
 struct pl_model_now {
     const float *w;
     const struct pl_version *held;
@@ -112,15 +112,15 @@ bool pl_engine_needs_room(const struct pl_engine *e); /* `room` is used */
 
 /* --- evaluation ------------------------------------------------------------------------------ */
 
-/* Whether an evaluation now would tell something new: the model or the time has moved on. */
+/* Whether the model has been evaluated at this version and time. */
 bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns);
-bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, whenever it was */
-/* What an evaluation came to, of the model at *p; tells the watch, and ends the run at a target. */
+bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, at any time */
+/* Records the score of the model at *p, calls the watch, and ends the run at a target. */
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p);
 
 /* --- the end --------------------------------------------------------------------------------- */
 
-/* Saves or restores what outlives the process; restoring comes before the first event. */
+/* Saves or restores what outlives the process; restore before the first event. */
 int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive);
 
 /* Fills in the outcome; w [dim] is the model at the end, NULL for timing alone. 0 or PL_ENOMEM. */

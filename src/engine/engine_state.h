@@ -16,7 +16,7 @@ struct engine_worker {
     bool doubted;                   /* the filter has rejected it since it last accepted a result */
 };
 
-/* Whose models there are: one at the server (central.c), one per worker (own.c), or none at all,
+/* Where models are kept: one at the server (central.c), one per worker (own.c), or none at all,
  * because only the timing is simulated: all members are NULL then, and there is nothing to do. */
 struct pl_engine_models {
     /* The model that the run begins with, w0 [dim] of this engine's slice. */
@@ -45,7 +45,7 @@ struct pl_engine {
     struct pl_vectors *vectors;     /* NULL: timing alone */
     bool owns_vectors;              /* otherwise they are the replicas' */
     struct pl_store *store;         /* NULL: no central model */
-    struct pl_replicas *replicas;   /* NULL: no models of the workers' own */
+    struct pl_replicas *replicas;   /* NULL: workers have no models of their own */
     struct pl_progress progress;    /* of the replicas; a store has its own */
     struct pl_rate rate;            /* likewise */
     struct pl_reference *reference; /* gradient for filters that compare with one */
@@ -63,10 +63,10 @@ struct pl_engine {
     bool ended, told_median;
 };
 
-/* Ends the run, unless its events are somebody else's. */
+/* Ends the run, unless its events come from a recording or another engine. */
 void pl_engine_over(struct pl_engine *e);
 
-/* Carries out a plan. *committed: it made an update, and *measure says what that told. */
+/* Carries out a plan. *committed: it made an update, and *measure has its measurements. */
 int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
                     struct pl_measure *measure, struct pl_why *why);
 

@@ -1,4 +1,4 @@
-/* What of a run people look at: the model now, its evaluation, what is kept of it, the outcome. */
+/* Reading a run: the current model, its evaluation, the archive and the outcome. */
 #include <math.h>
 
 #include "engine/engine_state.h"
@@ -33,7 +33,7 @@ struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
     return pl_point_now(e->control, pl_engine_progress(e), now_ns);
 }
 
-/* --- the model now -------------------------------------------------------------------------- */
+/* --- current model -------------------------------------------------------------------------- */
 
 bool pl_engine_needs_room(const struct pl_engine *e) {
     return e->models->needs_room(e);

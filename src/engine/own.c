@@ -28,7 +28,7 @@ static int own_start(struct pl_engine *e, const struct pl_action *a, struct pl_s
     return e->conf.host.start(e->conf.host.ctx, start);
 }
 
-/* The replicas have applied the group; it is counted. */
+/* The replicas have applied the group already; only counts are updated. */
 static int own_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
                       struct pl_why *why) {
     (void)a;
@@ -60,7 +60,7 @@ static void own_need(void *ctx, int id) {
     if (!here && e->n_needed < e->room_needed) e->needed[e->n_needed++] = id;
 }
 
-/* Vectors that lie with the workers that wrote them are brought here first. */
+/* Fetches the vectors that are still at the workers that wrote them. */
 static int own_fetch(struct pl_engine *e) {
     if (!e->conf.host.fetch) return PL_OK;
     int room = pl_vectors_n(e->vectors);
@@ -91,7 +91,7 @@ static int own_model(struct pl_engine *e, float *room, struct pl_model_now *out)
                                 &out->consensus);
 }
 
-/* Under the names of a store, which had these counts first. */
+/* Under the same names as a store's counts. */
 static int own_archive(struct pl_engine *e, const struct pl_archive *k) {
     uint64_t counts[2] = {e->progress.n_commits, 0};
     double numbers[2] = {0, e->progress.samples};

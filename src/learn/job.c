@@ -28,8 +28,8 @@ uint32_t pl_job_steps(const struct pl_job *job) {
 int pl_job_restored(int rc, struct pl_why *why) {
     if (rc == PL_EDATA)
         return pl_fail(why, rc,
-                       "the checkpoint has counts or vectors that no run comes to; its weights "
-                       "alone can be used, with eval");
+                       "the checkpoint has impossible counts or vectors and cannot be resumed; "
+                       "its weights can still be used with eval");
     return rc ? pl_fail(why, rc, "out of memory for the checkpoint") : PL_OK;
 }
 
@@ -37,9 +37,10 @@ void pl_job_tell_median(const struct pl_job *job, const struct pl_store *store, 
     if (*told || pl_store_n_medians(store) == 0) return;
     char spec[PL_SPEC_MAX];
     pl_chain_print(&job->reduce, spec, sizeof spec);
-    pl_log_warn(&job->log,
-                "reduce '%.200s' cannot stand so many hostile members in a group as small as one "
-                "was; the coordinate median stands in for it there, from now on without a word",
-                spec);
+    pl_log_warn(
+        &job->log,
+        "reduce '%.200s' cannot tolerate its number of hostile members in a group this small; "
+        "using the coordinate-wise median; further cases will not be reported",
+        spec);
     *told = true;
 }

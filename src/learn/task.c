@@ -105,7 +105,7 @@ static int task_sweep(void *ctx, bool adaptive, double *loss) {
     int n = pl_part_ranges(job, at->part, range);
     for (int i = 0; i < n; i++)
         memcpy(c->out + range[i].from, at->w + range[i].from, range[i].n * sizeof *c->out);
-    /* LIBMF's first iteration is as many blocks as there are */
+    /* LIBMF's first iteration has as many blocks as the grid */
     bool first = at->version < side * side;
     return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
                        adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first,
@@ -147,8 +147,8 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-/* Where there is no server the step is the worker's own: what it brings is its model after it,
- * whatever its local rule would have sent. */
+/* Without a server the worker takes the step itself: its result is its model after the step,
+ * whatever its local rule sends. */
 static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
@@ -211,7 +211,7 @@ static uint32_t task_not_finite(const float *x) {
 #define TASK_LANES 16
 
 bool pl_all_finite(const float *x, size_t n) {
-    /* integers, so that it vectorises, and lanes side by side, so that none waits for another */
+    /* integers vectorise, and independent lanes do not wait for each other */
     uint32_t bad[TASK_LANES] = {0};
     size_t i = 0;
     for (; i + TASK_LANES <= n; i += TASK_LANES)
@@ -231,17 +231,17 @@ bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *
 
 /* --- evaluation -------------------------------------------------------------------------- */
 
-static uint32_t score_n_train(const struct pl_job *job) {
+static uint32_t task_score_rows(const struct pl_job *job) {
     return job->eval_samples < job->data->n_train ? job->eval_samples : job->data->n_train;
 }
 
-static int score_n_pieces(uint32_t n) {
+static int task_score_pieces(uint32_t n) {
     return (int)((n + PL_SCORE_ROWS - 1) / PL_SCORE_ROWS);
 }
 
 int pl_score_pieces(const struct pl_job *job) {
     if (!job->data) return 1;
-    return score_n_pieces(score_n_train(job)) + score_n_pieces(job->data->n_test);
+    return task_score_pieces(task_score_rows(job)) + task_score_pieces(job->data->n_test);
 }
 
 void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
@@ -249,13 +249,13 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
     *out = (struct pl_score_piece){0};
     struct pl_batch b = {.n = 1, .seed = job->seed};
     if (job->data) {
-        uint32_t n_train = score_n_train(job);
-        int n_first = score_n_pieces(n_train);
+        uint32_t n_train = task_score_rows(job);
+        int n_first = task_score_pieces(n_train);
         bool test = piece >= n_first;
         uint32_t n = test ? job->data->n_test : n_train;
         uint32_t from = (uint32_t)(test ? piece - n_first : piece) * PL_SCORE_ROWS;
         b.n = n - from < PL_SCORE_ROWS ? n - from : PL_SCORE_ROWS;
-        /* the training subset is spread evenly over the set, whatever order that is in */
+        /* the training subset is spread evenly over the set, whatever its order */
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
@@ -272,8 +272,8 @@ struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_pie
         s.loss = piece[0].loss;
         return s;
     }
-    uint32_t n_train = score_n_train(job), n_test = job->data->n_test, right = 0;
-    int n_first = score_n_pieces(n_train), n_all = pl_score_pieces(job);
+    uint32_t n_train = task_score_rows(job), n_test = job->data->n_test, right = 0;
+    int n_first = task_score_pieces(n_train), n_all = pl_score_pieces(job);
     double test_loss = 0;
     for (int i = 0; i < n_first; i++) s.loss += piece[i].loss;
     for (int i = n_first; i < n_all; i++) {

@@ -9,41 +9,41 @@ struct pl_workspace;
 int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out); /* 0 or PL_ENOMEM */
 void pl_workspace_free(struct pl_workspace *workspace);
 
-/* What a worker keeps from task to task: before the task at hand, and behind it. What it has
- * written counts once the server has heard of the task: what crossed its cancel on the way never
- * was. */
+/* What a worker keeps from task to task: as the previous task left it, and as this one writes it.
+ * What a task wrote counts once the server has acknowledged its result. If the result crossed its
+ * cancel on the way, it never counts. */
 struct pl_local_state {
     int n;                         /* vectors; 0: it keeps nothing */
     float *prev[PL_LOCAL_VECTORS]; /* [dim] each */
     float *next[PL_LOCAL_VECTORS];
-    bool any;                            /* there is something in `kept`, */
-    uint64_t prev_task, next_task;       /* from that task, */
-    uint64_t prev_version, next_version; /* on that version */
+    bool any;                            /* `prev` has been written, */
+    uint64_t prev_task, next_task;       /* by this task, */
+    uint64_t prev_version, next_version; /* on this version */
     uint64_t applied;                    /* the last task that is part of the newest version */
 };
 int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out); /* 0 or PL_ENOMEM */
 void pl_local_state_free(struct pl_local_state *m);
 void pl_local_state_forget(struct pl_local_state *m); /* the next task is its first */
-void pl_local_state_acked(struct pl_local_state *m);  /* what was written counts */
+void pl_local_state_acked(struct pl_local_state *m);  /* what this task wrote counts */
 
-/* One task: whose, which, on what part of the model, and what it is computed on. */
+/* One task: its worker and number, its part of the model, and the version it is computed on. */
 struct pl_task_at {
     uint32_t worker;
     uint64_t task; /* 1, 2, … */
     struct pl_part part;
     const float *w;   /* [dim] the model that the worker was handed */
     uint64_t version; /* its number */
-    double lr;        /* in force at that version */
+    double lr;        /* learning rate at that version */
 };
 
-/* Computes a task into out [dim] and `state`: the ranges of its part, and nothing else of `out`.
+/* Computes a task into `state` and the ranges of its part in out [dim]; the rest of `out` stays.
  * A pure function of (job, task, local state): the same bits on any thread. 0 or PL_ECANCELLED. */
 int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                 const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
                 const struct pl_cancel *cancel);
 
-/* Lets the hostile ones of an open group, member[n], forge what they sent: for attacks that go by
- * what the honest ones sent. 0 or PL_ENOMEM. */
+/* Replaces the vectors of the hostile members of an open group, member[n], for attacks that depend
+ * on what the honest members sent. 0 or PL_ENOMEM. */
 int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n);
 
 /* Whether a result may be applied: every element of its part and the loss are finite. */
@@ -54,12 +54,12 @@ bool pl_all_finite(const float *x, size_t n);
 
 struct pl_score {
     double loss;                     /* on a fixed subset of the training set */
-    double test_loss, test_accuracy; /* NAN where there is no test set */
+    double test_loss, test_accuracy; /* NAN if there is no test set */
 };
 
 #define PL_SCORE_ROWS 250 /* rows scored at a time; fixed, so that sums have the same bits */
 
-/* Evaluation in independent pieces, for a pool to share: pieces, one piece, their sum. */
+/* Evaluation in independent pieces, for a pool: number of pieces, one piece, their sum. */
 int pl_score_pieces(const struct pl_job *job);
 struct pl_score_piece {
     double loss;

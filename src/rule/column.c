@@ -291,9 +291,9 @@ static void trimmed_apply(const void *conf, const struct pl_reduce_at *at,
     column_reduce(COLUMN_TRIMMED, at->n, at->f, member, n, room, out);
 }
 
-static void around_median_apply(const void *conf, const struct pl_reduce_at *at,
-                                const pl_real *const *member, size_t n, pl_real *room,
-                                pl_real *out) {
+static void mean_around_median_apply(const void *conf, const struct pl_reduce_at *at,
+                                     const pl_real *const *member, size_t n, pl_real *room,
+                                     pl_real *out) {
     (void)conf;
     column_reduce(COLUMN_MEDIAN_CLOSEST, at->n, at->f, member, n, room, out);
 }
@@ -327,7 +327,7 @@ const struct pl_reduce pl_reduce_mean_around_median = {
            PL_NEEDS_SERVER},
     .needs = "2f < K",
     .most = pl_reduce_minority,
-    .apply = around_median_apply,
+    .apply = mean_around_median_apply,
 };
 
 const struct pl_reduce pl_reduce_phocas = {

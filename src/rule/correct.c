@@ -33,28 +33,28 @@ static const struct pl_correct correct_lag = {
 
 /* --- exp: dampened by the staleness ------------------------------------------------------ */
 
-struct dampen {
+struct exp_conf {
     double a;
 };
 
-static const struct pl_opt dampen_opts[] = {
-    PL_OPT_REAL(struct dampen, a, "0.2", 0, 1e6,
+static const struct pl_opt exp_opts[] = {
+    PL_OPT_REAL(struct exp_conf, a, "0.2", 0, 1e6,
                 "decay rate: a gradient of staleness t is weighted by exp(-a t)"),
     PL_OPT_END,
 };
 
-static double dampen_factor(const void *conf, struct pl_correct_at *at) {
-    return exp(-((const struct dampen *)conf)->a * (double)at->lag);
+static double exp_factor(const void *conf, struct pl_correct_at *at) {
+    return exp(-((const struct exp_conf *)conf)->a * (double)at->lag);
 }
 
 static const struct pl_correct correct_exp = {
     .id = {.name = "exp",
            .brief = "dampen by staleness: g exp(-a tau)",
            .paper = "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018 (Kardam)",
-           .opts = dampen_opts,
-           .conf_size = sizeof(struct dampen),
+           .opts = exp_opts,
+           .conf_size = sizeof(struct exp_conf),
            .needs = PL_NEEDS_SERVER},
-    .factor = dampen_factor,
+    .factor = exp_factor,
 };
 
 /* --- distance: Dutta et al. 2018, eq. 11-13 ---------------------------------------------- */

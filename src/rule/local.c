@@ -12,16 +12,16 @@ struct pace {
     int64_t u;
 };
 
-static uint32_t pace_steps(const void *conf) {
+static uint32_t local_n_steps(const void *conf) {
     return (uint32_t)((const struct pace *)conf)->u;
 }
 
-static int keeps_one(const void *conf) {
+static int local_keeps_one(const void *conf) {
     (void)conf;
     return 1;
 }
 
-static int keeps_two(const void *conf) {
+static int local_keeps_two(const void *conf) {
     (void)conf;
     return 2;
 }
@@ -66,7 +66,7 @@ static int gradient_keeps(const void *conf) {
     return ((const struct gradient *)conf)->beta > 0;
 }
 
-static uint32_t one_step(const void *conf) {
+static uint32_t local_one_step(const void *conf) {
     (void)conf;
     return 1;
 }
@@ -86,7 +86,7 @@ static const struct pl_local local_gradient = {
     .id = {"gradient", "the gradient of one mini-batch, optionally with worker momentum",
            "Karimireddy, He, Jaggi, ICML 2021; Farhadkhani et al., ICML 2022 (beta)", gradient_opts,
            sizeof(struct gradient), PL_NEEDS_WHOLE_VECTORS},
-    .steps = one_step,
+    .steps = local_one_step,
     .n_vectors = gradient_keeps,
     .run = gradient_run,
 };
@@ -122,7 +122,7 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
     pl_real *restrict out = t->out, eta = (pl_real)lr;
     local_copy(t->model, t->w, t->dim);
     memset(out, 0, t->dim * sizeof *out);
-    int rc = local_steps(t, 0, pace_steps(conf), lr, t->model, out, &sum);
+    int rc = local_steps(t, 0, local_n_steps(conf), lr, t->model, out, &sum);
     for (size_t i = 0; !rc && i < t->dim; i++) out[i] *= eta;
     *loss = sum / (double)c->pace.u;
     return rc;
@@ -134,7 +134,7 @@ static const struct pl_local local_local_steps = {
            sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
-    .steps = pace_steps,
+    .steps = local_n_steps,
     .outer = steps_outer,
     .run = steps_run,
 };
@@ -151,7 +151,7 @@ static const struct pl_opt downpour_opts[] = {
 };
 
 static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    uint32_t u = pace_steps(conf);
+    uint32_t u = local_n_steps(conf);
     double sum = 0;
     local_copy(t->next[0], t->again ? t->prev[0] : t->w, t->dim);
     memset(t->out, 0, t->dim * sizeof *t->out);
@@ -165,8 +165,8 @@ static const struct pl_local local_downpour = {
            "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace),
            PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .applies_weight_decay = true,
-    .steps = pace_steps,
-    .n_vectors = keeps_one,
+    .steps = local_n_steps,
+    .n_vectors = local_keeps_one,
     .model_slot = 1,
     .run = downpour_run,
 };
@@ -222,7 +222,7 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
     const struct elastic *c = conf;
     const pl_real *before = t->prev ? t->prev[0] : t->w, *w = t->w;
     pl_real *x = t->next[0], alpha = (pl_real)elastic_alpha(conf, t->n_workers);
-    uint32_t u = pace_steps(conf);
+    uint32_t u = local_n_steps(conf);
     double sum = 0;
     int rc = 0;
     local_copy(x, before, t->dim);
@@ -245,7 +245,7 @@ static const struct pl_local local_elastic = {
            sizeof(struct elastic), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
-    .steps = pace_steps,
+    .steps = local_n_steps,
     .n_vectors = elastic_keeps,
     .model_slot = 1,
     .outer = elastic_alpha,
@@ -263,7 +263,7 @@ static const struct pl_opt overlap_opts[] = {
     OPT_U("8", "local steps between contacts (the paper's beta = tau/2)"), PL_OPT_END};
 
 static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    uint32_t u = pace_steps(conf);
+    uint32_t u = local_n_steps(conf);
     pl_real *x = t->next[0], *begin = t->next[1], eta = (pl_real)t->lr;
     double sum = 0;
     if (t->again)
@@ -287,8 +287,8 @@ static const struct pl_local local_overlap = {
            overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
-    .steps = pace_steps,
-    .n_vectors = keeps_two,
+    .steps = local_n_steps,
+    .n_vectors = local_keeps_two,
     .model_slot = 2,
     .run = overlap_run,
 };
@@ -299,25 +299,26 @@ static const struct pl_local local_overlap = {
  * pulled models with momentum (optim momentum). z - x after the pull is (1-a) times z - x before
  * it, so (1-a) is the server's rate on models sent before the pull. */
 
-struct anchor {
+struct overlap_local {
     struct pace pace;
     double a;
 };
 
-static const struct pl_opt anchor_opts[] = {
+static const struct pl_opt overlap_local_opts[] = {
     OPT_U("2", "local steps between contacts (the paper's tau)"),
-    PL_OPT_REAL(struct anchor, a, "0.6", 0, 1, "how far the worker is pulled towards the anchor"),
+    PL_OPT_REAL(struct overlap_local, a, "0.6", 0, 1,
+                "how far the worker is pulled towards the anchor"),
     PL_OPT_END,
 };
 
-static double anchor_outer(const void *conf, int n_workers) {
+static double overlap_local_outer(const void *conf, int n_workers) {
     (void)n_workers;
-    return 1 - ((const struct anchor *)conf)->a;
+    return 1 - ((const struct overlap_local *)conf)->a;
 }
 
-static int anchor_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    pl_real *x = t->next[0], a = (pl_real)((const struct anchor *)conf)->a;
-    uint32_t u = pace_steps(conf);
+static int overlap_local_run(const void *conf, const struct pl_local_task *t, double *loss) {
+    pl_real *x = t->next[0], a = (pl_real)((const struct overlap_local *)conf)->a;
+    uint32_t u = local_n_steps(conf);
     double sum = 0;
     local_copy(x, t->prev ? t->prev[0] : t->w, t->dim);
     for (size_t i = 0; t->prev && i < t->dim; i++) x[i] -= a * (x[i] - t->w[i]);
@@ -329,15 +330,15 @@ static int anchor_run(const void *conf, const struct pl_local_task *t, double *l
 
 static const struct pl_local local_overlap_local = {
     .id = {"overlap-local", "local steps pulled towards an anchor that is updated meanwhile",
-           "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)", anchor_opts,
-           sizeof(struct anchor), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
+           "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)", overlap_local_opts,
+           sizeof(struct overlap_local), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
-    .steps = pace_steps,
-    .n_vectors = keeps_one,
+    .steps = local_n_steps,
+    .n_vectors = local_keeps_one,
     .model_slot = 1,
-    .outer = anchor_outer,
-    .run = anchor_run,
+    .outer = overlap_local_outer,
+    .run = overlap_local_run,
 };
 
 /* --- own -----------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
     const struct own *c = conf;
     pl_real *restrict x = t->out, *restrict g = t->g;
     pl_real beta = (pl_real)c->beta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
-    uint32_t u = pace_steps(conf);
+    uint32_t u = local_n_steps(conf);
     double sum = 0, one;
     int rc = 0;
     local_copy(x, t->w, t->dim);
@@ -387,7 +388,7 @@ static const struct pl_local local_own = {
            sizeof(struct own), PL_NEEDS_WHOLE_VECTORS},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
-    .steps = pace_steps,
+    .steps = local_n_steps,
     .n_vectors = own_keeps,
     .run = own_run,
 };
@@ -417,7 +418,7 @@ static const struct pl_local local_sweep = {
            "Gemulla et al., KDD 2011; Chin, Zhuang, Juan, Lin, PAKDD 2015 (adaptive)", sweep_opts,
            sizeof(struct sweep), PL_NEEDS_PARTS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_RANGES,
-    .steps = one_step,
+    .steps = local_one_step,
     .run = sweep_run,
 };
 
