@@ -133,7 +133,7 @@ static void test_refusals(void **state) {
     REFUSE(broken_opts[1].offset = SIZE_MAX, "option 2 has a field beyond the end of the conf");
     REFUSE(broken_opts[1].type = PL_TYPE_TEXT, "option 2 has a field beyond the end of the conf");
     REFUSE(broken_opts[1].def = "soon", "a default of the policy's options: wait=soon");
-    static char names[BROKEN_OPTIONS][8];
+    static char names[BROKEN_OPTIONS][16];
     REFUSE(
         for (int i = 0; i < BROKEN_OPTIONS; i++) {
             broken_opts[i] = patient_opts[1];
