@@ -2,19 +2,19 @@
 #include "engine/engine_state.h"
 
 static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
-    struct engine_worker *w = &e->worker[a->worker];
-    w->part = (struct pl_part){a->row, a->col};
     struct pl_start start = {.worker = a->worker,
                              .task = a->task,
                              .version = a->version,
                              .base = PL_NO_VECTOR,
                              .output = PL_NO_VECTOR,
                              .sends = a->sends,
-                             .part = w->part,
-                             .acked = w->acked,
-                             .applied = w->applied};
-    int rc = e->models->start ? e->models->start(e, a, &start)
-                              : e->conf.host.start(e->conf.host.ctx, &start);
+                             .part = {a->row, a->col}};
+    if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, &start);
+    struct engine_worker *w = &e->worker[a->worker];
+    w->part = start.part;
+    start.acked = w->acked;
+    start.applied = w->applied;
+    int rc = e->models->start(e, a, &start);
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 

@@ -22,6 +22,7 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     e->replicas = pl_control_replicas(e->control);
     static const struct pl_engine_models timing = {0};
     e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &timing;
+    if (e->models == &timing) return PL_OK; /* nothing is kept for its workers */
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
     if (!e->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
@@ -72,7 +73,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
 /* Releases what the engine holds for a worker. */
 static void engine_forget(struct pl_engine *e, int worker) {
     if (e->models->forget) e->models->forget(e, worker);
-    e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
+    if (e->worker) e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
 
 void pl_engine_free(struct pl_engine *e) {

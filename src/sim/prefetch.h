@@ -19,6 +19,7 @@ struct pl_prefetch_task {
     struct pl_prefetch *prefetch;
     struct pl_task_at at;
     struct pl_local_state state; /* of the worker */
+    uint64_t sent;               /* its last task whose result was sent; 0: none */
     int rc;
     bool finite; /* the loss and every element of the result */
     double loss;

@@ -25,7 +25,6 @@ struct sim_worker {
     uint64_t frozen_until_ns;     /* it does nothing until then */
     uint64_t late_ns;             /* by how much its task was delayed since it was scheduled */
     uint64_t comm_ns;             /* its task's time on the network so far */
-    uint64_t sent;                /* its last task whose result was sent; 0: none */
     bool stays;                   /* its result stays with it, for its peers */
     double size, work;            /* of its task: fraction of the vector sent, relative duration */
     struct pl_prefetch_task *now; /* NULL without a model */

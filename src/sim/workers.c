@@ -78,8 +78,8 @@ static int workers_start(void *ctx, const struct pl_start *start) {
     if (rc || !s->prefetch) return rc;
     struct pl_prefetch_task *t = w->now;
     if (t->state.n == 0 && pl_local_state_new(s->job, &t->state)) return PL_ENOMEM;
-    if (w->sent > 0 && w->sent == start->acked) pl_local_state_acked(&t->state);
-    w->sent = 0;
+    if (t->sent > 0 && t->sent == start->acked) pl_local_state_acked(&t->state);
+    t->sent = 0;
     t->state.applied = start->applied;
     t->at = (struct pl_task_at){.worker = (uint32_t)start->worker,
                                 .task = start->task,
@@ -148,7 +148,7 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
                        (unsigned long long)e->task, rc);
     e->loss = w->now->loss;
     *defect = !w->now->finite ? "that is not finite" : bad ? "" : NULL;
-    if (!*defect) w->sent = e->task;
+    if (!*defect) w->now->sent = e->task;
     pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
                    w->now->vector);
     w->now->vector = NULL;
@@ -201,10 +201,12 @@ int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
     struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         w->frozen_until_ns = 0; /* a worker that returns is not frozen and has no state */
-        w->sent = 0;
         if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
             pl_prefetch_drop(s->prefetch, w->now);
-        if (w->now) pl_local_state_forget(&w->now->state);
+        if (w->now) {
+            w->now->sent = 0;
+            pl_local_state_forget(&w->now->state);
+        }
     }
     return pl_engine_event(s->engine, &e, NULL, s->why);
 }
