@@ -292,7 +292,7 @@ enum pl_from {
     PL_KEEP   /* the version it computed on before: nothing has to be sent */
 };
 PL_API void pl_start(struct pl_plan *p, int worker, enum pl_from from); /* its next task */
-/* The same on a part of the policy's grid: in a row and a column where nobody is busy. The open
+/* The same on a part of the policy's grid: in a row and a column where no worker is busy. The open
  * group must be empty. */
 PL_API void pl_start_part(struct pl_plan *p, int worker, int row, int col);
 PL_API void pl_start_idle(struct pl_plan *p, const struct pl_view *v); /* each; PL_FETCH */

@@ -1,7 +1,7 @@
 /* What the members of the families need of a run, as flags; and the one function that says which
  * choices do not go together.
  *
- * An entry lists its needs in struct pl_entry. Whoever puts a run together writes down its parties,
+ * An entry lists its needs in struct pl_entry. The code that puts a run together lists its parties,
  * that is every choice and every option that needs something or takes something away, and asks
  * pl_needs_check before anything runs. */
 #ifndef PL_BASE_NEEDS_H

@@ -44,7 +44,7 @@ int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
 /* The number of results that were not believed. */
 uint64_t pl_filter_n(const struct pl_filter *f);
 
-/* Whether so many results in a row were rejected that this will not change; and the message. */
+/* Whether the number of results rejected in a row says that this will not change; the message. */
 bool pl_filter_stuck(const struct pl_filter *f, uint64_t times);
 void pl_filter_trouble(const struct pl_filter *f, double seconds, struct pl_why *why);
 
