@@ -119,6 +119,8 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     }
     memcpy(s->newest->model, w0, conf->dim * sizeof *w0);
     if (s->looks_ahead) memcpy(s->newest->lookahead, w0, conf->dim * sizeof *w0);
+    pl_vector_complete(s->vectors, s->newest->model_vector);
+    pl_vector_complete(s->vectors, s->newest->lookahead_vector);
     s->newest->lr = pl_store_rate(s);
     *out = s;
     return PL_OK;

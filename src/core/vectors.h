@@ -1,7 +1,7 @@
 /* The table of vectors. Every vector that a run refers to (a version of the model, a result, the
  * base that a worker computes on) has an id, one writer, and counted readers.
  *
- * A vector is written once, by its writer, and is complete before anybody else reads it. Whoever
+ * A vector is written once, by its writer, and is complete before anybody else reads it. Code that
  * refers to a vector holds it; when the last reader lets go, its memory and its id are used again.
  * So nothing is written while somebody may read it, and nothing is read before it is there.
  *

@@ -31,10 +31,6 @@ static uint64_t net_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns) {
-    return pl_net_send_part(n, way, now_ns, 1);
-}
-
 uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, double share) {
     double bytes = n->bytes * share;
     uint64_t at = now_ns;

@@ -30,10 +30,8 @@ void pl_net_init(struct pl_net *n, const struct pl_net_conf *conf, size_t dim);
 /* Whether messages take any time. */
 bool pl_net_matters(const struct pl_net *n);
 
-/* When a vector sent at `now_ns` arrives. Calls must be in order of time, per direction. */
-uint64_t pl_net_send(struct pl_net *n, enum pl_way way, uint64_t now_ns);
-
-/* The same for a fraction of a vector. */
+/* When a share of a vector that is sent at `now_ns` arrives; 1 is all of it. Calls must be in order
+ * of time, per direction. */
 uint64_t pl_net_send_part(struct pl_net *n, enum pl_way way, uint64_t now_ns, double share);
 
 /* When `n` vectors that a worker requests from its peers at `now_ns` arrive: they pass its own link
