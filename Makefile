@@ -19,13 +19,16 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-dev build demo test agree bench install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test agree bench install sanitize check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
+
+setup-test: ## also install what only tests need: PyTorch, pytest, Chromium
+	@scripts/setup test
 
 setup-dev: ## also install the developer packages: clang, clang-format, g++
 	@scripts/setup dev
@@ -38,7 +41,7 @@ demo: setup build ## install packages, build, race seven methods: simulated, the
 	$(DEMO)
 	$(DEMO_REAL)
 
-test: setup ## install packages, build, run every test
+test: setup-test ## install packages, build, run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
