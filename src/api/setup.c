@@ -63,7 +63,7 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
-         "multiple of the weights that is added to every gradient"),
+         "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
     TEXT("delay", delay, "auto", RUNS | PLAN | KEPT,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
