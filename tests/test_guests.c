@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -235,6 +236,7 @@ static void visitors_do_not_disturb_a_run(void **state) {
     if (!crew_forks(&pl_shm)) return;
     snprintf(path, sizeof path, "guests-%d.sock", (int)getpid());
     pid_t visitor = fork();
+    if (visitor == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
     if (visitor == 0)
         for (;;) {
             pl_client *client;
