@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -139,13 +140,19 @@ static void liveness_add_word(struct liveness_seat *s, const char *text, size_t 
     atomic_store(&s->n_words, (unsigned)w->n);
 }
 
-/* Reads one message; false: there is none. What makes no sense is ignored, and paid for. */
+/* Bytes that were sent and not read. */
+static int liveness_waiting(int sock) {
+    int n = 0;
+    return ioctl(sock, FIONREAD, &n) == 0 ? n : 0;
+}
+
+/* Reads one message; false: there is no other. What makes no sense is ignored, and paid for. */
 static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
     struct liveness_seat *s = &l->seat[seat];
     char said[1 + PL_WORD_MAX];
     uint64_t number = 0;
     ssize_t n = recv(s->ours, said, sizeof said, MSG_DONTWAIT);
-    if (n < 1) return false;
+    if (n < 1) return n == 0 && liveness_waiting(s->ours) > 0; /* an empty message, or the end */
     int what = said[0];
     bool numbered = n == 1 + (ssize_t)sizeof number;
     if (numbered) memcpy(&number, said + 1, sizeof number);
