@@ -382,11 +382,9 @@ static void be_a_worker(const char *path, bool odd) {
     pl_client *seat = NULL;
     struct pl_client_task task;
     char why[200];
-    for (int tries = 0; pl_client_open(path, &seat, why, sizeof why); tries++) {
-        if (tries == 1000) _exit(9);
-        nap(10);
-    }
-    for (int n = 0; pl_client_pull(seat, &task) == PL_OK; n++) {
+    const struct pl_client_conf conf = {.path = path, .dim = 5};
+    if (pl_client_open(&conf, &seat, why, sizeof why)) _exit(9);
+    for (int n = 0; pl_client_pull(seat, -1, &task) == PL_OK; n++) {
         double loss = 0;
         if (task.dim != 5 || pl_client_cancelled(seat)) _exit(8);
         quadratic(NULL, task.w, NULL, task.out, &loss);
