@@ -47,9 +47,8 @@ extern "C" {
     X(PL_ECANCELLED, -6, "cancelled")                                                              \
     X(PL_EMISSING, -7, "a required program or library is not installed")                           \
     X(PL_ERUN, -8, "the run cannot continue")                                                      \
-    X(PL_ETIMEOUT, -9, "nothing came in time")                                                     \
-    X(PL_EINTERRUPTED, -10, "interrupted")                                                         \
-    X(PL_EREFUSED, -11, "the server refused")
+    X(PL_ETIMEDOUT, -9, "the time limit has passed")                                               \
+    X(PL_EINTR, -10, "interrupted by a signal")
 
 #define PL_STATUS_ENUM(name, value, text) name = value,
 enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };
@@ -342,9 +341,9 @@ struct pl_client_task {
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
  *   PL_EUSAGE        the conf makes no sense
- *   PL_ETIMEOUT      no server, or no free seat, within that time
- *   PL_EREFUSED      the server refused: another dimension, fingerprint, rule or version
- *   PL_EINTERRUPTED  a signal was caught
+ *   PL_ETIMEDOUT     no server, or no free seat, within that time
+ *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
+ *   PL_EINTR         a signal was caught
  *   PL_EIO, PL_ENOMEM
  * why[why_max] then has a sentence, of the server's own if it refused. */
 PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why,
@@ -358,14 +357,14 @@ PL_API const char *pl_client_server(const pl_client *client);
 
 /* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator
  * gets the newest version, as soon as it is newer than the last it got. 0, or:
- *   PL_ETIMEOUT      nothing came in time; call again
- *   PL_EINTERRUPTED  a signal was caught, or pl_client_interrupt was called; call again, or close
+ *   PL_ETIMEDOUT     nothing came in time; call again
+ *   PL_EINTR         a signal was caught, or pl_client_interrupt was called; call again, or close
  *   PL_ECANCELLED    the run has ended
  *   PL_ERUN          the server is gone without having ended the run
  * A task that was pulled and not answered comes again, unless it was cancelled. */
 PL_API int pl_client_pull(pl_client *client, double seconds, struct pl_client_task *task);
 
-/* Makes a pull that waits, or the next one, return PL_EINTERRUPTED. From any thread and from signal
+/* Makes a pull that waits, or the next one, return PL_EINTR. From any thread and from signal
  * handlers. */
 PL_API void pl_client_interrupt(pl_client *client);
 

@@ -30,7 +30,7 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
         pl_sleep_ns(CLIENT_RETRY_NS);
     if (rc || conf->dim == 0 || conf->dim == s->dim) return rc;
     pl_shm.link.detach(s->link);
-    return pl_fail(why, PL_EREFUSED,
+    return pl_fail(why, PL_ERUN,
                    "this program's model has %zu parameters, but the run at '%.200s' has %zu",
                    conf->dim, conf->path, s->dim);
 }

@@ -149,7 +149,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
-                                    .spawn = !ranks->mpi && c->spawn != PL_SPAWN_NONE,
+                                    .spawn = !ranks->mpi && pl_setup_spawns(s),
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
                                     .watch = {train_point, train_tick, t},

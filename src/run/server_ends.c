@@ -55,7 +55,7 @@ static int ends_first(struct server *s, float **w0) {
     *w0 = malloc(job->model->dim * sizeof **w0);
     if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     if (s->conf->from) return pl_saved_weights(s->conf->from, job->model, *w0, s->why);
-    job->model->kind->init(job->model, job->seed, *w0);
+    pl_job_first(job, *w0);
     return PL_OK;
 }
 
