@@ -98,6 +98,8 @@ struct pl_point {
     uint64_t staleness_max;
     double samples;   /* samples in applied gradients so far */
     double consensus; /* distance of the workers' models from their mean, if each has its own */
+    const char *more; /* other numbers of an evaluator, "name=value name=value"; or NULL. For
+                         `point` of pl_setup_watch only */
 };
 
 /* Both are called on the thread that runs; either may be NULL. `point` is called after every
@@ -295,16 +297,16 @@ enum pl_role { PL_ROLE_WORKER, PL_ROLE_EVALUATOR };
 struct pl_client_conf {
     const char *path;     /* the socket of the server */
     int role;             /* enum pl_role */
-    double wait;          /* seconds to wait until the server listens and has a free seat; 0: 30;
-                             negative: do not wait */
+    double wait;          /* seconds to wait for a server at that path; 0: 30; negative: none */
     size_t dim;           /* parameters of this program's model; 0: any number is accepted */
     uint64_t fingerprint; /* pl_fingerprint of it; 0: not compared */
-    const char *rules;    /* what this worker can compute: names of local rules (`paceline list
-                             local`), separated by commas; NULL: "gradient". A worker is refused if
-                             the run's local rule is not among them */
-    const char *name;     /* how the server's messages call it besides its number; NULL: nothing */
-    int raw;              /* with "wire" bf16, task.w and task.out are NULL, and the program uses
-                             w16 and out16; otherwise the library converts */
+    /* The local rules (`paceline list local`) that this program computes itself, separated by
+     * commas; NULL: "gradient". If the run has another one and "gradient" is listed, the library
+     * takes the local steps, plain SGD: each comes as a task of its own that wants a gradient. If
+     * it is not listed either, the server refuses. */
+    const char *rules;
+    int raw; /* non-zero: if the server has "wire" bf16, this program writes results
+                to out16; 0: the library converts them */
 };
 
 /* What a task's result is. */
@@ -320,28 +322,30 @@ struct pl_client_task {
     uint64_t task;    /* number of the task; with `worker` it can identify a mini-batch */
     uint64_t version; /* of the model: the number of updates so far */
     size_t dim;
-    const float *w; /* [dim] the model to start from; read-only; NULL if conf.raw is set and the
-                       wire is bf16 */
-    float *out;     /* [dim] for the result; NULL for an evaluator, and as w */
-    const uint16_t *w16; /* [dim] the same in bf16, if the server has "wire" bf16; else NULL */
-    uint16_t *out16;     /* [dim] likewise */
+    const float *w;      /* [dim] the model to start from; read-only */
+    float *out;          /* [dim] for the result; NULL for an evaluator, and with conf.raw if there
+                            is out16 */
+    const uint16_t *w16; /* [dim] w as bf16, if the server has "wire" bf16; otherwise NULL */
+    uint16_t *out16;     /* [dim] for the result as bf16, likewise; only conf.raw uses it */
     int wants;           /* enum pl_wants */
     uint32_t steps;      /* mini-batches that the result takes; 1 for a gradient */
+    uint32_t step;       /* of a task whose local steps the library takes: which of its mini-batches
+                            this is, from 0; otherwise 0 */
     double lr;           /* learning rate: of the local steps, if there are any; otherwise the
                             server's */
     double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
     const char *rule;    /* the local rule: "gradient", "steps", … Valid as long as the client */
     const char *options; /* its options, all of them: "u=10,lr=0,outer=0.7". Likewise */
-    int fresh;           /* non-zero: w was sent with this task; 0: the same version as in the last,
-                            for rules that continue from a model of their own */
-    int acked;  /* non-zero: the result of this worker's previous task was used or may still
-                   be; 0: there was none, or it was dropped */
-    int merged; /* non-zero: … and w contains it */
+    /* For rules that keep something from task to task. A result counts once the server has
+     * accepted it: what the worker keeps is that of its last result that counted. */
+    int acked;  /* non-zero: the result that was pushed last has counted */
+    int fresh;  /* 0: w is the version that the last result that counted was computed on */
+    int merged; /* non-zero: w contains that result */
 };
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
  *   PL_EUSAGE        the conf makes no sense
- *   PL_ETIMEDOUT     no server, or no free seat, within that time
+ *   PL_ETIMEDOUT     no server within that time
  *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
  *   PL_EINTR         a signal was caught
  *   PL_EIO, PL_ENOMEM
@@ -350,9 +354,9 @@ PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, ch
                           size_t why_max);
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
-/* The server, as a JSON object: "paceline" (its version), "id" of the run, "model", "dim",
+/* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
  * "fingerprint" (16 hexadecimal digits), "method", "rule", "options", "wants", "steps", "workers",
- * "worker" (this one's number), "lr", "batch", "seed", "wire". The client owns it. */
+ * "lr", "batch", "seed", "wire". The client owns it. */
 PL_API const char *pl_client_server(const pl_client *client);
 
 /* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator

@@ -118,13 +118,24 @@ bool crew_noted(const struct crew *c, const struct pl_order *o) {
     return same;
 }
 
+int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
+                 struct pl_why *why) {
+    struct pl_welcome welcome;
+    struct pl_guest_conf conf = {.path = path, .guest = {.kind = PL_GUEST_WORKER}};
+    int rc = pl_guest_connect(&conf, l, &welcome, why);
+    if (rc) return rc;
+    *worker = welcome.worker;
+    *dim = welcome.dim;
+    return PL_OK;
+}
+
 struct pl_link *crew_guest(struct crew *c, int worker) {
     struct pl_link *l = NULL;
     struct pl_why why = {""};
     if (c->t->processes) {
         int number;
         size_t dim;
-        if (pl_shm_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);
+        if (crew_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);
         assert_int_equal(number, worker);
         assert_int_equal(dim, c->dim);
     } else {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "transport/guest.h"
 #include "transport/shm_layout.h"
 #include "transport/transport.h"
 
@@ -58,6 +59,9 @@ struct pl_shape crew_shape(const struct crew *c);
 
 /* A worker's end in this very thread: attached, or come as a guest. */
 struct pl_link *crew_guest(struct crew *c, int worker);
+/* A worker of any dim comes as a guest to where a server listens already. */
+int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
+                 struct pl_why *why);
 
 /* A worker of its own, thread or process. */
 void crew_spawn(struct crew *c, int worker, crew_work *work);

@@ -268,7 +268,7 @@ static void orphan_guest(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
-    if (pl_shm_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
+    if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
     orphan_pulls(c, l, worker);
     _exit(0);
 }
@@ -328,7 +328,7 @@ static void guests_come_and_are_refused(void **state) {
     assert_int_equal(s.st_mode & 0777, 0600);
     struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
     for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_JOINED, w);
-    assert_int_equal(pl_shm_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
+    assert_int_equal(crew_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
     assert_non_null(strstr(why.text, "has all its 3 workers"));
     c.t->link.detach(b);
     crew_news(&c, PL_NEWS_GONE, 1);
@@ -360,7 +360,7 @@ static void guests_and_children_mix(void **state) {
         struct pl_link *l;
         int worker;
         size_t dim;
-        if (pl_shm_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
+        if (crew_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
         echo_worker(&c, l, worker);
         c.t->link.detach(l);
         _exit(0);
@@ -403,15 +403,15 @@ static void bad_paths_are_refused(void **state) {
     assert_non_null(strstr(why.text, path));
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_size, 4);
-    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
     unlink(path);
-    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
-    assert_int_equal(pl_shm_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
+    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    assert_int_equal(crew_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
     memset(lengthy, 'x', sizeof lengthy - 1);
     lengthy[sizeof lengthy - 1] = 0;
     conf.listen = lengthy;
     assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EUSAGE);
-    assert_int_equal(pl_shm_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
+    assert_int_equal(crew_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
     conf.listen = "no/such/folder/socket";
     assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
     assert_null(p);
@@ -466,7 +466,7 @@ static void greetings_are_not_believed(void **state) {
         size_t dim;
         liar[i].sock = sock;
         assert_int_equal(pl_thread_start(liar_main, &liar[i], &thread), 0);
-        int rc = pl_shm_connect(a.sun_path, &l, &worker, &dim, &why);
+        int rc = crew_connect(a.sun_path, &l, &worker, &dim, &why);
         assert_int_equal(rc, i == 0 || i == 1 || i == 3 ? PL_ERUN : PL_EDATA);
         assert_true(strlen(why.text) > 10);
         pl_thread_join(thread);

@@ -262,11 +262,27 @@ static int build_outside(struct pl_setup *s, enum pl_host host) {
 }
 
 /* What only one of the two hosts supports. */
+/* A path that looks like an address would become a file of that name. */
+static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
+    const char *colon = strrchr(c->listen, ':');
+    if (!colon || strchr(c->listen, '/') || !colon[1] || colon[1 + strspn(colon + 1, "0123456789")])
+        return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "listen '%.100s' looks like HOST:PORT, but workers of other programs join "
+                   "through a socket file on this machine; use a path, for example ./run.socket",
+                   c->listen);
+}
+
 static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host host) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_why *why = &s->why;
     if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
         return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
+    int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
+    if (rc) return rc;
+    if (c->wire == 1 && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "wire bf16 is for workers of other programs; use it with --listen PATH");
     if (job->model && job->model->kind->outside) return build_outside(s, host);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)

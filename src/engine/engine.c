@@ -204,6 +204,11 @@ void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
 }
 
+void pl_engine_set_lr(struct pl_engine *e, double lr) {
+    if (e->store) pl_store_set_lr(e->store, lr);
+    pl_rate_set(&e->rate, lr);
+}
+
 bool pl_engine_ended(const struct pl_engine *e) {
     return e->ended;
 }

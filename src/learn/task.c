@@ -147,17 +147,12 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-/* Without a server the worker takes the step itself: its result is its model after the step,
- * whatever its local rule sends. */
-static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    float lr = (float)at->lr, decay = local->applies_weight_decay ? 0 : (float)job->weight_decay;
-    const float *w = at->w;
-    size_t n = job->model->dim;
-    switch (local->sends) {
+void pl_task_own(enum pl_sends sends, double lr, double decay, double outer, const float *w,
+                 float *out, size_t n) {
+    float rate = (float)lr, shrink = (float)decay, by = (float)outer;
+    switch (sends) {
     case PL_SENDS_GRADIENT:
-        for (size_t i = 0; i < n; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+        for (size_t i = 0; i < n; i++) out[i] = w[i] - rate * (out[i] + shrink * w[i]);
         break;
     case PL_SENDS_DELTA:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
@@ -192,7 +187,10 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, at->worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
-    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, at, out);
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers)
+        pl_task_own(local->sends, at->lr, local->applies_weight_decay ? 0 : job->weight_decay,
+                    local->outer ? local->outer(job->local.conf, job->n_workers) : 1, at->w, out,
+                    job->model->dim);
     return rc;
 }
 

@@ -58,38 +58,12 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->owner = conf->owner;
     l->left = conf->left;
     l->ctx = conf->ctx;
+    l->segment = conf->segment;
     l->pulled_ns = l->looked_ns = pl_now_ns();
     link_phase(l, PL_PHASE_WAITING);
     atomic_store(&l->mailbox->joined, l->owner);
     link_wake_server(l);
     *out = l;
-    return PL_OK;
-}
-
-int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *dim,
-                   struct pl_why *why) {
-    struct pl_greeting g;
-    struct pl_segment segment;
-    int rc = pl_liveness_dial(path, &g, why);
-    if (rc) return rc;
-    rc = pl_segment_map(g.segment, g.shape.size, &segment);
-    if (rc) {
-        close(g.sock);
-        return pl_fail(why, rc, "cannot map the memory of the server at '%.200s' (%zu bytes)", path,
-                       g.shape.size);
-    }
-    pl_segment_protect(&segment, g.shape.versions, g.shape.slots - g.shape.versions);
-    struct pl_link_conf conf = {
-        .shape = &g.shape, .at = segment.at, .worker = g.worker, .owner = g.owner, .sock = g.sock};
-    rc = pl_link_open(&conf, out);
-    if (rc) {
-        pl_segment_free(&segment);
-        close(g.sock);
-        return pl_fail(why, rc, "out of memory");
-    }
-    (*out)->segment = segment;
-    *worker = g.worker;
-    *dim = g.shape.dim;
     return PL_OK;
 }
 
@@ -192,11 +166,17 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     return LINK_CHANGED;
 }
 
-int pl_link_pull(struct pl_link *l, struct pl_order *out) {
-    struct pl_mailbox *b = l->mailbox;
-    link_phase(l, PL_PHASE_WAITING);
-    atomic_store(&b->held, 0);
+/* The worker has no order any more. */
+static void link_forget(struct pl_link *l) {
+    atomic_store(&l->mailbox->held, 0);
     l->task = 0;
+}
+
+int pl_link_pull_until(struct pl_link *l, uint64_t end, struct pl_order *out) {
+    struct pl_mailbox *b = l->mailbox;
+    bool interrupted = false;
+    link_phase(l, PL_PHASE_WAITING);
+    link_forget(l);
     uint64_t now = pl_now_ns();
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
@@ -207,11 +187,21 @@ int pl_link_pull(struct pl_link *l, struct pl_order *out) {
             link_phase(l, PL_PHASE_COMPUTING);
             return PL_OK;
         }
-        if (found == LINK_NOTHING) now = pl_sleep_on(&b->wake_worker, seen, now, PL_FOREVER);
+        if (interrupted || now >= end) {
+            link_forget(l);
+            return interrupted ? PL_EINTR : PL_ETIMEDOUT;
+        }
+        if (found == LINK_NOTHING) now = pl_nap_on(&b->wake_worker, seen, now, end, &interrupted);
     }
-    atomic_store(&b->held, 0);
-    l->task = 0;
+    link_forget(l);
     return PL_ECANCELLED;
+}
+
+int pl_link_pull(struct pl_link *l, struct pl_order *out) {
+    int rc;
+    do rc = pl_link_pull_until(l, PL_FOREVER, out);
+    while (rc == PL_EINTR);
+    return rc;
 }
 
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {

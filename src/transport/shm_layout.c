@@ -50,10 +50,16 @@ bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsi
     return atomic_load(&c->seq) == before;
 }
 
-uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
+uint64_t pl_nap_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end,
+                   bool *interrupted) {
     uint64_t left = end > now ? end - now : 0;
-    pl_futex_wait(word, seen, left < PL_LOOK_NS ? left : PL_LOOK_NS);
+    *interrupted = !pl_futex_wait(word, seen, left < PL_LOOK_NS ? left : PL_LOOK_NS);
     return pl_now_ns();
+}
+
+uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
+    bool interrupted;
+    return pl_nap_on(word, seen, now, end, &interrupted);
 }
 
 uint64_t pl_until(uint64_t now, uint64_t ns) {

@@ -101,9 +101,11 @@ bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsi
  * checks all mailboxes, in case a broken worker cleared a bit that is not its own. */
 #define PL_LOOK_NS UINT64_C(500000000)
 
-/* Sleeps while *word == seen: until it is woken, until `end`, or until it is time for a check.
- * Returns the time. */
+/* Sleeps while *word == seen: until it is woken, until `end`, until it is time for a check, or
+ * until a signal handler has run. Returns the time. */
 uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end);
+/* The same; *interrupted tells whether a signal handler has run. */
+uint64_t pl_nap_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end, bool *interrupted);
 
 uint64_t pl_until(uint64_t now, uint64_t ns); /* now + ns; PL_FOREVER if that overflows */
 

@@ -1,0 +1,48 @@
+/* What the server does for guests, which are workers of other programs and an evaluator: it tells
+ * them about the run, carries out their requests, shows versions to the evaluator and enters its
+ * numbers as scores. If other programs compute the model, training losses are those of the results.
+ *
+ * Threads: the deciding one. */
+#ifndef PL_RUN_GUESTS_H
+#define PL_RUN_GUESTS_H
+
+#include "engine/engine.h"
+#include "run/about.h"
+
+struct server;
+
+struct pl_guests {
+    struct pl_about about;
+    char text[PL_ABOUT_MAX];
+    double loss, samples; /* of the results since the last score: the sum over known samples */
+
+    int watcher;  /* that asked for a version; -1: none */
+    bool reading; /* it reads `held` */
+    bool pending; /* its numbers about `shown_at` have not come */
+    bool any;     /* some have: there is an evaluator */
+    bool shown;   /* a version was shown: */
+    uint64_t version;
+    struct pl_model_now held;
+    struct pl_point shown_at;
+    uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
+    float *room;                   /* for a model that is not a version, in the port's memory */
+    struct pl_score last;          /* of an evaluator */
+    bool told_no_saver;
+};
+
+/* Fills in what the port tells guests and asks about them. */
+int pl_guests_open(struct server *s, struct pl_port_conf *port);
+
+void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
+int pl_guests_word(struct server *s, int guest, const char *word);
+void pl_guests_ask(struct server *s, int watcher);
+void pl_guests_done(struct server *s, int watcher);
+
+/* When an evaluation is due: shows the newest version to an evaluator that waits; without one,
+ * enters the workers' losses. */
+void pl_guests_score(struct server *s, uint64_t now);
+
+/* At the end, before workers leave: waits for the evaluator's numbers about the last version. */
+void pl_guests_end(struct server *s);
+
+#endif
