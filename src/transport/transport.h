@@ -97,9 +97,9 @@ enum pl_news_kind {
     PL_NEWS_BASE,
     PL_NEWS_RESULT,
     PL_NEWS_WORD, /* a worker or watcher said something */
-    PL_NEWS_ASK,  /* a watcher wants the newest version: answer with show() */
     PL_NEWS_DONE, /* what was shown to the watcher is not read any more: it has copied it, is gone,
                      or was too slow */
+    PL_NEWS_ASK,  /* a watcher wants the newest version: answer with show() */
     PL_NEWS_GONE
 };
 
