@@ -346,9 +346,11 @@ struct pl_client_task {
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
  *   PL_EUSAGE        the conf makes no sense
  *   PL_ETIMEDOUT     no server within that time
+ *   PL_EIO           no server, and no time to wait; or the path cannot be used
  *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
  *   PL_EINTR         a signal was caught
- *   PL_EIO, PL_ENOMEM
+ *   PL_EDATA         it is not a server, or one of another version
+ *   PL_ENOMEM
  * why[why_max] then has a sentence, of the server's own if it refused. */
 PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why,
                           size_t why_max);

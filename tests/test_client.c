@@ -238,7 +238,7 @@ static void test_no_server(void **state) {
     assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_ETIMEDOUT);
     assert_non_null(strstr(why, "nobody"));
     conf.wait = -1;
-    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
     struct server s = serve("model=external:dim=5 workers=1 wait=0.2");
     struct served r = served(&s);
     assert_false(r.ok);
@@ -340,7 +340,7 @@ static void test_local_rules(void **state) {
     check_local("easgd");
     check_local("downpour");
     check_local("overlap-local-sgd");
-    check_local("async:local.beta=0.5");
+    check_local("async local=gradient:beta=0.5");
 }
 
 /* A worker that takes the inner steps itself, with whatever optimizer. */

@@ -247,6 +247,7 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
 int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
     uint64_t now = pl_now_ns(), wait = seconds < 0 ? UINT64_MAX : client_ns(seconds, 0);
     uint64_t end = wait > UINT64_MAX - now ? UINT64_MAX : now + wait;
+    uint64_t slice = s->role == PL_ROLE_WORKER ? CLIENT_SLICE_NS : 5 * CLIENT_SLICE_NS;
     int rc;
     s->has_task = false;
     s->why.text[0] = s->numbers[0] = '\0';
@@ -254,8 +255,7 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
     for (;;) {
         if (atomic_exchange(&s->interrupted, false)) return PL_EINTR;
         uint64_t left = end > now ? end - now : 0;
-        rc = client_goes_on(s) ? PL_OK
-                               : client_look(s, left < CLIENT_SLICE_NS ? left : CLIENT_SLICE_NS);
+        rc = client_goes_on(s) ? PL_OK : client_look(s, left < slice ? left : slice);
         if (rc != PL_ETIMEDOUT) break;
         now = pl_now_ns();
         if (now >= end) return rc;
@@ -340,8 +340,8 @@ int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
 int pl_client_fail(pl_client *s) {
     if (!s->has_task) return client_no_task(s);
     struct pl_result r = {.task = s->task.task, .defect = PL_NOT_COMPUTED, .loss = NAN};
-    s->has_task = false;
-    return s->role == PL_ROLE_EVALUATOR ? PL_OK : client_send(s, &r);
+    s->numbers[0] = '\0';
+    return s->role == PL_ROLE_EVALUATOR ? client_score(s) : client_send(s, &r);
 }
 
 /* --- requests ------------------------------------------------------------------------------- */

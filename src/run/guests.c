@@ -19,7 +19,6 @@ int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
     struct pl_guests *g = &s->guests;
     g->watcher = -1;
-    g->last = (struct pl_score){NAN, NAN, NAN};
     if (!c->listen) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
     if (pl_about_write(&g->about, g->text))
@@ -29,7 +28,6 @@ int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     port->admit_ctx = &g->about;
     port->n_watchers = g->about.outside ? 1 : 0;
     port->half = c->half ? PL_HALF_RESULT | PL_HALF_MODEL : 0;
-    port->starts = c->spawn;
     if (g->about.outside && pl_job_peers(s->job)) port->n_versions++; /* for the mean */
     return PL_OK;
 }
@@ -73,8 +71,10 @@ static void guests_show(struct server *s) {
 }
 
 void pl_guests_ask(struct server *s, int watcher) {
-    s->guests.watcher = watcher;
-    s->guests.pending = false; /* if numbers are missing, they will not come any more */
+    struct pl_guests *g = &s->guests;
+    g->watcher = watcher;
+    if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
+    g->pending = false;
 }
 
 void pl_guests_done(struct server *s, int watcher) {
@@ -136,8 +136,8 @@ static bool guests_scored(struct server *s, const char *args) {
     if (!guests_numbers(end, &score, more, sizeof more)) return false;
     if (!g->pending || version != g->version) return true; /* late */
     g->pending = false;
+    if (!*end) return true; /* it could not evaluate this version */
     g->any = true;
-    g->last = score;
     if (took > g->longest_ns) g->longest_ns = took;
     g->shown_at.more = *more ? more : NULL;
     guests_enter(s, &score, &g->shown_at);

@@ -26,7 +26,6 @@ struct pl_guests {
     struct pl_point shown_at;
     uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
     float *room;                   /* for a model that is not a version, in the port's memory */
-    struct pl_score last;          /* of an evaluator */
     bool told_no_saver;
 };
 
