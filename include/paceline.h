@@ -287,7 +287,8 @@ PL_API uint64_t pl_fingerprint(const struct pl_tensor_info *tensor, size_t n);
  *     pl_client_close(client);
  *
  * The vectors are in shared memory and are not copied. Use a client from one thread at a time,
- * except for pl_client_interrupt. Nothing here calls back, installs handlers or starts threads. A
+ * except for pl_client_interrupt. Nothing here installs
+ * signal handlers or starts threads. A
  * client belongs to the process that opened it: a child must not use its parent's. */
 typedef struct pl_client pl_client;
 
@@ -305,6 +306,9 @@ struct pl_client_conf {
      * takes the local steps, plain SGD: each comes as a task of its own that wants a gradient. If
      * it is not listed either, the server refuses. */
     const char *rules;
+    /* Called once with a message for people if the server is not there yet; NULL: not called. */
+    void (*waiting)(void *ctx, const char *sentence);
+    void *waiting_ctx;
     int raw; /* non-zero: if the server has "wire" bf16, this program writes results
                 to out16; 0: the library converts them */
 };
@@ -345,8 +349,7 @@ struct pl_client_task {
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
  *   PL_EUSAGE        the conf makes no sense
- *   PL_ETIMEDOUT     no server within that time
- *   PL_EIO           no server, and no time to wait; or the path cannot be used
+ *   PL_EIO           no server within that time, or none can be at this path
  *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
  *   PL_EINTR         a signal was caught
  *   PL_EDATA         it is not a server, or one of another version
@@ -357,7 +360,8 @@ PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, ch
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
 /* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
- * "fingerprint" (16 hexadecimal digits), "method", "rule", "options", "wants", "steps", "workers",
+ * "fingerprint" (16 hexadecimal digits), "method", "rule", "options", "wants",
+ * "batches_per_task", "workers",
  * "lr", "batch", "seed", "wire". The client owns it. */
 PL_API const char *pl_client_server(const pl_client *client);
 

@@ -230,13 +230,21 @@ static void test_refused(void **state) {
     assert_true(served(&s).ok);
 }
 
+static void waiting(void *ctx, const char *sentence) {
+    say(ctx, 0, sentence);
+}
+
 static void test_no_server(void **state) {
     (void)state;
     char why[400] = "";
     pl_client *c = NULL;
-    struct pl_client_conf conf = {.path = path_of("nobody"), .wait = 0.1};
-    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_ETIMEDOUT);
+    char told[4096] = "";
+    struct pl_client_conf conf = {
+        .path = path_of("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
     assert_non_null(strstr(why, "nobody"));
+    assert_non_null(strstr(why, "after 0.1 s"));
+    assert_non_null(strstr(told, "waiting up to 0.1 s"));
     conf.wait = -1;
     assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
     struct server s = serve("model=external:dim=5 workers=1 wait=0.2");

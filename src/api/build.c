@@ -146,7 +146,8 @@ static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b
     }
     int rc = s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
                              : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
-    return rc ? rc : pl_weights_build(s, b);
+    if (!rc) rc = pl_weights_build(s, b);
+    return rc || b->job.ranges.n == 0 ? rc : pl_fit(s, b, host, 1);
 }
 
 /* The ratings in blocks, if the policy hands out blocks. */
@@ -306,6 +307,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     struct pl_job *job = &b->job;
     *job = (struct pl_job){.method = b->method,
                            .weight_decay = c->weight_decay,
+                           .ranges = {s->range, s->n_ranges},
                            .n_workers = (int)c->workers,
                            .batch = (uint32_t)c->batch,
                            .seed = (uint64_t)c->seed,
@@ -354,6 +356,7 @@ void pl_built_free(struct pl_built *b) {
     pl_layout_free(&b->layout);
     free(b->rules);
     free(b->w0);
+    free(b->range);
     pl_partition_free(job->partition);
     pl_delay_free(job->delay);
     pl_script_free(&b->script);

@@ -76,14 +76,13 @@ static uint64_t client_ns(double seconds, double otherwise) {
 
 /* The stepper and vectors of its own, as far as this client needs them. */
 static int client_memory(struct pl_client *s, uint64_t can) {
-    uint64_t gradient = pl_about_rule("gradient", strlen("gradient"));
     uint64_t rule = pl_about_rule(s->about.rule, strlen(s->about.rule));
     size_t bytes = s->dim * sizeof(float);
     bool ok = true;
     if (s->role == PL_ROLE_EVALUATOR) {
         ok = (s->w = malloc(bytes)) != NULL;
     } else {
-        if (!(can & rule) || (rule == gradient && s->about.keeps))
+        if (!(can & rule) || (rule == PL_ABOUT_GRADIENT && s->about.keeps))
             ok = pl_stepper_new(&s->about, &s->stepper) == PL_OK;
         if (ok && s->about.half && (s->stepper || !s->raw)) ok = (s->out = malloc(bytes)) != NULL;
     }
@@ -93,13 +92,15 @@ static int client_memory(struct pl_client *s, uint64_t can) {
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
     struct pl_guest_conf guest = {
         .path = conf->path,
+        .waiting = conf->waiting,
+        .ctx = conf->waiting_ctx,
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
         .guest = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_GUEST_WATCHER : PL_GUEST_WORKER,
                   .dim = conf->dim}};
     struct pl_welcome welcome;
     if (!conf->path || conf->role < PL_ROLE_WORKER || conf->role > PL_ROLE_EVALUATOR)
         return pl_fail(&s->why, PL_EUSAGE, "a client needs the path of a socket and a role");
-    guest.guest.can = client_rules(conf->rules ? conf->rules : "gradient", &s->why);
+    guest.guest.can = client_rules(conf->rules ? conf->rules : pl_about_gradient(), &s->why);
     if (!guest.guest.can) return PL_EUSAGE;
     if (conf->fingerprint)
         snprintf(guest.guest.fingerprint, sizeof guest.guest.fingerprint, "%016llx",
@@ -328,7 +329,8 @@ int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
     }
     struct pl_result r = {.task = s->task.task, .samples = samples, .loss = loss};
     if (s->order.stays) /* the result is this worker's model */
-        pl_task_own((enum pl_sends)a->sends, s->task.lr, a->own_decay, a->outer,
+        pl_task_own((enum pl_sends)a->sends,
+                    &(struct pl_own_step){s->task.lr, a->own_decay, a->outer, {NULL, 0}},
                     s->stepper ? s->base : s->task.w, s->order.out, s->dim);
     if (n != s->dim)
         r.defect = PL_WRONG_SIZE;

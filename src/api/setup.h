@@ -77,8 +77,10 @@ struct pl_setup {
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
     struct pl_function function;
-    struct pl_initial *initial; /* weights of the program; NULL: none */
-    char *rules;                /* lines of a layout; NULL: none */
+    struct pl_initial *initial;   /* weights of the program; NULL: none */
+    char *rules;                  /* lines of a layout; NULL: none */
+    struct pl_model_range *range; /* [n_ranges] of the model, owned; NULL: none */
+    int n_ranges;
     void (*point)(void *ctx, const struct pl_point *p);
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
@@ -86,6 +88,12 @@ struct pl_setup {
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
 };
+
+#define PL_SETUP_RANGES (1 << 20)
+
+/* Sets the ranges of the model (core/ranges.h), which are copied. They are compared with the model
+ * when a run is built. n = 0: none. */
+int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n);
 
 /* The delay law: as set, or, for "auto", that of a virtual clock. */
 const char *pl_setup_delay(const struct pl_setup *s);
@@ -128,6 +136,7 @@ struct pl_built {
     struct pl_layout layout;               /* of the model's vector; empty without a model */
     char *rules;                           /* the lines that were applied to it; or NULL */
     float *w0;                             /* the job's `initial` */
+    struct pl_model_range *range;          /* the job's ranges, if the layout has rules; or NULL */
     const char *schedule;                  /* of the learning rate: the user's or the method's */
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */

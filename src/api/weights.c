@@ -152,6 +152,41 @@ static int weights_rules(struct pl_setup *s, const struct pl_initial *initial, s
     return b->rules ? pl_layout_rules(&b->layout, b->rules, &s->why) : PL_OK;
 }
 
+static bool weights_alike(const struct pl_layout_tensor *a, const struct pl_layout_tensor *b) {
+    return a->buffer == b->buffer && (a->buffer || (a->lr == b->lr && a->decay == b->decay));
+}
+
+/* The ranges that follow from the rules; neighbours that are treated alike are one. */
+static int weights_ranges(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_layout *l = &b->layout;
+    const struct pl_layout_tensor *last = NULL;
+    int n = 0;
+    if (!pl_layout_has_rules(l)) return pl_ranges_check(&b->job.ranges, b->job.model->dim, &s->why);
+    if (!(b->range = calloc(l->n, sizeof *b->range)))
+        return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    for (size_t i = 0; i < l->n; i++) {
+        const struct pl_layout_tensor *t = &l->tensor[i];
+        if (t->n == 0) continue;
+        if (last && last->buffer && !t->buffer)
+            return pl_fail(&s->why, PL_EUSAGE,
+                           "buffer '%.100s' comes before parameter '%.100s' in the vector; put "
+                           "all buffers at the end",
+                           last->name, t->name);
+        if (last && weights_alike(last, t))
+            b->range[n - 1].end += t->n;
+        else
+            b->range[n++] =
+                (struct pl_model_range){.begin = t->offset,
+                                        .end = t->offset + t->n,
+                                        .lr_factor = t->buffer ? 1 : t->lr,
+                                        .decay_factor = t->buffer ? 1 : t->decay,
+                                        .kind = t->buffer ? PL_RANGE_BUFFERS : PL_RANGE_PARAMETERS};
+        last = t;
+    }
+    b->job.ranges = (struct pl_ranges){b->range, n};
+    return pl_ranges_check(&b->job.ranges, b->job.model->dim, &s->why);
+}
+
 int pl_weights_build(struct pl_setup *s, struct pl_built *b) {
     struct pl_model *m = b->job.model;
     struct pl_initial *initial;
@@ -165,6 +200,7 @@ int pl_weights_build(struct pl_setup *s, struct pl_built *b) {
              s->conf.init);
     if (!rc && initial) rc = pl_initial_fit(initial, what, m, b->w0, &s->why);
     if (!rc) rc = weights_rules(s, initial, b);
+    if (!rc) rc = weights_ranges(s, b);
     if (m->layout) m->layout = &b->layout;
     b->job.initial = b->w0;
     pl_initial_release(initial);

@@ -147,12 +147,18 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-void pl_task_own(enum pl_sends sends, double lr, double decay, double outer, const float *w,
-                 float *out, size_t n) {
-    float rate = (float)lr, shrink = (float)decay, by = (float)outer;
+void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const float *w, float *out,
+                 size_t dim) {
+    size_t n = pl_ranges_parameters(&step->ranges, dim);
+    float by = (float)step->outer;
     switch (sends) {
     case PL_SENDS_GRADIENT:
-        for (size_t i = 0; i < n; i++) out[i] = w[i] - rate * (out[i] + shrink * w[i]);
+        for (size_t i = 0; i < n;) {
+            struct pl_piece p = pl_ranges_piece(&step->ranges, i, n);
+            float lr = (float)(step->lr * p.lr_factor);
+            float decay = (float)(step->decay * p.decay_factor);
+            for (size_t end = i + p.n; i < end; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+        }
         break;
     case PL_SENDS_DELTA:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
@@ -173,6 +179,7 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                               .merged = state->any && state->prev_task <= state->applied,
                               .lr = at->lr,
                               .weight_decay = job->weight_decay,
+                              .ranges = job->ranges,
                               .n_workers = job->n_workers,
                               .gradient = task_gradient,
                               .sweep = pl_part_is(at->part) ? task_sweep : NULL,
@@ -187,10 +194,13 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, at->worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
+    struct pl_own_step own = {.lr = at->lr,
+                              .decay = local->applies_weight_decay ? 0 : job->weight_decay,
+                              .outer =
+                                  local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
+                              .ranges = job->ranges};
     if (!rc && ((const struct pl_policy *)job->policy.entry)->peers)
-        pl_task_own(local->sends, at->lr, local->applies_weight_decay ? 0 : job->weight_decay,
-                    local->outer ? local->outer(job->local.conf, job->n_workers) : 1, at->w, out,
-                    job->model->dim);
+        pl_task_own(local->sends, &own, at->w, out, job->model->dim);
     return rc;
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 
-static const char *const about_wants[] = {"gradient", "delta", "model", "ranges"};
+static const char *const about_wants[] = {"gradients", "deltas", "models", "ranges"};
 #define ABOUT_WANTS ((int)(sizeof about_wants / sizeof *about_wants))
 
 /* All options of a choice, "key=value,…"; and the number in option `key`, or `otherwise`. */
@@ -45,6 +45,8 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
                           .lr = job->rate.lr,
                           .batch = job->batch,
                           .seed = job->seed,
+                          .groups = job->ranges.n > 0,
+                          .peers = ((const struct pl_policy *)job->policy.entry)->peers,
                           .keeps = local->n_vectors && local->n_vectors(job->local.conf) > 0,
                           .half = half,
                           .outside = job->model->kind->outside};
@@ -67,7 +69,7 @@ int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
     pl_json_text(&j, "rule", a->rule);
     pl_json_text(&j, "options", a->options);
     pl_json_text(&j, "wants", about_wants[a->sends]);
-    pl_json_whole(&j, "steps", a->steps);
+    pl_json_whole(&j, "batches_per_task", a->steps);
     pl_json_whole(&j, "workers", (uint64_t)a->workers);
     pl_json_real(&j, "lr", a->lr);
     pl_json_real(&j, "local_lr", a->local_lr);
@@ -77,6 +79,7 @@ int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
     pl_json_whole(&j, "batch", a->batch);
     pl_json_whole(&j, "seed", a->seed);
     pl_json_whole(&j, "keeps", a->keeps);
+    pl_json_whole(&j, "groups", a->groups);
     pl_json_text(&j, "wire", a->half ? "bf16" : "f32");
     pl_json_whole(&j, "evaluator", a->outside);
     pl_json_close(&j, '}');
@@ -112,7 +115,7 @@ int pl_about_read(const char *text, struct pl_about *a) {
         about_text(root, "options", a->options, PL_SPEC_MAX) &&
         about_text(root, "wants", wants, PL_ABOUT_NAME) &&
         about_text(root, "wire", wire, PL_ABOUT_NAME) && about_number(root, "dim", 1, 1e15, &dim) &&
-        about_number(root, "steps", 1, 1e9, &steps) &&
+        about_number(root, "batches_per_task", 1, 1e9, &steps) &&
         about_number(root, "workers", 1, 1e9, &workers) &&
         about_number(root, "lr", 0, 1e300, &a->lr) &&
         about_number(root, "local_lr", 0, 1e300, &a->local_lr) &&
@@ -135,6 +138,10 @@ int pl_about_read(const char *text, struct pl_about *a) {
     return PL_OK;
 }
 
+const char *pl_about_gradient(void) {
+    return pl_local_family.table[0]->name;
+}
+
 uint64_t pl_about_rule(const char *name, size_t n) {
     for (int i = 0; pl_local_family.table[i]; i++)
         if (strlen(pl_local_family.table[i]->name) == n &&
@@ -143,8 +150,9 @@ uint64_t pl_about_rule(const char *name, size_t n) {
     return 0;
 }
 
+/* A guest does not know the param groups, which local steps would need. */
 bool pl_about_from_gradients(const struct pl_about *a) {
-    return a->sends != PL_SENDS_RANGES;
+    return a->sends != PL_SENDS_RANGES && !a->groups;
 }
 
 bool pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *why) {
@@ -163,12 +171,22 @@ bool pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *w
         return false;
     }
     uint64_t can = pl_about_rule(a->rule, strlen(a->rule));
-    if (pl_about_from_gradients(a)) can |= pl_about_rule("gradient", strlen("gradient"));
+    if (guest->kind == PL_GUEST_WORKER && a->groups && a->peers) {
+        pl_fail(why, PL_ERUN,
+                "method '%s' gives every worker a model of its own, and the run has param groups "
+                "or buffers, which this library cannot apply there; use a method with a server",
+                a->method);
+        return false;
+    }
+    if (pl_about_from_gradients(a)) can |= PL_ABOUT_GRADIENT;
     if (guest->kind == PL_GUEST_WORKER && !(guest->can & can)) {
         pl_fail(why, PL_ERUN,
-                "method '%s' needs workers that compute local rule '%s' or gradients, and this "
-                "worker computes neither; use another method, or give the worker that rule",
-                a->method, a->rule);
+                "method '%s' needs workers that compute local rule '%s'%s, and this worker does "
+                "not; use another method, or give the worker that rule",
+                a->method, a->rule,
+                a->groups && can != PL_ABOUT_GRADIENT
+                    ? " themselves, because the run has param groups or buffers"
+                    : " or gradients");
         return false;
     }
     return true;

@@ -26,6 +26,8 @@ struct pl_about {
     double lr;
     uint32_t batch;
     uint64_t seed;
+    bool groups;  /* parts of the vector are treated differently: see core/ranges.h */
+    bool peers;   /* workers have models of their own */
     bool keeps;   /* the rule keeps something from task to task */
     bool half;    /* vectors are exchanged as bfloat16 */
     bool outside; /* the server cannot evaluate the model, so there is a seat for an evaluator */
@@ -41,6 +43,10 @@ int pl_about_read(const char *text, struct pl_about *out);
 
 /* The bit of a local rule in pl_guest.can; 0: there is no such rule. */
 uint64_t pl_about_rule(const char *name, size_t n);
+
+/* The rule of workers that send the gradient of one mini-batch: the first of its family. */
+#define PL_ABOUT_GRADIENT UINT64_C(1)
+const char *pl_about_gradient(void); /* its name */
 
 /* Whether workers that compute gradients, and this library around them, can compute the rule. */
 bool pl_about_from_gradients(const struct pl_about *a);
