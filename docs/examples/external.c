@@ -1,16 +1,18 @@
 /* Workers and an evaluator for a server that knows nothing of their model:
  *
  *     cc external.c $(pkg-config --cflags --libs paceline) -lm -o external
- *     paceline train --model external:dim=2 --workers 2 --lr 0.05 --updates 400 \
- *         --method async --listen run.socket &
+ *     paceline train --model external:dim=2 --method async --workers 2 --lr 0.05 --time 2 \
+ *         --eval-every 0.5 --listen run.socket &
  *     ./external run.socket & ./external run.socket & ./external run.socket evaluate; wait
  *
  * What is trained is a line through noisy points, y = 3 x - 2. The same program works under every
  * method: if a method takes local steps, the library takes them and asks for their gradients. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <paceline.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { SLOPE, OFFSET, DIM, BATCH = 16 };
 
@@ -44,6 +46,7 @@ static void work(pl_client *client, const struct pl_client_task *task) {
     /* a long computation looks at pl_client_cancelled(client) now and then, and pulls again */
     uint64_t batch = task->task * task->steps + task->step;
     double loss = gradient(task->w, (uint64_t)task->worker, batch, task->out);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* this model is too fast to watch */
     pl_client_push(client, DIM, BATCH, loss);
 }
 

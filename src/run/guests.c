@@ -11,7 +11,7 @@
 #include "run/worker.h"
 #include "sys/clock.h"
 
-#define GUESTS_LAST_NS 5000000000u /* for the last evaluation, and twice what one took so far */
+#define GUESTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
 #define GUESTS_LAST_MAX_NS 600000000000u
 #define GUESTS_NAME 32
 
@@ -70,15 +70,14 @@ static void guests_show(struct server *s) {
     g->shown_ns = pl_server_now(s);
 }
 
-void pl_guests_ask(struct server *s, int watcher) {
+static void guests_ask(struct server *s, int watcher) {
     struct pl_guests *g = &s->guests;
     g->watcher = watcher;
     if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
     g->pending = false;
 }
 
-void pl_guests_done(struct server *s, int watcher) {
-    (void)watcher;
+static void guests_done(struct server *s) {
     if (s->guests.reading) pl_engine_let_go(s->engine, &s->guests.held);
     s->guests.reading = false;
 }
@@ -159,7 +158,7 @@ static bool guests_checkpoint(struct server *s, const char *guest) {
     if (s->saver) {
         pl_saver_ask(s->saver);
         pl_saver_look(s->saver, s->engine, pl_server_now(s));
-    } else if (!g->told_no_saver) {
+    } else if (!s->conf->save_dir && !g->told_no_saver) {
         g->told_no_saver = true;
         pl_log_warn(&s->job->log,
                     "%s asks for a checkpoint, but there is no folder for it; give "
@@ -169,7 +168,7 @@ static bool guests_checkpoint(struct server *s, const char *guest) {
     return true;
 }
 
-int pl_guests_word(struct server *s, int guest, const char *word) {
+static void guests_word(struct server *s, int guest, const char *word) {
     char who[32];
     bool known = false;
     if (guest < s->job->n_workers)
@@ -189,7 +188,12 @@ int pl_guests_word(struct server *s, int guest, const char *word) {
         known = true;
     }
     if (!known) pl_log_warn(&s->job->log, "%s sent a request that is not known: %.60s", who, word);
-    return PL_OK;
+}
+
+void pl_guests_news(struct server *s, const struct pl_news *news) {
+    if (news->kind == PL_NEWS_WORD) guests_word(s, news->worker, news->word);
+    if (news->kind == PL_NEWS_ASK) guests_ask(s, news->worker);
+    if (news->kind == PL_NEWS_DONE) guests_done(s);
 }
 
 /* --- the end -------------------------------------------------------------------------------- */
@@ -200,7 +204,8 @@ void pl_guests_end(struct server *s) {
     uint64_t until = pl_now_ns() + (limit < GUESTS_LAST_MAX_NS ? limit : GUESTS_LAST_MAX_NS);
     bool shown = false;
     if (!g->about.outside) return;
-    while (g->any && !(shown && !g->pending) && pl_now_ns() < until) {
+    bool seated = g->any || g->watcher >= 0;
+    while (seated && !(shown && !g->pending) && pl_now_ns() < until) {
         struct pl_news news;
         if (!shown && g->watcher >= 0 && !g->reading) {
             if (g->shown && g->version == s->view->version) break; /* its numbers are known */
@@ -208,10 +213,7 @@ void pl_guests_end(struct server *s) {
             shown = g->pending;
         }
         s->ops->news(s->port, SERVER_TICK, &news);
-        if (news.kind == PL_NEWS_ASK) pl_guests_ask(s, news.worker);
-        if (news.kind == PL_NEWS_DONE) pl_guests_done(s, news.worker);
-        if (news.kind == PL_NEWS_WORD && news.worker >= s->job->n_workers)
-            pl_guests_word(s, news.worker, news.word);
+        if (news.worker >= s->job->n_workers) pl_guests_news(s, &news);
         struct pl_point p = pl_engine_point(s->engine, s->end_ns);
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
     }

@@ -33,9 +33,7 @@ struct pl_guests {
 int pl_guests_open(struct server *s, struct pl_port_conf *port);
 
 void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
-int pl_guests_word(struct server *s, int guest, const char *word);
-void pl_guests_ask(struct server *s, int watcher);
-void pl_guests_done(struct server *s, int watcher);
+void pl_guests_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
 
 /* When an evaluation is due: shows the newest version to an evaluator that waits; without one,
  * enters the workers' losses. */

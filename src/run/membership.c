@@ -7,7 +7,7 @@
 #include "sys/clock.h"
 
 #define MEMBERSHIP_TICK_NS 100000000u     /* between two calls of the watch */
-#define MEMBERSHIP_TELL_NS 10000000000u   /* between two messages about missing workers */
+#define MEMBERSHIP_TELL_NS 10000000000u   /* between the first two messages about missing workers */
 #define MEMBERSHIP_GATHER_NS 20000000000u /* within which expected workers must have joined */
 #define MEMBERSHIP_LOOKS 64               /* workers that are checked per second */
 #define MEMBERSHIP_STILLBORN 5            /* times a worker may end before its first result */
@@ -92,11 +92,13 @@ void pl_membership_gone(struct pl_membership *c, int worker) {
 }
 
 /* Says how many workers are missing: at once, and from time to time. */
-static void membership_tell(const struct pl_membership *c, const char *listen, uint64_t *told_ns) {
+static void membership_tell(const struct pl_membership *c, const char *listen, uint64_t *told_ns,
+                            uint64_t *every_ns) {
     uint64_t now = pl_now_ns();
     char limit[64] = "";
     if (!listen || now < *told_ns) return;
-    *told_ns = now + MEMBERSHIP_TELL_NS;
+    *told_ns = now + *every_ns;
+    *every_ns *= 2; /* less and less often */
     if (c->wait_ns > 0 && c->n_here == 0)
         snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)",
                  (double)c->wait_ns * 1e-9);
@@ -113,14 +115,14 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
         int rc = pl_launch_start(c->launch, i, why);
         if (rc) return rc;
     }
-    uint64_t start = pl_now_ns(), told = 0;
+    uint64_t start = pl_now_ns(), told = 0, every = MEMBERSHIP_TELL_NS;
     uint64_t until = start + MEMBERSHIP_GATHER_NS;
     uint64_t give_up = !listen ? until : c->wait_ns > 0 ? start + c->wait_ns : UINT64_MAX;
     if (give_up < until) until = give_up;
     while (c->n_here + c->n_lost < n) {
         struct pl_news news;
         if (c->n_due > 0) pl_membership_make(c);
-        membership_tell(c, listen, &told);
+        membership_tell(c, listen, &told, &every);
         c->t->port.news(c->port, MEMBERSHIP_TICK_NS, &news);
         if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);
         if (news.kind == PL_NEWS_GONE) {
@@ -129,7 +131,9 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
             pl_log_warn(&c->job->log, "worker %d %s before the run started", news.worker + 1, how);
             if (c->launch) membership_respawn(c, news.worker);
         }
-        if (watch->tick && watch->tick(watch->ctx, p)) {
+        bool other = news.kind != PL_NEWS_NONE && news.kind != PL_NEWS_JOINED &&
+                     news.kind != PL_NEWS_GONE && c->other;
+        if ((other && c->other(c->ctx, &news)) || (watch->tick && watch->tick(watch->ctx, p))) {
             *ended = true;
             return PL_OK;
         }

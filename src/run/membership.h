@@ -23,6 +23,9 @@ struct pl_membership {
     bool respawn;             /* restart workers that end */
     uint64_t wait_ns;         /* for workers that others start; 0: for ever */
     struct pl_membership_worker *worker;
+    /* While workers are gathered: news that is not about membership. True: the run is to end. */
+    bool (*other)(void *ctx, const struct pl_news *news);
+    void *ctx;
     int looked; /* worker that was checked last */
     int n_here, n_due;
     int n_lost; /* workers started here that ended and are not restarted */

@@ -82,9 +82,9 @@ static int server_news(struct server *s, const struct pl_news *n) {
         return pl_server_join(s, n->worker);
     case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
-    case PL_NEWS_WORD: return pl_guests_word(s, n->worker, n->word);
-    case PL_NEWS_ASK: pl_guests_ask(s, n->worker); return PL_OK;
-    case PL_NEWS_DONE: pl_guests_done(s, n->worker); return PL_OK;
+    case PL_NEWS_WORD:
+    case PL_NEWS_ASK:
+    case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
     return PL_OK;

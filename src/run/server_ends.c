@@ -149,6 +149,13 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
+/* A word or question of a guest before the run begins. */
+static bool ends_guest(void *ctx, const struct pl_news *news) {
+    struct server *s = ctx;
+    pl_guests_news(s, news);
+    return pl_engine_ended(s->engine);
+}
+
 /* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
@@ -157,6 +164,8 @@ static int ends_gather(struct server *s, bool *ended) {
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
     s->membership.wait_ns = s->conf->wait_ns;
+    s->membership.other = ends_guest;
+    s->membership.ctx = s;
     return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
                                 s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
                                 s->why);
