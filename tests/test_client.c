@@ -434,6 +434,31 @@ static void test_evaluator(void **state) {
     fclose(f);
 }
 
+/* An evaluator that dies in the middle costs nothing but its numbers. */
+static void test_evaluator_dies(void **state) {
+    (void)state;
+    struct server s = serve("model=external:dim=5 workers=1 method=async time=1 lr=0.002 "
+                            "eval-every=0.01");
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    pid_t evaluator = fork();
+    if (evaluator == 0) {
+        pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+        struct pl_client_task t;
+        while (pl_client_pull(e, 10, &t)) continue;
+        pl_client_report(e, "test_loss", 1);
+        pl_client_push(e, 0, 0, NAN);
+        while (pl_client_pull(e, 10, &t)) continue;
+        _exit(0);
+    }
+    int rc, status;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    struct served r = served(&s);
+    assert_int_equal(waitpid(evaluator, &status, 0), evaluator);
+    if (!r.ok || !(said(&r, "time") < 5)) fail_msg("%s", r.text);
+}
+
 static void test_requests(void **state) {
     (void)state;
     char options[600], folder[200], file[300];
@@ -578,12 +603,13 @@ static void test_buffers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_external),     cmocka_unit_test(test_unknown_loss),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_no_server),
-        cmocka_unit_test(test_waiting),      cmocka_unit_test(test_local_rules),
-        cmocka_unit_test(test_diloco_delta), cmocka_unit_test(test_evaluator),
-        cmocka_unit_test(test_requests),     cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_init_file),    cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_external),       cmocka_unit_test(test_unknown_loss),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_no_server),
+        cmocka_unit_test(test_waiting),        cmocka_unit_test(test_local_rules),
+        cmocka_unit_test(test_diloco_delta),   cmocka_unit_test(test_evaluator),
+        cmocka_unit_test(test_requests),       cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_init_file),      cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_evaluator_dies),
     };
     int rc = suite_begin(1);
     if (rc) return rc;

@@ -248,7 +248,7 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
 int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
     uint64_t now = pl_now_ns(), wait = seconds < 0 ? UINT64_MAX : client_ns(seconds, 0);
     uint64_t end = wait > UINT64_MAX - now ? UINT64_MAX : now + wait;
-    uint64_t slice = s->role == PL_ROLE_WORKER ? CLIENT_SLICE_NS : 5 * CLIENT_SLICE_NS;
+    uint64_t slice = s->role == PL_ROLE_WORKER ? CLIENT_SLICE_NS : 2 * CLIENT_SLICE_NS;
     int rc;
     s->has_task = false;
     s->why.text[0] = s->numbers[0] = '\0';

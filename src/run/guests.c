@@ -13,12 +13,14 @@
 
 #define GUESTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
 #define GUESTS_LAST_MAX_NS 600000000000u
+#define GUESTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
 #define GUESTS_NAME 32
 
 int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
     struct pl_guests *g = &s->guests;
     g->watcher = -1;
+    g->due = true;
     if (!c->listen) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
     if (pl_about_write(&g->about, g->text))
@@ -49,12 +51,21 @@ static void guests_enter(struct server *s, struct pl_score *score, struct pl_poi
     pl_engine_scored(s->engine, score, p);
 }
 
+/* What was shown is held until its numbers have come, so that the model they are about is there. */
+static void guests_release(struct server *s) {
+    struct pl_guests *g = &s->guests;
+    if (!g->reading && !g->pending && g->held.w) pl_engine_let_go(s->engine, &g->held);
+}
+
 /* Shows the model as it is now to the evaluator that asked. */
 static void guests_show(struct server *s) {
     struct pl_guests *g = &s->guests;
     if (pl_job_peers(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
-    g->shown_at = pl_engine_point(s->engine, pl_server_now(s));
-    if (pl_server_model(s, g->room, &g->held)) return;
+    g->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
+    if (pl_server_model(s, g->room, &g->held)) {
+        g->held = (struct pl_model_now){.w = NULL};
+        return;
+    }
     struct pl_order order = {0};
     pl_note_pack(&order,
                  &(struct pl_run_note){.version = g->shown_at.updates, .lr = s->job->rate.lr});
@@ -70,30 +81,52 @@ static void guests_show(struct server *s) {
     g->shown_ns = pl_server_now(s);
 }
 
+/* Whether it has not been shown the newest version. */
+static bool guests_newer(const struct server *s) {
+    return !s->guests.shown || s->view->version > s->guests.version;
+}
+
+/* Whether the evaluator is there: it asks, or evaluates. */
+static bool guests_seated(struct server *s, uint64_t now) {
+    struct pl_guests *g = &s->guests;
+    if (!g->seated || !s->ops->is_guest(s->port, g->seat)) {
+        g->seated = g->pending = false; /* its numbers will not come */
+        guests_release(s);
+        return false;
+    }
+    return g->pending || now < g->asked_ns + GUESTS_SEATED_NS;
+}
+
+/* Questions are answered when they come or never: an evaluator that stops waiting asks again. */
 static void guests_ask(struct server *s, int watcher) {
     struct pl_guests *g = &s->guests;
     g->watcher = watcher;
+    g->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
+    g->seated = true;
+    g->seat = watcher;
     if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
     g->pending = false;
+    guests_release(s);
+    bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
+    if (!begun || !g->due || g->reading || !guests_newer(s)) return;
+    g->due = false;
+    guests_show(s);
 }
 
 static void guests_done(struct server *s) {
-    if (s->guests.reading) pl_engine_let_go(s->engine, &s->guests.held);
     s->guests.reading = false;
+    guests_release(s);
 }
 
 void pl_guests_score(struct server *s, uint64_t now) {
     struct pl_guests *g = &s->guests;
-    bool newer = !g->shown || s->view->version > g->version;
     if (now < s->score_ns || !(s->job->eval_every > 0)) return;
     s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
-    if (g->watcher >= 0 && newer && !g->reading) {
-        guests_show(s);
-    } else if (!g->pending && g->watcher < 0 && g->samples > 0) {
-        struct pl_score score = {NAN, NAN, NAN};
-        struct pl_point p = pl_engine_point(s->engine, now);
-        guests_enter(s, &score, &p);
-    }
+    g->due = true;
+    if (guests_seated(s, now) || g->samples <= 0) return;
+    struct pl_score score = {NAN, NAN, NAN};
+    struct pl_point p = pl_engine_point(s->engine, now);
+    guests_enter(s, &score, &p);
 }
 
 /* --- words ---------------------------------------------------------------------------------- */
@@ -134,13 +167,18 @@ static bool guests_scored(struct server *s, const char *args) {
     uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - g->shown_ns;
     if (!guests_numbers(end, &score, more, sizeof more)) return false;
     if (!g->pending || version != g->version) return true; /* late */
-    g->pending = false;
-    if (!*end) return true; /* it could not evaluate this version */
+    if (!*end) {                                           /* it could not evaluate this version */
+        g->pending = false;
+        guests_release(s);
+        return true;
+    }
     g->any = true;
     if (took > g->longest_ns) g->longest_ns = took;
     g->shown_at.more = *more ? more : NULL;
     guests_enter(s, &score, &g->shown_at);
     g->shown_at.more = NULL;
+    g->pending = false;
+    guests_release(s);
     return true;
 }
 
@@ -202,16 +240,10 @@ void pl_guests_end(struct server *s) {
     struct pl_guests *g = &s->guests;
     uint64_t limit = 2 * g->longest_ns + GUESTS_LAST_NS;
     uint64_t until = pl_now_ns() + (limit < GUESTS_LAST_MAX_NS ? limit : GUESTS_LAST_MAX_NS);
-    bool shown = false;
     if (!g->about.outside) return;
-    bool seated = g->any || g->watcher >= 0;
-    while (seated && !(shown && !g->pending) && pl_now_ns() < until) {
+    g->due = true; /* whatever was shown last */
+    while (guests_seated(s, s->end_ns) && (g->pending || guests_newer(s)) && pl_now_ns() < until) {
         struct pl_news news;
-        if (!shown && g->watcher >= 0 && !g->reading) {
-            if (g->shown && g->version == s->view->version) break; /* its numbers are known */
-            guests_show(s);
-            shown = g->pending;
-        }
         s->ops->news(s->port, SERVER_TICK, &news);
         if (news.worker >= s->job->n_workers) pl_guests_news(s, &news);
         struct pl_point p = pl_engine_point(s->engine, s->end_ns);

@@ -16,13 +16,17 @@ struct pl_guests {
     char text[PL_ABOUT_MAX];
     double loss, samples; /* of the results since the last score: the sum over known samples */
 
-    int watcher;  /* that asked for a version; -1: none */
+    int watcher;       /* that asked for a version and was not answered; -1: none */
+    uint64_t asked_ns; /* when one last asked, on the run's clock */
+    bool seated;       /* there is one, at the seat with this number */
+    int seat;
+    bool due;     /* it may have another version */
     bool reading; /* it reads `held` */
     bool pending; /* its numbers about `shown_at` have not come */
     bool any;     /* some have: there is an evaluator */
     bool shown;   /* a version was shown: */
     uint64_t version;
-    struct pl_model_now held;
+    struct pl_model_now held; /* what was shown; w is NULL: nothing */
     struct pl_point shown_at;
     uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
     float *room;                   /* for a model that is not a version, in the port's memory */
@@ -35,8 +39,8 @@ int pl_guests_open(struct server *s, struct pl_port_conf *port);
 void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
 void pl_guests_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
 
-/* When an evaluation is due: shows the newest version to an evaluator that waits; without one,
- * enters the workers' losses. */
+/* When an evaluation is due: the evaluator gets a version when it asks next, which it does several
+ * times per second; without one, enters the workers' losses. */
 void pl_guests_score(struct server *s, uint64_t now);
 
 /* At the end, before workers leave: waits for the evaluator's numbers about the last version. */
