@@ -42,11 +42,12 @@ static struct pl_piece commit_piece(const struct pl_store *s, size_t at, size_t 
 }
 
 static void commit_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
-                         pl_real *out) {
+                         pl_real *restrict out) {
+    const pl_real *restrict g = b->g, *restrict w = b->w;
     for (size_t i = 0; i < b->n;) {
         struct pl_piece p = commit_piece(s, at, i, b->n);
         pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
-        for (size_t end = i + p.n; i < end; i++) out[i] = b->g[i] + decay * b->w[i];
+        for (size_t end = i + p.n; i < end; i++) out[i] = g[i] + decay * w[i];
     }
 }
 
