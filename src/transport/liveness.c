@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ struct pl_liveness {
     struct pl_lobby *lobby;
     struct liveness_seat *seat;
     int making; /* expected, and not yet made */
-    bool quit;
+    bool quit, deaf;
 
     struct pollfd *polled; /* the watcher's: [1 + PL_LOBBY_POLLED + n_seats], and whose they are */
     int *whose;
@@ -109,8 +110,8 @@ static bool liveness_welcome(void *ctx, int sock, const struct pl_guest *guest) 
 
 /* --- what they say ----------------------------------------------------------------------- */
 
-static bool liveness_has_room(const struct liveness_seat *s) {
-    return !s->words || s->words->n < PL_LIVENESS_WORDS;
+static bool liveness_has_room(const struct pl_liveness *l, const struct liveness_seat *s) {
+    return l->deaf || !s->words || s->words->n < PL_LIVENESS_WORDS;
 }
 
 /* When this seat is listened to again. */
@@ -139,19 +140,26 @@ static void liveness_add_word(struct liveness_seat *s, const char *text, size_t 
     atomic_store(&s->n_words, (unsigned)w->n);
 }
 
-/* Reads one message; false: there is none. What makes no sense is ignored, and paid for. */
+/* Bytes that were sent and not read. */
+static int liveness_waiting(int sock) {
+    int n = 0;
+    return ioctl(sock, FIONREAD, &n) == 0 ? n : 0;
+}
+
+/* Reads one message; false: there is no other. What makes no sense is ignored, and paid for. */
 static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
     struct liveness_seat *s = &l->seat[seat];
     char said[1 + PL_WORD_MAX];
     uint64_t number = 0;
     ssize_t n = recv(s->ours, said, sizeof said, MSG_DONTWAIT);
-    if (n < 1) return false;
+    if (n < 1) return n == 0 && liveness_waiting(s->ours) > 0; /* an empty message, or the end */
     int what = said[0];
     bool numbered = n == 1 + (ssize_t)sizeof number;
     if (numbered) memcpy(&number, said + 1, sizeof number);
     if (what != PL_SAID_READY && what != PL_SAID_DONE) liveness_pay(s, now);
     if (what == PL_SAID_WORD) {
-        if (!liveness_printable(said + 1, (size_t)n - 1) || !liveness_has_room(s)) return true;
+        if (l->deaf || !liveness_printable(said + 1, (size_t)n - 1) || !liveness_has_room(l, s))
+            return true;
         liveness_add_word(s, said + 1, (size_t)n - 1);
     } else if (what != PL_SAID_READY &&
                !(numbered && (what == PL_SAID_ASK || what == PL_SAID_DONE))) {
@@ -164,7 +172,7 @@ static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
 /* First what it said before it left, of which some may have to wait. */
 static void liveness_bury(struct pl_liveness *l, int seat, uint64_t now) {
     struct liveness_seat *s = &l->seat[seat];
-    while (liveness_has_room(s)) {
+    while (liveness_has_room(l, s)) {
         if (liveness_hear(l, seat, now)) continue;
         liveness_drop(&s->ours);
         s->left = false;
@@ -182,7 +190,7 @@ bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]) {
     struct liveness_seat *s = &l->seat[seat];
     pl_lock_enter(l->lock);
     struct liveness_words *w = s->words;
-    bool there = w && w->n > 0, was_full = !liveness_has_room(s);
+    bool there = w && w->n > 0, was_full = !liveness_has_room(l, s);
     if (there) {
         memcpy(out, w->text[w->first], PL_WORD_MAX);
         w->first = (w->first + 1) % PL_LIVENESS_WORDS;
@@ -191,6 +199,13 @@ bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]) {
     pl_lock_leave(l->lock);
     if (was_full) liveness_wake_watcher(l);
     return there;
+}
+
+void pl_liveness_deaf(struct pl_liveness *l) {
+    pl_lock_enter(l->lock);
+    l->deaf = true;
+    pl_lock_leave(l->lock);
+    liveness_wake_watcher(l);
 }
 
 void pl_liveness_clear(struct pl_liveness *l, int seat) {
@@ -217,8 +232,8 @@ static nfds_t liveness_gather(struct pl_liveness *l, uint64_t now, uint64_t *unt
         const struct liveness_seat *s = &l->seat[i];
         uint64_t silent = liveness_silent_until(s);
         short events = POLLRDHUP;
-        if (s->ours < 0 || (s->left && !liveness_has_room(s))) continue;
-        if (silent <= now && liveness_has_room(s)) events |= POLLIN;
+        if (s->ours < 0 || (s->left && !liveness_has_room(l, s))) continue;
+        if (silent <= now && liveness_has_room(l, s)) events |= POLLIN;
         if (silent > now && silent < *until) *until = silent;
         l->polled[n] = (struct pollfd){.fd = s->ours, .events = events};
         l->whose[n++] = i;

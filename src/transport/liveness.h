@@ -50,6 +50,7 @@ void pl_liveness_made(struct pl_liveness *l, int seat);
 
 unsigned pl_liveness_words(struct pl_liveness *l, int seat);                   /* how many wait */
 bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /* takes one */
+void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
 void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the

@@ -69,6 +69,7 @@ static int port_watch(struct pl_port *p, const struct pl_port_conf *conf, struct
     snprintf(p->about, sizeof p->about, "%s", conf->about ? conf->about : "");
     p->admit = conf->admit;
     p->admit_ctx = conf->admit_ctx;
+    p->show_ns = conf->show_ns ? conf->show_ns : PL_SHOW_NS;
     return pl_liveness_open(&liveness, &p->liveness, why);
 }
 
@@ -215,6 +216,7 @@ static bool port_has_workers(const struct pl_port *p) {
 static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
     atomic_store(&p->head->shutdown, 1);
+    if (p->liveness) pl_liveness_deaf(p->liveness); /* whose words are not read would not be gone */
     for (int w = 0; w < p->n_seats; w++) {
         atomic_store(&pl_port_mailbox(p, w)->cancel, true);
         pl_futex_ring(&pl_port_mailbox(p, w)->wake_worker);

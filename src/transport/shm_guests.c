@@ -142,7 +142,7 @@ static void guests_take_back(struct pl_port *p, int seat) {
 void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t now) {
     struct pl_seat *s = &p->seat[seat];
     uint64_t asked = atomic_load(&s->asked), done = atomic_load(&s->done);
-    bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= PL_SHOW_NS;
+    bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= p->show_ns;
     if (s->shown && (gone || late || done == s->shown || asked != s->shown))
         guests_take_back(p, seat);
     if (!gone && asked != 0 && asked != s->answered) {

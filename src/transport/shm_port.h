@@ -46,6 +46,7 @@ struct pl_port {
     char about[PL_ABOUT_MAX];
     bool (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
     void *admit_ctx;
+    uint64_t show_ns;
     uint64_t *half_stamp; /* [n_versions] of what is there as bfloat16; NULL: never */
 };
 

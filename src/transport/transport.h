@@ -128,6 +128,7 @@ enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COM
 #define PL_WORD_MAX 512        /* bytes of a word, with the final 0 */
 #define PL_ABOUT_MAX 4096      /* of what guests are told about the run */
 #define PL_FINGERPRINT_MAX 128 /* of a guest's model */
+#define PL_SHOW_NS UINT64_C(10000000000)
 
 enum pl_guest_kind { PL_GUEST_WORKER, PL_GUEST_WATCHER };
 
@@ -161,6 +162,7 @@ struct pl_port_conf {
     /* The server starts workers of its own: a guest gets a worker's number only after offer(). */
     bool starts;
     int n_watchers;    /* at most, at a time; each can hold one version */
+    uint64_t show_ns;  /* for how long a watcher may hold it; 0: PL_SHOW_NS */
     unsigned half;     /* PL_HALF_… */
     const char *about; /* describes the run to guests, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
     /* Whether this guest may join; if not, `why` is the sentence that it gets. A dim that is not
@@ -217,13 +219,11 @@ struct pl_port_ops {
      * them must use a copy, or judge and use each element in one read. */
     bool (*is_guest)(const struct pl_port *p, int worker);
     /* Answers PL_NEWS_ASK: the watcher may read this version, and nothing writes to it before
-     * PL_NEWS_DONE, which comes within PL_SHOW_NS. For others than a watcher that asked, this does
-     * nothing, and returns false. */
+     * PL_NEWS_DONE, which comes after conf.show_ns at the latest. For others than a watcher that
+     * asked, this does nothing, and returns false. */
     bool (*show)(struct pl_port *p, int watcher, const float *version,
                  const uint64_t note[PL_NOTE_WORDS]);
 };
-
-#define PL_SHOW_NS UINT64_C(10000000000)
 
 /* A worker's end. */
 struct pl_link_ops {
