@@ -446,6 +446,7 @@ static void test_refusals(void **state) {
         {"model=mf data=lowrank policy=strata local=sweep listen=s", "hands out blocks of it"},
         {"listen=localhost:1234", "HOST:PORT"},
         {"wire=bf16", "with --listen PATH"},
+        {"wait=5", "with --listen PATH"},
         {"model=external listen=s", "external:dim=N"},
         {"model=external:dim=3", "use --listen PATH"},
         {"model=external:dim=3 listen=s spawn=processes", "use --spawn none"},

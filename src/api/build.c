@@ -287,6 +287,9 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
         return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
     int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
     if (rc) return rc;
+    if (pl_setup_is_set(s, "wait") && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "wait is for workers of other programs; use it with --listen PATH");
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");
