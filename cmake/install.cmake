@@ -18,6 +18,9 @@ install(TARGETS paceline)
 install(TARGETS paceline_shared EXPORT paceline-shared)
 install(TARGETS paceline_static EXPORT paceline-static)
 install(FILES include/paceline.h include/paceline_policy.h TYPE INCLUDE)
+# The Python package looks for the library below the same prefix.
+install(DIRECTORY python/paceline DESTINATION lib/python3/dist-packages
+        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/paceline-config.cmake
