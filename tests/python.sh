@@ -41,7 +41,8 @@ packages=$work/dest/opt/paceline/lib/python3/dist-packages
     fail "the installed package"
 
 echo "-- by pip, offline"
-if ! $python -c 'import pip, setuptools, wheel' 2>/dev/null; then
+have='import sys, importlib.util as i; sys.exit(not all(map(i.find_spec, sys.argv[1:])))'
+if ! $python -c "$have" pip setuptools wheel; then
     echo "not tested: pip, setuptools or wheel is missing"
     exit 0
 fi
