@@ -17,7 +17,7 @@ write_basic_package_version_file(paceline-config-version.cmake COMPATIBILITY Sam
 install(TARGETS paceline)
 install(TARGETS paceline_shared EXPORT paceline-shared)
 install(TARGETS paceline_static EXPORT paceline-static)
-install(FILES include/paceline.h include/paceline_policy.h TYPE INCLUDE)
+install(FILES include/paceline.h include/paceline_loop.h include/paceline_policy.h TYPE INCLUDE)
 # The Python package looks for the library below the same prefix.
 install(DIRECTORY python/paceline DESTINATION lib/python3/dist-packages
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)

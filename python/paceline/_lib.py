@@ -240,6 +240,8 @@ class Samples(c.Structure):
         ("seed", c.c_uint64),
         ("batch_no", c.c_uint64),
         ("worker", c.c_uint32),
+        ("row", c.POINTER(c.c_uint32)),
+        ("test", c.c_int),
         ("cancelled", CANCELLED),
         ("token", c.c_void_p),
     ]
@@ -273,6 +275,25 @@ class Function(c.Structure):
     ]
 
 
+class LoopStep(c.Structure):
+    """struct pl_loop_step"""
+
+    _fields_ = [
+        ("what", c.c_int),
+        ("worker", c.c_int),
+        ("task", c.c_uint64),
+        ("version", c.c_uint64),
+        ("time", c.c_double),
+        ("lr", c.c_double),
+        ("w", c.c_void_p),
+        ("out", c.c_void_p),
+        ("n", c.c_uint32),
+        ("row", c.POINTER(c.c_uint32)),
+        ("argument", c.c_void_p),
+        ("argument_size", c.c_size_t),
+    ]
+
+
 # The structures by their names in C.
 STRUCTS = {
     s.__doc__.split()[1]: s  # type: ignore[union-attr]
@@ -292,6 +313,7 @@ STRUCTS = {
         PolicyStruct,
         Samples,
         Function,
+        LoopStep,
     )
 }
 
@@ -322,6 +344,8 @@ _TYPES: Dict[str, Any] = {
     "view": c.POINTER(View),
     "policy": c.POINTER(PolicyStruct),
     "function": c.POINTER(Function),
+    "u16*": c.POINTER(c.c_uint16),
+    "step": c.POINTER(LoopStep),
     "on_point": ON_POINT,
     "on_tick": ON_TICK,
     "on_log": ON_LOG,
@@ -344,6 +368,7 @@ pl_setup_watch: void ptr on_point on_tick ptr
 pl_setup_log: void ptr on_log ptr
 pl_setup_function: int ptr function
 pl_setup_policy: int ptr policy
+pl_setup_rows: int ptr u32 u32 u16*
 pl_setup_recorded: int ptr text
 pl_simulate: int ptr ptr*
 pl_train: int ptr ptr*
@@ -380,6 +405,15 @@ pl_weight: real view int
 pl_draw_peer: int view int int
 pl_rng_below: u32 ptr u32
 pl_rng_unit: real ptr
+pl_loop_open: int ptr size ptr*
+pl_loop_close: void ptr
+pl_loop_next: int ptr step
+pl_loop_give: int ptr ptr
+pl_loop_gradient: int ptr real int
+pl_loop_score: int ptr real real real
+pl_loop_stop: void ptr
+pl_loop_run: int ptr ptr*
+pl_loop_kernel: text ptr
 """
 
 
