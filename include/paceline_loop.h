@@ -85,8 +85,8 @@ PL_API int pl_loop_run(pl_loop *loop, pl_run **out);
 /* The source of the kernel of PL_LOOP_COMMIT for the rules of this run, as CUDA C++ (for NVRTC) or
  * C: a function
  *
- *     void pl_commit(argument by value)        CUDA, extern "C" __global__, any one-dimensional
- * grid void pl_commit(const void *argument)     C
+ *     void pl_kernel(argument by value)        CUDA, extern "C" __global__, any one-dimensional
+ * grid void pl_kernel(const void *argument)     C
  *
  * Compile it without contraction into fused multiply-adds (-fmad=false, -ffp-contract=off), so that
  * it computes what the library would. The text belongs to the loop. */

@@ -105,7 +105,7 @@ class Kernel:
             self._driver.cuModuleLoadData(c.byref(self._module), self._compiled[key])
         )
         self._check(
-            self._driver.cuModuleGetFunction(c.byref(self._function), self._module, b"pl_commit")
+            self._driver.cuModuleGetFunction(c.byref(self._function), self._module, b"pl_kernel")
         )
         most = 16 * properties.multi_processor_count
         self._blocks = max(1, min(most, (dim + self.THREADS - 1) // self.THREADS))

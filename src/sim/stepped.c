@@ -12,7 +12,7 @@
 enum stepped_waits { STEPPED_NOTHING, STEPPED_GRADIENT, STEPPED_SCORE };
 enum stepped_phase { STEPPED_NEW, STEPPED_RUNS, STEPPED_SCORES, STEPPED_ENDED };
 
-struct vector_stack {
+struct stepped_stack {
     float **at;
     size_t n, room;
 };
@@ -21,7 +21,7 @@ struct pl_stepped {
     struct sim sim;
     struct pl_sim_conf conf;
     enum stepped_phase phase;
-    struct vector_stack fresh, used; /* never written, and written and given back */
+    struct stepped_stack fresh, used; /* never written, and written and given back */
     size_t n_given;
     struct pl_offload_ops offload;
     struct pl_offload *commit; /* [room_commits] n_commits that are to be carried out, from done */
@@ -40,7 +40,7 @@ struct pl_stepped {
 
 /* --- vectors ------------------------------------------------------------------------------ */
 
-static bool stack_push(struct vector_stack *s, float *v) {
+static bool stepped_push(struct stepped_stack *s, float *v) {
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
         float **grown = realloc(s->at, room * sizeof *grown);
@@ -55,7 +55,7 @@ static bool stack_push(struct vector_stack *s, float *v) {
 static float *stepped_get(void *ctx, int writer) {
     struct pl_stepped *x = ctx;
     (void)writer;
-    struct vector_stack *from = x->used.n > 0 ? &x->used : &x->fresh;
+    struct stepped_stack *from = x->used.n > 0 ? &x->used : &x->fresh;
     return from->n > 0 ? from->at[--from->n] : NULL;
 }
 
@@ -64,7 +64,7 @@ void pl_stepped_put(void *ctx, int id, int writer, pl_real *v) {
     struct pl_stepped *x = ctx;
     (void)id;
     (void)writer;
-    if (v) stack_push(&x->used, v);
+    if (v) stepped_push(&x->used, v);
 }
 
 static float *stepped_zeros(void *ctx) {
@@ -83,7 +83,7 @@ int pl_stepped_give(struct pl_stepped *x, float *address) {
         x->used.at = grown;
         x->used.room = 2 * (x->n_given + 32);
     }
-    if (!address || !stack_push(&x->fresh, address)) return PL_ENOMEM;
+    if (!address || !stepped_push(&x->fresh, address)) return PL_ENOMEM;
     x->n_given++;
     return PL_OK;
 }
