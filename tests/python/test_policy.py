@@ -1,11 +1,14 @@
 """Policies in Python decide like those in C, and their mistakes end a run with one error."""
 
+import contextlib
+import io
 import os
 import tempfile
 import unittest
 
 import paceline
 from ksync import KSync
+from pages import run_page
 
 
 def log_of(**options):
@@ -163,6 +166,10 @@ class Policies(unittest.TestCase):
                 paceline.simulate(policy=policy, model="none", workers=2, updates=3)
         with self.assertRaisesRegex(paceline.UsageError, "has no option 'speed'"):
             KSync(speed=3)
+
+    def test_the_page(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertGreater(run_page("python.md"), 3)
 
     def test_indices_are_checked(self):
         seen = []

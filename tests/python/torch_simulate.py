@@ -1,6 +1,8 @@
 """Simulations of PyTorch models. tests/python-torch.sh runs this where PyTorch is installed."""
 
+import contextlib
 import ctypes
+import io
 import math
 import os
 import signal
@@ -13,6 +15,7 @@ import torch
 
 import paceline
 from ksync import KSync
+from pages import run_page
 from paceline import loop, simulation
 
 torch.set_num_threads(1)
@@ -329,6 +332,10 @@ class Simulate(unittest.TestCase):
 
 
 class Loops(unittest.TestCase):
+    def test_the_page(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(run_page("simulate-torch.md"), 2)
+
     def test_misuse(self):
         setup = paceline.Setup(method="async", workers=2, updates=3, batch=2)
         loop.set_rows(setup, 10)
