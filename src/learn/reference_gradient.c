@@ -11,6 +11,7 @@ struct pl_reference {
     uint32_t n;
     float *x;
     uint16_t *label;
+    uint32_t *row;
     float *scratch;
 };
 
@@ -43,7 +44,7 @@ int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     uint32_t *row = reference_draw(job->data->n_train, t->n);
     bool ok = t->x && t->label && t->scratch && row;
     if (ok) pl_data_rows(job->data, false, row, t->n, t->x, t->label);
-    free(row);
+    t->row = row;
     if (!ok) {
         pl_reference_free(t);
         return PL_ENOMEM;
@@ -56,13 +57,15 @@ void pl_reference_free(struct pl_reference *t) {
     if (!t) return;
     free(t->x);
     free(t->label);
+    free(t->row);
     free(t->scratch);
     free(t);
 }
 
 int pl_reference_gradient(void *reference, const float *w, float *out) {
     struct pl_reference *t = reference;
-    struct pl_batch b = {.n = t->n, .x = t->x, .label = t->label, .seed = REFERENCE_SEED};
+    struct pl_batch b = {
+        .n = t->n, .x = t->x, .label = t->label, .row = t->row, .seed = REFERENCE_SEED};
     double loss;
     return t->job->model->kind->gradient(t->job->model, w, &b, out, &loss, t->scratch, NULL);
 }

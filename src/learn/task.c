@@ -24,7 +24,7 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
     if (job->data) {
         d->index = malloc(rows * sizeof *d->index);
         d->label = malloc(rows * sizeof *d->label);
-        d->x = malloc((size_t)rows * job->data->dim * sizeof *d->x);
+        d->x = malloc(((size_t)rows * job->data->dim + 1) * sizeof *d->x);
         ok = ok && d->index && d->label && d->x;
     }
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
@@ -87,6 +87,7 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
                           c->workspace->index);
         pl_data_rows(job->data, false, c->workspace->index, b.n, c->workspace->x,
                      c->workspace->label);
+        b.row = c->workspace->index;
         b.x = c->workspace->x;
         b.label = c->workspace->label;
         if (task_attack(job, c->at->worker) && task_attack(job, c->at->worker)->labels)
@@ -268,6 +269,8 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
             workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
         pl_data_rows(job->data, test, workspace->index, b.n, workspace->x, workspace->label);
+        b.row = workspace->index;
+        b.test = test;
         b.x = workspace->x;
         b.label = workspace->label;
     }
