@@ -24,6 +24,7 @@ from .errors import (
     MissingError,
     OutOfMemory,
     PolicyError,
+    RunEnded,
     RunError,
     UsageError,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "PolicyError",
     "Real",
     "Run",
+    "RunEnded",
     "RunError",
     "Setup",
     "Text",

@@ -38,6 +38,7 @@ class Point(c.Structure):
         ("staleness_max", c.c_uint64),
         ("samples", c.c_double),
         ("consensus", c.c_double),
+        ("more", c.c_char_p),
     ]
 
 
@@ -294,6 +295,62 @@ class LoopStep(c.Structure):
     ]
 
 
+class TensorInfo(c.Structure):
+    """struct pl_tensor_info"""
+
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("dtype", c.c_char_p),
+        ("shape", c.c_uint64 * 8),
+        ("n_dims", c.c_int),
+        ("data", c.c_void_p),
+    ]
+
+
+ON_WAITING = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class ClientConf(c.Structure):
+    """struct pl_client_conf"""
+
+    _fields_ = [
+        ("path", c.c_char_p),
+        ("role", c.c_int),
+        ("wait", c.c_double),
+        ("dim", c.c_size_t),
+        ("fingerprint", c.c_uint64),
+        ("rules", c.c_char_p),
+        ("waiting", ON_WAITING),
+        ("waiting_ctx", c.c_void_p),
+        ("raw", c.c_int),
+    ]
+
+
+class ClientTask(c.Structure):
+    """struct pl_client_task"""
+
+    _fields_ = [
+        ("worker", c.c_int),
+        ("task", c.c_uint64),
+        ("version", c.c_uint64),
+        ("dim", c.c_size_t),
+        ("w", c.c_void_p),
+        ("out", c.c_void_p),
+        ("w16", c.c_void_p),
+        ("out16", c.c_void_p),
+        ("wants", c.c_int),
+        ("steps", c.c_uint32),
+        ("step", c.c_uint32),
+        ("lr", c.c_double),
+        ("weight_decay", c.c_double),
+        ("rule", c.c_char_p),
+        ("options", c.c_char_p),
+        ("acked", c.c_int),
+        ("fresh", c.c_int),
+        ("merged", c.c_int),
+    ]
+
+
 # The structures by their names in C.
 STRUCTS = {
     s.__doc__.split()[1]: s  # type: ignore[union-attr]
@@ -314,6 +371,9 @@ STRUCTS = {
         Samples,
         Function,
         LoopStep,
+        TensorInfo,
+        ClientConf,
+        ClientTask,
     )
 }
 
@@ -346,6 +406,9 @@ _TYPES: Dict[str, Any] = {
     "function": c.POINTER(Function),
     "u16*": c.POINTER(c.c_uint16),
     "step": c.POINTER(LoopStep),
+    "tensors": c.POINTER(TensorInfo),
+    "conf": c.POINTER(ClientConf),
+    "task": c.POINTER(ClientTask),
     "on_point": ON_POINT,
     "on_tick": ON_TICK,
     "on_log": ON_LOG,
@@ -414,6 +477,23 @@ pl_loop_score: int ptr real real real
 pl_loop_stop: void ptr
 pl_loop_run: int ptr ptr*
 pl_loop_kernel: text ptr
+pl_save_tensors: int text tensors size text ptr size
+pl_setup_tensors: int ptr tensors size
+pl_setup_layout: int ptr text
+pl_fingerprint: u64 tensors size
+pl_client_open: int conf ptr* ptr size
+pl_client_close: void ptr
+pl_client_server: text ptr
+pl_client_pull: int ptr real task
+pl_client_interrupt: void ptr
+pl_client_cancelled: int ptr
+pl_client_push: int ptr size u32 real
+pl_client_fail: int ptr
+pl_client_report: int ptr text real
+pl_client_set_lr: int ptr real
+pl_client_checkpoint: int ptr
+pl_client_end: int ptr
+pl_client_why: text ptr
 """
 
 
