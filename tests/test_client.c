@@ -472,7 +472,7 @@ static void test_requests(void **state) {
     assert_int_equal(pl_client_set_lr(c, NAN), PL_EUSAGE);
     assert_int_equal(pl_client_set_lr(c, 0), PL_OK);
     struct pl_client_task t = {.lr = 1};
-    for (int i = 0; i < 100 && t.lr > 0; i++) {
+    for (int i = 0; i < 2; i++) { /* the first result has it */
         assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
         bowl(t.w, t.out);
         pl_client_push(c, DIM, 1, 0);

@@ -49,6 +49,7 @@ static int server_base(struct server *s, int worker, uint64_t task) {
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     pl_membership_answered(&s->membership, worker);
+    if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
     if (!r->defect) pl_guests_result(s, r);
