@@ -134,8 +134,8 @@ int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why
 
 void pl_client_close(pl_client *s) {
     if (!s) return;
+    pl_stepper_free(s->stepper); /* its rule may still write a result */
     pl_shm.link.detach(s->link);
-    pl_stepper_free(s->stepper);
     free(s->w);
     free(s->out);
     free(s);
