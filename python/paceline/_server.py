@@ -121,6 +121,8 @@ def _die_with(parent: int) -> None:
 def _say(warning: bool, sentence: str) -> None:
     if not warning and sentence.startswith("waiting for") and time.monotonic() < _BEGIN + 5:
         return  # the others are being started
+    if not warning and "ended the run" in sentence:
+        return  # rank 0 has called close()
     print("paceline: " + sentence, file=sys.stderr, flush=True)
 
 

@@ -459,12 +459,10 @@ class Optimizer(torch.optim.Optimizer):
         server, self._server = getattr(self, "_server", None), None
         if server is not None:
             server.kill()
-            if self._opened:
+            if self._opened or self.role.world_size == 1:
                 server.remove()
             else:
                 server.report(str(failure) or type(failure).__name__)
-        elif self.role.rank == 0 and isinstance(failure, Error) and not self._opened:
-            pass
 
     def close(self) -> None:
         """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
