@@ -7,10 +7,10 @@ import json
 import signal
 import threading
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional
 
 from . import _lib
-from .errors import Error, PolicyError, UsageError, error
+from .errors import UsageError, error
 from .policy import Policy, bind
 
 __all__ = ["Item", "ItemOption", "PlanRow", "Point", "Run", "Setup", "WorkerReport", "catalog"]
@@ -280,7 +280,8 @@ class Setup:
 
     def add_policy(self, policy: Any) -> str:
         """Registers a `Policy` (an object or a class); returns the spec that selects it."""
-        if not (isinstance(policy, Policy) or (isinstance(policy, type) and issubclass(policy, Policy))):
+        kind = policy if isinstance(policy, type) else type(policy)
+        if not issubclass(kind, Policy):
             raise UsageError(
                 f"policy must be the name of a policy or a paceline.Policy, not {policy!r:.60}"
             )
