@@ -21,10 +21,12 @@ from .errors import (
     DataError,
     Error,
     FileError,
+    Interrupted,
     MissingError,
     OutOfMemory,
     PolicyError,
     RunError,
+    TimedOut,
     UsageError,
 )
 from .policy import (
@@ -53,6 +55,7 @@ __all__ = [
     "Error",
     "FileError",
     "Int",
+    "Interrupted",
     "Item",
     "ItemOption",
     "MissingError",
@@ -67,6 +70,7 @@ __all__ = [
     "RunError",
     "Setup",
     "Text",
+    "TimedOut",
     "UsageError",
     "View",
     "Worker",
