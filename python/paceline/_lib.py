@@ -38,6 +38,7 @@ class Point(c.Structure):
         ("staleness_max", c.c_uint64),
         ("samples", c.c_double),
         ("consensus", c.c_double),
+        ("more", c.c_char_p),
     ]
 
 
@@ -275,6 +276,18 @@ class Function(c.Structure):
     ]
 
 
+class TensorInfo(c.Structure):
+    """struct pl_tensor_info"""
+
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("dtype", c.c_char_p),
+        ("shape", c.c_uint64 * 8),
+        ("n_dims", c.c_int),
+        ("data", c.c_void_p),
+    ]
+
+
 class LoopStep(c.Structure):
     """struct pl_loop_step"""
 
@@ -313,6 +326,7 @@ STRUCTS = {
         PolicyStruct,
         Samples,
         Function,
+        TensorInfo,
         LoopStep,
     )
 }
@@ -346,6 +360,7 @@ _TYPES: Dict[str, Any] = {
     "function": c.POINTER(Function),
     "u16*": c.POINTER(c.c_uint16),
     "step": c.POINTER(LoopStep),
+    "tensors": c.POINTER(TensorInfo),
     "on_point": ON_POINT,
     "on_tick": ON_TICK,
     "on_log": ON_LOG,
@@ -369,6 +384,10 @@ pl_setup_log: void ptr on_log ptr
 pl_setup_function: int ptr function
 pl_setup_policy: int ptr policy
 pl_setup_rows: int ptr u32 u32 u16*
+pl_setup_tensors: int ptr tensors size
+pl_setup_layout: int ptr text
+pl_save_tensors: int text tensors size text ptr size
+pl_fingerprint: u64 tensors size
 pl_setup_recorded: int ptr text
 pl_simulate: int ptr ptr*
 pl_train: int ptr ptr*

@@ -52,6 +52,7 @@ class Point:
     staleness_max: int
     samples: float
     consensus: float
+    more: str = ""  # other numbers of an evaluator, "name=value name=value"; for on_point only
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,9 @@ class PlanRow:
     best_of_all: bool
 
 
-def _copy(kind: Any, struct: Any) -> Any:
-    return kind(*(getattr(struct, f.name) for f in fields(kind)))
+def _copy(kind: Any, struct: Any, **given: Any) -> Any:
+    names = [f.name for f in fields(kind) if f.name != "more"]
+    return kind(*(getattr(struct, name) for name in names), **given)
 
 
 class Run:
@@ -304,7 +306,7 @@ class Setup:
     def _point(self, _: Any, point: Any) -> None:
         try:
             if self._on_point:
-                self._on_point(_copy(Point, point[0]))
+                self._on_point(_copy(Point, point[0], more=_text(point[0].more)))
         except BaseException as e:
             self.fail(e)
 
