@@ -131,8 +131,9 @@ def main():
     }
     name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
     n = sum(p.numel() for p in new().parameters())
-    print(f"{name}, torch {torch.__version__}, ResNet-20 ({n} parameters), batch {args.batch}, ")
-    print(f"{args.workers} workers, {args.steps} gradients, {'real' if args.cifar10 else 'synthetic'} data")
+    kind = "real" if args.cifar10 else "synthetic"
+    print(f"{name}, torch {torch.__version__}, ResNet-20 ({n} parameters), batch {args.batch},")
+    print(f"{args.workers} workers, {args.steps} gradients, {kind} data")
     steps, args.steps = args.steps, 20
     for run in cases.values():  # warm-up: kernels are compiled and algorithms chosen
         run()

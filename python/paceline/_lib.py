@@ -276,6 +276,18 @@ class Function(c.Structure):
     ]
 
 
+class TensorInfo(c.Structure):
+    """struct pl_tensor_info"""
+
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("dtype", c.c_char_p),
+        ("shape", c.c_uint64 * 8),
+        ("n_dims", c.c_int),
+        ("data", c.c_void_p),
+    ]
+
+
 class LoopStep(c.Structure):
     """struct pl_loop_step"""
 
@@ -292,18 +304,6 @@ class LoopStep(c.Structure):
         ("row", c.POINTER(c.c_uint32)),
         ("argument", c.c_void_p),
         ("argument_size", c.c_size_t),
-    ]
-
-
-class TensorInfo(c.Structure):
-    """struct pl_tensor_info"""
-
-    _fields_ = [
-        ("name", c.c_char_p),
-        ("dtype", c.c_char_p),
-        ("shape", c.c_uint64 * 8),
-        ("n_dims", c.c_int),
-        ("data", c.c_void_p),
     ]
 
 
@@ -370,8 +370,8 @@ STRUCTS = {
         PolicyStruct,
         Samples,
         Function,
-        LoopStep,
         TensorInfo,
+        LoopStep,
         ClientConf,
         ClientTask,
     )
@@ -432,6 +432,10 @@ pl_setup_log: void ptr on_log ptr
 pl_setup_function: int ptr function
 pl_setup_policy: int ptr policy
 pl_setup_rows: int ptr u32 u32 u16*
+pl_setup_tensors: int ptr tensors size
+pl_setup_layout: int ptr text
+pl_save_tensors: int text tensors size text ptr size
+pl_fingerprint: u64 tensors size
 pl_setup_recorded: int ptr text
 pl_simulate: int ptr ptr*
 pl_train: int ptr ptr*
@@ -477,10 +481,6 @@ pl_loop_score: int ptr real real real
 pl_loop_stop: void ptr
 pl_loop_run: int ptr ptr*
 pl_loop_kernel: text ptr
-pl_save_tensors: int text tensors size text ptr size
-pl_setup_tensors: int ptr tensors size
-pl_setup_layout: int ptr text
-pl_fingerprint: u64 tensors size
 pl_client_open: int conf ptr* ptr size
 pl_client_close: void ptr
 pl_client_server: text ptr

@@ -7,10 +7,10 @@ import json
 import signal
 import threading
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional
 
 from . import _lib
-from .errors import Error, PolicyError, UsageError, error
+from .errors import UsageError, error
 from .policy import Policy, bind
 
 __all__ = ["Item", "ItemOption", "PlanRow", "Point", "Run", "Setup", "WorkerReport", "catalog"]
@@ -52,6 +52,7 @@ class Point:
     staleness_max: int
     samples: float
     consensus: float
+    more: str = ""  # other numbers of an evaluator, "name=value name=value"; for on_point only
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,9 @@ class PlanRow:
     best_of_all: bool
 
 
-def _copy(kind: Any, struct: Any) -> Any:
-    return kind(*(getattr(struct, f.name) for f in fields(kind)))
+def _copy(kind: Any, struct: Any, **given: Any) -> Any:
+    names = [f.name for f in fields(kind) if f.name != "more"]
+    return kind(*(getattr(struct, name) for name in names), **given)
 
 
 class Run:
@@ -280,7 +282,8 @@ class Setup:
 
     def add_policy(self, policy: Any) -> str:
         """Registers a `Policy` (an object or a class); returns the spec that selects it."""
-        if not (isinstance(policy, Policy) or (isinstance(policy, type) and issubclass(policy, Policy))):
+        kind = policy if isinstance(policy, type) else type(policy)
+        if not issubclass(kind, Policy):
             raise UsageError(
                 f"policy must be the name of a policy or a paceline.Policy, not {policy!r:.60}"
             )
@@ -303,7 +306,7 @@ class Setup:
     def _point(self, _: Any, point: Any) -> None:
         try:
             if self._on_point:
-                self._on_point(_copy(Point, point[0]))
+                self._on_point(_copy(Point, point[0], more=_text(point[0].more)))
         except BaseException as e:
             self.fail(e)
 

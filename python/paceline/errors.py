@@ -15,6 +15,8 @@ __all__ = [
     "RunEnded",
     "MissingError",
     "RunError",
+    "TimedOut",
+    "Interrupted",
 ]
 
 
@@ -70,6 +72,18 @@ class RunError(Error):
     """The run cannot continue."""
 
     status = -8
+
+
+class TimedOut(Error, TimeoutError):
+    """A time limit has passed."""
+
+    status = -9
+
+
+class Interrupted(Error):
+    """A signal interrupted the call."""
+
+    status = -10
 
 
 _BY_STATUS: Dict[int, Type[Error]] = {c.status: c for c in Error.__subclasses__()}

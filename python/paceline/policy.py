@@ -304,7 +304,7 @@ class View(_Borrowed):
     def _pair(self, worker: int, peer: int) -> None:
         self.worker(worker), self.worker(peer)
         if not self._at().replicas:
-            raise UsageError("workers have models of their own only if the policy sets peers = True")
+            raise UsageError("workers have their own models only if the policy sets peers = True")
 
 
 class Plan(_Borrowed):
@@ -439,7 +439,7 @@ _CANCELS = ("none", "stale", "all")
 
 
 class _Bound:
-    """A policy as the library sees it: the structure, its callbacks, and the objects of its runs."""
+    """A policy as the library sees it: its structure, its callbacks, the objects of its runs."""
 
     def __init__(self, policy: Union[Policy, Type[Policy]], lib: Any) -> None:
         given = {} if isinstance(policy, type) else policy._given
@@ -466,7 +466,7 @@ class _Bound:
             option = self.kind.options.get(name)
             if option is not None and not isinstance(option, kind):
                 raise UsageError(
-                    f"option '{name}' of policy '{self.kind.name}' must be a paceline.{kind.__name__}"
+                    f"policy '{self.kind.name}': option '{name}' must be a paceline.{kind.__name__}"
                 )
 
     def _layout(self) -> None:

@@ -14,7 +14,7 @@ import ctypes as c
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _lib, loop
-from ._run import Interrupts, Point, Run, Setup
+from ._run import Point, Run, Setup
 from .errors import UsageError
 
 __all__ = ["simulate"]
@@ -123,9 +123,10 @@ class _Net:
         return total, right
 
     def finish(self, w: Any) -> None:
-        """The model keeps these parameters, and no gradients."""
+        """The model keeps these parameters, each in memory of its own, and no gradients."""
         self.use(w)
         for p in self.params:
+            p.data = p.data.clone()
             p.grad = None
 
 
@@ -144,7 +145,7 @@ def _rows(torch: Any, pointer: Any, n: int) -> Any:
     return torch.frombuffer(array, dtype=torch.int32).long()
 
 
-# --- vectors on the host ----------------------------------------------------------------------------
+# --- vectors on the host ------------------------------------------------------------------
 
 
 class _OnHost:
@@ -211,7 +212,7 @@ class _OnHost:
         return run
 
 
-# --- vectors on the device --------------------------------------------------------------------------
+# --- vectors on the device ----------------------------------------------------------------
 
 
 class _OnDevice:
@@ -267,6 +268,12 @@ class _OnDevice:
         at.score(loss, test_loss, accuracy)
 
     def run(self) -> Run:
+        try:
+            return self._run()
+        except UsageError as e:  # from the library, which does not know this argument
+            raise UsageError(str(e).replace("keep them there", "use vectors='host'")) from None
+
+    def _run(self) -> Run:
         torch, net = self.torch, self.net
         with loop.Loop(self.setup, net.dim) as at:
             commit = self._make_kernel(at.kernel())
@@ -293,7 +300,7 @@ class _OnDevice:
                     return at.run()
 
 
-# --- the function -----------------------------------------------------------------------------------
+# --- the function -------------------------------------------------------------------------
 
 
 def simulate(
@@ -335,5 +342,6 @@ def simulate(
     devices = [net.device] if on_gpu else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(int(setup.get("seed")))
-        kind = _OnDevice if on_gpu and vectors != "host" else _OnHost
-        return kind(setup, net, train, held).run()
+        if not on_gpu or vectors == "host":
+            return _OnHost(setup, net, train, held).run()
+        return _OnDevice(setup, net, train, held).run()

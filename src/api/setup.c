@@ -251,19 +251,6 @@ int pl_setup_function(pl_setup *s, const struct pl_function *f) {
     return PL_OK;
 }
 
-int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
-    if (n < 0 || n > PL_SETUP_RANGES)
-        return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",
-                       PL_SETUP_RANGES, n);
-    struct pl_model_range *copy = n > 0 ? malloc((size_t)n * sizeof *copy) : NULL;
-    if (n > 0 && !copy) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
-    if (n > 0) memcpy(copy, range, (size_t)n * sizeof *copy);
-    free(s->range);
-    s->range = copy;
-    s->n_ranges = n;
-    return PL_OK;
-}
-
 #define ROWS "rows" /* the "data" of a program that keeps it */
 
 bool pl_setup_has_rows(const struct pl_setup *s) {
@@ -284,5 +271,18 @@ int pl_setup_rows(pl_setup *s, uint32_t n_train, uint32_t n_test, const uint16_t
     memcpy(s->conf.data, ROWS, sizeof ROWS);
     d->n_holders = 1;
     s->data = d;
+    return PL_OK;
+}
+
+int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
+    if (n < 0 || n > PL_SETUP_RANGES)
+        return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",
+                       PL_SETUP_RANGES, n);
+    struct pl_model_range *copy = n > 0 ? malloc((size_t)n * sizeof *copy) : NULL;
+    if (n > 0 && !copy) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (n > 0) memcpy(copy, range, (size_t)n * sizeof *copy);
+    free(s->range);
+    s->range = copy;
+    s->n_ranges = n;
     return PL_OK;
 }

@@ -26,6 +26,10 @@ int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why) {
         if (!link->mix || link->prepares || link->geometry || link->remembers || link->most)
             return offload_refuse(why, "reduce", link->id.name);
     }
+    if (conf->ranges.n > 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "ranges of the model with their own factors, and buffers, need vectors in "
+                       "the memory of this process; keep them there");
     if (conf->measures)
         return pl_fail(why, PL_EUSAGE,
                        "the tuner compares updates, which works only on vectors in the memory of "
@@ -49,7 +53,7 @@ static struct pl_offload offload_commit(const struct pl_store *s, const struct p
     int worker = s->member[0].worker;
     struct pl_offload o = {.dim = c->dim,
                            .models = c->sends == PL_SENDS_MODEL,
-                           .weight_decay = c->weight_decay,
+                           .weight_decay = s->optim->decouples ? 0 : c->weight_decay,
                            .velocity = offload_velocity(s, worker),
                            .at = *at,
                            .block = {.n = c->dim,
@@ -58,6 +62,7 @@ static struct pl_offload offload_commit(const struct pl_store *s, const struct p
                                      .ahead = s->looks_ahead ? next->lookahead : NULL,
                                      .own = s->own ? s->own[worker] : NULL,
                                      .direction = s->direction}};
+    if (s->optim->decouples) o.at.weight_decay = c->weight_decay;
     memcpy(o.correct_state, s->correct_state, sizeof o.correct_state);
     memcpy(o.block.state, s->optim_state, sizeof o.block.state);
     if (c->correct.conf) memcpy(o.correct_conf, c->correct.conf, s->correct->id.conf_size);

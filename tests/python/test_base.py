@@ -158,6 +158,15 @@ class Base(unittest.TestCase):
         del setup
         self.assertIsNone(gone())
 
+    def test_every_status_has_a_class(self):
+        from paceline.errors import error
+
+        with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
+            statuses = re.findall(r"X\(PL_E\w+, (-\d+),", f.read())
+        self.assertGreater(len(statuses), 7)
+        for status in statuses:
+            self.assertIsNot(type(error(int(status), "")), paceline.Error, status)
+
     def test_version(self):
         with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
             self.assertIn(f'#define PL_VERSION "{paceline.__version__}"', f.read())

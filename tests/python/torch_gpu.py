@@ -1,9 +1,8 @@
-"""Rules on a GPU against the same rules on the CPU. tests/python-torch.sh runs this where there is a
-GPU; elsewhere it says that it was skipped."""
+"""Rules on a GPU against the same rules on the CPU. tests/python-torch.sh runs this if there is a
+GPU; otherwise it says that it was not tested."""
 
 import os
 import tempfile
-import time
 import unittest
 
 import torch
@@ -38,6 +37,7 @@ def samples(dim, n=64):
 @unittest.skipUnless(GPU, "there is no CUDA device")
 class Rules(unittest.TestCase):
     DIM = 10007
+    OPTIONS = dict(workers=6, batch=1, lr=0.02, updates=60, seed=2, eval_samples=4)
 
     def run_on(self, device, **options):
         x, y = samples(self.DIM)
@@ -46,7 +46,7 @@ class Rules(unittest.TestCase):
             path = os.path.join(folder, "events")
             paceline.simulate(
                 model=model, loss=bowl_loss, data=(x.to(device), y.to(device)), events=path,
-                **dict(dict(workers=6, batch=1, lr=0.02, updates=60, seed=2, eval_samples=4), **options)
+                **dict(self.OPTIONS, **options)
             )  # fmt: skip
             with open(path) as f:
                 return model.w.detach().cpu(), f.read()
@@ -92,9 +92,8 @@ class Rules(unittest.TestCase):
         x = torch.randn(2000, 16, generator=g).cuda()
         y = (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
         torch.manual_seed(0)
-        net = torch.nn.Sequential(
-            torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Linear(64, 4)
-        ).cuda()
+        layers = [torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU()]
+        net = torch.nn.Sequential(*layers, torch.nn.Linear(64, 4)).cuda()
         run = paceline.simulate(
             model=net, loss=torch.nn.functional.cross_entropy, data=(x, y), test=(x, y),
             method="gap-aware", optim="momentum", workers=32, batch=32, lr=0.02, updates=600,
