@@ -17,10 +17,20 @@ step() {
     echo "-- $*"
 }
 
-# Runs the program with standard output in out, standard error in err, status in $status.
+# Splits standard error in whole into the header of a run, in header, and everything else, in err.
+split() {
+    : >header
+    awk '/^paceline [0-9.]+: [a-z]+, run / { head = 1 }
+        head && !/^paceline [0-9]/ && !/^  / { head = 0 }
+        { print > (head ? "header" : "/dev/stdout") }' whole >err
+}
+
+# Runs the program with standard output in out, the header of the run in header, everything else on
+# standard error in err, status in $status.
 run() {
-    "$PACELINE" "$@" >out 2>err
+    "$PACELINE" "$@" >out 2>whole
     status=$?
+    split
 }
 
 # refused STATUS WORDS ARGUMENTS...: this status, one sentence that holds WORDS on standard error,
@@ -56,14 +66,17 @@ keys="$keys cancelled lost rejected running steps min median max staleness mean 
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus "
 
-# out holds one JSON object with these keys in this order, and nothing else
+# out holds one JSON object with these keys in this order, then what the run was, and nothing else.
+# Leaves the results alone in out: they are the same for the same run.
 json() {
     [ "$(wc -l <out)" -eq 1 ] || fail "$1: not one line of JSON"
-    [ "$(grep -o '"[a-z_]*":' out | tr -d '":' | tr '\n' ' ')" = "$keys" ] ||
-        fail "$1: other keys: $(cat out)"
     if command -v python3 >/dev/null; then
         python3 -c 'import json, sys; json.load(sys.stdin)' <out || fail "$1: not JSON: $(cat out)"
     fi
+    grep -q ',"run":{"id":"[0-9]*-[0-9]*-[0-9a-f]*","kind":"' out || fail "$1: no run: $(cat out)"
+    sed 's/,"run":{.*/}/' out >results && mv results out
+    [ "$(grep -o '"[a-z_]*":' out | tr -d '":' | tr '\n' ' ')" = "$keys" ] ||
+        fail "$1: other keys: $(cat out)"
 }
 
 small='--data digits:samples=300,test=50 --model softmax --workers 3'
@@ -190,8 +203,9 @@ if [ -w /dev/full ]; then
     "$PACELINE" list >/dev/full 2>err
     [ $? -eq 1 ] || fail "list to a full disk does not fail"
     grep -q '^paceline: standard output' err || fail "list to a full disk: $(cat err)"
-    "$PACELINE" simulate --model none --updates 3 --json >/dev/full 2>err
+    "$PACELINE" simulate --model none --updates 3 --json >/dev/full 2>whole
     [ $? -eq 1 ] || fail "simulate to a full disk does not fail"
+    split
     [ "$(wc -l <err)" -eq 1 ] || fail "simulate to a full disk: $(cat err)"
 fi
 # a file that cannot grow beyond 512 or 1024 bytes is a full disk; the thread sanitizer itself needs
@@ -234,9 +248,11 @@ done
 works simulate $small --updates 20 --json --seed 7 --method "async"
 grep -q '"method":"async","policy":"kasync:k=1","workers":3,"seed":7,' out ||
     fail "other values: $(cat out)"
+json "a simulated run"
 cp out first
 # shellcheck disable=SC2086
 works simulate $small --updates 20 --json --seed=7 --method async --threads 3
+json "the same run"
 cmp -s first out || fail "the same run gives another object"
 # shellcheck disable=SC2086
 works simulate $small --updates 20
@@ -473,7 +489,7 @@ refused 2 "a real run needs something" race sync --real --model none --updates 3
 # caught; $process is its number.
 begun() {
     rm -f began
-    "$PACELINE" "$@" --log began >out 2>err &
+    "$PACELINE" "$@" --log began >out 2>whole &
     process=$!
     while [ ! -e began ] && kill -0 $process 2>/dev/null; do sleep 0.1 2>/dev/null || sleep 1; done
 }
@@ -488,6 +504,7 @@ interrupted() {
     kill -s "$signal" $process
     wait $process
     status=$?
+    split
     [ $status -eq "$wanted" ] || fail "$1, SIG$signal: status $status"
     [ "$(said)" = "paceline: interrupted; these are the results so far" ] ||
         fail "$1, SIG$signal: $(cat err)"

@@ -293,7 +293,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
-    *out = (struct pl_built){.schedule = "constant"};
+    *out = (struct pl_built){.host = host, .schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;

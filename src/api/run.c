@@ -25,6 +25,25 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     return r;
 }
 
+int pl_run_begin(struct pl_run *r, struct pl_setup *s, const struct pl_built *built,
+                 const char *kind, const struct pl_resumed *resumed) {
+    if (pl_identity_new(s, built, kind, resumed, &r->identity))
+        return pl_fail(&s->why, PL_ENOMEM, "out of memory for the description of the run");
+    return PL_OK;
+}
+
+void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
+    if (s->start) s->start(s->start_ctx, r->identity.header, r->identity.json);
+}
+
+void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why) {
+    const char *trouble = rc ? why->text : r->outcome.trouble.text;
+    const char *word = rc            ? "failed"
+                       : r->replayed ? "recording"
+                                     : pl_identity_why(&r->outcome, &job->limits, r->interrupted);
+    pl_identity_end(&r->identity, word, trouble);
+}
+
 void pl_run_point(struct pl_run *r, const struct pl_point *p) {
     if (r->n_points == r->room) {
         size_t room = r->room ? 2 * r->room : 64;
@@ -65,6 +84,7 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct p
 
 void pl_run_free(pl_run *run) {
     if (!run) return;
+    pl_identity_free(&run->identity);
     free(run->outcome.weights);
     free(run->point);
     free(run->worker);
@@ -201,6 +221,8 @@ double pl_run_number(const pl_run *run, const char *key) {
 
 const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
+    if (strcmp(key, "id") == 0 && run->identity.json) return run->identity.id;
+    if (strcmp(key, "run") == 0) return run->identity.json;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
         return run->outcome.trouble.text;

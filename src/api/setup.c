@@ -6,7 +6,7 @@
  * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
  * part of the run's definition, so that recordings and checkpoints keep it. Options without KEPT
  * specify where the run takes place and which files it writes. */
-#include "api/setup.h"
+#include "api/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +145,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     pl_setup *s = malloc(sizeof *s);
     if (!s) return PL_ENOMEM;
     *s = *from;
+    s->described = NULL;
     if (s->data) s->data->n_holders++;
     *out = s;
     return PL_OK;
@@ -161,6 +162,8 @@ void pl_setup_let_go(struct pl_setup *s) {
 void pl_setup_free(pl_setup *s) {
     if (!s) return;
     pl_setup_let_go(s);
+    if (s->described) pl_identity_free(s->described);
+    free(s->described);
     free(s);
 }
 
@@ -215,6 +218,12 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int warning, const char *sentence),
                   void *ctx) {
     s->log = (struct pl_log){say, ctx};
+}
+
+void pl_setup_start(pl_setup *s, void (*start)(void *ctx, const char *header, const char *json),
+                    void *ctx) {
+    s->start = start;
+    s->start_ctx = ctx;
 }
 
 int pl_setup_function(pl_setup *s, const struct pl_function *f) {

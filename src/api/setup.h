@@ -68,7 +68,8 @@ struct pl_setup {
     struct pl_setup_conf conf;
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
-    struct pl_shared_data *data; /* NULL until a run needs it */
+    struct pl_identity *described; /* by pl_setup_describe; or NULL */
+    struct pl_shared_data *data;   /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
@@ -77,6 +78,8 @@ struct pl_setup {
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
     struct pl_log log;
+    void (*start)(void *ctx, const char *header, const char *json);
+    void *start_ctx;
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
 };
@@ -110,9 +113,14 @@ int pl_setup_lines(struct pl_setup *s, const char *text);
 struct pl_recording;
 int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out);
 
+/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
+ * it is added to the time that the task takes. */
+enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
+
 /* A job and everything it owns. */
 struct pl_built {
     struct pl_job job;
+    enum pl_host host;
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
@@ -120,10 +128,6 @@ struct pl_built {
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
-
-/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
- * it is added to the time that the task takes. */
-enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
 
 /* Resolves and checks everything; opens data, model and laws. Free with pl_built_free. */
 int pl_build(struct pl_setup *setup, enum pl_host host, struct pl_built *out);

@@ -21,6 +21,7 @@ struct train {
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
+    struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */
@@ -43,7 +44,9 @@ static void train_point(void *ctx, const struct pl_point *p) {
 static int train_tick(void *ctx, const struct pl_point *p) {
     struct train *t = ctx;
     t->last = *p;
-    return t->setup->tick ? t->setup->tick(t->setup->watch_ctx, p) : 0;
+    if (!t->setup->tick || !t->setup->tick(t->setup->watch_ctx, p)) return 0;
+    t->run->interrupted = true;
+    return 1;
 }
 
 static void train_publish(struct train *t, uint64_t now_ns) {
@@ -131,7 +134,9 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
 
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
-    int rc = pl_sinks_open(&t->sinks, s, built);
+    t->sinks.conf = &s->conf;
+    int rc = pl_run_begin(t->run, s, built, "train", t->resumed.path ? &t->resumed : NULL);
+    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, t->run->identity.json);
     if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
@@ -181,6 +186,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     int rc = t->run ? train_open(t, built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
     int ready = pl_ranks_ready(s, ranks, rc);
     if (!ready) {
+        pl_run_announce(t->run, s);
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
         if (!rc) pl_timeline_end(t->timeline, t->run->outcome.time_ns);
@@ -188,6 +194,10 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
         rc = pl_ranks_end(s, ranks, rc);
     } else {
         rc = ready;
+    }
+    if (t->run && t->run->identity.json) {
+        pl_run_end(t->run, &built->job, rc, &s->why);
+        pl_sinks_run(&t->sinks, t->run->identity.json);
     }
     pl_metrics_close(t->metrics);
     pl_timeline_free(t->timeline);

@@ -119,7 +119,7 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
     double now = progress_now();
     if (now < c->next) return 0;
     c->next = now + PROGRESS_EVERY;
-    if (!isatty(STDERR_FILENO)) return 0;
+    if (c->quiet || !isatty(STDERR_FILENO)) return 0;
     struct progress_line line = {0};
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);

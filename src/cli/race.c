@@ -64,16 +64,6 @@ static int race_check(const struct race *r) {
 
 /* --- running ----------------------------------------------------------------------------- */
 
-/* Writes an entrant's name as a JSON string. */
-static void race_quote(FILE *f, const char *s) {
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') fputc('\\', f);
-        if ((unsigned char)*s >= 0x20) fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
 static void race_enter_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
     const struct pl_point *points;
     e->to_target[seed] = pl_run_number(run, "time_to_target");
@@ -87,7 +77,8 @@ static void race_enter_result(struct race *r, struct race_entrant *e, int seed, 
     e->per_update[seed] = pl_run_number(run, "time_per_update");
     e->n_diverged += pl_run_diverged(run) != 0;
     fputs("{\"entrant\":", r->results);
-    race_quote(r->results, e->name);
+    cli_race_quote(r->results, e->name);
+    fprintf(r->results, ",\"run\":\"%s\"", pl_run_text(run, "id"));
     fprintf(r->results, ",\"result\":%s}\n", pl_run_json(run));
     if (seed > 0) return;
     size_t n = pl_run_points(run, &points);
@@ -134,7 +125,7 @@ static int race_one(struct race *r, int i, int seed) {
              r->first_seed + seed);
     if (status == CLI_OK) pl_setup_set(one, "log", text);
     if (status == CLI_OK) {
-        struct cli_progress progress = {0};
+        struct cli_progress progress = {.quiet = r->quiet};
         pl_run *run = NULL;
         int rc = PL_OK;
         e->predicted[seed] = e->predicted_per_update[seed] = NAN;
@@ -150,9 +141,13 @@ static int race_one(struct race *r, int i, int seed) {
         }
         cli_progress_begin(&progress, text, one);
         pl_setup_log(one, cli_say, NULL);
+        r->entrant_now = i;
+        r->seed_now = seed;
+        pl_setup_start(one, cli_race_run_begins, r);
         if (status == CLI_OK && !cli_interrupted())
             rc = (r->real ? pl_train : pl_simulate)(one, &run);
         cli_progress_end(&progress);
+        if (run) cli_race_run_ended(r, run);
         if (rc)
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
         else if (run && !cli_interrupted()) /* an interrupted run has no result */
@@ -208,12 +203,32 @@ static void race_forget(const struct race *r) {
     snprintf(path, sizeof path, "%.480s/results.jsonl", r->out);
     if (!r->results || stat(path, &s) != 0 || s.st_size != 0) return;
     unlink(path);
+    snprintf(path, sizeof path, "%.480s/run.json", r->out);
+    unlink(path);
     rmdir(r->out); /* fails if there are curves in it */
+}
+
+/* Prints what all entrants share, and leaves it in the folder. */
+static int race_begin(struct race *r) {
+    const char *header, *json;
+    int rc = pl_setup_describe(r->setup, "race", r->real, &header, &json);
+    if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
+    r->described = strdup(json);
+    if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
+    if (!r->quiet) {
+        fprintf(stderr, "%s  entrants ", header);
+        for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
+        fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
+                r->real ? "with real workers" : "simulated");
+    }
+    cli_race_describe(r, NULL);
+    return CLI_OK;
 }
 
 static int race_run(struct race *r, const char *out) {
     int status = race_check(r);
     if (status == CLI_OK) status = race_folder(r, out);
+    if (status == CLI_OK) status = race_begin(r);
     cli_catch_signals();
     for (int i = 0; status == CLI_OK && i < r->n && !cli_interrupted(); i++)
         for (int s = 0; status == CLI_OK && s < r->n_seeds && !cli_interrupted(); s++)
@@ -224,6 +239,10 @@ static int race_run(struct race *r, const char *out) {
             status =
                 cli_fail(CLI_FAILED, "%s/results.jsonl could not be written completely", r->out);
     }
+    if (r->described)
+        cli_race_describe(r, status != CLI_OK    ? "failed"
+                             : cli_interrupted() ? "interrupted"
+                                                 : "finished");
     if (status != CLI_OK) {
         race_forget(r);
         return status;
@@ -250,12 +269,13 @@ static void race_preset(struct race *r, int argc, char **argv) {
 }
 
 int cli_race(int argc, char **argv) {
-    bool demo = false, real = false;
+    bool demo = false, real = false, quiet = false;
     const char *seeds = "1", *out = NULL;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
          &real, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &quiet, NULL},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
@@ -285,6 +305,7 @@ int cli_race(int argc, char **argv) {
     if (status == CLI_OK && (*end || !*seeds || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
         status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
                           RACE_SEEDS);
+    r.quiet = quiet;
     r.first_seed = cli_number(r.setup, "seed");
     r.target = cli_has_target(r.setup);
     if (status == CLI_OK && real && pl_rank() >= 0)
@@ -303,6 +324,7 @@ int cli_race(int argc, char **argv) {
     }
     for (int i = 0; i < r.n; i++) free(entrants[i].point);
     free(entrants);
+    free(r.described);
     pl_setup_free(r.setup);
     return status;
 }

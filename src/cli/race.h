@@ -31,9 +31,17 @@ struct race {
     double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    bool real, rates, target;
-    int name_width; /* of the longest entrant */
+    bool real, rates, target, quiet;
+    int name_width;            /* of the longest entrant */
+    int entrant_now, seed_now; /* the run that is under way */
+    char *described;           /* the setup that all share, as JSON */
 };
+
+/* What a race is, in its folder. `why` is NULL at the start; a word of docs/runs.md at the end. */
+void cli_race_describe(const struct race *r, const char *why);
+void cli_race_run_begins(void *race, const char *header, const char *json); /* for pl_setup_start */
+void cli_race_run_ended(const struct race *r, const pl_run *run);
+void cli_race_quote(FILE *f, const char *s); /* as a JSON string */
 
 void cli_race_board(const struct race *r);
 void cli_race_prediction(const struct race *r); /* real races only */

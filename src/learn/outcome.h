@@ -28,6 +28,7 @@ struct pl_outcome {
     struct pl_steps steps;
     uint64_t filtered;     /* rejected results that a filter did not believe */
     struct pl_why trouble; /* why it ended early, or what could not be written; or "" */
+    bool left_alone;       /* it ended because no worker was left */
     bool diverged;         /* it ended because no gradient was finite any more */
     uint64_t computed;     /* gradients computed, also those that were cancelled afterwards */
     struct pl_drift drift; /* of the models that workers compute on */

@@ -189,6 +189,7 @@ static void ends_save(struct server *s) {
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
         s->out->trouble = why;
+    s->out->left_alone = s->left_alone;
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
