@@ -44,8 +44,9 @@ python=$(command -v /usr/bin/python3 || command -v python3 || :)
 
 # object FILE: FILE is one JSON object.
 object() {
-    [ -z "$python" ] || "$python" -c 'import json, sys; assert isinstance(json.load(open(sys.argv[1],
-encoding="utf-8")), dict)' "$1" || fail "$1 is no JSON object: $(cat "$1")"
+    [ -z "$python" ] || "$python" -c 'import json, sys
+assert isinstance(json.load(open(sys.argv[1], encoding="utf-8")), dict)' "$1" ||
+        fail "$1 is no JSON object: $(cat "$1")"
 }
 
 id_of() {
@@ -58,7 +59,8 @@ step "the header"
 # shellcheck disable=SC2086
 works simulate $small --workers 3 --updates 20 --target-accuracy 0.99 --log-dir log --record run.rec
 has err ': simulate, run ' 'model     softmax, 2570 parameters' '3, simulated by ' \
-    'data      digits:samples=300,test=50: 300 training and 50 test samples, 256 features, 10 classes' \
+    'data      digits:samples=300,test=50: 300 training and 50 test samples' \
+    '256 features, 10 classes' \
     'method    abs: policy kasync:k=1,stop=yes, tuner abs' 'delays    exp:mean=1 per mini-batch' \
     'limits    20 updates' 'target    test accuracy 0.99'
 # shellcheck disable=SC2086
@@ -91,13 +93,110 @@ object "$(printf 'odd\377')/run.json"
 
 step "races"
 works race sync async --model quadratic --workers 2 --updates 20 --seeds 2 --out raced
-for file in run run-01-seed1 run-01-seed2 run-02-seed1 run-02-seed2; do object raced/$file.json; done
+for file in run run-01-seed1 run-01-seed2 run-02-seed1 run-02-seed2; do
+    object raced/$file.json
+done
 has err ': race, run ' 'entrants  sync, async' 'seeds     2 from 1, simulated'
-has raced/run.json '"kind": "race"' '"method": null' '"entrants": ["sync", "async"]' '"why": "finished"'
+has raced/run.json '"kind": "race"' '"method": null' '"entrants": ["sync", "async"]' \
+    '"why": "finished"'
 has raced/run-02-seed2.json '"kind": "simulate"' '"name": "async"' '"why": "updates"' '"seed": 2'
-has raced/results.jsonl "{\"entrant\":\"async\",\"run\":\"$(id_of raced/run-02-seed2.json)\",\"result\":"
+id=$(id_of raced/run-02-seed2.json)
+has raced/results.jsonl "{\"entrant\":\"async\",\"run\":\"$id\",\"result\":"
 works race sync --model quadratic --workers 2 --updates 5 --real --quiet --out quiet
 [ ! -s err ] || fail "race --quiet says $(cat err)"
+
+step "a folder of checkpoints belongs to one run"
+few="$small --workers 2 --quiet"
+# shellcheck disable=SC2086
+works train $small --workers 2 --updates 30 --checkpoint ck --checkpoint-every 1000
+has err 'weights   saved to ck every 1000 updates'
+has ck/run.json '"kind": "train"' '"why": "updates"' '"resumed": null'
+first=$(id_of ck/run.json)
+grep -aq "\"run_id\":\"$first\"" ck/latest || fail "the checkpoint lacks the id $first"
+# shellcheck disable=SC2086
+refused "folder 'ck' holds the checkpoints of another run ($first, updates 30)" \
+    train $few --lr 0.01 --updates 10 --checkpoint ck
+has err 'continue that run with --resume ck, or give another folder with --checkpoint'
+[ "$(id_of ck/run.json)" = "$first" ] || fail "a run that was refused wrote run.json"
+# shellcheck disable=SC2086
+works train $few --updates 10 --checkpoint other
+refused "folder 'ck' holds the checkpoints of another run" train --resume other --checkpoint ck
+# shellcheck disable=SC2086
+works train $small --workers 2 --updates 5
+has err 'weights   not saved; --checkpoint DIR saves them'
+
+step "a resumed run goes on saving"
+works train --resume ck --updates 40
+has err 'resumed   from ck/checkpoint-0000000030.safetensors at update 30' 'saved to ck every 1000'
+second=$(id_of ck/run.json)
+works train --resume ck --updates 50 --quiet
+works train --resume ck --updates 60 --quiet
+[ "$(readlink ck/latest)" = checkpoint-0000000060.safetensors ] || fail "not saved: $(ls ck)"
+has ck/run.json "\"origin\": \"$first\"" '"updates": 50'
+! grep -q "\"run\": \"$first\"" ck/run.json || fail "resumed from the first run: $(cat ck/run.json)"
+[ "$second" != "$first" ] || fail "a resumed run has the id of the run it continues"
+# from before the newest: latest is what was written last, and rotation removes the other branch
+cp -r ck branch
+works train --resume branch/checkpoint-0000000040.safetensors --updates 45 --quiet
+[ "$(readlink branch/latest)" = checkpoint-0000000045.safetensors ] || fail "$(ls -l branch)"
+works eval branch --json
+has out '{"updates":45,'
+works train --resume branch --updates 49 --quiet
+works eval branch --json
+has out '{"updates":49,'
+[ "$(ls branch | grep -c '^checkpoint')" -eq 3 ] || fail "rotation: $(ls branch)"
+[ ! -e branch/checkpoint-0000000060.safetensors ] || fail "the newest branch lost: $(ls branch)"
+# rotation leaves what another run wrote
+cp other/checkpoint-0000000010.safetensors branch/checkpoint-0000000001.safetensors
+works train --resume branch --updates 70 --quiet
+[ -e branch/checkpoint-0000000001.safetensors ] || fail "rotation removed another run's file"
+works train --resume ck --checkpoint new --updates 65 --quiet
+[ -e new/checkpoint-0000000065.safetensors ] || fail "--checkpoint new: $(ls new)"
+[ ! -e ck/checkpoint-0000000065.safetensors ] || fail "--checkpoint new: saved to ck"
+
+step "the best"
+works eval ck/best --json
+best=$(sed 's/.*"test_accuracy":\([0-9.]*\).*/\1/' out)
+works eval ck --json
+last=$(sed 's/.*"test_accuracy":\([0-9.]*\).*/\1/' out)
+awk "BEGIN { exit !($best >= $last && $best > 0.1) }" || fail "best $best, last $last"
+# a learning rate that ruins the model does not replace it
+works train --resume ck --lr 1000 --updates 75 --checkpoint ruined --quiet
+works eval ruined/best
+cp -r ck worse
+works train --resume worse --lr 500 --updates 65 --quiet
+cmp -s ck/best worse/best || fail "a worse model became the best"
+refused 'without the state of their run and cannot be resumed' train --resume ck/best --updates 80
+# without a test set the loss decides; a model of its own kind has no accuracy
+works train --model quadratic --workers 2 --updates 30 --checkpoint plain --quiet
+works eval plain/best
+
+step "damaged and diverged"
+cp -r ck hurt
+printf 'x' | dd of=hurt/checkpoint-0000000060.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
+refused 'its checksum does not match; the one before it is intact: --resume' \
+    train --resume hurt --updates 70
+works train --resume auto --checkpoint hurt --updates 70
+has err "warning: checkpoint 'hurt/checkpoint-0000000060.safetensors' is damaged" \
+    'resuming from hurt/checkpoint-0000000050'
+[ "$(readlink hurt/latest)" = checkpoint-0000000070.safetensors ] || fail "$(ls -l hurt)"
+# an update overflows although its gradient is finite
+"$PACELINE" train --model quadratic --workers 1 --lr 1e6 --updates 1000 --checkpoint gone \
+    --checkpoint-every 1 --quiet >out 2>err && fail "lr 1e6 does not diverge"
+has err 'is not finite and is not saved'
+if [ -e gone/latest ]; then
+    works eval gone --json
+    ! grep -q '"loss":null' out || fail "a model that is not finite was saved: $(cat out)"
+fi
+
+step "one at a time"
+if command -v flock >/dev/null; then
+    flock ck/.lock sleep 8 &
+    sleep 0.3
+    refused "another run is writing checkpoints to 'ck'" train --resume ck --updates 90
+    kill $!
+    wait
+fi
 
 [ $bad -eq 0 ] && echo "all as it should be"
 exit $bad

@@ -226,6 +226,14 @@ static void identity_print_limits(const struct pl_limits *l, char *out) {
     pl_append(out, IDENTITY_HEADER, "\n");
 }
 
+static void identity_print_saving(const struct pl_setup_conf *c, char *out) {
+    if (c->checkpoint[0])
+        pl_append(out, IDENTITY_HEADER, "  weights   saved to %.200s every %s%s\n", c->checkpoint,
+                  c->checkpoint_every, strpbrk(c->checkpoint_every, "smh") ? "" : " updates");
+    else
+        pl_append(out, IDENTITY_HEADER, "  weights   not saved; --checkpoint DIR saves them\n");
+}
+
 static void identity_print(const struct pl_setup *s, const struct pl_built *b, const char *kind,
                            const struct pl_resumed *r, const char *id, char *out) {
     const struct pl_job *job = &b->job;
@@ -247,6 +255,7 @@ static void identity_print(const struct pl_setup *s, const struct pl_built *b, c
         pl_append(out, IDENTITY_HEADER, "  delays    %.400s%s\n", delay,
                   real ? ", added to each task" : " per mini-batch");
     identity_print_limits(&job->limits, out);
+    if (strcmp(kind, "train") == 0) identity_print_saving(&s->conf, out);
 }
 
 /* --- together ------------------------------------------------------------------------------- */

@@ -100,6 +100,7 @@ int pl_server_model(void *server, float *room, struct pl_model_now *out) {
 void pl_server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     s->scoring = false;
+    if (s->saver) pl_saver_scored(s->saver, s->scored.w, &score, s->scored_at.updates);
     pl_engine_let_go(s->engine, &s->scored);
     pl_engine_scored(s->engine, &score, &s->scored_at);
 }

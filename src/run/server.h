@@ -35,8 +35,9 @@ struct pl_server_conf {
     const char *save_dir;           /* folder for checkpoints; NULL: write none */
     uint64_t save_updates, save_ns; /* between two of them; 0: not used */
     size_t save_keep;
-    const char *save_text; /* the setup, saved with each of them */
-    double *saved;         /* set to when the last was written, in seconds since 1970; or NULL */
+    const char *save_text;                        /* the setup, saved with each of them, */
+    const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
+    double *saved; /* set to when the last was written, in seconds since 1970; or NULL */
 
     void (*made)(void *ctx, int worker, int pid); /* a worker process was started; or NULL */
     void *made_ctx;

@@ -213,8 +213,12 @@ static int ends_finish(struct server *s) {
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
         struct pl_score score = pl_scorer_wait(s->scorer);
+        if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scored_at.updates);
         pl_engine_scored(s->engine, &score, &s->scored_at);
     }
+    struct pl_why why = {.text = ""};
+    if (s->saver && pl_saver_finish_best(s->saver, &why) && !s->out->trouble.text[0])
+        s->out->trouble = why;
     int rc = pl_engine_finish(s->engine, s->end.w, s->end_ns);
     pl_engine_let_go(s->engine, &s->end);
     return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
