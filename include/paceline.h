@@ -121,6 +121,9 @@ PL_API void pl_setup_start(pl_setup *setup,
 PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const char **header,
                              const char **json);
 
+/* The cores that this process may use: the default of "workers" in a real run. */
+PL_API int pl_cores(void);
+
 /* Writes such an object to a file, a line per member; a file that exists is replaced as a whole. On
  * failure why[why_max] has a message. */
 PL_API int pl_write_run(const char *path, const char *json, char *why, size_t why_max);

@@ -522,7 +522,7 @@ grep -q 'time per update' out || fail "SIGTERM: no results: $(cat out)"
 case ${SANITIZE:-} in
 *thread*) ;;
 *)
-    for signal in INT TERM; do
+    for signal in INT TERM HUP; do
         # shellcheck disable=SC2086
         interrupted 0 $signal train $small --updates 1e15 --json --checkpoint $signal
         json "a real run after SIG$signal"

@@ -72,6 +72,17 @@ works train --model quadratic --workers 1 --spawn threads --updates 5 --delay co
 has err '1 (threads) on ' 'const:t=0.001, added to each task'
 ! grep -q 'more workers' err || fail "one worker is more than the cores: $(cat err)"
 
+if taskset -c 0 true 2>/dev/null; then
+    taskset -c 0 "$PACELINE" train --model quadratic --updates 5 >out 2>err || fail "$(cat err)"
+    has err 'workers   1 (processes) on 1 core'
+    taskset -c 0 "$PACELINE" race sync --real --model quadratic --updates 5 \
+        --delay const:t=0.001 --out real >out 2>err || fail "$(cat err)"
+    has err 'workers   1 (processes) on 1 core'
+    has real/results.jsonl '"workers":1,'
+fi
+works simulate --model quadratic --updates 5
+has err 'workers   8, simulated by '
+
 step "run.json"
 object log/run.json
 has log/run.json '"kind": "simulate"' '"command": ["' '"simulate", "--data"' '"why": "updates"' \
@@ -188,6 +199,16 @@ if [ -e gone/latest ]; then
     works eval gone --json
     ! grep -q '"loss":null' out || fail "a model that is not finite was saved: $(cat out)"
 fi
+
+step "nohup"
+(
+    trap '' HUP
+    exec "$PACELINE" train --model quadratic --workers 2 --time 1 --log-dir nohup --quiet >out 2>err
+) &
+while [ ! -s nohup/points.jsonl ] && kill -0 $! 2>/dev/null; do sleep 0.1; done
+kill -s HUP $!
+wait $! || fail "nohup: status $?, $(cat err)"
+has nohup/run.json '"why": "time"'
 
 step "one at a time"
 if command -v flock >/dev/null; then

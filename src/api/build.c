@@ -293,6 +293,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
+    pl_setup_resolve(s, host);
     *out = (struct pl_built){.host = host, .schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
@@ -320,7 +321,9 @@ void pl_built_free(struct pl_built *b) {
 
 int pl_setup_check(pl_setup *s) {
     struct pl_built built;
+    int64_t workers = s->conf.workers;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
+    s->conf.workers = workers;
     if (rc) return rc;
     /* control checks that policy, tuner and number of workers go together */
     const struct pl_job *job = &built.job;

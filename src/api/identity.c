@@ -349,12 +349,17 @@ const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits
 int pl_setup_describe(pl_setup *s, const char *kind, int real, const char **header,
                       const char **json) {
     struct pl_built built;
+    int64_t workers = s->conf.workers;
     int rc = pl_build(s, real ? PL_HOST_REAL : PL_HOST_VIRTUAL, &built);
-    if (rc) return rc;
+    if (rc) {
+        s->conf.workers = workers;
+        return rc;
+    }
     if (s->described) pl_identity_free(s->described);
     if (!s->described) s->described = calloc(1, sizeof *s->described);
     if (!s->described || pl_identity_new(s, &built, kind, NULL, s->described))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    s->conf.workers = workers;
     pl_built_free(&built);
     if (rc) return rc;
     *header = s->described->header;

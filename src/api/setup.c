@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys/pool.h"
+
+#define SIMULATED_WORKERS 8 /* unless set */
+
 #define TEXT(name, field, def, flags, help)                                                        \
     PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
 #define BOOL(name, field, def, flags, help)                                                        \
@@ -47,7 +51,8 @@ const struct pl_opt pl_setup_opts[] = {
          "which gradients are accepted on arrival: kardam:f=2"),
     TEXT("attack", attack, "", RUNS | KEPT,
          "what hostile workers send, and how many there are: signflip:f=2"),
-    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT, "number of workers"),
+    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT,
+        "number of workers (default: one per core in a real run, 8 if simulated)"),
     INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
         "MPI: number of server ranks; each holds a part of the model"),
     TEXT("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
@@ -136,6 +141,7 @@ int pl_setup_new(pl_setup **out) {
     pl_setup *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
     pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    s->conf.workers = 0; /* the default depends on the host: pl_setup_resolve */
     for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
     return PL_OK;
@@ -189,6 +195,12 @@ int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     return rc;
 }
 
+int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host) {
+    int64_t before = s->conf.workers;
+    if (before == 0) s->conf.workers = host == PL_HOST_REAL ? pl_cores() : SIMULATED_WORKERS;
+    return before;
+}
+
 int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     char value[PL_SPEC_MAX];
     const struct pl_opt *o = pl_setup_find(key);
@@ -196,7 +208,9 @@ int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     if (!o)
         return pl_fail(&s->why, PL_EUSAGE,
                        "there is no option '%.40s'; 'paceline list option' shows them", key);
+    int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     pl_opt_print(o, &s->conf, value, sizeof value);
+    s->conf.workers = workers;
     if (strlen(value) >= max)
         return pl_fail(&s->why, PL_EUSAGE, "the value of %s needs a buffer of %zu bytes, not %zu",
                        key, strlen(value) + 1, max);

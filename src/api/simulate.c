@@ -106,7 +106,10 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
 }
 
 int pl_simulate(pl_setup *setup, pl_run **out) {
-    return simulate_setup(setup, NULL, NULL, out);
+    int64_t workers = setup->conf.workers;
+    int rc = simulate_setup(setup, NULL, NULL, out);
+    setup->conf.workers = workers;
+    return rc;
 }
 
 /* Describes the result of a replay in one sentence. */

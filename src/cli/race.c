@@ -261,6 +261,9 @@ static void race_preset(struct race *r, int argc, char **argv) {
         demo = demo || strcmp(argv[i], "--demo") == 0;
         r->real = r->real || strcmp(argv[i], "--real") == 0;
     }
+    char cores[24]; /* the prediction must have as many workers as the race */
+    snprintf(cores, sizeof cores, "%d", pl_cores());
+    if (r->real) pl_setup_set(r->setup, "workers", cores);
     if (!demo) return;
     for (size_t i = 0; i < sizeof race_demo / sizeof *race_demo; i++)
         pl_setup_set(r->setup, race_demo[i][0], race_demo[i][1]);
