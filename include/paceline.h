@@ -209,6 +209,7 @@ PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
+ * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
  * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
  * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
 PL_API double pl_run_number(const pl_run *run, const char *key);

@@ -64,7 +64,7 @@ works() {
 keys='method policy workers seed time updates time_per_update tasks started applied dropped'
 keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
-keys="$keys time_to_target k_final consensus "
+keys="$keys time_to_target k_final consensus core_wait "
 
 # out holds one JSON object with these keys in this order, then what the run was, and nothing else.
 # Leaves the results alone in out: they are the same for the same run.

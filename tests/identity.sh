@@ -80,6 +80,14 @@ if taskset -c 0 true 2>/dev/null; then
     has err 'workers   1 (processes) on 1 core'
     has real/results.jsonl '"workers":1,'
 fi
+if taskset -c 0 true 2>/dev/null && [ -r /proc/self/schedstat ]; then
+    taskset -c 0 "$PACELINE" train --data digits --method sync --workers 8 --updates 40 --json \
+        >out 2>err || fail "$(cat err)"
+    share='.*"worker_time":{"compute":\([0-9.e-]*\),"communication":\([0-9.e-]*\),.*'
+    awk "BEGIN { exit !($(sed "s/$share/\1 > \2/" out)) }" ||
+        fail "waiting for a core is called communication: $(cat out)"
+    ! grep -q '"core_wait":null' out || fail "waiting for a core was not measured: $(cat out)"
+fi
 works simulate --model quadratic --updates 5
 has err 'workers   8, simulated by '
 

@@ -79,6 +79,9 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct p
             .held_up = row[i].held_up,
             .last = row[i].n_last,
             .unfinished = row[i].unfinished};
+    for (int i = 0; i < r->n_workers; i++)
+        for (int kind = 0; kind <= PL_SPAN_WASTED; kind++)
+            r->worker_seconds += row[i].seconds[kind];
     return PL_OK;
 }
 
@@ -141,6 +144,8 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
 
 static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
+    if (strcmp(key, "core_wait") == 0)
+        return r->worker_seconds > 0 ? fmin(r->outcome.core_wait / r->worker_seconds, 1) : NAN;
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
@@ -187,6 +192,7 @@ const char *pl_run_json(pl_run *run) {
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
     pl_json_real(&j, "consensus", run->outcome.consensus);
+    pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
     if (run->outcome.drift.n_looks > 0) {
         pl_json_open(&j, "spread", '{');
         pl_json_real(&j, "from_mean", run_extra(run, "spread.from_mean"));

@@ -21,6 +21,7 @@ struct pl_run {
     bool lost_points; /* out of memory for one */
     bool interrupted; /* the watcher ended the run */
     char *json;
+    double worker_seconds;           /* of all workers together */
     struct pl_worker_report *worker; /* [n_workers]; NULL: unknown */
     double saved; /* when the last checkpoint was written, in seconds since 1970; or NAN */
     bool replayed;

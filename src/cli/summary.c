@@ -82,6 +82,10 @@ static void summary_print(const pl_run *run, bool target) {
         printf("%s%.1f %% %s", i ? ", " : " ", 100 * pl_run_number(run, key), shares[i]);
     }
     putchar('\n');
+    if (pl_run_number(run, "core_wait") >= 0.01)
+        printf("  %-18s %.0f %% of worker time, counted as compute; there are more workers than "
+               "cores\n",
+               "waiting for a core", 100 * pl_run_number(run, "core_wait"));
     summary_stragglers(run);
     if (pl_run_text(run, "replay")) printf("  %-18s %s\n", "replay", pl_run_text(run, "replay"));
 }

@@ -22,7 +22,8 @@ struct pl_outcome {
     struct pl_staleness staleness;
     struct pl_worker_time worker_time; /* shares; they sum to 1 */
     struct pl_score score;             /* at the end; NAN if unknown */
-    double time_to_target;             /* NAN: no target, or not reached */
+    double core_wait;      /* seconds that workers waited for a core; NAN: not measured */
+    double time_to_target; /* NAN: no target, or not reached */
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;

@@ -147,11 +147,23 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
+/* Measured only if workers can outnumber the cores: it takes two system calls per task. */
+static int ends_measure_waits(struct server *s) {
+    s->core.fd = -1;
+    s->out->core_wait = NAN;
+    if (!s->conf->spawn || s->job->n_workers <= pl_cores()) return PL_OK;
+    pl_core_wait_open(&s->core);
+    if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
+    s->core_ns = pl_core_wait_ns(&s->core);
+    s->waited = pl_core_waited_new(s->job->n_workers);
+    return s->waited ? PL_OK : ends_memory(s);
+}
+
 /* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
-    struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
-                                  s->conf->made_ctx};
+    struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
+                                  s->conf->made, s->conf->made_ctx,  s->waited};
     bool listens = s->conf->listen && !s->conf->spawn;
     if (listens)
         pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
@@ -163,7 +175,8 @@ static int ends_gather(struct server *s, bool *ended) {
 
 static int ends_begin(struct server *s) {
     bool ended = false;
-    int rc = ends_gather(s, &ended);
+    int rc = ends_measure_waits(s);
+    if (!rc) rc = ends_gather(s, &ended);
     if (!rc) rc = ends_helpers(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
@@ -225,6 +238,11 @@ static int ends_finish(struct server *s) {
 }
 
 static void ends_free(struct server *s) {
+    for (int i = 0; s->waited && i < s->job->n_workers; i++)
+        s->out->core_wait =
+            (i ? s->out->core_wait : 0) + (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
+    pl_core_waited_free(s->waited, s->job->n_workers);
+    if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);
     pl_scorer_free(s->scorer);
     pl_saver_free(s->saver);
