@@ -61,7 +61,7 @@ works() {
     [ -z "$(said)" ] || fail "paceline $*: said $(cat err)"
 }
 
-keys='method policy workers seed time updates time_per_update tasks started applied dropped'
+keys='method policy workers seed lr time updates time_per_update tasks started applied dropped'
 keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus core_wait "
@@ -314,7 +314,7 @@ works replay run.rec --method sync --workers 5 --json
 json "replay --method"
 grep -q '"method":"sync","policy":"ksync:k=5","workers":5' out || fail "replay --method: $(cat out)"
 works replay run.rec --policy ksync:k=1 --delay const:t=1 --updates 7 --json
-grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"time":7,"updates":7' out ||
+grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"lr":0.1,"time":7,"updates":7' out ||
     fail "replay --policy: $(cat out)"
 works plan --trace run.rec --json
 [ "$(grep -c '"k":3' out)" -gt 0 ] && [ "$(grep -c '"k":4' out)" -eq 0 ] ||
@@ -368,7 +368,7 @@ for spawn in processes threads; do
         fail "replay of train --spawn $spawn: $(cat out)"
 done
 works train --model quadratic --workers 20 --updates 30
-grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
+grep -q '^  tasks  *[0-9]* started: 300 applied, ' out || fail "train: no fates: $(cat out)"
 grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
 works train --model quadratic --workers 1 --respawn --updates 3

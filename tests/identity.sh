@@ -57,7 +57,8 @@ small='--data digits:samples=300,test=50 --model softmax'
 
 step "the header"
 # shellcheck disable=SC2086
-works simulate $small --workers 3 --updates 20 --target-accuracy 0.99 --log-dir log --record run.rec
+works simulate $small --method abs --workers 3 --updates 20 --target-accuracy 0.99 \
+    --log-dir log --record run.rec
 has err ': simulate, run ' 'model     softmax, 2570 parameters' '3, simulated by ' \
     'data      digits:samples=300,test=50: 300 training and 50 test samples' \
     '256 features, 10 classes' \
@@ -120,7 +121,7 @@ has raced/run.json '"kind": "race"' '"method": null' '"entrants": ["sync", "asyn
     '"why": "finished"'
 has raced/run-02-seed2.json '"kind": "simulate"' '"name": "async"' '"why": "updates"' '"seed": 2'
 id=$(id_of raced/run-02-seed2.json)
-has raced/results.jsonl "{\"entrant\":\"async\",\"run\":\"$id\",\"result\":"
+has raced/results.jsonl "{\"entrant\":\"async\",\"run\":\"$id\",\"seed\":2"
 works race sync --model quadratic --workers 2 --updates 5 --real --quiet --out quiet
 [ ! -s err ] || fail "race --quiet says $(cat err)"
 

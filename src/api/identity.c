@@ -71,6 +71,7 @@ static void identity_option(const struct pl_setup *s, const struct pl_built *b,
         snprintf(value, PL_SPEC_MAX, "%s", identity_delay(s, b));
     if (strcmp(o->name, "updates") == 0)
         snprintf(value, PL_SPEC_MAX, "%llu", (unsigned long long)job->limits.updates);
+    if (strcmp(o->name, "lr") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->rate.lr);
     if (strcmp(o->name, "eval-every") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->eval_every);
     if (strcmp(o->name, "threads") == 0) snprintf(value, PL_SPEC_MAX, "%d", job->n_threads);
 }

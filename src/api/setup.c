@@ -38,8 +38,8 @@
 
 const struct pl_opt pl_setup_opts[] = {
     TEXT("method", method, "", SIMULATE | TRAIN | KEPT,
-         "published method and options of its parts: kasync:k=4 (default: abs, unless --policy is "
-         "given)"),
+         "published method and options of its parts: kasync:k=4 (default: kasync, unless --policy "
+         "is given)"),
     TEXT("policy", column[PL_COLUMN_POLICY], "", COLUMN,
          "when the model is updated, and which workers compute next"),
     TEXT("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
@@ -61,14 +61,15 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
-    REAL("lr", lr, "0.1", 0, 1e6, RUNS | PLAN | KEPT, "learning rate"),
+    REAL("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
+         "learning rate (default: 0, the method's own: see 'paceline list optim')"),
     TEXT("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
          "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
          "method's, otherwise constant)"),
     CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
-         "multiple of the weights that is added to every gradient"),
+         "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
     TEXT("delay", delay, "auto", RUNS | PLAN | KEPT,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
@@ -152,6 +153,12 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     if (!s) return PL_ENOMEM;
     *s = *from;
     s->described = NULL;
+    s->range = NULL;
+    s->n_ranges = 0;
+    if (pl_setup_ranges(s, from->range, from->n_ranges)) {
+        free(s);
+        return PL_ENOMEM;
+    }
     if (s->data) s->data->n_holders++;
     *out = s;
     return PL_OK;
@@ -170,6 +177,7 @@ void pl_setup_free(pl_setup *s) {
     pl_setup_let_go(s);
     if (s->described) pl_identity_free(s->described);
     free(s->described);
+    free(s->range);
     free(s);
 }
 
@@ -246,5 +254,18 @@ int pl_setup_function(pl_setup *s, const struct pl_function *f) {
         return pl_fail(&s->why, PL_EUSAGE, "a function needs a dim of at least 1 and a gradient");
     s->function = *f;
     s->has_function = true;
+    return PL_OK;
+}
+
+int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
+    if (n < 0 || n > PL_SETUP_RANGES)
+        return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",
+                       PL_SETUP_RANGES, n);
+    struct pl_model_range *copy = n > 0 ? malloc((size_t)n * sizeof *copy) : NULL;
+    if (n > 0 && !copy) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (n > 0) memcpy(copy, range, (size_t)n * sizeof *copy);
+    free(s->range);
+    s->range = copy;
+    s->n_ranges = n;
     return PL_OK;
 }

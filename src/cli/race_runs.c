@@ -30,7 +30,7 @@ void cli_race_run_ended(const struct race *r, const pl_run *run) {
     race_write(path, pl_run_text(run, "run"));
 }
 
-void cli_race_quote(FILE *f, const char *s) {
+static void race_quote(FILE *f, const char *s) {
     fputc('"', f);
     for (; *s; s++) {
         if (*s == '"' || *s == '\\') fputc('\\', f);
@@ -48,7 +48,7 @@ static void race_members(FILE *f, const struct race *r, const char *why) {
     fputs(",\"race\":{\"entrants\":[", f);
     for (int i = 0; i < r->n; i++) {
         if (i) fputc(',', f);
-        cli_race_quote(f, r->entrant[i].name);
+        race_quote(f, r->entrant[i].name);
     }
     fprintf(f, "],\"seeds\":%d,\"first_seed\":%.0f,\"real\":%s}", r->n_seeds, r->first_seed,
             r->real ? "true" : "false");
