@@ -113,6 +113,25 @@ PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struc
 PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
                          void *ctx);
 
+/* Is called when everything about a run is resolved and before its first task. `header` describes
+ * the run in a few lines for people; `json` is the object of run.json (docs/runs.md). */
+PL_API void pl_setup_start(pl_setup *setup,
+                           void (*start)(void *ctx, const char *header, const char *json),
+                           void *ctx);
+
+/* Describes, in the same two forms, what a setup would run, with real workers or simulated, and
+ * loads its data. `kind` is "simulate", "train" or "race"; a race has no method. Both texts are
+ * valid until the next call with this setup. */
+PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const char **header,
+                             const char **json);
+
+/* The cores that this process may use: the default of "workers" in a real run. */
+PL_API int pl_cores(void);
+
+/* Writes such an object to a file, a line per member; a file that exists is replaced as a whole. On
+ * failure why[why_max] has a message. */
+PL_API int pl_write_run(const char *path, const char *json, char *why, size_t why_max);
+
 /* A model of your own: a function of one flat vector, with its gradient. */
 struct pl_samples {
     uint32_t n;            /* samples in the mini-batch */
@@ -189,16 +208,20 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
  * "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
-/* The JSON object that `paceline simulate --json` prints. The run owns it. */
+/* The results as a JSON object: equal runs have equal objects. `paceline simulate --json` prints it
+ * with one more member, "run": the text "run" below. The run owns it. */
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
+ * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
  * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
  * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
 /* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "trouble": why
- * a real run ended early, or what could not be saved. NULL if there is no such text. */
+ * a real run ended early, or what could not be saved; "id": the id of the run; "run": the JSON
+ * object of run.json (docs/runs.md), which says what the run was and why it ended. NULL if there is
+ * no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */

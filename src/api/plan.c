@@ -11,7 +11,9 @@
  * workers, unless that is set. */
 static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_workers) {
     const struct pl_setup_conf *c = &s->conf;
+    int64_t given = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     *n_workers = c->workers;
+    s->conf.workers = given;
     snprintf(law, max, "%s", pl_setup_delay(s));
     if (!c->trace[0]) return PL_OK;
     if (pl_setup_is_set(s, "delay"))

@@ -6,10 +6,14 @@
  * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
  * part of the run's definition, so that recordings and checkpoints keep it. Options without KEPT
  * specify where the run takes place and which files it writes. */
-#include "api/setup.h"
+#include "api/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "sys/pool.h"
+
+#define SIMULATED_WORKERS 8 /* unless set */
 
 #define TEXT(name, field, def, flags, help)                                                        \
     PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
@@ -47,7 +51,8 @@ const struct pl_opt pl_setup_opts[] = {
          "which gradients are accepted on arrival: kardam:f=2"),
     TEXT("attack", attack, "", RUNS | KEPT,
          "what hostile workers send, and how many there are: signflip:f=2"),
-    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT, "number of workers"),
+    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT,
+        "number of workers (default: one per core in a real run, 8 if simulated)"),
     INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
         "MPI: number of server ranks; each holds a part of the model"),
     TEXT("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
@@ -148,6 +153,7 @@ int pl_setup_new(pl_setup **out) {
     pl_setup *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
     pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    s->conf.workers = 0; /* the default depends on the host: pl_setup_resolve */
     for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
     return PL_OK;
@@ -157,6 +163,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     pl_setup *s = malloc(sizeof *s);
     if (!s) return PL_ENOMEM;
     *s = *from;
+    s->described = NULL;
     s->range = NULL;
     s->n_ranges = 0;
     s->rules = from->rules ? strdup(from->rules) : NULL;
@@ -185,6 +192,8 @@ void pl_setup_free(pl_setup *s) {
     pl_setup_let_go(s);
     pl_initial_release(s->initial);
     free(s->rules);
+    if (s->described) pl_identity_free(s->described);
+    free(s->described);
     free(s->range);
     free(s);
 }
@@ -211,6 +220,12 @@ int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     return rc;
 }
 
+int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host) {
+    int64_t before = s->conf.workers;
+    if (before == 0) s->conf.workers = host == PL_HOST_REAL ? pl_cores() : SIMULATED_WORKERS;
+    return before;
+}
+
 int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     char value[PL_SPEC_MAX];
     const struct pl_opt *o = pl_setup_find(key);
@@ -218,7 +233,9 @@ int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     if (!o)
         return pl_fail(&s->why, PL_EUSAGE,
                        "there is no option '%.40s'; 'paceline list option' shows them", key);
+    int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     pl_opt_print(o, &s->conf, value, sizeof value);
+    s->conf.workers = workers;
     if (strlen(value) >= max)
         return pl_fail(&s->why, PL_EUSAGE, "the value of %s needs a buffer of %zu bytes, not %zu",
                        key, strlen(value) + 1, max);
@@ -240,6 +257,12 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int warning, const char *sentence),
                   void *ctx) {
     s->log = (struct pl_log){say, ctx};
+}
+
+void pl_setup_start(pl_setup *s, void (*start)(void *ctx, const char *header, const char *json),
+                    void *ctx) {
+    s->start = start;
+    s->start_ctx = ctx;
 }
 
 int pl_setup_function(pl_setup *s, const struct pl_function *f) {

@@ -85,6 +85,9 @@ bool cli_diverged(const pl_run *run);
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));
 
+/* Prints the header of a run on standard error; the callback for pl_setup_start. */
+void cli_start(void *ctx, const char *header, const char *json);
+
 /* --- watching ---------------------------------------------------------------------------- */
 
 /* One line on a terminal, refreshed while a run goes on; silent otherwise. Also ends the run on
@@ -92,7 +95,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
 struct cli_progress {
     char name[64];        /* printed first */
     double time, updates; /* the limits of the run; 0 if unknown */
-    bool shown;
+    bool shown, quiet;    /* quiet: show nothing */
     double next, loss, accuracy;
     double at, samples; /* the run's time and samples at the last refresh */
 };

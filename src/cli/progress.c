@@ -16,15 +16,23 @@
 /* Atomic because the handler may run on any thread. */
 static atomic_int progress_signals;
 
+/* A terminal that closes may send SIGHUP twice; only another signal after the first ends at once.
+ */
 static void progress_on_signal(int number) {
-    (void)number;
-    if (atomic_fetch_add(&progress_signals, 1) > 0) _exit(130);
+    int none = 0;
+    if (number == SIGHUP)
+        atomic_compare_exchange_strong(&progress_signals, &none, 1);
+    else if (atomic_fetch_add(&progress_signals, 1) > 0)
+        _exit(130);
 }
 
 void cli_catch_signals(void) {
     struct sigaction act = {.sa_handler = progress_on_signal};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    struct sigaction before; /* nohup ignores SIGHUP, and that is kept */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &act, NULL);
 }
 
 bool cli_interrupted(void) {
@@ -119,7 +127,7 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
     double now = progress_now();
     if (now < c->next) return 0;
     c->next = now + PROGRESS_EVERY;
-    if (!isatty(STDERR_FILENO)) return 0;
+    if (c->quiet || !isatty(STDERR_FILENO)) return 0;
     struct progress_line line = {0};
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);

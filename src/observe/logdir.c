@@ -122,6 +122,12 @@ int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl
     return PL_OK;
 }
 
+int pl_logdir_run(const struct pl_logdir *ld, const char *json, struct pl_why *why) {
+    char path[LOGDIR_PATH];
+    snprintf(path, sizeof path, "%s/run.json", ld->dir); /* shorter than points.jsonl */
+    return pl_sink_describe(path, json, why);
+}
+
 /* --- a run ------------------------------------------------------------------------------- */
 
 void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {

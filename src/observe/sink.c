@@ -71,3 +71,23 @@ void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event 
     fprintf(ctx, "%s\n", line);
     free(line);
 }
+
+#define SINK_PATH 4096
+
+int pl_sink_describe(const char *path, const char *json, struct pl_why *why) {
+    char temporary[SINK_PATH];
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof temporary)
+        return pl_fail(why, PL_EUSAGE, "the path %.60s… is too long", path);
+    char *lines = pl_json_lines(json);
+    if (!lines) return pl_fail(why, PL_ENOMEM, "out of memory for '%.200s'", path);
+    pl_json_utf8(lines);
+    FILE *f = fopen(temporary, "we");
+    bool bad = !f || fputs(lines, f) < 0;
+    if (f && fclose(f) != 0) bad = true;
+    free(lines);
+    if (!bad && rename(temporary, path) == 0) return PL_OK;
+    int error = errno;
+    if (f) remove(temporary);
+    return pl_fail(why, PL_EIO, "'%.200s' cannot be written: %s", path, strerror(error));
+}

@@ -48,6 +48,10 @@ struct server {
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_guests guests;
+    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */
+    struct pl_core_wait core;       /* of this thread, */
+    uint64_t core_ns;               /* its count when it was last read, */
+    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
     struct pl_outcome *out;
 };
 
