@@ -265,12 +265,15 @@ PL_API void pl_client_push(pl_client *client, size_t n, uint32_t samples, double
 struct pl_item_option {
     const char *name, *def, *help;
     char accepts[120]; /* "a whole number from 1 to 8" */
+    const char *type;  /* what stands for its value in help: "N", "X", "yes|no", "FILE", "SPEC" */
 };
 
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* or "" */
+    const char *when;  /* of a method: when to use it; otherwise "" */
+    char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
                           the commands that accept it, from "simulate train race plan replay eval";
                           otherwise "" */

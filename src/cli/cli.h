@@ -17,7 +17,17 @@ int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 
+/* The commands, in the order of the help; ends with a NULL name. */
+struct cli_command {
+    const char *name, *brief;
+    int (*run)(int argc, char **argv);
+};
+extern const struct cli_command cli_commands[];
+
 void cli_man(FILE *out); /* the manual, as roff */
+
+/* Prints the completion script of a shell, "bash" or "zsh"; an exit status. */
+int cli_completion(int argc, char **argv);
 
 /* Prints a message from the library; the callback for pl_setup_log. */
 void cli_say(void *ctx, int warning, const char *sentence);
@@ -52,6 +62,14 @@ struct cli_args {
  * printing an error. */
 int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
 
+/* Shows `each` the arguments that a command takes, without running it. */
+void cli_describe(const struct cli_command *command,
+                  void (*each)(void *ctx, const struct cli_args *args), void *ctx);
+
+/* Prints text with line breaks between words, for 79 columns. Further lines are indented; the first
+ * one begins at column `at`. */
+void cli_wrap(int at, int indent, const char *text);
+
 /* Scores the similarity of the n characters at `a` to the name `b` by common letters and a common
  * beginning; 0 means not similar. */
 int cli_likeness(const char *a, size_t n, const char *b);
@@ -62,12 +80,9 @@ bool cli_takes(const struct pl_item *option, const char *command);
 /* Whether to print an option's default after its help, which may tell it already. */
 bool cli_shows_default(const struct pl_item_option *option);
 
-/* Whether there is nothing to add to an option's help: any text is accepted, and no default shown.
- */
+/* Whether there is nothing to add to an option's help: its type says what is accepted, and no
+ * default is shown. */
 bool cli_says_nothing(const struct pl_item_option *option);
-
-/* What stands for the value of a number in help: " N", " X" or "". */
-const char *cli_placeholder(const struct pl_item_option *option);
 
 /* The value of an option that is a number, and whether the run has a target. */
 double cli_number(pl_setup *setup, const char *key);

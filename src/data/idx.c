@@ -144,7 +144,7 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
 }
 
 static const struct pl_opt idx_opts[] = {
-    PL_OPT_TEXT(struct idx_conf, dir, "",
+    PL_OPT_DIR(struct idx_conf, dir, "",
                 "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
     PL_OPT_INT(struct idx_conf, classes, "10", 2, 256,
                "number of classes; a label of this or more is an error"),

@@ -363,7 +363,7 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
 }
 
 static const struct pl_opt ratings_opts[] = {
-    PL_OPT_TEXT(struct ratings_conf, file, "",
+    PL_OPT_FILE(struct ratings_conf, file, "",
                 "lines of user, item, rating and optionally a time, plain or .gz"),
     PL_RATINGS_OPTS(struct ratings_conf),
     PL_OPT_END,
