@@ -90,7 +90,7 @@ struct pl_point {
     double test_loss, test_accuracy; /* on the test set */
     int k;                           /* workers or mini-batches an update waits for */
     double staleness;                /* mean over the gradients applied so far */
-    uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
+    uint64_t unused;                 /* tasks dropped, cancelled, lost or rejected so far */
     int workers;                     /* workers present */
     int expected;                    /* workers expected */
     uint64_t staleness_max;

@@ -39,9 +39,11 @@ refused() {
     [ ! -s out ] || fail "paceline $*: wrote to standard output"
 }
 
-# Standard error without warnings about slow workers: on a busy machine any worker may be one.
+# Standard error without progress (tests/progress.sh), and without warnings about slow workers: on a
+# busy machine any worker may be one.
 said() {
-    grep -v '^paceline: warning: worker [0-9]* is slow: ' err
+    grep -v -e '^paceline: warning: .*worker [0-9]* is slow: ' \
+        -e ' workers [0-9]*/[0-9]*  unused [0-9]*$' err
 }
 
 # works ARGUMENTS...: status 0, silent on standard error.

@@ -28,10 +28,11 @@ int cli_fail(int status, const char *fmt, ...) {
 }
 
 void cli_say(void *ctx, int warning, const char *sentence) {
-    (void)ctx;
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* erase the progress line */
+    const char *entrant = ctx; /* of a race; or NULL */
+    cli_progress_erase();
     args_name();
-    fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
+    fprintf(stderr, "%s%s%s%s\n", warning ? "warning: " : "", entrant ? entrant : "",
+            entrant ? ": " : "", sentence);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {

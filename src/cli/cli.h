@@ -29,7 +29,8 @@ void cli_man(FILE *out); /* the manual, as roff */
 /* Prints the completion script of a shell, "bash" or "zsh"; an exit status. */
 int cli_completion(int argc, char **argv);
 
-/* Prints a message from the library; the callback for pl_setup_log. */
+/* Prints a message from the library; the callback for pl_setup_log. `ctx` is the name of the run,
+ * to print first, or NULL. */
 void cli_say(void *ctx, int warning, const char *sentence);
 
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
@@ -99,16 +100,24 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* One line on a terminal, refreshed while a run goes on; silent otherwise. Also ends the run on
- * Ctrl-C and SIGTERM. */
+/* On a terminal, one line that is refreshed while a run goes on. Otherwise, and on terminals that
+ * cannot move the cursor (TERM=dumb), a line per evaluation; or per run in a race. Also ends the
+ * run on Ctrl-C and SIGTERM. */
+enum cli_progress_how { CLI_PROGRESS_ALL, CLI_PROGRESS_PER_RUN, CLI_PROGRESS_QUIET };
 struct cli_progress {
-    char name[64];        /* printed first */
-    double time, updates; /* the limits of the run; 0 if unknown */
-    bool shown;
-    double next, loss, accuracy;
-    double at, samples; /* the run's time and samples at the last refresh */
+    char name[64];                /* printed first */
+    double time, updates, epochs; /* the limits of the run; 0 if unknown */
+    enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
+    bool refreshes;               /* a line that is refreshed */
+    struct pl_point last;         /* the last evaluation */
+    bool scored;                  /* there was one */
+    double next;                  /* the clock at the next refresh */
+    double begun, share_begun;    /* the clock and the share of the run when it was first seen */
+    double at, samples;           /* the run's time and samples at the last line; NAN: none */
 };
-void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup);
+void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
+                        pl_setup *setup);
+void cli_progress_erase(void); /* makes room for a message */
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

@@ -126,6 +126,7 @@ static int race_one(struct race *r, int i, int seed) {
     struct race_entrant *e = &r->entrant[i];
     pl_setup *one = NULL;
     char text[RACE_PATH + 64], name[32];
+    enum cli_progress_how how = r->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_PER_RUN;
     int status = race_enter(r, e, &one);
     snprintf(text, sizeof text, "%.0f", r->first_seed + seed);
     if (status == CLI_OK && pl_setup_set(one, "seed", text))
@@ -145,11 +146,11 @@ static int race_one(struct race *r, int i, int seed) {
         if (e->predicts) {
             char simulated[sizeof progress.name];
             snprintf(simulated, sizeof simulated, "%.48s, simulated", text);
-            cli_progress_begin(&progress, simulated, one);
+            cli_progress_begin(&progress, simulated, how, one);
             status = race_predict(e, seed, one);
         }
-        cli_progress_begin(&progress, text, one);
-        pl_setup_log(one, cli_say, NULL);
+        cli_progress_begin(&progress, text, how, one);
+        pl_setup_log(one, cli_say, (void *)(uintptr_t)e->name);
         if (status == CLI_OK && !cli_interrupted())
             rc = (r->real ? pl_train : pl_simulate)(one, &run);
         cli_progress_end(&progress);
@@ -250,7 +251,7 @@ static void race_preset(struct race *r, int argc, char **argv) {
 }
 
 int cli_race(int argc, char **argv) {
-    bool demo = false, real = false;
+    bool demo = false, real = false, quiet = false;
     const char *seeds = "1", *out = NULL;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
@@ -258,6 +259,7 @@ int cli_race(int argc, char **argv) {
          &real, NULL},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
+        {"quiet", NULL, "show no progress, only warnings and the result", &quiet, NULL},
         {"out", "DIR", "new folder for results, curves and plot (race, race-2, …)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
@@ -285,6 +287,7 @@ int cli_race(int argc, char **argv) {
     if (status == CLI_OK && (*end || !*seeds || r.n_seeds < 1 || r.n_seeds > RACE_SEEDS))
         status = cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
                           RACE_SEEDS);
+    r.quiet = quiet;
     r.first_seed = cli_number(r.setup, "seed");
     r.target = cli_has_target(r.setup);
     if (status == CLI_OK && real && pl_rank() >= 0)

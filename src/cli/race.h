@@ -31,7 +31,7 @@ struct race {
     double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    bool real, rates, target;
+    bool real, rates, target, quiet;
     int name_width; /* of the longest entrant */
 };
 

@@ -189,9 +189,10 @@ static int summary_end(int rc, pl_setup *setup, pl_run *run, bool json) {
 
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out)) {
-    bool json = false;
+    bool json = false, quiet = false;
     const struct cli_flag flags[] = {
         {"json", NULL, "print one JSON object and nothing else", &json, NULL},
+        {"quiet", NULL, "show no progress, only warnings and the result", &quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     pl_setup *setup;
     args->flag = flags;
@@ -201,7 +202,8 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         struct cli_progress progress = {0};
         pl_run *out = NULL;
         cli_catch_signals();
-        cli_progress_begin(&progress, "", setup);
+        cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
+                           setup);
         pl_setup_log(setup, cli_say, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
