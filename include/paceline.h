@@ -115,6 +115,7 @@ struct pl_samples {
     uint32_t dim;          /* features of a sample; 0 if wants_data is 0 */
     const float *x;        /* [n][dim], or NULL */
     const uint16_t *label; /* [n], or NULL */
+    const float *target;   /* [n] numbers to predict, if the data has them instead of classes */
     uint64_t seed, batch_no;
     uint32_t worker; /* identifies the mini-batch together with seed and batch_no */
     /* Returns non-zero if the result is no longer wanted; poll it in long computations. */

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <paceline.h>
 
-static pl_setup *base; /* has loaded the digits; copies share them */
+static pl_setup *digits, *lowrank; /* have loaded their data; copies share it */
 
 /* Sets the options of "paceline simulate --name value --name value …". */
 static void set_options(pl_setup *s, const char *command) {
@@ -47,7 +47,7 @@ static void try_one(void *ctx, const struct pl_item *item) {
         return;
     }
     pl_setup *s;
-    assert_int_equal(pl_setup_copy(base, &s), 0);
+    assert_int_equal(pl_setup_copy(strstr(item->command, "lowrank") ? lowrank : digits, &s), 0);
     set_options(s, item->command);
     if (pl_setup_check(s)) {
         print_error("%s: %s\n", item->command, pl_setup_why(s));
@@ -56,18 +56,28 @@ static void try_one(void *ctx, const struct pl_item *item) {
     pl_setup_free(s);
 }
 
+static pl_setup *loaded(const char *data, const char *model) {
+    pl_setup *s;
+    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup_set(s, "data", data);
+    pl_setup_set(s, "model", model);
+    pl_setup_set(s, "method", "sync");
+    assert_int_equal(pl_setup_check(s), 0);
+    pl_setup_set(s, "method", "");
+    pl_setup_set(s, "model", "mlp");
+    return s;
+}
+
 static void test_commands(void **state) {
     (void)state;
     struct tried t = {0};
-    assert_int_equal(pl_setup_new(&base), 0);
-    pl_setup_set(base, "data", "digits");
-    pl_setup_set(base, "method", "sync");
-    assert_int_equal(pl_setup_check(base), 0);
-    pl_setup_set(base, "method", "");
+    digits = loaded("digits", "softmax");
+    lowrank = loaded("lowrank", "mf");
     assert_int_equal(pl_list(NULL, try_one, &t), 0);
     assert_int_equal(t.n_refused, 0);
     assert_true(t.n > 100 && t.n_files >= 6 && t.n_files < 15);
-    pl_setup_free(base);
+    pl_setup_free(digits);
+    pl_setup_free(lowrank);
 }
 
 static void check_words(void *ctx, const struct pl_item *item) {

@@ -192,7 +192,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
         return pl_fail(
             why, PL_EUSAGE,
             "log has a line per evaluation, but --model none evaluates nothing; use events");
-    if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
+    if (c->target_accuracy > 0 && !(b->job.model->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
     if (c->target_accuracy > 0 && b->job.data->n_test == 0)

@@ -42,6 +42,7 @@ static const struct {
     {"model", "none", "--delay pareto:shape=2,scale=1"},
     {"model", "quadratic", "--delay pareto:shape=2,scale=1"},
     {"model", "mf", "--data lowrank"},
+    {"model", "linear", "--data friedman"},
     {"data", "ratings", "--model mf"},
     {"data", "lowrank", "--model mf"},
 };

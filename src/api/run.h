@@ -13,7 +13,7 @@ struct pl_run {
     int n_workers;
     uint64_t seed;
     size_t dim;
-    bool rates; /* the losses are squared errors of ratings */
+    double rmse_scale; /* the losses are squared errors in this unit; 0: they are not */
     struct pl_point *point;
     size_t n_points, room;
     bool lost_points; /* out of memory for one */

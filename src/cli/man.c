@@ -182,7 +182,7 @@ static const char *const man_files[] = {
     "Fashion-MNIST, from the Debian package dataset-fashion-mnist; the default data set.",
     "item",
     "*.csv, *.npy, LIBSVM text, IDX and CIFAR-10 files, ratings",
-    "What --data reads; docs/data.md describes the formats. All but .npy may be gzipped.",
+    "What --data reads; docs/data.md describes the formats. They may be gzipped.",
     "item",
     "DIR/checkpoint-*.safetensors, DIR/latest",
     "What --checkpoint DIR writes: weights and the state of the run.",
