@@ -299,8 +299,13 @@ struct pl_plan_row {
     double error_floor;     /* the floor of the bound; see docs/theory.md */
     double time_to_target;  /* INFINITY if the floor is above the target */
     int exact;              /* time_per_update is a closed form, not sampled */
-    int best;               /* the recommended K of this variant */
+    int best;               /* the best K of this variant by the bound */
     int best_of_all;
+    /* The bound is a worst case. The best rows of the variant and of all if noise and staleness
+     * matter much less than it assumes; and, for `best` and `best_of_all`, by which factor their
+     * time then exceeds the best one. Above 1.2 plan cannot know which row is best. */
+    int loose, loose_of_all;
+    double regret, regret_of_all;
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",

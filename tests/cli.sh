@@ -107,6 +107,16 @@ works plan --workers 4 --delay exp:mean=1 --policy ksync --convexity 0.1
 grep -q '^    1  ksync               0.25            4          0       0.1562 ' out ||
     fail "plan: eta L sigma^2 / (2 c K m) is 0.15625, not: $(sed -n 2p out)"
 
+works plan --workers 8 --delay exp:mean=1
+[ "$(grep -c '^ *[0-9]*  k' out)" -le 8 ] || fail "plan shows more than the best few: $(cat out)"
+grep -q '^assumed: exp:mean=1, .* lr 0.1, batch 32' out || fail "plan does not say what it assumes"
+grep -q '^plan cannot know which is best: --policy k' out || fail "plan knows too much: $(cat out)"
+grep -q '^  paceline race k.* --workers 8 --delay ' out || fail "plan has no race to try: $(cat out)"
+works plan --workers 8 --delay exp:mean=1 --all
+[ "$(grep -c '^ *[0-9]*  k' out)" -eq 32 ] || fail "plan --all does not show all"
+works plan --workers 8 --delay const:t=1 --noise 0.001
+grep -q '^recommended: --policy k' out || fail "plan recommends nothing: $(cat out)"
+
 step "lists"
 works list
 for family in method policy tuner correct reduce optim local filter schedule model data partition \

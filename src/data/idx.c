@@ -139,8 +139,9 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
         return pl_fail(
             why, PL_EIO,
             "%s does not exist; install the Debian package dataset-fashion-mnist, give "
-            "the files' directory as --data idx:DIR, or use --data digits, which needs no files",
-            IDX_FASHION_DIR);
+                       "the files' directory as --data idx:DIR, or use --data digits, which needs "
+                       "no files",
+                       IDX_FASHION_DIR);
     return idx_load(IDX_FASHION_DIR, IDX_FASHION_CLASSES, data, why);
 }
 
