@@ -275,8 +275,9 @@ struct pl_item {
     const char *paper; /* or "" */
     const char *when;  /* of a method: when to use it; otherwise "" */
     char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
-    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
-                          the commands that accept it, from "simulate train race plan replay eval";
+    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
+                          optimizer: its learning rate, unless one is given; of an option: the
+                          commands that accept it, from "simulate train race plan replay eval";
                           otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;

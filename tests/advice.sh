@@ -13,6 +13,7 @@ done
 status=$?
 cat out.advice
 # it must say something, and must not say too much
-grep -q '^[1-9][0-9]* within 20 % of the best, [1-9][0-9]* withheld, 0 wrong$' out.advice || status=1
+grep -q '^[1-9][0-9]* within 20 % of the best, [1-9][0-9]* withheld, 0 wrong$' out.advice ||
+    status=1
 rm -f out.advice
 exit $status

@@ -53,7 +53,7 @@ works() {
     [ -z "$(said)" ] || fail "paceline $*: said $(cat err)"
 }
 
-keys='method policy workers seed time updates time_per_update tasks started applied dropped'
+keys='method policy workers seed lr time updates time_per_update tasks started applied dropped'
 keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus "
@@ -111,7 +111,7 @@ works plan --workers 8 --delay exp:mean=1
 [ "$(grep -c '^ *[0-9]*  k' out)" -le 8 ] || fail "plan shows more than the best few: $(cat out)"
 grep -q '^assumed: exp:mean=1, .* lr 0.1, batch 32' out || fail "plan does not say what it assumes"
 grep -q '^plan cannot know which is best: --policy k' out || fail "plan knows too much: $(cat out)"
-grep -q '^  paceline race k.* --workers 8 --delay ' out || fail "plan has no race to try: $(cat out)"
+grep -q '^  paceline race k.* --workers 8 --delay ' out || fail "plan has no race: $(cat out)"
 works plan --workers 8 --delay exp:mean=1 --all
 [ "$(grep -c '^ *[0-9]*  k' out)" -eq 32 ] || fail "plan --all does not show all"
 works plan --workers 8 --delay const:t=1 --noise 0.001
@@ -317,7 +317,7 @@ works replay run.rec --method sync --workers 5 --json
 json "replay --method"
 grep -q '"method":"sync","policy":"ksync:k=5","workers":5' out || fail "replay --method: $(cat out)"
 works replay run.rec --policy ksync:k=1 --delay const:t=1 --updates 7 --json
-grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"time":7,"updates":7' out ||
+grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"lr":0.1,"time":7,"updates":7' out ||
     fail "replay --policy: $(cat out)"
 works plan --trace run.rec --json
 [ "$(grep -c '"k":3' out)" -gt 0 ] && [ "$(grep -c '"k":4' out)" -eq 0 ] ||
@@ -370,7 +370,7 @@ for spawn in processes threads; do
     grep -q 'the same [0-9]* events, decisions and weights, bit for bit' out ||
         fail "replay of train --spawn $spawn: $(cat out)"
 done
-works train --model quadratic --workers 20 --updates 30
+works train --model quadratic --workers 20 --updates 30 --method async
 grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
 grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn

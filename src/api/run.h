@@ -12,6 +12,7 @@ struct pl_run {
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
     int n_workers;
     uint64_t seed;
+    double lr; /* the learning rate before its schedule */
     size_t dim;
     double rmse_scale; /* the losses are squared errors in this unit; 0: they are not */
     struct pl_point *point;

@@ -94,6 +94,9 @@ bool cli_has_target(pl_setup *setup);
 /* Prints the results of a run and returns the exit status. */
 int cli_report(pl_run *run, bool json, bool target);
 
+/* Whether no more finite gradients arrived, or the loss is far above its start: twice as high. */
+bool cli_diverged(const pl_run *run);
+
 /* Parses, runs and reports: everything a command with one run does. */
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));
@@ -103,7 +106,12 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
 /* On a terminal, one line that is refreshed while a run goes on. Otherwise, and on terminals that
  * cannot move the cursor (TERM=dumb), a line per evaluation; or per run in a race. Also ends the
  * run on Ctrl-C and SIGTERM. */
-enum cli_progress_how { CLI_PROGRESS_ALL, CLI_PROGRESS_PER_RUN, CLI_PROGRESS_QUIET };
+enum cli_progress_how {
+    CLI_PROGRESS_ALL,
+    CLI_PROGRESS_PER_RUN,
+    CLI_PROGRESS_TERMINAL, /* only the refreshed line */
+    CLI_PROGRESS_QUIET
+};
 struct cli_progress {
     char name[64];                /* printed first */
     double time, updates, epochs; /* the limits of the run; 0 if unknown */

@@ -155,6 +155,7 @@ static void list_explain(const struct pl_item *item) {
     else
         list_say("answers", item->family_brief);
     if (item->when[0]) list_say("when", item->when);
+    if (!method && item->detail[0]) list_say("default", item->detail);
     if (item->paper[0]) list_say("paper", item->paper);
     if (method) list_row_options(item->detail);
     for (size_t i = 0; i < item->n_options; i++)

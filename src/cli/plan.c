@@ -7,6 +7,7 @@
 
 #define PLAN_FEW 6       /* rows shown without --all */
 #define PLAN_SURE 1.2    /* a factor; with more doubt than that there is no recommendation */
+#define PLAN_RATE 0.1    /* the learning rate, if none is given */
 #define PLAN_TARGET 0.02 /* the default */
 
 struct plan_view {
@@ -103,6 +104,7 @@ static void plan_table(const struct plan_view *v, bool all) {
 
 static void plan_assumptions(pl_setup *setup) {
     char text[900] = "", delay[520] = "", trace[520] = "";
+    double lr = cli_number(setup, "lr");
     double convex = cli_number(setup, "convexity"), target = cli_number(setup, "target");
     pl_setup_get(setup, "delay", delay, sizeof delay);
     pl_setup_get(setup, "trace", trace, sizeof trace);
@@ -110,7 +112,7 @@ static void plan_assumptions(pl_setup *setup) {
                trace[0]                     ? trace
                : strcmp(delay, "auto") == 0 ? "exp:mean=1"
                                             : delay);
-    cli_append(text, sizeof text, " lr %.4g, batch %.0f;", cli_number(setup, "lr"),
+    cli_append(text, sizeof text, " lr %.4g, batch %.0f;", lr > 0 ? lr : PLAN_RATE,
                cli_number(setup, "batch"));
     cli_append(text, sizeof text, " --smoothness %.4g, --noise %.4g, --start-loss %.4g,",
                cli_number(setup, "smoothness"), cli_number(setup, "noise"),

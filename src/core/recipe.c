@@ -1,6 +1,6 @@
 /* The published methods: one row each. A row gives a name, what the method does, its citation, and
  * the columns that differ from pl_column_default: .policy always, and .tuner, .correct, .reduce,
- * .optim, .local, .filter or .schedule where the method needs another member than the default; and
+ * .optim, .local, .filter, .schedule or .lr where the method needs another than the default; and
  * .when, a sentence for those who choose.
  * To add a method, add a row. */
 #include "core/recipe.h"
@@ -94,14 +94,12 @@ static const struct pl_entry *const recipe_table[] = {
            "Barkai, Hakimi, Schuster, ICLR 2020", .policy = "kasync:k=1", .correct = "gap",
            .optim = "momentum",
            .when = "Asynchronous runs with momentum, where dividing by staleness would slow "
-                   "training down too much. Use a smaller learning rate than for sync, for "
-                   "example 0.01."),
+                   "training down too much."),
     METHOD("dana", "asynchronous, one momentum per worker and a look-ahead over all of them",
            "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", .policy = "kasync:k=1",
            .optim = "dana",
            .when = "Asynchronous runs with momentum and many workers; the look-ahead keeps "
-                   "momentum from amplifying staleness. Use a smaller learning rate than for "
-                   "sync, for example 0.01."),
+                   "momentum from amplifying staleness."),
     METHOD("dana-ga", "DANA with Gap-Aware", "Barkai, Hakimi, Schuster, ICLR 2020",
            .policy = "kasync:k=1", .correct = "gap", .optim = "dana",
            .when = "As dana, with a correction for workers that are slower than the others."),
@@ -176,12 +174,12 @@ static const struct pl_entry *const recipe_table[] = {
     METHOD("overlap-local-sgd",
            "local steps pulled towards an anchor that is averaged meanwhile, with momentum",
            "Wang, Liang, Joshi, ICASSP 2020", .policy = "rounds", .optim = "momentum:beta=0.7",
-           .local = "overlap-local",
+           .local = "overlap-local", .lr = 0.1,
            .when = "As cocod, if workers' models drift apart too far: an anchor pulls them "
                    "together."),
     METHOD("diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
            "after Douillard et al., arXiv 2311.08105", .policy = "ksync:k=all",
-           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7",
+           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7", .lr = 0.1,
            .when = "Links between workers are very slow: models are exchanged only every few "
                    "dozen steps."),
 
