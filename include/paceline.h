@@ -92,7 +92,7 @@ struct pl_point {
     double test_loss, test_accuracy; /* on the test set */
     int k;                           /* workers or mini-batches an update waits for */
     double staleness;                /* mean over the gradients applied so far */
-    uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
+    uint64_t unused;                 /* tasks dropped, cancelled, lost or rejected so far */
     int workers;                     /* workers present */
     int expected;                    /* workers expected */
     uint64_t staleness_max;
@@ -138,6 +138,7 @@ struct pl_samples {
     uint32_t dim;          /* features of a sample; 0 if wants_data is 0 */
     const float *x;        /* [n][dim], or NULL */
     const uint16_t *label; /* [n], or NULL */
+    const float *target;   /* [n] numbers to predict, if the data has them instead of classes */
     uint64_t seed, batch_no;
     uint32_t worker; /* identifies the mini-batch together with seed and batch_no */
     /* Returns non-zero if the result is no longer wanted; poll it in long computations. */
@@ -438,12 +439,15 @@ PL_API const char *pl_client_why(const pl_client *client);
 struct pl_item_option {
     const char *name, *def, *help;
     char accepts[120]; /* "a whole number from 1 to 8" */
+    const char *type;  /* what stands for its value in help: "N", "X", "yes|no", "FILE", "SPEC" */
 };
 
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* or "" */
+    const char *when;  /* of a method: when to use it; otherwise "" */
+    char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
                           optimizer: its learning rate, unless one is given; of an option: the
                           commands that accept it, from "simulate train race plan replay eval";
@@ -469,8 +473,13 @@ struct pl_plan_row {
     double error_floor;     /* the floor of the bound; see docs/theory.md */
     double time_to_target;  /* INFINITY if the floor is above the target */
     int exact;              /* time_per_update is a closed form, not sampled */
-    int best;               /* the recommended K of this variant */
+    int best;               /* the best K of this variant by the bound */
     int best_of_all;
+    /* The bound is a worst case. The best rows of the variant and of all if noise and staleness
+     * matter much less than it assumes; and, for `best` and `best_of_all`, by which factor their
+     * time then exceeds the best one. Above 1.2 plan cannot know which row is best. */
+    int loose, loose_of_all;
+    double regret, regret_of_all;
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",

@@ -202,7 +202,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
             why, PL_EUSAGE,
             "log has a line per evaluation, but --model none evaluates nothing; use events");
     bool outside = b->job.model && b->job.model->kind->outside; /* an evaluator says it */
-    if (c->target_accuracy > 0 && !outside && !(b->job.model->kind->classifies && b->job.data))
+    if (c->target_accuracy > 0 && !outside && !(b->job.model->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
     if (c->target_accuracy > 0 && !outside && b->job.data->n_test == 0)

@@ -68,7 +68,11 @@ int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *r
                                     row[i].bound.valid ? row[i].seconds_to_target : NAN,
                                 .exact = row[i].time.how != PL_HOW_SIMULATED,
                                 .best = row[i].best,
-                                .best_of_all = i == best.overall};
+                                .best_of_all = i == best.overall.row,
+                                .loose = i == best.variant[row[i].variant].loose,
+                                .loose_of_all = i == best.overall.loose,
+                                .regret = best.variant[row[i].variant].regret,
+                                .regret_of_all = best.overall.regret};
         each(ctx, &r);
     }
     free(row);

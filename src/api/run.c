@@ -21,7 +21,9 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->seed = built->job.seed;
     r->lr = built->job.rate.lr;
     r->dim = built->job.model ? built->job.model->dim : 0;
-    r->rates = built->job.model && built->job.model->kind->rates;
+    if (built->job.model && built->job.model->rates)
+        r->rmse_scale =
+            built->job.data && built->job.data->has_targets ? built->job.data->target_scale : 1;
     r->saved = NAN;
     return r;
 }
@@ -141,7 +143,7 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"loss", o->score.loss, false},
         {"test_loss", o->score.test_loss, false},
         {"test_accuracy", o->score.test_accuracy, false},
-        {"test_rmse", r->rates ? sqrt(o->score.test_loss) : NAN, false},
+        {"test_rmse", r->rmse_scale > 0 ? r->rmse_scale * sqrt(o->score.test_loss) : NAN, false},
     };
     memcpy(n, list, sizeof list);
 }

@@ -16,7 +16,7 @@ struct pl_run {
     uint64_t seed;
     double lr; /* the learning rate before its schedule */
     size_t dim;
-    bool rates; /* the losses are squared errors of ratings */
+    double rmse_scale; /* the losses are squared errors in this unit; 0: they are not */
     struct pl_point *point;
     size_t n_points, room;
     bool lost_points; /* out of memory for one */

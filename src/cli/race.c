@@ -115,21 +115,22 @@ static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
 /* Runs an entrant that is set up, with its line of progress. */
 static int race_go(struct race *r, int i, int seed, pl_setup *one) {
     struct race_entrant *e = &r->entrant[i];
-    struct cli_progress progress = {.quiet = r->quiet};
+    struct cli_progress progress = {0};
     char name[sizeof progress.name];
     pl_run *run = NULL;
     int status = CLI_OK, rc = PL_OK;
+    enum cli_progress_how how = r->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_PER_RUN;
     snprintf(name, sizeof name, "%d/%d %.40s", i * r->n_seeds + seed + 1, r->n * r->n_seeds,
              e->name);
     pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
     if (r->real && race_predicts(one)) {
         char simulated[sizeof progress.name];
         snprintf(simulated, sizeof simulated, "%.48s, simulated", name);
-        cli_progress_begin(&progress, simulated, one);
+        cli_progress_begin(&progress, simulated, r->quiet ? how : CLI_PROGRESS_TERMINAL, one);
         status = race_predict(e, seed, one);
     }
-    cli_progress_begin(&progress, name, one);
-    pl_setup_log(one, cli_say, NULL);
+    cli_progress_begin(&progress, name, how, one);
+    pl_setup_log(one, cli_say, (void *)(uintptr_t)e->name);
     r->entrant_now = i;
     r->seed_now = seed;
     pl_setup_start(one, cli_race_run_begins, r);
@@ -336,6 +337,7 @@ static int race_command(struct race *r, int argc, char **argv) {
     if (resume && *resume) status = cli_race_load(r, resume);
     if (status == CLI_OK) status = cli_parse(&args, argc, argv, r->setup);
     if (status != CLI_OK || args.helped) return status;
+    r->quiet = r->quiet || r->json;
     if (demo && !resume && !rates && !(cli_number(r->setup, "lr") > 0)) r->tune = true;
     if (resume && out)
         return cli_fail(CLI_USAGE, "--resume goes on in its own folder; leave out --out");

@@ -33,9 +33,8 @@ struct race {
     double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    bool real, rates, target, tune, json;
+    bool real, rates, target, tune, json, quiet;
     int name_width; /* of the longest entrant */
-    bool quiet;
     int entrant_now, seed_now; /* the run that is under way */
     char *described;           /* the setup that all share, as JSON */
 };

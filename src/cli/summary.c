@@ -241,10 +241,10 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         struct cli_progress progress = {0};
         pl_run *out = NULL;
         cli_catch_signals();
-        cli_progress_begin(&progress, "", setup);
+        cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
+                           setup);
         pl_setup_log(setup, cli_say, NULL);
         if (!quiet) pl_setup_start(setup, cli_start, NULL);
-        progress.quiet = quiet;
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);

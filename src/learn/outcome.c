@@ -24,7 +24,7 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
                              .test_accuracy = NAN,
                              .k = v->knobs.k,
                              .staleness = stale.mean,
-                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
+                             .unused = f.dropped + f.cancelled + f.lost + f.rejected,
                              .workers = v->n_alive,
                              .expected = v->n_workers,
                              .staleness_max = stale.max,

@@ -50,7 +50,7 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     pl_json_real(&j, "test_accuracy", p->test_accuracy);
     pl_json_whole(&j, "k", (uint64_t)p->k);
     pl_json_real(&j, "staleness", p->staleness);
-    pl_json_whole(&j, "dropped", p->dropped);
+    pl_json_whole(&j, "unused", p->unused);
     pl_json_whole(&j, "workers", (uint64_t)p->workers);
     if (isfinite(p->consensus)) pl_json_real(&j, "consensus", p->consensus);
     sink_more(&j, p->more);

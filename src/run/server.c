@@ -242,11 +242,20 @@ static void server_look_for_workers(struct server *s) {
     }
 }
 
+/* The loop comes round often. If it did not for seconds, everything stood still: Ctrl-Z. */
+static void server_notice_pause(struct server *s) {
+    uint64_t now = pl_server_now(s);
+    if (s->awake_ns && now > s->awake_ns + SERVER_PAUSE)
+        pl_stragglers_paused(s->stragglers, now - s->awake_ns);
+    s->awake_ns = now;
+}
+
 int pl_server_loop(struct server *s) {
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);
         server_note_wait(s);
+        server_notice_pause(s);
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
         if (rc) return rc;

@@ -17,6 +17,7 @@
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
+#define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
 struct server {
     const struct pl_server_conf *conf;
@@ -38,6 +39,7 @@ struct server {
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due */
+    uint64_t awake_ns;           /* when the loop last came round */
     bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
