@@ -92,7 +92,7 @@ struct pl_point {
     double test_loss, test_accuracy; /* on the test set */
     int k;                           /* workers or mini-batches an update waits for */
     double staleness;                /* mean over the gradients applied so far */
-    uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
+    uint64_t unused;                 /* tasks dropped, cancelled, lost or rejected so far */
     int workers;                     /* workers present */
     int expected;                    /* workers expected */
     uint64_t staleness_max;
@@ -113,12 +113,32 @@ PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struc
 PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
                          void *ctx);
 
+/* Is called when everything about a run is resolved and before its first task. `header` describes
+ * the run in a few lines for people; `json` is the object of run.json (docs/runs.md). */
+PL_API void pl_setup_start(pl_setup *setup,
+                           void (*start)(void *ctx, const char *header, const char *json),
+                           void *ctx);
+
+/* Describes, in the same two forms, what a setup would run, with real workers or simulated, and
+ * loads its data. `kind` is "simulate", "train" or "race"; a race has no method. Both texts are
+ * valid until the next call with this setup. */
+PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const char **header,
+                             const char **json);
+
+/* The cores that this process may use: the default of "workers" in a real run. */
+PL_API int pl_cores(void);
+
+/* Writes such an object to a file, a line per member; a file that exists is replaced as a whole. On
+ * failure why[why_max] has a message. */
+PL_API int pl_write_run(const char *path, const char *json, char *why, size_t why_max);
+
 /* A model of your own: a function of one flat vector, with its gradient. */
 struct pl_samples {
     uint32_t n;            /* samples in the mini-batch */
     uint32_t dim;          /* features of a sample; 0 if wants_data is 0 */
     const float *x;        /* [n][dim], or NULL */
     const uint16_t *label; /* [n], or NULL */
+    const float *target;   /* [n] numbers to predict, if the data has them instead of classes */
     uint64_t seed, batch_no;
     uint32_t worker;     /* identifies the mini-batch together with seed and batch_no */
     const uint32_t *row; /* [n] numbers of the samples in the data set, or NULL */
@@ -197,16 +217,20 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
  * "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
-/* The JSON object that `paceline simulate --json` prints. The run owns it. */
+/* The results as a JSON object: equal runs have equal objects. `paceline simulate --json` prints it
+ * with one more member, "run": the text "run" below. The run owns it. */
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
+ * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
  * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
  * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
 /* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "trouble": why
- * a real run ended early, or what could not be saved. NULL if there is no such text. */
+ * a real run ended early, or what could not be saved; "id": the id of the run; "run": the JSON
+ * object of run.json (docs/runs.md), which says what the run was and why it ended. NULL if there is
+ * no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -424,12 +448,15 @@ PL_API const char *pl_client_why(const pl_client *client);
 struct pl_item_option {
     const char *name, *def, *help;
     char accepts[120]; /* "a whole number from 1 to 8" */
+    const char *type;  /* what stands for its value in help: "N", "X", "yes|no", "FILE", "SPEC" */
 };
 
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* or "" */
+    const char *when;  /* of a method: when to use it; otherwise "" */
+    char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
                           optimizer: its learning rate, unless one is given; of an option: the
                           commands that accept it, from "simulate train race plan replay eval";
@@ -455,8 +482,13 @@ struct pl_plan_row {
     double error_floor;     /* the floor of the bound; see docs/theory.md */
     double time_to_target;  /* INFINITY if the floor is above the target */
     int exact;              /* time_per_update is a closed form, not sampled */
-    int best;               /* the recommended K of this variant */
+    int best;               /* the best K of this variant by the bound */
     int best_of_all;
+    /* The bound is a worst case. The best rows of the variant and of all if noise and staleness
+     * matter much less than it assumes; and, for `best` and `best_of_all`, by which factor their
+     * time then exceeds the best one. Above 1.2 plan cannot know which row is best. */
+    int loose, loose_of_all;
+    double regret, regret_of_all;
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",

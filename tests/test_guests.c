@@ -240,7 +240,8 @@ static void visitors_do_not_disturb_a_run(void **state) {
     if (visitor == 0)
         for (;;) {
             pl_client *client;
-            if (!pl_client_open(path, &client, why, sizeof why)) pl_client_close(client);
+            const struct pl_client_conf conf = {.path = path, .wait = -1};
+            if (!pl_client_open(&conf, &client, why, sizeof why)) pl_client_close(client);
         }
     pl_setup *s = NULL;
     assert_int_equal(pl_setup_new(&s), 0);

@@ -32,7 +32,7 @@ class Point(c.Structure):
         ("test_accuracy", c.c_double),
         ("k", c.c_int),
         ("staleness", c.c_double),
-        ("dropped", c.c_uint64),
+        ("unused", c.c_uint64),
         ("workers", c.c_int),
         ("expected", c.c_int),
         ("staleness_max", c.c_uint64),
@@ -67,6 +67,7 @@ class ItemOption(c.Structure):
         ("def", c.c_char_p),
         ("help", c.c_char_p),
         ("accepts", c.c_char * 120),
+        ("type", c.c_char_p),
     ]
 
 
@@ -79,6 +80,8 @@ class Item(c.Structure):
         ("name", c.c_char_p),
         ("brief", c.c_char_p),
         ("paper", c.c_char_p),
+        ("when", c.c_char_p),
+        ("command", c.c_char * 200),
         ("detail", c.c_char * 400),
         ("n_options", c.c_size_t),
         ("option", c.POINTER(ItemOption)),
@@ -98,6 +101,10 @@ class PlanRow(c.Structure):
         ("exact", c.c_int),
         ("best", c.c_int),
         ("best_of_all", c.c_int),
+        ("loose", c.c_int),
+        ("loose_of_all", c.c_int),
+        ("regret", c.c_double),
+        ("regret_of_all", c.c_double),
     ]
 
 
@@ -238,6 +245,7 @@ class Samples(c.Structure):
         ("dim", c.c_uint32),
         ("x", c.c_void_p),
         ("label", c.c_void_p),
+        ("target", c.c_void_p),
         ("seed", c.c_uint64),
         ("batch_no", c.c_uint64),
         ("worker", c.c_uint32),

@@ -46,7 +46,7 @@ class Point:
     test_accuracy: float
     k: int
     staleness: float
-    dropped: int
+    unused: int
     workers: int
     expected: int
     staleness_max: int

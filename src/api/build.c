@@ -202,7 +202,7 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
             why, PL_EUSAGE,
             "log has a line per evaluation, but --model none evaluates nothing; use events");
     bool outside = b->job.model && b->job.model->kind->outside; /* an evaluator says it */
-    if (c->target_accuracy > 0 && !outside && !(b->job.model->kind->classifies && b->job.data))
+    if (c->target_accuracy > 0 && !outside && !(b->job.model->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
     if (c->target_accuracy > 0 && !outside && b->job.data->n_test == 0)
@@ -287,7 +287,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
         return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
     int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
     if (rc) return rc;
-    if (pl_setup_is_set(s, "wait") && !c->listen[0])
+    if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wait is for workers of other programs; use it with --listen PATH");
     if (c->wire == 1 && !c->listen[0])
@@ -352,7 +352,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
-    *out = (struct pl_built){.schedule = "constant"};
+    pl_setup_resolve(s, host);
+    *out = (struct pl_built){.host = host, .schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;
@@ -383,7 +384,9 @@ void pl_built_free(struct pl_built *b) {
 
 int pl_setup_check(pl_setup *s) {
     struct pl_built built;
+    int64_t workers = s->conf.workers;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
+    s->conf.workers = workers;
     if (rc) return rc;
     /* control checks that policy, tuner and number of workers go together */
     const struct pl_job *job = &built.job;

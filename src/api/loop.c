@@ -82,7 +82,8 @@ static int loop_open(struct pl_loop *l, size_t dim) {
     if (!rc && !(l->run = pl_run_new(&l->built))) rc = pl_fail(why, PL_ENOMEM, "out of memory");
     if (rc) return rc;
     l->has_sinks = true;
-    rc = pl_sinks_open(&l->sinks, l->mine, &l->built);
+    rc = pl_run_begin(l->run, l->mine, &l->built, "simulate", NULL);
+    if (!rc) rc = pl_sinks_open(&l->sinks, l->mine, &l->built, l->run->identity.json);
     if (rc) *why = l->mine->why;
     if (rc) return rc;
     struct pl_sim_conf sim = {.job = &l->built.job,

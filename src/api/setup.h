@@ -11,6 +11,10 @@
 #include "sim/net.h"
 #include "sim/script.h"
 
+/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
+ * it is added to the time that the task takes. */
+enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
+
 enum pl_where { PL_WHERE_AUTO, PL_WHERE_INPROC, PL_WHERE_SHM, PL_WHERE_MPI };
 enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
 
@@ -19,7 +23,8 @@ struct pl_setup_conf {
     char method[PL_TEXT_MAX];
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
     char attack[PL_TEXT_MAX];
-    int64_t workers, servers, batch, updates, eval_samples, seed, threads;
+    int64_t workers; /* 0: not set, and pl_setup_resolve has not been called */
+    int64_t servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
     double lr, weight_decay;
@@ -72,7 +77,8 @@ struct pl_setup {
     struct pl_setup_conf conf;
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
-    struct pl_shared_data *data; /* NULL until a run needs it */
+    struct pl_identity *described; /* by pl_setup_describe; or NULL */
+    struct pl_shared_data *data;   /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
@@ -85,6 +91,8 @@ struct pl_setup {
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
     struct pl_log log;
+    void (*start)(void *ctx, const char *header, const char *json);
+    void *start_ctx;
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
 };
@@ -116,6 +124,10 @@ bool pl_setup_has_rows(const struct pl_setup *s);
 /* Whether the caller has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);
 
+/* Gives "workers" its default, which depends on the host. Returns the value before: callers whose
+ * setup outlives the run put it back. */
+int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host);
+
 /* Releases the data, and frees it if no other setup holds it. */
 void pl_setup_let_go(struct pl_setup *s);
 
@@ -133,6 +145,7 @@ int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out
 /* A job and everything it owns. */
 struct pl_built {
     struct pl_job job;
+    enum pl_host host;
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
@@ -145,11 +158,8 @@ struct pl_built {
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
 
-/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
- * it is added to the time that the task takes. */
-enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
-
-/* Resolves and checks everything; opens data, model and laws. Free with pl_built_free. */
+/* Resolves (pl_setup_resolve) and checks everything; opens data, model and laws. Free with
+ * pl_built_free. */
 int pl_build(struct pl_setup *setup, enum pl_host host, struct pl_built *out);
 void pl_built_free(struct pl_built *b);
 

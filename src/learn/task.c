@@ -10,6 +10,7 @@ struct pl_workspace {
     uint32_t *index;
     float *x;
     uint16_t *label;
+    float *target;    /* NULL: the data has none */
     float *scratch;   /* the model's */
     float *model, *g; /* the local rule's */
 };
@@ -25,7 +26,8 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
         d->index = malloc(rows * sizeof *d->index);
         d->label = malloc(rows * sizeof *d->label);
         d->x = malloc(((size_t)rows * job->data->dim + 1) * sizeof *d->x);
-        ok = ok && d->index && d->label && d->x;
+        if (job->data->has_targets) d->target = malloc(rows * sizeof *d->target);
+        ok = ok && d->index && d->label && d->x && (d->target || !job->data->has_targets);
     }
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     bool copies = local->sends == PL_SENDS_DELTA || local->sends == PL_SENDS_MODEL;
@@ -42,10 +44,23 @@ void pl_workspace_free(struct pl_workspace *d) {
     free(d->index);
     free(d->x);
     free(d->label);
+    free(d->target);
     free(d->scratch);
     free(d->model);
     free(d->g);
     free(d);
+}
+
+/* Fills the workspace with the rows index[0..n) of the data, and points the batch to them. */
+static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool test,
+                      struct pl_batch *b) {
+    pl_data_rows(job->data, test, d->index, b->n, d->x, d->label);
+    if (d->target) pl_data_targets(job->data, test, d->index, b->n, d->target);
+    b->x = d->x;
+    b->label = d->label;
+    b->target = d->target;
+    b->row = d->index;
+    b->test = test;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */
@@ -85,11 +100,7 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     if (job->data) {
         pl_partition_draw(job->partition, job->sampling, job->seed, c->at->worker, b.batch_no, b.n,
                           c->workspace->index);
-        pl_data_rows(job->data, false, c->workspace->index, b.n, c->workspace->x,
-                     c->workspace->label);
-        b.row = c->workspace->index;
-        b.x = c->workspace->x;
-        b.label = c->workspace->label;
+        task_rows(job, c->workspace, false, &b);
         if (task_attack(job, c->at->worker) && task_attack(job, c->at->worker)->labels)
             task_turn(c->workspace->label, b.n, job->data->n_classes);
     }
@@ -268,11 +279,7 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
-        pl_data_rows(job->data, test, workspace->index, b.n, workspace->x, workspace->label);
-        b.row = workspace->index;
-        b.test = test;
-        b.x = workspace->x;
-        b.label = workspace->label;
+        task_rows(job, workspace, test, &b);
     }
     job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right);
 }
@@ -294,7 +301,7 @@ struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_pie
     s.loss /= n_train;
     if (n_test > 0) {
         s.test_loss = test_loss / n_test;
-        if (job->model->kind->classifies) s.test_accuracy = (double)right / n_test;
+        if (job->model->classifies) s.test_accuracy = (double)right / n_test;
     }
     return s;
 }

@@ -24,6 +24,7 @@ struct pl_batch {
     uint32_t n;
     const float *x;        /* [n][dim of the data] */
     const uint16_t *label; /* [n] */
+    const float *target;   /* [n] numbers to predict, or NULL: classes */
     uint64_t seed;
     uint32_t worker;
     uint64_t batch_no;
@@ -33,7 +34,10 @@ struct pl_batch {
 
 struct pl_model {
     const struct pl_model_kind *kind;
-    size_t dim;                     /* parameters */
+    size_t dim; /* parameters */
+    /* With its data: score() reports an accuracy; its loss is a squared error, whose root is
+     * reported as RMSE. */
+    bool classifies, rates;
     const struct pl_layout *layout; /* names and shapes of its parts, if they are not the kind's; it
                                        outlives the model; or NULL */
     /* followed by the fields of the kind */
@@ -51,10 +55,11 @@ struct pl_model_tensor {
 struct pl_model_kind {
     struct pl_entry id;
     bool wants_data;
-    bool classifies; /* score() reports an accuracy */
+    bool classifies; /* it can be trained on classes; score() then reports an accuracy */
+    bool regresses;  /* it can be trained on numbers, with a squared error */
     bool parts;      /* can also be trained in blocks: see learn/part.h */
     bool outside;    /* other programs compute it: no gradient(), no score(), no workers of ours */
-    bool rates;      /* the loss of score() is a squared error; its root is reported as RMSE */
+    bool rates;      /* the loss of score() is always a squared error */
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,

@@ -48,6 +48,7 @@ static void guests_enter(struct server *s, struct pl_score *score, struct pl_poi
     struct pl_guests *g = &s->guests;
     if (isnan(score->loss) && g->samples > 0) score->loss = g->loss / g->samples;
     g->loss = g->samples = 0;
+    if (s->saver && g->held.w) pl_saver_scored(s->saver, g->held.w, score, p->updates);
     pl_engine_scored(s->engine, score, p);
 }
 

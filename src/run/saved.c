@@ -13,6 +13,36 @@ void pl_saved_free(struct pl_saved *s) {
     free(s);
 }
 
+const char *pl_saved_path(const struct pl_saved *s) {
+    return s->path;
+}
+
+static bool saved_is_state(const struct pl_tensor *t) {
+    return strncmp(t->name, PL_RUN_STATE, sizeof PL_RUN_STATE - 1) == 0;
+}
+
+int pl_saved_resumable(const struct pl_saved *s, struct pl_why *why) {
+    bool finite = true, state = false;
+    for (size_t i = 0; i < pl_tensors_count(s->tensors); i++) {
+        const struct pl_tensor *t = pl_tensors_at(s->tensors, i);
+        state = state || saved_is_state(t);
+        finite = finite && (saved_is_state(t) || pl_tensor_finite(t));
+    }
+    if (!pl_saved_text(s, "setup"))
+        return pl_fail(why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
+                       s->path);
+    if (!state)
+        return pl_fail(why, PL_EDATA,
+                       "checkpoint '%.200s' holds weights without the state of their run and "
+                       "cannot be resumed; resume from its folder",
+                       s->path);
+    return finite ? PL_OK
+                  : pl_fail(why, PL_EDATA,
+                            "checkpoint '%.200s' has weights that are not finite: its run had "
+                            "diverged",
+                            s->path);
+}
+
 static size_t saved_piece(void *ctx, const char *name, enum pl_dtype type, void *v, size_t n,
                           size_t size) {
     const struct pl_saved *s = ctx;
@@ -87,8 +117,7 @@ static int saved_suits(const struct pl_saved *s, const struct pl_model *m, struc
         if (rc) return rc;
     }
     for (size_t i = 0; i < pl_tensors_count(s->tensors); i++)
-        n_weights +=
-            strncmp(pl_tensors_at(s->tensors, i)->name, PL_RUN_STATE, sizeof PL_RUN_STATE - 1) != 0;
+        n_weights += !saved_is_state(pl_tensors_at(s->tensors, i));
     if (n_weights != n_parts)
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint '%s' is of another model: it has %zu arrays of weights, the "

@@ -47,20 +47,47 @@ static int server_base(struct server *s, int worker, uint64_t task) {
     return server_event(s, &e, NULL);
 }
 
+/* Notes how long this thread has waited for a core since the last call. */
+static void server_note_wait(struct server *s) {
+    if (!s->waited) return;
+    uint64_t now = pl_core_wait_ns(&s->core), waited = now - s->core_ns;
+    s->core_ns = now;
+    if (waited == 0) return;
+    s->woke_ns = pl_now_ns();
+    s->woke_wait_ns = waited;
+}
+
+/* `ns` without a part that is at most `part`. */
+static uint64_t server_less(uint64_t ns, uint64_t part) {
+    return ns > part ? ns - part : 0;
+}
+
+/* How long an order and its result were on the way. Time in which the worker or the server had all
+ * it needed except a core does not count: it is part of computing. */
+static uint64_t server_way(const struct server *s, int worker, const struct pl_result *r,
+                           uint64_t now) {
+    uint64_t up = server_less(now, r->pushed_ns);
+    /* its order may have waited for an update */
+    uint64_t down = server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
+    if (!s->waited) return up + down;
+    if (s->woke_ns > r->pushed_ns) {
+        uint64_t asleep = s->woke_ns - r->pushed_ns;
+        up = server_less(up, asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns);
+    }
+    return up + server_less(down,
+                            atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     pl_membership_answered(&s->membership, worker);
     if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
     if (!r->defect) pl_guests_result(s, r);
-    uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
-    /* its order may have waited for an update */
-    uint64_t began = s->zero_ns + s->view->worker[worker].since_ns;
-    if (r->pulled_ns > began) comm += r->pulled_ns - began;
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
                          .task = r->task,
-                         .comm_ns = comm,
+                         .comm_ns = server_way(s, worker, r, pl_now_ns()),
                          .samples = r->samples,
                          .loss = r->loss};
     return server_event(s, &e, server_defect(r->defect));
@@ -105,6 +132,7 @@ int pl_server_model(void *server, float *room, struct pl_model_now *out) {
 void pl_server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     s->scoring = false;
+    if (s->saver) pl_saver_scored(s->saver, s->scored.w, &score, s->scored_at.updates);
     pl_engine_let_go(s->engine, &s->scored);
     pl_engine_scored(s->engine, &score, &s->scored_at);
 }
@@ -215,10 +243,20 @@ static void server_look_for_workers(struct server *s) {
     }
 }
 
+/* The loop comes round often. If it did not for seconds, everything stood still: Ctrl-Z. */
+static void server_notice_pause(struct server *s) {
+    uint64_t now = pl_server_now(s);
+    if (s->awake_ns && now > s->awake_ns + SERVER_PAUSE)
+        pl_stragglers_paused(s->stragglers, now - s->awake_ns);
+    s->awake_ns = now;
+}
+
 int pl_server_loop(struct server *s) {
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);
+        server_note_wait(s);
+        server_notice_pause(s);
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
         if (rc) return rc;

@@ -156,11 +156,23 @@ static bool ends_guest(void *ctx, const struct pl_news *news) {
     return pl_engine_ended(s->engine);
 }
 
+/* Measured only if workers can outnumber the cores: it takes two system calls per task. */
+static int ends_measure_waits(struct server *s) {
+    s->core.fd = -1;
+    s->out->core_wait = NAN;
+    if (!s->conf->spawn || s->job->n_workers <= pl_cores()) return PL_OK;
+    pl_core_wait_open(&s->core);
+    if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
+    s->core_ns = pl_core_wait_ns(&s->core);
+    s->waited = pl_core_waited_new(s->job->n_workers);
+    return s->waited ? PL_OK : ends_memory(s);
+}
+
 /* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
-    struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
-                                  s->conf->made_ctx};
+    struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
+                                  s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
     s->membership.wait_ns = s->conf->wait_ns;
@@ -173,7 +185,8 @@ static int ends_gather(struct server *s, bool *ended) {
 
 static int ends_begin(struct server *s) {
     bool ended = false;
-    int rc = ends_gather(s, &ended);
+    int rc = ends_measure_waits(s);
+    if (!rc) rc = ends_gather(s, &ended);
     if (!rc) rc = ends_helpers(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
@@ -199,6 +212,7 @@ static void ends_save(struct server *s) {
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
         s->out->trouble = why;
+    s->out->left_alone = s->left_alone;
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
@@ -222,14 +236,23 @@ static int ends_finish(struct server *s) {
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
         struct pl_score score = pl_scorer_wait(s->scorer);
+        if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scored_at.updates);
         pl_engine_scored(s->engine, &score, &s->scored_at);
     }
+    struct pl_why why = {.text = ""};
+    if (s->saver && pl_saver_finish_best(s->saver, &why) && !s->out->trouble.text[0])
+        s->out->trouble = why;
     int rc = pl_engine_finish(s->engine, s->end.w, s->end_ns);
     pl_engine_let_go(s->engine, &s->end);
     return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
 }
 
 static void ends_free(struct server *s) {
+    for (int i = 0; s->waited && i < s->job->n_workers; i++)
+        s->out->core_wait =
+            (i ? s->out->core_wait : 0) + (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
+    pl_core_waited_free(s->waited, s->job->n_workers);
+    if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);
     pl_scorer_free(s->scorer);
     pl_saver_free(s->saver);

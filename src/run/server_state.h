@@ -17,6 +17,7 @@
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
+#define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
 struct server {
     const struct pl_server_conf *conf;
@@ -38,6 +39,7 @@ struct server {
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due */
+    uint64_t awake_ns;           /* when the loop last came round */
     bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
@@ -48,6 +50,10 @@ struct server {
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_guests guests;
+    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */
+    struct pl_core_wait core;       /* of this thread, */
+    uint64_t core_ns;               /* its count when it was last read, */
+    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
     struct pl_outcome *out;
 };
 

@@ -138,6 +138,12 @@ void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const 
     if (narrow) snapshot_add(s, PL_RUN_STATE, &all, false);
 }
 
+bool pl_snapshot_finite(const struct pl_snapshot *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->piece[i].copy && !pl_tensor_finite(&s->tensor[i])) return false;
+    return true;
+}
+
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value) {
     if (s->n_text == s->n_text_room) {
         size_t room = 2 * s->n_text_room + 16;

@@ -30,6 +30,8 @@ static const struct pl_tensor **tensors_sort(const struct pl_tensor *tensors, si
     return sorted;
 }
 
+#define TENSORS_NO_SHA "0000000000000000000000000000000000000000000000000000000000000000"
+
 /* Where each array begins in the data, in the order of `tensors`; NULL: out of memory. *room: the
  * bytes of all. */
 static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
@@ -43,13 +45,14 @@ static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
     return at;
 }
 
-/* The text of the header, with zeros for the checksum. It has the order of the caller, which is
- * that of the tensors in a model's vector. */
+/* The text of the header, with zeros for the checksum and the hash. It has the order of the caller,
+ * which is that of the tensors in a model's vector. */
 static void tensors_header(const struct pl_tensor *tensors, const uint64_t *at, size_t n,
                            const struct pl_meta *meta, size_t n_meta, struct pl_json *j) {
     pl_json_open(j, NULL, '{');
     pl_json_open(j, "__metadata__", '{');
     pl_json_text(j, "crc32", "00000000");
+    pl_json_text(j, "sha256", TENSORS_NO_SHA);
     pl_json_text(j, "format", "pt");
     pl_json_text(j, "writer", "paceline");
     for (size_t i = 0; i < n_meta; i++) pl_json_text(j, meta[i].key, meta[i].value);
@@ -159,6 +162,23 @@ static int tensors_store(const char *path, const char *header, size_t n_header,
     return rc;
 }
 
+/* Puts the hash and the checksum, which covers the hash, into the header. */
+static void tensors_sign(char *header, size_t n_header, const struct pl_tensor *const *sorted,
+                         size_t n) {
+    struct sha256_ctx sha;
+    char digits[TENSORS_SHA_DIGITS + 1];
+    pl_tensors_sha(header, n_header, &sha);
+    for (size_t i = 0; i < n; i++)
+        if (sorted[i]->bytes > 0) sha256_update(&sha, sorted[i]->bytes, sorted[i]->data);
+    pl_tensors_sha_digits(&sha, digits);
+    memcpy(header + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS);
+    uLong crc = pl_tensors_crc(header, n_header);
+    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
+        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
+    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
+    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+}
+
 static int tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                          const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
     for (size_t i = 0; i < n; i++)
@@ -189,12 +209,7 @@ static int tensors_write(const char *path, const struct pl_tensor *tensors, size
     if (!rc) rc = pl_tensors_parse(&checked, header, n_header, room, why);
     if (rc == PL_EDATA) rc = PL_EUSAGE; /* the caller's arguments are wrong, not a file */
     if (rc) goto out;
-    uLong crc = pl_tensors_crc(header, n_header);
-    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
-        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
-    char digits[TENSORS_CRC_DIGITS + 1];
-    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
-    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+    tensors_sign(header, n_header, sorted, n);
     rc = tensors_store(path, header, n_header, sorted, n, why);
 out:
     json_decref(checked.root);

@@ -17,6 +17,7 @@ static void process_signals(void) {
         if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     sigset_t none;
     sigemptyset(&none);
