@@ -18,6 +18,7 @@ import contextlib
 import math
 import os
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -37,6 +38,7 @@ __all__ = [
     "RunEnded",
     "batches",
     "evaluate",
+    "options",
     "rank",
     "world_size",
 ]
@@ -62,6 +64,22 @@ def rank() -> int:
 def world_size() -> int:
     """How many workers were started together."""
     return _current.role.world_size if _current else _roles.find().world_size
+
+
+def options(optimizer: torch.optim.Optimizer, method: Optional[str] = None, **more: Any) -> Dict[str, Any]:
+    """The options of a run that stand for an optimizer: "lr", "optim" and "weight_decay", for
+    `paceline.simulate`. Raises UsageError if the method cannot have it. Simulated workers with
+    local steps take those of plain SGD."""
+    given = dict(more, method=method) if method else dict(more)
+    at = columns(given)
+    made = rule(optimizer, at, given)
+    if not at.sends_gradients and not at.takes_steps:
+        refuse_plain(optimizer, at, 0)
+    if at.takes_steps:
+        made.options = {"lr": made.lr}
+    if any(f != 1 for f in made.lr_factor + made.decay_factor):
+        raise UsageError("a simulation has one param group; give every parameter the same lr")
+    return dict(made.options)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -103,7 +121,7 @@ class Optimizer(torch.optim.Optimizer):
         self.version = 0  # of the weights in the model: the number of updates
         self._client: Optional[_client.Client] = None
         self._server: Optional[_server.Server] = None
-        self._evaluator: Optional[_client.Client] = None
+        self._evaluator: Optional[_Evaluator] = None
         self._evaluate = evaluate
         self._accumulating = self._in_task = self._hooked = False
         self._samples = 0
@@ -173,7 +191,7 @@ class Optimizer(torch.optim.Optimizer):
         )
         self._client = self._join(**seat)
         if role.rank == 0 and self._evaluate:
-            self._evaluator = self._join(role=_client.EVALUATOR)
+            self._evaluator = _Evaluator(self._join(role=_client.EVALUATOR))
         if self._local:
             self._inner = Inner(at.local, at.local_options, role.world_size, v)
             self._steps_left = 0
@@ -211,13 +229,16 @@ class Optimizer(torch.optim.Optimizer):
                 raise
             if got is not False:
                 break
+            # the server tells workers about the end once the last version is evaluated
+            if self._evaluator and self._evaluator.ready(0):
+                self._score(self._evaluator)
         self._counts["waited"] += time.monotonic() - begin
         if got is None:
             self._finish()
             return
         task = client.task
         self.version = int(task.version)
-        if self._evaluator and self._evaluator.pull(0):
+        if self._evaluator and self._evaluator.ready(0):
             self._score(self._evaluator)
         if self._local:
             self._inner.begin(task)
@@ -391,10 +412,11 @@ class Optimizer(torch.optim.Optimizer):
 
     # --- evaluating ----------------------------------------------------------------------------
 
-    def _score(self, seat: _client.Client) -> None:
+    def _score(self, evaluator: "_Evaluator") -> None:
         assert self._evaluate is not None
-        self._vector.load(seat.task.w)
-        _report(seat, _call(self._evaluate, self.model))
+        self._vector.load(evaluator.seat.task.w)
+        _report(evaluator.seat, _call(self._evaluate, self.model))
+        evaluator.go_on()
 
     def checkpoint(self) -> None:
         """Asks the server for a checkpoint, as soon as possible."""
@@ -412,25 +434,17 @@ class Optimizer(torch.optim.Optimizer):
 
     def _finish(self) -> None:
         """The run has ended, or this worker leaves it. Rank 0 gets the final weights."""
-        if self._evaluator and self.ended is False:
-            seat, begin = self._evaluator, time.monotonic()
-            client, self._client = self._client, None
-            if client is not None:
-                self._vector.release()
-                client.close()
-            try:
-                while self._server and self._server.alive and time.monotonic() < begin + 600:
-                    got = seat.pull(_SLICE)
-                    if got is None:
-                        break
-                    if got:
-                        self._score(seat)
-            except RunError:
-                pass  # the server has gone, and finish() tells why
-            self._vector.release()
-            seat.close()
-            self._evaluator = None
         self._leave()
+        evaluator, self._evaluator = self._evaluator, None
+        if evaluator is not None:
+            end = time.monotonic() + 600  # the server waits no longer
+            while self._server and self._server.alive and not evaluator.ended:
+                if evaluator.ready(_SLICE):
+                    self._score(evaluator)
+                if time.monotonic() > end:
+                    break
+            self._vector.release()
+            evaluator.close()
         server, self._server = self._server, None
         if server is None:
             return
@@ -519,6 +533,46 @@ def _resumes(options: Dict[str, Any]) -> bool:
 
 
 # --- evaluators -------------------------------------------------------------------------------------
+
+
+class _Evaluator:
+    """The evaluator's seat on rank 0. A thread waits for versions, because a question to the server
+    takes a while; the model is evaluated by the worker's thread, between two tasks."""
+
+    def __init__(self, seat: _client.Client) -> None:
+        self.seat = seat
+        self.ended = False
+        self._ready, self._free = threading.Event(), threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(Error):
+            while not self._closing:
+                got = self.seat.pull(_SLICE)
+                if got is None:
+                    break
+                if got:
+                    self._free.clear()
+                    self._ready.set()
+                    self._free.wait()
+        self.ended = True
+        self._ready.set()
+
+    def ready(self, seconds: float) -> bool:
+        """Whether there is a version to be evaluated, which the thread then leaves alone."""
+        return self._ready.wait(seconds) and not self.ended
+
+    def go_on(self) -> None:
+        self._ready.clear()
+        self._free.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self.go_on()
+        self._thread.join()
+        self.seat.close()
 
 
 def _call(function: Callable[[torch.nn.Module], Any], model: torch.nn.Module) -> Any:
