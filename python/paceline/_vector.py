@@ -104,6 +104,8 @@ class Vector:
                     break
             else:
                 return
+        if "/memfd:" not in line:
+            return  # memory of this process, which others use too
         if begin in self._registered:
             return
         flag = 0 if "w" in perms else _READ_ONLY

@@ -150,6 +150,28 @@ class Exact(unittest.TestCase):
             (model,) = together(1, work)
             self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
 
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+    def test_gpu(self):
+        """The flat model on a GPU, with buffers, through pinned shared memory."""
+        make = lambda m: SGD(groups(m), lr=0.05, momentum=0.9)
+        expected = flat(alone(make, norm=True))
+
+        def work(role):
+            model = net(norm=True).cuda()
+            opt = pl.Optimizer(make(model), model, "sync", updates=STEPS, role=role)
+            self.assertIsNotNone(opt._vector.flat)
+            for step in itertools.count():
+                if opt.ended:
+                    return model
+                opt.zero_grad()
+                x, y = (t.cuda() for t in batch(step, role.rank))
+                loss = CROSS_ENTROPY(model(x), y)
+                loss.backward()
+                opt.step(loss)
+
+        models = together(WORKERS, work)
+        self.assertLess(float((flat(models[0].cpu()) - expected).abs().max()), 1e-5)
+
     def test_state_dict(self):
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
