@@ -62,7 +62,7 @@ void pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
         s->order.out[i] = s->task.w[i] - (float)s->task.lr * s->order.out[i];
     if (n != s->dim)
         r.defect = PL_WRONG_SIZE;
-    else if (!isfinite(loss) || !pl_all_finite(s->order.out, s->dim))
+    else if (!isfinite(loss) || !pl_vec_finite(s->order.out, s->dim))
         r.defect = PL_NOT_FINITE;
     pl_shm.link.push(s->link, &r);
 }

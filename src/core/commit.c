@@ -33,13 +33,35 @@ static const pl_real *commit_velocity(const struct pl_store *s, int worker, size
     }
 }
 
+/* Judges a block of a member while it is in the cache. Values that are not finite are never used:
+ * `instead` is, so that the block contributes nothing, and the member is spoiled. */
+static const pl_real *commit_judge(struct store_member *m, const pl_real *v, size_t n,
+                                   const pl_real *instead) {
+    if (pl_vec_finite(v, n)) return v;
+    __atomic_store_n(&m->spoiled, true, __ATOMIC_RELAXED); /* tiles run on several threads */
+    return instead;
+}
+
+/* A block of a member. What its worker may still write to is copied first, so that what is judged
+ * is what is used. */
+static const pl_real *commit_read(struct store_member *m, size_t at, size_t n,
+                                  const pl_real *instead, pl_real *copy) {
+    const pl_real *v = m->vector + at;
+    if (m->guarded) v = memcpy(copy, v, n * sizeof *v);
+    return commit_judge(m, v, n, instead);
+}
+
+static const pl_real commit_zeros[PL_BLOCK];
+
 /* One block of a member as a gradient. A model is subtracted from the newest version, and weight
  * decay is added; both use tmp. */
-static struct pl_correct_block commit_block(const struct pl_store *s, const struct store_member *m,
+static struct pl_correct_block commit_block(const struct pl_store *s, struct store_member *m,
                                             size_t at, size_t n, pl_real *tmp) {
+    const pl_real *w = s->newest->model + at;
+    const pl_real *nothing = s->conf.sends == PL_SENDS_MODEL ? w : commit_zeros;
     struct pl_correct_block b = {.n = n,
-                                 .g = m->vector + at,
-                                 .w = s->newest->model + at,
+                                 .g = commit_read(m, at, n, nothing, tmp),
+                                 .w = w,
                                  .base = m->base ? m->base->lookahead + at : NULL,
                                  .velocity = commit_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
@@ -82,7 +104,7 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
                                        pl_real *mine) {
     const struct pl_store *s = job->s;
     pl_real tmp[PL_BLOCK];
-    if (job->raw) return s->member[m].vector + at;
+    if (job->raw) return commit_judge(&s->member[m], s->member[m].vector + at, n, commit_zeros);
     if (job->kept) return s->kept[m] + at;
     struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
     if (s->correct->apply)
@@ -351,7 +373,7 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
 static void commit_end(struct pl_store *s) {
     struct pl_tally t = {0};
     for (int m = 0; m < s->n_members; m++) {
-        pl_tally_add(&t, s->samples[m], s->member[m].loss);
+        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
         pl_store_release(s, s->member[m].base);
     }
     s->n_members = 0;
@@ -360,14 +382,21 @@ static void commit_end(struct pl_store *s) {
     s->newest->lr = pl_store_rate(s);
 }
 
-/* Copies new values of ranges; nothing else is read or written. */
+/* Copies new values of a range, block by block; a block that is not finite stays as it was. */
+static void commit_range(struct pl_store *s, struct store_member *m, const struct pl_range *r) {
+    pl_real copy[PL_BLOCK], *w = s->newest->model;
+    for (size_t at = r->from, end = r->from + r->n; at < end; at += PL_BLOCK) {
+        size_t n = end - at < PL_BLOCK ? end - at : PL_BLOCK;
+        const pl_real *v = commit_read(m, at, n, w + at, copy);
+        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
+    }
+}
+
+/* Nothing but the members' ranges is read or written. */
 static int commit_parts(struct pl_store *s) {
-    struct pl_version *v = s->newest;
     for (int m = 0; m < s->n_members; m++)
-        for (int i = 0; i < s->member[m].n_ranges; i++) {
-            const struct pl_range *r = &s->member[m].range[i];
-            memcpy(v->model + r->from, s->member[m].vector + r->from, r->n * sizeof *v->model);
-        }
+        for (int i = 0; i < s->member[m].n_ranges; i++)
+            commit_range(s, &s->member[m], &s->member[m].range[i]);
     commit_begin(s, pl_store_rate(s));
     commit_end(s);
     return PL_OK;
@@ -382,6 +411,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     struct commit_job job = {.s = s, .next = pl_store_version(s)};
     if (!job.next) return PL_ENOMEM;
     job.raw = !s->correct->apply && s->conf.weight_decay == 0 && s->conf.sends != PL_SENDS_MODEL;
+    for (int m = 0; m < s->n_members; m++) job.raw = job.raw && !s->member[m].guarded;
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
     if (rc) {

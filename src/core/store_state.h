@@ -14,6 +14,8 @@ struct store_member {
     struct pl_correct_at at;
     struct pl_range range[PL_RANGES];
     int n_ranges; /* 0: a vector to be reduced */
+    bool guarded; /* its worker may still write to the vector */
+    bool spoiled; /* a value was not finite when it was read */
 };
 
 struct pl_store {
