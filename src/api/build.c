@@ -13,6 +13,7 @@
 #include "learn/task.h"
 #include "model/callback.h"
 #include "sys/pool.h"
+#include <ctype.h>
 
 #define DEFAULT_METHOD "abs"
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
@@ -253,6 +254,18 @@ static int build_delay(struct pl_setup *s, struct pl_job *job, enum pl_host host
     return pl_delay_open(law, job->n_workers, job->seed, &job->delay, &s->why);
 }
 
+static int build_evict(const struct pl_setup_conf *c, struct pl_job *job, struct pl_why *why) {
+    char *end;
+    bool number = isdigit((unsigned char)c->evict[0]) || c->evict[0] == '.';
+    job->evict = strcmp(c->evict, "off") == 0 ? 0 : -1;
+    if (job->evict == 0 || strcmp(c->evict, "auto") == 0) return PL_OK;
+    job->evict = strtod(c->evict, &end);
+    if (number && *end == '\0' && job->evict >= 0.01 && job->evict <= 1e9) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "evict '%.100s' is not a time; use auto, off, or from 0.01 to 1e9 seconds",
+                   c->evict);
+}
+
 static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_job *job = &b->job;
@@ -275,6 +288,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                      "policy '%s' broke its contract: it declares groups of %d to %d members",
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_evict(c, job, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, host, 1);
     if (!rc) rc = build_reduce(b, &s->why);

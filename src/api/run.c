@@ -82,7 +82,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 26
+#define RUN_NUMBERS 29
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -101,6 +101,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"tasks.lost", (double)f->lost, true},
         {"tasks.rejected", (double)f->rejected, true},
         {"tasks.running", (double)f->running, true},
+        {"suspended.quarantined", (double)o->n_quarantines, true},
+        {"suspended.evicted", (double)o->n_evicted, true},
+        {"suspended.frozen", (double)o->n_frozen, true},
         {"steps.min", o->steps.min, true},
         {"steps.median", o->steps.median, true},
         {"steps.max", o->steps.max, true},

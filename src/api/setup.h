@@ -30,6 +30,7 @@ struct pl_setup_conf {
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
     bool respawn;
+    char evict[PL_TEXT_MAX];
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];

@@ -114,6 +114,8 @@ static int ends_open(struct server *s) {
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
         rc = ends_memory(s);
+    if (!rc && !(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)))
+        rc = ends_memory(s);
     if (!rc && (pl_leases_new(job, port.dim, s->ops, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
         rc = ends_memory(s);
@@ -169,6 +171,7 @@ static int ends_begin(struct server *s) {
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
     if (rc || ended) return rc;
+    s->checked_ns = s->last_ns;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
     s->score_ns = s->last_ns;
@@ -231,6 +234,7 @@ static void ends_free(struct server *s) {
     free(s->room);
     free(s->end_room);
     free(s->shards.whole);
+    free(s->suspension);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {
