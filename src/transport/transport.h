@@ -109,6 +109,10 @@ struct pl_port_conf {
     /* Path of a socket where workers started by others connect, each as the lowest number that is
      * free. It must not exist, and is removed by close(). NULL: none. */
     const char *listen;
+    /* Asked ten times per second while the port waits for another rank: whether the run is to end.
+     * From then on it does not wait for long. NULL: nobody is asked. */
+    bool (*over)(void *ctx);
+    void *over_ctx;
 };
 
 /* The server's end. */
