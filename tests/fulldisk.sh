@@ -12,8 +12,8 @@ fail() {
 # 512-byte or 1024-byte blocks, depending on the shell: 350 or 700 kB
 run="--data digits --model softmax --workers 2 --method async"
 # shellcheck disable=SC2086 # a list of options
-(ulimit -f 700 && exec "$PACELINE" train $run --updates 16000 --record "$dir/rec" --events "$dir/ev" \
-    --log-dir "$dir/logs" --json) >"$dir/json" 2>"$dir/err"
+(ulimit -f 700 && exec "$PACELINE" train $run --updates 16000 --record "$dir/rec" \
+    --events "$dir/ev" --log-dir "$dir/logs" --json) >"$dir/json" 2>"$dir/err"
 status=$?
 [ $status -eq 1 ] || fail "exit status $status instead of 1: $(cat "$dir/err")"
 grep -q '"updates":16000,' "$dir/json" || fail "the run ended early: $(cat "$dir/json" "$dir/err")"
