@@ -43,9 +43,11 @@ static struct crew_notes *crew_shared(void) {
 
 size_t crew_kinds(const struct pl_transport *const **kinds) {
     static const struct pl_transport *const here[] = {&pl_inproc, &pl_shm};
-    static const struct pl_transport *const ranks[] = {&pl_mpi};
-    int rank;
+    static const struct pl_transport *ranks[1];
+    int rank, size;
     bool launched = pl_launcher_env(&rank);
+    if (launched) assert_int_equal(pl_mpi_begin(&rank, &size, NULL), 0);
+    ranks[0] = pl_mpi_transport();
     *kinds = launched ? ranks : here;
     return launched ? 1 : 2;
 }
@@ -178,7 +180,8 @@ int crew_join(struct crew *c, int worker) {
 }
 
 static void crew_work_once(struct crew_notes *notes, int worker) {
-    struct crew c = {.t = &pl_mpi, .notes = notes, .dim = (size_t)atomic_load(&notes->dim)};
+    struct crew c = {
+        .t = pl_mpi_transport(), .notes = notes, .dim = (size_t)atomic_load(&notes->dim)};
     struct pl_link *l;
     crew_work *work = (crew_work *)((intptr_t)member_main + (intptr_t)atomic_load(&notes->work));
     if (pl_mpi_connect(&(struct pl_range){0, c.dim}, 1, &l, &worker, NULL)) {
