@@ -64,7 +64,8 @@ works() {
 }
 
 keys='method policy workers seed lr time updates time_per_update tasks started applied dropped'
-keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
+keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
+keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus core_wait "
 

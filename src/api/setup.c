@@ -120,6 +120,10 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT,
            "how workers are started; none: other programs join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
+    TEXT_OF(
+        "SECONDS", "evict", evict, "auto", RUNS | KEPT,
+        "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
+        "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
     FILE_NAME("listen", listen, "", TRAIN,
               "path of a socket where workers of other programs can join"),
     REAL("wait", wait, "300", 0, 1e9, TRAIN,

@@ -39,6 +39,7 @@ struct pl_setup_conf {
     char init[PL_TEXT_MAX], layout[PL_TEXT_MAX];
     int wire; /* what vectors are sent as: 0: F32, 1: BF16 */
     double wait;
+    char evict[PL_TEXT_MAX];
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];

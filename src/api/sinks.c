@@ -30,7 +30,7 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
     const struct pl_setup_conf *c = &setup->conf;
     const char *recorded = s->recorded ? s->recorded : run;
     int rc = PL_OK;
-    *s = (struct pl_sinks){.conf = c, .method = built->method};
+    *s = (struct pl_sinks){.conf = c, .method = built->method, .says = &setup->log};
     if (c->log[0]) rc = pl_sink_open("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
@@ -52,8 +52,9 @@ static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_e
     struct pl_sinks *s = ctx;
     s->last_ns = e->now_ns;
     if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
-    if (s->events) pl_sink_event(s->events, c, e, plan);
+    if (s->events && !s->events_full) pl_sink_event(s->events, c, e, plan);
     if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
+    if (++s->n_events % PL_SINKS_EVENTS == 0) pl_sinks_flush(s);
 }
 
 pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
@@ -65,11 +66,34 @@ void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p) {
     if (s->logdir) pl_logdir_point(s->logdir, p);
 }
 
-void pl_sinks_flush(const struct pl_sinks *s) {
-    if (s->log) fflush(s->log);
-    if (s->events) fflush(s->events);
-    if (s->recorder) pl_recorder_flush(s->recorder);
-    if (s->logdir) pl_logdir_flush(s->logdir, NULL); /* closing reports what went wrong */
+/* The run is worth more than its files: it goes on. */
+static void sinks_tell(struct pl_sinks *s, int i, int rc, const struct pl_why *why) {
+    if (!rc || s->told[i]) return;
+    s->told[i] = true;
+    pl_log_warn(s->says, "%s; the run continues", why->text);
+}
+
+static void sinks_look_for_limits(struct pl_sinks *s) {
+    if (s->events && !s->events_full && pl_sink_is_full(s->events, PL_SINK_MAX)) {
+        fprintf(s->events, "(the event log ends here: it has reached its limit)\n");
+        s->events_full = true;
+    }
+    if (s->told_full || !(s->events_full || (s->logdir && pl_logdir_is_full(s->logdir)))) return;
+    s->told_full = true;
+    pl_log_warn(s->says, "a file with a line per event has reached its limit of 1 GiB and ends "
+                         "here; the run continues");
+}
+
+void pl_sinks_flush(struct pl_sinks *s) {
+    struct pl_why why = {.text = ""};
+    sinks_tell(s, 0, pl_sink_flush("log", s->conf->log, s->log, &why), &why);
+    sinks_tell(s, 1, pl_sink_flush("events", s->conf->events, s->events, &why), &why);
+    if (s->recorder) {
+        pl_recorder_flush(s->recorder);
+        sinks_tell(s, 2, pl_recorder_failed(s->recorder, &why), &why);
+    }
+    if (s->logdir) sinks_tell(s, 3, pl_logdir_flush(s->logdir, &why), &why);
+    sinks_look_for_limits(s);
 }
 
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim) {

@@ -8,6 +8,8 @@
 #include "observe/sink.h"
 #include "timing/recording.h"
 
+#define PL_SINKS 4
+
 struct pl_sinks {
     const struct pl_setup_conf *conf;
     const char *method;
@@ -17,6 +19,10 @@ struct pl_sinks {
     const char *recorded; /* the description for the recording, if not `run`: set it before opening;
                              "" for none */
     uint64_t last_ns;     /* of the last event */
+    uint64_t n_events;
+    const struct pl_log *says;      /* where failures are reported when they happen, */
+    bool told[PL_SINKS], told_full; /* once per file */
+    bool events_full;               /* that file has reached its limit */
 };
 
 /* Creates the files that the setup asks for. `run` is the JSON object that describes the run. Close
@@ -32,8 +38,10 @@ pl_control_log *pl_sinks_log(const struct pl_sinks *s);
 
 void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p);
 
-/* Writes everything so far to the files. */
-void pl_sinks_flush(const struct pl_sinks *s);
+/* Writes everything so far to the files, and reports those that cannot be written. It is called
+ * every PL_SINKS_EVENTS events as well. */
+#define PL_SINKS_EVENTS 4096
+void pl_sinks_flush(struct pl_sinks *s);
 
 /* Marks the end of the run: a recording without it counts as cut short. */
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim);

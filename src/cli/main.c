@@ -64,6 +64,7 @@ static int main_help_for(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a write error, which is reported */
     if (argc < 2) {
         main_help(stderr);
         return CLI_USAGE;

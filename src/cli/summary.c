@@ -191,7 +191,7 @@ int cli_report(pl_run *run, bool json, bool target) {
     else
         summary_print(run, target);
     const struct pl_worker_report *reports;
-    if (cli_interrupted()) {
+    if (cli_interrupted() && !pl_run_text(run, "trouble")) {
         int status = cli_fail(CLI_FAILED, "interrupted; these are the results so far");
         return pl_run_workers(run, &reports) ? CLI_OK
                                              : status; /* for a real run this is an orderly end */

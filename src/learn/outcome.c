@@ -107,6 +107,7 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     int rc = outcome_steps(&out->steps, v);
     if (rc || !progress) return rc;
     out->epochs = pl_progress_epochs(progress);
+    if (!w) return PL_OK;
     out->weights = malloc(dim * sizeof *out->weights);
     if (!out->weights) return PL_ENOMEM;
     memcpy(out->weights, w, dim * sizeof *out->weights);

@@ -27,6 +27,11 @@ void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_even
                      const struct pl_plan *plan);
 
 /* Flushes the files; PL_EIO if that fails, for example on a full disk. */
+/* Files with a line per event are closed when they have about `max` bytes; PL_SINK_MAX unless it is
+ * set. pl_logdir_flush() looks. */
+void pl_logdir_limit(struct pl_logdir *ld, uint64_t max);
+bool pl_logdir_is_full(const struct pl_logdir *ld); /* such a file has reached the limit */
+
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why);
 
 /* Completes and closes all files; PL_EIO if a write failed. NULL is allowed. */
