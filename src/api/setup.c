@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "observe/dashboard.h"
+
 #define TEXT(name, field, def, flags, help)                                                        \
     PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
 #define BOOL(name, field, def, flags, help)                                                        \
@@ -113,6 +115,11 @@ const struct pl_opt pl_setup_opts[] = {
          "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
     TEXT("metrics", metrics, "", TRAIN,
          "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
+    TEXT(
+        "history", history, "", SIMULATE | TRAIN | REPLAY,
+        "file for the tasks and times of the run, as JSON; see paceline report (--log-dir has it)"),
+    TEXT("dashboard", dashboard, "", SIMULATE | TRAIN | RACE,
+         "HOST:PORT (or PORT, on loopback) that serves the page of paceline report during the run"),
     TEXT("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
     TEXT("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
     TEXT("record", record, "", SIMULATE | TRAIN | REPLAY,
@@ -146,6 +153,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     if (!s) return PL_ENOMEM;
     *s = *from;
     if (s->data) s->data->n_holders++;
+    if (s->board) s->board->n_holders++;
     *out = s;
     return PL_OK;
 }
@@ -161,6 +169,10 @@ void pl_setup_let_go(struct pl_setup *s) {
 void pl_setup_free(pl_setup *s) {
     if (!s) return;
     pl_setup_let_go(s);
+    if (s->board && --s->board->n_holders == 0) {
+        pl_dashboard_close(s->board->dashboard);
+        free(s->board);
+    }
     free(s);
 }
 

@@ -56,7 +56,7 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     }
     struct simulate_watch watch = {.setup = setup, .run = run};
     struct pl_sim_from from = {.weights = NULL};
-    rc = pl_sinks_open(&watch.sinks, setup, &built);
+    rc = pl_sinks_open(&watch.sinks, setup, &built, replay ? "recorded" : "virtual");
     if (!rc && saved) rc = simulate_from(saved, built.job.model, &from, why);
     if (!rc) {
         struct pl_sim_conf sim = {

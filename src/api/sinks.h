@@ -1,9 +1,13 @@
-/* The files that a run writes, simulated or real: --log, --events, --record and --log-dir. */
+/* What a run writes and shows, simulated or real: --log, --events, --record, --log-dir, --history
+ * and
+ * --dashboard. */
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 
 #include "api/setup.h"
 #include "learn/outcome.h"
+#include "observe/dashboard.h"
+#include "observe/history.h"
 #include "observe/logdir.h"
 #include "observe/sink.h"
 #include "timing/recording.h"
@@ -14,19 +18,27 @@ struct pl_sinks {
     FILE *log, *events;
     struct pl_recorder *recorder;
     struct pl_logdir *logdir;
-    uint64_t last_ns; /* of the last event */
+    struct pl_history *history;
+    char history_path[PL_TEXT_MAX + 16]; /* "": it is not written */
+    struct pl_dashboard *dashboard;
+    bool own_dashboard;            /* opened here; otherwise that of the setup */
+    char **captured;               /* where to put the history as JSON at the end, or NULL */
+    uint64_t written_ns, write_ns; /* when the history was written, and how long that took */
+    uint64_t last_ns;              /* of the last event */
 };
 
-/* Creates the files that the setup asks for. Close them even if this fails. */
-int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built);
+/* Creates the files that the setup asks for. Close them even if this fails. `clock` is "virtual",
+ * "real" or "recorded". */
+int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
+                  const char *clock);
 
 /* A pl_control_log for the files that need events, or NULL if none does. ctx is the pl_sinks. */
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);
 
-void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p);
+void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p);
 
 /* Writes everything so far to the files. */
-void pl_sinks_flush(const struct pl_sinks *s);
+void pl_sinks_flush(struct pl_sinks *s);
 
 /* Marks the end of the run: a recording without it counts as cut short. */
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim);

@@ -131,7 +131,7 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
 
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
-    int rc = pl_sinks_open(&t->sinks, s, built);
+    int rc = pl_sinks_open(&t->sinks, s, built, "real");
     if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))

@@ -76,6 +76,8 @@ void cli_man(FILE *out) {
           "\\-\\-real uses real workers, after the simulator has predicted the outcome;\n"
           "\\-\\-seeds N repeats it, \\-\\-out DIR names the folder for results.\n"
           ".TP\n.B replay\nRepeat a recorded run bit for bit, or with other options.\n"
+          ".TP\n.B report\nWrite one HTML page from log directories, races and recordings.\n"
+          ".TP\n.B plot\nDraw a race or a run again, as SVG or PNG.\n"
           ".TP\n.B eval\nPrint the loss and accuracy of a checkpoint.\n"
           ".TP\n.B plan\nPredict time per update and error for every K from delays.\n"
           ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"

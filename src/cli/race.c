@@ -75,7 +75,6 @@ static void race_quote(FILE *f, const char *s) {
 }
 
 static void race_enter_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
-    const struct pl_point *points;
     e->to_target[seed] = pl_run_number(run, "time_to_target");
     double rmse = pl_run_number(run, "test_rmse");
     if (isfinite(rmse)) r->rates = true;
@@ -89,12 +88,6 @@ static void race_enter_result(struct race *r, struct race_entrant *e, int seed, 
     fputs("{\"entrant\":", r->results);
     race_quote(r->results, e->name);
     fprintf(r->results, ",\"result\":%s}\n", pl_run_json(run));
-    if (seed > 0) return;
-    size_t n = pl_run_points(run, &points);
-    e->point = malloc((n + 1) * sizeof *e->point);
-    if (!e->point) return;
-    if (n) memcpy(e->point, points, n * sizeof *points);
-    e->n_points = n;
 }
 
 /* The simulator predicts from the injected delays; without them it cannot. */
@@ -106,7 +99,8 @@ static bool race_predicts(pl_setup *one) {
 /* Simulates the coming run from the injected delays alone. The files that an entrant names are left
  * to the real run. */
 static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
-    static const char *const files[] = {"log", "events", "record", "log-dir"};
+    static const char *const files[] = {"log",     "events",  "record",
+                                        "log-dir", "history", "dashboard"};
     pl_setup *copy;
     pl_run *run = NULL;
     if (pl_setup_copy(one, &copy)) return cli_fail(CLI_FAILED, "out of memory");
@@ -133,6 +127,8 @@ static int race_one(struct race *r, int i, int seed) {
     snprintf(text, sizeof text, "%.400s/points-%02d-seed%.0f.jsonl", r->out, i + 1,
              r->first_seed + seed);
     if (status == CLI_OK) pl_setup_set(one, "log", text);
+    snprintf(text, sizeof text, "%.400s/history-%02d.json", r->out, i + 1);
+    if (status == CLI_OK && seed == 0) pl_setup_set(one, "history", text); /* for the report */
     if (status == CLI_OK) {
         struct cli_progress progress = {0};
         pl_run *run = NULL;
@@ -166,19 +162,15 @@ static int race_one(struct race *r, int i, int seed) {
 /* --- the command ------------------------------------------------------------------------- */
 
 static int race_plot(const struct race *r) {
-    struct pl_curve curve[RACE_ENTRANTS];
-    char path[RACE_PATH + 16], why[600];
-    for (int i = 0; i < r->n; i++)
-        curve[i] =
-            (struct pl_curve){r->entrant[i].name, r->entrant[i].point, r->entrant[i].n_points};
-    snprintf(path, sizeof path, "%.480s/plot.svg", r->out);
-    int rc = pl_plot(path, "error against time", curve, (size_t)r->n, why, sizeof why);
+    char why[600];
+    int rc = pl_plot_folder(r->out, NULL, why, sizeof why);
     if (rc == PL_OK)
-        printf("\nplot: %s   curves and results: %s/*.jsonl\n", path, r->out);
+        printf("\nplot: %s/plot.svg   curves and results: %s/*.jsonl\n", r->out, r->out);
     else if (rc == PL_EMISSING || rc == PL_EUSAGE)
         printf("\nno plot: %s; curves and results: %s/*.jsonl\n", why, r->out);
     else
         return cli_fail(CLI_FAILED, "%s", why);
+    printf("a page to look at: paceline report %s\n", r->out);
     return CLI_OK;
 }
 
@@ -214,6 +206,9 @@ static void race_forget(const struct race *r) {
 static int race_run(struct race *r, const char *out) {
     int status = race_check(r);
     if (status == CLI_OK) status = race_folder(r, out);
+    pl_setup_log(r->setup, cli_say, NULL);
+    if (status == CLI_OK && pl_setup_serve(r->setup))
+        status = cli_fail(CLI_FAILED, "%s", pl_setup_why(r->setup));
     cli_catch_signals();
     for (int i = 0; status == CLI_OK && i < r->n && !cli_interrupted(); i++)
         for (int s = 0; status == CLI_OK && s < r->n_seeds && !cli_interrupted(); s++)
@@ -301,7 +296,6 @@ int cli_race(int argc, char **argv) {
         }
         status = race_run(&r, out);
     }
-    for (int i = 0; i < r.n; i++) free(entrants[i].point);
     free(entrants);
     pl_setup_free(r.setup);
     return status;

@@ -20,8 +20,6 @@ struct race_entrant {
         predicted_per_update[RACE_SEEDS]; /* by the simulator, before a real race */
     bool predicts;                        /* whether the simulator was run first */
     int n_diverged;
-    struct pl_point *point; /* first seed only, for the plot */
-    size_t n_points;
 };
 
 struct race {
