@@ -1,8 +1,9 @@
 # A thin front end for CMake; `make help` lists the targets.
 
-# `make demo` runs these two: a race on a virtual clock, and the same race with real workers.
-DEMO      = $(BUILD)/paceline race --demo --seeds 3
-DEMO_REAL = $(BUILD)/paceline race --demo --real
+# `make demo` runs a race on a virtual clock, and the same race with real workers at the same rates.
+DEMO_OUT := demo-$(shell date +%Y%m%d-%H%M%S)
+DEMO      = $(BUILD)/paceline race --demo --seeds 3 --out $(DEMO_OUT)
+DEMO_REAL = $(BUILD)/paceline race --demo --real --rates $(DEMO_OUT) --out $(DEMO_OUT)-real
 
 BUILD       = build
 PREFIX      = /usr/local

@@ -271,8 +271,9 @@ struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* or "" */
-    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an option:
-                          the commands that accept it, from "simulate train race plan replay eval";
+    char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
+                          optimizer: its learning rate, unless one is given; of an option: the
+                          commands that accept it, from "simulate train race plan replay eval";
                           otherwise "" */
     size_t n_options;
     const struct pl_item_option *option;

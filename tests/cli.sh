@@ -51,7 +51,7 @@ works() {
     [ -z "$(said)" ] || fail "paceline $*: said $(cat err)"
 }
 
-keys='method policy workers seed time updates time_per_update tasks started applied dropped'
+keys='method policy workers seed lr time updates time_per_update tasks started applied dropped'
 keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus "

@@ -14,7 +14,7 @@
 #include "model/callback.h"
 #include "sys/pool.h"
 
-#define DEFAULT_METHOD "abs"
+#define DEFAULT_METHOD "kasync"
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
@@ -47,6 +47,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;
+        job->rate.lr = recipe->lr;
     }
     struct pl_choice *const choice[PL_N_COLUMNS] = {&job->policy, &job->tuner, &job->correct, NULL,
                                                     &job->optim,  &job->local, &job->filter};
@@ -87,12 +88,17 @@ static int build_attack(const struct pl_setup_conf *c, struct pl_job *job, struc
     return PL_OK;
 }
 
-static int build_schedule(const struct pl_setup_conf *c, struct pl_built *b, struct pl_why *why) {
+static int build_schedule(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_setup_conf *c = &s->conf;
     struct pl_rate *rate = &b->job.rate;
-    rate->lr = c->lr;
+    if (c->lr > 0)
+        rate->lr = c->lr;
+    else if (!(rate->lr > 0))
+        rate->lr = ((const struct pl_optim *)b->job.optim.entry)->lr;
     rate->by_k = c->lr_scale == 1;
     if (strcmp(c->lr_schedule, "auto") != 0) b->schedule = c->lr_schedule;
-    return pl_chain_parse(&pl_schedule_family, b->schedule, b->job.n_workers, &rate->schedule, why);
+    return pl_chain_parse(&pl_schedule_family, b->schedule, b->job.n_workers, &rate->schedule,
+                          &s->why);
 }
 
 static int build_data(struct pl_setup *s, struct pl_built *b) {
@@ -274,7 +280,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
         rc = pl_fail(&s->why, PL_EPOLICY,
                      "policy '%s' broke its contract: it declares groups of %d to %d members",
                      job->policy.entry->name, job->groups.least, job->groups.most);
-    if (!rc) rc = build_schedule(c, b, &s->why);
+    if (!rc) rc = build_schedule(s, b);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, host, 1);
     if (!rc) rc = build_reduce(b, &s->why);

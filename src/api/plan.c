@@ -46,7 +46,7 @@ int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *r
                                .problem = pl_problem_default,
                                .target = c->target,
                                .seed = (uint64_t)c->seed};
-    in.problem.eta = c->lr;
+    in.problem.eta = c->lr > 0 ? c->lr : 0.1;
     in.problem.batch = (double)c->batch;
     in.problem.smooth = c->smoothness;
     in.problem.sigma2 = c->noise;

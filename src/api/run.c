@@ -19,6 +19,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     memcpy(r->spec, built->spec, sizeof r->spec);
     r->n_workers = built->job.n_workers;
     r->seed = built->job.seed;
+    r->lr = built->job.rate.lr;
     r->dim = built->job.model ? built->job.model->dim : 0;
     r->rates = built->job.model && built->job.model->kind->rates;
     r->saved = NAN;
@@ -82,7 +83,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 26
+#define RUN_NUMBERS 27
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -91,6 +92,7 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct run_number list[RUN_NUMBERS] = {
         {"workers", r->n_workers, true},
         {"seed", (double)r->seed, true},
+        {"lr", r->lr, false},
         {"time", o->time, false},
         {"updates", (double)o->updates, true},
         {"time_per_update", any ? o->last_update / (double)o->updates : NAN, false},

@@ -12,6 +12,7 @@ struct pl_run {
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
     int n_workers;
     uint64_t seed;
+    double lr; /* the learning rate before its schedule */
     size_t dim;
     bool rates; /* the losses are squared errors of ratings */
     struct pl_point *point;

@@ -36,8 +36,8 @@
 
 const struct pl_opt pl_setup_opts[] = {
     TEXT("method", method, "", SIMULATE | TRAIN | KEPT,
-         "published method and options of its parts: kasync:k=4 (default: abs, unless --policy is "
-         "given)"),
+         "published method and options of its parts: kasync:k=4 (default: kasync, unless --policy "
+         "is given)"),
     TEXT("policy", column[PL_COLUMN_POLICY], "", COLUMN,
          "when the model is updated, and which workers compute next"),
     TEXT("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
@@ -58,7 +58,8 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
-    REAL("lr", lr, "0.1", 0, 1e6, RUNS | PLAN | KEPT, "learning rate"),
+    REAL("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
+         "learning rate (default: 0, the method's own: see 'paceline list optim')"),
     TEXT("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
          "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
          "method's, otherwise constant)"),

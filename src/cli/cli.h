@@ -80,6 +80,9 @@ bool cli_has_target(pl_setup *setup);
 /* Prints the results of a run and returns the exit status. */
 int cli_report(pl_run *run, bool json, bool target);
 
+/* Whether no more finite gradients arrived, or the loss is far above its start: twice as high. */
+bool cli_diverged(const pl_run *run);
+
 /* Parses, runs and reports: everything a command with one run does. */
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));

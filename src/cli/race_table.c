@@ -14,12 +14,7 @@ static double race_t95(int degrees) {
     return degrees <= 15 ? t[degrees - 1] : 1.96 + 2.5 / degrees;
 }
 
-struct race_mean {
-    double mean, half; /* half: of the 95 % interval; NAN with one value */
-    int n;             /* known values */
-};
-
-static struct race_mean race_mean_of(const double *x, int n) {
+struct race_mean cli_race_mean(const double *x, int n) {
     struct race_mean m = {0, NAN, 0};
     double sum = 0, square = 0;
     for (int i = 0; i < n; i++) {
@@ -34,12 +29,34 @@ static struct race_mean race_mean_of(const double *x, int n) {
     return m;
 }
 
+int cli_race_done(const struct race *r, const struct race_entrant *e) {
+    int n = 0;
+    for (int s = 0; s < r->n_seeds; s++) n += e->done[s];
+    return n;
+}
+
+const char *cli_race_sorting(const struct race *r) {
+    return r->target ? "time to target, then loss" : "loss";
+}
+
 /* Sorts by time to target, entrants that reached it in every run first; the others by loss. */
-static double race_key(const struct race_entrant *e, int n_seeds) {
-    struct race_mean t = race_mean_of(e->to_target, n_seeds);
-    struct race_mean l = race_mean_of(e->loss, n_seeds);
-    if (t.n > 0) return t.mean + 1e12 * (n_seeds - t.n);
+static double race_key(const struct race *r, const struct race_entrant *e) {
+    struct race_mean t = cli_race_mean(e->to_target, r->n_seeds);
+    struct race_mean l = cli_race_mean(e->loss, r->n_seeds);
+    if (t.n > 0) return t.mean + 1e12 * (cli_race_done(r, e) - t.n);
     return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
+}
+
+int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        if (cli_race_done(r, e) == 0) continue;
+        int j = n++;
+        for (; j > 0 && race_key(r, e) < race_key(r, order[j - 1]); j--) order[j] = order[j - 1];
+        order[j] = e;
+    }
+    return n;
 }
 
 /* Prints large numbers without an exponent or decimals. */
@@ -64,46 +81,73 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     int wide = r->n_seeds > 1 ? 16 : 11;
     for (int s = 0; s < r->n_seeds; s++)
         ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
-    struct race_mean target = race_mean_of(e->to_target, r->n_seeds);
+    struct race_mean target = cli_race_mean(e->to_target, r->n_seeds);
+    int done = cli_race_done(r, e), n_diverged = 0;
+    for (int s = 0; s < r->n_seeds; s++) n_diverged += e->diverged[s];
     printf("%-*s", r->name_width, e->name);
+    race_cell((struct race_mean){cli_race_mean(e->lr, r->n_seeds).mean, NAN, 1}, "%.3g", 8);
     if (r->target) {
         race_cell(target, "%.4g", wide);
-        race_cell(race_mean_of(ratio, r->n_seeds), "%.2f", wide);
+        race_cell(cli_race_mean(ratio, r->n_seeds), "%.2f", wide);
     } else {
-        race_cell((struct race_mean){race_mean_of(e->per_update, r->n_seeds).mean, NAN, 1}, "%.4g",
+        race_cell((struct race_mean){cli_race_mean(e->per_update, r->n_seeds).mean, NAN, 1}, "%.4g",
                   11);
     }
-    race_cell(race_mean_of(e->accuracy, r->n_seeds), "%.4f", wide);
-    race_cell(race_mean_of(e->loss, r->n_seeds), "%.4f", wide);
-    race_cell((struct race_mean){race_mean_of(e->staleness, r->n_seeds).mean, NAN, 1}, "%.2f", 10);
-    race_cell((struct race_mean){100 * race_mean_of(e->wasted, r->n_seeds).mean, NAN, 1}, "%.1f",
+    race_cell(cli_race_mean(e->accuracy, r->n_seeds), "%.4f", wide);
+    race_cell(cli_race_mean(e->loss, r->n_seeds), "%.4f", wide);
+    race_cell((struct race_mean){cli_race_mean(e->staleness, r->n_seeds).mean, NAN, 1}, "%.2f", 10);
+    race_cell((struct race_mean){100 * cli_race_mean(e->wasted, r->n_seeds).mean, NAN, 1}, "%.1f",
               8);
-    race_cell((struct race_mean){100 * race_mean_of(e->idle, r->n_seeds).mean, NAN, 1}, "%.1f", 8);
-    if (target.n > 0 && target.n < r->n_seeds)
-        printf("  reached in %d of %d runs", target.n, r->n_seeds);
-    if (e->n_diverged) printf("  diverged in %d of %d runs", e->n_diverged, r->n_seeds);
+    race_cell((struct race_mean){100 * cli_race_mean(e->idle, r->n_seeds).mean, NAN, 1}, "%.1f", 8);
+    if (done < r->n_seeds) printf("  %d of %d runs", done, r->n_seeds);
+    if (target.n > 0 && target.n < done) printf("  reached in %d of %d runs", target.n, done);
+    if (n_diverged) printf("  diverged in %d of %d runs", n_diverged, done);
     putchar('\n');
+}
+
+/* What raced, on what, and how the rows are sorted. */
+static void race_caption(const struct race *r) {
+    static const char *const options[] = {"data", "model", "workers", "batch", "delay", "net"};
+    char value[RACE_PATH];
+    printf("%s race", r->real ? "real" : "simulated");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (pl_setup_get(r->setup, options[i], value, sizeof value) == PL_OK && value[0])
+            printf("%s %s %s", i ? "," : ":", options[i], value);
+    if (cli_number(r->setup, "target-accuracy") > 0)
+        printf("; target: test accuracy %g", cli_number(r->setup, "target-accuracy"));
+    if (cli_number(r->setup, "target-loss") > 0)
+        printf("; target: loss %g", cli_number(r->setup, "target-loss"));
+    printf("\nsorted by %s; ", cli_race_sorting(r));
+    if (r->n_seeds > 1) printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
+    if (cli_number(r->setup, "lr") > 0)
+        printf("one learning rate for all");
+    else
+        printf("each method at its own %s learning rate", r->tune ? "best" : "default");
+    printf("; accuracy and loss at the %s\n\n",
+           r->target ? "evaluation that met the target" : "end");
 }
 
 void cli_race_board(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS], *sync = NULL;
-    int wide = r->n_seeds > 1 ? 16 : 11;
-    for (int i = 0; i < r->n; i++) {
+    int wide = r->n_seeds > 1 ? 16 : 11, n = cli_race_order(r, order);
+    for (int i = 0; i < r->n && !sync; i++) {
         const struct race_entrant *e = &r->entrant[i];
-        if (!sync && strncmp(e->name, "sync", 4) == 0 && strchr("@:", e->name[4])) sync = e;
-        int j = i;
-        for (; j > 0 && race_key(e, r->n_seeds) < race_key(order[j - 1], r->n_seeds); j--)
-            order[j] = order[j - 1];
-        order[j] = e;
+        if (strncmp(e->name, "sync", 4) == 0 && strchr("@:", e->name[4])) sync = e;
     }
-    printf("%-*s", r->name_width, "method");
-    if (r->target)
-        printf(" %*s %*s", wide, "s to target", wide, "x vs sync");
-    else
-        printf(" %11s", "s/update");
-    printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
-           "staleness", "wasted %", "idle %");
-    for (int i = 0; i < r->n; i++) race_row(r, order[i], sync);
+    if (n > 0) {
+        race_caption(r);
+        printf("%-*s %8s", r->name_width, "method", "lr");
+        if (r->target)
+            printf(" %*s %*s", wide, "s to target", wide, "x vs sync");
+        else
+            printf(" %11s", "s/update");
+        printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
+               "staleness", "wasted %", "idle %");
+    }
+    for (int i = 0; i < n; i++) race_row(r, order[i], sync);
+    for (int i = 0; i < r->n; i++)
+        if (cli_race_done(r, &r->entrant[i]) == 0)
+            printf("%-*s not run\n", r->name_width, r->entrant[i].name);
 }
 
 /* --- simulated and real ------------------------------------------------------------------ */
@@ -115,7 +159,7 @@ static int race_compare(const void *a, const void *b) {
 
 /* Returns -1 if the first entrant was faster, 1 if the second was, 0 if that is unknown. */
 static int race_ahead(const double *x, const double *y, int n) {
-    struct race_mean a = race_mean_of(x, n), b = race_mean_of(y, n);
+    struct race_mean a = cli_race_mean(x, n), b = cli_race_mean(y, n);
     if (a.n == 0 || b.n == 0) return 0;
     return a.mean < b.mean ? -1 : 1;
 }
@@ -132,7 +176,8 @@ void cli_race_prediction(const struct race *r) {
     bool target = r->target;
     double off[RACE_ENTRANTS];
     int n_off = 0, n_pairs = 0, n_right = 0, n_predicted = 0;
-    for (int i = 0; i < r->n; i++) n_predicted += r->entrant[i].predicts;
+    for (int i = 0; i < r->n; i++)
+        n_predicted += cli_race_mean(r->entrant[i].predicted_per_update, r->n_seeds).n > 0;
     if (n_predicted == 0) {
         printf("\nno prediction: the simulator needs --delay\n");
         return;
@@ -143,10 +188,10 @@ void cli_race_prediction(const struct race *r) {
     putchar('\n');
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
-        double u = race_mean_of(e->per_update, r->n_seeds).mean;
-        double pu = race_mean_of(e->predicted_per_update, r->n_seeds).mean;
-        double t = race_mean_of(e->to_target, r->n_seeds).mean;
-        double pt = race_mean_of(e->predicted, r->n_seeds).mean;
+        double u = cli_race_mean(e->per_update, r->n_seeds).mean;
+        double pu = cli_race_mean(e->predicted_per_update, r->n_seeds).mean;
+        double t = cli_race_mean(e->to_target, r->n_seeds).mean;
+        double pt = cli_race_mean(e->predicted, r->n_seeds).mean;
         printf("%-*s", r->name_width, e->name);
         race_three(u, pu, "%.5f");
         if (target) race_three(t, pt, "%.3f");

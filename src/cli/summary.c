@@ -153,6 +153,18 @@ static void summary_stragglers(const pl_run *run) {
                summary_time(median, text), slowest);
 }
 
+/* The loss of the first evaluation that has one. */
+static double summary_start(const pl_run *run) {
+    const struct pl_point *p;
+    size_t n = pl_run_points(run, &p), i = 0;
+    while (i < n && !isfinite(p[i].loss)) i++;
+    return i < n ? p[i].loss : (double)NAN;
+}
+
+bool cli_diverged(const pl_run *run) {
+    return pl_run_diverged(run) || pl_run_number(run, "loss") > 2 * summary_start(run);
+}
+
 int cli_report(pl_run *run, bool json, bool target) {
     if (json)
         puts(pl_run_json(run));
@@ -176,6 +188,13 @@ int cli_report(pl_run *run, bool json, bool target) {
             CLI_FAILED,
             "the run diverged: no finite gradient after update %.0f; try a smaller --lr",
             pl_run_number(run, "updates"));
+    if (cli_diverged(run)) {
+        char text[120];
+        snprintf(text, sizeof text,
+                 "the run diverged: the loss rose from %.3g to %.3g; try a smaller --lr",
+                 summary_start(run), pl_run_number(run, "loss"));
+        cli_say(NULL, 1, text);
+    }
     return CLI_OK;
 }
 

@@ -1,6 +1,6 @@
 /* The published methods: one row each. A row gives a name, what the method does, its citation, and
  * the columns that differ from pl_column_default: .policy always, and .tuner, .correct, .reduce,
- * .optim, .local, .filter or .schedule where the method needs another member than the default.
+ * .optim, .local, .filter, .schedule or .lr where the method needs another than the default.
  * To add a method, add a row. */
 #include "core/recipe.h"
 
@@ -113,10 +113,10 @@ static const struct pl_entry *const recipe_table[] = {
     METHOD("overlap-local-sgd",
            "local steps pulled towards an anchor that is averaged meanwhile, with momentum",
            "Wang, Liang, Joshi, ICASSP 2020", .policy = "rounds", .optim = "momentum:beta=0.7",
-           .local = "overlap-local"),
+           .local = "overlap-local", .lr = 0.1),
     METHOD("diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
            "after Douillard et al., arXiv 2311.08105", .policy = "ksync:k=all",
-           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7"),
+           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7", .lr = 0.1),
 
     METHOD("gossip-pull", "no server: a worker averages in a random peer's model, then steps",
            GOSSIP, .policy = "gossip:mode=pull", .local = "own"),

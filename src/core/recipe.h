@@ -25,6 +25,7 @@ struct pl_recipe {
         const char *column[PL_N_COLUMNS]; /* the same, by number */
     };
     const char *schedule; /* of the learning rate, unless lr-schedule is given; NULL: constant */
+    double lr;            /* unless one is given; 0: that of the optimizer */
 };
 
 extern const struct pl_family pl_recipe_family;

@@ -216,6 +216,7 @@ struct pl_optim {
     int n_vectors;
     bool per_worker; /* a vector per worker, in block->own */
     enum pl_velocity velocity;
+    double lr; /* the learning rate, unless one is given */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);

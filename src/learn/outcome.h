@@ -22,7 +22,9 @@ struct pl_outcome {
     struct pl_staleness staleness;
     struct pl_worker_time worker_time; /* shares; they sum to 1 */
     struct pl_score score;             /* at the end; NAN if unknown */
-    double time_to_target;             /* NAN: no target, or not reached */
+    double scored;                     /* seconds at that evaluation; NAN: none yet */
+    double time_to_target;             /* between two evaluations, by a straight line; NAN: no
+                                          target, or not reached */
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;

@@ -110,8 +110,9 @@ static bool page_like(const char *name, const char *first, const char *last) {
 }
 
 static bool page_wants(const char *name) {
-    return strcmp(name, "run.json") == 0 || strcmp(name, "results.jsonl") == 0 ||
-           page_like(name, "points", ".jsonl") || page_like(name, "history", ".json");
+    return strcmp(name, "run.json") == 0 || strcmp(name, "race.json") == 0 ||
+           strcmp(name, "results.jsonl") == 0 || page_like(name, "points", ".jsonl") ||
+           page_like(name, "history", ".json");
 }
 
 static int page_order(const void *a, const void *b) {
@@ -166,7 +167,7 @@ int pl_page_folder(struct pl_json *j, const char *path, struct pl_why *why) {
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
         race = race || strcmp(name[i], "results.jsonl") == 0;
-        run = run || strcmp(name[i], "run.json") != 0;
+        run = run || (strcmp(name[i], "run.json") != 0 && strcmp(name[i], "race.json") != 0);
     }
     if (run) {
         pl_json_open(j, NULL, '{');

@@ -52,14 +52,16 @@ static double folder_number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void folder_entrant(void *ctx, const json_t *line) {
-    struct folder *d = ctx;
-    const char *name = json_string_value(json_object_get(line, "entrant"));
+static void folder_name(struct folder *d, const char *name) {
     if (!name || d->n_names == FOLDER_NAMES) return;
     for (size_t i = 0; i < d->n_names; i++)
         if (strcmp(d->name[i], name) == 0) return;
     d->name[d->n_names] = strdup(name);
     if (d->name[d->n_names]) d->n_names++;
+}
+
+static void folder_entrant(void *ctx, const json_t *line) {
+    folder_name(ctx, json_string_value(json_object_get(line, "entrant")));
 }
 
 struct folder_curve {
@@ -99,7 +101,7 @@ static void folder_curve(struct folder *d, const char *file, const char *name) {
     free(c.point);
 }
 
-/* --- options ----------------------------------------------------------------------------- */
+/* --- what was run ----------------------------------------------------------------------------- */
 
 static const char *folder_option(const json_t *options, const char *key) {
     const json_t *value = json_object_get(options, key);
@@ -125,6 +127,10 @@ static bool folder_describe(struct folder *d, const char *name) {
         d->target_loss = strtod(folder_option(o, "target-loss"), NULL);
     }
     if (metric && strcmp(metric, "rmse") == 0) d->metric = PL_METRIC_RMSE;
+    size_t i;
+    json_t *entrant;
+    json_array_foreach(json_object_get(root, "entrants"), i, entrant)
+        folder_name(d, json_string_value(json_object_get(entrant, "name")));
     bool found = json_is_object(o);
     json_decref(root);
     return found;
@@ -139,8 +145,8 @@ static int folder_order(const void *a, const void *b) {
 static int folder_read(struct folder *d, char *why, size_t why_max) {
     char *file[PL_FIGURE_CURVES];
     size_t n = 0;
-    bool known = false;
-    folder_lines(d, "results.jsonl", folder_entrant, d);
+    bool known = folder_describe(d, "race.json");        /* has the entrants in order, */
+    folder_lines(d, "results.jsonl", folder_entrant, d); /* earlier races only those with results */
     DIR *dir = opendir(d->path);
     if (!dir) {
         pl_append(why, why_max, "'%.200s' cannot be read: %s", d->path, strerror(errno));
@@ -157,7 +163,7 @@ static int folder_read(struct folder *d, char *why, size_t why_max) {
             entrant <= d->n_names) {
             folder_curve(d, file[i], d->name[entrant - 1]);
             snprintf(name, sizeof name, "history-%02zu.json", entrant);
-            known = known || folder_describe(d, name);
+            if (d->metric == PL_METRIC_LOSS && folder_describe(d, name)) known = true;
         } else if (strcmp(file[i], "points.jsonl") == 0) {
             folder_curve(d, file[i], NULL);
         }

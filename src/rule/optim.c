@@ -18,6 +18,7 @@ static void sgd_step(const void *conf, const struct pl_optim_at *at,
 
 static const struct pl_optim optim_sgd = {
     .id = {"sgd", "w - eta u", "", pl_no_opts, 0, 0},
+    .lr = 0.1,
     .step = sgd_step,
 };
 
@@ -64,6 +65,7 @@ static const struct pl_optim optim_momentum = {
            sizeof(struct momentum), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
+    .lr = 0.01,
     .step = momentum_step,
 };
 
@@ -74,6 +76,7 @@ static const struct pl_optim optim_nesterov = {
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
     .looks_ahead = optim_always,
+    .lr = 0.01,
     .step = nesterov_step,
 };
 
@@ -107,6 +110,7 @@ static const struct pl_optim optim_adagrad = {
            "Duchi, Hazan, Singer, JMLR 2011; Dean et al., NIPS 2012", adagrad_opts,
            sizeof(struct adagrad), PL_NEEDS_SERVER},
     .n_vectors = 1,
+    .lr = 0.01,
     .step = adagrad_step,
 };
 
@@ -149,6 +153,7 @@ static const struct pl_optim optim_adam = {
            adam_opts, sizeof(struct adam), PL_NEEDS_SERVER},
     .n_vectors = 2,
     .velocity = PL_VELOCITY_DIRECTION,
+    .lr = 0.001,
     .step = adam_step,
 };
 
@@ -220,6 +225,7 @@ static const struct pl_optim optim_dana = {
     .per_worker = true,
     .velocity = PL_VELOCITY_OWN,
     .looks_ahead = dana_looks_ahead,
+    .lr = 0.01,
     .step = dana_step,
 };
 
@@ -264,6 +270,7 @@ static const struct pl_optim optim_ormo = {
            .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_AT_A_TIME},
     .n_vectors = 1,
     .begin = ormo_begin,
+    .lr = 0.01,
     .step = ormo_step,
 };
 

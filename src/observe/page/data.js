@@ -127,7 +127,13 @@ const Data = (() => {
   }
 
   function readRace(source, files, troubles) {
-    const names = [], results = new Map(), runs = [];
+    const names = [], rates = new Map(), results = new Map(), runs = [];
+    const about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
+    for (const e of list(about.entrants).map(object)) {
+      const name = text(e.name, MAX_NAME);
+      names.push(name);
+      if (Number.isFinite(num(e.lr))) rates.set(name, e.lr);
+    }
     for (const line of lines(files["results.jsonl"], `${source.path}: results.jsonl`, troubles)) {
       const name = text(line.entrant, MAX_NAME), result = object(line.result);
       if (!name) continue;
@@ -143,8 +149,8 @@ const Data = (() => {
       const h = raw ? history(raw, troubles) : null, mine = h && h.options.seed === m[2] ? h : null;
       runs.push(makeRun(mine, points(lines(files[file], `${source.path}: ${file}`, troubles)), mine ? {} : info,
         { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name,
-          options: h ? Object.assign({}, h.options, { seed: m[2] }) : options(info.options),
-          metric: h ? h.metric : "", result: results.get(`${name}\n${m[2]}`) || null }));
+          options: h ? Object.assign({}, h.options, { seed: m[2] }) : options(about.options || info.options),
+          metric: h ? h.metric : "", tuned: rates.get(name), result: results.get(`${name}\n${m[2]}`) || null }));
     }
     return runs;
   }

@@ -90,6 +90,8 @@ const Page = (() => {
 
   /* --- comparing ------------------------------------------------------------------------------ */
 
+  const rate = run => (run.result && Number.isFinite(run.result.lr) ? run.result.lr : Number.isFinite(run.tuned) ? run.tuned : NaN);
+
   function board(parent, load) {
     if (load.groups.length < 2) return;
     const number = x => ({ text: x, number: true }), mean = (g, f) => Data.mean(g.runs.map(f).filter(Number.isFinite));
@@ -100,7 +102,8 @@ const Page = (() => {
       return sum(key) / (sum("compute") + sum("sent") + sum("idle") + sum("wasted"));
     };
     const range = g => (g.times.length > 1 ? ` (${Format.three(Math.min(...g.times))}–${Format.three(Math.max(...g.times))})` : "");
-    const heads = ["method", ...(Number.isFinite(load.target) ? ["time to target"] : []), Data.METRICS[load.metric].name, "mean staleness", "wasted", "idle"];
+    const rated = load.groups.some(g => Number.isFinite(rate(g.runs[0])));
+    const heads = ["method", ...(rated ? ["learning rate"] : []), ...(Number.isFinite(load.target) ? ["time to target"] : []), Data.METRICS[load.metric].name, "mean staleness", "wasted", "idle"];
     const table = make("table", {}, make("div", { class: "scroll" }, parent)), head = make("tr", {}, make("thead", {}, table));
     heads.forEach((h, i) => make("th", i ? { class: "number", scope: "col" } : { scope: "col" }, head, h));
     const body = make("tbody", {}, table);
@@ -108,7 +111,7 @@ const Page = (() => {
       const row = make("tr", {}, body), name = make("td", {}, row);
       make("span", { class: "swatch", style: `background:var(--c${i % 8})` }, name);
       name.append(g.name);
-      const cells = [];
+      const cells = rated ? [number(Format.three(rate(g.runs[0])))] : [];
       if (Number.isFinite(load.target)) cells.push(number(Number.isFinite(g.reached) ? Format.seconds(g.reached) + range(g) : g.someReached ? `${g.someReached} of ${g.runs.length} runs` : "not reached"));
       cells.push(number(Format.metric(g.final)), number(Format.three(mean(g, r => of(r, "staleness", "mean")))),
         number(Format.percent(mean(g, r => of(r, "worker_time", "wasted")))), number(Format.percent(mean(g, r => of(r, "worker_time", "idle")))));

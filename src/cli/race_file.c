@@ -1,0 +1,326 @@
+/* The folder of a race: race.json says what the race is, results.jsonl has one line per finished
+ * run, points-*.jsonl the curves. A race that was interrupted goes on from them. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "race.h"
+
+static void file_path(const struct race *r, const char *name, char *path, size_t max) {
+    snprintf(path, max, "%.480s/%s", r->out, name);
+}
+
+void cli_race_curve(const struct race *r, int i, int seed, char *path, size_t max) {
+    snprintf(path, max, "%.400s/points-%02d-seed%.0f.jsonl", r->out, i + 1, r->first_seed + seed);
+}
+
+int cli_race_create(struct race *r, const char *named) {
+    snprintf(r->out, sizeof r->out, "%.400s", named ? named : "race");
+    for (int i = 2; mkdir(r->out, 0777) != 0; i++) {
+        if (errno != EEXIST || named)
+            return cli_fail(CLI_FAILED, "results folder '%.300s' %s%s", r->out,
+                            errno == EEXIST ? "already exists and will not be overwritten; "
+                                            : "cannot be created: ",
+                            errno == EEXIST ? "choose another name, or --resume it"
+                                            : strerror(errno));
+        if (i > 9999) return cli_fail(CLI_FAILED, "too many race folders; give --out DIR");
+        snprintf(r->out, sizeof r->out, "race-%d", i);
+    }
+    return CLI_OK;
+}
+
+int cli_race_open(struct race *r) {
+    char path[RACE_PATH + 32];
+    file_path(r, "results.jsonl", path, sizeof path);
+    r->results = fopen(path, "a");
+    return r->results ? CLI_OK
+                      : cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(errno));
+}
+
+void cli_race_forget(const struct race *r) {
+    char path[RACE_PATH + 32];
+    struct stat s;
+    file_path(r, "results.jsonl", path, sizeof path);
+    if (stat(path, &s) != 0 || s.st_size != 0) return;
+    unlink(path);
+    file_path(r, "race.json", path, sizeof path);
+    unlink(path);
+    rmdir(r->out); /* fails if there are curves in it */
+}
+
+/* --- what the race is -------------------------------------------------------------------- */
+
+/* Options that say where a race runs, not what it is. */
+static bool file_is_kept(const struct pl_item *option) {
+    return cli_takes(option, "race") && strcmp(option->name, "threads") != 0 &&
+           strcmp(option->name, "dashboard") != 0;
+}
+
+struct file_options {
+    pl_setup *setup;
+    json_t *options;
+    int status;
+};
+
+static void file_option(void *ctx, const struct pl_item *item) {
+    struct file_options *f = ctx;
+    char value[RACE_PATH];
+    if (file_is_kept(item) && pl_setup_get(f->setup, item->name, value, sizeof value) == PL_OK)
+        json_object_set_new(f->options, item->name, json_string(value));
+}
+
+static json_t *file_entrants(const struct race *r) {
+    json_t *all = json_array();
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        json_array_append_new(all,
+                              json_pack("{s:s, s:o}", "name", e->name, "lr",
+                                        isfinite(e->tuned) ? json_real(e->tuned) : json_null()));
+    }
+    return all;
+}
+
+int cli_race_save(const struct race *r) {
+    char path[RACE_PATH + 32], new[RACE_PATH + 40];
+    struct file_options f = {r->setup, json_object(), CLI_OK};
+    pl_list("option", file_option, &f);
+    json_t *all = json_pack("{s:s, s:i, s:b, s:b, s:o, s:o}", "program", pl_version(), "seeds",
+                            r->n_seeds, "real", r->real, "tune", r->tune, "entrants",
+                            file_entrants(r), "options", f.options);
+    file_path(r, "race.json", path, sizeof path);
+    snprintf(new, sizeof new, "%s.new", path);
+    bool bad = !all || json_dump_file(all, new, JSON_INDENT(1)) != 0 || rename(new, path) != 0;
+    json_decref(all);
+    return bad ? cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(errno))
+               : CLI_OK;
+}
+
+/* --- an earlier race --------------------------------------------------------------------- */
+
+static int file_bad(const char *path, const char *why) {
+    return cli_fail(CLI_FAILED, "'%.300s' is not of a race: %s", path, why);
+}
+
+static int file_load_options(struct race *r, const char *path, const json_t *options) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)options, key, value) {
+        const char *text = json_string_value(value);
+        if (!text || strlen(text) >= RACE_PATH) return file_bad(path, "an option is not a text");
+        char now[RACE_PATH];
+        if (pl_setup_get(r->setup, key, now, sizeof now))
+            return file_bad(path, "it has an option that does not exist");
+        if (strcmp(now, text) != 0 && pl_setup_set(r->setup, key, text))
+            return file_bad(path, pl_setup_why(r->setup));
+    }
+    return CLI_OK;
+}
+
+static int file_load_entrants(struct race *r, const char *path, const json_t *entrants) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)entrants, i, one) {
+        const char *name = json_string_value(json_object_get(one, "name"));
+        const json_t *lr = json_object_get(one, "lr");
+        if (!name || strlen(name) >= RACE_PATH) return file_bad(path, "an entrant has no name");
+        int status = cli_race_add(r, name);
+        if (status != CLI_OK) return status;
+        if (json_is_number(lr)) r->entrant[r->n - 1].tuned = json_number_value(lr);
+    }
+    return CLI_OK;
+}
+
+static int file_load_race(struct race *r) {
+    char path[RACE_PATH + 32];
+    json_error_t error;
+    file_path(r, "race.json", path, sizeof path);
+    json_t *all = json_load_file(path, 0, &error);
+    if (!all) return file_bad(path, error.text);
+    json_int_t seeds = json_integer_value(json_object_get(all, "seeds"));
+    const json_t *options = json_object_get(all, "options");
+    const json_t *entrants = json_object_get(all, "entrants");
+    int status = CLI_OK;
+    if (seeds < 1 || seeds > RACE_SEEDS || !json_is_object(options) || !json_is_array(entrants))
+        status = file_bad(path, "it lacks seeds, options or entrants");
+    r->n_seeds = status == CLI_OK ? (int)seeds : 1;
+    r->real = json_is_true(json_object_get(all, "real"));
+    r->tune = json_is_true(json_object_get(all, "tune"));
+    if (status == CLI_OK) status = file_load_options(r, path, options);
+    if (status == CLI_OK) status = file_load_entrants(r, path, entrants);
+    json_decref(all);
+    return status;
+}
+
+static double file_number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void file_take(struct race *r, struct race_entrant *e, int seed, const json_t *line) {
+    const json_t *run = json_object_get(line, "result"), *tasks = json_object_get(run, "staleness"),
+                 *time = json_object_get(run, "worker_time");
+    double rmse = file_number(run, "test_rmse");
+    r->rates = r->rates || isfinite(rmse);
+    e->done[seed] = true;
+    e->diverged[seed] = json_is_true(json_object_get(line, "diverged"));
+    e->to_target[seed] = file_number(run, "time_to_target");
+    e->accuracy[seed] = isfinite(rmse) ? rmse : file_number(run, "test_accuracy");
+    e->loss[seed] = file_number(run, "loss");
+    e->staleness[seed] = file_number(tasks, "mean");
+    e->wasted[seed] = file_number(time, "wasted");
+    e->idle[seed] = file_number(time, "idle");
+    e->per_update[seed] = file_number(run, "time_per_update");
+    e->lr[seed] = file_number(run, "lr");
+    e->predicted[seed] = file_number(line, "predicted");
+    e->predicted_per_update[seed] = file_number(line, "predicted_per_update");
+}
+
+/* A last line without an end was cut short: its run is repeated. */
+static int file_load_results(struct race *r) {
+    char path[RACE_PATH + 32], *line = NULL;
+    size_t room = 0;
+    off_t whole = 0;
+    int status = CLI_OK;
+    file_path(r, "results.jsonl", path, sizeof path);
+    FILE *f = fopen(path, "r");
+    if (!f && errno == ENOENT) return CLI_OK;
+    if (!f) return cli_fail(CLI_FAILED, "%.300s cannot be read: %s", path, strerror(errno));
+    ssize_t n;
+    while (status == CLI_OK && (n = getline(&line, &room, f)) > 0 && line[n - 1] == '\n') {
+        json_t *all = json_loads(line, 0, NULL);
+        const char *name = json_string_value(json_object_get(all, "entrant"));
+        double seed = file_number(all, "seed") - r->first_seed;
+        int i = 0;
+        while (name && i < r->n && strcmp(r->entrant[i].name, name) != 0) i++;
+        if (!name || i == r->n || !(seed >= 0 && seed < RACE_SEEDS))
+            status = file_bad(path, "a line is not the result of an entrant");
+        else
+            file_take(r, &r->entrant[i], (int)seed, all);
+        json_decref(all);
+        whole += n;
+    }
+    free(line);
+    fclose(f);
+    if (status == CLI_OK && truncate(path, whole) != 0)
+        status = cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(errno));
+    return status;
+}
+
+int cli_race_load(struct race *r, const char *folder) {
+    if (strlen(folder) > 400) return cli_fail(CLI_USAGE, "'%.60s…' is too long", folder);
+    snprintf(r->out, sizeof r->out, "%s", folder);
+    int status = file_load_race(r);
+    r->first_seed = cli_number(r->setup, "seed");
+    return status == CLI_OK ? file_load_results(r) : status;
+}
+
+static void file_compare(void *ctx, const struct pl_item *item) {
+    struct file_options *f = ctx;
+    char now[RACE_PATH];
+    const char *then = json_string_value(json_object_get(f->options, item->name));
+    if (!then || f->status != CLI_OK || !file_is_kept(item) ||
+        pl_setup_get(f->setup, item->name, now, sizeof now) || strcmp(now, then) == 0)
+        return;
+    f->status = cli_fail(CLI_USAGE,
+                         "--%s %.100s: this race has %s%.100s, and all its entrants need the same; "
+                         "begin a new race, or write METHOD@%s=VALUE",
+                         item->name, now, *then ? "" : "none", then, item->name);
+}
+
+int cli_race_same(const struct race *r) {
+    char path[RACE_PATH + 32];
+    file_path(r, "race.json", path, sizeof path);
+    json_t *all = json_load_file(path, 0, NULL);
+    struct file_options f = {r->setup, json_object_get(all, "options"), CLI_OK};
+    pl_list("option", file_compare, &f);
+    if (f.status == CLI_OK && r->real != json_is_true(json_object_get(all, "real")))
+        f.status = cli_fail(CLI_USAGE, "--real: this race is simulated; begin a new race");
+    json_decref(all);
+    return f.status;
+}
+
+/* Takes the rates of another race for entrants of the same name. */
+int cli_race_rates(struct race *r, const char *folder) {
+    struct race other = {.n_seeds = 1};
+    int status = CLI_FAILED, n = 0;
+    other.entrant = calloc(RACE_ENTRANTS, sizeof *other.entrant);
+    if (!other.entrant || pl_setup_new(&other.setup))
+        status = cli_fail(CLI_FAILED, "out of memory");
+    else
+        status = cli_race_load(&other, folder);
+    for (int i = 0; status == CLI_OK && i < r->n; i++)
+        for (int j = 0; j < other.n; j++)
+            if (strcmp(r->entrant[i].name, other.entrant[j].name) == 0 &&
+                isfinite(other.entrant[j].tuned)) {
+                r->entrant[i].tuned = other.entrant[j].tuned;
+                n++;
+            }
+    if (status == CLI_OK && n == 0)
+        status =
+            cli_fail(CLI_USAGE, "--rates %.200s: none of these methods was tuned there", folder);
+    if (other.entrant) cli_race_free(&other);
+    return status;
+}
+
+/* --- results ----------------------------------------------------------------------------- */
+
+static json_t *file_real(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
+    json_t *line = json_pack("{s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "seed",
+                             r->first_seed + seed, "diverged", cli_diverged(run), "predicted",
+                             file_real(e->predicted[seed]), "predicted_per_update",
+                             file_real(e->predicted_per_update[seed]), "result",
+                             json_loads(pl_run_json(run), 0, NULL));
+    bool bad = !line || json_dumpf(line, r->results, JSON_COMPACT) != 0 ||
+               fputc('\n', r->results) == EOF || fflush(r->results) != 0;
+    if (line) file_take(r, e, seed, line);
+    json_decref(line);
+    return bad ? cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out,
+                          strerror(errno))
+               : CLI_OK;
+}
+
+/* --- the JSON object --------------------------------------------------------------------- */
+
+static json_t *file_mean(const struct race *r, const double *x) {
+    struct race_mean m = cli_race_mean(x, r->n_seeds);
+    return json_pack("{s:o, s:o, s:i}", "mean", file_real(m.mean), "half", file_real(m.half), "n",
+                     m.n);
+}
+
+int cli_race_print_json(const struct race *r) {
+    const struct race_entrant *order[RACE_ENTRANTS];
+    struct file_options f = {r->setup, json_object(), CLI_OK};
+    json_t *ranking = json_array();
+    int n = cli_race_order(r, order);
+    pl_list("option", file_option, &f);
+    for (int i = 0; i < n; i++) {
+        const struct race_entrant *e = order[i];
+        int n_diverged = 0;
+        for (int s = 0; s < r->n_seeds; s++) n_diverged += e->diverged[s];
+        json_array_append_new(
+            ranking,
+            json_pack("{s:s, s:o, s:b, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "method",
+                      e->name, "lr", file_real(cli_race_mean(e->lr, r->n_seeds).mean), "tuned",
+                      isfinite(e->tuned), "runs", cli_race_done(r, e), "diverged", n_diverged,
+                      "time_to_target", file_mean(r, e->to_target), "loss", file_mean(r, e->loss),
+                      r->rates ? "test_rmse" : "test_accuracy", file_mean(r, e->accuracy),
+                      "time_per_update", file_mean(r, e->per_update), "staleness",
+                      file_mean(r, e->staleness), "wasted", file_mean(r, e->wasted), "idle",
+                      file_mean(r, e->idle), "predicted", file_mean(r, e->predicted)));
+    }
+    json_t *all = json_pack("{s:s, s:b, s:b, s:i, s:s, s:o, s:o}", "folder", r->out, "real",
+                            r->real, "tune", r->tune, "seeds", r->n_seeds, "sorted_by",
+                            cli_race_sorting(r), "ranking", ranking, "options", f.options);
+    bool bad = !all || json_dumpf(all, stdout, JSON_COMPACT) != 0;
+    putchar('\n');
+    json_decref(all);
+    return bad ? cli_fail(CLI_FAILED, "out of memory") : CLI_OK;
+}

@@ -1,0 +1,103 @@
+/* The learning rate that serves an entrant best, by simulated runs.
+ *
+ * Rates are the method's own times powers of two. The search walks up while that helps, then down.
+ * A run counts by its time to the target, and may not take longer than the best so far, so bad
+ * rates cost little; where there is no target, or none is reached, the error at the end counts.
+ * All entrants are tuned with the same random numbers, which are not those of the race. */
+#include <math.h>
+#include <string.h>
+
+#include "race.h"
+
+#define TUNE_STEPS 7   /* at most, in each direction: from the rate's 128th part to 128 times it */
+#define TUNE_MISSES 2  /* rates in a row that do not help end a direction */
+#define TUNE_SEEDS 2   /* runs per rate; their times to target are added up */
+#define TUNE_APART 1e6 /* the seeds of these runs come after those of any race */
+
+struct tune {
+    struct race *race;
+    struct race_entrant *entrant;
+    double base;  /* the method's own rate */
+    double limit; /* seconds of the race; 0: none */
+    double best, best_time, best_error;
+};
+
+/* One run at the rate. Adds up its time to the target, NAN if it is not reached, and its error. */
+static int tune_run(struct tune *t, double lr, int seed, double *seconds, double *error) {
+    pl_setup *one = NULL;
+    pl_run *run = NULL;
+    char text[64];
+    struct cli_progress progress = {0};
+    t->entrant->tuned = lr;
+    int status = cli_race_setup(t->race, t->entrant, &one);
+    t->entrant->tuned = NAN;
+    if (status == CLI_OK) {
+        double left = t->best_time - *seconds; /* NAN as long as no rate reached the target */
+        cli_race_alone(one);
+        snprintf(text, sizeof text, "%.0f", t->race->first_seed + TUNE_APART + seed);
+        pl_setup_set(one, "seed", text);
+        if (t->race->target && left > 0 && !(t->limit > 0 && t->limit < left)) {
+            snprintf(text, sizeof text, "%.17g", left);
+            pl_setup_set(one, "time", text);
+        }
+        snprintf(text, sizeof text, "tuning %.40s", t->entrant->name);
+        if (isfinite(lr)) cli_append(text, sizeof text, ", lr %.3g", lr);
+        pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
+        cli_progress_begin(&progress, text, one);
+        int rc = pl_simulate(one, &run);
+        cli_progress_end(&progress);
+        if (rc) status = cli_fail(rc, "in '%s': %s", t->entrant->name, pl_setup_why(one));
+    }
+    if (run) {
+        double rmse = pl_run_number(run, "test_rmse"), loss = pl_run_number(run, "loss");
+        double accuracy = pl_run_number(run, "test_accuracy");
+        *seconds += pl_run_number(run, "time_to_target");
+        *error += isfinite(rmse) ? rmse : isfinite(accuracy) ? 1 - accuracy : loss;
+        if (cli_diverged(run)) *error = (double)INFINITY;
+        if (isnan(lr)) t->base = pl_run_number(run, "lr");
+    }
+    pl_run_free(run);
+    pl_setup_free(one);
+    return status;
+}
+
+/* Tries a rate; *better tells whether it is the best so far. */
+static int tune_try(struct tune *t, double lr, bool *better) {
+    double seconds = 0, error = 0;
+    int status = CLI_OK;
+    for (int s = 0; s < TUNE_SEEDS && status == CLI_OK && !cli_interrupted(); s++) {
+        if (s > 0 && !isfinite(t->race->target ? seconds : error)) break;
+        status = tune_run(t, lr, s, &seconds, &error);
+    }
+    bool reached = t->race->target && isfinite(seconds);
+    *better = reached ? !(seconds >= t->best_time)
+                      : isnan(t->best_time) && !(error >= t->best_error) && !isnan(error);
+    if (*better) {
+        t->best = isfinite(lr) ? lr : t->base;
+        t->best_error = error;
+        if (reached) t->best_time = seconds;
+    }
+    return status;
+}
+
+int cli_race_tune(struct race *r, int i) {
+    struct tune t = {.race = r,
+                     .entrant = &r->entrant[i],
+                     .base = NAN,
+                     .limit = cli_number(r->setup, "time"),
+                     .best = NAN,
+                     .best_time = NAN,
+                     .best_error = NAN};
+    bool better;
+    if (strstr(t.entrant->name, "@lr=")) return CLI_OK;
+    int status = tune_try(&t, NAN, &better); /* the method's own rate */
+    for (int way = 1; way >= -1; way -= 2)
+        for (int step = 1, misses = 0; step <= TUNE_STEPS && misses < TUNE_MISSES; step++) {
+            if (status != CLI_OK || cli_interrupted()) return status;
+            status = tune_try(&t, ldexp(t.base, way * step), &better);
+            misses = better ? 0 : misses + 1;
+        }
+    if (status == CLI_OK && !cli_interrupted())
+        t.entrant->tuned = isfinite(t.best) ? t.best : t.base;
+    return status;
+}

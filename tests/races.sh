@@ -1,0 +1,131 @@
+#!/bin/sh
+# Races: rates tuned per method, what the table says, going on after an interruption, more methods
+# and seeds, the JSON object, divergence. Runs in a fresh directory.
+set -u
+: "${PACELINE:?}"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+bad=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    bad=1
+}
+
+# status, standard output and standard error of the program in $status, out and err
+run() {
+    "$PACELINE" "$@" >out 2>err
+    status=$?
+}
+
+works() {
+    run "$@"
+    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat err)"
+}
+
+refused() {
+    words=$1
+    shift
+    run "$@"
+    [ "$status" -ne 0 ] || fail "paceline $*: was not refused"
+    grep -q -- "$words" err || fail "paceline $*: \"$(cat err)\" lacks \"$words\""
+}
+
+has() {
+    grep -q -- "$1" out || fail "the table lacks '$1': $(cat out)"
+}
+
+# number KEY ROW: a number of the JSON object's ranking
+number() {
+    grep -o "\"method\":\"$2\"[^}]*" out | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2
+}
+
+small='--data digits:samples=300,test=50 --model softmax --workers 3 --delay exp:mean=1'
+
+echo "-- each method at its own best rate"
+# shellcheck disable=SC2086
+works race sync async gap-aware@lr=0.03 --tune $small --target-accuracy 0.8 --time 400 --out tuned
+has 'simulated race: data digits:samples=300,test=50, model softmax, workers 3'
+has 'target: test accuracy 0.8'
+has 'sorted by time to target, then loss'
+has 'each method at its own best learning rate'
+has '^gap-aware@lr=0.03 *0.03 '
+grep -q '"lr": null' tuned/race.json || fail "an entrant with a rate of its own was tuned"
+# shellcheck disable=SC2086
+works race sync async --tune $small --target-accuracy 0.8 --time 400 --out again
+grep '"result"' again/results.jsonl | grep -v gap-aware >again.lines
+grep '"result"' tuned/results.jsonl | grep -v gap-aware >tuned.lines
+cmp -s again.lines tuned.lines || fail "the same race tuned twice has other results"
+# a tuned rate is not worse than the method's own, on the seed it was tuned with
+# shellcheck disable=SC2086
+works race sync $small --target-accuracy 0.8 --time 400 --seed 1000001 --json --out own
+own=$(number mean sync)
+# shellcheck disable=SC2086
+works race sync --rates tuned $small --target-accuracy 0.8 --time 400 --seed 1000001 --json \
+    --out best
+best=$(number mean sync)
+awk -v a="$best" -v b="$own" 'BEGIN { exit !(a <= b) }' || fail "tuned $best s, own rate $own s"
+refused 'give one of them' race sync --tune --lr 0.1 --model quadratic
+refused 'none of these methods was tuned there' race kasync --rates tuned --model quadratic
+
+echo "-- time to target lies between two evaluations"
+# shellcheck disable=SC2086
+works race sync $small --target-loss 1 --time 4000 --eval-every 40 --json --out coarse
+coarse=$(number mean sync)
+awk -v t="$coarse" 'BEGIN { exit !(t > 0 && t / 40 != int(t / 40)) }' ||
+    fail "with evaluations every 40 s the target was met at $coarse"
+
+echo "-- going on"
+# shellcheck disable=SC2086
+works race sync async --seeds 2 $small --updates 60 --out whole
+mkdir cut
+cp whole/race.json cut
+head -n 2 whole/results.jsonl >cut/results.jsonl
+printf '{"entrant":"asy' >>cut/results.jsonl
+works race --resume cut
+sort whole/results.jsonl >a
+sort cut/results.jsonl >b
+cmp -s a b || fail "a race that went on has other results"
+works race --resume cut kasync --seeds 3
+[ "$(wc -l <cut/results.jsonl)" -eq 9 ] || fail "more methods and seeds did not run"
+has '^kasync '
+works race --resume cut
+[ "$(wc -l <cut/results.jsonl)" -eq 9 ] || fail "a finished race ran again"
+refused 'all its entrants need the same' race --resume cut --workers 4
+refused 'is in the race already' race --resume cut sync
+refused 'leave out --out' race --resume cut --out other
+refused 'is not of a race' race --resume .
+printf '{"seeds":1,"options":{"workers":"many"},"entrants":[]}' >cut/race.json
+refused 'is not of a race' race --resume cut
+
+echo "-- interrupted"
+# the last evaluation of the first two entrants starts the third, which would take long
+"$PACELINE" race sync async kasync@updates=100000000 --model quadratic --updates 60 --out stopped \
+    >out 2>err &
+pid=$!
+while [ "$(cat stopped/results.jsonl 2>/dev/null | wc -l)" -lt 2 ] && kill -0 $pid; do
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid && fail "an interrupted race has status 0"
+has '^sync '
+has '^kasync@updates=100000000 *not run'
+grep -q -- "--resume stopped" err || fail "an interrupted race said $(cat err)"
+
+echo "-- one JSON object"
+# shellcheck disable=SC2086
+works race sync async $small --updates 30 --json --out object
+[ "$(wc -l <out)" -eq 1 ] || fail "not one line of JSON: $(cat out)"
+grep -q '"sorted_by":"loss"' out || fail "JSON: $(cat out)"
+[ "$(number lr sync)" = 0.10000000000000001 ] || fail "the rate of sync is $(number lr sync)"
+
+echo "-- divergence"
+works race sync@lr=0.5 async@lr=60 --data digits:samples=300,test=50 --model mlp --workers 3 \
+    --updates 40 --out apart
+has 'diverged in 1 of 1 runs'
+works simulate --data digits:samples=300,test=50 --model mlp --lr 60 --workers 3 --updates 40
+grep -q 'the loss rose from' err || fail "a loss far above its start: $(cat err)"
+
+[ $bad -eq 0 ] && echo "all good"
+exit $bad
