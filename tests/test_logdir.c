@@ -383,6 +383,29 @@ static void test_full(void **state) {
     assert_int_equal(WEXITSTATUS(status), 42);
 }
 
+/* The trace and the event log end at their limit; the points go on. */
+static void test_limit(void **state) {
+    (void)state;
+    struct pl_logdir *ld;
+    char dir[100], path[300];
+    size_t n;
+    snprintf(dir, sizeof dir, "%s/limit", work);
+    assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
+    pl_logdir_limit(ld, 20000);
+    drive(ld, 0, 500);
+    assert_int_equal(pl_logdir_close(ld, 600000000000u, &why), 0);
+    snprintf(path, sizeof path, "%s/points.jsonl", dir);
+    assert_int_equal(count_lines(slurp(path, &n)), 500);
+    snprintf(path, sizeof path, "%s/events.txt", dir);
+    const char *text = slurp(path, &n);
+    assert_true(n > 20000 && n < 21000);
+    assert_non_null(strstr(text, "limit of 20000 bytes)\n"));
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    text = slurp(path, &n);
+    assert_true(n > 20000 && n < 22000);
+    assert_string_equal(text + n - 4, "}\n]\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc),
@@ -390,6 +413,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_logdir, make_work, remove_work),
         cmocka_unit_test_setup_teardown(test_places, make_work, remove_work),
         cmocka_unit_test_setup_teardown(test_full, make_work, remove_work),
+        cmocka_unit_test_setup_teardown(test_limit, make_work, remove_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "sys/clock.h"
 
 #define LOGDIR_PATH 1024
+#define LOGDIR_LIMIT 268435456 /* bytes of the trace, and of the event log */
 
 enum { LOGDIR_POINTS, LOGDIR_TRACE, LOGDIR_EVENTS, LOGDIR_FILES };
 
@@ -33,6 +34,8 @@ struct pl_logdir {
     } file[LOGDIR_FILES];
     struct pl_tensorboard *tensorboard;
     struct pl_trace *trace;
+    long long limit;
+    bool full[LOGDIR_FILES];        /* has reached the limit, and says so at its end */
     uint64_t samples, samples_then; /* in applied updates: now, and at the last point */
     double time_then;
     bool begun; /* there was at least one event */
@@ -105,6 +108,7 @@ int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl
                    struct pl_why *why) {
     struct pl_logdir *ld = calloc(1, sizeof *ld);
     if (!ld) return pl_fail(why, PL_ENOMEM, "out of memory for the log directory");
+    ld->limit = LOGDIR_LIMIT;
     ld->dir = strdup(dir);
     ld->method = strdup(method);
     int rc = ld->dir && ld->method ? logdir_make(ld, why)
@@ -130,7 +134,7 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {
     pl_sink_point(ld->file[LOGDIR_POINTS].f, ld->method, p);
     fflush(ld->file[LOGDIR_POINTS].f);
     pl_tensorboard_point(ld->tensorboard, p, speed);
-    pl_trace_point(ld->trace, p);
+    if (ld->trace) pl_trace_point(ld->trace, p);
     ld->time_then = p->time;
     ld->samples_then = ld->samples;
 }
@@ -145,14 +149,35 @@ static uint64_t logdir_samples(const struct pl_control *c, const struct pl_plan 
     return samples;
 }
 
+/* Whether the file is below the limit. At the limit it is ended: the event log with a line that
+ * says so, the trace as at the end of a run. */
+static bool logdir_has_room(struct pl_logdir *ld, int i, uint64_t now_ns) {
+    if (ld->full[i]) return false;
+    if (ftello(ld->file[i].f) < ld->limit) return true;
+    ld->full[i] = true;
+    if (i == LOGDIR_EVENTS) {
+        fprintf(ld->file[i].f, "(the log ends here: it has reached its limit of %lld bytes)\n",
+                ld->limit);
+    } else {
+        pl_trace_end(ld->trace, now_ns);
+        ld->trace = NULL;
+    }
+    return false;
+}
+
+void pl_logdir_limit(struct pl_logdir *ld, long long bytes) {
+    ld->limit = bytes;
+}
+
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     struct pl_logdir *ld = ctx;
     if (!ld->begun) ld->time_then = (double)e->now_ns * 1e-9; /* not 0 if resumed */
     ld->begun = true;
     ld->samples += logdir_samples(c, plan);
-    pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
-    pl_trace_event(ld->trace, c, e, plan);
+    if (logdir_has_room(ld, LOGDIR_EVENTS, e->now_ns))
+        pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
+    if (logdir_has_room(ld, LOGDIR_TRACE, e->now_ns)) pl_trace_event(ld->trace, c, e, plan);
 }
 
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why) {

@@ -164,7 +164,7 @@ const Charts = (() => {
       const known = s.mid.filter(x => x !== null);
       if (!known.length) return;
       const when = metricName === load.targetMetric && Number.isFinite(g.reached) ? `  ${Format.seconds(g.reached)}` : "";
-      ends.push({ value: known[known.length - 1], text: short(g.name, parent.clientWidth < 600 ? 14 : 26) + when, colour, rank: i });
+      ends.push({ value: when ? target : known[known.length - 1], text: short(g.name, parent.clientWidth < 600 ? 14 : 26) + when, colour, rank: i });
     });
     const values = data.slice(1).flat().filter(x => x !== null), log = decades(values);
     if (Number.isFinite(target)) values.push(target);
