@@ -12,6 +12,8 @@ const Page = (() => {
 
   /* --- sentences ------------------------------------------------------------------------------ */
 
+  const words = xs => (xs.length > 1 ? `${xs.slice(0, -1).join(", ")} and ${xs[xs.length - 1]}` : xs.join(""));
+
   const plural = (n, one) => `${Format.count(n)} ${one}${n === 1 ? "" : "s"}`;
 
   function workload(run) {
@@ -37,8 +39,9 @@ const Page = (() => {
         out.push(`${second.name} came second, ${Format.percent(second.reached / first.reached - 1)} later.` +
           (overlap ? " Their times overlap between seeds, so this difference may be chance." : first.times.length < 2 ? " With one seed, a small difference may be chance." : ""));
       }
-      const missing = load.groups.filter(g => !Number.isFinite(g.reached));
-      if (missing.length) out.push(`${missing.map(g => (g.someReached ? `${g.name} (in ${g.runs.length - g.someReached} of ${g.runs.length} runs)` : g.name)).join(", ")} did not reach the target.`);
+      const never = load.groups.filter(g => !g.someReached).map(g => g.name);
+      for (const g of load.groups) if (g.someReached && g.someReached < g.runs.length) out.push(`${g.name} missed the target in ${g.runs.length - g.someReached} of ${g.runs.length} runs.`);
+      if (never.length) out.push(`${words(never)} did not reach the target.`);
     } else {
       const v = Data.METRICS[load.metric];
       out.push(`${first.name} ended with the best ${v.name} of ${n} methods: ${Format.metric(first.final)}${over}.`);
@@ -61,9 +64,9 @@ const Page = (() => {
     if (!h || !h.rows.length) return;
     const sum = key => h.rows.reduce((s, r) => s + (r[key] || 0), 0), all = sum("compute") + sum("sent") + sum("idle") + sum("wasted");
     if (all > 0) {
-      const shares = [["computed results that were used", sum("compute")], ["sent", sum("sent")], ["waited", sum("idle")], ["computed in vain", sum("wasted")]]
-        .filter(x => x[1] > 0.005 * all).map(x => `${x[0]} ${Format.percent(x[1] / all)}`);
-      out.push(`${runs.length > 1 ? `Under ${run.name}, workers` : "Workers"} ${shares.join(", ")} of their time.`);
+      const shares = [["computing results that were used", sum("compute")], ["sending", sum("sent")], ["waiting", sum("idle")], ["on results that were not used", sum("wasted")]]
+        .filter(x => x[1] > 0.005 * all).map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
+      out.push(`${runs.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${words(shares)}.`);
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time) out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${plural(h.rows[who].last, "update")}.`);
