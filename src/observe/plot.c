@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #define PLOT_PATH 1024
-#define PLOT_GRID 240    /* points of a mean */
-#define PLOT_DECADES 100 /* the metric's axis is logarithmic if the data spans this factor, */
-#define PLOT_ENDS 20     /* that of time if the ends of the curves do */
+#define PLOT_GRID 240 /* points of a mean */
+#define PLOT_DECADES                                                                               \
+    30              /* an axis is logarithmic if the data spans this factor; that of time only */
+#define PLOT_ENDS 5 /* if the ends of the curves span this one as well */
 #define PLOT_LABEL 0.052 /* height of a label, as a part of the figure's */
 #define PLOT_NAME 64     /* longest label */
 
@@ -310,7 +311,7 @@ static void plot_fit(struct plot *p) {
     }
     double first = p->x1;
     for (size_t i = 0; i < p->n; i++) first = fmin(first, p->group[i].end);
-    p->log_x = p->x1 >= PLOT_ENDS * first;
+    p->log_x = p->x1 >= PLOT_DECADES * p->x0 && p->x1 >= PLOT_ENDS * first;
     p->log_y = p->y0 > 0 && p->y1 >= PLOT_DECADES * p->y0;
     double room = p->y1 > p->y0 ? 0.03 * (p->y1 - p->y0) : 0.01 * (fabs(p->y1) + 1e-9);
     if (p->log_y) {

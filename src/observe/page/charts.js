@@ -147,7 +147,13 @@ const Charts = (() => {
     return { times, series };
   }
 
-  const decades = xs => { const p = xs.filter(x => x > 0); return p.length === xs.length && p.length && Math.max(...p) >= 100 * Math.min(...p); };
+  const extent = xs => xs.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
+
+  const decades = xs => {
+    let lo = Infinity, hi = 0;
+    for (const x of xs) { lo = Math.min(lo, x); hi = Math.max(hi, x); }
+    return lo > 0 && hi >= 30 * lo;
+  };
 
   function comparison(parent, load, metricName, logTime) {
     const metric = Data.METRICS[metricName], groups = load.groups, { times, series } = curves(groups, metric, logTime);
@@ -168,10 +174,10 @@ const Charts = (() => {
     });
     const values = data.slice(1).flat().filter(x => x !== null), log = decades(values);
     if (Number.isFinite(target)) values.push(target);
-    const lo = Math.min(...values), hi = Math.max(...values), pad = (hi - lo || Math.abs(hi) || 1) * 0.04;
+    const [lo, hi] = extent(values), pad = (hi - lo || Math.abs(hi) || 1) * 0.04;
     return plot(parent, {
       height: 340, padding: [10, 16 + measure(ends.map(e => e.text)), 0, 0],
-      scales: { x: { time: false, distr: logTime ? 3 : 1 }, y: { distr: log ? 3 : 1, range: log ? [lo / 1.1, hi * 1.1] : [lo - pad, hi + pad] } },
+      scales: { x: { time: false, distr: logTime ? 3 : 1, range: (u, min, max) => [min, max] }, y: { distr: log ? 3 : 1, range: log ? [lo / 1.1, hi * 1.1] : [lo - pad, hi + pad] } },
       axes: [axis({ label: "time (s)", size: 30 }), axis({ label: metric.name, size: 58 })],
       series: lines, bands, cursor: { drag: { x: true, y: false }, points: { show: false } },
       hooks: { draw: [u => {
@@ -206,7 +212,7 @@ const Charts = (() => {
     const colours = [0, 1, 2].map(Theme.series), ends = [{ value: last(k), text: "K", colour: colours[0], rank: 0 }];
     if (bounded) ends.push({ value: last(bound), text: "bound", colour: colours[1], rank: 1 });
     if (points.length) ends.push({ value: last(loss), text: "loss", colour: colours[2], rank: 2, scale: "loss" });
-    const most = Math.max(1, ...k.filter(x => x !== null), ...bound.filter(x => x !== null));
+    const most = Math.max(1, extent(k.filter(x => x !== null))[1], extent(bound.filter(x => x !== null))[1]);
     const logLoss = decades(loss.filter(x => x !== null));
     return plot(parent, {
       height: 190, padding: [10, points.length ? 8 : 60, 0, 0],
@@ -225,7 +231,7 @@ const Charts = (() => {
   }
 
   function legendText(k, bound, bounded, loss) {
-    const lo = Math.min(...k.filter(x => x !== null)), hi = Math.max(...k.filter(x => x !== null));
+    const [lo, hi] = extent(k.filter(x => x !== null));
     return `Blue: K, ${lo === hi ? `always ${lo}` : `from ${lo} to ${hi}`}. ${bounded ? "Dashed: the staleness bound." : "There is no staleness bound."}${loss ? " Thin: training loss." : ""}`;
   }
 
@@ -233,8 +239,8 @@ const Charts = (() => {
     const bins = h.staleness.bins, all = bins.reduce((s, b) => s + b[1], 0);
     if (!all) { make("p", { class: "note" }, parent, "No result was applied."); return null; }
     const dense = [], top = bins[bins.length - 1][0];
-    if (top < 64) for (let i = 0; i <= top; i++) dense.push([i, (bins.find(b => b[0] === i) || [0, 0])[1]]);
-    else dense.push(...bins);
+    for (let i = 0; i <= Math.min(top, 63); i++) dense.push([i, (bins.find(b => b[0] === i) || [0, 0])[1]]);
+    dense.push(...bins.filter(b => b[0] >= 64));
     const xs = dense.map((_, i) => i), ys = dense.map(b => b[1] / all);
     const name = i => (dense[i] ? (dense[i][0] < 64 ? String(dense[i][0]) : (top < 64 ? String(dense[i][0]) : `${dense[i][0]}–${2 * dense[i][0] - 1}`)) : "");
     return plot(parent, {

@@ -148,10 +148,11 @@ const Page = (() => {
     board(card, load);
   }
 
-  /* Whether the times at which methods ended span decades. */
+  /* Whether the times span decades, and so far apart are the ends that the early ones are squeezed. */
   function spans(load) {
     const ends = load.groups.map(g => Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)))).filter(t => t > 0);
-    return ends.length > 1 && Math.max(...ends) >= 20 * Math.min(...ends);
+    const first = Math.min(...load.groups.flatMap(g => g.runs.map(r => (r.points.find(p => p.time > 0) || { time: Infinity }).time)));
+    return ends.length > 1 && Math.max(...ends) >= 5 * Math.min(...ends) && Math.max(...ends) >= 30 * first;
   }
 
   /* --- one run -------------------------------------------------------------------------------- */
