@@ -31,14 +31,14 @@ static void bare_round(int rank, float *a, float *b, int n) {
 static void our_round(struct pl_port *p, float *version, float *slot, size_t dim, uint64_t task) {
     struct pl_news news = {.kind = PL_NEWS_NONE};
     struct pl_input input = {.v = version, .c = 1, .writer = -1};
-    pl_mpi.port.tell(p, 0,
-                     &(struct pl_order){.task = task,
-                                        .n_inputs = 1,
-                                        .input = &input,
-                                        .out = slot,
-                                        .n_ranges = 1,
-                                        .range = {{0, dim}}});
-    while (news.kind != PL_NEWS_RESULT) pl_mpi.port.news(p, PL_FOREVER, &news);
+    pl_mpi_transport()->port.tell(p, 0,
+                                  &(struct pl_order){.task = task,
+                                                     .n_inputs = 1,
+                                                     .input = &input,
+                                                     .out = slot,
+                                                     .n_ranges = 1,
+                                                     .range = {{0, dim}}});
+    while (news.kind != PL_NEWS_RESULT) pl_mpi_transport()->port.news(p, PL_FOREVER, &news);
 }
 
 static void push_pull_server(int n, double *bare, double *ours) {
@@ -46,12 +46,12 @@ static void push_pull_server(int n, double *bare, double *ours) {
     struct pl_port *p;
     struct pl_news news = {.kind = PL_NEWS_NONE};
     float *vector[4];
-    bench_need(!pl_mpi.port.open(&conf, &p, NULL), "no port");
+    bench_need(!pl_mpi_transport()->port.open(&conf, &p, NULL), "no port");
     for (int i = 0; i < 4; i++) {
-        vector[i] = pl_mpi.port.vector(p, i < 2 ? -1 : 0);
+        vector[i] = pl_mpi_transport()->port.vector(p, i < 2 ? -1 : 0);
         for (int j = 0; j < n; j++) vector[i][j] = 1;
     }
-    while (news.kind != PL_NEWS_JOINED) pl_mpi.port.news(p, PL_FOREVER, &news);
+    while (news.kind != PL_NEWS_JOINED) pl_mpi_transport()->port.news(p, PL_FOREVER, &news);
     for (int i = -3; i < REPEATS; i++) {
         double start = bench_now();
         bare_round(0, vector[i & 1], vector[2 + (i & 1)], n);
@@ -60,8 +60,8 @@ static void push_pull_server(int n, double *bare, double *ours) {
         if (i >= 0) bare[i] = middle - start;
         if (i >= 0) ours[i] = bench_now() - middle;
     }
-    pl_mpi.port.shutdown(p, 1000000000);
-    pl_mpi.port.close(p);
+    pl_mpi_transport()->port.shutdown(p, 1000000000);
+    pl_mpi_transport()->port.close(p);
 }
 
 static void push_pull_worker(int n) {
@@ -72,11 +72,11 @@ static void push_pull_worker(int n) {
     bench_need(!pl_mpi_connect(&(struct pl_range){0, (size_t)n}, 1, &l, &worker, NULL), "no link");
     for (int i = -3; i < REPEATS; i++) {
         bare_round(1, a, b, n);
-        if (pl_mpi.link.pull(l, &o)) break;
-        pl_mpi.link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
+        if (pl_mpi_transport()->link.pull(l, &o)) break;
+        pl_mpi_transport()->link.push(l, &(struct pl_result){.task = o.task, .samples = 1});
     }
-    pl_mpi.link.pull(l, &o);
-    pl_mpi.link.detach(l);
+    pl_mpi_transport()->link.pull(l, &o);
+    pl_mpi_transport()->link.detach(l);
     free(a);
     free(b);
 }

@@ -7,7 +7,7 @@ string(REGEX REPLACE "/$" "" PREFIX_FROM_PKGCONFIG "${PREFIX_FROM_PKGCONFIG}")
 string(REPLACE ";" " " OPENBLAS_LIBS_PRIVATE "${OPENBLAS_LDFLAGS}")
 string(REPLACE ";" " " JANSSON_LIBS_PRIVATE "${JANSSON_LDFLAGS}")
 string(REPLACE ";" " " MICROHTTPD_LIBS_PRIVATE "${MICROHTTPD_LDFLAGS}")
-string(REPLACE ";" " " MPI_LIBS_PRIVATE "${MPI_C_LIBRARIES}")
+list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE DL_LIBS_PRIVATE)
 
 configure_file(cmake/paceline.pc.in paceline.pc @ONLY)
 configure_package_config_file(cmake/paceline-config.cmake.in paceline-config.cmake
@@ -17,6 +17,9 @@ write_basic_package_version_file(paceline-config-version.cmake COMPATIBILITY Sam
 install(TARGETS paceline)
 install(TARGETS paceline_shared EXPORT paceline-shared)
 install(TARGETS paceline_static EXPORT paceline-static)
+if(MPI_C_FOUND)
+  install(TARGETS paceline_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(FILES include/paceline.h include/paceline_policy.h TYPE INCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

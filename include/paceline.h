@@ -46,7 +46,9 @@ extern "C" {
     X(PL_EPOLICY, -5, "a policy broke its contract")                                               \
     X(PL_ECANCELLED, -6, "cancelled")                                                              \
     X(PL_EMISSING, -7, "a required program or library is not installed")                           \
-    X(PL_ERUN, -8, "the run cannot continue")
+    X(PL_ERUN, -8, "the run cannot continue")                                                      \
+    X(PL_ETIMEDOUT, -9, "the time limit has passed")                                               \
+    X(PL_EINTR, -10, "interrupted by a signal")
 
 #define PL_STATUS_ENUM(name, value, text) name = value,
 enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };

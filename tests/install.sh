@@ -48,6 +48,31 @@ for f in pl_setup_new pl_take pl_rng_unit; do
 done
 diff "$work/declared" "$work/exported" || fail "declared (<) and exported (>) functions differ"
 
+step "MPI is in a module, which is loaded when it is asked for"
+for f in "$root/bin/paceline" "$lib/libpaceline.so"; do
+    ldd "$f" >"$work/needs" || fail "ldd $f"
+    if grep -E 'libmpi|libmpich|libpaceline-mpi' "$work/needs"; then fail "$f needs MPI"; fi
+done
+asked() { # words of the one sentence it must say
+    "$root/bin/paceline" train --transport mpi --updates 1 >"$work/log" 2>&1 &&
+        fail "one process trained over MPI"
+    [ "$(grep -c '^paceline: ' "$work/log")" = 1 ] || fail "not one sentence: $(cat "$work/log")"
+    grep -qe "$1" "$work/log" || fail "--transport mpi said: $(cat "$work/log")"
+}
+module=$lib/libpaceline-mpi.so
+if [ -n "${MPIEXEC:-}" ]; then
+    [ -s "$module" ] || fail "libpaceline-mpi.so is not installed"
+    (export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 && asked 'mpirun -n')
+    mv "$module" "$work/module.so"
+fi
+asked 'MPI needs libpaceline-mpi.so, which cannot be loaded (.*); build with MPI'
+echo 'const struct { const char *version; long size[64]; } pl_mpi_module = {"0.0.0", {0}};' \
+    >"$work/other.c"
+"${CC:-cc}" -shared -fPIC "$work/other.c" -o "$module"
+asked 'libpaceline-mpi.so is of version 0.0.0, from another build'
+rm "$module"
+[ -z "${MPIEXEC:-}" ] || mv "$work/module.so" "$module"
+
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 [ "$(pkg-config --modversion paceline)" = "$version" ] || fail "the version of paceline.pc"
 strict="-Wall -Wextra -Wpedantic -Werror"

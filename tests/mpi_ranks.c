@@ -139,6 +139,45 @@ static void test_every_reduction_on_three_servers(void **state) {
     }
 }
 
+/* A bowl in the first 2000 elements; the others are buffers and count steps. */
+enum { BOWL_FREE = 1000, BOWL_FROZEN = 2000, BOWL_DIM = 3000 };
+
+static int bowl_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                         double *loss) {
+    (void)ctx;
+    (void)b;
+    *loss = 1;
+    for (size_t i = 0; i < BOWL_DIM; i++) g[i] = i < BOWL_FROZEN ? w[i] - 1 : w[i] + 1;
+    return 0;
+}
+
+/* Frozen parameters and buffers, whichever server has them. */
+static void test_ranges_on_three_servers(void **state) {
+    static const struct pl_model_range range[] = {
+        {BOWL_FREE, BOWL_FROZEN, 0, 1, PL_RANGE_PARAMETERS},
+        {BOWL_FROZEN, BOWL_DIM, 0, 0, PL_RANGE_BUFFERS}};
+    static const char *const methods[] = {"method=sync optim=adam", "method=local-sgd:u=1",
+                                          "method=sync correct=clip reduce=geomedian"};
+    const struct pl_function f = {.dim = BOWL_DIM, .gradient = bowl_gradient};
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        char options[200];
+        size_t n;
+        snprintf(options, sizeof options, "%s transport=mpi servers=3 workers=4 updates=20 lr=0.01",
+                 methods[m]);
+        pl_setup *s = make(options);
+        assert_int_equal(pl_setup_function(s, &f), 0);
+        assert_int_equal(pl_setup_ranges(s, range, 2), 0);
+        pl_run *run = train(s);
+        const float *w = run ? pl_run_weights(run, &n) : NULL;
+        for (size_t i = 0; w && i < BOWL_DIM; i++)
+            if (i < BOWL_FREE ? !(w[i] > 0.001F) : i < BOWL_FROZEN ? w[i] != 0 : w[i] != 20)
+                fail_msg("%s: element %zu is %g", options, i, (double)w[i]);
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}
+
 /* With one worker a run is determined: on six servers, stopped half-way and resumed, it ends with
  * the bits of a run on this machine. */
 static void check_resumed(const char *variant, const char *name) {
@@ -263,6 +302,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest several[] = {
         cmocka_unit_test(test_every_method_on_three_servers),
         cmocka_unit_test(test_every_reduction_on_three_servers),
+        cmocka_unit_test(test_ranges_on_three_servers),
         cmocka_unit_test(test_resume_on_six_servers),
     };
     bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;

@@ -34,7 +34,11 @@ static int bench_trusted(void *ctx, const float *w, float *out) {
 }
 
 static void bench_filter(struct bench *b) {
-    struct pl_filter_conf conf = {b->choice, DIM, b->n_workers, bench_trusted, b};
+    struct pl_filter_conf conf = {.filter = b->choice,
+                                  .dim = DIM,
+                                  .n_workers = b->n_workers,
+                                  .trusted = bench_trusted,
+                                  .ctx = b};
     assert_int_equal(pl_filter_new(&conf, &b->filter), 0);
     assert_non_null(b->filter);
 }

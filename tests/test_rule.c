@@ -161,15 +161,40 @@ static void nesterov(struct twin *t, const double *u, const struct twin_member *
     for (size_t i = 0; i < t->dim; i++) t->handed[i] -= t->lr * 0.9 * t->v[i];
 }
 
-static void adam(struct twin *t, const double *u, const struct twin_member *m) {
+static void dampened(struct twin *t, const double *u, const struct twin_member *m) {
+    for (size_t i = 0; i < t->dim; i++)
+        t->v[i] = t->n_commits == 1 ? u[i] : 0.9 * t->v[i] + (1 - 0.25) * u[i];
+    sgd(t, t->v, m);
+}
+
+static void nesterov_torch(struct twin *t, const double *u, const struct twin_member *m) {
+    for (size_t i = 0; i < t->dim; i++) {
+        t->v[i] = 0.9 * t->v[i] + u[i];
+        t->direction[i] = u[i] + 0.9 * t->v[i];
+    }
+    sgd(t, t->direction, m);
+}
+
+/* Adam's direction, and decay times the weights. */
+static void adam_toward(struct twin *t, const double *u, const struct twin_member *m,
+                        double decay) {
     double n = (double)t->n_commits;
     for (size_t i = 0; i < t->dim; i++) {
         t->v[i] = 0.9 * t->v[i] + 0.1 * u[i];
         t->second[i] = 0.999 * t->second[i] + 0.001 * u[i] * u[i];
         t->direction[i] =
-            t->v[i] / (1 - pow(0.9, n)) / (sqrt(t->second[i] / (1 - pow(0.999, n))) + 1e-8);
+            t->v[i] / (1 - pow(0.9, n)) / (sqrt(t->second[i] / (1 - pow(0.999, n))) + 1e-8) +
+            decay * t->w[i];
     }
     sgd(t, t->direction, m);
+}
+
+static void adam(struct twin *t, const double *u, const struct twin_member *m) {
+    adam_toward(t, u, m, 0);
+}
+
+static void adamw(struct twin *t, const double *u, const struct twin_member *m) {
+    adam_toward(t, u, m, t->decay);
 }
 
 static void adagrad(struct twin *t, const double *u, const struct twin_member *m) {
@@ -222,8 +247,11 @@ static const struct {
 } optim_twin[] = {
     {"sgd", sgd},
     {"momentum", momentum},
+    {"momentum:dampening=0.25", dampened},
     {"nesterov", nesterov},
+    {"nesterov:form=torch", nesterov_torch},
     {"adam", adam},
+    {"adamw", adamw},
     {"adagrad", adagrad},
     {"dana", dana},
     {"dana:form=multi", multi},
@@ -266,7 +294,8 @@ static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step,
                       : t->kind == PL_VELOCITY_STATE     ? t->v
                       : t->kind == PL_VELOCITY_DIRECTION ? t->direction
                                                          : NULL;
-        for (size_t i = 0; i < t->dim; i++) g[i] = m.g[i] + t->decay * t->w[i];
+        double decay = step == adamw ? 0 : t->decay; /* which decouples it */
+        for (size_t i = 0; i < t->dim; i++) g[i] = m.g[i] + decay * t->w[i];
         m.g = g;
         t->n_corrected++;
         correct(t, &m, one);

@@ -26,7 +26,8 @@ static bool slow; /* under a sanitizer: smaller */
 /* Every member of the tables as it is by default, and these as well. */
 static const char *const more_corrections[] = {"distance:c=1e-4", "gap:form=scalar",
                                                "dc:form=a,lambda=2", "clip:c=0.5", NULL};
-static const char *const more_optimizers[] = {"dana:form=slim", "dana:form=multi", NULL};
+static const char *const more_optimizers[] = {"dana:form=slim", "dana:form=multi",
+                                              "nesterov:form=torch", NULL};
 static const char *corrections[64], *optimizers[64];
 static size_t n_corrections, n_optimizers;
 

@@ -149,8 +149,9 @@ static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b
         if (rc) return rc;
         b->job.rate.epoch_samples = b->job.data->n_train;
     }
-    return s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
-                           : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
+    int rc = s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
+                             : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
+    return rc ? rc : pl_ranges_check(&b->job.ranges, b->job.model->dim, &s->why);
 }
 
 /* The ratings in blocks, if the policy hands out blocks. */
@@ -264,6 +265,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     struct pl_job *job = &b->job;
     *job = (struct pl_job){.method = b->method,
                            .weight_decay = c->weight_decay,
+                           .ranges = {s->range, s->n_ranges},
                            .n_workers = (int)c->workers,
                            .batch = (uint32_t)c->batch,
                            .seed = (uint64_t)c->seed,

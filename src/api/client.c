@@ -7,6 +7,7 @@
 
 #include "learn/task.h"
 #include "run/worker.h"
+#include "transport/guest.h"
 
 struct pl_client {
     struct pl_link *link;
@@ -19,13 +20,17 @@ struct pl_client {
 int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max) {
     struct pl_why sentence = {.text = ""};
     struct pl_client *s = calloc(1, sizeof *s);
-    int rc = s ? pl_shm_connect(path, &s->link, &s->worker, &s->dim, &sentence)
+    struct pl_welcome welcome = {.worker = -1};
+    struct pl_guest_conf conf = {.path = path, .guest = {.kind = PL_GUEST_WORKER}};
+    int rc = s ? pl_guest_connect(&conf, &s->link, &welcome, &sentence)
                : pl_fail(&sentence, PL_ENOMEM, "out of memory");
     if (why_max > 0) snprintf(why, why_max, "%s", sentence.text);
     if (rc) {
         free(s);
         return rc;
     }
+    s->worker = welcome.worker;
+    s->dim = welcome.dim;
     *out = s;
     return PL_OK;
 }

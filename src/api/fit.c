@@ -14,7 +14,7 @@ struct fit {
     const struct pl_built *built;
     struct pl_party party[FIT_PARTIES];
     int n;
-    char groups[64], servers[32], decay[32]; /* words that parties refer to */
+    char groups[64], servers[32], decay[32], ranges[32]; /* words that parties refer to */
 };
 
 unsigned pl_policy_lacks(const struct pl_policy *policy) {
@@ -93,6 +93,11 @@ static void fit_options(struct fit *f) {
           .given = f->decay,
           .needs = PL_NEEDS_WHOLE_VECTORS,
           .instead = "use l2 of the model"}},
+        {f->setup->n_ranges > 0,
+         {.what = "param-groups",
+          .given = f->ranges,
+          .needs = PL_NEEDS_WHOLE_VECTORS,
+          .instead = "use a model without param-groups"}},
         {c->spread,
          {.what = "spread",
           .given = "yes",
@@ -111,6 +116,8 @@ static void fit_options(struct fit *f) {
         {c->listen[0] != '\0',
          {.what = "listen", .given = c->listen, .needs = PL_NEEDS_PROCESSES}}};
     snprintf(f->decay, sizeof f->decay, "%g", c->weight_decay);
+    snprintf(f->ranges, sizeof f->ranges, "%d range%s", f->setup->n_ranges,
+             f->setup->n_ranges == 1 ? "" : "s");
     for (size_t i = 0; i < sizeof option / sizeof *option; i++)
         if (option[i].set) fit_add(f, option[i].party);
     fit_add_spec(f, &pl_partition_family, "partition", c->partition);

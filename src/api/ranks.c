@@ -54,7 +54,7 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
                        "--servers %lld needs MPI; without it there is one server",
                        (long long)c->servers);
     if (!r->mpi && threads) s->conf.spawn = PL_SPAWN_THREADS;
-    r->transport = r->mpi ? &pl_mpi : threads ? &pl_inproc : &pl_shm;
+    r->transport = r->mpi ? pl_mpi_transport() : threads ? &pl_inproc : &pl_shm;
     return PL_OK;
 }
 
@@ -122,7 +122,7 @@ int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_
     struct pl_link *link;
     int worker, rc = pl_mpi_connect(cut.range, n_servers, &link, &worker, &s->why);
     if (rc) return rc;
-    rc = pl_worker_loop(job, &pl_mpi, link, worker);
-    pl_mpi.link.detach(link);
+    rc = pl_worker_loop(job, pl_mpi_transport(), link, worker);
+    pl_mpi_transport()->link.detach(link);
     return rc ? pl_fail(&s->why, rc, "%s", pl_status_text(rc)) : PL_OK;
 }

@@ -66,7 +66,7 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
-         "multiple of the weights that is added to every gradient"),
+         "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
     TEXT("delay", delay, "auto", RUNS | PLAN | KEPT,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
@@ -153,6 +153,12 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     pl_setup *s = malloc(sizeof *s);
     if (!s) return PL_ENOMEM;
     *s = *from;
+    s->range = NULL;
+    s->n_ranges = 0;
+    if (pl_setup_ranges(s, from->range, from->n_ranges)) {
+        free(s);
+        return PL_ENOMEM;
+    }
     if (s->data) s->data->n_holders++;
     if (s->board) s->board->n_holders++;
     *out = s;
@@ -174,6 +180,7 @@ void pl_setup_free(pl_setup *s) {
         pl_dashboard_close(s->board->dashboard);
         free(s->board);
     }
+    free(s->range);
     free(s);
 }
 
@@ -236,5 +243,18 @@ int pl_setup_function(pl_setup *s, const struct pl_function *f) {
         return pl_fail(&s->why, PL_EUSAGE, "a function needs a dim of at least 1 and a gradient");
     s->function = *f;
     s->has_function = true;
+    return PL_OK;
+}
+
+int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
+    if (n < 0 || n > PL_SETUP_RANGES)
+        return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",
+                       PL_SETUP_RANGES, n);
+    struct pl_model_range *copy = n > 0 ? malloc((size_t)n * sizeof *copy) : NULL;
+    if (n > 0 && !copy) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (n > 0) memcpy(copy, range, (size_t)n * sizeof *copy);
+    free(s->range);
+    s->range = copy;
+    s->n_ranges = n;
     return PL_OK;
 }

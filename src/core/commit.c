@@ -33,6 +33,24 @@ static const pl_real *commit_velocity(const struct pl_store *s, int worker, size
     }
 }
 
+/* The piece of a block that begins at element i of the n elements at `at` of the slice. The
+ * learning rate is the workers' own unless they send gradients. */
+static struct pl_piece commit_piece(const struct pl_store *s, size_t at, size_t i, size_t n) {
+    struct pl_piece p = pl_ranges_piece(&s->conf.ranges, s->from + at + i, s->from + at + n);
+    if (s->conf.sends != PL_SENDS_GRADIENT) p.lr_factor = 1;
+    return p;
+}
+
+static void commit_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
+                         pl_real *restrict out) {
+    const pl_real *restrict g = b->g, *restrict w = b->w;
+    for (size_t i = 0; i < b->n;) {
+        struct pl_piece p = commit_piece(s, at, i, b->n);
+        pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
+        for (size_t end = i + p.n; i < end; i++) out[i] = g[i] + decay * w[i];
+    }
+}
+
 /* One block of a member as a gradient. A model is subtracted from the newest version, and weight
  * decay is added; both use tmp. */
 static struct pl_correct_block commit_block(const struct pl_store *s, const struct store_member *m,
@@ -46,18 +64,21 @@ static struct pl_correct_block commit_block(const struct pl_store *s, const stru
     if (s->conf.sends == PL_SENDS_MODEL) {
         for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
         b.g = tmp;
-    } else if (s->conf.weight_decay != 0) {
-        pl_real decay = (pl_real)s->conf.weight_decay;
-        for (size_t i = 0; i < n; i++) tmp[i] = b.g[i] + decay * b.w[i];
+    } else if (s->conf.weight_decay != 0 && !s->optim->decouples) {
+        commit_decay(s, at, &b, tmp);
         b.g = tmp;
     }
     return b;
 }
 
-/* A tile of the slice, relative to the first element of the slice. */
-static void commit_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
+/* The parameters of a tile, relative to the first element of the slice. Returns the number of
+ * buffers, which follow them. */
+static size_t commit_tile(const struct pl_store *s, int tile, size_t *from, size_t *n) {
     pl_tile(s->conf.slice.whole, tile, from, n);
     *from -= s->from;
+    size_t all = *n, most = *from < s->n_parameters ? s->n_parameters - *from : 0;
+    if (all > most) *n = most;
+    return all - *n;
 }
 
 /* First pass: the sums that corrections need. */
@@ -77,6 +98,25 @@ static void commit_sums(void *arg, int tile) {
     }
 }
 
+/* Applies the correction piece by piece: each range has its own learning rate. */
+static void commit_apply(const struct pl_store *s, const struct store_member *m, size_t at,
+                         const struct pl_correct_block *b, pl_real *out) {
+    for (size_t i = 0; i < b->n;) {
+        struct pl_piece p = commit_piece(s, at, i, b->n);
+        struct pl_correct_at rate = m->at;
+        struct pl_correct_block part = {.n = p.n,
+                                        .g = b->g + i,
+                                        .w = b->w + i,
+                                        .base = b->base ? b->base + i : NULL,
+                                        .velocity = b->velocity ? b->velocity + i : NULL};
+        for (int v = 0; v < s->correct->n_vectors; v++) part.state[v] = b->state[v] + i;
+        rate.lr *= p.lr_factor;
+        rate.lr_max *= p.lr_factor;
+        s->correct->apply(s->conf.correct.conf, &rate, &part, out + i);
+        i += p.n;
+    }
+}
+
 /* One corrected block of a member; written into mine [n] unless it exists already. */
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
                                        pl_real *mine) {
@@ -86,7 +126,7 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
     if (job->kept) return s->kept[m] + at;
     struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
     if (s->correct->apply)
-        s->correct->apply(s->conf.correct.conf, &s->member[m].at, &b, mine);
+        commit_apply(s, &s->member[m], at, &b, mine);
     else
         memcpy(mine, b.g, n * sizeof *mine);
     return mine;
@@ -171,19 +211,13 @@ static const pl_real *commit_reduce(struct commit_job *job, const struct commit_
     return out;
 }
 
-/* Second pass: everything elementwise. */
-static void commit_step(void *arg, int tile) {
-    struct commit_job *job = arg;
+/* One block of the new version, piece by piece. */
+static void commit_optim(const struct commit_job *job, size_t at, size_t n, const pl_real *u) {
     struct pl_store *s = job->s;
-    pl_real reduced[PL_BLOCK];
-    size_t from, n_tile;
-    commit_tile(s, tile, &from, &n_tile);
-    struct commit_workspace workspace = commit_workspace(job, tile);
-    double dot = 0;
-    for (size_t at = from; at < from + n_tile; at += job->block) {
-        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
-        const pl_real *u = commit_reduce(job, &workspace, at, n, reduced);
-        struct pl_optim_block b = {.n = n,
+    for (size_t end = at + n; at < end;) {
+        struct pl_piece p = commit_piece(s, at, 0, end - at);
+        struct pl_optim_at rate = job->at;
+        struct pl_optim_block b = {.n = p.n,
                                    .u = u,
                                    .w = s->newest->model + at,
                                    .out = job->next->model + at,
@@ -191,13 +225,44 @@ static void commit_step(void *arg, int tile) {
                                    .own = s->own ? s->own[s->member[0].worker] + at : NULL,
                                    .direction = s->direction ? s->direction + at : NULL};
         for (int i = 0; i < s->optim->n_vectors; i++) b.state[i] = s->optim_state[i] + at;
-        s->optim->step(s->conf.optim.conf, &job->at, &b);
+        rate.lr *= p.lr_factor;
+        if (s->optim->decouples) rate.weight_decay = s->conf.weight_decay * p.decay_factor;
+        s->optim->step(s->conf.optim.conf, &rate, &b);
+        at += p.n;
+        u += p.n;
+    }
+}
+
+/* Buffers become the mean of the members' values. */
+static void commit_buffers(const struct commit_job *job, size_t from, size_t n) {
+    const struct pl_store *s = job->s;
+    pl_real *out = job->next->model, *ahead = job->next->lookahead;
+    for (size_t i = from; i < from + n; i++) {
+        double sum = 0;
+        for (int m = 0; m < s->n_members; m++) sum += (double)s->member[m].vector[i];
+        out[i] = ahead[i] = (pl_real)(sum / s->n_members);
+    }
+}
+
+/* Second pass: everything elementwise. */
+static void commit_step(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    pl_real reduced[PL_BLOCK];
+    size_t from, n_tile, n_buffers = commit_tile(s, tile, &from, &n_tile);
+    struct commit_workspace workspace = commit_workspace(job, tile);
+    double dot = 0;
+    for (size_t at = from; at < from + n_tile; at += job->block) {
+        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
+        const pl_real *u = commit_reduce(job, &workspace, at, n, reduced);
+        commit_optim(job, at, n, u);
         if (s->last) {
             dot += pl_vec_dot(u, s->last + at, n);
             memcpy(s->last + at, u, n * sizeof *u);
         }
     }
     job->dot[tile] = dot;
+    commit_buffers(job, from + n_tile, n_buffers);
 }
 
 struct commit_tiles {
@@ -381,7 +446,8 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     if (lr > s->lr_max) s->lr_max = lr;
     struct commit_job job = {.s = s, .next = pl_store_version(s)};
     if (!job.next) return PL_ENOMEM;
-    job.raw = !s->correct->apply && s->conf.weight_decay == 0 && s->conf.sends != PL_SENDS_MODEL;
+    bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
+    job.raw = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
     if (rc) {

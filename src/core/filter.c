@@ -114,7 +114,7 @@ int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
         if (!*v && !(*v = filter_vector(f))) return PL_ENOMEM;
         f->memory.own[i] = *v;
     }
-    struct pl_filter_at at = {.n = f->conf.dim,
+    struct pl_filter_at at = {.n = pl_ranges_parameters(&f->conf.ranges, f->conf.dim),
                               .worker = worker,
                               .n_workers = f->conf.n_workers,
                               .version = now->id,

@@ -14,6 +14,7 @@
 struct pl_filter_conf {
     struct pl_choice filter; /* entry NULL: every result is believed */
     size_t dim;
+    struct pl_ranges ranges; /* of the model; buffers are not judged */
     int n_workers;
     /* The gradient of the server's own samples at w, if the filter needs it. */
     int (*trusted)(void *ctx, const pl_real *w, pl_real *out);
@@ -36,8 +37,8 @@ uint32_t pl_filter_trusts(const struct pl_choice *filter);
 int pl_filter_new(const struct pl_filter_conf *conf, struct pl_filter **out);
 void pl_filter_free(struct pl_filter *f);
 
-/* The verdict on g [dim] of `worker`, computed on `base` while `now` is the newest version. If g is
- * believed, it may be changed. 0, PL_ENOMEM, or what trusted() returned. */
+/* The verdict on g [dim] of `worker`, by its parameters, computed on `base` while `now` is the
+ * newest version. If g is believed, it may be changed. 0, PL_ENOMEM, or what trusted() returned. */
 int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
                   const struct pl_version *base, pl_real *g, bool *believed);
 

@@ -24,6 +24,7 @@
 
 #include "base/needs.h"
 #include "base/rng.h"
+#include "core/ranges.h"
 
 #ifndef PL_REAL
 #define PL_REAL float
@@ -95,8 +96,8 @@ extern const struct pl_family pl_filter_family;
 struct pl_correct_at {
     uint64_t lag;
     uint64_t count; /* contributions corrected so far, this one included: 1, 2, … */
-    double lr;      /* learning rate of this commit */
-    double lr_max;  /* largest learning rate so far */
+    double lr;      /* learning rate of this commit; in apply() that of the range */
+    double lr_max;  /* largest learning rate so far; the same */
     int n_workers;
     double sum[PL_RULE_SUMS];       /* from sums(), over the whole vector */
     double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
@@ -186,8 +187,9 @@ extern const struct pl_family pl_reduce_family;
 /* --- optim ------------------------------------------------------------------------------- */
 
 struct pl_optim_at {
-    double lr;
-    uint64_t count; /* commits so far, this one included: 1, 2, … */
+    double lr;           /* of the range, as weight_decay */
+    double weight_decay; /* for an optimizer that decouples it, otherwise 0 */
+    uint64_t count;      /* commits so far, this one included: 1, 2, … */
     int n_workers;
     uint64_t base;                  /* version the first member was computed on */
     double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
@@ -215,6 +217,7 @@ struct pl_optim {
     struct pl_entry id;
     int n_vectors;
     bool per_worker; /* a vector per worker, in block->own */
+    bool decouples;  /* applies at->weight_decay itself; it is not added to contributions */
     enum pl_velocity velocity;
     double lr; /* the learning rate, unless one is given */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
@@ -235,8 +238,10 @@ struct pl_local_task {
     bool again;       /* … the same one as in the task that `prev` is from */
     bool merged;      /* that task's result is part of the newest version */
     double lr, weight_decay;
+    struct pl_ranges ranges; /* of the model; the rule applies their factors to its own steps */
     int n_workers;
-    /* Gradient of the task's mini-batch number `step` at w, into g; 0 or PL_ECANCELLED. */
+    /* Gradient of the task's mini-batch number `step` at w, and the new values of the buffers, into
+     * g; 0 or PL_ECANCELLED. */
     int (*gradient)(void *ctx, const pl_real *w, uint32_t step, pl_real *g, double *loss);
     /* One pass over the data of the task's part of the model, from w to new values of its ranges in
      * out; 0 or PL_ECANCELLED. NULL if the task is on the whole model. */

@@ -101,6 +101,9 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
         s->conf.slice = (struct pl_slice){.whole = conf->dim, .end = PL_TILES};
     size_t length;
     pl_tile(s->conf.slice.whole, s->conf.slice.first, &s->from, &length);
+    size_t parameters = pl_ranges_parameters(&conf->ranges, s->conf.slice.whole);
+    s->n_parameters = parameters < s->from ? 0 : parameters - s->from;
+    if (s->n_parameters > conf->dim) s->n_parameters = conf->dim;
     bool ok = s->vectors != NULL;
     for (int i = 0; i < s->correct->n_vectors; i++)
         ok = (s->correct_state[i] = pl_vector_new(conf->dim)) && ok;

@@ -21,6 +21,7 @@
 #include "core/archive.h"
 #include "core/control.h"
 #include "core/progress.h"
+#include "core/ranges.h"
 #include "core/rate.h"
 #include "core/vectors.h"
 
@@ -60,6 +61,7 @@ struct pl_store_conf {
     int k;         /* members of a complete group */
     uint64_t seed; /* for random choices of reductions */
     struct pl_rate rate;
+    struct pl_ranges ranges;             /* of the whole model, whatever the slice is */
     double weight_decay;                 /* added to every contribution before it is corrected */
     enum pl_sends sends;                 /* what members are */
     double outer;                        /* factor on deltas and models, */

@@ -21,7 +21,8 @@ struct pl_store {
     const struct pl_correct *correct;
     const struct pl_optim *optim;
     bool looks_ahead;
-    size_t from; /* first element of the slice, in the whole vector */
+    size_t from;         /* first element of the slice, in the whole vector */
+    size_t n_parameters; /* elements of the slice before the buffers */
 
     struct pl_vectors *vectors;
     bool owns_vectors;

@@ -70,7 +70,9 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
     e->group_id[e->n_group++] = w->output;
     w->output = PL_NO_VECTOR;
     w->taken = a->task;
-    if (e->job->spread) pl_drift_took(&e->out->drift, vector, e->job->model->dim);
+    if (e->job->spread)
+        pl_drift_took(&e->out->drift, vector,
+                      pl_ranges_parameters(&e->job->ranges, e->job->model->dim));
     return PL_OK;
 }
 

@@ -32,6 +32,7 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
 static int engine_filter(struct pl_engine *e, struct pl_why *why) {
     struct pl_filter_conf conf = {.filter = e->job->filter,
                                   .dim = e->job->model->dim,
+                                  .ranges = e->job->ranges,
                                   .n_workers = e->job->n_workers,
                                   .trusted = pl_reference_gradient};
     if (e->conf.follows) return PL_OK;

@@ -14,6 +14,7 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .seed = job->seed,
         .optim = job->optim,
         .rate = job->rate,
+        .ranges = job->ranges,
         .weight_decay = local->applies_weight_decay ? 0 : job->weight_decay,
         .sends = local->sends,
         .outer = local->outer ? local->outer(job->local.conf, job->n_workers) : 1,

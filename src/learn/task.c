@@ -152,12 +152,17 @@ void pl_local_state_acked(struct pl_local_state *m) {
 static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    float lr = (float)at->lr, decay = local->applies_weight_decay ? 0 : (float)job->weight_decay;
+    double weight_decay = local->applies_weight_decay ? 0 : job->weight_decay;
     const float *w = at->w;
-    size_t n = job->model->dim;
+    size_t n = pl_ranges_parameters(&job->ranges, job->model->dim);
     switch (local->sends) {
     case PL_SENDS_GRADIENT:
-        for (size_t i = 0; i < n; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+        for (size_t i = 0; i < n;) {
+            struct pl_piece p = pl_ranges_piece(&job->ranges, i, n);
+            float lr = (float)(at->lr * p.lr_factor);
+            float decay = (float)(weight_decay * p.decay_factor);
+            for (size_t end = i + p.n; i < end; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
+        }
         break;
     case PL_SENDS_DELTA:
         for (size_t i = 0; i < n; i++) out[i] = w[i] - by * out[i];
@@ -178,6 +183,7 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                               .merged = state->any && state->prev_task <= state->applied,
                               .lr = at->lr,
                               .weight_decay = job->weight_decay,
+                              .ranges = job->ranges,
                               .n_workers = job->n_workers,
                               .gradient = task_gradient,
                               .sweep = pl_part_is(at->part) ? task_sweep : NULL,

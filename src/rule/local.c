@@ -30,22 +30,47 @@ static void local_copy(pl_real *to, const pl_real *from, size_t n) {
     if (to != from) memcpy(to, from, n * sizeof *to);
 }
 
-/* Runs steps first … u-1 of plain SGD on x and adds the loss of each to *sum. If `total` is not
- * NULL, the sum of the gradients, including weight decay, is added to it. */
-static int local_steps(const struct pl_local_task *t, uint32_t first, uint32_t u, double lr,
-                       pl_real *restrict x, pl_real *restrict total, double *sum) {
-    pl_real eta = (pl_real)lr, decay = (pl_real)t->weight_decay;
-    pl_real *restrict g = t->g;
-    for (uint32_t step = first; step < u; step++) {
-        double one;
-        int rc = t->gradient(t->ctx, x, step, g, &one);
-        if (rc) return rc;
-        *sum += one;
-        for (size_t i = 0; i < t->dim; i++) {
+/* One step along g, range by range: x -= eta (g + decay x). The terms in parentheses are added to
+ * `total` if it is not NULL. Buffers take their new values, which g has. */
+static void local_descend(const struct pl_local_task *t, double lr, const pl_real *restrict g,
+                          pl_real *restrict x, pl_real *restrict total) {
+    for (size_t i = 0; i < t->dim;) {
+        struct pl_piece p = pl_ranges_piece(&t->ranges, i, t->dim);
+        pl_real eta = (pl_real)(lr * p.lr_factor);
+        pl_real decay = (pl_real)(t->weight_decay * p.decay_factor);
+        size_t end = i + p.n;
+        if (p.buffers) {
+            local_copy(x + i, g + i, p.n);
+            if (total) local_copy(total + i, g + i, p.n);
+            i = end;
+        }
+        for (; i < end; i++) {
             pl_real d = g[i] + decay * x[i];
             if (total) total[i] += d;
             x[i] -= eta * d;
         }
+    }
+}
+
+/* Turns a sum of gradients into the delta they make, range by range. */
+static void local_delta(const struct pl_local_task *t, double lr, pl_real *restrict out) {
+    for (size_t i = 0; i < t->dim;) {
+        struct pl_piece p = pl_ranges_piece(&t->ranges, i, t->dim);
+        pl_real eta = p.buffers ? 1 : (pl_real)(lr * p.lr_factor);
+        for (size_t end = i + p.n; i < end; i++) out[i] *= eta;
+    }
+}
+
+/* Runs steps first … u-1 of plain SGD on x and adds the loss of each to *sum. If `total` is not
+ * NULL, the sum of the gradients, including weight decay, is added to it. */
+static int local_steps(const struct pl_local_task *t, uint32_t first, uint32_t u, double lr,
+                       pl_real *restrict x, pl_real *restrict total, double *sum) {
+    for (uint32_t step = first; step < u; step++) {
+        double one;
+        int rc = t->gradient(t->ctx, x, step, t->g, &one);
+        if (rc) return rc;
+        *sum += one;
+        local_descend(t, lr, t->g, x, total);
     }
     return 0;
 }
@@ -77,7 +102,8 @@ static int gradient_run(const void *conf, const struct pl_local_task *t, double 
     int rc = t->gradient(t->ctx, t->w, 0, out, loss);
     if (rc || beta == 0) return rc;
     const pl_real *restrict m = t->prev ? t->prev[0] : NULL;
-    for (size_t i = 0; i < t->dim; i++) out[i] = (m ? beta * m[i] : 0) + rest * out[i];
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
+    for (size_t i = 0; i < n; i++) out[i] = (m ? beta * m[i] : 0) + rest * out[i];
     local_copy(t->next[0], out, t->dim);
     return 0;
 }
@@ -119,11 +145,10 @@ static double steps_outer(const void *conf, int n_workers) {
 static int steps_run(const void *conf, const struct pl_local_task *t, double *loss) {
     const struct steps *c = conf;
     double lr = c->lr > 0 ? c->lr : t->lr, sum = 0;
-    pl_real *restrict out = t->out, eta = (pl_real)lr;
     local_copy(t->model, t->w, t->dim);
-    memset(out, 0, t->dim * sizeof *out);
-    int rc = local_steps(t, 0, local_n_steps(conf), lr, t->model, out, &sum);
-    for (size_t i = 0; !rc && i < t->dim; i++) out[i] *= eta;
+    memset(t->out, 0, t->dim * sizeof *t->out);
+    int rc = local_steps(t, 0, local_n_steps(conf), lr, t->model, t->out, &sum);
+    if (!rc) local_delta(t, lr, t->out);
     *loss = sum / (double)c->pace.u;
     return rc;
 }
@@ -204,17 +229,25 @@ static int elastic_keeps(const void *conf) {
 /* One step of v = delta v - eta grad(x + delta v), x += v; `v0` is the previous velocity. */
 static int elastic_step(const struct pl_local_task *t, double delta, uint32_t step,
                         const pl_real *v0, pl_real *restrict x, pl_real *v, double *sum) {
-    pl_real d = (pl_real)delta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
+    pl_real d = (pl_real)delta;
     pl_real *restrict ahead = t->model, *restrict g = t->g;
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
     double one;
-    for (size_t i = 0; i < t->dim; i++) ahead[i] = x[i] + (v0 ? d * v0[i] : 0);
+    for (size_t i = 0; i < n; i++) ahead[i] = x[i] + (v0 ? d * v0[i] : 0);
+    local_copy(ahead + n, x + n, t->dim - n);
     int rc = t->gradient(t->ctx, ahead, step, g, &one);
     if (rc) return rc;
     *sum += one;
-    for (size_t i = 0; i < t->dim; i++) {
-        v[i] = (v0 ? d * v0[i] : 0) - eta * (g[i] + decay * ahead[i]);
-        x[i] += v[i];
+    for (size_t i = 0; i < n;) {
+        struct pl_piece p = pl_ranges_piece(&t->ranges, i, n);
+        pl_real eta = (pl_real)(t->lr * p.lr_factor);
+        pl_real decay = (pl_real)(t->weight_decay * p.decay_factor);
+        for (size_t end = i + p.n; i < end; i++) {
+            v[i] = (v0 ? d * v0[i] : 0) - eta * (g[i] + decay * ahead[i]);
+            x[i] += v[i];
+        }
     }
+    local_copy(x + n, g + n, t->dim - n);
     return 0;
 }
 
@@ -264,7 +297,7 @@ static const struct pl_opt overlap_opts[] = {
 
 static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
     uint32_t u = local_n_steps(conf);
-    pl_real *x = t->next[0], *begin = t->next[1], eta = (pl_real)t->lr;
+    pl_real *x = t->next[0], *begin = t->next[1];
     double sum = 0;
     if (t->again)
         local_copy(x, t->prev[0], t->dim);
@@ -275,7 +308,7 @@ static int overlap_run(const void *conf, const struct pl_local_task *t, double *
     local_copy(begin, x, t->dim);
     memset(t->out, 0, t->dim * sizeof *t->out);
     int rc = local_steps(t, 0, u, t->lr, x, t->out, &sum);
-    for (size_t i = 0; !rc && i < t->dim; i++) t->out[i] *= eta;
+    if (!rc) local_delta(t, t->lr, t->out);
     *loss = sum / u;
     return rc;
 }
@@ -360,10 +393,26 @@ static int own_keeps(const void *conf) {
     return ((const struct own *)conf)->beta > 0;
 }
 
+/* One step of v = beta v + g, x -= eta v, range by range; `v0` is the previous velocity. */
+static void own_step(const struct pl_local_task *t, double momentum, const pl_real *v0,
+                     const pl_real *restrict g, pl_real *restrict x, pl_real *v) {
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
+    pl_real beta = (pl_real)momentum;
+    for (size_t i = 0; i < n;) {
+        struct pl_piece p = pl_ranges_piece(&t->ranges, i, n);
+        pl_real eta = (pl_real)(t->lr * p.lr_factor);
+        pl_real decay = (pl_real)(t->weight_decay * p.decay_factor);
+        for (size_t end = i + p.n; i < end; i++) {
+            v[i] = (v0 ? beta * v0[i] : 0) + g[i] + decay * x[i];
+            x[i] -= eta * v[i];
+        }
+    }
+    local_copy(x + n, g + n, t->dim - n);
+}
+
 static int own_run(const void *conf, const struct pl_local_task *t, double *loss) {
     const struct own *c = conf;
-    pl_real *restrict x = t->out, *restrict g = t->g;
-    pl_real beta = (pl_real)c->beta, eta = (pl_real)t->lr, decay = (pl_real)t->weight_decay;
+    pl_real *x = t->out;
     uint32_t u = local_n_steps(conf);
     double sum = 0, one;
     int rc = 0;
@@ -371,13 +420,10 @@ static int own_run(const void *conf, const struct pl_local_task *t, double *loss
     if (c->beta == 0) rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
     for (uint32_t step = 0; !rc && c->beta > 0 && step < u; step++) {
         const pl_real *before = step > 0 ? t->next[0] : t->prev ? t->prev[0] : NULL;
-        pl_real *v = t->next[0];
-        rc = t->gradient(t->ctx, x, step, g, &one);
-        for (size_t i = 0; !rc && i < t->dim; i++) {
-            v[i] = (before ? beta * before[i] : 0) + g[i] + decay * x[i];
-            x[i] -= eta * v[i];
-        }
-        if (!rc) sum += one;
+        rc = t->gradient(t->ctx, x, step, t->g, &one);
+        if (rc) break;
+        own_step(t, c->beta, before, t->g, x, t->next[0]);
+        sum += one;
     }
     *loss = sum / u;
     return rc;

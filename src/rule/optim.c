@@ -23,46 +23,96 @@ static const struct pl_optim optim_sgd = {
 };
 
 /* --- momentum and nesterov -----------------------------------------------------------------------
- * v = beta v + u; w -= eta v. Nesterov's form sends workers the look-ahead w - eta beta v instead
- * of w (NAG-ASGD if asynchronous); w is evaluated. */
+ * v = beta v + (1 - dampening) u; w -= eta v. The first v is u, as in torch.optim.SGD.
+ *
+ * Nesterov's method evaluates the gradient at a point ahead of w, w - eta beta v. There are two
+ * ways to write it:
+ *   ahead: w as above; workers are sent the point ahead (NAG-ASGD if asynchronous); w is evaluated.
+ *   torch: the model is the point ahead itself, for workers and for evaluation:
+ *          v = beta v + u; w -= eta (u + beta v). torch.optim.SGD(nesterov=True).
+ * For a constant rate, workers compute on the same points in both. */
 
 struct momentum {
     double beta;
 };
 
-static const struct pl_opt momentum_opts[] = {
-    PL_OPT_REAL(struct momentum, beta, "0.9", 0, 0.99999, "momentum"),
+struct heavy_ball {
+    struct momentum momentum;
+    double dampening;
+};
+
+enum { NESTEROV_AHEAD, NESTEROV_TORCH };
+
+struct nesterov {
+    struct momentum momentum;
+    int form;
+};
+
+#define OPT_BETA PL_OPT_REAL(struct momentum, beta, "0.9", 0, 0.99999, "momentum")
+
+static const struct pl_opt momentum_opts[] = {OPT_BETA, PL_OPT_END};
+
+static const struct pl_opt heavy_ball_opts[] = {
+    OPT_BETA,
+    PL_OPT_REAL(struct heavy_ball, dampening, "0", 0, 1,
+                "weight 1 - dampening of a new gradient in the momentum, as in torch.optim.SGD"),
+    PL_OPT_END,
+};
+
+static const struct pl_opt nesterov_opts[] = {
+    OPT_BETA,
+    PL_OPT_CHOICE(
+        struct nesterov, form, "ahead", "ahead|torch",
+        "ahead: workers compute on the look-ahead, and the model is evaluated without it; "
+        "torch: the model is the look-ahead, as in torch.optim.SGD"),
     PL_OPT_END,
 };
 
 static void momentum_step(const void *conf, const struct pl_optim_at *at,
                           const struct pl_optim_block *b) {
+    const struct heavy_ball *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->state[0];
-    pl_real eta = (pl_real)at->lr, beta = (pl_real)((const struct momentum *)conf)->beta;
+    pl_real eta = (pl_real)at->lr, beta = (pl_real)c->momentum.beta;
+    pl_real enters = at->count > 1 ? (pl_real)(1 - c->dampening) : 1;
     for (size_t i = 0; i < b->n; i++) {
-        v[i] = beta * v[i] + u[i];
+        v[i] = beta * v[i] + enters * u[i];
         out[i] = w[i] - eta * v[i];
     }
 }
 
 static void nesterov_step(const void *conf, const struct pl_optim_at *at,
                           const struct pl_optim_block *b) {
-    momentum_step(conf, at, b);
-    const pl_real *restrict out = b->out, *restrict v = b->state[0];
-    pl_real *restrict ahead = b->ahead;
-    pl_real c = (pl_real)(at->lr * ((const struct momentum *)conf)->beta);
-    for (size_t i = 0; i < b->n; i++) ahead[i] = out[i] - c * v[i];
+    const struct nesterov *c = conf;
+    const pl_real *restrict u = b->u, *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict v = b->state[0];
+    pl_real *restrict ahead = b->ahead; /* NULL for torch's form */
+    pl_real eta = (pl_real)at->lr, beta = (pl_real)c->momentum.beta;
+    pl_real reach = (pl_real)(at->lr * c->momentum.beta);
+    switch (c->form) {
+    case NESTEROV_AHEAD:
+        for (size_t i = 0; i < b->n; i++) {
+            v[i] = beta * v[i] + u[i];
+            out[i] = w[i] - eta * v[i];
+        }
+        for (size_t i = 0; i < b->n; i++) ahead[i] = out[i] - reach * v[i];
+        break;
+    case NESTEROV_TORCH:
+        for (size_t i = 0; i < b->n; i++) {
+            v[i] = beta * v[i] + u[i];
+            out[i] = w[i] - eta * (u[i] + beta * v[i]);
+        }
+        break;
+    }
 }
 
-static bool optim_always(const void *conf) {
-    (void)conf;
-    return true;
+static bool nesterov_looks_ahead(const void *conf) {
+    return ((const struct nesterov *)conf)->form == NESTEROV_AHEAD;
 }
 
 static const struct pl_optim optim_momentum = {
-    .id = {"momentum", "heavy ball: v = beta v + u, w - eta v", "Polyak 1964", momentum_opts,
-           sizeof(struct momentum), PL_NEEDS_SERVER},
+    .id = {"momentum", "heavy ball: v = beta v + u, w - eta v", "Polyak 1964", heavy_ball_opts,
+           sizeof(struct heavy_ball), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
     .lr = 0.01,
@@ -71,11 +121,11 @@ static const struct pl_optim optim_momentum = {
 
 static const struct pl_optim optim_nesterov = {
     .id = {"nesterov", "heavy ball; workers compute at the look-ahead w - eta beta v",
-           "Nesterov 1983; NAG-ASGD in Hakimi et al., arXiv 1907.11612", momentum_opts,
-           sizeof(struct momentum), PL_NEEDS_SERVER},
+           "Nesterov 1983; NAG-ASGD in Hakimi et al., arXiv 1907.11612", nesterov_opts,
+           sizeof(struct nesterov), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .velocity = PL_VELOCITY_STATE,
-    .looks_ahead = optim_always,
+    .looks_ahead = nesterov_looks_ahead,
     .lr = 0.01,
     .step = nesterov_step,
 };
@@ -114,8 +164,11 @@ static const struct pl_optim optim_adagrad = {
     .step = adagrad_step,
 };
 
-/* --- adam ----------------------------------------------------------------------------------------
- * Kingma and Ba, ICLR 2015, Algorithm 1. */
+/* --- adam and adamw ------------------------------------------------------------------------------
+ * Kingma and Ba, ICLR 2015, Algorithm 1. Weight decay lambda is part of the gradient, as in
+ * torch.optim.Adam. adamw decouples it: Loshchilov and Hutter, "Decoupled weight decay
+ * regularization", ICLR 2019, w <- w - eta lambda w - eta (Adam's direction), with the rate eta of
+ * the commit, as in torch.optim.AdamW. */
 
 struct adam {
     double beta1, beta2, eps;
@@ -148,6 +201,17 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
         b->direction[i] = fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps);
 }
 
+static void adamw_step(const void *conf, const struct pl_optim_at *at,
+                       const struct pl_optim_block *b) {
+    adam_step(conf, at, b);
+    const pl_real *restrict w = b->w;
+    pl_real *restrict out = b->out, *restrict direction = b->direction;
+    pl_real decay = (pl_real)at->weight_decay, shrink = (pl_real)(at->lr * at->weight_decay);
+    if (decay == 0) return;
+    for (size_t i = 0; i < b->n; i++) out[i] -= shrink * w[i];
+    for (size_t i = 0; direction && i < b->n; i++) direction[i] += decay * w[i];
+}
+
 static const struct pl_optim optim_adam = {
     .id = {"adam", "one rate per parameter, from running moments", "Kingma and Ba, ICLR 2015",
            adam_opts, sizeof(struct adam), PL_NEEDS_SERVER},
@@ -155,6 +219,16 @@ static const struct pl_optim optim_adam = {
     .velocity = PL_VELOCITY_DIRECTION,
     .lr = 0.001,
     .step = adam_step,
+};
+
+static const struct pl_optim optim_adamw = {
+    .id = {"adamw", "adam with decoupled weight decay: w also shrinks by eta weight-decay w",
+           "Loshchilov and Hutter, ICLR 2019", adam_opts, sizeof(struct adam), PL_NEEDS_SERVER},
+    .n_vectors = 2,
+    .decouples = true,
+    .velocity = PL_VELOCITY_DIRECTION,
+    .lr = 0.001,
+    .step = adamw_step,
 };
 
 /* --- dana ----------------------------------------------------------------------------------------
@@ -275,8 +349,9 @@ static const struct pl_optim optim_ormo = {
 };
 
 static const struct pl_entry *const optim_table[] = {
-    &optim_sgd.id,  &optim_momentum.id, &optim_nesterov.id, &optim_adagrad.id,
-    &optim_adam.id, &optim_dana.id,     &optim_ormo.id,     NULL};
+    &optim_sgd.id,     &optim_momentum.id, &optim_nesterov.id,
+    &optim_adagrad.id, &optim_adam.id,     &optim_adamw.id,
+    &optim_dana.id,    &optim_ormo.id,     NULL};
 
 static const struct pl_retired optim_retired[] = {
     {"bold", "--optim sgd --lr-schedule bold"},

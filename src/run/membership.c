@@ -32,6 +32,12 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
     c->worker[worker].n_stillborn = 0;
 }
 
+/* The server will not start this worker again: a guest may take its place. */
+static void membership_give_up(struct pl_membership *c, int worker) {
+    c->n_lost++;
+    if (c->t->port.offer) c->t->port.offer(c->port, worker);
+}
+
 /* Restarts a worker, unless it keeps ending before it has done anything. */
 static void membership_respawn(struct pl_membership *c, int worker) {
     struct pl_membership_worker *w = &c->worker[worker];
@@ -41,7 +47,7 @@ static void membership_respawn(struct pl_membership *c, int worker) {
         c->n_due++;
         return;
     }
-    c->n_lost++;
+    membership_give_up(c, worker);
     if (c->respawn)
         pl_log_warn(&c->job->log,
                     "worker %d ended %d times before its first result and will not be restarted",
@@ -58,7 +64,7 @@ void pl_membership_make(struct pl_membership *c) {
         if (!pl_launch_start(c->launch, i, &why)) continue;
         pl_log_warn(&c->job->log, "%s; the run continues without it", why.text);
         w->n_stillborn = MEMBERSHIP_STILLBORN;
-        c->n_lost++;
+        membership_give_up(c, i);
     }
 }
 

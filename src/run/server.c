@@ -81,6 +81,9 @@ static int server_news(struct server *s, const struct pl_news *n) {
         return pl_server_join(s, n->worker);
     case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
+    case PL_NEWS_WORD:
+    case PL_NEWS_ASK:
+    case PL_NEWS_DONE: return PL_OK;
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
     return PL_OK;

@@ -106,6 +106,7 @@ static int ends_open(struct server *s) {
     s->several = n_servers > 1;
     s->shards = (struct pl_shards){.job = job, .cut = pl_cut_of(job, n_servers)};
     struct pl_port_conf port = {.listen = s->conf->listen,
+                                .starts = s->conf->spawn,
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers};

@@ -174,10 +174,11 @@ static int shards_follower_open(struct shards_follower *f, int rank) {
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
     pl_leases_room(job, &conf);
-    int rc = pl_mpi.port.open(&conf, &f->shards.port, f->why);
+    const struct pl_port_ops *port = &pl_mpi_transport()->port;
+    int rc = port->open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
-    if (!w0 || pl_leases_new(job, conf.dim, &pl_mpi.port, f->shards.port, &f->leases))
+    if (!w0 || pl_leases_new(job, conf.dim, port, f->shards.port, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
     if (!rc) rc = pl_group_scatter(f->shards.port, NULL, w0);
     if (!rc) rc = shards_follower_engine(f, rank, w0);
@@ -199,7 +200,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     }
     pl_engine_free(f.engine);
     pl_leases_free(f.leases);
-    if (f.shards.port) pl_mpi.port.close(f.shards.port);
+    if (f.shards.port) pl_mpi_transport()->port.close(f.shards.port);
     pl_fpu_restore(fpu);
     if (rc && !why->text[0]) pl_fail(why, rc, "%s", pl_status_text(rc));
     return rc;

@@ -2,6 +2,9 @@
  * its rank. Rank 0 is the server and rank w + 1 is worker w; with S servers (server_group.h), rank
  * w + S is worker w.
  *
+ * MPI is in a module of its own (mpi_module.h), which pl_mpi_begin() loads. Call the other
+ * functions only after it has succeeded.
+ *
  * MPI is initialized once in a process and finalized when it ends. An MPI library may spin in its
  * own waits, so no wait here calls one: all waits test, and sleep between two tests
  * (pl_wire_pause).
@@ -18,7 +21,8 @@
 /* Whether the environment is that of a launcher, and this process's rank in it. */
 bool pl_launcher_env(int *rank);
 
-/* Initializes MPI if it is not initialized. PL_EMISSING if this program was built without MPI. */
+/* Loads the module and initializes MPI if that has not been done. PL_EMISSING if there is no
+ * module: it is not installed, or everything was built without MPI. */
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why);
 
 /* Sends rank 0's text, or its failure, to all. The other ranks free() *text. They return rank 0's
@@ -36,6 +40,6 @@ int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why);
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why);
 
-extern const struct pl_transport pl_mpi;
+const struct pl_transport *pl_mpi_transport(void); /* NULL before pl_mpi_begin() */
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
-#include "transport/mpi.h"
 #include "transport/mpi_link.h"
+#include "transport/mpi_module.h"
 #include "transport/mpi_port.h"
 
 #define FETCH_GRACE_NS 60000000000u /* within which a worker that is asked must answer */
@@ -32,7 +32,7 @@ static void port_free(struct pl_port *p) {
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
-    pl_segment_free(&p->memory.segment);
+    pl_port_memory_free(&p->memory);
     free(p);
 }
 

@@ -1,0 +1,58 @@
+/* Ranges of the model that are treated differently: groups of parameters with their own learning
+ * rate and weight decay, and buffers.
+ *
+ * A model without a table of ranges (n == 0) is one range of parameters with factors 1; its results
+ * have the same bits as before there were ranges. Elements that are in no range have factors 1.
+ *
+ * Parameters. The learning rate of the run is multiplied by lr_factor, and its weight decay by
+ * decay_factor. The server does both if workers send gradients. If they send deltas or models, the
+ * workers' own steps do both, and the server does neither. Corrections and reductions that compute
+ * one number for the whole vector (a norm) use the learning rate of the run.
+ *
+ * Buffers are numbers that training does not descend on, such as the running statistics of batch
+ * normalisation. They are the last elements of the vector, so they are versioned, sent, saved and
+ * divided among servers together with the parameters. Whatever a worker sends in the parameters, in
+ * the buffers it sends their new values. A commit sets the buffers to the mean of its members'
+ * values, with equal weights; correction, reduction, optimizer, weight decay and schedule do not
+ * see them, nor do filters. */
+#ifndef PL_CORE_RANGES_H
+#define PL_CORE_RANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum pl_range_kind { PL_RANGE_PARAMETERS, PL_RANGE_BUFFERS };
+
+struct pl_model_range {
+    size_t begin, end;              /* elements begin … end - 1 */
+    double lr_factor, decay_factor; /* at least 0; buffers have none */
+    enum pl_range_kind kind;
+};
+
+struct pl_ranges {
+    const struct pl_model_range *range; /* in order; borrowed */
+    int n;
+};
+
+#define PL_RANGE_FACTOR_MAX 1e6
+
+/* Checks a table for a vector of `dim` elements: no range is empty, ranges are in order and do not
+ * overlap, factors are numbers from 0 to PL_RANGE_FACTOR_MAX, and buffers end the vector. */
+int pl_ranges_check(const struct pl_ranges *r, size_t dim, struct pl_why *why);
+
+/* The number of elements before the first buffer. */
+size_t pl_ranges_parameters(const struct pl_ranges *r, size_t dim);
+
+/* Consecutive elements that are treated alike. */
+struct pl_piece {
+    size_t n;
+    double lr_factor, decay_factor;
+    bool buffers;
+};
+
+/* The longest piece that begins at element `at` and does not reach beyond `end`, at < end. */
+struct pl_piece pl_ranges_piece(const struct pl_ranges *r, size_t at, size_t end);
+
+#endif
