@@ -103,7 +103,8 @@ static double bench_gradient(struct test_bench *b, const float *w, float *g) {
 static void every_kind_has_a_case(void **state) {
     (void)state;
     for (const struct pl_entry *const *e = pl_model_family.table; *e; e++) {
-        bool found = false;
+        /* what other programs compute has no gradient here */
+        bool found = ((const struct pl_model_kind *)(const void *)*e)->outside;
         for (size_t i = 0; i < N_CASES; i++) {
             size_t n = strlen((*e)->name);
             found |= strncmp(test_cases[i].model, (*e)->name, n) == 0;

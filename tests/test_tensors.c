@@ -118,7 +118,7 @@ static void round_trip(void **state) {
     assert_int_equal(pl_tensors_count(t), N_SOME);
     for (size_t i = 0; i < N_SOME; i++) {
         const struct pl_tensor *read = pl_tensors_find(t, some[i].name);
-        assert_non_null(read);
+        assert_ptr_equal(read, pl_tensors_at(t, i)); /* in the writer's order */
         assert_int_equal(read->type, some[i].type);
         assert_int_equal(read->n_dims, some[i].n_dims);
         assert_memory_equal(read->shape, some[i].shape, sizeof read->shape);
@@ -173,9 +173,10 @@ static void bytes_lie_as_the_format_says(void **state) {
     size_t n = test_get("b", file, sizeof file);
 
     static const char front[] = "{\"__metadata__\":{\"crc32\":\"";
-    static const char rest[] = "\",\"format\":\"pt\",\"writer\":\"paceline\",\"updates\":\"7\"},"
-                               "\"run.k\":{\"dtype\":\"U64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-                               "\"w\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[8,20]}}";
+    static const char rest[] =
+        "\",\"format\":\"pt\",\"writer\":\"paceline\",\"updates\":\"7\"},"
+        "\"w\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[8,20]},"
+        "\"run.k\":{\"dtype\":\"U64\",\"shape\":[1],\"data_offsets\":[0,8]}}";
     size_t header = file[0] + 256u * file[1], used = strlen(front) + 8 + strlen(rest);
     for (int i = 2; i < 8; i++) assert_int_equal(file[i], 0);
     assert_int_equal(header % 8, 0);
@@ -217,7 +218,7 @@ static void what_cannot_be_read_is_not_written(void **state) {
         {"299 bytes", {some[1], {name, PL_U8, 1, {5}, some_bytes, 5}}, {"a", "b"}},
         {"0 bytes", {some[1], {"", PL_U8, 1, {5}, some_bytes, 5}}, {"a", "b"}},
         {"control", {some[1], {"a\033b", PL_U8, 1, {5}, some_bytes, 5}}, {"a", "b"}},
-        {"dimensions", {some[1], {"a", PL_U8, 5, {5}, some_bytes, 5}}, {"a", "b"}},
+        {"dimensions", {some[1], {"a", PL_U8, 9, {5}, some_bytes, 5}}, {"a", "b"}},
         {"not a string", {some[0], some[1]}, {"a", NULL}},
     };
     test_clean();
@@ -303,7 +304,7 @@ static void hostile_headers_are_refused(void **state) {
         {"{\"a\":" T("F32", "2", "0", "8") "}", 9, "8 bytes of data, but it has 9"},
         {"{\"a\":" T("F32", "3", "0", "8") "}", 8, "needs 12 bytes"},
         {"{\"a\":" T("F32", "", "0", "8") "}", 8, "needs 4 bytes"},
-        {"{\"a\":" T("F16", "2", "0", "4") "}", 4, "unknown dtype"},
+        {"{\"a\":" T("F8", "4", "0", "4") "}", 4, "unknown dtype"},
         {"{\"a\":" T("F32", "-2", "0", "8") "}", 8, "not a whole number"},
         {"{\"a\":" T("F32", "2.0", "0", "8") "}", 8, "not a whole number"},
         {"{\"a\":" T("F32", "\"2\"", "0", "8") "}", 8, "not a whole number"},
@@ -317,7 +318,7 @@ static void hostile_headers_are_refused(void **state) {
         {"{\"a\":" T("U64", "4294967296,4294967296", "0", "0") "}", 0, "too large"},
         {"{\"a\":" T("U8", "4294967296,4294967296,4", "0", "0") "}", 0, "too large"},
         {"{\"a\":" T("U8", "9223372036854775807,2,2", "0", "0") "}", 0, "too large"},
-        {"{\"a\":" T("U8", "1,1,1,1,1", "0", "1") "}", 1, "at most 4 dimensions"},
+        {"{\"a\":" T("U8", "1,1,1,1,1,1,1,1,1", "0", "1") "}", 1, "at most 8 dimensions"},
         {"{\"a\":" T("U8", "4", "0", "4") ",\"b\":" T("U8", "4", "2", "6") "}", 6, "overlap"},
         {"{\"a\":" T("U8", "4", "0", "4") ",\"b\":" T("U8", "4", "0", "4") "}", 4, "overlap"},
         {"{\"a\":" T("U8", "2", "0", "2") ",\"b\":" T("U8", "2", "4", "6") "}", 6, "a hole"},
@@ -398,7 +399,7 @@ static void files_of_others_are_read(void **state) {
     struct pl_tensors *t = test_read("other");
     assert_false(pl_tensors_checked(t));
     assert_int_equal(pl_tensors_count(t), 3);
-    assert_string_equal(pl_tensors_at(t, 0)->name, "a");
+    assert_string_equal(pl_tensors_at(t, 0)->name, "b"); /* in the order of the header */
     assert_int_equal(pl_tensors_find(t, "a")->bytes, 8);
     assert_null(pl_tensors_meta(t, "format"));
     pl_tensors_free(t);

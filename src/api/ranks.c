@@ -37,7 +37,7 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     int rank, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn");
+    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn") && pl_setup_spawns(s);
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;

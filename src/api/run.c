@@ -35,10 +35,12 @@ void pl_run_point(struct pl_run *r, const struct pl_point *p) {
             r->room = room;
         }
     }
-    if (r->n_points < r->room)
-        r->point[r->n_points++] = *p;
-    else
+    if (r->n_points < r->room) {
+        r->point[r->n_points] = *p;
+        r->point[r->n_points++].more = NULL;
+    } else {
         r->lost_points = true;
+    }
 }
 
 int pl_run_complete(struct pl_run *r, struct pl_why *why) {

@@ -53,6 +53,12 @@ const struct pl_opt pl_setup_opts[] = {
     INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
         "MPI: number of server ranks; each holds a part of the model"),
     TEXT("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
+    TEXT("init", init, "", RUNS | KEPT,
+         "safetensors file with the weights to begin with; for model external also their names, "
+         "shapes and types"),
+    TEXT("layout", layout, "", RUNS | KEPT,
+         "file of lines NAME lr=X decay=X buffer=yes, for some tensors of the model; see "
+         "docs/workers.md"),
     TEXT("data", data, "fashion", RUNS | EVAL | KEPT, "data set"),
     TEXT("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
@@ -104,6 +110,11 @@ const struct pl_opt pl_setup_opts[] = {
            "how workers are started; none: other programs join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
     TEXT("listen", listen, "", TRAIN, "path of a socket where workers of other programs can join"),
+    REAL("wait", wait, "300", 0, 1e9, TRAIN,
+         "seconds to wait for the first worker of another program before giving up"),
+    CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
+           "type of the numbers that workers of other programs exchange with the server; the "
+           "server keeps f32"),
     TEXT("checkpoint", checkpoint, "", TRAIN, "folder for checkpoints"),
     TEXT("checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT,
          "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
@@ -155,12 +166,16 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     *s = *from;
     s->range = NULL;
     s->n_ranges = 0;
-    if (pl_setup_ranges(s, from->range, from->n_ranges)) {
+    s->rules = from->rules ? strdup(from->rules) : NULL;
+    if (pl_setup_ranges(s, from->range, from->n_ranges) || (from->rules && !s->rules)) {
+        free(s->range);
+        free(s->rules);
         free(s);
         return PL_ENOMEM;
     }
     if (s->data) s->data->n_holders++;
     if (s->board) s->board->n_holders++;
+    pl_initial_hold(s->initial);
     *out = s;
     return PL_OK;
 }
@@ -180,6 +195,8 @@ void pl_setup_free(pl_setup *s) {
         pl_dashboard_close(s->board->dashboard);
         free(s->board);
     }
+    pl_initial_release(s->initial);
+    free(s->rules);
     free(s->range);
     free(s);
 }

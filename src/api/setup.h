@@ -7,6 +7,7 @@
 #include "core/policy.h"
 #include "core/recipe.h"
 #include "learn/job.h"
+#include "run/initial.h"
 #include "sim/net.h"
 #include "sim/script.h"
 
@@ -30,6 +31,9 @@ struct pl_setup_conf {
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
     bool respawn;
+    char init[PL_TEXT_MAX], layout[PL_TEXT_MAX];
+    int wire; /* what vectors are sent as: 0: F32, 1: BF16 */
+    double wait;
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];
@@ -81,6 +85,8 @@ struct pl_setup {
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
     struct pl_function function;
+    struct pl_initial *initial;   /* weights of the program; NULL: none */
+    char *rules;                  /* lines of a layout; NULL: none */
     struct pl_model_range *range; /* [n_ranges] of the model, owned; NULL: none */
     int n_ranges;
     void (*point)(void *ctx, const struct pl_point *p);
@@ -104,6 +110,9 @@ const char *pl_setup_delay(const struct pl_setup *s);
 
 /* Whether there is no model, so that the run simulates timing alone. */
 bool pl_setup_timing_alone(const struct pl_setup *s);
+
+/* Whether the server of a real run starts its workers. */
+bool pl_setup_spawns(const struct pl_setup *s);
 
 /* The kind of the model; NULL for a function of the embedding program and unknown names. */
 const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
@@ -134,6 +143,10 @@ struct pl_built {
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
+    struct pl_layout layout;               /* of the model's vector; empty without a model */
+    char *rules;                           /* the lines that were applied to it; or NULL */
+    float *w0;                             /* the job's `initial` */
+    struct pl_model_range *range;          /* the job's ranges, if the layout has rules; or NULL */
     const char *schedule;                  /* of the learning rate: the user's or the method's */
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */

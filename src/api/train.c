@@ -100,6 +100,21 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
     return PL_OK;
 }
 
+/* Weights, their names and what applies to some of them are those of the checkpoint, not of files
+ * that the first run read. */
+static int train_resume_weights(struct pl_setup *s, const struct pl_saved *from) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    const char *rules = pl_saved_text(from, "layout");
+    s->conf.init[0] = '\0';
+    if (!pl_setup_is_set(s, "layout")) s->conf.layout[0] = '\0';
+    pl_initial_release(s->initial);
+    s->initial = NULL;
+    if (kind && kind->outside) return pl_initial_saved(from, &s->initial, &s->why);
+    if (!rules || s->rules || s->conf.layout[0]) return PL_OK;
+    s->rules = strdup(rules);
+    return s->rules ? PL_OK : pl_fail(&s->why, PL_ENOMEM, "out of memory");
+}
+
 /* Opens the checkpoint to resume from, and adopts its options unless they were set again. */
 static int train_resume(struct pl_setup *s, struct pl_saved **out) {
     const struct pl_setup_conf *c = &s->conf;
@@ -119,7 +134,11 @@ static int train_resume(struct pl_setup *s, struct pl_saved **out) {
     if (!text)
         rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
                      path);
+    if (!rc && pl_setup_is_set(s, "init"))
+        rc = pl_fail(&s->why, PL_EUSAGE,
+                     "--init gives the weights to begin with, and so does --resume; leave out one");
     if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
+    if (!rc) rc = train_resume_weights(s, *out);
     /* the full path, for a recording */
     char *whole = rc ? NULL : realpath(path, NULL);
     if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
@@ -149,9 +168,14 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
-                                    .spawn = !ranks->mpi && c->spawn != PL_SPAWN_NONE,
+                                    .spawn = !ranks->mpi && pl_setup_spawns(s),
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
+                                    .model = s->has_function ? "function" : c->model,
+                                    .fingerprint = pl_layout_fingerprint(&built->layout),
+                                    .half = c->wire == 1,
+                                    .wait_ns = (uint64_t)llround(c->wait * 1e9),
+                                    .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
                                     .second = train_second,
                                     .second_ctx = t,

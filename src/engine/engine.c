@@ -47,7 +47,7 @@ static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why
     size_t dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
     float *made = w0 ? NULL : pl_vector_new(dim);
     if (!w0 && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
-    if (made) e->job->model->kind->init(e->job->model, e->job->seed, made);
+    if (made) pl_job_first(e->job, made);
     int rc = e->models->first(e, w0 ? w0 : made, dim, why);
     free(made);
     return rc;
@@ -203,6 +203,11 @@ void pl_engine_over(struct pl_engine *e) {
 
 void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
+}
+
+void pl_engine_set_lr(struct pl_engine *e, double lr) {
+    if (e->store) pl_store_set_lr(e->store, lr);
+    pl_rate_set(&e->rate, lr);
 }
 
 bool pl_engine_ended(const struct pl_engine *e) {

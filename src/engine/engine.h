@@ -85,6 +85,9 @@ void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
 
+/* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
+void pl_engine_set_lr(struct pl_engine *e, double lr);
+
 bool pl_engine_ended(const struct pl_engine *e);
 void pl_engine_end(struct pl_engine *e);           /* from outside */
 bool pl_engine_reached(const struct pl_engine *e); /* the limit on updates or epochs is reached */

@@ -147,20 +147,16 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-/* Without a server the worker takes the step itself: its result is its model after the step,
- * whatever its local rule sends. */
-static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    double weight_decay = local->applies_weight_decay ? 0 : job->weight_decay;
-    const float *w = at->w;
-    size_t n = pl_ranges_parameters(&job->ranges, job->model->dim);
-    switch (local->sends) {
+void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const float *w, float *out,
+                 size_t dim) {
+    size_t n = pl_ranges_parameters(&step->ranges, dim);
+    float by = (float)step->outer;
+    switch (sends) {
     case PL_SENDS_GRADIENT:
         for (size_t i = 0; i < n;) {
-            struct pl_piece p = pl_ranges_piece(&job->ranges, i, n);
-            float lr = (float)(at->lr * p.lr_factor);
-            float decay = (float)(weight_decay * p.decay_factor);
+            struct pl_piece p = pl_ranges_piece(&step->ranges, i, n);
+            float lr = (float)(step->lr * p.lr_factor);
+            float decay = (float)(step->decay * p.decay_factor);
             for (size_t end = i + p.n; i < end; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
         }
         break;
@@ -198,7 +194,13 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, at->worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
-    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, at, out);
+    struct pl_own_step own = {.lr = at->lr,
+                              .decay = local->applies_weight_decay ? 0 : job->weight_decay,
+                              .outer =
+                                  local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
+                              .ranges = job->ranges};
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers)
+        pl_task_own(local->sends, &own, at->w, out, job->model->dim);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cblas.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Callers compute several gradients at once, one per thread. A BLAS with threads of its own would
  * compete with them for the cores, and its order of summation would depend on the number of
@@ -42,6 +43,14 @@ void pl_model_close(struct pl_model *m) {
 }
 
 bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {
+    if (m->layout) {
+        if (i < 0 || (size_t)i >= m->layout->n) return false;
+        const struct pl_layout_tensor *t = &m->layout->tensor[i];
+        *out = (struct pl_model_tensor){.offset = t->offset, .n_dims = t->n_dims, .type = t->type};
+        memcpy(out->name, t->name, sizeof out->name);
+        memcpy(out->shape, t->shape, sizeof out->shape);
+        return true;
+    }
     if (m->kind->tensor) return m->kind->tensor(m, i, out);
     if (i != 0) return false;
     *out = (struct pl_model_tensor){.name = "weights", .n_dims = 1, .shape = {m->dim}};

@@ -14,6 +14,7 @@
 #include "base/cancel.h"
 #include "base/opt.h"
 #include "data/data.h"
+#include "model/layout.h"
 
 extern const struct pl_family pl_model_family;
 
@@ -30,16 +31,19 @@ struct pl_batch {
 
 struct pl_model {
     const struct pl_model_kind *kind;
-    size_t dim; /* parameters */
+    size_t dim;                     /* parameters */
+    const struct pl_layout *layout; /* names and shapes of its parts, if they are not the kind's; it
+                                       outlives the model; or NULL */
     /* followed by the fields of the kind */
 };
 
 /* One named part of the flat vector: shape in C order, beginning at w[offset]. */
 struct pl_model_tensor {
-    char name[32]; /* "layer1.weight" */
+    char name[PL_TENSOR_NAME]; /* "layer1.weight" */
     size_t offset;
     int n_dims;
-    uint64_t shape[4];
+    uint64_t shape[PL_SHAPE_MAX];
+    enum pl_dtype type; /* in files; zero: F32 */
 };
 
 struct pl_model_kind {
@@ -47,6 +51,7 @@ struct pl_model_kind {
     bool wants_data;
     bool classifies; /* score() reports an accuracy */
     bool parts;      /* can also be trained in blocks: see learn/part.h */
+    bool outside;    /* other programs compute it: no gradient(), no score(), no workers of ours */
     bool rates;      /* the loss of score() is a squared error; its root is reported as RMSE */
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */

@@ -65,16 +65,17 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
                        "checkpoint '%s' is of another model: it has no '%s'; give the model and "
                        "the data of its run",
                        s->path, part->name);
-    if (t->type == PL_F32 && t->n_dims == part->n_dims &&
+    if (t->type == part->type && t->n_dims == part->n_dims &&
         !memcmp(t->shape, part->shape, (size_t)t->n_dims * sizeof *t->shape))
         return PL_OK;
     char is[128], wanted[128];
     saved_shape(t->n_dims, t->shape, is);
     saved_shape(part->n_dims, part->shape, wanted);
     return pl_fail(why, PL_EUSAGE,
-                   "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is F32 "
+                   "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is %s "
                    "[%s]; give the model and the data of its run",
-                   s->path, part->name, t->type == PL_F32 ? "F32" : "not F32", is, wanted);
+                   s->path, part->name, pl_dtypes[t->type].name, is, pl_dtypes[part->type].name,
+                   wanted);
 }
 
 /* Checks that every part of the model is in the file, and no other weights. */
@@ -101,9 +102,14 @@ int pl_saved_weights(const struct pl_saved *s, const struct pl_model *m, float *
     struct pl_model_tensor part;
     int rc = saved_suits(s, m, why);
     if (rc) return rc;
+    const struct pl_tensor *all = pl_tensors_find(s->tensors, PL_RUN_STATE PL_MASTER);
+    if (all && all->type == PL_F32 && all->bytes == m->dim * sizeof *w) {
+        memcpy(w, all->data, all->bytes);
+        return PL_OK;
+    }
     for (int i = 0; pl_model_tensor(m, i, &part); i++) {
         const struct pl_tensor *t = pl_tensors_find(s->tensors, part.name);
-        memcpy(w + part.offset, t->data, t->bytes);
+        pl_dtype_widen(t->type, t->data, t->bytes / pl_dtypes[t->type].size, w + part.offset);
     }
     return PL_OK;
 }

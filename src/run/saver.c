@@ -17,6 +17,7 @@ struct pl_saver {
     uint64_t updates;             /* of the last checkpoint that was begun, */
     uint64_t began_ns;            /* and when that was */
     bool any;                     /* one was begun */
+    bool asked;                   /* one is due, whatever the interval */
     int rc;                       /* of the last one that was written, */
     struct pl_why why;            /* and its message */
     bool failed;                  /* the failure was reported */
@@ -55,6 +56,10 @@ bool pl_saver_due(const struct pl_saver *s, uint64_t updates) {
     return s->conf->save_updates > 0 && updates >= s->updates + s->conf->save_updates;
 }
 
+void pl_saver_ask(struct pl_saver *s) {
+    s->asked = true;
+}
+
 static void saver_run(void *arg) {
     struct pl_saver *s = arg;
     s->rc = pl_checkpoint_write(s->conf->save_dir, s->conf->save_keep, s->snapshot, s->updates,
@@ -88,6 +93,7 @@ static int saver_begin(struct pl_saver *s, struct pl_engine *e) {
     }
     pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held.w);
     pl_snapshot_text(s->snapshot, "setup", s->conf->save_text);
+    if (s->conf->save_layout) pl_snapshot_text(s->snapshot, "layout", s->conf->save_layout);
     s->updates = pl_engine_view(e)->version;
     s->any = true;
     pl_background_send(s->background, saver_run, s);
@@ -103,7 +109,10 @@ void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
         s->updates = updates;
     }
     bool by_time = s->conf->save_ns > 0 && now_ns >= s->began_ns + s->conf->save_ns;
-    if ((!by_time && !pl_saver_due(s, updates)) || (s->any && updates == s->updates)) return;
+    if (s->any && updates == s->updates) s->asked = false; /* it exists */
+    if ((!by_time && !pl_saver_due(s, updates) && !s->asked) || (s->any && updates == s->updates))
+        return;
+    s->asked = false;
     s->began_ns = now_ns;
     saver_begin(s, e);
 }

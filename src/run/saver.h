@@ -33,6 +33,9 @@ bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
  * written. */
 void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
 
+/* A checkpoint is due at once, or as soon as the one being written is complete. */
+void pl_saver_ask(struct pl_saver *s);
+
 /* Writes one last checkpoint. */
 int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why);
 

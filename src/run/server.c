@@ -51,6 +51,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     pl_membership_answered(&s->membership, worker);
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
+    if (!r->defect) pl_guests_result(s, r);
     uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
     /* its order may have waited for an update */
     uint64_t began = s->zero_ns + s->view->worker[worker].since_ns;
@@ -83,7 +84,7 @@ static int server_news(struct server *s, const struct pl_news *n) {
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_WORD:
     case PL_NEWS_ASK:
-    case PL_NEWS_DONE: return PL_OK;
+    case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
     return PL_OK;
@@ -121,6 +122,10 @@ void pl_server_score(struct server *s) {
 }
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
+    if (!s->scorer) {
+        pl_guests_score(s, now);
+        return;
+    }
     if (s->scoring && !pl_scorer_busy(s->scorer)) {
         uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
         pl_server_scored(s);
@@ -192,12 +197,17 @@ static void server_make(struct server *s) {
 static void server_look_for_workers(struct server *s) {
     /* a worker that was not started here, such as a rank, does not come back */
     bool all_lost = s->membership.n_lost == s->job->n_workers || !s->membership.launch;
-    bool alone = s->membership.n_here == 0 && all_lost && !s->conf->listen;
+    bool alone = s->membership.n_here == 0 && all_lost;
+    bool listens = s->conf->listen != NULL;
     uint64_t now = pl_server_now(s);
     if (!alone) {
         s->alone_ns = 0;
     } else if (s->alone_ns == 0) {
-        s->alone_ns = now + NO_WORKERS_GRACE_NS;
+        uint64_t wait = s->conf->wait_ns ? s->conf->wait_ns : UINT64_MAX / 2;
+        s->alone_ns = now + (listens ? wait : NO_WORKERS_GRACE_NS);
+        if (listens && s->conf->wait_ns)
+            pl_log_warn(&s->job->log, "no worker is left; waiting up to %g s for one to join at %s",
+                        (double)wait * 1e-9, s->conf->listen);
     } else if (now >= s->alone_ns && !pl_engine_ended(s->engine)) {
         s->left_alone = true;
         pl_engine_end(s->engine);

@@ -55,7 +55,7 @@ static int ends_first(struct server *s, float **w0) {
     *w0 = malloc(job->model->dim * sizeof **w0);
     if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     if (s->conf->from) return pl_saved_weights(s->conf->from, job->model, *w0, s->why);
-    job->model->kind->init(job->model, job->seed, *w0);
+    pl_job_first(job, *w0);
     return PL_OK;
 }
 
@@ -111,7 +111,8 @@ static int ends_open(struct server *s) {
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers};
     pl_leases_room(job, &port);
-    int rc = s->ops->open(&port, &s->port, s->why);
+    int rc = pl_guests_open(s, &port);
+    if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
         rc = ends_memory(s);
@@ -138,7 +139,7 @@ static void ends_wake(void *ctx) {
 
 /* Threads are started last: processes must be forked while there is only one. */
 static int ends_helpers(struct server *s) {
-    if (pl_scorer_new(s->job, ends_wake, s, &s->scorer))
+    if (!s->job->model->kind->outside && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
     int n = ends_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return ends_memory(s);
@@ -148,18 +149,26 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
+/* A word or question of a guest before the run begins. */
+static bool ends_guest(void *ctx, const struct pl_news *news) {
+    struct server *s = ctx;
+    pl_guests_news(s, news);
+    return pl_engine_ended(s->engine);
+}
+
 /* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
                                   s->conf->made_ctx};
-    bool listens = s->conf->listen && !s->conf->spawn;
-    if (listens)
-        pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
-    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL, !s->conf->spawn,
-                                &s->conf->watch, &p, ended, s->why);
+    s->membership.wait_ns = s->conf->wait_ns;
+    s->membership.other = ends_guest;
+    s->membership.ctx = s;
+    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
+                                s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
+                                s->why);
 }
 
 static int ends_begin(struct server *s) {
@@ -249,6 +258,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.engine) s.end_ns = pl_server_now(&s);
     if (!rc) ends_save(&s);
     if (!rc) rc = ends_model(&s);
+    if (!rc) pl_guests_end(&s);
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
     if (!rc) rc = ends_finish(&s);

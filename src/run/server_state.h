@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
+#include "run/guests.h"
 #include "run/leases.h"
 #include "run/membership.h"
 #include "run/saver.h"
@@ -46,6 +47,7 @@ struct server {
     float *end_room;         /* [dim] likewise */
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
+    struct pl_guests guests;
     struct pl_outcome *out;
 };
 

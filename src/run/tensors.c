@@ -17,13 +17,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as th
 #define TENSORS_VALUES_MAX ((size_t)1 << 20)
 #define TENSORS_NAME_MAX 255
 
-const struct tensors_type pl_tensors_types[TENSORS_TYPES] = {
-    [PL_F32] = {"F32", 4},
-    [PL_F64] = {"F64", 8},
-    [PL_U64] = {"U64", 8},
-    [PL_U8] = {"U8", 1},
-};
-
 /* ---- the header ---- */
 
 /* Bounds the depth and the number of values before the parser sees them. */
@@ -65,7 +58,7 @@ static int tensors_name_check(const char *name, struct pl_why *why) {
 
 /* Reads the shape, and computes the bytes that an array of this shape takes. */
 static int tensors_shape(json_t *shape, struct pl_tensor *t, struct pl_why *why) {
-    uint64_t bytes = pl_tensors_types[t->type].size;
+    uint64_t bytes = pl_dtypes[t->type].size;
     size_t n = json_array_size(shape);
     if (!json_is_array(shape) || n > PL_TENSOR_DIMS)
         return pl_fail(why, PL_EDATA, "'%s' has no shape of at most %d dimensions", t->name,
@@ -89,18 +82,17 @@ static int tensors_row_parse(const char *name, json_t *entry, uint64_t room,
     const char *type = NULL;
     json_t *shape = NULL;
     json_int_t begin = 0, end = 0;
-    size_t i = 0;
     int rc = tensors_name_check(name, why);
     if (rc) return rc;
     if (json_unpack(entry, "{s:s, s:o, s:[I, I !] !}", "dtype", &type, "shape", &shape,
                     "data_offsets", &begin, &end))
         return pl_fail(why, PL_EDATA,
                        "'%s' must have dtype, shape and two data_offsets, and nothing else", name);
-    while (i < TENSORS_TYPES && strcmp(type, pl_tensors_types[i].name) != 0) i++;
-    if (i == TENSORS_TYPES)
-        return pl_fail(why, PL_EDATA, "'%s' has an unknown dtype; F32, F64, U64 and U8 are known",
-                       name);
-    row->tensor = (struct pl_tensor){.name = name, .type = (enum pl_dtype)i};
+    int found = pl_dtype_find(type);
+    if (found < 0)
+        return pl_fail(why, PL_EDATA, "'%s' has the unknown dtype '%.20s'; convert it to F32", name,
+                       type);
+    row->tensor = (struct pl_tensor){.name = name, .type = (enum pl_dtype)found};
     rc = tensors_shape(shape, &row->tensor, why);
     if (rc) return rc;
     if (begin < 0 || end < begin || (uint64_t)end > room)
@@ -115,7 +107,8 @@ static int tensors_row_parse(const char *name, json_t *entry, uint64_t room,
 }
 
 static int tensors_order(const void *a, const void *b) {
-    const struct tensors_row *x = a, *y = b;
+    const struct tensors_row *x = *(const struct tensors_row *const *)a,
+                             *y = *(const struct tensors_row *const *)b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
 }
@@ -123,13 +116,21 @@ static int tensors_order(const void *a, const void *b) {
 /* Checks that every byte of the data belongs to exactly one array. */
 static int tensors_cover(struct pl_tensors *t, uint64_t room, struct pl_why *why) {
     uint64_t at = 0;
-    qsort(t->row, t->n, sizeof *t->row, tensors_order);
-    for (size_t i = 0; i < t->n; i++) {
-        if (t->row[i].begin != at)
-            return pl_fail(why, PL_EDATA, "there is %s before '%s'",
-                           t->row[i].begin < at ? "an overlap" : "a hole", t->row[i].tensor.name);
-        at = t->row[i].end;
+    const struct tensors_row **row = malloc((t->n + 1) * sizeof *row);
+    const struct tensors_row *bad = NULL;
+    if (!row) return pl_fail(why, PL_ENOMEM, "out of memory");
+    for (size_t i = 0; i < t->n; i++) row[i] = &t->row[i];
+    qsort(row, t->n, sizeof *row, tensors_order);
+    for (size_t i = 0; i < t->n && !bad; i++) {
+        if (row[i]->begin != at)
+            bad = row[i];
+        else
+            at = row[i]->end;
     }
+    free(row);
+    if (bad)
+        return pl_fail(why, PL_EDATA, "there is %s before '%s'",
+                       bad->begin < at ? "an overlap" : "a hole", bad->tensor.name);
     if (at != room)
         return pl_fail(why, PL_EDATA, "its header describes %llu bytes of data, but it has %llu",
                        (unsigned long long)at, (unsigned long long)room);

@@ -14,11 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
-#define PL_TENSOR_DIMS 4
-
-enum pl_dtype { PL_F32, PL_F64, PL_U64, PL_U8 };
+#define PL_TENSOR_DIMS 8
 
 struct pl_tensor {
     const char *name; /* 1 to 255 bytes of UTF-8 without control characters */
@@ -55,7 +54,7 @@ void pl_tensors_free(struct pl_tensors *t); /* NULL is fine */
 bool pl_tensors_checked(const struct pl_tensors *t);
 
 size_t pl_tensors_count(const struct pl_tensors *t);
-const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* in file order */
+const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* as in the header */
 const struct pl_tensor *pl_tensors_find(const struct pl_tensors *t, const char *name); /* or NULL */
 const char *pl_tensors_meta(const struct pl_tensors *t, const char *key);              /* or NULL */
 

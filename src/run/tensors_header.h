@@ -26,12 +26,6 @@
 #define TENSORS_CRC_AT (sizeof TENSORS_FRONT - 1) /* position of its digits in the header */
 #define TENSORS_CRC_DIGITS ((size_t)8)
 
-#define TENSORS_TYPES 4
-extern const struct tensors_type {
-    const char *name;
-    size_t size;
-} pl_tensors_types[TENSORS_TYPES];
-
 struct tensors_row {
     struct pl_tensor tensor;
     uint64_t begin, end; /* offsets in the data */

@@ -26,15 +26,27 @@ static const struct pl_tensor **tensors_sort(const struct pl_tensor *tensors, si
     size_t at = 0;
     for (size_t size = 8; sorted && size > 0; size /= 2)
         for (size_t i = 0; i < n; i++)
-            if (pl_tensors_types[tensors[i].type].size == size) sorted[at++] = &tensors[i];
+            if (pl_dtypes[tensors[i].type].size == size) sorted[at++] = &tensors[i];
     return sorted;
 }
 
-/* The text of the header, with zeros for the checksum; *room: the bytes of data it describes. */
-static void tensors_header(const struct pl_tensor *const *sorted, size_t n,
-                           const struct pl_meta *meta, size_t n_meta, struct pl_json *j,
-                           size_t *room) {
-    uint64_t at = 0;
+/* Where each array begins in the data, in the order of `tensors`; NULL: out of memory. *room: the
+ * bytes of all. */
+static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
+                                 const struct pl_tensor *const *sorted, size_t n, size_t *room) {
+    uint64_t *at = malloc((n + 1) * sizeof *at);
+    *room = 0;
+    for (size_t i = 0; at && i < n; i++) {
+        at[sorted[i] - tensors] = *room;
+        *room += sorted[i]->bytes;
+    }
+    return at;
+}
+
+/* The text of the header, with zeros for the checksum. It has the order of the caller, which is
+ * that of the tensors in a model's vector. */
+static void tensors_header(const struct pl_tensor *tensors, const uint64_t *at, size_t n,
+                           const struct pl_meta *meta, size_t n_meta, struct pl_json *j) {
     pl_json_open(j, NULL, '{');
     pl_json_open(j, "__metadata__", '{');
     pl_json_text(j, "crc32", "00000000");
@@ -43,20 +55,19 @@ static void tensors_header(const struct pl_tensor *const *sorted, size_t n,
     for (size_t i = 0; i < n_meta; i++) pl_json_text(j, meta[i].key, meta[i].value);
     pl_json_close(j, '}');
     for (size_t i = 0; i < n; i++) {
-        const struct pl_tensor *t = sorted[i];
+        const struct pl_tensor *t = &tensors[i];
         pl_json_open(j, t->name, '{');
-        pl_json_text(j, "dtype", pl_tensors_types[t->type].name);
+        pl_json_text(j, "dtype", pl_dtypes[t->type].name);
         pl_json_open(j, "shape", '[');
         for (int d = 0; d < t->n_dims; d++) pl_json_whole(j, NULL, t->shape[d]);
         pl_json_close(j, ']');
         pl_json_open(j, "data_offsets", '[');
-        pl_json_whole(j, NULL, at);
-        pl_json_whole(j, NULL, at += t->bytes);
+        pl_json_whole(j, NULL, at[i]);
+        pl_json_whole(j, NULL, at[i] + t->bytes);
         pl_json_close(j, ']');
         pl_json_close(j, '}');
     }
     pl_json_close(j, '}');
-    *room = (size_t)at;
 }
 
 static int tensors_write_all(int fd, const void *from, size_t n, struct pl_why *why) {
@@ -151,7 +162,7 @@ static int tensors_store(const char *path, const char *header, size_t n_header,
 static int tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                          const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
     for (size_t i = 0; i < n; i++)
-        if ((size_t)tensors[i].type >= TENSORS_TYPES || tensors[i].n_dims < 0 ||
+        if ((size_t)tensors[i].type >= PL_DTYPES || tensors[i].n_dims < 0 ||
             tensors[i].n_dims > PL_TENSOR_DIMS)
             return pl_fail(why, PL_EUSAGE, "'%s' has an unknown type or too many dimensions",
                            tensors[i].name);
@@ -161,8 +172,9 @@ static int tensors_write(const char *path, const struct pl_tensor *tensors, size
     char *header = NULL;
     int rc = PL_OK;
     const struct pl_tensor **sorted = tensors_sort(tensors, n);
-    if (sorted) tensors_header(sorted, n, meta, n_meta, &j, &room);
-    if (sorted && !j.failed) { /* data begin at a multiple of 64 bytes */
+    uint64_t *at = sorted ? tensors_offsets(tensors, sorted, n, &room) : NULL;
+    if (at) tensors_header(tensors, at, n, meta, n_meta, &j);
+    if (at && !j.failed) { /* data begin at a multiple of 64 bytes */
         n_header = ((j.n + 8 + TENSORS_ALIGN - 1) & -TENSORS_ALIGN) - 8;
         header = malloc(n_header + 1);
     }
@@ -189,6 +201,7 @@ out:
     free(checked.row);
     free(header);
     free(j.text);
+    free(at);
     free(sorted);
     return rc;
 }

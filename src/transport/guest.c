@@ -225,6 +225,10 @@ int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
     return pl_link_pull_until(l, pl_until(pl_now_ns(), wait_ns), out);
 }
 
+bool pl_guest_lost(const struct pl_link *l) {
+    return l->lost && !atomic_load(&l->head->shutdown);
+}
+
 /* Sends, and waits while the server takes no more. */
 static int guest_send(struct pl_link *l, int what, const void *data, size_t n, uint64_t end) {
     struct pollfd p = {.fd = l->sock, .events = POLLOUT};

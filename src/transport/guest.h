@@ -40,6 +40,9 @@ int pl_guest_connect(const struct pl_guest_conf *conf, struct pl_link **out,
  * one that it had not answered comes again. */
 int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out);
 
+/* After PL_ECANCELLED: whether the server has gone without shutting down. */
+bool pl_guest_lost(const struct pl_link *l);
+
 /* Sends one line of text, of 1 to PL_WORD_MAX - 1 bytes without control characters. The server
  * takes a few at once and PL_WORDS_PER_SECOND in the long run; beyond that this waits. 0,
  * PL_EUSAGE, PL_ECANCELLED (the server is gone), PL_ETIMEDOUT or PL_EINTR. */
