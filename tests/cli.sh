@@ -64,7 +64,8 @@ works() {
 }
 
 keys='method policy workers seed lr time updates time_per_update tasks started applied dropped'
-keys="$keys cancelled lost rejected running steps min median max staleness mean max fresh_fraction"
+keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
+keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
 keys="$keys time_to_target k_final consensus core_wait "
 
@@ -141,7 +142,8 @@ grep -q '^optim: ' out || fail "list method optim"
 
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
-refused 2 "the commands are train, simulate, launch, race, replay, eval, plan, list" frobnicate
+commands="train, simulate, launch, race, replay, report, plot, eval, plan, list"
+refused 2 "the commands are $commands" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "but the machine has" simulate --method sync --workers 1000000 --data digits --updates 1

@@ -387,6 +387,34 @@ static void test_full(void **state) {
     assert_int_equal(WEXITSTATUS(status), 42);
 }
 
+/* Files with a line per event stop at their limit, whole; the others go on. */
+static void test_limit(void **state) {
+    (void)state;
+    struct pl_logdir *ld;
+    char dir[100], path[700];
+    size_t n;
+    snprintf(dir, sizeof dir, "%s/limit", work);
+    assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
+    pl_logdir_limit(ld, 2000);
+    drive(ld, 0, 100);
+    assert_false(pl_logdir_is_full(ld));
+    assert_int_equal(pl_logdir_flush(ld, &why), 0);
+    assert_true(pl_logdir_is_full(ld));
+    drive(ld, 100, 100);
+    assert_int_equal(pl_logdir_flush(ld, &why), 0);
+    assert_int_equal(pl_logdir_close(ld, 300000000000u, &why), 0);
+    snprintf(path, sizeof path, "%s/events.txt", dir);
+    const char *text = slurp(path, &n);
+    assert_int_equal(count_lines(text), 203);
+    assert_non_null(strstr(text, "\n(the event log ends here"));
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    text = slurp(path, &n);
+    assert_string_equal(text + n - 4, "}\n]\n");
+    assert_null(strstr(text, "\"version\":101"));
+    snprintf(path, sizeof path, "%s/points.jsonl", dir);
+    assert_int_equal(count_lines(slurp(path, &n)), 200);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc),
@@ -394,6 +422,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_logdir, make_work, remove_work),
         cmocka_unit_test_setup_teardown(test_places, make_work, remove_work),
         cmocka_unit_test_setup_teardown(test_full, make_work, remove_work),
+        cmocka_unit_test_setup_teardown(test_limit, make_work, remove_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -465,7 +465,7 @@ static void workers_leave_and_join(void **state) {
 static double time_of(const char *policy, const char *lines, const char *updates, const char *net) {
     pl_run *run = run_setup(change(small, "method", "", "policy", policy, "model", "none",
                                    "workers", "2", "delay", "const:t=1", "updates", updates,
-                                   "script", script(lines), "net", net, NULL));
+                                   "script", script(lines), "net", net, "evict", "off", NULL));
     double time = number(run, "time");
     check_books(lines, run);
     pl_run_free(run);

@@ -459,6 +459,7 @@ pl_run_weights: ptr ptr size*
 pl_run_workers: size ptr report**
 pl_run_diverged: int ptr
 pl_list: int text on_item ptr
+pl_cores: int
 pl_plan: int ptr on_row ptr
 pl_take: void ptr real
 pl_drop: void ptr

@@ -89,6 +89,8 @@ class Item:
     name: str
     brief: str
     paper: str
+    when: str  # of a method: when to use it
+    command: str  # a command that tries it
     detail: str
     options: List[ItemOption]
 
@@ -106,6 +108,8 @@ class PlanRow:
     exact: bool
     best: bool
     best_of_all: bool
+    regret: float  # above 1.2, plan cannot know the best K of this variant
+    regret_of_all: float  # likewise, of all variants
 
 
 def _copy(kind: Any, struct: Any, **given: Any) -> Any:
@@ -398,6 +402,8 @@ class Setup:
                     bool(r.exact),
                     bool(r.best),
                     bool(r.best_of_all),
+                    r.regret,
+                    r.regret_of_all,
                 )
             )
 
@@ -422,6 +428,8 @@ def catalog(family: Optional[str] = None) -> List[Item]:
                 _text(i.name),
                 _text(i.brief),
                 _text(i.paper),
+                _text(i.when),
+                _text(i.command),
                 _text(i.detail),
                 options,
             )

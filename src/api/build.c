@@ -1,5 +1,6 @@
 /* Turns options into a job: looks up names, parses specs, opens files, and rejects choices that
  * do not go together before anything runs. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,6 +312,18 @@ static int build_delay(struct pl_setup *s, struct pl_job *job, enum pl_host host
     return pl_delay_open(law, job->n_workers, job->seed, &job->delay, &s->why);
 }
 
+static int build_evict(const struct pl_setup_conf *c, struct pl_job *job, struct pl_why *why) {
+    char *end;
+    bool number = isdigit((unsigned char)c->evict[0]) || c->evict[0] == '.';
+    job->evict = strcmp(c->evict, "off") == 0 ? 0 : -1;
+    if (job->evict == 0 || strcmp(c->evict, "auto") == 0) return PL_OK;
+    job->evict = strtod(c->evict, &end);
+    if (number && *end == '\0' && job->evict >= 0.01 && job->evict <= 1e9) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "evict '%.100s' is not a time; use auto, off, or from 0.01 to 1e9 seconds",
+                   c->evict);
+}
+
 static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_job *job = &b->job;
@@ -334,6 +347,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                      "policy '%s' broke its contract: it declares groups of %d to %d members",
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_schedule(s, b);
+    if (!rc) rc = build_evict(c, job, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, host, 1);
     if (!rc) rc = build_reduce(b, &s->why);

@@ -283,7 +283,7 @@ static int client_no_task(struct pl_client *s) {
 /* Whether the result can be used; converts it to what is sent. */
 static bool client_finite(struct pl_client *s) {
     uint16_t *half = s->order.half_out;
-    if (!half) return pl_all_finite(s->order.out, s->dim);
+    if (!half) return pl_vec_finite(s->order.out, s->dim);
     if (s->out) pl_dtype_narrow(PL_BF16, s->out, s->dim, half);
     bool finite = true;
     for (size_t i = 0; i < s->dim; i++) finite &= (half[i] & 0x7f80) != 0x7f80;

@@ -82,10 +82,13 @@ static int loop_open(struct pl_loop *l, size_t dim) {
     if (!rc && !(l->run = pl_run_new(&l->built))) rc = pl_fail(why, PL_ENOMEM, "out of memory");
     if (rc) return rc;
     l->has_sinks = true;
+    l->sinks.conf = &l->mine->conf;
     rc = pl_run_begin(l->run, l->mine, &l->built, "simulate", NULL);
-    if (!rc) rc = pl_sinks_open(&l->sinks, l->mine, &l->built, l->run->identity.json);
+    if (!rc)
+        rc = pl_sinks_open(&l->sinks, l->mine, &l->built, "virtual", l->run->identity.json);
     if (rc) *why = l->mine->why;
     if (rc) return rc;
+    pl_run_announce(l->run, l->mine);
     struct pl_sim_conf sim = {.job = &l->built.job,
                               .net = l->built.net,
                               .script = &l->built.script,
@@ -128,6 +131,8 @@ int pl_loop_next(pl_loop *l, struct pl_loop_step *step) {
         l->ended = true;
         pl_sinks_end(&l->sinks, &l->run->outcome, l->run->dim);
         rc = pl_run_complete(l->run, why);
+        pl_run_end(l->run, &l->built.job, rc, why);
+        pl_sinks_run(&l->sinks, l->run->identity.json);
         int closed = pl_sinks_close(&l->sinks, rc ? NULL : why);
         l->has_sinks = false;
         if (!rc) rc = closed;

@@ -110,7 +110,7 @@ struct run_number {
     bool whole;
 };
 
-#define RUN_NUMBERS 27
+#define RUN_NUMBERS 30
 
 static void run_numbers(const struct pl_run *r, struct run_number *n) {
     const struct pl_outcome *o = &r->outcome;
@@ -130,6 +130,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"tasks.lost", (double)f->lost, true},
         {"tasks.rejected", (double)f->rejected, true},
         {"tasks.running", (double)f->running, true},
+        {"suspended.quarantined", (double)o->n_quarantines, true},
+        {"suspended.evicted", (double)o->n_evicted, true},
+        {"suspended.frozen", (double)o->n_frozen, true},
         {"steps.min", o->steps.min, true},
         {"steps.median", o->steps.median, true},
         {"steps.max", o->steps.max, true},

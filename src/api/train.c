@@ -63,6 +63,9 @@ static void train_publish(struct train *t, uint64_t now_ns) {
         &(struct pl_metrics_now){.updates = v->version,
                                  .samples = t->last.samples > 0 ? (uint64_t)t->last.samples : 0,
                                  .fates = pl_control_fates(t->control),
+                                 .quarantined = t->run->outcome.n_quarantines,
+                                 .evicted = t->run->outcome.n_evicted,
+                                 .frozen = t->run->outcome.n_frozen,
                                  .staleness = pl_control_staleness(t->control),
                                  .workers = v->n_alive,
                                  .workers_expected = v->n_workers,
@@ -189,7 +192,7 @@ static int train_open(struct train *t, const struct pl_built *built) {
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
     if (!rc) train_describe(t);
-    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, t->run->identity.json);
+    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", t->run->identity.json);
     if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
@@ -234,7 +237,9 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     if (!rc) rc = pl_setup_text(s, &text);
     server.save_text = text;
     if (!rc) rc = pl_server_run(&server, &t->run->outcome, &s->why);
-    if (!rc) pl_sinks_end(&t->sinks, &t->run->outcome, built->job.model->dim);
+    /* without the weights at the end a recording counts as cut short */
+    if (!rc && t->run->outcome.weights)
+        pl_sinks_end(&t->sinks, &t->run->outcome, built->job.model->dim);
     free(text);
     return rc;
 }
@@ -252,7 +257,12 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
         if (!rc) rc = pl_run_complete(t->run, &s->why);
         if (!rc) pl_timeline_end(t->timeline, t->run->outcome.time_ns);
         if (!rc) rc = pl_run_report(t->run, t->timeline, &s->why);
-        rc = pl_ranks_end(s, ranks, rc);
+        int ended = pl_ranks_end(s, ranks, rc);
+        if (!rc &&
+            ended) { /* the run is over: a rank that does not answer does not cost its results */
+            if (!t->run->outcome.trouble.text[0]) t->run->outcome.trouble = s->why;
+            s->why.text[0] = '\0';
+        }
     } else {
         rc = ready;
     }

@@ -10,6 +10,8 @@ const struct cli_command cli_commands[] = {
     {"launch", "start copies of a program as the workers of one run", cli_launch},
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
+    {"report", "write an HTML page that shows runs, races and recordings", cli_report_page},
+    {"plot", "draw a race or a run again, as SVG or PNG", cli_plot},
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},
     {"list", "explain a method or part, or list them all", cli_list},
@@ -65,6 +67,7 @@ static int main_help_for(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a write error, which is reported */
     if (argc < 2) {
         main_help(stderr);
         return CLI_USAGE;

@@ -191,7 +191,7 @@ int cli_report(pl_run *run, bool json, bool target) {
     else
         summary_print(run, target);
     const struct pl_worker_report *reports;
-    if (cli_interrupted()) {
+    if (cli_interrupted() && !pl_run_text(run, "trouble")) {
         int status = cli_fail(CLI_FAILED, "interrupted; these are the results so far");
         return pl_run_workers(run, &reports) ? CLI_OK
                                              : status; /* for a real run this is an orderly end */
@@ -244,7 +244,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
                            setup);
         pl_setup_log(setup, cli_say, NULL);
-        if (!quiet) pl_setup_start(setup, cli_start, NULL);
+        if (!quiet && !json) pl_setup_start(setup, cli_start, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);

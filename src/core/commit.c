@@ -33,6 +33,8 @@ static const pl_real *commit_velocity(const struct pl_store *s, int worker, size
     }
 }
 
+static const pl_real commit_zeros[PL_BLOCK];
+
 /* The piece of a block that begins at element i of the n elements at `at` of the slice. The
  * learning rate is the workers' own unless they send gradients. */
 static struct pl_piece commit_piece(const struct pl_store *s, size_t at, size_t i, size_t n) {
@@ -41,9 +43,10 @@ static struct pl_piece commit_piece(const struct pl_store *s, size_t at, size_t 
     return p;
 }
 
+/* g and out may be the same. */
 static void commit_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
-                         pl_real *restrict out) {
-    const pl_real *restrict g = b->g, *restrict w = b->w;
+                         pl_real *out) {
+    const pl_real *g = b->g, *restrict w = b->w;
     for (size_t i = 0; i < b->n;) {
         struct pl_piece p = commit_piece(s, at, i, b->n);
         pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
@@ -53,11 +56,13 @@ static void commit_decay(const struct pl_store *s, size_t at, const struct pl_co
 
 /* One block of a member as a gradient. A model is subtracted from the newest version, and weight
  * decay is added; both use tmp. */
-static struct pl_correct_block commit_block(const struct pl_store *s, const struct store_member *m,
+static struct pl_correct_block commit_block(const struct pl_store *s, struct store_member *m,
                                             size_t at, size_t n, pl_real *tmp) {
+    const pl_real *w = s->newest->model + at;
+    const pl_real *nothing = s->conf.sends == PL_SENDS_MODEL ? w : commit_zeros;
     struct pl_correct_block b = {.n = n,
-                                 .g = m->vector + at,
-                                 .w = s->newest->model + at,
+                                 .g = pl_member_read(m, at, n, nothing, tmp),
+                                 .w = w,
                                  .base = m->base ? m->base->lookahead + at : NULL,
                                  .velocity = commit_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
@@ -122,7 +127,7 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
                                        pl_real *mine) {
     const struct pl_store *s = job->s;
     pl_real tmp[PL_BLOCK];
-    if (job->raw) return s->member[m].vector + at;
+    if (job->raw) return pl_member_judge(&s->member[m], s->member[m].vector + at, n, commit_zeros);
     if (job->kept) return s->kept[m] + at;
     struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
     if (s->correct->apply)
@@ -239,7 +244,8 @@ static void commit_buffers(const struct commit_job *job, size_t from, size_t n) 
     pl_real *out = job->next->model, *ahead = job->next->lookahead;
     for (size_t i = from; i < from + n; i++) {
         double sum = 0;
-        for (int m = 0; m < s->n_members; m++) sum += (double)s->member[m].vector[i];
+        for (int m = 0; m < s->n_members; m++)
+            sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
         out[i] = ahead[i] = (pl_real)(sum / s->n_members);
     }
 }
@@ -416,7 +422,7 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
 static void commit_end(struct pl_store *s) {
     struct pl_tally t = {0};
     for (int m = 0; m < s->n_members; m++) {
-        pl_tally_add(&t, s->samples[m], s->member[m].loss);
+        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
         pl_store_release(s, s->member[m].base);
     }
     s->n_members = 0;
@@ -425,14 +431,21 @@ static void commit_end(struct pl_store *s) {
     s->newest->lr = pl_store_rate(s);
 }
 
-/* Copies new values of ranges; nothing else is read or written. */
+/* Copies new values of a range, block by block; a block that is not finite stays as it was. */
+static void commit_range(struct pl_store *s, struct store_member *m, const struct pl_range *r) {
+    pl_real copy[PL_BLOCK], *w = s->newest->model;
+    for (size_t at = r->from, end = r->from + r->n; at < end; at += PL_BLOCK) {
+        size_t n = end - at < PL_BLOCK ? end - at : PL_BLOCK;
+        const pl_real *v = pl_member_read(m, at, n, w + at, copy);
+        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
+    }
+}
+
+/* Nothing but the members' ranges is read or written. */
 static int commit_parts(struct pl_store *s) {
-    struct pl_version *v = s->newest;
     for (int m = 0; m < s->n_members; m++)
-        for (int i = 0; i < s->member[m].n_ranges; i++) {
-            const struct pl_range *r = &s->member[m].range[i];
-            memcpy(v->model + r->from, s->member[m].vector + r->from, r->n * sizeof *v->model);
-        }
+        for (int i = 0; i < s->member[m].n_ranges; i++)
+            commit_range(s, &s->member[m], &s->member[m].range[i]);
     commit_begin(s, pl_store_rate(s));
     commit_end(s);
     return PL_OK;
@@ -448,6 +461,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     if (!job.next) return PL_ENOMEM;
     bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
     job.raw = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
+    for (int m = 0; m < s->n_members; m++) job.raw = job.raw && !s->member[m].guarded;
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
     if (rc) {

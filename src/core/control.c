@@ -323,6 +323,14 @@ const struct pl_member *pl_control_taken(const struct pl_control *c, const struc
     return m ? m : control_find(&c->closed, a);
 }
 
+void pl_control_spoiled(struct pl_control *c, size_t i) {
+    uint64_t lag = c->closed.member[i].lag;
+    c->fates.applied--;
+    c->fates.rejected++;
+    c->lag_sum -= lag;
+    c->n_fresh -= lag == 0;
+}
+
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task) {
     return c->worker[worker].state == PL_BUSY && c->worker[worker].task == task;
 }

@@ -120,6 +120,9 @@ const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);
 /* The member that a PL_TAKE of the last plan added. */
 const struct pl_member *pl_control_taken(const struct pl_control *c, const struct pl_action *a);
 
+/* Member i of the group that was just committed could not be used after all: it is rejected. */
+void pl_control_spoiled(struct pl_control *c, size_t i);
+
 /* Whether `worker` is computing `task` now. */
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);
 

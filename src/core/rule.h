@@ -41,6 +41,9 @@ typedef PL_REAL pl_real;
 double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n);
 double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
 
+/* Whether every element is finite. */
+bool pl_vec_finite(const pl_real *x, size_t n);
+
 /* Writes the weighted sum of n vectors, added in the given order, into out, and returns out.
  * Vectors of weight 0 are not read. */
 const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,

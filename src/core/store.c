@@ -298,3 +298,17 @@ int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const stru
     memcpy(mine->range, range, (size_t)n_ranges * sizeof *range);
     return PL_OK;
 }
+
+void pl_store_guard(struct pl_store *s) {
+    s->member[s->n_members - 1].guarded = true;
+}
+
+bool pl_store_rereads(const struct pl_store *s) {
+    const struct pl_correct *c = s->correct;
+    bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
+    return sums || s->geometry;
+}
+
+bool pl_store_is_spoiled(const struct pl_store *s, int i) {
+    return s->member[i].spoiled;
+}

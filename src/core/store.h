@@ -118,9 +118,19 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl
 int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
                        int n_ranges, const pl_real *vector);
 
-/* Makes a new version from the group, which is empty afterwards. 0, PL_ENOMEM, or PL_ERUN if
- * allreduce() failed. */
+/* The worker of the last member may still write to its vector: what is read is copied, block by
+ * block, and judged in the copy. */
+void pl_store_guard(struct pl_store *s);
+
+/* Whether rules read the members of a group more than once. Of a vector that can still be written
+ * they might see different values. */
+bool pl_store_rereads(const struct pl_store *s);
+
+/* Makes a new version from the group, which is empty afterwards. Values of members that are not
+ * finite are not used: pl_store_is_spoiled() then tells, until the next member is added, whether
+ * member `i` of that group had any. 0, PL_ENOMEM, or PL_ERUN if allreduce() failed. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
+bool pl_store_is_spoiled(const struct pl_store *s, int i);
 
 /* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */

@@ -14,6 +14,8 @@ struct store_member {
     struct pl_correct_at at;
     struct pl_range range[PL_RANGES];
     int n_ranges; /* 0: a vector to be reduced */
+    bool guarded; /* its worker may still write to the vector */
+    bool spoiled; /* a value was not finite when it was read */
 };
 
 struct pl_store {
@@ -59,6 +61,17 @@ struct pl_store {
     struct pl_progress progress;
     double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
 };
+
+/* Judges a block v [n] of a member while it is in the cache. Values that are not finite are never
+ * used: `instead` [n] is, so that the block contributes nothing, and the member is spoiled. */
+const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
+                               const pl_real *instead);
+/* A block of a member, judged. What its worker may still write to is first copied to copy [n], so
+ * that what is judged is what is used. */
+const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
+                              pl_real *copy);
+/* The same for one value. */
+pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead);
 
 /* A version that only the caller holds. NULL: out of memory. */
 struct pl_version *pl_store_version(struct pl_store *s);

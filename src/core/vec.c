@@ -35,6 +35,19 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n) {
     return vec_fold(lane);
 }
 
+#define WIDE 32
+
+bool pl_vec_finite(const pl_real *x, size_t n) {
+    /* 0 times a finite value is 0; times anything else it is not a number, as is every sum of it */
+    pl_real lane[WIDE] = {0};
+    size_t i = 0;
+    for (; i + WIDE <= n; i += WIDE)
+        for (size_t l = 0; l < WIDE; l++) lane[l] += 0 * x[i + l];
+    for (; i < n; i++) lane[0] += 0 * x[i];
+    for (size_t l = 1; l < WIDE; l++) lane[0] += lane[l];
+    return lane[0] == 0;
+}
+
 /* One vector after the other: a single stream from memory. Several at once are a third slower. */
 const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
                                size_t n_elements, pl_real *restrict out) {

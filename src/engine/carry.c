@@ -21,7 +21,6 @@ static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl
 static int carry_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
                         struct pl_why *why) {
     const struct pl_limits *l = &e->job->limits;
-    e->n_rejected = 0;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;

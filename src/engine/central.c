@@ -66,6 +66,7 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
         return pl_control_broke(e->control, why,
                                 "it made a group of 2 for a rule that takes one at a time");
     if (rc) return pl_engine_memory(e, "the group", why);
+    if (pl_engine_writable(e, a->worker) && !pl_engine_settles(e)) pl_store_guard(e->store);
     pl_vector_complete(e->vectors, w->output);
     e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};
     e->group_id[e->n_group++] = w->output;
@@ -77,10 +78,28 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
     return PL_OK;
 }
 
+/* What the commit found out about the members that it read. */
+static void central_judge(struct pl_engine *e) {
+    size_t n;
+    const struct pl_member *m = pl_control_group(e->control, &n);
+    for (size_t i = 0; i < e->n_group && i < n; i++) {
+        bool present = e->view->worker[m[i].worker].state != PL_GONE;
+        struct pl_event event = {
+            .now_ns = e->view->now_ns, .worker = m[i].worker, .task = m[i].task};
+        if (!pl_store_is_spoiled(e->store, (int)i)) {
+            pl_standing_good(e, m[i].worker);
+            continue;
+        }
+        pl_control_spoiled(e->control, i);
+        if (present) pl_standing_failed(e, &event, "that is not finite");
+    }
+}
+
 static int central_commit(struct pl_engine *e, const struct pl_action *a,
                           struct pl_measure *measure, struct pl_why *why) {
     int rc = pl_task_forge(e->job, e->group, (int)e->n_group);
     if (!rc) rc = pl_store_commit(e->store, a->factor, measure);
+    if (!rc) central_judge(e);
     while (e->n_group > 0) {
         struct engine_worker *w = &e->worker[e->group[--e->n_group].worker];
         w->applied = w->taken;

@@ -6,7 +6,8 @@
 
 #include "engine/engine_state.h"
 
-#define ENGINE_NAMED 3 /* workers named for results that cannot be used */
+#define ENGINE_LOSS 1e100         /* no loss of a run that still learns is larger */
+#define ENGINE_SAMPLES (1u << 30) /* in a task of a program with a model of its own */
 #define ENGINE_STUCK_X                                                                             \
     10 /* times what a filter may reject in a row, if some worker has had no turn */
 
@@ -24,7 +25,9 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &timing;
     if (e->models == &timing) return PL_OK; /* nothing is kept for its workers */
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
-    if (!e->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
+    e->standing = calloc((size_t)job->n_workers, sizeof *e->standing);
+    if (!e->worker || !e->standing)
+        return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
     return PL_OK;
 }
@@ -88,6 +91,7 @@ void pl_engine_free(struct pl_engine *e) {
     if (e->owns_vectors) pl_vectors_free(e->vectors);
     pl_control_free(e->control);
     free(e->worker);
+    free(e->standing);
     free(e->group);
     free(e->group_id);
     free(e->needed);
@@ -96,30 +100,36 @@ void pl_engine_free(struct pl_engine *e) {
 
 /* --- results -------------------------------------------------------------------------------- */
 
-static void engine_warn(struct pl_engine *e, const struct pl_event *event, const char *defect) {
-    struct engine_worker *w = &e->worker[event->worker];
-    if (w->warned || !defect[0]) return;
-    w->warned = true;
-    if (++e->n_named == ENGINE_NAMED + 1)
-        pl_log_warn(&e->job->log, "more workers send gradients that cannot be used; further "
-                                  "workers will not be named");
-    if (e->n_named > ENGINE_NAMED) return;
-    pl_log_warn(&e->job->log,
-                "worker %d sent a gradient %s (task %llu at %.3g s); rejected; further ones from "
-                "this worker will not be reported",
-                event->worker + 1, defect, (unsigned long long)event->task,
-                (double)event->now_ns * 1e-9);
-}
-
 static void engine_reject(struct pl_engine *e, struct pl_event *event, const char *defect) {
-    engine_warn(e, event, defect);
+    pl_standing_failed(e, event, defect);
     event->kind = PL_REJECT;
     event->samples = 0;
     if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
-    /* the model itself is no longer finite, and no worker will ever send a finite gradient */
-    if (!pl_part_diverged(e->job, ++e->n_rejected, ++e->worker[event->worker].n_rejected)) return;
-    e->out->diverged = true;
-    pl_engine_over(e);
+}
+
+/* What a worker claims about its result is compared with what it was asked for. Returns NULL if the
+ * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
+ * unknown. */
+static const char *engine_claim(const struct pl_engine *e, const struct pl_event *event) {
+    bool own = e->job->model && e->job->model->kind->outside;
+    uint32_t ordered =
+        own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
+    if (event->samples > ordered || (event->samples == 0 && ordered > 0))
+        return "of a number of samples that was not ordered";
+    if (fabs(event->loss) > ENGINE_LOSS) return "with a loss that is not finite";
+    return NULL;
+}
+
+/* If a result is read more than once, or by other workers, and its own worker can still write to
+ * it, it is first copied to where it cannot, and judged there. A commit that reads every element
+ * once judges what it reads: see core/commit.c. */
+static int engine_settle(struct pl_engine *e, int worker, int vector, bool used, bool *finite) {
+    const struct pl_host_ops *h = &e->conf.host;
+    *finite = true;
+    if (!pl_engine_writable(e, worker) || !pl_engine_settles(e)) return PL_OK;
+    int rc = h->settle(h->ctx, vector, used);
+    if (!rc) *finite = pl_vec_finite(pl_vector_at(e->vectors, vector), e->job->model->dim);
+    return rc;
 }
 
 /* The filter has rejected so many consecutive results that it will accept no more: each worker that
@@ -136,7 +146,8 @@ static bool engine_stuck(const struct pl_engine *e) {
 static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_why *why) {
     struct engine_worker *w = &e->worker[event->worker];
     bool believed = true;
-    w->n_rejected = 0;
+    pl_standing_arrived(e, event->worker);
+    if (pl_engine_settles(e)) pl_standing_good(e, event->worker);
     w->acked = event->task;
     if (!e->filter) return PL_OK;
     int rc = pl_filter_see(e->filter, event->worker, pl_store_newest(e->store), w->base,
@@ -172,6 +183,31 @@ static int engine_step(struct pl_engine *e, const struct pl_event *event, struct
     return engine_step(e, &measured, why);
 }
 
+static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char *defect,
+                         struct pl_why *why) {
+    bool finite = true;
+    int rc = PL_OK;
+    if (!defect) defect = engine_claim(e, event);
+    if (!defect && e->worker[event->worker].bad_base == event->task) finite = false;
+    if (!defect && finite)
+        rc = engine_settle(e, event->worker, pl_engine_output(e, event->worker), false, &finite);
+    if (rc) return pl_engine_memory(e, "a result", why);
+    if (!defect && !finite) defect = "that is not finite";
+    if (!defect) return engine_judge(e, event, why);
+    engine_reject(e, event, defect);
+    return PL_OK;
+}
+
+/* A base that other workers may read from now on. Returns whether it can be used. */
+static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
+    bool finite = true;
+    if (!pl_control_is_current(e->control, event->worker, event->task)) return true;
+    int base = pl_replica_task(e->replicas, event->worker).base;
+    if (!engine_settle(e, event->worker, base, true, &finite) && finite) return true;
+    e->worker[event->worker].bad_base = event->task;
+    return false;
+}
+
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why) {
     bool result = event->kind == PL_ARRIVE || event->kind == PL_REJECT;
@@ -180,14 +216,15 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
         return engine_step(e, event, why);
     const struct pl_worker *w = result ? &e->view->worker[event->worker] : NULL;
     if (w && (w->state != PL_BUSY || w->task != event->task)) return PL_OK;
+    if (w && event->now_ns - w->since_ns > e->longest_ns)
+        e->longest_ns = event->now_ns - w->since_ns;
     if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows) {
-        int rc = PL_OK;
-        if (defect)
-            engine_reject(e, event, defect);
-        else
-            rc = engine_judge(e, event, why);
+        int rc = engine_arrive(e, event, defect, why);
         if (rc) return rc;
     }
+    if (event->kind == PL_BASE_READY && e->vectors && !e->conf.follows && !engine_base(e, event))
+        return PL_OK;
+    if (event->kind == PL_LEAVE && e->standing) pl_standing_left(e, event->worker);
     int rc = engine_step(e, event, why);
     if (event->kind == PL_LEAVE) engine_forget(e, event->worker);
     return rc;

@@ -53,6 +53,12 @@ struct pl_host_ops {
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
     int (*fetch)(void *ctx, const int *vector, int n);
+    /* Whether the worker can still write to a result that it has sent. NULL: no worker can. */
+    bool (*writable)(void *ctx, int worker);
+    /* Copies a vector that its worker can still write to memory where it cannot, and binds it to
+     * the copy. `used`: the worker still computes with it. NULL if `writable` is. 0 or PL_ENOMEM.
+     */
+    int (*settle)(void *ctx, int vector, bool used);
     struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
     /* Carries out commits if this process cannot read the vectors; the memory is not NULL then.
      * NULL: the engine carries them out. */
@@ -90,6 +96,23 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
 
 /* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
 void pl_engine_set_lr(struct pl_engine *e, double lr);
+
+/* What has to happen to a worker whose results cannot be used, one after the other. It is
+ * quarantined: it leaves, and joins again after a time that doubles. In the end it is evicted: it
+ * leaves for good. The host carries this out with PL_LEAVE and PL_JOIN events, so that a recording
+ * has it. Call this after every event until it returns false. */
+struct pl_verdict {
+    int worker;
+    bool evicted;
+    uint64_t until_ns; /* when it joins again, if it is not evicted */
+};
+bool pl_engine_verdict(struct pl_engine *e, struct pl_verdict *out);
+
+/* When the current task of a worker is overdue, so that the worker counts as frozen; UINT64_MAX:
+ * never. `since_ns` is the earliest time that counts: the server itself may have been stopped. */
+uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns);
+/* Reports that a worker is frozen. The host then lets it leave. */
+void pl_engine_frozen(struct pl_engine *e, int worker, uint64_t now_ns, const char *what_next);
 
 bool pl_engine_ended(const struct pl_engine *e);
 void pl_engine_end(struct pl_engine *e);           /* from outside */

@@ -11,9 +11,23 @@ struct engine_worker {
     int output;                    /* vector that it writes; PL_NO_VECTOR: none */
     struct pl_part part;
     uint64_t acked, taken, applied; /* its last task that counted, joined a group, was committed */
-    uint64_t n_rejected;            /* results in a row that could not be used */
-    bool warned;                    /* about such a result */
+    uint64_t bad_base;              /* task whose base cannot be used; 0: none */
     bool doubted;                   /* the filter has rejected it since it last accepted a result */
+};
+
+/* How far a worker can be trusted. It outlives a quarantine. */
+struct engine_standing {
+    uint64_t n_failed;       /* results in a row that it could not compute, or that were judged on
+                                arrival, */
+    uint64_t failed_version; /* the last of them on this version */
+    uint64_t n_strikes;      /* the same, with those that were judged by a commit, */
+    uint64_t failed_ns;      /* and how long they took together */
+    uint64_t until_ns;       /* end of its quarantine */
+    int n_pauses;            /* quarantines since its last result that could be used */
+    bool due;                /* a verdict for the host */
+    bool away;               /* quarantined or evicted */
+    bool warned;             /* about a result that cannot be used */
+    bool told;               /* about a quarantine */
 };
 
 /* Where models are kept: one at the server (central.c), one per worker (own.c), or none at all,
@@ -55,8 +69,10 @@ struct pl_engine {
     int *group_id;                 /* [n_group] and the ids of its vectors */
     size_t n_group, room_group;
     uint64_t last_update_ns;
-    uint64_t n_rejected; /* in a row, of all workers */
-    int n_named;         /* workers named in warnings */
+    struct engine_standing *standing; /* [n_workers] */
+    int n_due;                        /* workers with a verdict for the host */
+    int n_named;                      /* workers named in warnings */
+    uint64_t longest_ns;              /* the longest task with a result so far */
     uint64_t scored_ns, scored_version;
     int *needed; /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
@@ -65,6 +81,24 @@ struct pl_engine {
 
 /* Ends the run, unless its events come from a recording or another engine. */
 void pl_engine_over(struct pl_engine *e);
+
+/* Whether results that their workers can still write to are judged when they arrive, in a copy.
+ * Otherwise a commit judges what it reads. */
+static inline bool pl_engine_settles(const struct pl_engine *e) {
+    return e->filter || e->replicas || pl_store_rereads(e->store);
+}
+
+/* Whether the worker can write to what it has sent. */
+static inline bool pl_engine_writable(const struct pl_engine *e, int worker) {
+    return e->conf.host.writable && e->conf.host.writable(e->conf.host.ctx, worker);
+}
+
+/* A result could not be used (`defect` says why, see pl_engine_event); one arrived that the worker
+ * calls good; it was good; the worker left. */
+void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const char *defect);
+void pl_standing_arrived(struct pl_engine *e, int worker);
+void pl_standing_good(struct pl_engine *e, int worker);
+void pl_standing_left(struct pl_engine *e, int worker);
 
 /* Carries out a plan. *committed: it made an update, and *measure has its measurements. */
 int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,

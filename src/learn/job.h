@@ -43,6 +43,8 @@ struct pl_job {
     struct pl_limits limits;
     double eval_every;     /* seconds; 0: only at the end */
     double update_time;    /* extra seconds per update at the server */
+    double evict;          /* seconds after which a silent worker counts as frozen; 0: never; -1:
+                              learnt from the tasks so far */
     bool spread;           /* evaluations measure how far apart the workers' models are */
     uint32_t eval_samples; /* of the training set, for the loss */
     int n_threads;

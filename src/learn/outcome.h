@@ -29,13 +29,16 @@ struct pl_outcome {
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
-    uint64_t filtered;     /* rejected results that a filter did not believe */
-    struct pl_why trouble; /* why it ended early, or what could not be written; or "" */
-    bool left_alone;       /* it ended because no worker was left */
-    bool diverged;         /* it ended because no gradient was finite any more */
-    uint64_t computed;     /* gradients computed, also those that were cancelled afterwards */
-    struct pl_drift drift; /* of the models that workers compute on */
-    float *weights;        /* [dim], malloc()ed; NULL without a model */
+    uint64_t filtered;      /* rejected results that a filter did not believe */
+    uint64_t n_quarantines; /* times that a worker left because its results could not be used, */
+    uint64_t n_evicted;     /* … for good; */
+    uint64_t n_frozen;      /* … because no result came for too long */
+    struct pl_why trouble;  /* why it ended early, or what could not be written; or "" */
+    bool left_alone;        /* it ended because no worker was left */
+    bool diverged;          /* it ended because no gradient was finite any more */
+    uint64_t computed;      /* gradients computed, also those that were cancelled afterwards */
+    struct pl_drift drift;  /* of the models that workers compute on */
+    float *weights;         /* [dim], malloc()ed; NULL without a model */
 };
 
 /* How a host reports on a run. Either function may be NULL. */

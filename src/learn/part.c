@@ -49,8 +49,3 @@ double pl_part_size(const struct pl_job *job, struct pl_part p) {
     for (int i = 0; i < n; i++) sum += range[i].n;
     return (double)sum / (double)job->model->dim;
 }
-
-bool pl_part_diverged(const struct pl_job *job, uint64_t of_all, uint64_t of_one) {
-    uint64_t most = 10 + 4 * (uint64_t)job->n_workers;
-    return of_all > most || (job->grid && of_one > most);
-}

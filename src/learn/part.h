@@ -34,8 +34,4 @@ double pl_part_work(const struct pl_job *job, struct pl_part p);
 double pl_part_share(const struct pl_job *job, struct pl_part p); /* of this grid's average */
 double pl_part_size(const struct pl_job *job, struct pl_part p);  /* fraction of the vector sent */
 
-/* Whether the run has diverged, given the numbers of consecutive non-finite results of all workers
- * and of one worker. With parts one worker suffices: only it changes its part. */
-bool pl_part_diverged(const struct pl_job *job, uint64_t of_all, uint64_t of_one);
-
 #endif

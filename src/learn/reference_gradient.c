@@ -11,8 +11,8 @@ struct pl_reference {
     uint32_t n;
     float *x;
     uint16_t *label;
-    uint32_t *row;
     float *target; /* NULL: the data has none */
+    uint32_t *row;
     float *scratch;
 };
 
@@ -46,8 +46,8 @@ int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     if (job->data->has_targets) t->target = malloc(((size_t)t->n + 1) * sizeof *t->target);
     bool ok = t->x && t->label && t->scratch && row && (t->target || !job->data->has_targets);
     if (ok) pl_data_rows(job->data, false, row, t->n, t->x, t->label);
-    t->row = row;
     if (ok && t->target) pl_data_targets(job->data, false, row, t->n, t->target);
+    t->row = row;
     if (!ok) {
         pl_reference_free(t);
         return PL_ENOMEM;
@@ -60,8 +60,8 @@ void pl_reference_free(struct pl_reference *t) {
     if (!t) return;
     free(t->x);
     free(t->label);
-    free(t->row);
     free(t->target);
+    free(t->row);
     free(t->scratch);
     free(t);
 }

@@ -56,6 +56,8 @@ static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool tes
                       struct pl_batch *b) {
     pl_data_rows(job->data, test, d->index, b->n, d->x, d->label);
     if (d->target) pl_data_targets(job->data, test, d->index, b->n, d->target);
+    b->row = d->index;
+    b->test = test;
     b->x = d->x;
     b->label = d->label;
     b->target = d->target;
@@ -221,31 +223,11 @@ int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member
                            job->n_workers, member, n, job->model->dim);
 }
 
-/* All exponent bits set: infinite or not a number. */
-static uint32_t task_not_finite(const float *x) {
-    uint32_t bits;
-    memcpy(&bits, x, sizeof bits);
-    return (bits & 0x7f800000u) == 0x7f800000u;
-}
-
-#define TASK_LANES 16
-
-bool pl_all_finite(const float *x, size_t n) {
-    /* integers vectorise, and independent lanes do not wait for each other */
-    uint32_t bad[TASK_LANES] = {0};
-    size_t i = 0;
-    for (; i + TASK_LANES <= n; i += TASK_LANES)
-        for (size_t l = 0; l < TASK_LANES; l++) bad[l] |= task_not_finite(&x[i + l]);
-    for (; i < n; i++) bad[0] |= task_not_finite(&x[i]);
-    for (size_t l = 1; l < TASK_LANES; l++) bad[0] |= bad[l];
-    return !bad[0];
-}
-
 bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss) {
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(job, part, range);
     for (int i = 0; i < n; i++)
-        if (!pl_all_finite(out + range[i].from, range[i].n)) return false;
+        if (!pl_vec_finite(out + range[i].from, range[i].n)) return false;
     return isfinite(loss);
 }
 

@@ -58,7 +58,6 @@ int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member
 
 /* Whether a result may be applied: every element of its part and the loss are finite. */
 bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss);
-bool pl_all_finite(const float *x, size_t n);
 
 /* --- evaluation -------------------------------------------------------------------------- */
 

@@ -35,6 +35,8 @@ struct pl_logdir {
     struct pl_trace *trace;
     double samples_then, time_then; /* at the last point */
     bool begun;                     /* there was one */
+    uint64_t max, last_ns; /* bytes of a file with a line per event; time of the last event */
+    bool events_full, trace_full;
 };
 
 /* --- opening ----------------------------------------------------------------------------- */
@@ -104,6 +106,7 @@ int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl
                    struct pl_why *why) {
     struct pl_logdir *ld = calloc(1, sizeof *ld);
     if (!ld) return pl_fail(why, PL_ENOMEM, "out of memory for the log directory");
+    ld->max = PL_SINK_MAX;
     ld->dir = strdup(dir);
     ld->method = strdup(method);
     int rc = ld->dir && ld->method ? logdir_make(ld, why)
@@ -136,7 +139,7 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {
     pl_sink_point(ld->file[LOGDIR_POINTS].f, ld->method, p);
     fflush(ld->file[LOGDIR_POINTS].f);
     pl_tensorboard_point(ld->tensorboard, p, speed);
-    pl_trace_point(ld->trace, p);
+    if (!ld->trace_full) pl_trace_point(ld->trace, p);
     ld->time_then = p->time;
     ld->samples_then = p->samples;
     ld->begun = true;
@@ -145,18 +148,39 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     struct pl_logdir *ld = ctx;
-    pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
-    pl_trace_event(ld->trace, c, e, plan);
+    ld->last_ns = e->now_ns;
+    if (!ld->events_full) pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
+    if (!ld->trace_full) pl_trace_event(ld->trace, c, e, plan);
+}
+
+void pl_logdir_limit(struct pl_logdir *ld, uint64_t max) {
+    ld->max = max;
+}
+
+bool pl_logdir_is_full(const struct pl_logdir *ld) {
+    return ld->events_full || ld->trace_full;
+}
+
+/* A file that has reached its limit is completed. */
+static void logdir_look(struct pl_logdir *ld) {
+    if (!ld->events_full && pl_sink_is_full(ld->file[LOGDIR_EVENTS].f, ld->max)) {
+        fprintf(ld->file[LOGDIR_EVENTS].f, "(the event log ends here: it has reached its limit)\n");
+        ld->events_full = true;
+    }
+    if (!ld->trace_full && pl_sink_is_full(ld->file[LOGDIR_TRACE].f, ld->max)) {
+        pl_trace_end(ld->trace, ld->last_ns);
+        ld->trace = NULL;
+        ld->trace_full = true;
+    }
 }
 
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why) {
     int rc = pl_tensorboard_flush(ld->tensorboard, why);
+    logdir_look(ld);
     for (int i = 0; i < LOGDIR_FILES; i++) {
-        FILE *f = ld->file[i].f;
-        errno = 0;
-        if ((fflush(f) != 0 || ferror(f)) && !rc)
-            rc = pl_fail(why, PL_EIO, "%s file '%.200s' cannot be written: %s", logdir_file[i].what,
-                         ld->file[i].path, errno ? strerror(errno) : "write error");
+        int next =
+            pl_sink_flush(logdir_file[i].what, ld->file[i].path, ld->file[i].f, rc ? NULL : why);
+        if (!rc) rc = next;
     }
     return rc;
 }

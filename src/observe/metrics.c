@@ -103,6 +103,15 @@ static void metrics_fates(struct metrics_page *p, const struct pl_fates *f) {
     }
 }
 
+static void metrics_suspended(struct metrics_page *p, const struct pl_metrics_now *now) {
+    metrics_head(p, "workers_suspended_total", "counter",
+                 "Times that a worker was taken out of the run, by reason.");
+    metrics_value(p, "workers_suspended_total", "{reason=\"quarantined\"}",
+                  (double)now->quarantined);
+    metrics_value(p, "workers_suspended_total", "{reason=\"evicted\"}", (double)now->evicted);
+    metrics_value(p, "workers_suspended_total", "{reason=\"frozen\"}", (double)now->frozen);
+}
+
 /* Workers are numbered from 1, as in everything users see. */
 static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
@@ -128,6 +137,7 @@ char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
     metrics_one(&p, "samples_total", "counter", "Samples in applied updates.",
                 (double)now->samples);
     metrics_fates(&p, &now->fates);
+    metrics_suspended(&p, now);
     metrics_one(&p, "staleness_mean", "gauge", "Mean staleness of applied gradients.",
                 now->staleness.mean);
     metrics_one(&p, "staleness_max", "gauge", "Largest staleness of an applied gradient.", max);
@@ -223,7 +233,7 @@ int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why 
                                      .run_seconds = NAN,
                                      .last_update = NAN,
                                      .last_checkpoint = NAN};
-    int rc = pl_http_open(address, metrics_answer, m, &m->http, why);
+    int rc = pl_http_open("metrics", address, metrics_answer, m, &m->http, why);
     if (rc) {
         pl_metrics_close(m);
         return rc;

@@ -15,6 +15,7 @@
 struct pl_metrics_now {
     uint64_t updates, samples; /* samples: those in applied updates */
     struct pl_fates fates;
+    uint64_t quarantined, evicted, frozen; /* times that workers were suspended */
     struct pl_staleness staleness;
     int workers, workers_expected, k;
     double loss, test_loss, test_accuracy;

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "observe/sink.h"
 
 #include <errno.h>
@@ -12,6 +13,18 @@ int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *
     if (!f) return pl_fail_create(why, what, path);
     *out = f;
     return PL_OK;
+}
+
+int pl_sink_flush(const char *what, const char *path, FILE *f, struct pl_why *why) {
+    errno = 0;
+    if (!f || (fflush(f) == 0 && !ferror(f))) return PL_OK;
+    return pl_fail(why, PL_EIO, "%s file '%.200s' cannot be written: %s", what, path,
+                   errno ? strerror(errno) : "write error");
+}
+
+bool pl_sink_is_full(FILE *f, uint64_t max) {
+    off_t at = f ? ftello(f) : 0;
+    return at > 0 && (uint64_t)at >= max;
 }
 
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why) {

@@ -98,6 +98,18 @@ void pl_launch_gone(struct pl_launch *l, int worker, char *how, size_t max) {
     w->thread = NULL;
 }
 
+bool pl_launch_made(const struct pl_launch *l, int worker) {
+    return l->worker[worker].pid || l->worker[worker].thread;
+}
+
+bool pl_launch_is_process(const struct pl_launch *l, int worker) {
+    return l->worker[worker].pid != 0;
+}
+
+void pl_launch_kill(struct pl_launch *l, int worker) {
+    if (l->worker[worker].pid) pl_process_kill(l->worker[worker].pid);
+}
+
 bool pl_launch_stopped(const struct pl_launch *l, int worker) {
     return l->worker[worker].pid && pl_process_stopped(l->worker[worker].pid);
 }

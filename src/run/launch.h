@@ -29,6 +29,11 @@ int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why);
 /* A worker is gone: collects its exit status and describes how it ended. */
 void pl_launch_gone(struct pl_launch *l, int worker, char *how, size_t max);
 
+bool pl_launch_made(const struct pl_launch *l,
+                    int worker); /* it was started here and has not gone */
+bool pl_launch_is_process(const struct pl_launch *l, int worker);
+void pl_launch_kill(struct pl_launch *l, int worker); /* a process; it is gone soon */
+
 bool pl_launch_stopped(const struct pl_launch *l,
                        int worker); /* a process that was stopped (SIGSTOP) */
 

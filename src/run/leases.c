@@ -10,13 +10,19 @@
  * and of its inbox, and the two of its task. */
 #define LEASES_REPLICA (3 * PL_TERMS + 2)
 #define LEASES_MOST (1 << 20)
+#define LEASES_SUSPENDED 3 /* input, base and output of a task */
 
 struct lease {
     int vector;        /* input of its latest order; PL_NO_VECTOR: none */
     uint64_t from, to; /* first and latest task that was ordered to compute on it */
     int old;           /* input of orders that were replaced, held; PL_NO_VECTOR: none */
     uint64_t old_from,
-        old_to; /* while the worker holds one of these tasks, it may be reading `old` */
+        old_to;  /* while the worker holds one of these tasks, it may be reading `old` */
+    bool guest;  /* a program that the server did not start */
+    float *base; /* memory of a base that was settled, which the worker still reads; or NULL */
+    int suspended[LEASES_SUSPENDED]; /* vectors of the task of a worker that left and still runs,
+                                        held; n_suspended of them */
+    int n_suspended;
 };
 
 struct leases_spare {
@@ -35,7 +41,10 @@ struct pl_leases {
     struct leases_spare *spare; /* [1 + n_workers] memory by writer, the server first */
     int n_group,
         most_group; /* outputs in the open group, and the room that the port has for them */
-    float **copy;   /* [n_copies] members that were copied out of the port */
+    struct leases_copy {
+        float *v;
+        bool in_port; /* in memory of the server's that is the port's; otherwise malloc()ed */
+    } * copy;         /* [n_copies] vectors of workers that were copied */
     int n_copies, room_copies;
     void (*update)(void *owner);
     void *owner;
@@ -63,6 +72,7 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
         conf->peers = true;
         conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
     }
+    if (conf->listen) conf->n_versions += conf->n_slots; /* results of guests may be copied */
 }
 
 int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_port_ops *ops,
@@ -86,7 +96,8 @@ int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_port_ops
 void pl_leases_free(struct pl_leases *l) {
     if (!l) return;
     for (int i = 0; l->spare && i <= l->job->n_workers; i++) free(l->spare[i].v);
-    for (int i = 0; i < l->n_copies; i++) free(l->copy[i]);
+    for (int i = 0; i < l->n_copies; i++)
+        if (!l->copy[i].in_port) free(l->copy[i].v);
     free(l->copy);
     free(l->spare);
     free(l->worker);
@@ -129,37 +140,99 @@ static void leases_put(void *ctx, int id, int writer, float *v) {
     (void)id;
     if (!v) return;
     for (int i = 0; i < l->n_copies; i++) {
-        if (l->copy[i] != v) continue;
-        free(v);
+        if (l->copy[i].v != v) continue;
+        if (l->copy[i].in_port)
+            leases_spare(l, PL_SERVER, v);
+        else
+            free(v);
         l->copy[i] = l->copy[--l->n_copies];
         return;
     }
     leases_spare(l, writer, v);
 }
 
-/* Replaces the vector that the worker wrote by a copy in our own memory. */
-static void leases_copy(struct pl_leases *l, struct pl_vectors *table, int vector) {
+/* Replaces the vector that the worker wrote by a copy that is the server's. Returns the memory that
+ * the worker wrote to, or NULL: nothing was copied. */
+static float *leases_copy(struct pl_leases *l, struct pl_vectors *table, int vector, bool in_port) {
     if (l->n_copies == l->room_copies) {
         int room = l->room_copies ? 2 * l->room_copies : 16;
-        float **grown = realloc(l->copy, (size_t)room * sizeof *grown);
-        if (!grown) return;
+        struct leases_copy *grown = realloc(l->copy, (size_t)room * sizeof *grown);
+        if (!grown) return NULL;
         l->copy = grown;
         l->room_copies = room;
     }
-    float *copy = malloc(l->dim * sizeof *copy), *v = pl_vector_at(table, vector);
-    if (!copy) return;
+    float *v = pl_vector_at(table, vector);
+    float *copy = in_port ? leases_get(l, PL_SERVER) : malloc(l->dim * sizeof *copy);
+    if (!copy) return NULL;
     memcpy(copy, v, l->dim * sizeof *copy);
-    l->copy[l->n_copies++] = copy;
+    l->copy[l->n_copies++] = (struct leases_copy){copy, in_port};
     pl_vector_bind(table, vector, copy);
-    leases_spare(l, pl_vector_writer(table, vector), v);
+    return v;
 }
 
 /* The vector of a result joins the open group. */
 static void leases_taken(void *ctx, int vector) {
     struct pl_leases *l = ctx;
     size_t n;
+    struct pl_vectors *table = pl_engine_vectors(l->engine);
     pl_control_group(pl_engine_control(l->engine), &n);
-    if ((int)n > l->most_group) leases_copy(l, pl_engine_vectors(l->engine), vector);
+    float *v = (int)n > l->most_group ? leases_copy(l, table, vector, false) : NULL;
+    if (v) leases_put(l, vector, pl_vector_writer(table, vector), v);
+}
+
+/* --- guests ---------------------------------------------------------------------------------- */
+
+void pl_leases_guest(struct pl_leases *l, int worker, bool guest) {
+    l->worker[worker].guest = guest;
+}
+
+static bool leases_writable(void *ctx, int worker) {
+    return ((struct pl_leases *)ctx)->worker[worker].guest;
+}
+
+/* The worker no longer reads its base. */
+static void leases_base_over(struct pl_leases *l, int worker) {
+    struct lease *w = &l->worker[worker];
+    if (w->base) leases_spare(l, worker, w->base);
+    w->base = NULL;
+}
+
+/* Peers of the worker may read the copy, so it is in the port's memory. */
+static int leases_settle(void *ctx, int vector, bool used) {
+    struct pl_leases *l = ctx;
+    struct pl_vectors *table = pl_engine_vectors(l->engine);
+    int writer = pl_vector_writer(table, vector);
+    float *v = leases_copy(l, table, vector, true);
+    if (!v) return PL_ENOMEM;
+    leases_base_over(l, writer);
+    if (used)
+        l->worker[writer].base = v;
+    else
+        leases_spare(l, writer, v);
+    return PL_OK;
+}
+
+/* --- workers that are suspended --------------------------------------------------------------- */
+
+static void leases_suspend_one(struct pl_leases *l, struct lease *w, int vector) {
+    if (vector == PL_NO_VECTOR) return;
+    pl_vector_hold(pl_engine_vectors(l->engine), vector);
+    w->suspended[w->n_suspended++] = vector;
+}
+
+void pl_leases_suspend(struct pl_leases *l, int worker) {
+    struct lease *w = &l->worker[worker];
+    struct pl_replicas *replicas = pl_engine_view(l->engine)->replicas;
+    pl_leases_resume(l, worker);
+    leases_suspend_one(l, w, pl_engine_output(l->engine, worker));
+    if (replicas) leases_suspend_one(l, w, pl_replica_task(replicas, worker).base);
+    if (!replicas) leases_suspend_one(l, w, w->vector);
+}
+
+void pl_leases_resume(struct pl_leases *l, int worker) {
+    struct lease *w = &l->worker[worker];
+    while (w->n_suspended > 0)
+        pl_vector_release(pl_engine_vectors(l->engine), w->suspended[--w->n_suspended]);
 }
 
 /* --- versions ------------------------------------------------------------------------------- */
@@ -200,6 +273,8 @@ static void leases_tidy(struct pl_leases *l) {
 void pl_leases_gone(struct pl_leases *l, int worker) {
     struct lease *w = &l->worker[worker];
     leases_forget_old(l, w);
+    leases_base_over(l, worker);
+    pl_leases_resume(l, worker);
     *w = (struct lease){.vector = PL_NO_VECTOR, .old = PL_NO_VECTOR};
 }
 
@@ -231,6 +306,7 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
     if (!order.out || (start->base != PL_NO_VECTOR && !order.base)) return PL_ENOMEM;
+    leases_base_over(l, start->worker);
     pl_note_pack(&order, &(struct pl_run_note){.version = start->version,
                                                .lr = start->lr,
                                                .acked = start->acked,
@@ -283,5 +359,7 @@ struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owne
                                 .taken = leases_taken,
                                 .update = leases_update,
                                 .fetch = leases_fetch,
+                                .writable = leases_writable,
+                                .settle = leases_settle,
                                 .memory = {leases_get, leases_put, l}};
 }

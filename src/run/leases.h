@@ -31,6 +31,14 @@ void pl_leases_free(struct pl_leases *l); /* NULL is fine */
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner);
 void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
 
+/* A guest, which the server did not start, may write to its results after it has sent them. */
+void pl_leases_guest(struct pl_leases *l, int worker, bool guest);
+
+/* Before a worker leaves whose process goes on: it may still read and write the vectors of its
+ * task. They are held until it is resumed or gone. */
+void pl_leases_suspend(struct pl_leases *l, int worker);
+void pl_leases_resume(struct pl_leases *l, int worker);
+
 void pl_leases_gone(struct pl_leases *l, int worker); /* it touches nothing any more */
 
 #endif

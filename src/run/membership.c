@@ -11,6 +11,9 @@
 #define MEMBERSHIP_GATHER_NS 20000000000u /* within which expected workers must have joined */
 #define MEMBERSHIP_LOOKS 64               /* workers that are checked per second */
 #define MEMBERSHIP_STILLBORN 5            /* times a worker may end before its first result */
+#define MEMBERSHIP_RETRY_NS                                                                        \
+    100000000u /* before a worker that could not be started is tried again */
+#define MEMBERSHIP_RETRY_MOST_NS 30000000000u
 
 int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
                       struct pl_membership *out) {
@@ -40,13 +43,19 @@ static void membership_give_up(struct pl_membership *c, int worker) {
     if (c->t->port.offer) c->t->port.offer(c->port, worker);
 }
 
+static void membership_due(struct pl_membership *c, int worker, uint64_t at_ns) {
+    struct pl_membership_worker *w = &c->worker[worker];
+    if (!w->due) c->n_due++;
+    w->due = true;
+    w->due_ns = at_ns;
+}
+
 /* Restarts a worker, unless it keeps ending before it has done anything. */
 static void membership_respawn(struct pl_membership *c, int worker) {
     struct pl_membership_worker *w = &c->worker[worker];
     if (w->n_stillborn >= MEMBERSHIP_STILLBORN) return; /* it was given up already */
     if (c->respawn && ++w->n_stillborn < MEMBERSHIP_STILLBORN) {
-        w->due = true;
-        c->n_due++;
+        membership_due(c, worker, 0);
         return;
     }
     membership_give_up(c, worker);
@@ -56,18 +65,52 @@ static void membership_respawn(struct pl_membership *c, int worker) {
                     worker + 1, w->n_stillborn);
 }
 
-void pl_membership_make(struct pl_membership *c) {
+/* Says it once, and tries again later; meanwhile a guest may take the place. */
+static void membership_failed(struct pl_membership *c, int worker, uint64_t now,
+                              const struct pl_why *why) {
+    struct pl_membership_worker *w = &c->worker[worker];
+    if (w->wait_ns == 0) {
+        pl_log_warn(&c->job->log, "%s; the run continues without it and tries again", why->text);
+        w->wait_ns = MEMBERSHIP_RETRY_NS;
+    }
+    membership_due(c, worker, now + w->wait_ns);
+    if (c->t->port.offer) c->t->port.offer(c->port, worker);
+    if (w->wait_ns < MEMBERSHIP_RETRY_MOST_NS) w->wait_ns *= 2;
+}
+
+void pl_membership_make(struct pl_membership *c, uint64_t now) {
     for (int i = 0; c->n_due > 0 && i < c->job->n_workers; i++) {
         struct pl_membership_worker *w = &c->worker[i];
         struct pl_why why = {.text = ""};
-        if (!w->due) continue;
+        if (!w->due || w->due_ns > now) continue;
         w->due = false;
         c->n_due--;
-        if (!pl_launch_start(c->launch, i, &why)) continue;
-        pl_log_warn(&c->job->log, "%s; the run continues without it", why.text);
-        w->n_stillborn = MEMBERSHIP_STILLBORN;
-        membership_give_up(c, i);
+        if (w->here) continue; /* a guest took its place, and is replaced when it leaves */
+        if (pl_launch_start(c->launch, i, &why))
+            membership_failed(c, i, now, &why);
+        else
+            w->wait_ns = 0;
     }
+}
+
+bool pl_membership_is_process(const struct pl_membership *c, int worker) {
+    return c->launch && pl_launch_is_process(c->launch, worker);
+}
+
+bool pl_membership_is_guest(const struct pl_membership *c, int worker) {
+    return !c->launch || !pl_launch_made(c->launch, worker);
+}
+
+bool pl_membership_end(struct pl_membership *c, int worker) {
+    if (!pl_membership_is_process(c, worker)) return false;
+    pl_launch_kill(c->launch, worker);
+    c->worker[worker].ended = true;
+    return true;
+}
+
+void pl_membership_expel(struct pl_membership *c, int worker) {
+    if (c->worker[worker].here) c->n_here--;
+    c->worker[worker].here = false;
 }
 
 /* Removes a worker; `how` describes how it ended. */
@@ -75,6 +118,8 @@ static bool membership_went(struct pl_membership *c, int worker, char *how, size
     struct pl_membership_worker *w = &c->worker[worker];
     bool was_here = w->here;
     if (c->launch) pl_launch_gone(c->launch, worker, how, max);
+    if (w->ended) snprintf(how, max, "was ended");
+    w->ended = false;
     if (was_here) c->n_here--;
     w->here = false;
     return was_here;
@@ -82,13 +127,19 @@ static bool membership_went(struct pl_membership *c, int worker, char *how, size
 
 void pl_membership_gone(struct pl_membership *c, int worker) {
     char how[96] = "left";
+    struct pl_membership_worker *w = &c->worker[worker];
+    bool made = c->launch && pl_launch_made(c->launch, worker);
     bool was_here = membership_went(c, worker, how, sizeof how);
-    bool again =
-        c->launch && c->respawn && c->worker[worker].n_stillborn + 1 < MEMBERSHIP_STILLBORN;
+    if (!was_here && w->due) return; /* it could not be started, which is known */
+    bool guest = was_here && !made;
+    bool again = c->launch && c->respawn && (guest || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
     if (was_here || c->launch)
         pl_log_warn(&c->job->log, "worker %d %s; the run continues with %d of %d%s", worker + 1,
                     how, c->n_here, c->job->n_workers, again ? ", and it will be restarted" : "");
-    if (c->launch) membership_respawn(c, worker);
+    if (again && guest)
+        membership_due(c, worker, 0);
+    else if (c->launch)
+        membership_respawn(c, worker);
 }
 
 /* Says how many workers are missing: at once, and from time to time. */
@@ -121,7 +172,7 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     if (give_up < until) until = give_up;
     while (c->n_here + c->n_lost < n) {
         struct pl_news news;
-        if (c->n_due > 0) pl_membership_make(c);
+        if (c->n_due > 0) pl_membership_make(c, pl_now_ns());
         membership_tell(c, listen, &told, &every);
         c->t->port.news(c->port, MEMBERSHIP_TICK_NS, &news);
         if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);

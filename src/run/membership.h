@@ -10,9 +10,12 @@
 
 struct pl_membership_worker {
     bool here;
-    bool due;        /* it must be restarted */
-    bool stopped;    /* from outside, and reported */
-    int n_stillborn; /* times in a row that it ended before its first result */
+    bool due;         /* it must be restarted, */
+    uint64_t due_ns;  /* not before this time of pl_now_ns() */
+    uint64_t wait_ns; /* before the next attempt, if this one fails */
+    bool ended;       /* by the server */
+    bool stopped;     /* from outside, and reported */
+    int n_stillborn;  /* times in a row that it ended before its first result */
 };
 
 struct pl_membership {
@@ -45,7 +48,16 @@ void pl_membership_here(struct pl_membership *c, int worker);
 void pl_membership_answered(struct pl_membership *c, int worker);
 /* Reports that it is gone. If it must be restarted, it is then due. */
 void pl_membership_gone(struct pl_membership *c, int worker);
-void pl_membership_make(struct pl_membership *c); /* restarts those that are due */
+/* Restarts those that are due. If one cannot be started, because there are too many processes or a
+ * guest has its place, the next attempt is later, after a time that doubles. */
+void pl_membership_make(struct pl_membership *c, uint64_t now);
+
+bool pl_membership_is_guest(const struct pl_membership *c, int worker);   /* not started here */
+bool pl_membership_is_process(const struct pl_membership *c, int worker); /* started here */
+/* Ends a worker that is a process started here; its PL_NEWS_GONE follows. Returns whether it is. */
+bool pl_membership_end(struct pl_membership *c, int worker);
+/* Counts a worker out that cannot be ended. */
+void pl_membership_expel(struct pl_membership *c, int worker);
 
 /* Reports workers that were stopped from outside. (A worker whose tasks are cancelled and restarted
  * is slow in none of them.) Checks some workers per call, in turn. */

@@ -27,9 +27,15 @@ static int server_event(struct server *s, struct pl_event *e, const char *defect
     return pl_engine_event(s->engine, e, defect, s->why);
 }
 
-int pl_server_join(struct server *s, int worker) {
-    struct pl_event e = {.kind = PL_JOIN, .worker = worker};
+int pl_server_move(struct server *s, enum pl_event_kind kind, int worker) {
+    struct pl_event e = {.kind = kind, .worker = worker};
     return server_event(s, &e, NULL);
+}
+
+int pl_server_join(struct server *s, int worker) {
+    bool shared = s->conf->transport->shared;
+    pl_leases_guest(s->leases, worker, shared && pl_membership_is_guest(&s->membership, worker));
+    return pl_server_move(s, PL_JOIN, worker);
 }
 
 static const char *server_defect(enum pl_defect defect) {
@@ -79,11 +85,12 @@ static uint64_t server_way(const struct server *s, int worker, const struct pl_r
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
-    pl_membership_answered(&s->membership, worker);
     if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
+    if (pl_suspension_result(s, worker, r->task)) return PL_OK;
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
     if (!r->defect) pl_guests_result(s, r);
+    if (r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
                          .task = r->task,
@@ -94,10 +101,10 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
 }
 
 static int server_gone(struct server *s, int worker) {
-    struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
     int rc = PL_OK;
     pl_leases_gone(s->leases, worker);
-    if (s->view->worker[worker].state != PL_GONE) rc = server_event(s, &e, NULL);
+    pl_suspension_gone(s, worker);
+    if (s->view->worker[worker].state != PL_GONE) rc = pl_server_move(s, PL_LEAVE, worker);
     pl_membership_gone(&s->membership, worker);
     return rc;
 }
@@ -168,7 +175,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
-static void server_second(struct server *s, uint64_t now) {
+static int server_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
     while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
@@ -179,9 +186,10 @@ static void server_second(struct server *s, uint64_t now) {
     pl_membership_look(&s->membership);
     if (s->saver) pl_saver_look(s->saver, s->engine, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
+    return pl_suspension_frozen(s, now);
 }
 
-static void server_look(struct server *s) {
+static int server_look(struct server *s) {
     uint64_t now = pl_server_now(s);
     const struct pl_limits *l = &s->job->limits;
     server_look_at_scores(s, now);
@@ -190,10 +198,10 @@ static void server_look(struct server *s) {
         s->tick_ns = now + SERVER_TICK;
         if (server_ticks(s, now)) pl_engine_end(s->engine);
     }
-    if (now >= s->second_ns) {
-        s->second_ns = now + SERVER_SECOND;
-        server_second(s, now);
-    }
+    int rc = s->n_suspended > 0 ? pl_suspension_look(s, now) : PL_OK;
+    if (rc || now < s->second_ns) return rc;
+    s->second_ns = now + SERVER_SECOND;
+    return server_second(s, now);
 }
 
 /* Wakes the policy when its timer is due, before anything that came later. */
@@ -218,7 +226,7 @@ static uint64_t server_wait(const struct server *s) {
  * for one that is never released. */
 static void server_make(struct server *s) {
     if (s->conf->transport->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
-    pl_membership_make(&s->membership);
+    pl_membership_make(&s->membership, pl_now_ns());
 }
 
 /* When all processes of a run are ended together, the workers may end first. Before the server
@@ -246,9 +254,11 @@ static void server_look_for_workers(struct server *s) {
 /* The loop comes round often. If it did not for seconds, everything stood still: Ctrl-Z. */
 static void server_notice_pause(struct server *s) {
     uint64_t now = pl_server_now(s);
-    if (s->awake_ns && now > s->awake_ns + SERVER_PAUSE)
-        pl_stragglers_paused(s->stragglers, now - s->awake_ns);
-    s->awake_ns = now;
+    if (s->round_ns && now > s->round_ns + SERVER_PAUSE) { /* so were its workers */
+        pl_stragglers_paused(s->stragglers, now - s->round_ns);
+        s->awake_ns = now;
+    }
+    s->round_ns = now;
 }
 
 int pl_server_loop(struct server *s) {
@@ -259,11 +269,12 @@ int pl_server_loop(struct server *s) {
         server_notice_pause(s);
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
+        if (!rc) rc = pl_suspension_verdicts(s);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
             pl_saver_look(s->saver, s->engine, pl_server_now(s));
         if (s->membership.n_due > 0 && !pl_engine_ended(s->engine)) server_make(s);
-        server_look(s);
+        if ((rc = server_look(s)) != PL_OK) return rc;
         server_look_for_workers(s);
     }
     return PL_OK;

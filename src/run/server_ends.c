@@ -100,6 +100,17 @@ static double ends_share(const void *job, int row, int col) {
     return pl_part_share(job, (struct pl_part){row, col});
 }
 
+/* The end of the run is due, by the clock or from outside, while the port waits for a rank. */
+static bool ends_over(void *server) {
+    struct server *s = server;
+    if (!s->engine) return false;
+    uint64_t now = pl_server_now(s);
+    double seconds = s->job->limits.seconds;
+    struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+    bool ends = s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
+    return ends || pl_engine_ended(s->engine) || (seconds > 0 && (double)now * 1e-9 >= seconds);
+}
+
 static int ends_open(struct server *s) {
     const struct pl_job *job = s->job;
     int n_servers = s->conf->n_servers > 1 ? s->conf->n_servers : 1;
@@ -109,12 +120,16 @@ static int ends_open(struct server *s) {
                                 .starts = s->conf->spawn,
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
-                                .n_servers = n_servers};
+                                .n_servers = n_servers,
+                                .over = ends_over,
+                                .over_ctx = s};
     pl_leases_room(job, &port);
     int rc = pl_guests_open(s, &port);
     if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
+        rc = ends_memory(s);
+    if (!rc && !(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)))
         rc = ends_memory(s);
     if (!rc && (pl_leases_new(job, port.dim, s->ops, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
@@ -221,17 +236,31 @@ static void ends_save(struct server *s) {
                                  : "; use --resume auto to continue from the last checkpoint");
 }
 
-/* Gets the model while workers and servers can still answer. */
+/* Gets the model while workers and servers can still answer. If one does not, the results are those
+ * that are known, without the weights. */
 static int ends_model(struct server *s) {
     int rc = pl_server_model(s, s->end_room, &s->end);
-    return rc ? pl_fail(s->why, rc, "%s did not send its part of the model at the end",
-                        s->several ? "a server" : "a worker")
-              : PL_OK;
+    if (!rc) return PL_OK;
+    s->end = (struct pl_model_now){.consensus = NAN};
+    if (rc != PL_ERUN) return pl_fail(s->why, rc, "out of memory for the model at the end");
+    if (!s->out->trouble.text[0])
+        pl_fail(&s->out->trouble, rc, "%s did not send its part of the model at the end",
+                s->several ? "a server" : "a worker");
+    return PL_OK;
+}
+
+/* A rank that does not answer ends the run, and is no reason to lose what is known. */
+static int ends_ranks(struct server *s, int rc) {
+    if (rc != PL_ERUN || !s->several) return rc;
+    s->out->trouble = *s->why;
+    s->why->text[0] = '\0';
+    pl_engine_end(s->engine);
+    return PL_OK;
 }
 
 static int ends_finish(struct server *s) {
     if (s->scoring) pl_server_scored(s);
-    if (s->scorer && !pl_engine_has_score(s->engine)) {
+    if (s->scorer && s->end.w && !pl_engine_has_score(s->engine)) {
         s->scored_at = pl_engine_point(s->engine, s->end_ns);
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
@@ -264,6 +293,7 @@ static void ends_free(struct server *s) {
     free(s->room);
     free(s->end_room);
     free(s->shards.whole);
+    free(s->suspension);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {
@@ -277,7 +307,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     uint64_t fpu = pl_fpu_flush();
     int rc = ends_open(&s);
     if (!rc) rc = ends_begin(&s);
-    if (!rc) rc = pl_server_loop(&s);
+    if (!rc) rc = ends_ranks(&s, pl_server_loop(&s));
     if (s.engine) s.end_ns = pl_server_now(&s);
     if (!rc) ends_save(&s);
     if (!rc) rc = ends_model(&s);

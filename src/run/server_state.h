@@ -13,6 +13,7 @@
 #include "run/scorer.h"
 #include "run/server.h"
 #include "run/shards.h"
+#include "run/suspension.h"
 #include "sys/pool.h"
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
@@ -39,7 +40,7 @@ struct server {
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due */
-    uint64_t awake_ns;           /* when the loop last came round */
+    uint64_t round_ns;           /* when the loop last came round */
     bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
@@ -47,7 +48,10 @@ struct server {
     float *room;             /* [dim] for a scored model that is not a version here; or NULL */
     struct pl_model_now end; /* the model at the end */
     float *end_room;         /* [dim] likewise */
-    uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
+    struct pl_suspension *suspension; /* [n_workers] */
+    int n_suspended;
+    uint64_t awake_ns;   /* when the server was last found to have been stopped itself */
+    uint64_t alone_ns;   /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_guests guests;
     struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */
@@ -57,7 +61,8 @@ struct server {
     struct pl_outcome *out;
 };
 
-uint64_t pl_server_now(const struct server *s); /* on the run's clock */
+uint64_t pl_server_now(const struct server *s);                            /* on the run's clock */
+int pl_server_move(struct server *s, enum pl_event_kind kind, int worker); /* joins or leaves */
 int pl_server_join(struct server *s, int worker);
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */

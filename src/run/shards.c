@@ -138,7 +138,9 @@ static int shards_follower_event(struct shards_follower *f, const struct pl_log_
     struct pl_event e;
     memcpy(&e, entry->bytes, sizeof e);
     int rc = e.kind == PL_ARRIVE ? pl_group_settle(f->shards.port, e.worker) : PL_OK;
-    if (e.kind == PL_LEAVE) pl_leases_gone(f->leases, e.worker);
+    /* it may only be suspended, and answer its last order before it joins again */
+    if (e.kind == PL_LEAVE) pl_leases_suspend(f->leases, e.worker);
+    if (e.kind == PL_JOIN) pl_leases_gone(f->leases, e.worker);
     if (!rc) rc = pl_engine_event(f->engine, &e, NULL, f->why);
     return rc;
 }

@@ -61,6 +61,7 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
                             .lr = note.lr};
     struct pl_result r = {.task = o->task, .samples = pl_part_samples(w->job, at.part)};
     w->state.applied = note.applied;
+    if (note.acked == 0) pl_local_state_forget(&w->state); /* it has joined, perhaps again */
     if (w->pushed > 0 && w->pushed == note.acked) pl_local_state_acked(&w->state);
     w->pushed = 0;
     int rc = worker_delay(w, o->task, at.part);

@@ -92,14 +92,16 @@ static int sim_wake(struct sim *s) {
 /* --- the queue --------------------------------------------------------------------------- */
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
-    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
+    const struct sim_worker *w = &((const struct sim *)ctx)->worker[t->who];
+    return (w->away && w->away_task == t->task) ||
+           (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
            pl_sim_is_current(ctx, t->who, t->task);
 }
 
 /* Entries of cancelled and lost tasks stay in the queue until their time comes. When they are most
  * of it (every K-sync update leaves P - K of them), they are removed. */
 static void sim_tidy(struct sim *s) {
-    size_t n_awaited = (size_t)pl_n_busy(s->view) + s->n_script + 1;
+    size_t n_awaited = (size_t)pl_n_busy(s->view) + (size_t)s->n_away + s->n_script + 1;
     if (s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
 }
 
@@ -155,6 +157,8 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     case SIM_RECORDED: return sim_recorded(s);
     case SIM_BASE_READY: return pl_sim_base_ready(s, t->who, t->task);
     case SIM_TIMER: return sim_wake(s);
+    case SIM_OVERDUE: return pl_sim_overdue(s, t->who, t->task);
+    case SIM_REJOIN: return pl_sim_rejoin(s, t->who);
     case SIM_SCRIPT: return pl_sim_script(s, &s->conf->script->line[t->task]);
     case SIM_EVAL:
         pl_sim_evaluate(s);
@@ -164,7 +168,9 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
 }
 
 int pl_sim_after(struct sim *s) {
-    if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay)
+    int rc = pl_sim_verdicts(s);
+    if (rc) return rc;
+    if (s->view->n_alive == 0 && s->n_script == 0 && s->n_away == 0 && !s->replay)
         return pl_fail(s->why, PL_ERUN, "all workers have left at %g s, and none will join",
                        sim_seconds(s->now_ns));
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));

@@ -18,10 +18,15 @@ enum sim_what {
     SIM_SCRIPT,
     SIM_RECORDED,
     SIM_TIMER,
-    SIM_BASE_READY
+    SIM_BASE_READY,
+    SIM_OVERDUE, /* a frozen worker may have to leave */
+    SIM_REJOIN   /* a quarantine ends */
 };
 
 struct sim_worker {
+    uint64_t away_task;           /* task of a worker that left and still computes; 0: none */
+    uint64_t away_until_ns;       /* end of its quarantine */
+    bool away;                    /* it left, and joins again by itself */
     uint64_t frozen_until_ns;     /* it does nothing until then */
     uint64_t late_ns;             /* by how much its task was delayed since it was scheduled */
     uint64_t comm_ns;             /* its task's time on the network so far */
@@ -51,6 +56,7 @@ struct sim {
     float *room;        /* [dim] for a model that is not a version, and for the drift */
     enum pl_cancels cancels;
     uint32_t steps;
+    int n_away;                      /* workers that left and join again by themselves */
     size_t n_script;                 /* lines that are still to come */
     struct pl_replay *replay;        /* NULL: not a replay */
     const struct pl_event *recorded; /* the event that is queued */
@@ -83,6 +89,9 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t);
 int pl_sim_bring(struct sim *s, struct pl_event *e);
 int pl_sim_base_ready(struct sim *s, int worker, uint64_t task);
 int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker); /* joins or leaves */
+int pl_sim_verdicts(struct sim *s);                                  /* after every event */
+int pl_sim_overdue(struct sim *s, int worker, uint64_t task);
+int pl_sim_rejoin(struct sim *s, int worker); /* if it has answered and its quarantine is over */
 int pl_sim_script(struct sim *s, const struct pl_script_line *line);
 
 /* --- the course of a simulation ------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 #include "learn/replica_mean.h"
 #include "sim/sim_state.h"
 
+#define WORKERS_LOOKS 16 /* at a frozen worker, as long as its deadline is not known */
+
 /* --- the host of an engine ---------------------------------------------------------------- */
 
 /* Vectors of other workers that the worker reads before it can begin. */
@@ -36,7 +38,11 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
     at = workers_input_ns(s, start, at);
     w->comm_ns = at - s->now_ns;
     /* an order to a frozen worker arrives, and is read when the worker continues */
-    if (w->frozen_until_ns > at) at = w->frozen_until_ns;
+    if (w->frozen_until_ns > at) {
+        int rc = pl_sim_push(s, s->now_ns, SIM_OVERDUE, start->worker, start->task);
+        if (rc) return rc;
+        at = w->frozen_until_ns;
+    }
     if (at > SIM_END_NS)
         at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
     w->late_ns = 0;
@@ -171,7 +177,8 @@ int pl_sim_bring(struct sim *s, struct pl_event *e) {
 
 int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
-    if (!pl_sim_is_current(s, t->who, t->task)) return PL_OK;
+    bool late = w->away && w->away_task == t->task; /* its result comes, and has its fate */
+    if (!late && !pl_sim_is_current(s, t->who, t->task)) return PL_OK;
     if (w->late_ns > 0) { /* it was frozen meanwhile */
         uint64_t when = t->when_ns + w->late_ns;
         w->late_ns = 0;
@@ -182,6 +189,10 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
                                  : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
         w->comm_ns += when - s->now_ns;
         return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
+    }
+    if (late) {
+        w->away_task = 0;
+        return pl_sim_rejoin(s, t->who);
     }
     if (s->now_ns < s->ready_ns) { /* the server is busy */
         w->comm_ns += s->ready_ns - s->now_ns;
@@ -203,19 +214,82 @@ int pl_sim_base_ready(struct sim *s, int worker, uint64_t task) {
                                               : PL_OK;
 }
 
-int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
+static int workers_leave(struct sim *s, int worker) {
     struct sim_worker *w = &s->worker[worker];
-    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
-    if (kind == PL_LEAVE) {
-        w->frozen_until_ns = 0; /* a worker that returns is not frozen and has no state */
-        if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
-            pl_prefetch_drop(s->prefetch, w->now);
-        if (w->now) {
-            w->now->sent = 0;
-            pl_local_state_forget(&w->now->state);
-        }
+    struct pl_event e = {.kind = PL_LEAVE, .now_ns = s->now_ns, .worker = worker};
+    w->frozen_until_ns = 0; /* a worker that returns is not frozen and has no state */
+    if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
+        pl_prefetch_drop(s->prefetch, w->now);
+    if (w->now) {
+        w->now->sent = 0;
+        pl_local_state_forget(&w->now->state);
     }
     return pl_engine_event(s->engine, &e, NULL, s->why);
+}
+
+/* A worker that is away is so no longer, and does not return by itself. */
+static void workers_back(struct sim *s, int worker) {
+    struct sim_worker *w = &s->worker[worker];
+    if (!w->away) return;
+    w->away = false;
+    w->away_task = 0;
+    s->n_away--;
+}
+
+int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
+    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
+    workers_back(s, worker);
+    return kind == PL_LEAVE ? workers_leave(s, worker)
+                            : pl_engine_event(s->engine, &e, NULL, s->why);
+}
+
+/* --- workers that leave and are still there ------------------------------------------------- */
+
+/* The worker leaves and goes on with its task; see run/suspension.h. */
+static int workers_suspend(struct sim *s, int worker, uint64_t until_ns) {
+    struct sim_worker *w = &s->worker[worker];
+    const struct pl_worker *v = &s->view->worker[worker];
+    uint64_t frozen_until_ns = w->frozen_until_ns;
+    w->away = true;
+    w->away_task = v->state == PL_BUSY ? v->task : 0;
+    w->away_until_ns = until_ns;
+    s->n_away++;
+    int rc = workers_leave(s, worker);
+    w->frozen_until_ns = frozen_until_ns;
+    return rc ? rc : pl_sim_push(s, until_ns, SIM_REJOIN, worker, 0);
+}
+
+int pl_sim_rejoin(struct sim *s, int worker) {
+    struct sim_worker *w = &s->worker[worker];
+    if (!w->away || w->away_task != 0 || s->now_ns < w->away_until_ns) return PL_OK;
+    workers_back(s, worker);
+    return pl_sim_move(s, PL_JOIN, worker);
+}
+
+int pl_sim_verdicts(struct sim *s) {
+    struct pl_verdict v;
+    int rc = PL_OK;
+    while (!rc && pl_engine_verdict(s->engine, &v))
+        rc = v.evicted ? pl_sim_move(s, PL_LEAVE, v.worker)
+                       : workers_suspend(s, v.worker, v.until_ns);
+    return rc;
+}
+
+/* A frozen worker is looked at when its task is overdue, as far as is known now. */
+int pl_sim_overdue(struct sim *s, int worker, uint64_t task) {
+    const struct sim_worker *w = &s->worker[worker];
+    if (!pl_sim_is_current(s, worker, task) || w->frozen_until_ns <= s->now_ns) return PL_OK;
+    uint64_t when = pl_engine_deadline(s->engine, worker, 0);
+    if (when > w->frozen_until_ns) {
+        /* nothing may have been learnt yet, or nobody else may be there: look again later */
+        uint64_t next = s->now_ns + (w->frozen_until_ns - s->now_ns) / WORKERS_LOOKS + 1;
+        if (when == UINT64_MAX && s->job->evict != 0)
+            return pl_sim_push(s, next, SIM_OVERDUE, worker, task);
+        return PL_OK;
+    }
+    if (when > s->now_ns) return pl_sim_push(s, when, SIM_OVERDUE, worker, task);
+    pl_engine_frozen(s->engine, worker, s->now_ns, "; the run continues without it until it does");
+    return workers_suspend(s, worker, s->now_ns);
 }
 
 int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
@@ -227,9 +301,12 @@ int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
         uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
         if (w->frozen_until_ns > from) from = w->frozen_until_ns;
         if (until <= from) return PL_OK;
-        if (s->view->worker[line->worker].state == PL_BUSY) w->late_ns += until - from;
+        bool busy = s->view->worker[line->worker].state == PL_BUSY;
+        if (busy || w->away) w->late_ns += until - from;
         w->frozen_until_ns = until;
-        return PL_OK;
+        if (!busy) return PL_OK;
+        return pl_sim_push(s, s->now_ns, SIM_OVERDUE, line->worker,
+                           s->view->worker[line->worker].task);
     }
     case PL_SCRIPT_LEAVE: return pl_sim_move(s, PL_LEAVE, line->worker);
     case PL_SCRIPT_JOIN: return pl_sim_move(s, PL_JOIN, line->worker);

@@ -13,8 +13,11 @@
 #include "base/status.h"
 
 static void process_signals(void) {
+    struct sigaction before;
     for (int number = 1; number < NSIG; number++)
-        if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
+        if (number != SIGKILL && number != SIGSTOP && sigaction(number, NULL, &before) == 0 &&
+            before.sa_handler != SIG_IGN)
+            signal(number, SIG_DFL);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
@@ -47,6 +50,10 @@ static void process_tell(int status, char *how, size_t max) {
         snprintf(how, max, "failed with status %d", WEXITSTATUS(status));
     else
         snprintf(how, max, "left");
+}
+
+void pl_process_kill(int pid) {
+    kill(pid, SIGKILL);
 }
 
 void pl_process_end(int pid, char *how, size_t max) {

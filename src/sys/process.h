@@ -6,12 +6,16 @@
 #include <stddef.h>
 
 /* Forks a child called `name` that runs run(arg) and exits with its result, without flushing or
- * freeing what it inherited. The child ignores Ctrl-C and SIGTERM, which often reach a whole group,
- * and leaves them to the parent; other signals have their default effect. Returns the pid, or
- * PL_ENOMEM if fork() fails. */
+ * freeing what it inherited. The child ignores Ctrl-C, SIGTERM and SIGHUP, which often reach a
+ * whole group, and leaves them to the parent. Signals that the parent ignores, as under nohup, stay
+ * ignored; the others have their default effect. Returns the pid, or PL_ENOMEM if
+ * fork() fails. */
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg);
 
-/* Kills the process, even if it is stopped, and describes how it ended: "left", "was killed by
+/* Kills the process, even if it is stopped. Its status is collected later. */
+void pl_process_kill(int pid);
+
+/* The same, and waits for its end and describes how it ended: "left", "was killed by
  * signal 9 (Killed)", "failed with status 1". */
 void pl_process_end(int pid, char *how, size_t max);
 

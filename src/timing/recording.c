@@ -104,6 +104,7 @@ struct pl_recorder {
     int n_workers;
     uint64_t *began_ns; /* [n_workers] start of its current task */
     uint32_t crc;
+    uint64_t written; /* bytes */
     struct recording_tables tables;
     size_t n;
     uint8_t buffer[RECORDING_BUFFER];
@@ -111,6 +112,8 @@ struct pl_recorder {
 
 void pl_recorder_flush(struct pl_recorder *r) {
     size_t done = 0;
+    if ((double)(r->written + r->n) > RECORDING_MAX && !r->error) r->error = EFBIG;
+    if (!r->error) r->written += r->n;
     while (done < r->n && !r->error) {
         ssize_t n = write(r->fd, r->buffer + done, r->n - done);
         if (n > 0)
@@ -240,12 +243,15 @@ int pl_recorder_close(struct pl_recorder *r, struct pl_why *why) {
     if (!r) return PL_OK;
     pl_recorder_flush(r);
     if (close(r->fd) != 0 && !r->error) r->error = errno;
-    int rc = r->error
-                 ? pl_fail(why, PL_EIO, "record file '%.200s' could not be written completely: %s",
-                           r->path, strerror(r->error))
-                 : PL_OK;
+    int rc = pl_recorder_failed(r, why);
     recording_free(r);
     return rc;
+}
+
+int pl_recorder_failed(const struct pl_recorder *r, struct pl_why *why) {
+    if (!r->error) return PL_OK;
+    return pl_fail(why, PL_EIO, "record file '%.200s' could not be written completely: %s", r->path,
+                   strerror(r->error));
 }
 
 /* --- reading ----------------------------------------------------------------------------- */

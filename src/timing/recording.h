@@ -27,6 +27,9 @@ void pl_recorder_flush(struct pl_recorder *r); /* everything written is then in 
 /* Records the end of the run and its weights (NULL: none). */
 void pl_recorder_end(struct pl_recorder *r, uint64_t now_ns, uint64_t n_updates,
                      const float *weights, size_t dim);
+/* The recording ends early, with what was written before: the file could not be written, or has the
+ * size up to which recordings can be read. PL_EIO and why, or 0. */
+int pl_recorder_failed(const struct pl_recorder *r, struct pl_why *why);
 int pl_recorder_close(struct pl_recorder *r, struct pl_why *why); /* NULL is allowed */
 
 /* --- reading ----------------------------------------------------------------------------- */

@@ -11,6 +11,9 @@
 #define LANE_ROOM 256 /* entries that are being sent to one follower, at most */
 #define GROUP_GRACE_NS UINT64_C(60000000000) /* within which another server must answer */
 
+#define GROUP_OVER_NS UINT64_C(3000000000) /* the same, if the run is to end */
+#define GROUP_ASK_NS 100000000u            /* between two questions whether the run is to end */
+
 struct pl_log_lane {
     struct pl_log_entry entry[LANE_ROOM];
     MPI_Request request[LANE_ROOM];
@@ -34,6 +37,38 @@ int pl_group_open(struct pl_port *p) {
     return PL_OK;
 }
 
+/* --- waiting ------------------------------------------------------------------------------ */
+
+struct pl_group_wait pl_group_wait_new(uint64_t grace_ns) {
+    uint64_t now = pl_now_ns();
+    return (struct pl_group_wait){.began = now, .asked = now, .end = now + grace_ns};
+}
+
+/* The end of a run, by the clock or by a signal, does not wait for a rank that is frozen. */
+bool pl_group_wait_is_over(struct pl_port *p, struct pl_group_wait *w, uint64_t now) {
+    if (p->over && now - w->asked >= GROUP_ASK_NS) {
+        w->asked = now;
+        if (p->over(p->over_ctx) && w->end > now + GROUP_OVER_NS) w->end = now + GROUP_OVER_NS;
+    }
+    return now >= w->end;
+}
+
+/* Waits for other servers; the calls also move vectors to and from workers. */
+static bool group_wait(struct pl_port *p, int n, MPI_Request *request) {
+    int other = pl_mpi_rank() == 0 ? 1 : 0; /* one of those that should have answered */
+    struct pl_group_wait w = pl_group_wait_new(GROUP_GRACE_NS);
+    for (uint64_t now = w.began; !pl_mpi_broken(); now = pl_now_ns()) {
+        int done = 0;
+        MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
+        if (done) return true;
+        if (pl_group_wait_is_over(p, &w, now)) break;
+        pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - w.began, GROUP_ASK_NS,
+                      true);
+    }
+    if (!pl_mpi_broken()) pl_mpi_break(other);
+    return false;
+}
+
 /* --- the log ----------------------------------------------------------------------------- */
 
 void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
@@ -41,7 +76,7 @@ void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
         struct pl_log_lane *lane = &p->lane[s];
         int at = lane->next;
         lane->next = (at + 1) % LANE_ROOM;
-        MPI_Wait(&lane->request[at], MPI_STATUS_IGNORE);
+        if (!group_wait(p, 1, &lane->request[at])) return;
         lane->entry[at] = *e;
         MPI_Isend(&lane->entry[at], sizeof *e, MPI_BYTE, s, WIRE_LOG, pl_mpi_comm(),
                   &lane->request[at]);
@@ -51,21 +86,6 @@ void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
 void pl_group_log_own(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
     if (p->lane)
         pl_group_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
-}
-
-/* Waits for other servers; the calls also move vectors to and from workers. */
-static bool group_wait(struct pl_port *p, int n, MPI_Request *request) {
-    int other = pl_mpi_rank() == 0 ? 1 : 0; /* one of those that should have answered */
-    uint64_t began = pl_now_ns(), now = began;
-    for (int done = 0; !pl_mpi_broken(); now = pl_now_ns()) {
-        MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
-        if (done) return true;
-        if (now - began > GROUP_GRACE_NS) break;
-        pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - began, GROUP_GRACE_NS,
-                      true);
-    }
-    if (!pl_mpi_broken()) pl_mpi_break(other);
-    return false;
 }
 
 bool pl_group_close(struct pl_port *p) {

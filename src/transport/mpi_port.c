@@ -91,6 +91,8 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     if (!p) return pl_fail(why, PL_ENOMEM, "out of memory");
     p->n_workers = conf->n_workers;
     p->dim = conf->dim;
+    p->over = conf->over;
+    p->over_ctx = conf->over_ctx;
     p->n_servers = conf->range ? conf->n_servers : 1;
     p->range[0].n = conf->dim;
     for (int i = 0; conf->range && i < p->n_servers; i++) p->range[i] = conf->range[i];
@@ -234,7 +236,7 @@ static void port_cancel(struct pl_port *p, int worker) {
 }
 
 static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
-    uint64_t began = pl_now_ns(), now = began;
+    struct pl_group_wait wait = pl_group_wait_new(FETCH_GRACE_NS);
     int waits_for = 0;
     if (!pl_exchange_room(&p->exchange, n)) return PL_ENOMEM;
     for (int i = 0; i < n && !pl_mpi_broken(); i++) {
@@ -246,10 +248,10 @@ static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
     }
     while (!pl_exchange_received(&p->exchange)) {
         pl_mpi_port_look(p);
-        now = pl_now_ns();
-        if (now - began > FETCH_GRACE_NS) pl_mpi_break(waits_for);
-        pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - began, FETCH_GRACE_NS,
-                      true);
+        uint64_t now = pl_now_ns();
+        if (pl_group_wait_is_over(p, &wait, now)) pl_mpi_break(waits_for);
+        pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - wait.began,
+                      FETCH_GRACE_NS, true);
     }
     return pl_mpi_broken() ? PL_ERUN : PL_OK;
 }

@@ -48,6 +48,8 @@ struct pl_port {
     struct pl_wire_terms *terms; /* [n_workers] of the latest order */
     bool *exchanges, closed;     /* [n_workers] it may ask or be asked; all were sent CLOSE */
 
+    bool (*over)(void *ctx); /* of the conf */
+    void *over_ctx;
     int n_servers;
     struct pl_range range[PL_MAX_SERVERS];
     struct pl_log_lane *lane;  /* [n_servers] rank 0: entries being sent; NULL: no followers */
@@ -73,6 +75,14 @@ void pl_mpi_port_shut_worker(struct pl_port *p, int worker);
 /* mpi_group.c. Entries of the log that are the port's own: */
 enum { ENTRY_SENT = 1, ENTRY_COMES, ENTRY_FREED, ENTRY_RESET };
 void pl_group_log_own(struct pl_port *p, uint32_t kind, int worker, uint32_t flags);
+
+/* A wait for other ranks. */
+struct pl_group_wait {
+    uint64_t began, asked, end;
+};
+struct pl_group_wait pl_group_wait_new(uint64_t grace_ns);
+bool pl_group_wait_is_over(struct pl_port *p, struct pl_group_wait *w, uint64_t now);
+
 int pl_group_open(struct pl_port *p);   /* 0 or PL_ENOMEM */
 bool pl_group_close(struct pl_port *p); /* false: something is still being sent or received */
 

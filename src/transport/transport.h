@@ -172,6 +172,10 @@ struct pl_port_conf {
      * does not change. NULL: every guest. */
     bool (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
     void *admit_ctx;
+    /* Asked ten times per second while the port waits for another rank: whether the run is to end.
+     * From then on it does not wait for long. NULL: nobody is asked. */
+    bool (*over)(void *ctx);
+    void *over_ctx;
 };
 
 /* The server's end. */

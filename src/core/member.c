@@ -1,0 +1,23 @@
+/* Reading the members of a group: what is judged is what is used. */
+#include <string.h>
+
+#include "core/store_state.h"
+
+const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
+                               const pl_real *instead) {
+    if (pl_vec_finite(v, n)) return v;
+    __atomic_store_n(&m->spoiled, true, __ATOMIC_RELAXED); /* tiles run on several threads */
+    return instead;
+}
+
+const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
+                              pl_real *copy) {
+    const pl_real *v = m->vector + at;
+    if (m->guarded) v = memcpy(copy, v, n * sizeof *v);
+    return pl_member_judge(m, v, n, instead);
+}
+
+pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
+    pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
+    return *pl_member_judge(m, &v, 1, &instead);
+}

@@ -1,0 +1,47 @@
+#!/bin/sh
+# A file that cannot grow is reported when that happens, and the run goes on; nohup reaches workers.
+set -u
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+fail() {
+    echo "$1"
+    failed=1
+}
+
+# 512-byte or 1024-byte blocks, depending on the shell: 350 or 700 kB
+run="--data digits --model softmax --workers 2 --method async"
+# shellcheck disable=SC2086 # a list of options
+(ulimit -f 700 && exec "$PACELINE" train $run --updates 16000 --record "$dir/rec" \
+    --events "$dir/ev" --log-dir "$dir/logs" --json) >"$dir/json" 2>"$dir/err"
+status=$?
+[ $status -eq 1 ] || fail "exit status $status instead of 1: $(cat "$dir/err")"
+grep -q '"updates":16000,' "$dir/json" || fail "the run ended early: $(cat "$dir/json" "$dir/err")"
+for file in rec ev logs/; do
+    n=$(grep -c "$dir/$file.*; the run continues" "$dir/err")
+    [ "$n" -eq 1 ] || fail "$file was reported $n times while the run went on: $(cat "$dir/err")"
+done
+"$PACELINE" replay "$dir/rec" >"$dir/replay" 2>&1 || fail "no replay: $(cat "$dir/replay")"
+grep -q 'cut short after' "$dir/replay" || fail "not cut short: $(cat "$dir/replay")"
+
+# shellcheck disable=SC2086
+(ulimit -f 300 && exec "$PACELINE" simulate --model none --workers 9 --method async \
+    --updates 20000 --record "$dir/sim") >/dev/null 2>"$dir/err"
+grep -q 'sim.* File too large; the run continues' "$dir/err" || fail "simulate: $(cat "$dir/err")"
+
+# A hangup ends neither the server, which nohup protects, nor its workers.
+# shellcheck disable=SC2086
+nohup "$PACELINE" train $run --time 3 --json >"$dir/json" 2>"$dir/err" &
+pid=$!
+workers=
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    sleep 0.2
+    workers=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    [ "$(echo "$workers" | wc -w)" -eq 2 ] && break
+done
+[ "$(echo "$workers" | wc -w)" -eq 2 ] || fail "no workers: '$workers'"
+# shellcheck disable=SC2086
+kill -HUP $pid $workers
+wait $pid || fail "the run ended with $?: $(cat "$dir/err")"
+grep -q '"lost":0' "$dir/json" || fail "a worker was lost: $(cat "$dir/json" "$dir/err")"
+exit $failed
