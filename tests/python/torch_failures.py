@@ -12,6 +12,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from paceline import _roles
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 FORK = multiprocessing.get_context("fork")
@@ -233,6 +234,35 @@ def _runs(pid):
             return f.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+class Roles(unittest.TestCase):
+    def test_launchers(self):
+        cases = (
+            {"PACELINE": "rank=2,workers=3,socket=/tmp/x/run.socket"},
+            {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_PORT": "1234"},
+            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_NAMESPACE": "job1"},
+            {"PMI_RANK": "2", "PMI_SIZE": "3"},
+            {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3", "SLURM_JOB_ID": "77"},
+        )
+        sockets = set()
+        for env in cases:
+            role = _roles.find(env)
+            self.assertEqual((role.rank, role.world_size, role.alone), (2, 3, False), env)
+            rank = next(k for k in env if "RANK" in k or "PROCID" in k or k == "PACELINE")
+            other = _roles.find(dict(env, **{rank: env[rank].replace("2", "1")}))
+            self.assertEqual((other.rank, other.socket), (1, role.socket))
+            sockets.add(role.socket)
+        self.assertEqual(len(sockets), len(cases))
+        # the script of a Slurm job, and no launcher at all
+        for env in ({"SLURM_PROCID": "0"}, {}):
+            self.assertTrue(_roles.find(env, workers=4).alone)
+
+    def test_refused(self):
+        with self.assertRaisesRegex(paceline.UsageError, "must be rank=N"):
+            _roles.find({"PACELINE": "/usr/bin/paceline"})
+        with self.assertRaisesRegex(paceline.UsageError, "on one machine"):
+            _roles.find({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
 
 
 class Tasks(unittest.TestCase):
