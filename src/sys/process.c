@@ -80,6 +80,22 @@ void pl_process_await(int pid, unsigned long wait_ns, char *how, size_t max) {
     if (rc == pid) process_tell(status, how, max);
 }
 
+static void process_close(unsigned from, unsigned to) {
+    if (from > to || close_range(from, to, 0) == 0) return;
+    long most = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
+    for (long fd = from; fd < most && fd <= (long)to; fd++) close((int)fd);
+}
+
+void pl_process_keep_only(int fd) {
+    unsigned first = STDERR_FILENO + 1;
+    if (fd < (int)first) {
+        process_close(first, ~0u);
+        return;
+    }
+    process_close(first, (unsigned)fd - 1);
+    process_close((unsigned)fd + 1, ~0u);
+}
+
 bool pl_process_stopped(int pid) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
