@@ -27,7 +27,12 @@ static void process_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* What OpenBLAS does at every fork(): it stops its threads, and waits for those that still try to
+ * map memory. It is no part of its interface, so it may be missing. */
+extern int blas_thread_shutdown_(void) __attribute__((weak));
+
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg) {
+    if (blas_thread_shutdown_) blas_thread_shutdown_(); /* while signals can still end the wait */
     /* the child must not receive a signal while it has its parent's handlers */
     sigset_t all, before;
     sigfillset(&all);

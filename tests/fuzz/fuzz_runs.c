@@ -14,7 +14,7 @@
 
 #define WORKERS 3
 #define EVENTS 64
-#define TICKS 300
+#define TICKS 100
 
 static const char *const methods[] = {
     "sync",           "async",   "kasync:k=2", "kbatchsync:k=2", "ssp",    "rennala", "abs",
