@@ -9,6 +9,7 @@ BUILD       = build
 PREFIX      = /usr/local
 DESTDIR     =
 CMAKE_FLAGS =
+SECONDS     = 60
 JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
@@ -20,7 +21,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test agree bench install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test fuzz agree bench install sanitize check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +47,9 @@ test: setup-test ## install packages, build, run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
+
+fuzz: setup-dev ## fuzz every reader with clang's libFuzzer, SECONDS=60 each (build-fuzz/)
+	@tests/fuzz/run build-fuzz $(SECONDS) $(JOBS)
 
 agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline
@@ -85,4 +89,4 @@ format: setup-dev ## run clang-format on every C file
 	@$(sources) | xargs clang-format -i
 
 clean: ## remove all build folders
-	rm -rf build build-asan build-tsan build-gcc build-clang
+	rm -rf build build-asan build-tsan build-gcc build-clang build-fuzz
