@@ -20,7 +20,7 @@
 #include "sys/thread.h"
 #include "transport/mpi.h"
 
-static int count_files(const char *dir) {
+int count_files(const char *dir) {
     int n = 0;
     DIR *d = opendir(dir);
     while (d && readdir(d)) n++;
