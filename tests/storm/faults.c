@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "run/worker.h"
-#include "storm/storm.h"
+#include "storm.h"
 
 extern const struct pl_transport __wrap_pl_shm;
 

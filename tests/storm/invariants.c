@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "run/worker.h"
-#include "storm/storm.h"
+#include "storm.h"
 
 /* --- orders ---------------------------------------------------------------------------------- */
 

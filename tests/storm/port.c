@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storm/storm.h"
+#include "storm.h"
 
 #define STACK ((size_t)256 * 1024)
 

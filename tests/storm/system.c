@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "storm/storm.h"
+#include "storm.h"
 #include "sys/background.h"
 #include "sys/clock.h"
 #include "sys/process.h"
