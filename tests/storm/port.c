@@ -185,7 +185,10 @@ static bool port_deliver(struct pl_news *out) {
     best->first = (best->first + 1) % STORM_NEWS;
     best->n--;
     if (out->kind == PL_NEWS_JOINED) best->joined = true;
-    if (out->kind == PL_NEWS_GONE) port_vacate(best);
+    if (out->kind == PL_NEWS_GONE) {
+        storm.leaving = out->worker;
+        port_vacate(best);
+    }
     if (out->kind == PL_NEWS_RESULT) port_judge(&out->result);
     static const char *const kind[] = {"none", "joined", "base", "result"};
     if (storm.verbose)
@@ -271,6 +274,7 @@ static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
     (void)p;
     uint64_t end = storm.now_ns + (wait_ns < STORM_NEVER / 4 ? wait_ns : STORM_NEVER / 4);
     *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
+    storm.leaving = -1;
     storm_check_held("before news");
     if (++storm.n_idle_news > 2000000) storm_fail("the run does not end");
     while (!storm.woken && !port_has_news() && storm.now_ns < end) {
@@ -359,6 +363,8 @@ static float *port_vector(struct pl_port *p, int writer) {
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     (void)p;
     struct storm_worker *w = &storm.worker[worker];
+    /* a timer that was due is handled before the news that the worker is gone */
+    if (worker == storm.leaving) return;
     if (!w->joined)
         storm_fail("worker %d is absent, and is told task %llu", worker + 1,
                    (unsigned long long)o->task);

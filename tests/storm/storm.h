@@ -94,6 +94,7 @@ struct storm {
     uint64_t opened_ns;
     uint64_t fault_ns, mean_fault_ns, calm_ns; /* the next; between two; none from then on */
     uint64_t task_ns, news_ns;                 /* typical times */
+    int leaving;                               /* worker whose PL_NEWS_GONE is being handled */
     int expecting;                             /* worker for which a process is being started */
     bool faults[STORM_FAULTS];                 /* which happen */
     uint32_t samples;                          /* of a task */
