@@ -6,6 +6,7 @@ file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG
 string(REGEX REPLACE "/$" "" PREFIX_FROM_PKGCONFIG "${PREFIX_FROM_PKGCONFIG}")
 string(REPLACE ";" " " OPENBLAS_LIBS_PRIVATE "${OPENBLAS_LDFLAGS}")
 string(REPLACE ";" " " JANSSON_LIBS_PRIVATE "${JANSSON_LDFLAGS}")
+string(REPLACE ";" " " NETTLE_LIBS_PRIVATE "${NETTLE_LDFLAGS}")
 string(REPLACE ";" " " MICROHTTPD_LIBS_PRIVATE "${MICROHTTPD_LDFLAGS}")
 list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE DL_LIBS_PRIVATE)
 
@@ -22,6 +23,10 @@ if(MPI_C_FOUND)
 endif()
 install(FILES include/paceline.h include/paceline_policy.h TYPE INCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_BINARY_DIR}/paceline.bash RENAME paceline
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/_paceline
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${PROJECT_BINARY_DIR}/paceline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/paceline-config.cmake
               ${PROJECT_BINARY_DIR}/paceline-config-version.cmake

@@ -46,7 +46,9 @@ extern "C" {
     X(PL_EPOLICY, -5, "a policy broke its contract")                                               \
     X(PL_ECANCELLED, -6, "cancelled")                                                              \
     X(PL_EMISSING, -7, "a required program or library is not installed")                           \
-    X(PL_ERUN, -8, "the run cannot continue")
+    X(PL_ERUN, -8, "the run cannot continue")                                                      \
+    X(PL_ETIMEDOUT, -9, "the time limit has passed")                                               \
+    X(PL_EINTR, -10, "interrupted by a signal")
 
 #define PL_STATUS_ENUM(name, value, text) name = value,
 enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };
@@ -90,12 +92,14 @@ struct pl_point {
     double test_loss, test_accuracy; /* on the test set */
     int k;                           /* workers or mini-batches an update waits for */
     double staleness;                /* mean over the gradients applied so far */
-    uint64_t dropped;                /* tasks dropped, cancelled, lost or rejected so far */
+    uint64_t unused;                 /* tasks dropped, cancelled, lost or rejected so far */
     int workers;                     /* workers present */
     int expected;                    /* workers expected */
     uint64_t staleness_max;
     double samples;   /* samples in applied gradients so far */
     double consensus; /* distance of the workers' models from their mean, if each has its own */
+    const char *more; /* other numbers of an evaluator, "name=value name=value"; or NULL. For
+                         `point` of pl_setup_watch only */
 };
 
 /* Both are called on the thread that runs; either may be NULL. `point` is called after every
@@ -109,12 +113,32 @@ PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struc
 PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
                          void *ctx);
 
+/* Is called when everything about a run is resolved and before its first task. `header` describes
+ * the run in a few lines for people; `json` is the object of run.json (docs/runs.md). */
+PL_API void pl_setup_start(pl_setup *setup,
+                           void (*start)(void *ctx, const char *header, const char *json),
+                           void *ctx);
+
+/* Describes, in the same two forms, what a setup would run, with real workers or simulated, and
+ * loads its data. `kind` is "simulate", "train" or "race"; a race has no method. Both texts are
+ * valid until the next call with this setup. */
+PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const char **header,
+                             const char **json);
+
+/* The cores that this process may use: the default of "workers" in a real run. */
+PL_API int pl_cores(void);
+
+/* Writes such an object to a file, a line per member; a file that exists is replaced as a whole. On
+ * failure why[why_max] has a message. */
+PL_API int pl_write_run(const char *path, const char *json, char *why, size_t why_max);
+
 /* A model of your own: a function of one flat vector, with its gradient. */
 struct pl_samples {
     uint32_t n;            /* samples in the mini-batch */
     uint32_t dim;          /* features of a sample; 0 if wants_data is 0 */
     const float *x;        /* [n][dim], or NULL */
     const uint16_t *label; /* [n], or NULL */
+    const float *target;   /* [n] numbers to predict, if the data has them instead of classes */
     uint64_t seed, batch_no;
     uint32_t worker; /* identifies the mini-batch together with seed and batch_no */
     /* Returns non-zero if the result is no longer wanted; poll it in long computations. */
@@ -185,16 +209,20 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
  * "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
-/* The JSON object that `paceline simulate --json` prints. The run owns it. */
+/* The results as a JSON object: equal runs have equal objects. `paceline simulate --json` prints it
+ * with one more member, "run": the text "run" below. The run owns it. */
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
+ * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
  * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
  * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
 /* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "trouble": why
- * a real run ended early, or what could not be saved. NULL if there is no such text. */
+ * a real run ended early, or what could not be saved; "id": the id of the run; "run": the JSON
+ * object of run.json (docs/runs.md), which says what the run was and why it ended. NULL if there is
+ * no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -219,58 +247,207 @@ PL_API size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **
 /* Non-zero if the run ended because no more finite gradients arrived. */
 PL_API int pl_run_diverged(const pl_run *run);
 
-/* --- workers of other programs
- * ---------------------------------------------------------------------- */
+/* --- weights with names ------------------------------------------------------------------- */
 
-/* Joins a run that another process of the same user and machine serves with the option "listen":
+/* A model is one flat vector of floats at the server, in which named tensors lie one after the
+ * other, each in C order. */
+struct pl_tensor_info {
+    const char *name;  /* 1 to 255 bytes of UTF-8 without control characters */
+    const char *dtype; /* as in safetensors: "F32", "F16", "BF16", "F64", "I64", "I32", "U8";
+                          NULL: "F32". The server computes in single precision whatever it is;
+                          files have the tensor in its own type */
+    uint64_t shape[8]; /* the first n_dims of them count */
+    int n_dims;        /* 0: a single number */
+    const void *data;  /* in the type of the tensor; NULL: zeros */
+};
+
+/* Writes tensors, in this order, into a safetensors file for the option "init". `layout` (see
+ * pl_setup_layout) is stored with them; NULL: none. Replaces a file at `path` or changes nothing.
+ * On failure why[why_max] has a message. */
+PL_API int pl_save_tensors(const char *path, const struct pl_tensor_info *tensor, size_t n,
+                           const char *layout, char *why, size_t why_max);
+
+/* Starts from these weights instead of those of the option "init". Everything is copied. With model
+ * external they give its tensors their names, shapes and types; with another model, all names and
+ * shapes must be that model's. */
+PL_API int pl_setup_tensors(pl_setup *setup, const struct pl_tensor_info *tensor, size_t n);
+
+/* What applies to some tensors only, as text: one line per rule, a name or a pattern with * and ?,
+ * then settings. Later lines override earlier ones; # begins a comment.
  *
- *     pl_client *client;
+ *     *.bias               decay=0
+ *     head.*               lr=0.1
+ *     *.running_mean       buffer=yes
+ *
+ * lr and decay multiply the learning rate and the weight decay (default 1). buffer=yes: results
+ * have new values there instead of a gradient, and the update replaces the old values by the mean
+ * of the group's, whatever reduction and optimizer do elsewhere. The option "layout" names a file
+ * with such lines; without either, the lines stored in the file of "init" count. A pattern that
+ * matches no tensor is an error when the run begins. */
+PL_API int pl_setup_layout(pl_setup *setup, const char *lines);
+
+/* A number that two programs have in common if their models have the same tensors: names, types and
+ * shapes, in the same order. Never 0. */
+PL_API uint64_t pl_fingerprint(const struct pl_tensor_info *tensor, size_t n);
+
+/* --- workers and evaluators of other programs --------------------------------------------- */
+
+/* A program joins a run that another process of the same user and machine serves with the option
+ * "listen", for example
+ *
+ *     paceline train --model external --init start.safetensors --listen run.socket --workers 2
+ *
+ * and computes what the server asks for:
+ *
+ *     struct pl_client_conf conf = {.path = "run.socket", .dim = dim};
  *     struct pl_client_task task;
- *     char why[200];
- *     if (pl_client_open("run.socket", &client, why, sizeof why)) …
- *     while (pl_client_pull(client, &task) == PL_OK) {
+ *     pl_client *client;
+ *     char why[400];
+ *     if (pl_client_open(&conf, &client, why, sizeof why)) …
+ *     while ((rc = pl_client_pull(client, -1, &task)) == PL_OK) {
  *         … compute the gradient at task.w into task.out; stop if pl_client_cancelled(client) …
  *         pl_client_push(client, task.dim, samples, loss);
  *     }
  *     pl_client_close(client);
  *
- * The vectors are in shared memory and are not copied. Use a client from one thread at a time. */
+ * The vectors are in shared memory and are not copied. Use a client from one thread at a time,
+ * except for pl_client_interrupt. Nothing here installs
+ * signal handlers or starts threads. A
+ * client belongs to the process that opened it: a child must not use its parent's. */
 typedef struct pl_client pl_client;
 
-struct pl_client_task {
-    int worker;       /* number of this worker, from 0 */
-    uint64_t task;    /* number of the task; with `worker` it can identify a mini-batch */
-    uint64_t version; /* of the model: the number of updates so far */
-    double lr;        /* current rate, for workers that take local steps */
-    size_t dim;
-    const float *w; /* [dim] the model; read-only */
-    float *out;     /* [dim] for the gradient */
+enum pl_role { PL_ROLE_WORKER, PL_ROLE_EVALUATOR };
+
+/* Zero everything, then set what is needed. */
+struct pl_client_conf {
+    const char *path;     /* the socket of the server */
+    int role;             /* enum pl_role */
+    double wait;          /* seconds to wait for a server at that path; 0: 30; negative: none */
+    size_t dim;           /* parameters of this program's model; 0: any number is accepted */
+    uint64_t fingerprint; /* pl_fingerprint of it; 0: not compared */
+    /* The local rules (`paceline list local`) that this program computes itself, separated by
+     * commas; NULL: "gradient". If the run has another one and "gradient" is listed, the library
+     * takes the local steps, plain SGD: each comes as a task of its own that wants a gradient. If
+     * it is not listed either, the server refuses. */
+    const char *rules;
+    /* Called once with a message for people if the server is not there yet; NULL: not called. */
+    void (*waiting)(void *ctx, const char *sentence);
+    void *waiting_ctx;
+    int raw; /* non-zero: if the server has "wire" bf16, this program writes results
+                to out16; 0: the library converts them */
 };
 
-PL_API int pl_client_open(const char *path, pl_client **out, char *why, size_t why_max);
+/* What a task's result is. */
+enum pl_wants {
+    PL_WANTS_GRADIENT, /* the gradient of the mean loss over one mini-batch at w */
+    PL_WANTS_DELTA,    /* w minus the model after `steps` steps from w */
+    PL_WANTS_MODEL,    /* the model after `steps` steps */
+    PL_WANTS_NUMBERS   /* an evaluator's: numbers about w, by pl_client_report */
+};
+
+struct pl_client_task {
+    int worker;       /* number of this worker, from 0; -1: an evaluator */
+    uint64_t task;    /* number of the task; with `worker` it can identify a mini-batch */
+    uint64_t version; /* of the model: the number of updates so far */
+    size_t dim;
+    const float *w;      /* [dim] the model to start from; read-only */
+    float *out;          /* [dim] for the result; NULL for an evaluator, and with conf.raw if there
+                            is out16 */
+    const uint16_t *w16; /* [dim] w as bf16, if the server has "wire" bf16; otherwise NULL */
+    uint16_t *out16;     /* [dim] for the result as bf16, likewise; only conf.raw uses it */
+    int wants;           /* enum pl_wants */
+    uint32_t steps;      /* mini-batches that the result takes; 1 for a gradient */
+    uint32_t step;       /* of a task whose local steps the library takes: which of its mini-batches
+                            this is, from 0; otherwise 0 */
+    double lr;           /* learning rate: of the local steps, if there are any; otherwise the
+                            server's */
+    double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
+    const char *rule;    /* the local rule: "gradient", "steps", … Valid as long as the client */
+    const char *options; /* its options, all of them: "u=10,lr=0,outer=0.7". Likewise */
+    /* For rules that keep something from task to task. A result counts once the server has
+     * accepted it: what the worker keeps is that of its last result that counted. */
+    int acked;  /* non-zero: the result that was pushed last has counted */
+    int fresh;  /* 0: w is the version that the last result that counted was computed on */
+    int merged; /* non-zero: w contains that result */
+};
+
+/* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
+ *   PL_EUSAGE        the conf makes no sense
+ *   PL_EIO           no server within that time, or none can be at this path
+ *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
+ *   PL_EINTR         a signal was caught
+ *   PL_EDATA         it is not a server, or one of another version
+ *   PL_ENOMEM
+ * why[why_max] then has a sentence, of the server's own if it refused. */
+PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why,
+                          size_t why_max);
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
-/* Waits for the next task. PL_ECANCELLED: the run has ended, or its server is gone. */
-PL_API int pl_client_pull(pl_client *client, struct pl_client_task *task);
+/* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
+ * "fingerprint" (16 hexadecimal digits), "method", "rule", "options", "wants",
+ * "batches_per_task", "workers",
+ * "lr", "batch", "seed", "wire". The client owns it. */
+PL_API const char *pl_client_server(const pl_client *client);
+
+/* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator
+ * gets the newest version, as soon as it is newer than the last it got. 0, or:
+ *   PL_ETIMEDOUT     nothing came in time; call again
+ *   PL_EINTR         a signal was caught, or pl_client_interrupt was called; call again, or close
+ *   PL_ECANCELLED    the run has ended
+ *   PL_ERUN          the server is gone without having ended the run
+ * A task that was pulled and not answered comes again, unless it was cancelled. */
+PL_API int pl_client_pull(pl_client *client, double seconds, struct pl_client_task *task);
+
+/* Makes a pull that waits, or the next one, return PL_EINTR. From any thread and from signal
+ * handlers. */
+PL_API void pl_client_interrupt(pl_client *client);
 
 /* Non-zero if the current task is no longer wanted. Cheap. Pull the next task then. */
 PL_API int pl_client_cancelled(const pl_client *client);
 
-/* Answers the current task: n elements were written, the mean over `samples` samples, with that
- * loss. A result that is not finite or not dim elements long is rejected and counted. */
-PL_API void pl_client_push(pl_client *client, size_t n, uint32_t samples, double loss);
+/* Answers the current task: n elements of `out` were written; it is the mean over `samples` samples
+ * (0: "batch" of the server, times steps), and `loss` is their mean loss. NAN: the loss is unknown,
+ * which no rule minds except those that read losses. A result that is not finite or not dim
+ * elements long is rejected and counted. An evaluator pushes the numbers that it has reported. 0,
+ * or PL_EUSAGE if there is no current task. */
+PL_API int pl_client_push(pl_client *client, size_t n, uint32_t samples, double loss);
+
+/* Answers the current task without a result: it could not be computed. The server counts it as
+ * rejected. */
+PL_API int pl_client_fail(pl_client *client);
+
+/* Sets a number of an evaluator's answer: "test_loss" and "test_accuracy" (0 to 1), which targets,
+ * the log and the best checkpoint use, "loss" (of training), or any other name of at most 31
+ * letters, digits, _ . and -; at most 16 in all. Others are in the log and in the result. 0, or
+ * PL_EUSAGE. */
+PL_API int pl_client_report(pl_client *client, const char *name, double value);
+
+/* Requests to the server, from workers and evaluators. They are carried out in order, soon, and
+ * before the next result of this client. 0; PL_EUSAGE if the value makes no sense; PL_ERUN if the
+ * server is gone or does not take the request within a second. */
+PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next update on; replaces
+                                                              "lr", and schedules multiply it */
+PL_API int pl_client_checkpoint(pl_client *client);        /* as soon as possible; nothing without
+                                                              "checkpoint" */
+PL_API int pl_client_end(pl_client *client);               /* the run ends in good order */
+
+/* A sentence about the last failure of this client, or "". Valid until the next call. */
+PL_API const char *pl_client_why(const pl_client *client);
 
 /* --- looking up -------------------------------------------------------------------------- */
 
 struct pl_item_option {
     const char *name, *def, *help;
     char accepts[120]; /* "a whole number from 1 to 8" */
+    const char *type;  /* what stands for its value in help: "N", "X", "yes|no", "FILE", "SPEC" */
 };
 
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
     const char *paper; /* or "" */
+    const char *when;  /* of a method: when to use it; otherwise "" */
+    char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
                           optimizer: its learning rate, unless one is given; of an option: the
                           commands that accept it, from "simulate train race plan replay eval";
@@ -296,8 +473,13 @@ struct pl_plan_row {
     double error_floor;     /* the floor of the bound; see docs/theory.md */
     double time_to_target;  /* INFINITY if the floor is above the target */
     int exact;              /* time_per_update is a closed form, not sampled */
-    int best;               /* the recommended K of this variant */
+    int best;               /* the best K of this variant by the bound */
     int best_of_all;
+    /* The bound is a worst case. The best rows of the variant and of all if noise and staleness
+     * matter much less than it assumes; and, for `best` and `best_of_all`, by which factor their
+     * time then exceeds the best one. Above 1.2 plan cannot know which row is best. */
+    int loose, loose_of_all;
+    double regret, regret_of_all;
 };
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",

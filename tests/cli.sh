@@ -17,10 +17,20 @@ step() {
     echo "-- $*"
 }
 
-# Runs the program with standard output in out, standard error in err, status in $status.
+# Splits standard error in whole into the header of a run, in header, and everything else, in err.
+split() {
+    : >header
+    awk '/^paceline [0-9.]+: [a-z]+, run / { head = 1 }
+        head && !/^paceline [0-9]/ && !/^  / { head = 0 }
+        { print > (head ? "header" : "/dev/stdout") }' whole >err
+}
+
+# Runs the program with standard output in out, the header of the run in header, everything else on
+# standard error in err, status in $status.
 run() {
-    "$PACELINE" "$@" >out 2>err
+    "$PACELINE" "$@" >out 2>whole
     status=$?
+    split
 }
 
 # refused STATUS WORDS ARGUMENTS...: this status, one sentence that holds WORDS on standard error,
@@ -39,9 +49,11 @@ refused() {
     [ ! -s out ] || fail "paceline $*: wrote to standard output"
 }
 
-# Standard error without warnings about slow workers: on a busy machine any worker may be one.
+# Standard error without progress (tests/progress.sh), and without warnings about slow workers: on a
+# busy machine any worker may be one.
 said() {
-    grep -v '^paceline: warning: worker [0-9]* is slow: ' err
+    grep -v -e '^paceline: warning: .*worker [0-9]* is slow: ' \
+        -e ' workers [0-9]*/[0-9]*  unused [0-9]*$' err
 }
 
 # works ARGUMENTS...: status 0, silent on standard error.
@@ -55,16 +67,19 @@ keys='method policy workers seed lr time updates time_per_update tasks started a
 keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
 keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
-keys="$keys time_to_target k_final consensus "
+keys="$keys time_to_target k_final consensus core_wait "
 
-# out holds one JSON object with these keys in this order, and nothing else
+# out holds one JSON object with these keys in this order, then what the run was, and nothing else.
+# Leaves the results alone in out: they are the same for the same run.
 json() {
     [ "$(wc -l <out)" -eq 1 ] || fail "$1: not one line of JSON"
-    [ "$(grep -o '"[a-z_]*":' out | tr -d '":' | tr '\n' ' ')" = "$keys" ] ||
-        fail "$1: other keys: $(cat out)"
     if command -v python3 >/dev/null; then
         python3 -c 'import json, sys; json.load(sys.stdin)' <out || fail "$1: not JSON: $(cat out)"
     fi
+    grep -q ',"run":{"id":"[0-9]*-[0-9]*-[0-9a-f]*","kind":"' out || fail "$1: no run: $(cat out)"
+    sed 's/,"run":{.*/}/' out >results && mv results out
+    [ "$(grep -o '"[a-z_]*":' out | tr -d '":' | tr '\n' ' ')" = "$keys" ] ||
+        fail "$1: other keys: $(cat out)"
 }
 
 small='--data digits:samples=300,test=50 --model softmax --workers 3'
@@ -106,10 +121,20 @@ works plan --workers 4 --delay exp:mean=1 --policy ksync --convexity 0.1
 grep -q '^    1  ksync               0.25            4          0       0.1562 ' out ||
     fail "plan: eta L sigma^2 / (2 c K m) is 0.15625, not: $(sed -n 2p out)"
 
+works plan --workers 8 --delay exp:mean=1
+[ "$(grep -c '^ *[0-9]*  k' out)" -le 8 ] || fail "plan shows more than the best few: $(cat out)"
+grep -q '^assumed: exp:mean=1, .* lr 0.1, batch 32' out || fail "plan does not say what it assumes"
+grep -q '^plan cannot know which is best: --policy k' out || fail "plan knows too much: $(cat out)"
+grep -q '^  paceline race k.* --workers 8 --delay ' out || fail "plan has no race: $(cat out)"
+works plan --workers 8 --delay exp:mean=1 --all
+[ "$(grep -c '^ *[0-9]*  k' out)" -eq 32 ] || fail "plan --all does not show all"
+works plan --workers 8 --delay const:t=1 --noise 0.001
+grep -q '^recommended: --policy k' out || fail "plan recommends nothing: $(cat out)"
+
 step "lists"
 works list
-for family in method policy tuner correct reduce optim local schedule model data partition delay \
-    option; do
+for family in method policy tuner correct reduce optim local filter schedule model data partition \
+    delay attack option; do
     grep -q "^$family: " out || fail "list lacks $family"
 done
 works list method optim
@@ -131,8 +156,15 @@ refused 2 "did you mean --workers?" plan --worker 3
 refused 2 "did you mean 'gap-aware'?" simulate --method gap-awre
 refused 2 "did you mean 'ksync'?" simulate --policy ksnc
 refused 2 "did you mean 'kasync'?" race kasinc --model none
+refused 2 "did you mean 'exp'?" simulate --delay exponential --model none
+refused 2 "did you mean 'mean'?" simulate --delay exp:maen=1 --model none
+refused 2 "'paceline list kasync' shows" simulate --method kasync:kk=3
 refused 2 "no method is called 'zzzz'; 'paceline list method' shows them" simulate --method zzzz
-refused 2 "there is no family 'polcy'" list polcy
+refused 2 "there is no family, method or part 'polcy'; did you mean 'policy'?" list polcy
+refused 2 "did you mean 'method'?" list methods
+refused 2 "did you mean 'kasync'?" list kasinc
+refused 2 "did you mean 'train'?" help trian
+refused 2 "'paceline list' shows all" list qqq
 refused 2 "is not one of ksync" plan --policy nosuch
 refused 2 "'3' is not a flag of simulate" simulate 3
 refused 2 "'-x' is not a flag" simulate -x
@@ -191,8 +223,9 @@ if [ -w /dev/full ]; then
     "$PACELINE" list >/dev/full 2>err
     [ $? -eq 1 ] || fail "list to a full disk does not fail"
     grep -q '^paceline: standard output' err || fail "list to a full disk: $(cat err)"
-    "$PACELINE" simulate --model none --updates 3 --json >/dev/full 2>err
+    "$PACELINE" simulate --model none --updates 3 --json >/dev/full 2>whole
     [ $? -eq 1 ] || fail "simulate to a full disk does not fail"
+    split
     [ "$(wc -l <err)" -eq 1 ] || fail "simulate to a full disk: $(cat err)"
 fi
 # a file that cannot grow beyond 512 or 1024 bytes is a full disk; the thread sanitizer itself needs
@@ -219,7 +252,7 @@ mkfifo go
 }
 while [ ! -s code ]; do sleep 1; done
 [ "$(cat code)" -eq 1 ] || fail "list into a closed pipe: status $(cat code)"
-[ "$(wc -l <err)" -eq 1 ] || fail "list into a closed pipe: $(cat err)"
+[ ! -s err ] || fail "list into a closed pipe says: $(cat err)"
 "$PACELINE" list 2>/dev/null | head -1 | grep -q '^method' || fail "list | head -1"
 "$PACELINE" --version >&- 2>err
 [ $? -eq 1 ] || fail "--version without a standard output does not fail"
@@ -235,9 +268,11 @@ done
 works simulate $small --updates 20 --json --seed 7 --method "async"
 grep -q '"method":"async","policy":"kasync:k=1","workers":3,"seed":7,' out ||
     fail "other values: $(cat out)"
+json "a simulated run"
 cp out first
 # shellcheck disable=SC2086
 works simulate $small --updates 20 --json --seed=7 --method async --threads 3
+json "the same run"
 cmp -s first out || fail "the same run gives another object"
 # shellcheck disable=SC2086
 works simulate $small --updates 20
@@ -299,7 +334,7 @@ works replay run.rec --method sync --workers 5 --json
 json "replay --method"
 grep -q '"method":"sync","policy":"ksync:k=5","workers":5' out || fail "replay --method: $(cat out)"
 works replay run.rec --policy ksync:k=1 --delay const:t=1 --updates 7 --json
-grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"time":7,"updates":7' out ||
+grep -q '"policy":"ksync:k=1","workers":3,"seed":1,"lr":0.1,"time":7,"updates":7' out ||
     fail "replay --policy: $(cat out)"
 works plan --trace run.rec --json
 [ "$(grep -c '"k":3' out)" -gt 0 ] && [ "$(grep -c '"k":4' out)" -eq 0 ] ||
@@ -352,7 +387,7 @@ for spawn in processes threads; do
     grep -q 'the same [0-9]* events, decisions and weights, bit for bit' out ||
         fail "replay of train --spawn $spawn: $(cat out)"
 done
-works train --model quadratic --workers 20 --updates 30
+works train --model quadratic --workers 20 --updates 30 --method async
 grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
 grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
@@ -405,9 +440,11 @@ step "checkpoints"
 works train $small --method kasync:k=2 --updates 30 --checkpoint saved --checkpoint-every 10
 newest=saved/checkpoint-0000000030.safetensors
 [ -s $newest ] || fail "no checkpoint after 30 updates: $(ls saved)"
-[ "$(ls saved | grep -c '\.safetensors$')" -le 3 ] || fail "more than 3 checkpoints: $(ls saved)"
+[ "$(ls saved | grep -c '^checkpoint-.*\.safetensors$')" -le 3 ] ||
+    fail "more than 3 checkpoints: $(ls saved)"
 [ saved/latest -ef $newest ] || fail "latest is another: $(ls -l saved)"
-[ "$(ls -A saved | grep -vc '^checkpoint-[0-9]*\.safetensors$')" -eq 1 ] ||
+[ "$(ls -A saved | grep -v '^checkpoint-[0-9]*\.safetensors$' | tr '\n' ' ')" = \
+    ".lock best best.safetensors latest run.json " ] ||
     fail "something is left behind: $(ls -A saved)"
 works eval saved
 grep -q '^  updates  *30$' out || fail "eval: $(cat out)"
@@ -423,7 +460,7 @@ works train --resume saved --workers 5 --updates 40 --json
 grep -q '"method":"kasync","policy":"kasync:k=2","workers":5,"seed":1,.*"updates":40,' out ||
     fail "--resume with 5 workers: $(cat out)"
 works train --resume auto --checkpoint saved --updates 50 --json
-grep -q '"workers":3,.*"updates":50,' out || fail "--resume auto: $(cat out)"
+grep -q '"workers":5,.*"updates":50,' out || fail "--resume auto: $(cat out)"
 [ -s saved/checkpoint-0000000050.safetensors ] || fail "no checkpoint after 50: $(ls saved)"
 works train --model quadratic --workers 2 --updates 3 --resume auto --checkpoint fresh --json
 [ -s fresh/checkpoint-0000000003.safetensors ] || fail "--resume auto from the start: $(ls fresh)"
@@ -474,7 +511,7 @@ refused 2 "a real run needs something" race sync --real --model none --updates 3
 # caught; $process is its number.
 begun() {
     rm -f began
-    "$PACELINE" "$@" --log began >out 2>err &
+    "$PACELINE" "$@" --log began >out 2>whole &
     process=$!
     while [ ! -e began ] && kill -0 $process 2>/dev/null; do sleep 0.1 2>/dev/null || sleep 1; done
 }
@@ -489,6 +526,7 @@ interrupted() {
     kill -s "$signal" $process
     wait $process
     status=$?
+    split
     [ $status -eq "$wanted" ] || fail "$1, SIG$signal: status $status"
     [ "$(said)" = "paceline: interrupted; these are the results so far" ] ||
         fail "$1, SIG$signal: $(cat err)"
@@ -504,7 +542,7 @@ grep -q 'time per update' out || fail "SIGTERM: no results: $(cat out)"
 case ${SANITIZE:-} in
 *thread*) ;;
 *)
-    for signal in INT TERM; do
+    for signal in INT TERM HUP; do
         # shellcheck disable=SC2086
         interrupted 0 $signal train $small --updates 1e15 --json --checkpoint $signal
         json "a real run after SIG$signal"
@@ -528,7 +566,8 @@ case ${SANITIZE:-} in
     status=$?
     [ $status -eq 130 ] || fail "two signals: status $status"
     [ ! -s out ] || fail "two signals: $(cat out)"
-    [ -z "$(ls twice)" ] || fail "two signals: a checkpoint was written: $(ls twice)"
+    [ -z "$(ls twice | grep safetensors)" ] ||
+        fail "two signals: a checkpoint was written: $(ls twice)"
     ;;
 esac
 

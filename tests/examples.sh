@@ -48,6 +48,24 @@ grep -q '^y = [23]\.[0-9]* x -[12]\.[0-9]*$' err || fail "another line: $(cat er
 ./own_worker work run.socket 2>err
 [ $? -eq 1 ] && [ -s err ] || fail "a worker without a server says nothing"
 
+step "external: the lines of docs/workers.md, as they are printed there"
+mkdir bin && ln -s "$PACELINE" bin/paceline
+awk '/^```console/ { inside = 1; next } /^```/ { inside = 0 } inside && sub(/^[$>] /, "")' \
+    "$SOURCE_DIR/docs/workers.md" | grep -v '^cc ' >lines
+grep -q 'paceline train --model external' lines || fail "no such lines: $(cat lines)"
+for again in 1 2 3; do
+    PATH="$work/bin:$PATH" sh lines >out 2>err || fail "docs/workers.md: $(cat err)"
+    grep -q '^  test loss  *0\.0' out || fail "no test loss: $(cat out err)"
+    last=$(sed -n 's/^  updates  *//p' out)
+    grep -q "^update $last: y = [23]\.[0-9]* x -[12]\.[0-9]*\$" err || fail "not fitted: $(cat err)"
+done
+for method in sync diloco easgd downpour ad-psgd; do
+    sed "s/--method async/--method $method/; s/--time 2/--time 1/" lines >other
+    PATH="$work/bin:$PATH" sh other >out 2>err || fail "$method: $(cat err)"
+    grep -q "^  method  *$method " out || fail "not $method: $(cat out)"
+    grep -q '^update [1-9][0-9]*: y = [23]\.[0-9]* x -[12]\.' err || fail "$method: $(cat err)"
+done
+
 step "own_policy: simulates, trains and replays with a policy of its own"
 for again in 1 2; do # an old recording is no obstacle
     ./own_policy >out 2>err || fail "own_policy, run $again: $(cat err)"

@@ -54,27 +54,54 @@ size_t crew_kinds(const struct pl_transport *const **kinds) {
 
 struct pl_shape crew_shape(const struct crew *c) {
     struct pl_shape s = {.n_workers = (uint64_t)c->n_workers,
+                         .n_watchers = (uint64_t)c->n_watchers,
                          .dim = c->dim,
                          .n_versions = CREW_VECTORS,
-                         .n_slots = CREW_VECTORS};
+                         .n_slots = CREW_VECTORS,
+                         .n_own = *c->path ? CREW_VECTORS : 0,
+                         .half = c->half};
     assert_true(pl_shape_of(&s));
     return s;
 }
 
+struct pl_head *crew_head(const struct crew *c) {
+    return (struct pl_head *)(void *)((char *)c->version[0] - crew_shape(c).versions);
+}
+
+struct pl_mailbox *crew_mailbox(const struct crew *c, int seat) {
+    struct pl_shape s = crew_shape(c);
+    return pl_shape_mailbox(&s, crew_head(c), seat);
+}
+
 void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
                bool listens) {
+    crew_open_with(c, t, n_workers, dim, listens, (struct pl_port_conf){.peers = true});
+}
+
+/* Where slots are common, those of all workers are the same. */
+static void crew_vectors(struct crew *c) {
+    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = c->t->port.vector(c->p, -1);
+    for (int w = 0; w < c->n_workers && w < CREW_MAX; w++)
+        for (int i = 0; i < CREW_VECTORS; i++)
+            c->own[w][i] = w == 0 || *c->path ? c->t->port.vector(c->p, w) : c->own[0][i];
+    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = c->own[0][i];
+}
+
+void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
+                    bool listens, struct pl_port_conf conf) {
     struct pl_why why = {""};
     memset(c, 0, sizeof *c);
     c->n_files = count_files("/proc/self/fd");
     if (listens && t->processes && t->shared)
         snprintf(c->path, sizeof c->path, "transport-%d.sock", (int)getpid());
-    struct pl_port_conf conf = {.n_workers = n_workers,
-                                .dim = dim,
-                                .n_versions = CREW_VECTORS,
-                                .n_slots = CREW_VECTORS,
-                                .listen = *c->path ? c->path : NULL};
+    conf.n_workers = n_workers;
+    conf.dim = dim;
+    conf.n_versions = conf.n_slots = CREW_VECTORS;
+    conf.listen = *c->path ? c->path : NULL;
     c->t = t;
     c->n_workers = n_workers;
+    c->n_watchers = conf.n_watchers;
+    c->half = conf.half;
     c->dim = dim;
     if (t->port.open(&conf, &c->p, &why)) fail_msg("%s", why.text);
     c->notes = t->shared ? mmap(NULL, sizeof *c->notes, PROT_READ | PROT_WRITE,
@@ -83,8 +110,7 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
     assert_true(c->notes && c->notes != MAP_FAILED);
     c->notes->n_wrong = c->notes->gate = 0;
     for (int i = 0; i < CREW_MAX; i++) c->notes->value[i] = 0;
-    for (int i = 0; i < CREW_VECTORS; i++) c->version[i] = t->port.vector(c->p, -1);
-    for (int i = 0; i < CREW_VECTORS; i++) c->slot[i] = t->port.vector(c->p, 0);
+    crew_vectors(c);
 }
 
 /* No descriptor, path or child is left; the segment never had a name. */
@@ -120,13 +146,24 @@ bool crew_noted(const struct crew *c, const struct pl_order *o) {
     return same;
 }
 
+int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
+                 struct pl_why *why) {
+    struct pl_welcome welcome;
+    struct pl_guest_conf conf = {.path = path, .guest = {.kind = PL_GUEST_WORKER}};
+    int rc = pl_guest_connect(&conf, l, &welcome, why);
+    if (rc) return rc;
+    *worker = welcome.worker;
+    *dim = welcome.dim;
+    return PL_OK;
+}
+
 struct pl_link *crew_guest(struct crew *c, int worker) {
     struct pl_link *l = NULL;
     struct pl_why why = {""};
     if (c->t->processes) {
         int number;
         size_t dim;
-        if (pl_shm_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);
+        if (crew_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);
         assert_int_equal(number, worker);
         assert_int_equal(dim, c->dim);
     } else {

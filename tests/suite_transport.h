@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "transport/guest.h"
 #include "transport/shm_layout.h"
 #include "transport/transport.h"
 
@@ -42,22 +43,34 @@ struct crew {
     struct pl_port *p;
     int n_workers;
     size_t dim;
-    float *version[CREW_VECTORS], *slot[CREW_VECTORS];
+    float *version[CREW_VECTORS];
+    float *slot[CREW_VECTORS];          /* worker 0's */
+    float *own[CREW_MAX][CREW_VECTORS]; /* each worker's; the same if slots are common */
     struct crew_notes *notes;
     struct crew_member member[CREW_MAX];
     struct pl_order last;  /* for stories */
     struct pl_input input; /* of the order made last */
     char path[64];         /* where it listens, or "" */
-    int n_files;           /* open before it was */
+    int n_watchers;
+    unsigned half;
+    int n_files; /* open before it was */
 };
 
 void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
                bool listens);
+/* The same with more in the conf; the number of workers and so on are filled in. */
+void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
+                    bool listens, struct pl_port_conf conf);
 void crew_close(struct crew *c);
 struct pl_shape crew_shape(const struct crew *c);
+struct pl_mailbox *crew_mailbox(const struct crew *c, int seat);
+struct pl_head *crew_head(const struct crew *c);
 
 /* A worker's end in this very thread: attached, or come as a guest. */
 struct pl_link *crew_guest(struct crew *c, int worker);
+/* A worker of any dim comes as a guest to where a server listens already. */
+int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
+                 struct pl_why *why);
 
 /* A worker of its own, thread or process. */
 void crew_spawn(struct crew *c, int worker, crew_work *work);

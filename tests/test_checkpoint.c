@@ -145,6 +145,7 @@ static const struct {
     {"cnn:filters=3,4,kernel=5,dense=7", "digits:samples=10,test=0,side=12",
      "conv1.weight[3,5,5,1] conv1.bias[3] conv2.weight[4,5,5,3] conv2.bias[4] layer1.weight[7,36] "
      "layer1.bias[7] layer2.weight[10,7] layer2.bias[10] "},
+    {"external:dim=7", NULL, "weights[7] "},
     {"mf:k=6", "lowrank:users=5,items=4,ratings=9", "users[5,12] items[4,12] "},
 };
 #define N_PART_CASES (sizeof part_cases / sizeof *part_cases)

@@ -203,9 +203,8 @@ static void test_crc(void **state) {
 
 static void test_tensorboard(void **state) {
     (void)state;
-    static const char *const tags[] = {"loss",    "test_loss",         "test_accuracy",
-                                       "k",       "staleness",         "dropped",
-                                       "workers", "samples_per_second"};
+    static const char *const tags[] = {"loss",   "test_loss", "test_accuracy",     "k", "staleness",
+                                       "unused", "workers",   "samples_per_second"};
     struct pl_tensorboard *t;
     struct event e[5];
     char path[700];
@@ -218,7 +217,7 @@ static void test_tensorboard(void **state) {
                          .test_accuracy = 0.875,
                          .k = 4,
                          .staleness = 1.5,
-                         .dropped = 17,
+                         .unused = 17,
                          .workers = 8};
     assert_int_equal(pl_tensorboard_open(work, 1700000000.5, &t, &why), 0);
     snprintf(path, sizeof path, "%s", pl_tensorboard_path(t));
@@ -277,7 +276,11 @@ static void drive(struct pl_logdir *ld, int start, int n_updates) {
                                  .now_ns = (uint64_t)(start + i) * 1000000000u};
             assert_int_equal(pl_control_step(c, &e, &plan, &why), 0);
         }
-        struct pl_point p = {.time = start + i, .updates = (uint64_t)i, .loss = 1.0 / i, .k = 2};
+        struct pl_point p = {.time = start + i,
+                             .updates = (uint64_t)i,
+                             .loss = 1.0 / i,
+                             .k = 2,
+                             .samples = 1000.0 * start + 16 * i}; /* of the run, also before */
         pl_logdir_point(ld, &p);
     }
     pl_control_free(c);
@@ -326,16 +329,17 @@ static void test_logdir(void **state) {
 static void test_places(void **state) {
     (void)state;
     struct pl_logdir *ld;
-    struct event e[2];
+    struct event e[3];
     char path[300], deep[2000];
     snprintf(path, sizeof path, "%s/empty", work);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(pl_logdir_open(path, "x", 2, &ld, &why), 0); /* it may be there, if empty */
-    drive(ld, 1000, 1); /* a run that goes on: its speed is that of this part */
-    assert_int_equal(pl_logdir_close(ld, 1001000000000u, &why), 0);
+    drive(ld, 1000, 2); /* a run that goes on: its speed is that of this part */
+    assert_int_equal(pl_logdir_close(ld, 1002000000000u, &why), 0);
     assert_int_equal(count_files(path, "events.out.tfevents.", deep, sizeof deep), 1);
-    assert_int_equal(read_events(deep, e, 2), 2);
-    assert_true(e[1].scalar[7].value == 16);
+    assert_int_equal(read_events(deep, e, 3), 3);
+    assert_int_equal(e[1].n, e[2].n - 1); /* the first point has no speed */
+    assert_true(e[2].scalar[7].value == 16);
     assert_int_equal(count_files(path, "", NULL, 0), 4);
     snprintf(path, sizeof path, "%s/file", work);
     fclose(fopen(path, "w"));

@@ -25,11 +25,12 @@
 #include "sys/futex.h"
 #include "sys/segment.h"
 #include "sys/thread.h"
+#include "transport/greeting.h"
 
 static uint64_t test_seed;
 
 static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->slot[worker]);
+    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][worker]);
     c->t->port.tell(c->p, worker, &o);
 }
 
@@ -48,7 +49,7 @@ static void result_is(struct crew *c, int worker, uint64_t task) {
     assert_int_equal(r.defect, PL_NO_DEFECT);
     assert_true(r.samples == 1 && r.loss == 2);
     for (size_t i = 0; i < c->dim; i++)
-        assert_true(c->slot[worker][i] == c->version[worker][i] + (float)task);
+        assert_true(c->own[worker][worker][i] == c->version[worker][i] + (float)task);
 }
 
 static void all_end_well(struct crew *c) {
@@ -268,7 +269,7 @@ static void orphan_guest(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
-    if (pl_shm_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
+    if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
     orphan_pulls(c, l, worker);
     _exit(0);
 }
@@ -328,7 +329,7 @@ static void guests_come_and_are_refused(void **state) {
     assert_int_equal(s.st_mode & 0777, 0600);
     struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
     for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_JOINED, w);
-    assert_int_equal(pl_shm_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
+    assert_int_equal(crew_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
     assert_non_null(strstr(why.text, "has all its 3 workers"));
     c.t->link.detach(b);
     crew_news(&c, PL_NEWS_GONE, 1);
@@ -360,7 +361,7 @@ static void guests_and_children_mix(void **state) {
         struct pl_link *l;
         int worker;
         size_t dim;
-        if (pl_shm_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
+        if (crew_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
         echo_worker(&c, l, worker);
         c.t->link.detach(l);
         _exit(0);
@@ -403,15 +404,15 @@ static void bad_paths_are_refused(void **state) {
     assert_non_null(strstr(why.text, path));
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_size, 4);
-    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
     unlink(path);
-    assert_int_equal(pl_shm_connect(path, &l, &worker, &dim, &why), PL_EIO);
-    assert_int_equal(pl_shm_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
+    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
+    assert_int_equal(crew_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
     memset(lengthy, 'x', sizeof lengthy - 1);
     lengthy[sizeof lengthy - 1] = 0;
     conf.listen = lengthy;
     assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EUSAGE);
-    assert_int_equal(pl_shm_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
+    assert_int_equal(crew_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
     conf.listen = "no/such/folder/socket";
     assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
     assert_null(p);
@@ -428,30 +429,47 @@ static void bad_paths_are_refused(void **state) {
 struct liar {
     int sock;
     size_t n;
-    uint64_t word[16];
+    const struct pl_answer *answer;
 };
 
 static void liar_main(void *arg) {
     struct liar *liar = arg;
     int guest = accept(liar->sock, NULL, NULL);
-    if (liar->n) send(guest, liar->word, liar->n, MSG_NOSIGNAL);
+    if (liar->n) send(guest, liar->answer, liar->n, MSG_NOSIGNAL);
     close(guest);
 }
 
 /* Whatever a socket says that is not a server's, the guest fails with a sentence. */
 static void greetings_are_not_believed(void **state) {
     (void)state;
-    const uint64_t magic = UINT64_C(0x656e696c65636170), one = UINT64_C(1) << 32;
+    struct pl_answer none = {0}, good = {.magic = PL_GREETING_MAGIC,
+                                         .version = PL_GREETING_VERSION,
+                                         .n_workers = 1,
+                                         .dim = 1,
+                                         .n_versions = 1,
+                                         .n_slots = 1,
+                                         .n_own = 1,
+                                         .size = 4 * PL_PAGE};
+    struct pl_answer bad[6];
+    for (size_t i = 0; i < 6; i++) bad[i] = good;
+    bad[0].version = 9;
+    bad[1].code = 9;
+    bad[2].seat = 5;
+    bad[3].dim = UINT64_MAX;
+    bad[4].n_own = 0;
+    bad[5].n_more = 7;
     struct liar liar[] = {
-        {0, 0, {0}},
-        {0, 10, {0}},
-        {0, 64, {0}},
-        {0, 128, {magic, 1}},
-        {0, 64, {magic, 2}},
-        {0, 64, {magic, 1 | 9 * one, 0, 1, 1, 1, 1, 3 * PL_PAGE}},
-        {0, 64, {magic, 1, 0, 1, 1, 1, 1, 3 * PL_PAGE}}, /* all is right, but there is no memory */
-        {0, 64, {magic, 1, 5, 1, 1, 1, 1, 3 * PL_PAGE}},
-        {0, 64, {magic, 1, 0, 1, UINT64_MAX, 1, 1, 3 * PL_PAGE}},
+        {0, 0, NULL},
+        {0, 10, &good},
+        {0, 64, &none},
+        {0, sizeof none, &none},
+        {0, sizeof good, &good}, /* all is right, but there is no memory */
+        {0, sizeof good, &bad[0]},
+        {0, sizeof good, &bad[1]},
+        {0, sizeof good, &bad[2]},
+        {0, sizeof good, &bad[3]},
+        {0, sizeof good, &bad[4]},
+        {0, sizeof good, &bad[5]},
     };
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "transport-%d.liar", (int)getpid());
@@ -466,8 +484,8 @@ static void greetings_are_not_believed(void **state) {
         size_t dim;
         liar[i].sock = sock;
         assert_int_equal(pl_thread_start(liar_main, &liar[i], &thread), 0);
-        int rc = pl_shm_connect(a.sun_path, &l, &worker, &dim, &why);
-        assert_int_equal(rc, i == 0 || i == 1 || i == 3 ? PL_ERUN : PL_EDATA);
+        int rc = crew_connect(a.sun_path, &l, &worker, &dim, &why);
+        assert_int_equal(rc, i < 3 ? PL_ERUN : PL_EDATA);
         assert_true(strlen(why.text) > 10);
         pl_thread_join(thread);
     }

@@ -470,12 +470,12 @@ static void test_planner(void **state) {
             near(row[j].updates_per_s * row[j].time.seconds, 1.0, 1e-12);
             if (j >= 4) assert_true(row[j].k > row[j - 4].k);
             if (row[j].bound.valid) least = fmin(least, row[j].seconds_to_target);
-            assert_true(row[j].best == (best.row[row[j].variant] == j));
+            assert_true(row[j].best == (best.variant[row[j].variant].row == j));
         }
         if (run[i].p == 1) {
-            assert_true(best.overall == -1); /* one worker cannot reach the default target */
+            assert_true(best.overall.row == -1); /* one worker cannot reach the default target */
         } else {
-            assert_true(best.overall >= 0 && row[best.overall].seconds_to_target == least);
+            assert_true(best.overall.row >= 0 && row[best.overall.row].seconds_to_target == least);
         }
         pl_delay_free(d);
     }
@@ -485,8 +485,8 @@ static void test_planner(void **state) {
     struct pl_planner_best best;
     int n;
     assert_int_equal(pl_planner_run(&in, row, &n, &best, NULL), 0);
-    assert_int_equal(row[best.row[PL_KSYNC]].k, 3);
-    near(row[best.row[PL_KSYNC]].seconds_to_target, 4800 * 0.434524, 6.0);
+    assert_int_equal(row[best.variant[PL_KSYNC].row].k, 3);
+    near(row[best.variant[PL_KSYNC].row].seconds_to_target, 4800 * 0.434524, 6.0);
     in.target = -1;
     assert_int_equal(pl_planner_run(&in, row, &n, &best, NULL), PL_EUSAGE);
     pl_delay_free(d);

@@ -382,11 +382,9 @@ static void be_a_worker(const char *path, bool odd) {
     pl_client *seat = NULL;
     struct pl_client_task task;
     char why[200];
-    for (int tries = 0; pl_client_open(path, &seat, why, sizeof why); tries++) {
-        if (tries == 1000) _exit(9);
-        nap(10);
-    }
-    for (int n = 0; pl_client_pull(seat, &task) == PL_OK; n++) {
+    const struct pl_client_conf conf = {.path = path, .dim = 5};
+    if (pl_client_open(&conf, &seat, why, sizeof why)) _exit(9);
+    for (int n = 0; pl_client_pull(seat, -1, &task) == PL_OK; n++) {
         double loss = 0;
         if (task.dim != 5 || pl_client_cancelled(seat)) _exit(8);
         quadratic(NULL, task.w, NULL, task.out, &loss);
@@ -445,7 +443,16 @@ static void test_refusals(void **state) {
         {"net=latency=1", "is for simulated runs"},
         {"spawn=none", "set listen to their socket"},
         {"spawn=threads respawn=yes", "respawn 'yes' needs workers that are processes"},
-        {"method=diloco listen=s", "is computed by workers of this library"},
+        {"model=mf data=lowrank policy=strata local=sweep listen=s", "hands out blocks of it"},
+        {"listen=localhost:1234", "HOST:PORT"},
+        {"wire=bf16", "with --listen PATH"},
+        {"wait=5", "with --listen PATH"},
+        {"model=external listen=s", "external:dim=N"},
+        {"model=external:dim=3", "use --listen PATH"},
+        {"model=external:dim=3 listen=s spawn=processes", "use --spawn none"},
+        {"model=external:dim=3 listen=s delay=exp:mean=1", "leave out --delay"},
+        {"init=/nowhere/at/all", "/nowhere/at/all"},
+        {"layout=/nowhere/at/all", "/nowhere/at/all"},
         {"resume=auto", "--checkpoint"},
         {"checkpoint=/proc/x", "/proc/x"},
         {"checkpoint=/x checkpoint-every=abc", "checkpoint-every"},

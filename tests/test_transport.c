@@ -27,17 +27,18 @@ static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
 
 /* --- one thread, both ends --------------------------------------------------------------- */
 
-static struct pl_order order_of(struct crew *c, uint64_t task) {
-    return crew_order(c, task, c->version[task % CREW_VECTORS], c->slot[task % CREW_VECTORS]);
+static struct pl_order order_of(struct crew *c, int worker, uint64_t task) {
+    return crew_order(c, task, c->version[task % CREW_VECTORS],
+                      c->own[worker][task % CREW_VECTORS]);
 }
 
 static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = order_of(c, task);
+    struct pl_order o = order_of(c, worker, task);
     c->t->port.tell(c->p, worker, &o);
 }
 
 static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
-    struct pl_order o, told = order_of(c, task);
+    struct pl_order o, told = order_of(c, 0, task); /* slots are common, or not compared */
     assert_int_equal(c->t->link.pull(l, &o), 0);
     assert_int_equal(o.task, told.task);
     assert_true(crew_noted(c, &o));
@@ -84,7 +85,7 @@ static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_
     for (uint64_t task = 1; task < 40; task++) {
         struct pl_link *l = task % 3 ? a : b;
         int worker = task % 3 ? 0 : 1;
-        float *w = c->version[task % CREW_VECTORS], *out = c->slot[task % CREW_VECTORS];
+        float *w = c->version[task % CREW_VECTORS], *out = c->own[worker][task % CREW_VECTORS];
         for (size_t i = 0; i < 33; i++) w[i] = (float)(task * 100 + i);
         assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_WAITING);
         tell(c, worker, task);
@@ -244,13 +245,11 @@ static void holds_tells_when_vectors_are_free(void **state) {
 /* --- a worker that writes what it likes -------------------------------------------------- */
 
 static struct pl_mailbox *box_of(struct crew *c, int worker) {
-    struct pl_shape s = crew_shape(c);
-    return (struct pl_mailbox *)(void *)((char *)c->version[0] - s.versions + s.mailboxes) + worker;
+    return crew_mailbox(c, worker);
 }
 
 static void claim(struct crew *c, int worker, const uint64_t word[PL_SEQLOCK_WORDS]) {
-    struct pl_shape s = crew_shape(c);
-    struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
+    struct pl_head *head = crew_head(c);
     pl_seqlock_write(&box_of(c, worker)->result, word);
     atomic_fetch_or(&head->ready[0], UINT64_C(1) << worker);
 }
@@ -312,11 +311,11 @@ static void a_lying_box_harms_nobody_else(void **state) {
 /* --- sums of peers' vectors --- */
 
 static void tell_sum(struct crew *c, int worker, uint64_t task) {
-    const struct pl_input of[] = {{c->slot[5], 0, 0.25, 1}, {c->version[9], 0, -3, -1}};
-    struct pl_order o = crew_order(c, task, NULL, c->slot[2]);
+    const struct pl_input of[] = {{c->own[1][5], 0, 0.25, 1}, {c->version[9], 0, -3, -1}};
+    struct pl_order o = crew_order(c, task, NULL, c->own[worker][2]);
     o.n_inputs = 2;
     o.input = of;
-    o.base = c->slot[3];
+    o.base = c->own[worker][3];
     o.stays = true;
     c->t->port.tell(c->p, worker, &o);
 }
@@ -332,7 +331,7 @@ static void base_is(struct crew *c, int worker, uint64_t task) {
 
 static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
     struct pl_order o;
-    c->slot[5][7] = 17;
+    c->own[1][5][7] = 17;
     c->version[9][7] = 4;
     tell_sum(c, 0, 1);
     assert_int_equal(c->t->link.pull(a, &o), 0);
@@ -349,7 +348,7 @@ static void story_sum(struct crew *c, struct pl_link *a, struct pl_link *b) {
     result_is(c, 0, 1);
     assert_true(c->slot[3][7] == -7.75f && c->slot[2][7] == 2);
     /* one alone is what it computes on, as it is */
-    o = crew_order(c, 2, c->slot[5], c->slot[2]);
+    o = crew_order(c, 2, c->own[1][5], c->slot[2]);
     c->input.writer = 1;
     c->t->port.tell(c->p, 0, &o);
     assert_int_equal(c->t->link.pull(a, &o), 0);
@@ -402,8 +401,8 @@ static void story_wrong_sum(struct crew *c, struct pl_link *a, struct pl_link *b
     case 8: atomic_store(&sum->base, 0); break;
     case 9: atomic_store(&sum->base, 64); break;
     /* and ranges */
-    case 10: word[PL_ORDER_FLAGS] = 1; break;
-    case 11: word[PL_ORDER_FLAGS] = 2 * (PL_RANGES + 1); break;
+    case 10: word[PL_ORDER_FLAGS] = PL_FLAG_STAYS; break;
+    case 11: word[PL_ORDER_FLAGS] = (PL_RANGES + 1) << PL_FLAG_BITS; break;
     case 12: word[PL_ORDER_RANGE] = 34; break;
     default: word[PL_ORDER_RANGE + 1] = UINT64_MAX; break;
     }
@@ -417,8 +416,7 @@ static void a_sum_that_cannot_be_is_not_taken(void **state) {
 }
 
 static void story_lost_bell(struct crew *c, struct pl_link *a, struct pl_link *b) {
-    struct pl_shape s = crew_shape(c);
-    struct pl_head *head = (struct pl_head *)(void *)((char *)c->version[0] - s.versions);
+    struct pl_head *head = crew_head(c);
     (void)b;
     tell(c, 0, 1);
     pull_is(c, a, 1);
@@ -432,6 +430,13 @@ static void a_cleared_bit_is_a_delay_and_no_loss(void **state) {
     on_all(story_lost_bell);
 }
 
+static void make_noise(struct pl_rng *rng, void *at, size_t bytes) {
+    _Atomic uint64_t *word = at;
+    for (size_t i = 0; i < bytes / sizeof *word; i++)
+        if (pl_rng_below(rng, 4) == 0)
+            atomic_store(&word[i], pl_rng_below(rng, 2) ? pl_rng_u64(rng) : pl_rng_below(rng, 3));
+}
+
 /* Everything a worker can write is noise, again and again. */
 static void noise_kills_nobody(void **state) {
     (void)state;
@@ -440,15 +445,11 @@ static void noise_kills_nobody(void **state) {
         struct pl_rng rng;
         crew_open(&c, kinds[k], 2, 33, true);
         struct pl_link *a = crew_guest(&c, 0);
-        struct pl_shape s = crew_shape(&c);
-        _Atomic uint64_t *word = (void *)((char *)c.version[0] - s.versions);
-        size_t n = (s.mailboxes + 2 * sizeof(struct pl_mailbox)) / sizeof *word;
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
         for (int round = 0; round < 2000; round++) {
-            for (size_t i = 0; i < n; i++)
-                if (pl_rng_below(&rng, 4) == 0)
-                    atomic_store(&word[i],
-                                 pl_rng_below(&rng, 2) ? pl_rng_u64(&rng) : pl_rng_below(&rng, 3));
+            make_noise(&rng, crew_head(&c), sizeof(struct pl_head) + sizeof(uint64_t));
+            for (int w = 0; w < 2; w++)
+                make_noise(&rng, crew_mailbox(&c, w), sizeof(struct pl_mailbox));
             struct pl_news news;
             c.t->port.news(c.p, 0, &news);
             assert_true(news.kind <= PL_NEWS_RESULT);

@@ -23,7 +23,7 @@
 #include "seed.h"
 #include "suite_train.h"
 #include "sys/process.h"
-#include "transport/transport.h"
+#include "transport/guest.h"
 
 static void nap(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
@@ -169,13 +169,12 @@ static void be_a_guest(const char *path, enum lie lie) {
     struct pl_order o;
     struct pl_why why = {""};
     struct pl_rng rng;
-    int worker;
-    size_t dim;
+    struct pl_welcome welcome;
+    const struct pl_guest_conf conf = {
+        .path = path, .wait_ns = 10000000000u, .guest = {.can = ~(uint64_t)0}};
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, (uint32_t)getpid(), 0);
-    for (int tries = 0; pl_shm_connect(path, &link, &worker, &dim, &why); tries++) {
-        if (tries == 1000) _exit(9);
-        nap(10);
-    }
+    if (pl_guest_connect(&conf, &link, &welcome, &why)) _exit(9);
+    size_t dim = welcome.dim;
     while (pl_shm.link.pull(link, &o) == PL_OK) {
         struct pl_result r = {.task = o.task, .samples = 1};
         const float *w = o.input[0].v;
@@ -481,13 +480,15 @@ static void visit(const char *path, int call) {
     struct pl_link *link = NULL;
     struct pl_order o;
     struct pl_why why = {""};
-    int worker;
-    size_t dim;
+    struct pl_welcome welcome;
+    const struct pl_guest_conf conf = {
+        .path = path, .wait_ns = 10000000000u, .guest = {.can = ~(uint64_t)0}};
     if (read(call, &byte, 1) != 1) _exit(8);
-    for (int tries = 0; pl_shm_connect(path, &link, &worker, &dim, &why); tries++) {
+    for (int tries = 0; pl_guest_connect(&conf, &link, &welcome, &why); tries++) {
         if (tries == 4000) _exit(9);
         nap(5);
     }
+    size_t dim = welcome.dim;
     for (int n = 0; n < 150 && pl_shm.link.pull(link, &o) == PL_OK; n++) {
         memset(o.out, 0, dim * sizeof *o.out);
         pl_shm.link.push(link, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});

@@ -85,6 +85,7 @@ int main(void) {
     if (pl_setup_new(&setup)) return 1;
     int rc = pl_setup_policy(setup, &patient);
     if (!rc) rc = pl_setup_set(setup, "policy", "patient:k=6,wait=0.01");
+    if (!rc) rc = pl_setup_set(setup, "workers", "8");
     if (!rc) rc = pl_setup_set(setup, "delay", "exp:mean=0.01");
     if (!rc) rc = pl_setup_set(setup, "data", "digits");
     if (!rc) rc = pl_setup_set(setup, "updates", "200");

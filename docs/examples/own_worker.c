@@ -83,13 +83,14 @@ static int serve(const char *path) {
 static int work(const char *path) {
     struct pl_client_task task = {0};
     pl_client *client;
-    char why[200];
+    char why[400];
     unsigned long n = 0;
-    if (pl_client_open(path, &client, why, sizeof why)) {
+    const struct pl_client_conf conf = {.path = path, .dim = DIM};
+    if (pl_client_open(&conf, &client, why, sizeof why)) { /* waits for the server */
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    while (pl_client_pull(client, &task) == PL_OK) { /* sleeps until there is something to do */
+    while (pl_client_pull(client, -1, &task) == PL_OK) { /* sleeps until there is something to do */
         /* long computations look at pl_client_cancelled(client) now and then, and pull again */
         double loss = gradient(task.w, (uint64_t)task.worker, task.task, task.out);
         pl_client_push(client, DIM, BATCH, loss);

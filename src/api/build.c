@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/fit.h"
+#include "api/weights.h"
 #include "base/needs.h"
 #include "core/filter.h"
 #include "core/groups.h"
@@ -152,7 +153,8 @@ static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b
     }
     int rc = s->has_function ? pl_callback_open(&s->function, b->job.data, &b->job.model, &s->why)
                              : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
-    return rc ? rc : pl_ranges_check(&b->job.ranges, b->job.model->dim, &s->why);
+    if (!rc) rc = pl_weights_build(s, b);
+    return rc || b->job.ranges.n == 0 ? rc : pl_fit(s, b, host, 1);
 }
 
 /* The ratings in blocks, if the policy hands out blocks. */
@@ -200,10 +202,11 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
         return pl_fail(
             why, PL_EUSAGE,
             "log has a line per evaluation, but --model none evaluates nothing; use events");
-    if (c->target_accuracy > 0 && !(b->job.model->kind->classifies && b->job.data))
+    bool outside = b->job.model && b->job.model->kind->outside; /* an evaluator says it */
+    if (c->target_accuracy > 0 && !outside && !(b->job.model->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
-    if (c->target_accuracy > 0 && b->job.data->n_test == 0)
+    if (c->target_accuracy > 0 && !outside && b->job.data->n_test == 0)
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a test set, but the data has none; use target-loss");
     if (c->epochs > 0 && !b->job.data)
@@ -239,11 +242,59 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
                    job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
+bool pl_setup_spawns(const struct pl_setup *s) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->outside);
+}
+
+/* A model that other programs compute. */
+static int build_outside(struct pl_setup *s, enum pl_host host) {
+    const struct pl_setup_conf *c = &s->conf;
+    if (host == PL_HOST_VIRTUAL)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "model 'external' is computed by other programs, which join a real run "
+                       "only; use paceline train --model external --listen PATH");
+    if (!c->listen[0])
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "model 'external' needs workers of other programs; use --listen PATH");
+    if (pl_setup_is_set(s, "spawn") && c->spawn != PL_SPAWN_NONE)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "model 'external' cannot be computed by workers that the server starts; "
+                       "use --spawn none");
+    if (c->attack[0] || strcmp(c->delay, "auto") != 0)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%s is simulated by workers of this library, but model 'external' has "
+                       "workers of other programs; leave out --%s",
+                       c->attack[0] ? "attack" : "delay", c->attack[0] ? "attack" : "delay");
+    return PL_OK;
+}
+
 /* What only one of the two hosts supports. */
-static int build_host(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
-                      struct pl_why *why) {
+/* A path that looks like an address would become a file of that name. */
+static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
+    const char *colon = strrchr(c->listen, ':');
+    if (!colon || strchr(c->listen, '/') || !colon[1] || colon[1 + strspn(colon + 1, "0123456789")])
+        return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "listen '%.100s' looks like HOST:PORT, but workers of other programs join "
+                   "through a socket file on this machine; use a path, for example ./run.socket",
+                   c->listen);
+}
+
+static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host host) {
+    const struct pl_setup_conf *c = &s->conf;
+    struct pl_why *why = &s->why;
     if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
         return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
+    int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
+    if (rc) return rc;
+    if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "wait is for workers of other programs; use it with --listen PATH");
+    if (c->wire == 1 && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "wire bf16 is for workers of other programs; use it with --listen PATH");
+    if (job->model && job->model->kind->outside) return build_outside(s, host);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,
@@ -307,7 +358,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, host, b);
     if (!rc) rc = build_grid(job, &s->why);
-    if (!rc) rc = build_host(c, job, host, &s->why);
+    if (!rc) rc = build_host(s, job, host);
     if (!rc) rc = build_limits(c, b, host, &s->why);
     if (!rc && job->model) rc = build_size(job, &s->why);
     return rc;
@@ -315,7 +366,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
-    *out = (struct pl_built){.schedule = "constant"};
+    pl_setup_resolve(s, host);
+    *out = (struct pl_built){.host = host, .schedule = "constant"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;
@@ -325,6 +377,10 @@ void pl_built_free(struct pl_built *b) {
     struct pl_job *job = &b->job;
     pl_grid_free(job->grid);
     pl_model_close(job->model);
+    pl_layout_free(&b->layout);
+    free(b->rules);
+    free(b->w0);
+    free(b->range);
     pl_partition_free(job->partition);
     pl_delay_free(job->delay);
     pl_script_free(&b->script);
@@ -342,7 +398,9 @@ void pl_built_free(struct pl_built *b) {
 
 int pl_setup_check(pl_setup *s) {
     struct pl_built built;
+    int64_t workers = s->conf.workers;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
+    s->conf.workers = workers;
     if (rc) return rc;
     /* control checks that policy, tuner and number of workers go together */
     const struct pl_job *job = &built.job;

@@ -4,6 +4,7 @@
 
 #include "api/run.h"
 #include "run/checkpoint.h"
+#include "run/initial.h"
 #include "run/scorer.h"
 
 static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl_run *run,
@@ -26,10 +27,28 @@ static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl
     return rc;
 }
 
+/* Says what a checkpoint has that only other programs can evaluate. */
+static int eval_outside(struct pl_setup *s, const struct pl_saved *from, const char *updates) {
+    struct pl_initial *has;
+    int rc = pl_initial_saved(from, &has, &s->why);
+    if (rc) return rc;
+    rc = pl_fail(&s->why, PL_EUSAGE,
+                 "model 'external' is evaluated by the program it comes from; this checkpoint has "
+                 "%zu parameters in %zu tensors ('%.100s', …) after %s updates, and any reader of "
+                 "safetensors files opens it",
+                 has->layout.dim, has->layout.n, has->layout.tensor[0].name,
+                 updates ? updates : "an unknown number of");
+    pl_initial_release(has);
+    return rc;
+}
+
 static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     struct pl_built built;
     const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
     int rc = text ? pl_setup_lines(s, text) : PL_OK; /* NULL: only weights, from another program */
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (!rc && kind && kind->outside) return eval_outside(s, from, updates);
+    s->conf.init[0] = s->conf.layout[0] = '\0'; /* the weights are those of the checkpoint */
     if (!rc) rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
     struct pl_run *run = pl_run_new(&built);

@@ -93,7 +93,7 @@ static void fit_options(struct fit *f) {
           .given = f->decay,
           .needs = PL_NEEDS_WHOLE_VECTORS,
           .instead = "use l2 of the model"}},
-        {f->setup->n_ranges > 0,
+        {f->built->job.ranges.n > 0,
          {.what = "param-groups",
           .given = f->ranges,
           .needs = PL_NEEDS_WHOLE_VECTORS,
@@ -116,8 +116,8 @@ static void fit_options(struct fit *f) {
         {c->listen[0] != '\0',
          {.what = "listen", .given = c->listen, .needs = PL_NEEDS_PROCESSES}}};
     snprintf(f->decay, sizeof f->decay, "%g", c->weight_decay);
-    snprintf(f->ranges, sizeof f->ranges, "%d range%s", f->setup->n_ranges,
-             f->setup->n_ranges == 1 ? "" : "s");
+    int n_ranges = f->built->job.ranges.n;
+    snprintf(f->ranges, sizeof f->ranges, "%d range%s", n_ranges, n_ranges == 1 ? "" : "s");
     for (size_t i = 0; i < sizeof option / sizeof *option; i++)
         if (option[i].set) fit_add(f, option[i].party);
     fit_add_spec(f, &pl_partition_family, "partition", c->partition);

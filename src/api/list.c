@@ -1,4 +1,6 @@
-/* pl_list: everything that a spec can name, for `paceline list`, the manual and other programs. */
+/* pl_list: everything that a spec can name, for `paceline list`, the manual, completion and other
+ * programs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +22,107 @@ static const struct pl_entry list_none = {
 static size_t list_options(const struct pl_opt *opts, struct pl_item_option *out) {
     size_t n = 0;
     for (const struct pl_opt *o = opts; o->name && n < LIST_OPTIONS; o++, n++) {
-        out[n] = (struct pl_item_option){.name = o->name, .def = o->def, .help = o->help};
+        out[n] = (struct pl_item_option){
+            .name = o->name, .def = o->def, .help = o->help, .type = pl_opt_type(o)};
         pl_opt_accepts(o, out[n].accepts, sizeof out[n].accepts);
     }
     return n;
 }
+
+/* --- a command to try ---------------------------------------------------------------------- */
+
+/* Members that need more than their name in a command: more of a spec, or another option. */
+static const struct {
+    const char *family, *name, *more;
+} list_special[] = {
+    {"reduce", "nnm", "+median"},
+    {"reduce", "bucketing", "+median"},
+    {"reduce", "clipping", "+median"},
+    {"delay", "hetero", ":v=0.6,exp:mean=1"},
+    {"model", "none", "--delay pareto:shape=2,scale=1"},
+    {"model", "quadratic", "--delay pareto:shape=2,scale=1"},
+    {"model", "mf", "--data lowrank"},
+    {"model", "linear", "--data friedman"},
+    {"model", "external", ":dim=1000"},
+    {"data", "ratings", "--model mf"},
+    {"data", "lowrank", "--model mf"},
+};
+
+/* Of a member: what follows its name, beginning with '+' or ':'; or else an option. */
+static const char *list_more(const struct pl_family *f, const struct pl_entry *e) {
+    for (size_t i = 0; i < sizeof list_special / sizeof *list_special; i++)
+        if (strcmp(list_special[i].family, f->name) == 0 &&
+            strcmp(list_special[i].name, e->name) == 0)
+            return list_special[i].more;
+    return "";
+}
+
+/* Whether a spec, or a link of a chain of specs, names the member. */
+static bool list_names(const char *spec, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = spec; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        if (strncmp(at, name, n) == 0 && strchr(":+", at[n])) return true;
+    return false;
+}
+
+/* The first method that has the member in its row; NULL if there is none. */
+static const struct pl_recipe *list_method_with(int column, const struct pl_entry *e) {
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++)
+        if (list_names(pl_recipe_column((const struct pl_recipe *)*m, column), e->name))
+            return (const struct pl_recipe *)*m;
+    return NULL;
+}
+
+/* The data that a method can be tried on; and an attacker, if it is made against attacks. */
+static const char *list_workload(const struct pl_recipe *r) {
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *policy;
+    if (pl_spec_split(r->policy, name, &args, NULL) == PL_OK &&
+        pl_entry_find(&pl_policy_family, name, &policy, NULL) == PL_OK &&
+        ((const struct pl_policy *)policy)->grid)
+        return "--model mf --data lowrank";
+    if (r->reduce || r->filter) return "--workers 11 --data digits --attack signflip:f=2";
+    return "--data digits --delay pareto:shape=2,scale=1";
+}
+
+static void list_command(const struct pl_family *f, const struct pl_entry *e, char *out,
+                         size_t max) {
+    const char *more = list_more(f, e);
+    bool option = more[0] == '-';
+    int column = 0;
+    while (column < PL_N_COLUMNS && pl_column_family[column] != f) column++;
+    const struct pl_recipe *r = f == &pl_recipe_family  ? (const struct pl_recipe *)e
+                                : column < PL_N_COLUMNS ? list_method_with(column, e)
+                                                        : NULL;
+    char spec[120];
+    snprintf(spec, sizeof spec, "%s%s", e->name, option ? "" : more);
+    if (e->opts->name && e->opts->choices && !e->opts->def[0] && strchr("FD", *e->opts->choices))
+        pl_append(spec, sizeof spec, ":%s", e->opts->choices); /* FILE or DIR */
+    if (f == &pl_model_family && ((const struct pl_model_kind *)e)->outside) {
+        pl_append(out, max, "paceline train --model %s --spawn none --listen run.socket", spec);
+        return;
+    }
+    pl_append(out, max, "paceline simulate ");
+    if (r)
+        pl_append(out, max, "--method %s %s", r->id.name, list_workload(r));
+    else if (column < PL_N_COLUMNS)
+        pl_append(out, max, "--policy %s --%s %s --data digits",
+                  column == PL_COLUMN_REDUCE ? "ksync:k=all" : "kasync:k=1", f->name, spec);
+    else if (f == &pl_schedule_family)
+        pl_append(out, max, "--lr-schedule %s --data digits", spec);
+    else if (f == &pl_attack_family)
+        pl_append(out, max, "--workers 11 --method byzantine-median --attack %s --data digits",
+                  spec);
+    else if (f == &pl_delay_family)
+        pl_append(out, max, "--delay %s --model none", spec);
+    else
+        pl_append(out, max, "--%s %s%s", f->name, spec,
+                  f == &pl_data_family || option ? "" : " --data digits");
+    if (option) pl_append(out, max, " %s", more);
+}
+
+/* --- the items ----------------------------------------------------------------------------- */
 
 static void list_entry(const struct pl_family *f, const struct pl_entry *e,
                        void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
@@ -34,10 +132,13 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
                            .name = e->name,
                            .brief = e->brief,
                            .paper = e->paper,
+                           .when = "",
                            .n_options = list_options(e->opts, option),
                            .option = option};
+    list_command(f, e, item.command, sizeof item.command);
     if (f == &pl_recipe_family) {
         const struct pl_recipe *r = (const struct pl_recipe *)e;
+        item.when = r->when;
         for (int i = 0; i < PL_N_COLUMNS; i++)
             if (r->column[i])
                 pl_append(item.detail, sizeof item.detail, "%s--%s %s", i ? " " : "",
@@ -69,6 +170,7 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
                                .name = option[i].name,
                                .brief = option[i].help,
                                .paper = "",
+                               .when = "",
                                .n_options = 1,
                                .option = &option[i]};
         list_readers(pl_setup_opts[i].flags, item.detail, sizeof item.detail);

@@ -11,7 +11,9 @@
  * workers, unless that is set. */
 static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_workers) {
     const struct pl_setup_conf *c = &s->conf;
+    int64_t given = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     *n_workers = c->workers;
+    s->conf.workers = given;
     snprintf(law, max, "%s", pl_setup_delay(s));
     if (!c->trace[0]) return PL_OK;
     if (pl_setup_is_set(s, "delay"))
@@ -66,7 +68,11 @@ int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *r
                                     row[i].bound.valid ? row[i].seconds_to_target : NAN,
                                 .exact = row[i].time.how != PL_HOW_SIMULATED,
                                 .best = row[i].best,
-                                .best_of_all = i == best.overall};
+                                .best_of_all = i == best.overall.row,
+                                .loose = i == best.variant[row[i].variant].loose,
+                                .loose_of_all = i == best.overall.loose,
+                                .regret = best.variant[row[i].variant].regret,
+                                .regret_of_all = best.overall.regret};
         each(ctx, &r);
     }
     free(row);

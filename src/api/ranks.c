@@ -37,7 +37,7 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     int rank, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn");
+    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn") && pl_setup_spawns(s);
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;
@@ -122,7 +122,7 @@ int pl_ranks_work(struct pl_setup *s, const struct pl_ranks *r, const struct pl_
     struct pl_link *link;
     int worker, rc = pl_mpi_connect(cut.range, n_servers, &link, &worker, &s->why);
     if (rc) return rc;
-    rc = pl_worker_loop(job, pl_mpi_transport(), link, worker);
+    rc = pl_worker_loop(job, pl_mpi_transport(), link, worker, NULL);
     pl_mpi_transport()->link.detach(link);
     return rc ? pl_fail(&s->why, rc, "%s", pl_status_text(rc)) : PL_OK;
 }

@@ -21,9 +21,30 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->seed = built->job.seed;
     r->lr = built->job.rate.lr;
     r->dim = built->job.model ? built->job.model->dim : 0;
-    r->rates = built->job.model && built->job.model->kind->rates;
+    if (built->job.model && built->job.model->rates)
+        r->rmse_scale =
+            built->job.data && built->job.data->has_targets ? built->job.data->target_scale : 1;
     r->saved = NAN;
     return r;
+}
+
+int pl_run_begin(struct pl_run *r, struct pl_setup *s, const struct pl_built *built,
+                 const char *kind, const struct pl_resumed *resumed) {
+    if (pl_identity_new(s, built, kind, resumed, &r->identity))
+        return pl_fail(&s->why, PL_ENOMEM, "out of memory for the description of the run");
+    return PL_OK;
+}
+
+void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
+    if (s->start) s->start(s->start_ctx, r->identity.header, r->identity.json);
+}
+
+void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why) {
+    const char *trouble = rc ? why->text : r->outcome.trouble.text;
+    const char *word = rc            ? "failed"
+                       : r->replayed ? "recording"
+                                     : pl_identity_why(&r->outcome, &job->limits, r->interrupted);
+    pl_identity_end(&r->identity, word, trouble);
 }
 
 void pl_run_point(struct pl_run *r, const struct pl_point *p) {
@@ -35,10 +56,12 @@ void pl_run_point(struct pl_run *r, const struct pl_point *p) {
             r->room = room;
         }
     }
-    if (r->n_points < r->room)
-        r->point[r->n_points++] = *p;
-    else
+    if (r->n_points < r->room) {
+        r->point[r->n_points] = *p;
+        r->point[r->n_points++].more = NULL;
+    } else {
         r->lost_points = true;
+    }
 }
 
 int pl_run_complete(struct pl_run *r, struct pl_why *why) {
@@ -61,11 +84,15 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct p
             .held_up = row[i].held_up,
             .last = row[i].n_last,
             .unfinished = row[i].unfinished};
+    for (int i = 0; i < r->n_workers; i++)
+        for (int kind = 0; kind <= PL_SPAN_WASTED; kind++)
+            r->worker_seconds += row[i].seconds[kind];
     return PL_OK;
 }
 
 void pl_run_free(pl_run *run) {
     if (!run) return;
+    pl_identity_free(&run->identity);
     free(run->outcome.weights);
     free(run->point);
     free(run->worker);
@@ -119,13 +146,15 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
         {"loss", o->score.loss, false},
         {"test_loss", o->score.test_loss, false},
         {"test_accuracy", o->score.test_accuracy, false},
-        {"test_rmse", r->rates ? sqrt(o->score.test_loss) : NAN, false},
+        {"test_rmse", r->rmse_scale > 0 ? r->rmse_scale * sqrt(o->score.test_loss) : NAN, false},
     };
     memcpy(n, list, sizeof list);
 }
 
 static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
+    if (strcmp(key, "core_wait") == 0)
+        return r->worker_seconds > 0 ? fmin(r->outcome.core_wait / r->worker_seconds, 1) : NAN;
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
@@ -172,6 +201,7 @@ const char *pl_run_json(pl_run *run) {
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
     pl_json_real(&j, "consensus", run->outcome.consensus);
+    pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
     if (run->outcome.drift.n_looks > 0) {
         pl_json_open(&j, "spread", '{');
         pl_json_real(&j, "from_mean", run_extra(run, "spread.from_mean"));
@@ -206,6 +236,8 @@ double pl_run_number(const pl_run *run, const char *key) {
 
 const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
+    if (strcmp(key, "id") == 0 && run->identity.json) return run->identity.id;
+    if (strcmp(key, "run") == 0) return run->identity.json;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
         return run->outcome.trouble.text;

@@ -2,11 +2,13 @@
 #ifndef PL_API_RUN_H
 #define PL_API_RUN_H
 
+#include "api/identity.h"
 #include "api/sinks.h"
 #include "observe/timeline.h"
 #include "sim/replay.h"
 
 struct pl_run {
+    struct pl_identity identity;
     struct pl_outcome outcome;
     char method[PL_NAME_MAX];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
@@ -14,11 +16,13 @@ struct pl_run {
     uint64_t seed;
     double lr; /* the learning rate before its schedule */
     size_t dim;
-    bool rates; /* the losses are squared errors of ratings */
+    double rmse_scale; /* the losses are squared errors in this unit; 0: they are not */
     struct pl_point *point;
     size_t n_points, room;
     bool lost_points; /* out of memory for one */
+    bool interrupted; /* the watcher ended the run */
     char *json;
+    double worker_seconds;           /* of all workers together */
     struct pl_worker_report *worker; /* [n_workers]; NULL: unknown */
     double saved; /* when the last checkpoint was written, in seconds since 1970; or NAN */
     bool replayed;
@@ -27,6 +31,16 @@ struct pl_run {
 };
 
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */
+
+/* Gives the run its identity. */
+int pl_run_begin(struct pl_run *r, struct pl_setup *s, const struct pl_built *built,
+                 const char *kind, const struct pl_resumed *resumed);
+
+/* Tells the embedding program that the run begins. */
+void pl_run_announce(const struct pl_run *r, const struct pl_setup *s);
+
+/* Adds the end to its identity. `rc` and `why`: its status, and the message if it failed. */
+void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why);
 
 /* Call it after every evaluation. pl_run_complete fails if there was no memory for one. */
 void pl_run_point(struct pl_run *r, const struct pl_point *p);

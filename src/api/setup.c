@@ -6,13 +6,24 @@
  * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
  * part of the run's definition, so that recordings and checkpoints keep it. Options without KEPT
  * specify where the run takes place and which files it writes. */
-#include "api/setup.h"
+#include "api/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT(name, field, def, flags, help)                                                        \
-    PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
+#include "sys/pool.h"
+
+#define SIMULATED_WORKERS 8 /* unless set */
+
+/* A text, by what it is: a name of a file, a spec, … */
+#define TEXT_OF(type, name, field, def, flags, help)                                               \
+    PL_OPT(name, TEXT, struct pl_setup_conf, field, def, 0, 0, type, help, flags)
+#define SPEC(...) TEXT_OF("SPEC", __VA_ARGS__)
+#define FILE_NAME(...) TEXT_OF("FILE", __VA_ARGS__)
+#define DIR_NAME(...) TEXT_OF("DIR", __VA_ARGS__)
+#define PATH_NAME(...) TEXT_OF("PATH", __VA_ARGS__)
+#define ADDRESS(...) TEXT_OF("HOST:PORT", __VA_ARGS__)
+#define INTERVAL(...) TEXT_OF("INTERVAL", __VA_ARGS__)
 #define BOOL(name, field, def, flags, help)                                                        \
     PL_OPT(name, BOOL, struct pl_setup_conf, field, def, 0, 0, NULL, help, flags)
 #define CHOICE(name, field, def, choices, flags, help)                                             \
@@ -33,49 +44,57 @@
 #define COLUMN (RUNS | KEPT | PL_OF_METHOD)
 
 const struct pl_opt pl_setup_opts[] = {
-    TEXT("method", method, "", SIMULATE | TRAIN | KEPT,
+    SPEC("method", method, "", SIMULATE | TRAIN | KEPT,
          "published method and options of its parts: kasync:k=4 (default: kasync, unless --policy "
          "is given)"),
-    TEXT("policy", column[PL_COLUMN_POLICY], "", COLUMN,
+    SPEC("policy", column[PL_COLUMN_POLICY], "", COLUMN,
          "when the model is updated, and which workers compute next"),
-    TEXT("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
-    TEXT("correct", column[PL_COLUMN_CORRECT], "", COLUMN, "how a stale gradient is corrected"),
-    TEXT("reduce", column[PL_COLUMN_REDUCE], "", COLUMN, "how a group becomes one vector"),
-    TEXT("optim", column[PL_COLUMN_OPTIM], "", COLUMN, "how that vector changes the model"),
-    TEXT("local", column[PL_COLUMN_LOCAL], "", COLUMN, "what a worker does between contacts"),
-    TEXT("filter", column[PL_COLUMN_FILTER], "", COLUMN,
+    SPEC("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
+    SPEC("correct", column[PL_COLUMN_CORRECT], "", COLUMN, "how a stale gradient is corrected"),
+    SPEC("reduce", column[PL_COLUMN_REDUCE], "", COLUMN, "how a group becomes one vector"),
+    SPEC("optim", column[PL_COLUMN_OPTIM], "", COLUMN, "how that vector changes the model"),
+    SPEC("local", column[PL_COLUMN_LOCAL], "", COLUMN, "what a worker does between contacts"),
+    SPEC("filter", column[PL_COLUMN_FILTER], "", COLUMN,
          "which gradients are accepted on arrival: kardam:f=2"),
-    TEXT("attack", attack, "", RUNS | KEPT,
+    SPEC("attack", attack, "", RUNS | KEPT,
          "what hostile workers send, and how many there are: signflip:f=2"),
-    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT, "number of workers"),
+    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT,
+        "number of workers (default: one per core in a real run, 8 if simulated)"),
     INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
         "MPI: number of server ranks; each holds a part of the model"),
-    TEXT("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
-    TEXT("data", data, "fashion", RUNS | EVAL | KEPT, "data set"),
-    TEXT("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
+    SPEC("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
+    FILE_NAME(
+        "init", init, "", RUNS | KEPT,
+        "safetensors file with the weights to begin with; for model external also their names, "
+        "shapes and types"),
+    FILE_NAME("layout", layout, "", RUNS | KEPT,
+              "file of lines NAME lr=X decay=X buffer=yes, for some tensors of the model; see "
+              "docs/workers.md"),
+    SPEC("data", data, "fashion", RUNS | EVAL | KEPT, "data set"),
+    SPEC("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
     REAL("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
          "learning rate (default: 0, the method's own: see 'paceline list optim')"),
-    TEXT("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
+    SPEC("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
          "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
          "method's, otherwise constant)"),
     CHOICE("lr-scale", lr_scale, "one", "one|k", RUNS | KEPT,
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
          "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
-    TEXT("delay", delay, "auto", RUNS | PLAN | KEPT,
+    SPEC("delay", delay, "auto", RUNS | PLAN | KEPT,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
-    TEXT("net", net, "", SIMULATE | RACE | KEPT,
+    SPEC("net", net, "", SIMULATE | RACE | KEPT,
          "network: latency=S,bandwidth=B/S,server=B/S,bytes=B"),
     REAL("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
          "extra seconds per update at the server, simulated or slept"),
     BOOL("spread", spread, "no", SIMULATE | RACE | KEPT,
          "report how far apart the workers' models are"),
-    TEXT("script", script, "", SIMULATE | RACE | KEPT,
-         "file of lines TIME leave|join|freeze WORKER [SECONDS]"),
+    FILE_NAME("script", script, "", SIMULATE | RACE | KEPT,
+              "file of lines TIME leave|join|freeze WORKER [SECONDS]"),
     INT("updates", updates, "0", 0, 1e15, RUNS | KEPT,
         "stop after N updates (default 1000 if no other limit is given, 100000 if only a target "
         "is)"),
@@ -101,26 +120,35 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT,
            "how workers are started; none: other programs join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
-    TEXT("evict", evict, "auto", RUNS | KEPT,
-         "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
-         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
-    TEXT("listen", listen, "", TRAIN, "path of a socket where workers of other programs can join"),
-    TEXT("checkpoint", checkpoint, "", TRAIN, "folder for checkpoints"),
-    TEXT("checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT,
-         "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
+    TEXT_OF(
+        "SECONDS", "evict", evict, "auto", RUNS | KEPT,
+        "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
+        "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
+    FILE_NAME("listen", listen, "", TRAIN,
+              "path of a socket where workers of other programs can join"),
+    REAL("wait", wait, "300", 0, 1e9, TRAIN,
+         "seconds to wait for the first worker of another program before giving up"),
+    CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
+           "type of the numbers that workers of other programs exchange with the server; the "
+           "server keeps f32"),
+    DIR_NAME("checkpoint", checkpoint, "", TRAIN, "folder for checkpoints"),
+    INTERVAL(
+        "checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT,
+        "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
     INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT,
         "number of checkpoints to keep; older ones are deleted"),
-    TEXT("resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED,
-         "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
-         "has one, otherwise from the start"),
-    TEXT("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY,
-         "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
-    TEXT("metrics", metrics, "", TRAIN,
-         "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
-    TEXT("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
-    TEXT("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
-    TEXT("record", record, "", SIMULATE | TRAIN | REPLAY,
-         "file for a recording of the run; see paceline replay"),
+    PATH_NAME(
+        "resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED,
+        "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
+        "has one, otherwise from the start"),
+    DIR_NAME("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY,
+             "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
+    ADDRESS("metrics", metrics, "", TRAIN,
+            "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
+    FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
+    FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
+    FILE_NAME("record", record, "", SIMULATE | TRAIN | REPLAY,
+              "file for a recording of the run; see paceline replay"),
     REAL("smoothness", smoothness, "1", 1e-12, 1e12, PLAN | KEPT,
          "plan: Lipschitz constant L of the gradient"),
     REAL("noise", noise, "10", 0, 1e12, PLAN | KEPT, "plan: variance of one sample's gradient"),
@@ -129,8 +157,8 @@ const struct pl_opt pl_setup_opts[] = {
     REAL("start-loss", start_loss, "2.3", 1e-12, 1e12, PLAN | KEPT, "plan: initial loss"),
     REAL("target", target, "0", 0, 1e12, PLAN | KEPT,
          "plan: squared gradient norm to reach, or excess loss if convex (default 0.02)"),
-    TEXT("trace", trace, "", PLAN,
-         "plan: draw delays from a recording, or from a file of measured seconds"),
+    FILE_NAME("trace", trace, "", PLAN,
+              "plan: draw delays from a recording, or from a file of measured seconds"),
     PL_OPT_END,
 };
 
@@ -140,6 +168,7 @@ int pl_setup_new(pl_setup **out) {
     pl_setup *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
     pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    s->conf.workers = 0; /* the default depends on the host: pl_setup_resolve */
     for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
     return PL_OK;
@@ -149,13 +178,18 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     pl_setup *s = malloc(sizeof *s);
     if (!s) return PL_ENOMEM;
     *s = *from;
+    s->described = NULL;
     s->range = NULL;
     s->n_ranges = 0;
-    if (pl_setup_ranges(s, from->range, from->n_ranges)) {
+    s->rules = from->rules ? strdup(from->rules) : NULL;
+    if (pl_setup_ranges(s, from->range, from->n_ranges) || (from->rules && !s->rules)) {
+        free(s->range);
+        free(s->rules);
         free(s);
         return PL_ENOMEM;
     }
     if (s->data) s->data->n_holders++;
+    pl_initial_hold(s->initial);
     *out = s;
     return PL_OK;
 }
@@ -171,6 +205,10 @@ void pl_setup_let_go(struct pl_setup *s) {
 void pl_setup_free(pl_setup *s) {
     if (!s) return;
     pl_setup_let_go(s);
+    pl_initial_release(s->initial);
+    free(s->rules);
+    if (s->described) pl_identity_free(s->described);
+    free(s->described);
     free(s->range);
     free(s);
 }
@@ -197,6 +235,12 @@ int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     return rc;
 }
 
+int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host) {
+    int64_t before = s->conf.workers;
+    if (before == 0) s->conf.workers = host == PL_HOST_REAL ? pl_cores() : SIMULATED_WORKERS;
+    return before;
+}
+
 int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     char value[PL_SPEC_MAX];
     const struct pl_opt *o = pl_setup_find(key);
@@ -204,7 +248,9 @@ int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
     if (!o)
         return pl_fail(&s->why, PL_EUSAGE,
                        "there is no option '%.40s'; 'paceline list option' shows them", key);
+    int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     pl_opt_print(o, &s->conf, value, sizeof value);
+    s->conf.workers = workers;
     if (strlen(value) >= max)
         return pl_fail(&s->why, PL_EUSAGE, "the value of %s needs a buffer of %zu bytes, not %zu",
                        key, strlen(value) + 1, max);
@@ -226,6 +272,12 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int warning, const char *sentence),
                   void *ctx) {
     s->log = (struct pl_log){say, ctx};
+}
+
+void pl_setup_start(pl_setup *s, void (*start)(void *ctx, const char *header, const char *json),
+                    void *ctx) {
+    s->start = start;
+    s->start_ctx = ctx;
 }
 
 int pl_setup_function(pl_setup *s, const struct pl_function *f) {

@@ -7,8 +7,13 @@
 #include "core/policy.h"
 #include "core/recipe.h"
 #include "learn/job.h"
+#include "run/initial.h"
 #include "sim/net.h"
 #include "sim/script.h"
+
+/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
+ * it is added to the time that the task takes. */
+enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
 
 enum pl_where { PL_WHERE_AUTO, PL_WHERE_INPROC, PL_WHERE_SHM, PL_WHERE_MPI };
 enum pl_spawn { PL_SPAWN_PROCESSES, PL_SPAWN_THREADS, PL_SPAWN_NONE };
@@ -18,7 +23,8 @@ struct pl_setup_conf {
     char method[PL_TEXT_MAX];
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
     char attack[PL_TEXT_MAX];
-    int64_t workers, servers, batch, updates, eval_samples, seed, threads;
+    int64_t workers; /* 0: not set, and pl_setup_resolve has not been called */
+    int64_t servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
     double lr, weight_decay;
@@ -30,6 +36,9 @@ struct pl_setup_conf {
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
     bool respawn;
+    char init[PL_TEXT_MAX], layout[PL_TEXT_MAX];
+    int wire; /* what vectors are sent as: 0: F32, 1: BF16 */
+    double wait;
     char evict[PL_TEXT_MAX];
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
@@ -69,17 +78,22 @@ struct pl_setup {
     struct pl_setup_conf conf;
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
-    struct pl_shared_data *data; /* NULL until a run needs it */
+    struct pl_identity *described; /* by pl_setup_describe; or NULL */
+    struct pl_shared_data *data;   /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
     struct pl_function function;
+    struct pl_initial *initial;   /* weights of the program; NULL: none */
+    char *rules;                  /* lines of a layout; NULL: none */
     struct pl_model_range *range; /* [n_ranges] of the model, owned; NULL: none */
     int n_ranges;
     void (*point)(void *ctx, const struct pl_point *p);
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
     struct pl_log log;
+    void (*start)(void *ctx, const char *header, const char *json);
+    void *start_ctx;
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
 };
@@ -96,6 +110,9 @@ const char *pl_setup_delay(const struct pl_setup *s);
 /* Whether there is no model, so that the run simulates timing alone. */
 bool pl_setup_timing_alone(const struct pl_setup *s);
 
+/* Whether the server of a real run starts its workers. */
+bool pl_setup_spawns(const struct pl_setup *s);
+
 /* The kind of the model; NULL for a function of the embedding program and unknown names. */
 const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
 
@@ -104,6 +121,10 @@ struct pl_family pl_setup_policies(const struct pl_setup *s);
 
 /* Whether the caller has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);
+
+/* Gives "workers" its default, which depends on the host. Returns the value before: callers whose
+ * setup outlives the run put it back. */
+int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host);
 
 /* Releases the data, and frees it if no other setup holds it. */
 void pl_setup_let_go(struct pl_setup *s);
@@ -122,19 +143,21 @@ int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out
 /* A job and everything it owns. */
 struct pl_built {
     struct pl_job job;
+    enum pl_host host;
     struct pl_net_conf net;
     struct pl_script script;
     char method[PL_NAME_MAX];
+    struct pl_layout layout;               /* of the model's vector; empty without a model */
+    char *rules;                           /* the lines that were applied to it; or NULL */
+    float *w0;                             /* the job's `initial` */
+    struct pl_model_range *range;          /* the job's ranges, if the layout has rules; or NULL */
     const char *schedule;                  /* of the learning rate: the user's or the method's */
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
 
-/* The clock of the run: on a virtual clock the delay law gives the time of a task; on a real clock
- * it is added to the time that the task takes. */
-enum pl_host { PL_HOST_VIRTUAL, PL_HOST_REAL };
-
-/* Resolves and checks everything; opens data, model and laws. Free with pl_built_free. */
+/* Resolves (pl_setup_resolve) and checks everything; opens data, model and laws. Free with
+ * pl_built_free. */
 int pl_build(struct pl_setup *setup, enum pl_host host, struct pl_built *out);
 void pl_built_free(struct pl_built *b);
 

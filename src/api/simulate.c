@@ -22,7 +22,9 @@ static void simulate_point(void *ctx, const struct pl_point *p) {
 
 static int simulate_tick(void *ctx, const struct pl_point *p) {
     struct simulate_watch *w = ctx;
-    return w->setup->tick(w->setup->watch_ctx, p);
+    if (!w->setup->tick(w->setup->watch_ctx, p)) return 0;
+    w->run->interrupted = true;
+    return 1;
 }
 
 /* The contents of a checkpoint; the caller must free() the weights. */
@@ -41,6 +43,22 @@ static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
     return PL_OK;
 }
 
+/* Opens what the run writes. A replay is a run of its own, but what it records is the recorded run:
+ * its description is taken over. */
+static int simulate_open(struct simulate_watch *w, struct pl_setup *setup,
+                         const struct pl_built *built, const struct pl_recording *replay) {
+    int rc = pl_run_begin(w->run, setup, built, replay ? "replay" : "simulate", NULL);
+    char *recorded = replay && !rc ? calloc(1, strlen(replay->text) + 1) : NULL;
+    if (replay && !rc && !recorded) rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory");
+    if (recorded) pl_recording_line(replay->text, "run", recorded, strlen(replay->text) + 1);
+    w->run->replayed = replay != NULL;
+    w->sinks.recorded = recorded;
+    if (!rc) rc = pl_sinks_open(&w->sinks, setup, built, w->run->identity.json);
+    free(recorded);
+    if (!rc) pl_run_announce(w->run, setup);
+    return rc;
+}
+
 /* Simulates the setup. `replay` is a recording that drives it, `saved` the checkpoint that it is
  * resumed from; both may be NULL. */
 static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
@@ -54,9 +72,9 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
         pl_built_free(&built);
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
-    struct simulate_watch watch = {.setup = setup, .run = run};
+    struct simulate_watch watch = {.setup = setup, .run = run, .sinks = {.conf = &setup->conf}};
     struct pl_sim_from from = {.weights = NULL};
-    rc = pl_sinks_open(&watch.sinks, setup, &built);
+    rc = simulate_open(&watch, setup, &built, replay);
     if (!rc && saved) rc = simulate_from(saved, built.job.model, &from, why);
     if (!rc) {
         struct pl_sim_conf sim = {
@@ -73,6 +91,8 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
         if (!rc) pl_sinks_end(&watch.sinks, &run->outcome, run->dim);
     }
     if (!rc) rc = pl_run_complete(run, why);
+    pl_run_end(run, &built.job, rc, why);
+    pl_sinks_run(&watch.sinks, run->identity.json);
     free((void *)(uintptr_t)from.weights);
     int closed = pl_sinks_close(&watch.sinks, rc ? NULL : why);
     if (!rc) rc = closed;
@@ -86,7 +106,10 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
 }
 
 int pl_simulate(pl_setup *setup, pl_run **out) {
-    return simulate_setup(setup, NULL, NULL, out);
+    int64_t workers = setup->conf.workers;
+    int rc = simulate_setup(setup, NULL, NULL, out);
+    setup->conf.workers = workers;
+    return rc;
 }
 
 /* Describes the result of a replay in one sentence. */

@@ -1,31 +1,50 @@
 #include "api/sinks.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "learn/task.h"
 
-static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct pl_job *job) {
+/* The options, and what the run is as a line of its own. */
+static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct pl_job *job,
+                        const char *run) {
     char *text;
     int rc = pl_setup_text(setup, &text);
     if (rc) return rc;
-    rc = pl_recorder_open(setup->conf.record, text, job->n_workers, pl_job_steps(job), &s->recorder,
-                          &setup->why);
+    size_t room = strlen(text) + strlen(run) + 8;
+    char *whole = malloc(room);
+    if (whole) {
+        snprintf(whole, room, run[0] ? "%srun=%s\n" : "%s", text, run);
+        rc = pl_recorder_open(setup->conf.record, whole, job->n_workers, pl_job_steps(job),
+                              &s->recorder, &setup->why);
+    } else {
+        rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the recording");
+    }
+    free(whole);
     free(text);
     return rc;
 }
 
-int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built) {
+int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
+                  const char *run) {
     const struct pl_setup_conf *c = &setup->conf;
+    const char *recorded = s->recorded ? s->recorded : run;
     int rc = PL_OK;
     *s = (struct pl_sinks){.conf = c, .method = built->method, .says = &setup->log};
     if (c->log[0]) rc = pl_sink_open("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &s->events, &setup->why);
-    if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job);
+    if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
     if (!rc && c->log_dir[0] &&
         (rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
                              &setup->why)))
         pl_fail_in(&setup->why, rc, "log-dir");
+    if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run, &setup->why);
     return rc;
+}
+
+/* If this fails, the folder has the description from the start of the run. */
+void pl_sinks_run(const struct pl_sinks *s, const char *run) {
+    if (s->logdir) pl_logdir_run(s->logdir, run, NULL);
 }
 
 static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_event *e,

@@ -16,15 +16,22 @@ struct pl_sinks {
     FILE *log, *events;
     struct pl_recorder *recorder;
     struct pl_logdir *logdir;
-    uint64_t last_ns; /* of the last event */
+    const char *recorded; /* the description for the recording, if not `run`: set it before opening;
+                             "" for none */
+    uint64_t last_ns;     /* of the last event */
     uint64_t n_events;
     const struct pl_log *says;      /* where failures are reported when they happen, */
     bool told[PL_SINKS], told_full; /* once per file */
     bool events_full;               /* that file has reached its limit */
 };
 
-/* Creates the files that the setup asks for. Close them even if this fails. */
-int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built);
+/* Creates the files that the setup asks for. `run` is the JSON object that describes the run. Close
+ * them even if this fails. */
+int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
+                  const char *run);
+
+/* The description again, now that the run has ended. */
+void pl_sinks_run(const struct pl_sinks *s, const char *run);
 
 /* A pl_control_log for the files that need events, or NULL if none does. ctx is the pl_sinks. */
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);

@@ -44,6 +44,7 @@ int pl_setup_text(struct pl_setup *s, char **out) {
 static int text_line(struct pl_setup *s, const char *line, size_t length) {
     char key[PL_NAME_MAX], value[PL_SPEC_MAX];
     size_t n = strcspn(line, "=\n");
+    if (n == 3 && strncmp(line, "run=", 4) == 0) return PL_OK; /* what the run was, for people */
     if (n >= length || n >= sizeof key || length - n > sizeof value)
         return pl_fail(&s->why, PL_EDATA, "'%.*s' is not key=value", length < 60 ? (int)length : 60,
                        line);

@@ -8,6 +8,7 @@
 #include "api/ranks.h"
 #include "api/run.h"
 #include "observe/metrics.h"
+#include "run/claim.h"
 #include "run/server.h"
 #include "sys/clock.h"
 
@@ -21,6 +22,8 @@ struct train {
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
+    int lock;                         /* of the folder of checkpoints; -1: none */
+    struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */
@@ -43,7 +46,9 @@ static void train_point(void *ctx, const struct pl_point *p) {
 static int train_tick(void *ctx, const struct pl_point *p) {
     struct train *t = ctx;
     t->last = *p;
-    return t->setup->tick ? t->setup->tick(t->setup->watch_ctx, p) : 0;
+    if (!t->setup->tick || !t->setup->tick(t->setup->watch_ctx, p)) return 0;
+    t->run->interrupted = true;
+    return 1;
 }
 
 static void train_publish(struct train *t, uint64_t now_ns) {
@@ -103,38 +108,91 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
     return PL_OK;
 }
 
-/* Opens the checkpoint to resume from, and adopts its options unless they were set again. */
-static int train_resume(struct pl_setup *s, struct pl_saved **out) {
+/* Weights, their names and what applies to some of them are those of the checkpoint, not of files
+ * that the first run read. */
+static int train_resume_weights(struct pl_setup *s, const struct pl_saved *from) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    const char *rules = pl_saved_text(from, "layout");
+    s->conf.init[0] = '\0';
+    if (!pl_setup_is_set(s, "layout")) s->conf.layout[0] = '\0';
+    pl_initial_release(s->initial);
+    s->initial = NULL;
+    if (kind && kind->outside) return pl_initial_saved(from, &s->initial, &s->why);
+    if (!rules || s->rules || s->conf.layout[0]) return PL_OK;
+    s->rules = strdup(rules);
+    return s->rules ? PL_OK : pl_fail(&s->why, PL_ENOMEM, "out of memory");
+}
+
+/* Reads the checkpoint that the run continues from; *out stays NULL if there is none yet. */
+static int train_find(struct pl_setup *s, struct pl_saved **out) {
     const struct pl_setup_conf *c = &s->conf;
+    struct pl_why skipped = {.text = ""};
     char path[PL_TEXT_MAX + 64];
-    bool any = strcmp(c->resume, "auto") == 0;
-    if (!c->resume[0]) return PL_OK;
-    if (any && !c->checkpoint[0])
-        return pl_fail(&s->why, PL_EUSAGE, "--resume auto needs --checkpoint DIR");
-    int rc = pl_checkpoint_find(any ? c->checkpoint : c->resume, path, sizeof path, &s->why);
-    if (any && rc == PL_EMISSING) {
-        s->why.text[0] = s->conf.resume[0] = '\0';
-        return PL_OK; /* no checkpoint yet: start from the beginning */
+    if (strcmp(c->resume, "auto") != 0) {
+        int rc = pl_checkpoint_find(c->resume, path, sizeof path, &s->why);
+        if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
+        return rc ? rc : pl_saved_resumable(*out, &s->why);
     }
-    if (!rc) rc = pl_checkpoint_read(path, out, &s->why);
-    if (rc) return rc;
-    const char *text = pl_saved_text(*out, "setup");
-    if (!text)
-        rc = pl_fail(&s->why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
-                     path);
-    if (!rc && (rc = pl_setup_lines(s, text)) != 0) pl_fail_in(&s->why, rc, path);
+    if (!c->checkpoint[0])
+        return pl_fail(&s->why, PL_EUSAGE, "--resume auto needs --checkpoint DIR");
+    int rc = pl_checkpoint_read_last(c->checkpoint, out, &skipped, &s->why);
+    if (rc == PL_EMISSING) { /* no checkpoint yet: start from the beginning */
+        s->why.text[0] = s->conf.resume[0] = '\0';
+        return PL_OK;
+    }
+    if (!rc && skipped.text[0]) pl_log_warn(&s->log, "%s", skipped.text);
+    return rc;
+}
+
+/* A resumed run goes on saving where it was saved, unless --checkpoint is given. */
+static void train_keep_saving(struct pl_setup *s, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (pl_setup_is_set(s, "checkpoint")) return;
+    snprintf(s->conf.checkpoint, sizeof s->conf.checkpoint, "%.*s",
+             slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
+}
+
+/* Opens the checkpoint to resume from, and adopts its options unless they were set again. */
+static int train_resume(struct train *t, struct pl_saved **out) {
+    struct pl_setup *s = t->setup;
+    int rc = s->conf.resume[0] ? train_find(s, out) : PL_OK;
+    if (rc || !*out) return rc;
+    const char *path = pl_saved_path(*out), *updates = pl_saved_text(*out, "updates");
+    train_keep_saving(s, path);
+    if (pl_setup_is_set(s, "init"))
+        rc = pl_fail(&s->why, PL_EUSAGE,
+                     "--init gives the weights to begin with, and so does --resume; leave out one");
+    if (!rc && (rc = pl_setup_lines(s, pl_saved_text(*out, "setup"))) != 0)
+        pl_fail_in(&s->why, rc, path);
+    if (!rc) rc = train_resume_weights(s, *out);
     /* the full path, for a recording */
     char *whole = rc ? NULL : realpath(path, NULL);
     if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
     free(whole);
+    t->resumed = (struct pl_resumed){.path = path,
+                                     .run = pl_saved_text(*out, "run_id"),
+                                     .origin = pl_saved_text(*out, "origin"),
+                                     .updates = updates ? strtoull(updates, NULL, 10) : 0};
     return rc;
+}
+
+/* Writes run.json beside the checkpoints. It is for people: a failure does not end the run. */
+static void train_describe(const struct train *t) {
+    char path[PL_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
+    if (t->lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
 }
 
 /* --- the run ----------------------------------------------------------------------------- */
 
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
-    int rc = pl_sinks_open(&t->sinks, s, built);
+    t->sinks.conf = &s->conf;
+    int rc = pl_run_begin(t->run, s, built, "train", t->resumed.path ? &t->resumed : NULL);
+    if (!rc && s->conf.checkpoint[0])
+        rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
+    if (!rc) train_describe(t);
+    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, t->run->identity.json);
     if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
@@ -152,15 +210,23 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
-                                    .spawn = !ranks->mpi && c->spawn != PL_SPAWN_NONE,
+                                    .spawn = !ranks->mpi && pl_setup_spawns(s),
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
+                                    .model = s->has_function ? "function" : c->model,
+                                    .fingerprint = pl_layout_fingerprint(&built->layout),
+                                    .half = c->wire == 1,
+                                    .wait_ns = (uint64_t)llround(c->wait * 1e9),
+                                    .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
                                     .second = train_second,
                                     .second_ctx = t,
                                     .from = from,
                                     .save_dir = c->checkpoint[0] ? c->checkpoint : NULL,
                                     .save_keep = (size_t)c->checkpoint_keep,
+                                    .save_run = t->run->identity.json,
+                                    .save_id = t->run->identity.id,
+                                    .save_origin = t->run->identity.origin,
                                     .saved = &t->run->saved,
                                     .made = s->made,
                                     .made_ctx = s->made_ctx};
@@ -186,6 +252,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     int rc = t->run ? train_open(t, built) : pl_fail(&s->why, PL_ENOMEM, "out of memory");
     int ready = pl_ranks_ready(s, ranks, rc);
     if (!ready) {
+        pl_run_announce(t->run, s);
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
         if (!rc) pl_timeline_end(t->timeline, t->run->outcome.time_ns);
@@ -199,6 +266,12 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     } else {
         rc = ready;
     }
+    if (t->run && t->run->identity.json) {
+        pl_run_end(t->run, &built->job, rc, &s->why);
+        pl_sinks_run(&t->sinks, t->run->identity.json);
+        train_describe(t);
+    }
+    pl_claim_release(t->lock);
     pl_metrics_close(t->metrics);
     pl_timeline_free(t->timeline);
     /* a file that could not be completed must not cost the results */
@@ -222,7 +295,7 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
     struct pl_ranks ranks;
     int rc = pl_ranks_choose(s, &ranks);
     if (rc) return rc;
-    if (ranks.rank == 0) rc = train_resume(s, from);
+    if (ranks.rank == 0) rc = train_resume(t, from);
     rc = pl_ranks_share(s, &ranks, rc);
     if (rc) return rc;
     rc = pl_build(s, PL_HOST_REAL, &built);
@@ -240,7 +313,8 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
 int pl_train(pl_setup *setup, pl_run **out) {
     struct pl_saved *from = NULL;
     struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
-                      .updated = NAN};
+                      .updated = NAN,
+                      .lock = -1};
     setup->why.text[0] = '\0';
     /* a copy, because the options of a checkpoint are for this run only */
     if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");

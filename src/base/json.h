@@ -20,4 +20,11 @@ void pl_json_text(struct pl_json *j, const char *key, const char *value);
 void pl_json_real(struct pl_json *j, const char *key, double value);
 void pl_json_whole(struct pl_json *j, const char *key, uint64_t value);
 
+/* The same object with a line per member, two levels deep, ending with a line feed. free() it; NULL
+ * if out of memory. */
+char *pl_json_lines(const char *text);
+
+/* Replaces bytes that are not UTF-8 by '?'. Paths and arguments can be any bytes, JSON cannot. */
+void pl_json_utf8(char *text);
+
 #endif

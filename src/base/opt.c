@@ -33,7 +33,9 @@ const char *pl_nearest(const char *word, const char *const *names, size_t n) {
     size_t least = strlen(word) / 3 + 2;
     for (size_t i = 0; i < n; i++) {
         size_t d = opt_distance(word, names[i]);
+        size_t length = strlen(names[i]);
         if (strncmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
+        if (strncmp(word, names[i], length) == 0 && length > 2) d = 1; /* "exponential" for exp */
         if (d < least) {
             least = d;
             best = names[i];
@@ -80,6 +82,32 @@ static bool opt_auto(const struct pl_opt *opt) {
     return strcmp(opt->def, "auto") == 0;
 }
 
+/* What a text is the name of. */
+static const char *opt_text(const struct pl_opt *opt) {
+    static const char *const known[][2] = {{"FILE", "the name of a file"},
+                                           {"DIR", "the name of a folder"},
+                                           {"PATH", "the name of a file or a folder"},
+                                           {"HOST:PORT", "an address and a port"},
+                                           {"SPEC", "name or name:key=value,key=value"}};
+    for (size_t i = 0; opt->choices && i < sizeof known / sizeof *known; i++)
+        if (strcmp(opt->choices, known[i][0]) == 0) return known[i][1];
+    return "a text";
+}
+
+const char *pl_opt_type(const struct pl_opt *opt) {
+    switch (opt->type) {
+    case PL_TYPE_INT: return "N";
+    case PL_TYPE_REAL: return "X";
+    case PL_TYPE_BOOL: return "yes|no";
+    case PL_TYPE_COUNT: return opt_auto(opt) ? "N|P%|all|auto" : "N|P%|all";
+    case PL_TYPE_BOUND: return "N|inf";
+    case PL_TYPE_LIST: return "X,X,...";
+    case PL_TYPE_CHOICE: return opt->choices;
+    case PL_TYPE_TEXT: break;
+    }
+    return opt->choices ? opt->choices : "TEXT";
+}
+
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     out[0] = '\0';
     bool ranged = opt->min != 0 || opt->max != 0;
@@ -95,7 +123,7 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_TYPE_BOUND:
         pl_append(out, max, "a whole number of at least %.10g, or 'inf'", opt->min);
         return;
-    case PL_TYPE_TEXT: pl_append(out, max, "a text"); return;
+    case PL_TYPE_TEXT: pl_append(out, max, "%s", opt_text(opt)); return;
     case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }
     if (!ranged) return;

@@ -52,6 +52,16 @@ void pl_spec_print(const struct pl_entry *entry, const void *conf, char *out, si
 /* One value as text. */
 void pl_opt_print(const struct pl_opt *opt, const void *conf, char *out, size_t max);
 
+/* An option whose value names a file or a folder. The column `choices` of a text is the word that
+ * stands for its value in help; without one it is TEXT. */
+#define PL_OPT_FILE(conf, field, def, help)                                                        \
+    PL_OPT(#field, TEXT, conf, field, def, 0, 0, "FILE", help, 0)
+#define PL_OPT_DIR(conf, field, def, help)                                                         \
+    PL_OPT(#field, TEXT, conf, field, def, 0, 0, "DIR", help, 0)
+
+/* The word that stands for the value of an option in help: "N", "X", "yes|no", "FILE". */
+const char *pl_opt_type(const struct pl_opt *opt);
+
 /* Describes what an option accepts: "a whole number from 1 to 8", "yes or no". */
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max);
 

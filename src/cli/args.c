@@ -1,5 +1,7 @@
 /* Arguments: every library option is a flag; a command adds flags of its own. */
+#include <ctype.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +28,11 @@ int cli_fail(int status, const char *fmt, ...) {
 }
 
 void cli_say(void *ctx, int warning, const char *sentence) {
-    (void)ctx;
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* erase the progress line */
+    const char *entrant = ctx; /* of a race; or NULL */
+    cli_progress_erase();
     args_name();
-    fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
+    fprintf(stderr, "%s%s%s%s\n", warning ? "warning: " : "", entrant ? entrant : "",
+            entrant ? ": " : "", sentence);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {
@@ -50,12 +53,26 @@ bool cli_shows_default(const struct pl_item_option *o) {
 }
 
 bool cli_says_nothing(const struct pl_item_option *o) {
-    return strcmp(o->accepts, "a text") == 0 && !cli_shows_default(o);
+    bool word = isupper((unsigned char)o->type[0]) && isupper((unsigned char)o->type[1]);
+    return word && !cli_shows_default(o); /* FILE, SPEC: the type says it all */
 }
 
-const char *cli_placeholder(const struct pl_item_option *o) {
-    if (strncmp(o->accepts, "a whole number", 14) == 0) return " N";
-    return strncmp(o->accepts, "a number", 8) == 0 ? " X" : "";
+void cli_wrap(int at, int indent, const char *text) {
+    for (const char *word = text; *word;) {
+        int n = (int)strcspn(word, " "), wide = 0;
+        for (int i = 0; i < n; i++) wide += (word[i] & 0xc0) != 0x80; /* UTF-8 */
+        if (word != text && at + 1 + wide > 79) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (word != text) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", n, word);
+        at += wide;
+        word += n + (word[n] == ' ');
+    }
+    putchar('\n');
 }
 
 /* --- help -------------------------------------------------------------------------------- */
@@ -64,10 +81,10 @@ static void args_print_option(void *ctx, const struct pl_item *item) {
     const struct cli_args *a = ctx;
     if (!cli_takes(item, a->options)) return;
     char left[64];
-    snprintf(left, sizeof left, "--%s%s", item->name, cli_placeholder(&item->option[0]));
-    printf("  %-21s %s", left, item->brief);
     const struct pl_item_option *o = &item->option[0];
     bool choice = strncmp(o->accepts, "one of ", 7) == 0;
+    snprintf(left, sizeof left, "--%s %s", item->name, choice ? "" : o->type);
+    printf("  %-23s %s", left, item->brief);
     if (choice)
         printf(" (%s; default %s)", o->accepts + 7, o->def);
     else if (cli_shows_default(o))
@@ -80,7 +97,7 @@ static void args_help(struct cli_args *a) {
     for (const struct cli_flag *f = a->flag; f->name; f++) {
         char left[64];
         snprintf(left, sizeof left, "--%s %s", f->name, f->value ? f->value : "");
-        printf("  %-21s %s\n", left, f->help);
+        printf("  %-23s %s\n", left, f->help);
     }
     pl_list("option", args_print_option, a);
     printf("\n%s", a->notes);
@@ -150,7 +167,26 @@ static const struct cli_flag *args_own(const struct cli_args *a, const char *nam
     return NULL;
 }
 
+/* Set while a command is described: its arguments go there, and it does nothing. */
+static void (*args_each)(void *ctx, const struct cli_args *args);
+static void *args_ctx;
+
+void cli_describe(const struct cli_command *command,
+                  void (*each)(void *ctx, const struct cli_args *args), void *ctx) {
+    char name[32], *argv[] = {name, NULL};
+    snprintf(name, sizeof name, "%s", command->name);
+    args_each = each;
+    args_ctx = ctx;
+    command->run(1, argv);
+    args_each = NULL;
+}
+
 int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
+    if (args_each) {
+        args_each(args_ctx, a);
+        a->helped = true;
+        return CLI_OK;
+    }
     a->word = argv + 1;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -205,9 +241,16 @@ bool cli_has_target(pl_setup *setup) {
     return cli_number(setup, "target-loss") > 0 || cli_number(setup, "target-accuracy") > 0;
 }
 
+/* Nobody reads what is written to a pipe whose other end is closed. */
+static bool args_closed(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && p.revents & POLLERR;
+}
+
 int cli_finish(int status) {
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return cli_fail(CLI_FAILED, "standard output could not be written completely");
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (failed && args_closed(STDOUT_FILENO)) return CLI_FAILED; /* as for "| head" */
+    if (failed) return cli_fail(CLI_FAILED, "standard output could not be written completely");
     /* only rank 0 may end the job for bad usage; a faster rank would end it before the message */
     return status == CLI_USAGE && pl_rank() > 0 ? CLI_OK : status;
 }

@@ -17,9 +17,20 @@ int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 
+/* The commands, in the order of the help; ends with a NULL name. */
+struct cli_command {
+    const char *name, *brief;
+    int (*run)(int argc, char **argv);
+};
+extern const struct cli_command cli_commands[];
+
 void cli_man(FILE *out); /* the manual, as roff */
 
-/* Prints a message from the library; the callback for pl_setup_log. */
+/* Prints the completion script of a shell, "bash" or "zsh"; an exit status. */
+int cli_completion(int argc, char **argv);
+
+/* Prints a message from the library; the callback for pl_setup_log. `ctx` is the name of the run,
+ * to print first, or NULL. */
 void cli_say(void *ctx, int warning, const char *sentence);
 
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
@@ -52,6 +63,14 @@ struct cli_args {
  * printing an error. */
 int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
 
+/* Shows `each` the arguments that a command takes, without running it. */
+void cli_describe(const struct cli_command *command,
+                  void (*each)(void *ctx, const struct cli_args *args), void *ctx);
+
+/* Prints text with line breaks between words, for 79 columns. Further lines are indented; the first
+ * one begins at column `at`. */
+void cli_wrap(int at, int indent, const char *text);
+
 /* Scores the similarity of the n characters at `a` to the name `b` by common letters and a common
  * beginning; 0 means not similar. */
 int cli_likeness(const char *a, size_t n, const char *b);
@@ -62,12 +81,9 @@ bool cli_takes(const struct pl_item *option, const char *command);
 /* Whether to print an option's default after its help, which may tell it already. */
 bool cli_shows_default(const struct pl_item_option *option);
 
-/* Whether there is nothing to add to an option's help: any text is accepted, and no default shown.
- */
+/* Whether there is nothing to add to an option's help: its type says what is accepted, and no
+ * default is shown. */
 bool cli_says_nothing(const struct pl_item_option *option);
-
-/* What stands for the value of a number in help: " N", " X" or "". */
-const char *cli_placeholder(const struct pl_item_option *option);
 
 /* The value of an option that is a number, and whether the run has a target. */
 double cli_number(pl_setup *setup, const char *key);
@@ -85,18 +101,34 @@ bool cli_diverged(const pl_run *run);
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));
 
+/* Prints the header of a run on standard error; the callback for pl_setup_start. */
+void cli_start(void *ctx, const char *header, const char *json);
+
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* One line on a terminal, refreshed while a run goes on; silent otherwise. Also ends the run on
- * Ctrl-C and SIGTERM. */
-struct cli_progress {
-    char name[64];        /* printed first */
-    double time, updates; /* the limits of the run; 0 if unknown */
-    bool shown;
-    double next, loss, accuracy;
-    double at, samples; /* the run's time and samples at the last refresh */
+/* On a terminal, one line that is refreshed while a run goes on. Otherwise, and on terminals that
+ * cannot move the cursor (TERM=dumb), a line per evaluation; or per run in a race. Also ends the
+ * run on Ctrl-C and SIGTERM. */
+enum cli_progress_how {
+    CLI_PROGRESS_ALL,
+    CLI_PROGRESS_PER_RUN,
+    CLI_PROGRESS_TERMINAL, /* only the refreshed line */
+    CLI_PROGRESS_QUIET
 };
-void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup);
+struct cli_progress {
+    char name[64];                /* printed first */
+    double time, updates, epochs; /* the limits of the run; 0 if unknown */
+    enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
+    bool refreshes;               /* a line that is refreshed */
+    struct pl_point last;         /* the last evaluation */
+    bool scored;                  /* there was one */
+    double next;                  /* the clock at the next refresh */
+    double begun, share_begun;    /* the clock and the share of the run when it was first seen */
+    double at, samples;           /* the run's time and samples at the last line; NAN: none */
+};
+void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
+                        pl_setup *setup);
+void cli_progress_erase(void); /* makes room for a message */
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

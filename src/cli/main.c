@@ -4,31 +4,62 @@
 
 #include "cli.h"
 
-static const struct {
-    const char *name, *brief;
-    int (*run)(int argc, char **argv);
-} commands[] = {
+const struct cli_command cli_commands[] = {
     {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},
-    {"list", "list methods, policies, tuners, rules, models, data sets, delay laws", cli_list},
+    {"list", "explain a method or part, or list them all", cli_list},
+    {NULL, NULL, NULL},
 };
-
-#define N_COMMANDS (sizeof commands / sizeof *commands)
 
 static void main_help(FILE *out) {
     fprintf(out,
             "Paceline %s: distributed SGD that keeps its pace when workers straggle, stall, "
             "leave or lie.\n\nusage: paceline COMMAND [--NAME VALUE ...]\n\n",
             pl_version());
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].brief);
-    fprintf(out, "\nRun 'paceline COMMAND --help' for details. Try:\n\n"
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        fprintf(out, "  %-10s %s\n", c->name, c->brief);
+    fprintf(out, "\nRun 'paceline help COMMAND' for details. Try:\n\n"
                  "  paceline race --demo\n"
-                 "  paceline simulate --method abs --data digits --delay pareto:shape=2,scale=1\n");
+                 "  paceline simulate --method abs --data digits --delay pareto:shape=2,scale=1\n"
+                 "  paceline list abs\n");
+}
+
+static const struct cli_command *main_find(const char *name) {
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        if (strcmp(name, c->name) == 0) return c;
+    return NULL;
+}
+
+static int main_unknown(const char *name) {
+    int best = 0;
+    const char *near = NULL;
+    char names[200] = "";
+    for (const struct cli_command *c = cli_commands; c->name; c++) {
+        int like = cli_likeness(name, strlen(name), c->name);
+        if (like > best) near = c->name;
+        if (like > best) best = like;
+        cli_append(names, sizeof names, "%s%s", c > cli_commands ? ", " : "", c->name);
+    }
+    if (best > 3)
+        return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", name, near);
+    return cli_fail(CLI_USAGE, "there is no command '%.40s'; the commands are %s", name, names);
+}
+
+/* paceline help [COMMAND] */
+static int main_help_for(int argc, char **argv) {
+    if (argc == 0) {
+        main_help(stdout);
+        return CLI_OK;
+    }
+    const struct cli_command *command = main_find(argv[0]);
+    if (argc > 1) return cli_fail(CLI_USAGE, "help takes one command: paceline help COMMAND");
+    if (!command) return main_unknown(argv[0]);
+    char help[] = "--help", *args[] = {argv[0], help, NULL};
+    return command->run(2, args);
 }
 
 int main(int argc, char **argv) {
@@ -38,11 +69,9 @@ int main(int argc, char **argv) {
         main_help(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        main_help(stdout);
-        return cli_finish(CLI_OK);
-    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return cli_finish(main_help_for(0, NULL));
+    if (strcmp(argv[1], "help") == 0) return cli_finish(main_help_for(argc - 2, argv + 2));
     if (strcmp(argv[1], "--version") == 0) {
         printf("paceline %s\n", pl_version());
         return cli_finish(CLI_OK);
@@ -51,23 +80,7 @@ int main(int argc, char **argv) {
         cli_man(stdout);
         return cli_finish(CLI_OK);
     }
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return cli_finish(commands[i].run(argc - 1, argv + 1));
-    int best = 0;
-    const char *near = NULL;
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        int like = cli_likeness(argv[1], strlen(argv[1]), commands[i].name);
-        if (like > best) {
-            best = like;
-            near = commands[i].name;
-        }
-    }
-    if (best > 3)
-        return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", argv[1],
-                        near);
-    char names[200] = "";
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        cli_append(names, sizeof names, "%s%s", i ? ", " : "", commands[i].name);
-    return cli_fail(CLI_USAGE, "there is no command '%.40s'; the commands are %s", argv[1], names);
+    if (strcmp(argv[1], "completion") == 0) return cli_finish(cli_completion(argc - 1, argv + 1));
+    const struct cli_command *command = main_find(argv[1]);
+    return command ? cli_finish(command->run(argc - 1, argv + 1)) : main_unknown(argv[1]);
 }

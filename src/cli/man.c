@@ -1,4 +1,5 @@
-/* paceline --man: the manual page, generated from the option tables. */
+/* paceline --man: the manual page, generated from the tables of commands, options and parts. */
+#include <ctype.h>
 #include <string.h>
 
 #include "cli.h"
@@ -9,6 +10,15 @@ struct man_view {
     const char *skip;   /* one to leave out, or NULL */
 };
 
+/* Writes a character of several bytes by its code point, and returns its last byte. */
+static const char *man_utf8(FILE *out, const char *s) {
+    const unsigned char *at = (const unsigned char *)s;
+    unsigned code = *at & (*at >= 0xf0 ? 0x07 : *at >= 0xe0 ? 0x0f : 0x1f);
+    while ((at[1] & 0xc0) == 0x80) code = code << 6 | (*++at & 0x3f);
+    fprintf(out, "\\[u%04X]", code);
+    return (const char *)at;
+}
+
 /* Writes text as roff: protects a leading dot or quote, makes hyphens and backslashes literal. */
 static void man_text(FILE *out, const char *s) {
     if (*s == '.' || *s == '\'') fputs("\\&", out);
@@ -17,9 +27,43 @@ static void man_text(FILE *out, const char *s) {
             fputs("\\e", out);
         else if (*s == '-')
             fputs("\\-", out);
+        else if ((unsigned char)*s >= 0x80)
+            s = man_utf8(out, s);
         else
             fputc(*s, out);
     }
+}
+
+static void man_type(FILE *out, const char *type) {
+    fputs(" \\fI", out);
+    man_text(out, type);
+    fputs("\\fR", out);
+}
+
+static void man_heading(FILE *out, const char *name) {
+    fputs(".SH ", out);
+    for (; *name; name++) fputc(toupper((unsigned char)*name), out);
+    fputc('\n', out);
+}
+
+static void man_option(const struct man_view *v, const struct pl_item_option *o, bool of_run) {
+    if (of_run && cli_says_nothing(o)) return;
+    fputs(".br\n", v->out);
+    if (!of_run) {
+        fputs("\\fB", v->out);
+        man_text(v->out, o->name);
+        fputs("\\fR=\\fI", v->out);
+        man_text(v->out, o->type);
+        fputs("\\fR: ", v->out);
+        man_text(v->out, o->help);
+        fputs("; ", v->out);
+    }
+    man_text(v->out, o->accepts);
+    if (cli_shows_default(o)) {
+        fputs("; default ", v->out);
+        man_text(v->out, o->def);
+    }
+    fputs(".\n", v->out);
 }
 
 static void man_item(void *ctx, const struct pl_item *item) {
@@ -27,14 +71,16 @@ static void man_item(void *ctx, const struct pl_item *item) {
     bool option = strcmp(item->family, "option") == 0;
     if (v->skip && strcmp(v->skip, item->family) == 0) return;
     if (!v->family || strcmp(v->family, item->family) != 0) {
-        fprintf(v->out, ".SH %s\n", option ? "OPTIONS" : item->family);
+        man_heading(v->out, option ? "options" : item->family);
         man_text(v->out, item->family_brief);
-        fputc('\n', v->out);
+        fputs(".\n", v->out);
         v->family = item->family;
     }
-    fputs(".TP\n.B ", v->out);
+    fputs(".TP\n\\fB", v->out);
     if (option) fputs("\\-\\-", v->out);
     man_text(v->out, item->name);
+    fputs("\\fR", v->out);
+    if (option) man_type(v->out, item->option[0].type);
     fputc('\n', v->out);
     man_text(v->out, item->brief);
     if (item->paper[0]) {
@@ -43,50 +89,147 @@ static void man_item(void *ctx, const struct pl_item *item) {
         fputc(']', v->out);
     }
     fputs(".\n", v->out);
-    for (size_t i = 0; i < item->n_options; i++) {
-        const struct pl_item_option *o = &item->option[i];
-        if (option && cli_says_nothing(o)) continue;
-        fputs(".br\n", v->out);
-        if (!option) {
-            fputs(".I ", v->out);
-            man_text(v->out, o->name);
-            fputs("\n\\&= ", v->out);
-            man_text(v->out, o->def[0] ? o->def : "(empty)");
-            fputs(": ", v->out);
-            man_text(v->out, o->help);
-            fputs("; ", v->out);
-        } else if (cli_shows_default(o)) {
-            fputs("Default ", v->out);
-            man_text(v->out, o->def);
-            fputs("; ", v->out);
-        }
-        man_text(v->out, o->accepts);
+    if (item->when[0]) {
+        man_text(v->out, item->when);
+        fputc('\n', v->out);
+    }
+    if (option) {
+        fputs("Commands: ", v->out);
+        man_text(v->out, item->detail);
         fputs(".\n", v->out);
+    } else if (item->detail[0]) {
+        fputs(".br\n= ", v->out);
+        man_text(v->out, item->detail);
+        fputc('\n', v->out);
+    }
+    for (size_t i = 0; i < item->n_options; i++) man_option(v, &item->option[i], option);
+}
+
+/* A command: what it does, how it is written, and the flags that are its own. */
+static void man_command(void *ctx, const struct cli_args *a) {
+    FILE *out = ctx;
+    fputs(".TP\n.B ", out);
+    man_text(out, a->command);
+    fputc('\n', out);
+    man_text(out, a->brief);
+    fputs(".\n.br\npaceline ", out);
+    man_text(out, a->usage);
+    fputc('\n', out);
+    for (const struct cli_flag *f = a->flag; f->name; f++) {
+        fputs(".br\n\\fB\\-\\-", out);
+        man_text(out, f->name);
+        fputs("\\fR", out);
+        if (f->value) man_type(out, f->value);
+        fputs(": ", out);
+        man_text(out, f->help);
+        fputs(".\n", out);
     }
 }
+
+static void man_lines(FILE *out, const char *const *line) {
+    for (; *line; line++) {
+        if (strcmp(*line, "example") == 0) {
+            fputs(".PP\n.nf\n.RS\n", out);
+            man_text(out, *++line);
+            fputs("\n.RE\n.fi\n", out);
+        } else {
+            if (strcmp(*line, "item") == 0) {
+                fputs(".TP\n.B ", out);
+                line++;
+            }
+            man_text(out, *line);
+            fputc('\n', out);
+        }
+    }
+}
+
+static const char *const man_description[] = {
+    "Paceline trains models by stochastic gradient descent on many workers that straggle, stall,",
+    "leave or lie. Every published compromise between waiting for slow workers and using stale",
+    "gradients is one method; a method is a choice from seven families of parts. The same code",
+    "decides on a virtual clock (simulate), on real workers of this machine (train), and on MPI",
+    "ranks (train, started by mpirun or srun), so that methods can be compared before they are",
+    "used.",
+    "Every command has --help, and 'paceline list NAME' explains one method or part. Specs are",
+    "written name:key=value,key=value; paths and other texts are taken as they are.",
+    NULL};
+
+static const char *const man_examples[] = {
+    "Compare seven methods on Fashion-MNIST with heavy-tailed delays:",
+    "example",
+    "paceline race --demo",
+    "Simulate one method on data that needs no files, and try another number of workers:",
+    "example",
+    "paceline simulate --method abs --data digits --workers 16",
+    "Train with four processes for twenty seconds and keep the weights:",
+    "example",
+    "paceline train --data digits --workers 4 --time 20 --checkpoint saved",
+    "Train on a table of your own (see FILES), and evaluate:",
+    "example",
+    "paceline train --data csv:table.csv,target=price,task=regress --checkpoint saved",
+    "example",
+    "paceline eval saved",
+    "Repeat a recorded run bit for bit:",
+    "example",
+    "paceline train --data digits --record run.rec",
+    "example",
+    "paceline replay run.rec",
+    NULL};
+
+static const char *const man_files[] = {
+    "item",
+    "/usr/share/datasets/fashion-mnist",
+    "Fashion-MNIST, from the Debian package dataset-fashion-mnist; the default data set.",
+    "item",
+    "*.csv, *.npy, LIBSVM text, IDX and CIFAR-10 files, ratings",
+    "What --data reads; docs/data.md describes the formats. They may be gzipped.",
+    "item",
+    "DIR/checkpoint-*.safetensors, DIR/latest",
+    "What --checkpoint DIR writes: weights and the state of the run.",
+    "item",
+    "DIR/points.jsonl, trace.json, events.txt, events.out.tfevents.*",
+    "What --log-dir DIR writes: a JSON line per evaluation, a Chrome trace, the event log, and",
+    "events for TensorBoard.",
+    "item",
+    "race/results.jsonl, race/points-*.jsonl, race/plot.svg",
+    "What race writes, into race, race-2, and so on, or into --out DIR.",
+    NULL};
+
+static const char *const man_status[] = {
+    "item",
+    "0",
+    "Done; also if a signal ended a real run in good order.",
+    "item",
+    "1",
+    "The run failed: a file cannot be read or written, the run diverged, or workers were lost.",
+    "item",
+    "2",
+    "Bad usage; one line on standard error says what to type instead.",
+    "item",
+    "130",
+    "A second signal ended the program at once.",
+    NULL};
 
 void cli_man(FILE *out) {
     fprintf(out, ".TH PACELINE 1 \"\" \"Paceline %s\" \"User Commands\"\n", pl_version());
     fputs(".SH NAME\npaceline \\- distributed SGD that keeps its pace when workers straggle\n"
-          ".SH SYNOPSIS\n.B paceline\n.I command\n[\\-\\-name value ...]\n"
-          ".SH COMMANDS\n"
-          ".TP\n.B train\nTrain with real workers on this machine, processes or threads.\n"
-          ".TP\n.B simulate\nTrain on a virtual clock, with any number of workers.\n"
-          ".TP\n.B race\nRun several methods on one workload; print a leaderboard, draw a plot.\n"
-          "\\-\\-real uses real workers, after the simulator has predicted the outcome;\n"
-          "\\-\\-seeds N repeats it, \\-\\-out DIR names the folder for results.\n"
-          ".TP\n.B replay\nRepeat a recorded run bit for bit, or with other options.\n"
-          ".TP\n.B eval\nPrint the loss and accuracy of a checkpoint.\n"
-          ".TP\n.B plan\nPredict time per update and error for every K from delays.\n"
-          ".TP\n.B list\nShow methods, policies, tuners, rules, models, data sets, delay laws.\n"
-          ".PP\nEvery command has \\-\\-help. Specs are written\n"
-          ".IR name : key = value , key = value .\n"
-          ".SH EXIT STATUS\n0 done, also if a signal ended a real run in good order; 1 the run "
-          "failed;\n"
-          "2 bad usage; 130 a second signal ended it at once.\n",
+          ".SH SYNOPSIS\n.B paceline\n.I command\n[\\fB\\-\\-\\fIname value\\fR ...]\n.br\n"
+          ".B paceline help\n.I command\n.br\n.B paceline list\n.I name\n"
+          ".SH DESCRIPTION\n",
           out);
+    man_lines(out, man_description);
+    fputs(".SH COMMANDS\n", out);
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        cli_describe(c, man_command, out);
     struct man_view view = {.out = out};
     pl_list("option", man_item, &view);
-    view.skip = "option"; /* printed first */
+    fputs(".SH EXAMPLES\n", out);
+    man_lines(out, man_examples);
+    fputs(".SH FILES\n", out);
+    man_lines(out, man_files);
+    fputs(".SH EXIT STATUS\n", out);
+    man_lines(out, man_status);
+    view.skip = "option"; /* printed already */
     pl_list(NULL, man_item, &view);
+    fputs(".SH SEE ALSO\n.BR mpirun (1),\n.BR gnuplot (1)\n", out);
 }

@@ -5,12 +5,17 @@
 
 #include "cli.h"
 
+#define PLAN_FEW 6       /* rows shown without --all */
+#define PLAN_SURE 1.2    /* a factor; with more doubt than that there is no recommendation */
+#define PLAN_RATE 0.1    /* the learning rate, if none is given */
+#define PLAN_TARGET 0.02 /* the default */
+
 struct plan_view {
     const char *policy; /* NULL: all */
-    bool json, sampled;
-    int n_rows;
-    struct pl_plan_row best;
-    bool has_best;
+    bool json;
+    struct pl_plan_row *row;
+    int n_rows, room;
+    bool lost; /* out of memory for one */
 };
 
 static void plan_cell(double value, int width, const char *format) {
@@ -36,25 +41,31 @@ static void plan_json(const struct pl_plan_row *r) {
     plan_json_number("staleness", r->staleness);
     plan_json_number("error_floor", r->error_floor);
     plan_json_number("time_to_target", r->time_to_target);
+    if (r->best_of_all) plan_json_number("regret", r->regret_of_all);
     printf("\"exact\":%s,\"best_of_policy\":%s,\"best_of_all\":%s}\n", r->exact ? "true" : "false",
            r->best ? "true" : "false", r->best_of_all ? "true" : "false");
 }
 
+/* Collects the rows. */
 static void plan_row(void *ctx, const struct pl_plan_row *r) {
     struct plan_view *v = ctx;
     if (v->policy && strcmp(v->policy, r->policy) != 0) return;
-    if (r->best_of_all || (v->policy && r->best)) {
-        v->best = *r;
-        v->has_best = true;
+    if (v->n_rows == v->room) {
+        int room = v->room ? 2 * v->room : 128;
+        struct pl_plan_row *grown = realloc(v->row, (size_t)room * sizeof *grown);
+        if (!grown) {
+            v->lost = true;
+            return;
+        }
+        v->row = grown;
+        v->room = room;
     }
-    v->n_rows++;
-    if (v->json) {
-        plan_json(r);
-        return;
-    }
-    if (v->n_rows == 1)
-        printf("%5s  %-12s %12s %12s %10s %12s %14s\n", "K", "policy", "s/update", "updates/s",
-               "staleness", "error floor", "s to target");
+    v->row[v->n_rows++] = *r;
+}
+
+/* --- the table ----------------------------------------------------------------------------- */
+
+static void plan_print_row(const struct pl_plan_row *r) {
     printf("%5d  %-12s", r->k, r->policy);
     plan_cell(r->time_per_update, 12, "%.4g");
     printf("%s", r->exact ? " " : "~");
@@ -63,15 +74,108 @@ static void plan_row(void *ctx, const struct pl_plan_row *r) {
     plan_cell(r->error_floor, 13, "%.4g");
     plan_cell(r->time_to_target, 15, r->time_to_target < 1000 ? "%.4g" : "%.0f");
     printf("%s\n", r->best ? "  <- best K" : "");
-    if (!r->exact) v->sampled = true;
+}
+
+/* By time to the target; rows that never reach it last, in their order. */
+static int plan_less(const void *a, const void *b) {
+    const struct pl_plan_row *x = a, *y = b;
+    double s = isfinite(x->time_to_target) ? x->time_to_target : (double)INFINITY;
+    double t = isfinite(y->time_to_target) ? y->time_to_target : (double)INFINITY;
+    return s != t ? (s > t) - (s < t) : x->k - y->k;
+}
+
+/* The best few rows and the one to compare them with, or all. */
+static void plan_table(const struct plan_view *v, bool all) {
+    bool sampled = false;
+    int shown = 0;
+    printf("%5s  %-12s %12s %12s %10s %12s %14s\n", "K", "policy", "s/update", "updates/s",
+           "staleness", "error floor", "s to target");
+    for (int i = 0; i < v->n_rows; i++) {
+        if (!all && shown >= PLAN_FEW && !v->row[i].loose_of_all) continue;
+        plan_print_row(&v->row[i]);
+        sampled = sampled || !v->row[i].exact;
+        shown++;
+    }
+    if (shown < v->n_rows) printf("%d more rows: --all, or --policy NAME\n", v->n_rows - shown);
+    if (sampled) printf("~ estimated by sampling; the other times are exact\n");
+}
+
+/* --- the advice ---------------------------------------------------------------------------- */
+
+static void plan_assumptions(pl_setup *setup) {
+    char text[900] = "", delay[520] = "", trace[520] = "";
+    double lr = cli_number(setup, "lr");
+    double convex = cli_number(setup, "convexity"), target = cli_number(setup, "target");
+    pl_setup_get(setup, "delay", delay, sizeof delay);
+    pl_setup_get(setup, "trace", trace, sizeof trace);
+    cli_append(text, sizeof text, "assumed: %.200s, independent tasks;",
+               trace[0]                     ? trace
+               : strcmp(delay, "auto") == 0 ? "exp:mean=1"
+                                            : delay);
+    cli_append(text, sizeof text, " lr %.4g, batch %.0f;", lr > 0 ? lr : PLAN_RATE,
+               cli_number(setup, "batch"));
+    cli_append(text, sizeof text, " --smoothness %.4g, --noise %.4g, --start-loss %.4g,",
+               cli_number(setup, "smoothness"), cli_number(setup, "noise"),
+               cli_number(setup, "start-loss"));
+    cli_append(text, sizeof text, " --target %.4g", target > 0 ? target : PLAN_TARGET);
+    cli_append(text, sizeof text,
+               convex > 0 ? " (excess loss; --convexity %.4g);" : " (squared gradient norm);",
+               convex);
+    cli_append(text, sizeof text,
+               " staleness s changes a gradient by at most (lr L s)^2 of itself.");
+    cli_wrap(0, 2, text);
+}
+
+/* The row to recommend, and the one that is best if the bound is loose. */
+static void plan_advice(const struct plan_view *v, pl_setup *setup) {
+    const struct pl_plan_row *best = NULL, *loose = NULL;
+    char text[600] = "", workers[32] = "";
+    for (int i = 0; i < v->n_rows; i++) {
+        const struct pl_plan_row *r = &v->row[i];
+        if (v->policy ? r->best : r->best_of_all) best = r;
+        if (v->policy ? r->loose : r->loose_of_all) loose = r;
+    }
+    double regret = !best ? (double)INFINITY : v->policy ? best->regret : best->regret_of_all;
+    if (regret <= PLAN_SURE) {
+        printf("recommended: --policy %s:k=%d (bound: %.4g s to the target)\n", best->policy,
+               best->k, best->time_to_target);
+        return;
+    }
+    pl_setup_get(setup, "workers", workers, sizeof workers);
+    if (!best)
+        cli_append(text, sizeof text,
+                   "the bound reaches the target for no K; raise --target or "
+                   "lower --lr.");
+    if (!loose) {
+        cli_wrap(0, 2, text);
+        return;
+    }
+    cli_append(text, sizeof text, "%splan cannot know which is best:", best ? "" : " ");
+    if (best)
+        cli_append(text, sizeof text, " --policy %s:k=%d by the bound, which is a worst case, but",
+                   best->policy, best->k);
+    cli_append(text, sizeof text,
+               " --policy %s:k=%d if noise and staleness matter less than it assumes",
+               loose->policy, loose->k);
+    if (best && isfinite(regret))
+        cli_append(text, sizeof text, " (up to %.1f times faster)", regret);
+    cli_append(text, sizeof text, ". Compare them on your problem:");
+    cli_wrap(0, 2, text);
+    printf("  paceline race ");
+    if (best) printf("%s:k=%d ", best->policy, best->k);
+    printf("%s:k=%d sync --workers %s", loose->policy, loose->k, workers);
+    if (pl_setup_get(setup, "delay", text, sizeof text) == PL_OK && strcmp(text, "auto") != 0)
+        printf(" --delay '%s'", text);
+    printf(" --data ...\n");
 }
 
 int cli_plan(int argc, char **argv) {
-    bool json = false;
+    bool json = false, all = false;
     const char *policy = NULL;
     const struct cli_flag flags[] = {
         {"policy", "NAME", "show only ksync, kbatchsync, kasync or kbatchasync", NULL, &policy},
-        {"json", NULL, "print one JSON object per line", &json, NULL},
+        {"all", NULL, "show every K of every policy, not only the best few", &all, NULL},
+        {"json", NULL, "print every row as one JSON object per line", &json, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "plan",
@@ -86,7 +190,8 @@ int cli_plan(int argc, char **argv) {
             "  paceline plan --workers 8 --delay exp:mean=1 --policy ksync\n"
             "  paceline plan --trace run.rec\n\n"
             "Times and staleness are exact, or sampled where marked ~. The error floor and the\n"
-            "time to target are bounds (docs/theory.md): compare K by them, not run times.\n"};
+            "time to target are bounds (docs/theory.md): compare K by them, not run times. Where\n"
+            "the best K depends on how tight the bound is, plan says that it cannot know.\n"};
     pl_setup *setup;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, argc, argv, setup);
@@ -95,19 +200,22 @@ int cli_plan(int argc, char **argv) {
         int rc = pl_plan(setup, plan_row, &view);
         if (rc) {
             status = cli_fail(rc, "%s", pl_setup_why(setup));
+        } else if (view.lost) {
+            status = cli_fail(CLI_FAILED, "out of memory");
         } else if (view.n_rows == 0) {
             status = cli_fail(CLI_USAGE,
                               "--policy %.40s is not one of ksync, kbatchsync, kasync, kbatchasync",
                               policy);
-        } else if (!json) {
-            if (view.sampled) printf("~ estimated by sampling; the other times are exact\n");
-            if (view.has_best)
-                printf("recommended: --policy %s:k=%d (bound: %.4g s to the target)\n",
-                       view.best.policy, view.best.k, view.best.time_to_target);
-            else
-                printf("the bound reaches the target for no K; raise --target or lower --lr\n");
+        } else if (json) {
+            for (int i = 0; i < view.n_rows; i++) plan_json(&view.row[i]);
+        } else {
+            if (!all && !policy) qsort(view.row, (size_t)view.n_rows, sizeof *view.row, plan_less);
+            plan_table(&view, all || policy);
+            plan_assumptions(setup);
+            plan_advice(&view, setup);
         }
     }
+    free(view.row);
     pl_setup_free(setup);
     return status;
 }

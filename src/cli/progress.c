@@ -1,8 +1,10 @@
+/* What is shown while a run goes on, and how a signal ends it. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -12,19 +14,28 @@
 
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
+#define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
 /* Atomic because the handler may run on any thread. */
 static atomic_int progress_signals;
 
+/* A terminal that closes may send SIGHUP twice; only another signal after the first ends at once.
+ */
 static void progress_on_signal(int number) {
-    (void)number;
-    if (atomic_fetch_add(&progress_signals, 1) > 0) _exit(130);
+    int none = 0;
+    if (number == SIGHUP)
+        atomic_compare_exchange_strong(&progress_signals, &none, 1);
+    else if (atomic_fetch_add(&progress_signals, 1) > 0)
+        _exit(130);
 }
 
 void cli_catch_signals(void) {
     struct sigaction act = {.sa_handler = progress_on_signal};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    struct sigaction before; /* nohup ignores SIGHUP, and that is kept */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &act, NULL);
 }
 
 bool cli_interrupted(void) {
@@ -37,24 +48,51 @@ static double progress_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void cli_progress_begin(struct cli_progress *p, const char *name, pl_setup *setup) {
-    p->time = cli_number(setup, "time");
-    p->updates = cli_number(setup, "updates");
-    snprintf(p->name, sizeof p->name, "%s", name);
-    p->loss = p->accuracy = NAN;
-    p->at = p->samples = 0;
-    p->next = progress_now() + PROGRESS_FIRST;
+/* --- what to show -------------------------------------------------------------------------- */
+
+/* A terminal that can erase what it shows. */
+static bool progress_can_erase(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
 
-void cli_progress_point(void *ctx, const struct pl_point *p) {
-    struct cli_progress *c = ctx;
-    c->loss = p->loss;
-    c->accuracy = p->test_accuracy;
+/* Erases the line below the cursor and everything after it. The cursor is always left at the
+ * beginning of the line: if the window becomes narrower, a terminal that breaks the line into two
+ * keeps the cursor at its first character, and both are erased. */
+#define PROGRESS_ERASE "\r\033[J"
+
+void cli_progress_erase(void) {
+    if (progress_can_erase()) fputs(PROGRESS_ERASE, stderr);
+}
+
+void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
+                        pl_setup *setup) {
+    *p = (struct cli_progress){.how = how,
+                               .time = cli_number(setup, "time"),
+                               .updates = cli_number(setup, "updates"),
+                               .epochs = cli_number(setup, "epochs"),
+                               .begun = NAN,
+                               .at = NAN,
+                               .next = progress_now() + PROGRESS_FIRST};
+    if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
+        p->updates = PROGRESS_UPDATES;
+    p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase();
+    snprintf(p->name, sizeof p->name, "%s", name);
+}
+
+/* The share of the run that is done, by the limit that will end it first; below 0 if
+ * unknown. */
+static double progress_share(const struct cli_progress *c, const struct pl_point *p) {
+    double share = -1;
+    if (c->time > 0) share = fmax(share, p->time / c->time);
+    if (c->updates > 0) share = fmax(share, (double)p->updates / c->updates);
+    if (c->epochs > 0) share = fmax(share, p->epochs / c->epochs);
+    return fmin(share, 1);
 }
 
 /* --- the line ---------------------------------------------------------------------------- */
 
-#define PROGRESS_FIELDS 12
+#define PROGRESS_FIELDS 14
 
 /* If the terminal is too narrow, the fields of the highest rank are left out first. */
 struct progress_line {
@@ -64,6 +102,9 @@ struct progress_line {
         char text[80];
     } field[PROGRESS_FIELDS];
 };
+
+static void progress_field(struct progress_line *l, int rank, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void progress_field(struct progress_line *l, int rank, const char *fmt, ...) {
     va_list ap;
@@ -90,50 +131,85 @@ static void progress_fit(struct progress_line *l, size_t width) {
     }
 }
 
+/* How long it will still take by the clock, from the share that was done since it began. */
+static void progress_eta(struct progress_line *l, struct cli_progress *c, double share) {
+    double now = progress_now(), done = share - c->share_begun;
+    if (isnan(c->begun)) {
+        c->begun = now;
+        c->share_begun = share;
+        return;
+    }
+    if (!(done > 0) || now - c->begun < PROGRESS_FIRST) return;
+    double s = (now - c->begun) * (1 - share) / done;
+    if (s < 60)
+        progress_field(l, 2, "ETA %.0f s", ceil(s));
+    else if (s < 3600)
+        progress_field(l, 2, "ETA %.0f min", ceil(s / 60));
+    else if (s < 1e6 * 3600)
+        progress_field(l, 2, "ETA %.1f h", s / 3600);
+}
+
+/* Progress and quality first; what tells how it got there follows. */
 static void progress_fields(struct progress_line *l, struct cli_progress *c,
                             const struct pl_point *p) {
-    double share = fmax(c->time > 0 ? p->time / c->time : 0,
-                        c->updates > 0 ? (double)p->updates / c->updates : 0);
+    double share = progress_share(c, p);
     progress_field(l, 5, "%s", c->name);
-    if (share > 0) progress_field(l, 6, "%3.0f %%", 100 * fmin(share, 1));
-    progress_field(l, 0, "update %llu", (unsigned long long)p->updates);
-    progress_field(l, 9, "%.4g s", p->time);
-    if (isfinite(c->loss)) progress_field(l, 1, "loss %.4f", c->loss);
-    if (isfinite(c->accuracy)) progress_field(l, 7, "accuracy %.4f", c->accuracy);
+    if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
+    progress_field(l, 1, "%.4g s", p->time);
+    if (share >= 0) progress_eta(l, c, share);
+    if (c->scored && isfinite(c->last.loss)) progress_field(l, 3, "loss %.4f", c->last.loss);
+    if (c->scored && isfinite(c->last.test_accuracy))
+        progress_field(l, 4, "accuracy %.4f", c->last.test_accuracy);
+    else if (c->scored && isfinite(c->last.test_loss))
+        progress_field(l, 4, "test loss %.4f", c->last.test_loss);
+    progress_field(l, 6, "update %llu", (unsigned long long)p->updates);
     if (p->time > c->at && p->samples >= c->samples) {
         double rate = (p->samples - c->samples) / (p->time - c->at);
-        progress_field(l, 4, rate < 1000 ? "%.3g samples/s" : "%.0f samples/s", rate);
+        progress_field(l, 9, rate < 1000 ? "%.3g samples/s" : "%.0f samples/s", rate);
     }
     c->at = p->time;
     c->samples = p->samples;
-    progress_field(l, 8, "K %d", p->k);
-    progress_field(l, 3, "stale %.2f/%llu", isfinite(p->staleness) ? p->staleness : 0,
+    progress_field(l, 10, "K %d", p->k);
+    progress_field(l, 8, "stale %.2f/%llu", isfinite(p->staleness) ? p->staleness : 0,
                    (unsigned long long)p->staleness_max);
-    progress_field(l, 2, "workers %d/%d", p->workers, p->expected);
-    progress_field(l, 3, "dropped %llu", (unsigned long long)p->dropped);
+    progress_field(l, 7, "workers %d/%d", p->workers, p->expected);
+    progress_field(l, 11, "unused %llu", (unsigned long long)p->unused);
+}
+
+/* Prints a line in one piece, so that the messages of others do not end up inside it. */
+static void progress_print(struct cli_progress *c, const struct pl_point *p, size_t width) {
+    struct progress_line line = {.n = 0};
+    char text[PROGRESS_FIELDS * 82 + 16] = "";
+    progress_fields(&line, c, p);
+    progress_fit(&line, width);
+    if (c->refreshes) cli_append(text, sizeof text, PROGRESS_ERASE);
+    for (int i = 0; i < line.n; i++)
+        cli_append(text, sizeof text, "%s%.*s", i ? "  " : "", (int)width, line.field[i].text);
+    cli_append(text, sizeof text, c->refreshes ? "\r" : "\n");
+    fputs(text, stderr);
+}
+
+void cli_progress_point(void *ctx, const struct pl_point *p) {
+    struct cli_progress *c = ctx;
+    c->last = *p;
+    c->scored = true;
+    if (!c->refreshes && c->how == CLI_PROGRESS_ALL) progress_print(c, p, 1000);
 }
 
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
     if (cli_interrupted()) return 1;
     double now = progress_now();
-    if (now < c->next) return 0;
+    if (now < c->next || !c->refreshes) return 0;
     c->next = now + PROGRESS_EVERY;
-    if (!isatty(STDERR_FILENO)) return 0;
-    struct progress_line line = {0};
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    int width = size.ws_col > 20 ? size.ws_col - 1 : 79;
-    progress_fields(&line, c, p);
-    progress_fit(&line, (size_t)width);
-    fputs("\r\033[K", stderr);
-    for (int i = 0; i < line.n; i++)
-        fprintf(stderr, "%s%.*s", i ? "  " : "", width, line.field[i].text);
-    c->shown = true;
+    progress_print(c, p, size.ws_col > 1 ? size.ws_col - 1u : 79u);
     return 0;
 }
 
 void cli_progress_end(struct cli_progress *p) {
-    if (p->shown) fputs("\r\033[K", stderr);
-    p->shown = false;
+    if (p->refreshes) cli_progress_erase();
+    if (!p->refreshes && p->how == CLI_PROGRESS_PER_RUN && p->scored)
+        progress_print(p, &p->last, 1000);
 }

@@ -119,19 +119,24 @@ static int race_go(struct race *r, int i, int seed, pl_setup *one) {
     char name[sizeof progress.name];
     pl_run *run = NULL;
     int status = CLI_OK, rc = PL_OK;
+    enum cli_progress_how how = r->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_PER_RUN;
     snprintf(name, sizeof name, "%d/%d %.40s", i * r->n_seeds + seed + 1, r->n * r->n_seeds,
              e->name);
     pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
     if (r->real && race_predicts(one)) {
         char simulated[sizeof progress.name];
         snprintf(simulated, sizeof simulated, "%.48s, simulated", name);
-        cli_progress_begin(&progress, simulated, one);
+        cli_progress_begin(&progress, simulated, r->quiet ? how : CLI_PROGRESS_TERMINAL, one);
         status = race_predict(e, seed, one);
     }
-    cli_progress_begin(&progress, name, one);
-    pl_setup_log(one, cli_say, NULL);
+    cli_progress_begin(&progress, name, how, one);
+    pl_setup_log(one, cli_say, (void *)(uintptr_t)e->name);
+    r->entrant_now = i;
+    r->seed_now = seed;
+    pl_setup_start(one, cli_race_run_begins, r);
     if (status == CLI_OK && !cli_interrupted()) rc = (r->real ? pl_train : pl_simulate)(one, &run);
     cli_progress_end(&progress);
+    if (run) cli_race_run_ended(r, run);
     if (rc)
         status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
     else if (run && !cli_interrupted()) /* an interrupted run has no result */
@@ -190,11 +195,29 @@ static int race_all(struct race *r) {
     return status;
 }
 
+/* Prints what all entrants share, and leaves it in the folder. */
+static int race_begin(struct race *r) {
+    const char *header, *json;
+    int rc = pl_setup_describe(r->setup, "race", r->real, &header, &json);
+    if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
+    r->described = strdup(json);
+    if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
+    if (!r->quiet) {
+        fprintf(stderr, "%s  entrants ", header);
+        for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
+        fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
+                r->real ? "with real workers" : "simulated");
+    }
+    cli_race_describe(r, NULL);
+    return CLI_OK;
+}
+
 static int race_run(struct race *r, const char *out, bool resumed) {
     int status = race_check(r);
     if (status == CLI_OK && !resumed) status = cli_race_create(r, out);
     if (status == CLI_OK) status = cli_race_open(r);
     if (status == CLI_OK) status = cli_race_save(r);
+    if (status == CLI_OK) status = race_begin(r);
     cli_catch_signals();
     if (status == CLI_OK) status = race_all(r);
     if (r->results) {
@@ -203,6 +226,10 @@ static int race_run(struct race *r, const char *out, bool resumed) {
             status =
                 cli_fail(CLI_FAILED, "%s/results.jsonl could not be written completely", r->out);
     }
+    if (r->described)
+        cli_race_describe(r, status != CLI_OK    ? "failed"
+                             : cli_interrupted() ? "interrupted"
+                                                 : "finished");
     if (status != CLI_OK) {
         if (!resumed) cli_race_forget(r);
         return status;
@@ -291,6 +318,8 @@ static int race_command(struct race *r, int argc, char **argv) {
         {"resume", "DIR", "go on with the race in DIR; more methods and seeds may be added", NULL,
          &resume},
         {"json", NULL, "print one JSON object and nothing else", &r->json, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &r->quiet,
+         NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "race",
@@ -301,10 +330,14 @@ static int race_command(struct race *r, int argc, char **argv) {
         .takes_words = true,
         .notes = race_notes};
     int status = CLI_OK;
+    char cores[24]; /* a prediction must have as many workers as the real race */
+    snprintf(cores, sizeof cores, "%d", pl_cores());
+    if (race_peek(argc, argv, "--real")) pl_setup_set(r->setup, "workers", cores);
     if (demo) race_preset(r);
     if (resume && *resume) status = cli_race_load(r, resume);
     if (status == CLI_OK) status = cli_parse(&args, argc, argv, r->setup);
     if (status != CLI_OK || args.helped) return status;
+    r->quiet = r->quiet || r->json;
     if (demo && !resume && !rates && !(cli_number(r->setup, "lr") > 0)) r->tune = true;
     if (resume && out)
         return cli_fail(CLI_USAGE, "--resume goes on in its own folder; leave out --out");
@@ -318,6 +351,7 @@ int cli_race(int argc, char **argv) {
     r.entrant = calloc(RACE_ENTRANTS, sizeof *r.entrant);
     if (!r.entrant || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = race_command(&r, argc, argv);
+    free(r.described);
     cli_race_free(&r);
     return status;
 }

@@ -33,8 +33,10 @@ struct race {
     double first_seed;
     char out[RACE_PATH];
     FILE *results;
-    bool real, rates, target, tune, json;
+    bool real, rates, target, tune, json, quiet;
     int name_width; /* of the longest entrant */
+    int entrant_now, seed_now; /* the run that is under way */
+    char *described;           /* the setup that all share, as JSON */
 };
 
 /* Adds an entrant whose results are unknown. CLI_USAGE if there are too many or it is there. */
@@ -77,6 +79,12 @@ int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *ru
 
 /* The file for the curve of one run. */
 void cli_race_curve(const struct race *r, int i, int seed, char *path, size_t max);
+
+/* What the race is (docs/runs.md), for people and other programs. `why` is NULL at the start, and a
+ * word of docs/runs.md at the end. */
+void cli_race_describe(const struct race *r, const char *why);
+void cli_race_run_begins(void *race, const char *header, const char *json); /* for pl_setup_start */
+void cli_race_run_ended(const struct race *r, const pl_run *run);
 
 /* --- printing ---------------------------------------------------------------------------- */
 

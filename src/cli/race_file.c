@@ -49,6 +49,8 @@ void cli_race_forget(const struct race *r) {
     unlink(path);
     file_path(r, "race.json", path, sizeof path);
     unlink(path);
+    file_path(r, "run.json", path, sizeof path);
+    unlink(path);
     rmdir(r->out); /* fails if there are curves in it */
 }
 
@@ -304,11 +306,11 @@ static json_t *file_real(double x) {
 
 int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
     const struct pl_point *points;
-    json_t *line = json_pack("{s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "seed",
-                             r->first_seed + seed, "diverged", cli_diverged(run), "predicted",
-                             file_real(e->predicted[seed]), "predicted_per_update",
-                             file_real(e->predicted_per_update[seed]), "result",
-                             json_loads(pl_run_json(run), 0, NULL));
+    json_t *line = json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "run",
+                             pl_run_text(run, "id"), "seed", r->first_seed + seed, "diverged",
+                             cli_diverged(run), "predicted", file_real(e->predicted[seed]),
+                             "predicted_per_update", file_real(e->predicted_per_update[seed]),
+                             "result", json_loads(pl_run_json(run), 0, NULL));
     bool bad = !line || json_dumpf(line, r->results, JSON_COMPACT) != 0 ||
                fputc('\n', r->results) == EOF || fflush(r->results) != 0;
     if (line) file_take(r, e, seed, line);

@@ -44,7 +44,8 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
         snprintf(text, sizeof text, "tuning %.40s", t->entrant->name);
         if (isfinite(lr)) cli_append(text, sizeof text, ", lr %.3g", lr);
         pl_setup_watch(one, cli_progress_point, cli_progress_tick, &progress);
-        cli_progress_begin(&progress, text, one);
+        cli_progress_begin(&progress, text,
+                           t->race->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_TERMINAL, one);
         int rc = pl_simulate(one, &run);
         cli_progress_end(&progress);
         if (rc) status = cli_fail(rc, "in '%s': %s", t->entrant->name, pl_setup_why(one));

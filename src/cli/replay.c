@@ -1,21 +1,17 @@
 /* paceline replay: repeats a recorded run, exactly or with other options. */
 #include "cli.h"
 
-static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
+static int replay_run(const struct cli_args *args, bool json, bool quiet, pl_setup *setup) {
     const char *path = args->word[0];
     struct cli_progress progress = {0};
     pl_run *run = NULL;
     cli_catch_signals();
-    cli_progress_begin(&progress, "", setup);
     pl_setup_log(setup, cli_say, NULL);
     pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
-    int rc;
-    if (args->changes) {
-        rc = pl_setup_recorded(setup, path);
-        if (!rc) rc = pl_simulate(setup, &run);
-    } else {
-        rc = pl_replay(setup, path, &run);
-    }
+    int rc = args->changes ? pl_setup_recorded(setup, path) : PL_OK;
+    cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
+    if (!args->changes) progress.updates = 0; /* the recording has the limits, and is read later */
+    if (!rc) rc = args->changes ? pl_simulate(setup, &run) : pl_replay(setup, path, &run);
     cli_progress_end(&progress);
     int status =
         rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, cli_has_target(setup));
@@ -24,9 +20,10 @@ static int replay_run(const struct cli_args *args, bool json, pl_setup *setup) {
 }
 
 int cli_replay(int argc, char **argv) {
-    bool json = false;
+    bool json = false, quiet = false;
     const struct cli_flag flags[] = {
         {"json", NULL, "print one JSON object and nothing else", &json, NULL},
+        {"quiet", NULL, "show no progress, only warnings and the result", &quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "replay",
@@ -50,7 +47,7 @@ int cli_replay(int argc, char **argv) {
     int status = cli_parse(&args, argc, argv, setup);
     if (status == CLI_OK && !args.helped)
         status = args.n_words == 1
-                     ? replay_run(&args, json, setup)
+                     ? replay_run(&args, json, quiet, setup)
                      : cli_fail(CLI_USAGE, "replay takes one recording: paceline replay FILE");
     pl_setup_free(setup);
     return status;

@@ -82,6 +82,10 @@ static void summary_print(const pl_run *run, bool target) {
         printf("%s%.1f %% %s", i ? ", " : " ", 100 * pl_run_number(run, key), shares[i]);
     }
     putchar('\n');
+    if (pl_run_number(run, "core_wait") >= 0.01)
+        printf("  %-18s %.0f %% of worker time, counted as compute; there are more workers than "
+               "cores\n",
+               "waiting for a core", 100 * pl_run_number(run, "core_wait"));
     summary_stragglers(run);
     if (pl_run_text(run, "replay")) printf("  %-18s %s\n", "replay", pl_run_text(run, "replay"));
 }
@@ -153,6 +157,22 @@ static void summary_stragglers(const pl_run *run) {
                summary_time(median, text), slowest);
 }
 
+/* The results, and what the run was. */
+static void summary_json(pl_run *run) {
+    const char *results = pl_run_json(run), *what = pl_run_text(run, "run");
+    size_t n = strlen(results);
+    if (what && n > 2)
+        printf("%.*s,\"run\":%s}\n", (int)n - 1, results, what);
+    else
+        puts(results);
+}
+
+void cli_start(void *ctx, const char *header, const char *json) {
+    (void)ctx;
+    (void)json;
+    fputs(header, stderr);
+}
+
 /* The loss of the first evaluation that has one. */
 static double summary_start(const pl_run *run) {
     const struct pl_point *p;
@@ -167,7 +187,7 @@ bool cli_diverged(const pl_run *run) {
 
 int cli_report(pl_run *run, bool json, bool target) {
     if (json)
-        puts(pl_run_json(run));
+        summary_json(run);
     else
         summary_print(run, target);
     const struct pl_worker_report *reports;
@@ -208,9 +228,10 @@ static int summary_end(int rc, pl_setup *setup, pl_run *run, bool json) {
 
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out)) {
-    bool json = false;
+    bool json = false, quiet = false;
     const struct cli_flag flags[] = {
         {"json", NULL, "print one JSON object and nothing else", &json, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     pl_setup *setup;
     args->flag = flags;
@@ -220,8 +241,10 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         struct cli_progress progress = {0};
         pl_run *out = NULL;
         cli_catch_signals();
-        cli_progress_begin(&progress, "", setup);
+        cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
+                           setup);
         pl_setup_log(setup, cli_say, NULL);
+        if (!quiet) pl_setup_start(setup, cli_start, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);

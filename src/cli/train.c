@@ -7,7 +7,8 @@ int cli_train(int argc, char **argv) {
         .brief = "train with real workers on this machine, processes or threads",
         .usage = "train [--method METHOD] [--NAME VALUE ...]",
         .options = "train",
-        .notes = "Ctrl-C or SIGTERM ends the run in good order: the current update is finished, a\n"
+        .notes = "Ctrl-C, SIGTERM or SIGHUP ends the run in good order: the current update is "
+                 "finished, a\n"
                  "checkpoint is written if --checkpoint is given, and the results are printed. A\n"
                  "second signal ends the program at once."
                  "\n'paceline list' shows methods, policies, laws and their options. Examples:\n\n"

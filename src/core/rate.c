@@ -20,6 +20,11 @@ void pl_rate_commit(struct pl_rate *r, struct pl_progress *p, const struct pl_ta
     }
 }
 
+void pl_rate_set(struct pl_rate *r, double lr) {
+    r->lr = lr;
+    r->replaced = true;
+}
+
 double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_workers) {
     double lr = r->lr;
     for (int i = 0; i < r->schedule.n; i++) {
@@ -38,6 +43,10 @@ double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_w
 
 /* Earlier releases saved these numbers under the optimizer. */
 void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k) {
+    double lr = r->lr;
+    if ((k->restoring || r->replaced) && k->numbers(k->ctx, "store.lr", &lr, 1) == 1 && lr >= 0 &&
+        lr <= 1e6)
+        pl_rate_set(r, lr);
     for (int i = 0; i < r->schedule.n; i++) {
         const struct pl_entry *id = r->schedule.link[i].entry;
         char name[PL_NAME_MAX + 32];

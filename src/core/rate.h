@@ -8,6 +8,7 @@
 
 struct pl_rate {
     double lr;
+    bool replaced; /* lr was set during the run */
     struct pl_chain schedule;
     bool by_k;            /* multiplied by the number of members: "linear scaling" */
     double epoch_samples; /* samples in an epoch; 0 if there is no data */
@@ -23,6 +24,9 @@ void pl_tally_add(struct pl_tally *t, double samples, double loss); /* loss NAN:
 
 /* Counts the samples of a committed group, and tells the schedules about it. */
 void pl_rate_commit(struct pl_rate *r, struct pl_progress *p, const struct pl_tally *t);
+
+/* Replaces the base rate. */
+void pl_rate_set(struct pl_rate *r, double lr);
 
 /* The rate at this point of the run. */
 double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_workers);

@@ -1,6 +1,7 @@
 /* The published methods: one row each. A row gives a name, what the method does, its citation, and
  * the columns that differ from pl_column_default: .policy always, and .tuner, .correct, .reduce,
- * .optim, .local, .filter, .schedule or .lr where the method needs another than the default.
+ * .optim, .local, .filter, .schedule or .lr where the method needs another than the default; and
+ * .when, a sentence for those who choose.
  * To add a method, add a row. */
 #include "core/recipe.h"
 
@@ -33,138 +34,230 @@ const char *const pl_column_default[PL_N_COLUMNS] = {NULL,  "fixed",    "none", 
          .id
 
 static const struct pl_entry *const recipe_table[] = {
-    METHOD("sync", "wait for all workers", DUTTA, .policy = "ksync:k=all"),
-    METHOD("async", "update at every gradient", DUTTA, .policy = "kasync:k=1"),
+    METHOD("sync", "wait for all workers", DUTTA, .policy = "ksync:k=all",
+           .when = "Workers take about equal time, or you need the reference that every paper "
+                   "compares with."),
+    METHOD("async", "update at every gradient", DUTTA, .policy = "kasync:k=1",
+           .when = "Workers differ in speed and their number is small; with many workers lower "
+                   "the learning rate, because staleness grows with their number."),
     METHOD("ksync", "wait for the fastest half of the workers, restart the rest", DUTTA,
-           .policy = "ksync:k=50%"),
+           .policy = "ksync:k=50%",
+           .when = "A few workers are slow at random and cancelling their tasks is cheap."),
     METHOD("kbatchsync", "wait for K mini-batches on one version, from any workers", DUTTA,
-           .policy = "kbatchsync:k=50%"),
+           .policy = "kbatchsync:k=50%",
+           .when = "As ksync, if fast workers should contribute more than once rather than wait."),
     METHOD("kasync", "wait for half of the workers, on any version", DUTTA,
-           .policy = "kasync:k=50%"),
-    METHOD("kbatchasync", "update at every K-th mini-batch", DUTTA, .policy = "kbatchasync:k=50%"),
+           .policy = "kasync:k=50%",
+           .when = "Workers are slow at random and their unfinished work should be kept rather "
+                   "than cancelled; a good first choice between sync and async."),
+    METHOD("kbatchasync", "update at every K-th mini-batch", DUTTA, .policy = "kbatchasync:k=50%",
+           .when = "As kasync, if workers should never wait: an update comes after every K "
+                   "results, from any workers."),
     METHOD("backup", "synchronous with a fifth of the workers as spares; late results are dropped",
-           CHEN, .policy = "ksync:k=80%,cancel=no"),
+           CHEN, .policy = "ksync:k=80%,cancel=no",
+           .when = "Workers cannot be interrupted, and the slowest fifth of their results can be "
+                   "spared."),
     METHOD("adasync-ksync", "K-sync; K grows as the loss falls", ADASYNC, .policy = "ksync:k=1",
-           .tuner = "adasync"),
+           .tuner = "adasync",
+           .when = "The right K is unknown and the loss falls steadily: many cheap updates "
+                   "first, accurate ones later. Tasks can be cancelled."),
     METHOD("adasync-kbatchsync", "K-batch-sync; K grows as the loss falls", ADASYNC,
-           .policy = "kbatchsync:k=1", .tuner = "adasync"),
+           .policy = "kbatchsync:k=1", .tuner = "adasync",
+           .when = "As adasync-ksync, if fast workers should contribute more than once rather "
+                   "than wait."),
     METHOD("adasync-kasync", "K-async; K grows as the loss falls", ADASYNC, .policy = "kasync:k=1",
-           .tuner = "adasync"),
+           .tuner = "adasync",
+           .when = "The right K is unknown and workers should keep their unfinished work; many "
+                   "cheap updates first, accurate ones later."),
     METHOD("adasync-kbatchasync", "K-batch-async; K grows as the loss falls", ADASYNC,
-           .policy = "kbatchasync:k=1", .tuner = "adasync"),
+           .policy = "kbatchasync:k=1", .tuner = "adasync",
+           .when = "As adasync-kasync, if workers should never wait."),
     METHOD("sa-adasync", "AdaSync K-async, gradients divided by their staleness (reconstructed)",
            "baseline of Tan, Zhu, Zhang, arXiv 2301.08895", .policy = "kasync:k=1",
-           .tuner = "adasync", .correct = "lag"),
+           .tuner = "adasync", .correct = "lag",
+           .when = "To compare with abs: AdaSync with the simplest correction for staleness."),
     METHOD("abs",
            "K-async; K grows, the staleness bound shrinks, stale workers restart (reconstructed)",
            "after Tan, Zhu, Zhang, arXiv 2301.08895", .policy = "kasync:k=1,stop=yes",
-           .tuner = "abs:rule=measured"),
+           .tuner = "abs:rule=measured",
+           .when = "Delays have heavy tails and results of very slow workers do more harm than "
+                   "good: they restart on the current model instead."),
     METHOD("staleness-aware", "asynchronous, gradients divided by their staleness",
-           "Zhang, Gupta, Lian, Liu, IJCAI 2016", .policy = "kasync:k=1", .correct = "lag"),
+           "Zhang, Gupta, Lian, Liu, IJCAI 2016", .policy = "kasync:k=1", .correct = "lag",
+           .when = "Fully asynchronous runs in which some workers are much slower than others; "
+                   "the simplest correction for staleness."),
     METHOD("distance-rate", "asynchronous, rate limited by how far the model has moved",
-           DUTTA ", eq. 11-13", .policy = "kasync:k=1", .correct = "distance"),
+           DUTTA ", eq. 11-13", .policy = "kasync:k=1", .correct = "distance",
+           .when = "Fully asynchronous runs in which the model moves fast at times; a stale "
+                   "gradient counts less only if the model has moved."),
     METHOD("gap-aware", "asynchronous with momentum, gradients divided by their gap",
            "Barkai, Hakimi, Schuster, ICLR 2020", .policy = "kasync:k=1", .correct = "gap",
-           .optim = "momentum"),
+           .optim = "momentum",
+           .when = "Asynchronous runs with momentum, where dividing by staleness would slow "
+                   "training down too much."),
     METHOD("dana", "asynchronous, one momentum per worker and a look-ahead over all of them",
            "Hakimi, Barkai, Gabel, Schuster, arXiv 1907.11612", .policy = "kasync:k=1",
-           .optim = "dana"),
+           .optim = "dana",
+           .when = "Asynchronous runs with momentum and many workers; the look-ahead keeps "
+                   "momentum from amplifying staleness."),
     METHOD("dana-ga", "DANA with Gap-Aware", "Barkai, Hakimi, Schuster, ICLR 2020",
-           .policy = "kasync:k=1", .correct = "gap", .optim = "dana"),
+           .policy = "kasync:k=1", .correct = "gap", .optim = "dana",
+           .when = "As dana, with a correction for workers that are slower than the others."),
     METHOD("dc-asgd", "asynchronous with delay compensation", "Zheng et al., ICML 2017",
-           .policy = "kasync:k=1", .correct = "dc"),
+           .policy = "kasync:k=1", .correct = "dc",
+           .when = "Asynchronous runs with moderate staleness, if one more vector per worker can "
+                   "be kept at the server."),
     METHOD("delay-adaptive", "asynchronous, smaller rate for gradients with a long delay",
-           "Mishchenko et al., NeurIPS 2022", .policy = "kasync:k=1", .correct = "delay-adaptive"),
+           "Mishchenko et al., NeurIPS 2022", .policy = "kasync:k=1", .correct = "delay-adaptive",
+           .when = "Some workers are very slow and you do not want to tune a staleness bound: "
+                   "the rate follows each gradient's delay."),
     METHOD("clipped-asgd", "asynchronous, gradients clipped to a maximum norm",
-           "Erickson and Johansson, arXiv 2606.13287", .policy = "kasync:k=1", .correct = "clip"),
+           "Erickson and Johansson, arXiv 2606.13287", .policy = "kasync:k=1", .correct = "clip",
+           .when = "Gradients have heavy-tailed noise, or stale gradients are sometimes huge."),
     METHOD("ssp", "asynchronous, no worker more than s steps ahead of the slowest",
-           "Ho et al., NIPS 2013", .policy = "ssp"),
+           "Ho et al., NIPS 2013", .policy = "ssp",
+           .when = "Workers differ in speed for long periods and staleness must have a hard "
+                   "bound."),
     METHOD("pbsp", "asynchronous, no worker ahead of a random sample of the others", PSP,
-           .policy = "psp:s=0"),
+           .policy = "psp:s=0",
+           .when = "There are so many workers that knowing the slowest of all is expensive; a "
+                   "random sample of them takes its place."),
     METHOD("pssp", "asynchronous, no worker more than s steps ahead of a random sample", PSP,
-           .policy = "psp:s=4"),
+           .policy = "psp:s=4",
+           .when = "As pbsp, with some slack: no worker is more than s steps ahead of the sample."),
     METHOD("ringmaster", "asynchronous with a growing staleness bound; stale workers restart",
            "Maranjyan, Tyurin, Richtarik, ICML 2025", .policy = "kasync:k=1,stop=yes",
-           .tuner = "growing-bound"),
+           .tuner = "growing-bound",
+           .when = "Delays are unknown or change, and you want the optimal time complexity of "
+                   "asynchronous SGD: stale workers are stopped."),
     METHOD("rennala", "wait for as many mini-batches on one version as there are workers",
-           "Tyurin and Richtarik, NeurIPS 2023", .policy = "kbatchsync:k=all"),
+           "Tyurin and Richtarik, NeurIPS 2023", .policy = "kbatchsync:k=all",
+           .when = "Worker speeds are fixed and differ much, and every gradient should be fresh; "
+                   "optimal for fixed delays."),
     METHOD("ormo", "asynchronous with ordered momentum", "Shi, Yang, Li, NeurIPS 2024",
-           .policy = "kasync:k=1", .optim = "ormo"),
+           .policy = "kasync:k=1", .optim = "ormo",
+           .when = "Asynchronous runs in which momentum should act as in sequential training."),
     METHOD("fastest-k", "K-sync; K grows when gradients disagree",
-           "Kas Hanna et al., arXiv 2002.11005", .policy = "ksync:k=1", .tuner = "fastestk"),
+           "Kas Hanna et al., arXiv 2002.11005", .policy = "ksync:k=1", .tuner = "fastestk",
+           .when = "K-sync with an unknown K: K grows when gradients of an update point in "
+                   "different directions."),
     METHOD("local-sgd", "synchronous rounds of local steps", "Stich, ICLR 2019",
-           .policy = "ksync:k=all", .local = "steps"),
+           .policy = "ksync:k=all", .local = "steps",
+           .when = "Communication is expensive and workers take about equal time."),
 
     METHOD("downpour", "asynchronous pushes, one rate per coordinate at the server",
            "Dean et al., NIPS 2012", .policy = "kasync:k=1", .optim = "adagrad",
-           .local = "downpour"),
+           .local = "downpour",
+           .when = "The classic asynchronous baseline; features are sparse or have very "
+                   "different scales."),
     METHOD("easgd", "asynchronous; each worker's model and the centre attract each other", EASGD,
-           .policy = "kasync:k=1,early=yes", .local = "elastic"),
+           .policy = "kasync:k=1,early=yes", .local = "elastic",
+           .when = "Communication is expensive and workers should explore on their own between "
+                   "contacts."),
     METHOD("eamsgd", "EASGD with Nesterov momentum at the workers", EASGD,
-           .policy = "kasync:k=1,early=yes", .local = "elastic:delta=0.9"),
+           .policy = "kasync:k=1,early=yes", .local = "elastic:delta=0.9",
+           .when = "As easgd, on problems where momentum helps."),
     METHOD("sync-easgd", "EASGD in rounds of one local step, all workers at once", EASGD,
-           .policy = "rounds", .local = "elastic:u=1"),
+           .policy = "rounds", .local = "elastic:u=1",
+           .when = "To compare with easgd without staleness."),
     METHOD("nodelay", "workers continue while their changes are averaged; in rounds", NODELAY,
-           .policy = "rounds", .local = "overlap"),
+           .policy = "rounds", .local = "overlap",
+           .when = "Communication takes about as long as a round of local steps and should be "
+                   "hidden behind them."),
     METHOD("nodelay-async", "workers continue while their changes are averaged; asynchronous",
-           NODELAY, .policy = "rounds:give=any", .local = "overlap"),
+           NODELAY, .policy = "rounds:give=any", .local = "overlap",
+           .when = "As nodelay, if workers also differ in speed."),
     METHOD("cocod", "local steps; averaging overlaps with the next round",
-           "Shen, Xu, Liu, Chen, Cheng, IJCAI 2019", .policy = "rounds", .local = "overlap"),
+           "Shen, Xu, Liu, Chen, Cheng, IJCAI 2019", .policy = "rounds", .local = "overlap",
+           .when = "Communication takes about as long as a round of local steps; workers take "
+                   "about equal time."),
     METHOD("overlap-local-sgd",
            "local steps pulled towards an anchor that is averaged meanwhile, with momentum",
            "Wang, Liang, Joshi, ICASSP 2020", .policy = "rounds", .optim = "momentum:beta=0.7",
-           .local = "overlap-local", .lr = 0.1),
+           .local = "overlap-local", .lr = 0.1,
+           .when = "As cocod, if workers' models drift apart too far: an anchor pulls them "
+                   "together."),
     METHOD("diloco", "many local steps, then an outer Nesterov step (inner SGD, not AdamW)",
            "after Douillard et al., arXiv 2311.08105", .policy = "ksync:k=all",
-           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7", .lr = 0.1),
+           .optim = "nesterov:beta=0.9", .local = "steps:u=50,outer=0.7", .lr = 0.1,
+           .when = "Links between workers are very slow: models are exchanged only every few "
+                   "dozen steps."),
 
     METHOD("gossip-pull", "no server: a worker averages in a random peer's model, then steps",
-           GOSSIP, .policy = "gossip:mode=pull", .local = "own"),
+           GOSSIP, .policy = "gossip:mode=pull", .local = "own",
+           .when = "There is no machine to act as a server and workers differ in speed."),
     METHOD("gossip-push", "no server: a worker steps, then a random peer averages its model in",
-           GOSSIP, .policy = "gossip:mode=push", .local = "own"),
+           GOSSIP, .policy = "gossip:mode=push", .local = "own",
+           .when = "As gossip-pull, if sending is cheaper than asking."),
     METHOD("gosgd", "no server: a worker sends its model with half its weight to a random peer",
            "Blot, Picard, Cord, Thome, arXiv 1611.09726", .policy = "gossip:mode=push-sum",
-           .local = "own"),
+           .local = "own",
+           .when = "There is no server, messages may go one way only, and the average must be "
+                   "preserved."),
     METHOD("ad-psgd",
            "no server: random pairs on a bipartite graph average while gradients compute",
-           "Lian, Zhang, Zhang, Liu, ICML 2018", .policy = "gossip:mode=ad-psgd", .local = "own"),
+           "Lian, Zhang, Zhang, Liu, ICML 2018", .policy = "gossip:mode=ad-psgd", .local = "own",
+           .when = "There is no server, workers differ in speed, and communication should "
+                   "overlap with computing."),
     METHOD("sgp", "no server: rounds of push-sum on the one-peer exponential graph",
-           "Assran, Loizou, Ballas, Rabbat, ICML 2019", .policy = "sgp", .local = "own"),
+           "Assran, Loizou, Ballas, Rabbat, ICML 2019", .policy = "sgp", .local = "own",
+           .when = "There is no server and workers take about equal time; one message per worker "
+                   "and round."),
 
     METHOD("byzantine-median", "synchronous, coordinate-wise median", XIE, .policy = "ksync:k=all",
-           .reduce = "median"),
+           .reduce = "median",
+           .when = "Fewer than half of the workers may send wrong gradients; simple and without "
+                   "parameters."),
     METHOD("byzantine-geomedian", "synchronous, geometric median",
-           XIE "; Chen, Su, Xu, arXiv 1705.05491", .policy = "ksync:k=all", .reduce = "geomedian"),
+           XIE "; Chen, Su, Xu, arXiv 1705.05491", .policy = "ksync:k=all", .reduce = "geomedian",
+           .when = "As byzantine-median, if coordinates depend on each other."),
     METHOD("byzantine-mean-around-median",
            "synchronous, coordinate-wise mean of the values closest to the median", XIE,
-           .policy = "ksync:k=all", .reduce = "mean-around-median"),
+           .policy = "ksync:k=all", .reduce = "mean-around-median",
+           .when = "As byzantine-median, with less noise: it averages the values closest to the "
+                   "median."),
     METHOD("krum", "synchronous, the one gradient that is closest to its neighbours",
            "Blanchard, El Mhamdi, Guerraoui, Stainer, NIPS 2017", .policy = "ksync:k=all",
-           .reduce = "krum"),
+           .reduce = "krum",
+           .when = "You know how many workers f may be hostile, and want a rule with a proof. It "
+                   "uses only one gradient per update, so it is noisy."),
     METHOD("bulyan", "synchronous, repeated Krum, then the mean around the median",
-           "El Mhamdi, Guerraoui, Rouault, ICML 2018", .policy = "ksync:k=all", .reduce = "bulyan"),
+           "El Mhamdi, Guerraoui, Rouault, ICML 2018", .policy = "ksync:k=all", .reduce = "bulyan",
+           .when = "As krum, against attacks that hide in a few coordinates; needs 4f+3 workers."),
     METHOD("centered-clipping",
            "synchronous with worker momentum, differences to the last update clipped",
            "Karimireddy, He, Jaggi, ICML 2021", .policy = "ksync:k=all", .reduce = "centered-clip",
-           .local = "gradient:beta=0.9"),
+           .local = "gradient:beta=0.9",
+           .when = "Hostile workers adapt over time; worker momentum makes their small, steady "
+                   "shifts visible."),
     METHOD("basgd", "asynchronous, median of buffers that workers share", "Yang and Li, JMLR 2023",
-           .policy = "buffers:b=50%", .reduce = "buffers+median"),
+           .policy = "buffers:b=50%", .reduce = "buffers+median",
+           .when = "Hostile workers in an asynchronous run, and the server has no samples of its "
+                   "own."),
     METHOD("kardam", "asynchronous, gradients that change faster than most are rejected",
            "Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki, ICML 2018", .policy = "kasync:k=1",
-           .correct = "exp", .filter = "kardam"),
+           .correct = "exp", .filter = "kardam",
+           .when = "Hostile workers in an asynchronous run; gradients change slowly from update "
+                   "to update."),
     METHOD("zeno++",
            "asynchronous, gradients that contradict the server's own samples are rejected",
-           "Xie, Koyejo, Gupta, ICML 2020", .policy = "kasync:k=1", .filter = "zeno"),
+           "Xie, Koyejo, Gupta, ICML 2020", .policy = "kasync:k=1", .filter = "zeno",
+           .when = "Hostile workers in an asynchronous run, possibly the majority, and the "
+                   "server has samples of its own to compare with."),
 
     METHOD("fdsgd",
            "matrix factorisation, asynchronous: a free worker takes the least used free block",
-           "Li et al. 2014", .policy = "blocks", .local = "sweep"),
+           "Li et al. 2014", .policy = "blocks", .local = "sweep",
+           .when = "Matrix factorisation on a few workers of different speed."),
     METHOD("dsgd", "matrix factorisation in strata of independent blocks, with a barrier",
            "Gemulla, Nijkamp, Haas, Sismanis, KDD 2011", .policy = "strata", .local = "sweep",
-           .schedule = "bold"),
+           .schedule = "bold",
+           .when = "Matrix factorisation on workers of equal speed; deterministic."),
     METHOD("fpsgd", "matrix factorisation, asynchronous on a finer grid, with one rate per row",
            "Zhuang, Chin, Juan, Lin, RecSys 2013; LIBMF", .policy = "blocks:fine=yes",
-           .local = "sweep:adaptive=yes"),
+           .local = "sweep:adaptive=yes",
+           .when = "Matrix factorisation on the cores of one machine; the fastest of the three "
+                   "to a good RMSE."),
     NULL};
 
 const struct pl_family pl_recipe_family = {"method", "published methods: one choice per family",
@@ -214,11 +307,9 @@ int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
         int c = recipe_column(spec, args, key);
         if (c < 0)
             return pl_fail(why, PL_EUSAGE,
-                           "method '%s' has no option '%.*s'; 'paceline list' shows those of its "
-                           "policy %s, tuner %s and rules",
-                           name, (int)(key < 40 ? key : 40), args,
-                           pl_recipe_column(*recipe, PL_COLUMN_POLICY),
-                           pl_recipe_column(*recipe, PL_COLUMN_TUNER));
+                           "method '%s' has no option '%.*s'; 'paceline list %s' shows those of "
+                           "its parts",
+                           name, (int)(key < 40 ? key : 40), args, name);
         pl_append(spec[c], PL_SPEC_MAX, "%c%.*s", strchr(recipe_last(spec[c]), ':') ? ',' : ':',
                   (int)len, args);
         args += len;

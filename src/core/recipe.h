@@ -26,6 +26,7 @@ struct pl_recipe {
     };
     const char *schedule; /* of the learning rate, unless lr-schedule is given; NULL: constant */
     double lr;            /* unless one is given; 0: that of the optimizer */
+    const char *when;     /* when to use it, in a sentence or two */
 };
 
 extern const struct pl_family pl_recipe_family;

@@ -77,6 +77,10 @@ const struct pl_progress *pl_store_progress(const struct pl_store *s) {
     return &s->progress;
 }
 
+void pl_store_set_lr(struct pl_store *s, double lr) {
+    pl_rate_set(&s->conf.rate, lr);
+}
+
 double pl_store_rate(const struct pl_store *s) {
     return pl_rate_now(&s->conf.rate, &s->progress, s->conf.n_workers);
 }

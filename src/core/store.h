@@ -123,6 +123,9 @@ bool pl_store_is_spoiled(const struct pl_store *s, int i);
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */
 int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 
+/* Replaces the base learning rate, from the next version on. */
+void pl_store_set_lr(struct pl_store *s, double lr);
+
 const struct pl_progress *pl_store_progress(const struct pl_store *s);
 struct pl_vectors *pl_store_vectors(const struct pl_store *s); /* the table of its versions */
 

@@ -80,8 +80,8 @@ static int cifar_open(const void *conf, uint64_t seed, struct pl_data *data, str
 }
 
 static const struct pl_opt cifar_opts[] = {
-    PL_OPT_TEXT(struct cifar_conf, dir, "",
-                "folder with data_batch_[1-5].bin and test_batch.bin, plain or .gz"),
+    PL_OPT_DIR(struct cifar_conf, dir, "",
+               "folder with data_batch_[1-5].bin and test_batch.bin, plain or .gz"),
     PL_OPT_END,
 };
 

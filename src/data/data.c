@@ -26,6 +26,7 @@ int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why) {
 static void data_free_rows(struct pl_rows *rows) {
     if (!rows) return;
     free(rows->label);
+    free(rows->target);
     free(rows->byte);
     free(rows->real);
     free(rows->start);
@@ -99,7 +100,7 @@ void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, 
     for (uint32_t i = 0; i < n; i++) {
         size_t row = index[i];
         float *to = x + i * dim;
-        label[i] = rows->label[row];
+        label[i] = rows->label ? rows->label[row] : 0;
         if (rows->byte) {
             data_scale(rows->byte + row * dim, data->dim, to);
         } else if (rows->real) {
@@ -110,4 +111,10 @@ void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, 
                 to[rows->column[e]] = rows->value[e];
         }
     }
+}
+
+void pl_data_targets(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
+                     float *target) {
+    const float *from = (test ? data->test : data->train)->target;
+    for (uint32_t i = 0; from && i < n; i++) target[i] = from[index[i]];
 }

@@ -1,11 +1,12 @@
-/* Data sets: rows of features with a class label each, stored in the most compact form they came in
- * (bytes for pictures, floats, or sparse rows) and converted to dense float rows on demand.
+/* Data sets: rows of features with a class label or a number to predict each, stored in the most
+ * compact form they came in (bytes for pictures, floats, or sparse rows) and converted to dense
+ * float rows on demand.
  *
  * Ratings are rows of three numbers, (user, item, rating), without classes. Factorisation reads
  * struct pl_ratings instead of rows.
  *
- * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, blobs, digits, ratings:FILE, lowrank
- * (`paceline list data`). */
+ * Specs: fashion, idx:DIR, cifar10:DIR, libsvm:FILE, csv:FILE, npy:FILE, blobs, digits, friedman,
+ * ratings:FILE, lowrank (`paceline list data`, docs/data.md). */
 #ifndef PL_DATA_DATA_H
 #define PL_DATA_DATA_H
 
@@ -35,7 +36,9 @@ struct pl_data {
     uint32_t n_train, n_test; /* n_test may be 0 */
     uint32_t dim;             /* features of a row = shape[0] * shape[1] * shape[2] */
     uint32_t shape[3];        /* channels, height, width; {1, 1, dim} if not pictures */
-    uint32_t n_classes;       /* 0 for ratings */
+    uint32_t n_classes;       /* 0 for ratings, and if rows have targets */
+    bool has_targets;         /* rows have a number to predict instead of a class */
+    double target_scale;      /* a target of 1 stands for that much in its own unit */
     struct pl_rows *train, *test;
     struct pl_ratings *ratings; /* NULL for all other sets */
 };
@@ -49,6 +52,10 @@ void pl_data_free(struct pl_data *data); /* NULL is allowed */
  * their classes to label [n] (0 if there are no classes). Thread-safe. */
 void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
                   float *x, uint16_t *label);
+
+/* Copies the numbers to predict of these rows to target [n], if the set has targets. */
+void pl_data_targets(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,
+                     float *target);
 
 /* Which training samples a worker may draw: "whole" (all), "iid" (equal random shards),
  * "label:alpha=A" (shards by label, Dirichlet with parameter A). */

@@ -136,16 +136,18 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
     (void)conf;
     (void)seed;
     if (access(IDX_FASHION_DIR, F_OK) != 0)
-        return pl_fail(why, PL_EIO,
-                       "%s does not exist; install the Debian package dataset-fashion-mnist, give "
-                       "the files' directory as idx:DIR, or use digits, which needs no files",
+        return pl_fail(
+            why, PL_EIO,
+            "%s does not exist; install the Debian package dataset-fashion-mnist, give "
+                       "the files' directory as --data idx:DIR, or use --data digits, which needs "
+                       "no files",
                        IDX_FASHION_DIR);
     return idx_load(IDX_FASHION_DIR, IDX_FASHION_CLASSES, data, why);
 }
 
 static const struct pl_opt idx_opts[] = {
-    PL_OPT_TEXT(struct idx_conf, dir, "",
-                "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
+    PL_OPT_DIR(struct idx_conf, dir, "",
+               "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
     PL_OPT_INT(struct idx_conf, classes, "10", 2, 256,
                "number of classes; a label of this or more is an error"),
     PL_OPT_END,

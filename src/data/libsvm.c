@@ -277,8 +277,8 @@ static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, st
 }
 
 static const struct pl_opt libsvm_opts[] = {
-    PL_OPT_TEXT(struct libsvm_conf, file, "", "file of training samples, plain or .gz"),
-    PL_OPT_TEXT(struct libsvm_conf, test, "",
+    PL_OPT_FILE(struct libsvm_conf, file, "", "file of training samples, plain or .gz"),
+    PL_OPT_FILE(struct libsvm_conf, test, "",
                 "file of test samples (empty: hold out the last part of the training file)"),
     PL_OPT_REAL(struct libsvm_conf, share, "0.2", 0, 0.9,
                 "fraction of the file that is held out for testing"),

@@ -23,7 +23,7 @@
 #define RATINGS_LINE_MAX 256
 
 struct ratings_conf {
-    char file[PL_TEXT_MAX];
+    char file[PL_TEXT_MAX], test_file[PL_TEXT_MAX];
     struct pl_ratings_conf ready;
 };
 
@@ -63,11 +63,11 @@ static int ratings_shuffle(struct pl_ratings *r, uint64_t n, uint64_t seed, stru
     return rc;
 }
 
-/* Moves randomly drawn ratings to the last n_test places. */
-static void ratings_split(struct pl_ratings *r, uint64_t seed) {
+/* Moves randomly drawn ratings to the last n_test places, unless those there are the test set. */
+static void ratings_split(struct pl_ratings *r, bool draw, uint64_t seed) {
     struct pl_rng rng;
     pl_rng_init(&rng, seed, PL_STREAM_DATA, RATINGS_SPLIT, 0);
-    for (uint32_t i = r->n_train + r->n_test; i > r->n_train; i--) {
+    for (uint32_t i = r->n_train + r->n_test; draw && i > r->n_train; i--) {
         uint32_t j = pl_rng_below(&rng, i);
         struct pl_rating drawn = r->rating[j];
         r->rating[j] = r->rating[i - 1];
@@ -90,7 +90,7 @@ int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, 
     r->rating = rating;
     r->n_users = (uint32_t)n_users;
     r->n_items = (uint32_t)n_items;
-    r->n_test = (uint32_t)(conf->test * (double)n);
+    r->n_test = conf->n_last ? (uint32_t)conf->n_last : (uint32_t)(conf->test * (double)n);
     r->n_train = (uint32_t)n - r->n_test;
     data->train->n = r->n_train;
     data->test->n = r->n_test;
@@ -98,7 +98,7 @@ int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, 
     data->shape[2] = 3;
     data->n_classes = 0;
     int rc = conf->shuffle ? ratings_shuffle(r, n, seed, why) : PL_OK;
-    if (!rc) ratings_split(r, seed);
+    if (!rc) ratings_split(r, !conf->n_last, seed);
     return rc;
 }
 
@@ -311,16 +311,18 @@ static int ratings_parse(struct ratings_text *t, struct ratings_set *s, struct p
     return ratings_add(t, s, user, item, value, why);
 }
 
+/* Appends the ratings of a file. */
 static int ratings_read(const char *path, struct ratings_set *s, struct pl_why *why) {
     struct ratings_text *t = calloc(1, sizeof *t);
     if (!t) return pl_fail(why, PL_ENOMEM, "out of memory");
+    uint64_t before = s->n;
     bool more = true;
     int rc = pl_file_open(&t->file, path, why);
     while (!rc && more) {
         rc = ratings_line(t, &more, why);
         if (!rc && more) rc = ratings_parse(t, s, why);
     }
-    if (!rc && s->n == 0) rc = pl_fail(why, PL_EDATA, "%s has no ratings", path);
+    if (!rc && s->n == before) rc = pl_fail(why, PL_EDATA, "%s has no ratings", path);
     pl_file_close(&t->file);
     free(t);
     return rc;
@@ -349,7 +351,11 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
     const struct ratings_conf *c = conf;
     struct ratings_set s = {.n = 0};
     if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "ratings needs a file: ratings:FILE");
+    struct pl_ratings_conf ready = c->ready;
     int rc = ratings_read(c->file, &s, why);
+    uint64_t n_train = s.n;
+    if (!rc && c->test_file[0]) rc = ratings_read(c->test_file, &s, why);
+    ready.n_last = s.n - n_train;
     if (!rc) rc = ratings_ascend(&s, why);
     ratings_free_ids(&s.users);
     ratings_free_ids(&s.items);
@@ -358,13 +364,15 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
         return rc;
     }
     struct pl_rating *fit = realloc(s.rating, (size_t)s.n * sizeof *fit);
-    return pl_ratings_give(data, fit ? fit : s.rating, s.n, s.users.n, s.items.n, &c->ready, seed,
+    return pl_ratings_give(data, fit ? fit : s.rating, s.n, s.users.n, s.items.n, &ready, seed,
                            why);
 }
 
 static const struct pl_opt ratings_opts[] = {
-    PL_OPT_TEXT(struct ratings_conf, file, "",
+    PL_OPT_FILE(struct ratings_conf, file, "",
                 "lines of user, item, rating and optionally a time, plain or .gz"),
+    PL_OPT("test-file", TEXT, struct ratings_conf, test_file, "", 0, 0, "FILE",
+           "ratings to test with, in the same format (empty: hold out a part)", 0),
     PL_RATINGS_OPTS(struct ratings_conf),
     PL_OPT_END,
 };

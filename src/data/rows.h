@@ -14,7 +14,8 @@
 /* Exactly one of the three forms is set; none if the data are ratings. */
 struct pl_rows {
     uint32_t n;
-    uint16_t *label; /* [n] */
+    uint16_t *label; /* [n]; NULL if rows have targets: */
+    float *target;   /* [n] */
     uint8_t *byte;   /* [n][dim]: pictures, 0..255 means 0..1 */
     float *real;     /* [n][dim] */
     uint64_t *start; /* [n + 1]: row i has entries start[i]..start[i+1) of: */
@@ -37,8 +38,9 @@ int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why);
 
 /* Options that both kinds of rating data share. */
 struct pl_ratings_conf {
-    double test;  /* fraction of the ratings reserved for testing */
-    bool shuffle; /* renumber users and items at random */
+    double test;     /* fraction of the ratings reserved for testing */
+    bool shuffle;    /* renumber users and items at random */
+    uint64_t n_last; /* not 0: this many ratings, the last ones, are for testing; none is drawn */
 };
 #define PL_RATINGS_OPTS(conf)                                                                      \
     PL_OPT("test", REAL, conf, ready.test, "0.1", 0, 0.9, NULL,                                    \

@@ -6,7 +6,8 @@
 
 #include "engine/engine_state.h"
 
-#define ENGINE_LOSS 1e100 /* no loss of a run that still learns is larger */
+#define ENGINE_LOSS 1e100         /* no loss of a run that still learns is larger */
+#define ENGINE_SAMPLES (1u << 30) /* in a task of a program with a model of its own */
 #define ENGINE_STUCK_X                                                                             \
     10 /* times what a filter may reject in a row, if some worker has had no turn */
 
@@ -49,7 +50,7 @@ static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why
     size_t dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
     float *made = w0 ? NULL : pl_vector_new(dim);
     if (!w0 && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
-    if (made) e->job->model->kind->init(e->job->model, e->job->seed, made);
+    if (made) pl_job_first(e->job, made);
     int rc = e->models->first(e, w0 ? w0 : made, dim, why);
     free(made);
     return rc;
@@ -106,12 +107,15 @@ static void engine_reject(struct pl_engine *e, struct pl_event *event, const cha
 }
 
 /* What a worker claims about its result is compared with what it was asked for. Returns NULL if the
- * claim is possible. */
+ * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
+ * unknown. */
 static const char *engine_claim(const struct pl_engine *e, const struct pl_event *event) {
-    uint32_t ordered = pl_part_samples(e->job, e->worker[event->worker].part);
+    bool own = e->job->model && e->job->model->kind->outside;
+    uint32_t ordered =
+        own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
     if (event->samples > ordered || (event->samples == 0 && ordered > 0))
         return "of a number of samples that was not ordered";
-    if (!(fabs(event->loss) <= ENGINE_LOSS)) return "with a loss that is not finite";
+    if (fabs(event->loss) > ENGINE_LOSS) return "with a loss that is not finite";
     return NULL;
 }
 
@@ -236,6 +240,11 @@ void pl_engine_over(struct pl_engine *e) {
 
 void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
+}
+
+void pl_engine_set_lr(struct pl_engine *e, double lr) {
+    if (e->store) pl_store_set_lr(e->store, lr);
+    pl_rate_set(&e->rate, lr);
 }
 
 bool pl_engine_ended(const struct pl_engine *e) {

@@ -91,6 +91,9 @@ void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
 
+/* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
+void pl_engine_set_lr(struct pl_engine *e, double lr);
+
 /* What has to happen to a worker whose results cannot be used, one after the other. It is
  * quarantined: it leaves, and joins again after a time that doubles. In the end it is evicted: it
  * leaves for good. The host carries this out with PL_LEAVE and PL_JOIN events, so that a recording

@@ -1,5 +1,7 @@
 #include "learn/job.h"
 
+#include <string.h>
+
 #include "core/tuner.h"
 
 struct pl_store_conf pl_job_store(const struct pl_job *job) {
@@ -24,6 +26,13 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
 
 uint32_t pl_job_steps(const struct pl_job *job) {
     return ((const struct pl_local *)job->local.entry)->steps(job->local.conf);
+}
+
+void pl_job_first(const struct pl_job *job, float *w) {
+    if (job->initial)
+        memcpy(w, job->initial, job->model->dim * sizeof *w);
+    else
+        job->model->kind->init(job->model, job->seed, w);
 }
 
 int pl_job_restored(int rc, struct pl_why *why) {

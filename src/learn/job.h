@@ -34,6 +34,7 @@ struct pl_job {
     enum pl_sampling sampling;
 
     struct pl_model *model; /* NULL: timing alone */
+    const float *initial;   /* [dim] weights to begin with; NULL: the model's own */
     struct pl_data *data;   /* NULL if the model needs none */
     struct pl_partition *partition;
     struct pl_grid *grid; /* the data in blocks, if the policy has a grid; NULL: no parts */
@@ -53,7 +54,8 @@ struct pl_job {
 /* The store of a job that has a model; the host sets parallel_for, vectors and slice. */
 struct pl_store_conf pl_job_store(const struct pl_job *job);
 
-uint32_t pl_job_steps(const struct pl_job *job); /* mini-batches in a task */
+uint32_t pl_job_steps(const struct pl_job *job);       /* mini-batches in a task */
+void pl_job_first(const struct pl_job *job, float *w); /* the first weights, w [dim of the model] */
 
 /* Warns once, after the first commit whose group was too small for the reduction's condition, that
  * the coordinate-wise median was used instead. */

@@ -24,7 +24,7 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
                              .test_accuracy = NAN,
                              .k = v->knobs.k,
                              .staleness = stale.mean,
-                             .dropped = f.dropped + f.cancelled + f.lost + f.rejected,
+                             .unused = f.dropped + f.cancelled + f.lost + f.rejected,
                              .workers = v->n_alive,
                              .expected = v->n_workers,
                              .staleness_max = stale.max,
@@ -35,6 +35,7 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
 struct pl_outcome pl_outcome_none(void) {
     return (struct pl_outcome){.last_update = NAN,
                                .epochs = NAN,
+                               .core_wait = NAN,
                                .score = {NAN, NAN, NAN},
                                .scored = NAN,
                                .time_to_target = NAN,

@@ -22,9 +22,10 @@ struct pl_outcome {
     struct pl_staleness staleness;
     struct pl_worker_time worker_time; /* shares; they sum to 1 */
     struct pl_score score;             /* at the end; NAN if unknown */
-    double scored;                     /* seconds at that evaluation; NAN: none yet */
-    double time_to_target;             /* between two evaluations, by a straight line; NAN: no
-                                          target, or not reached */
+    double core_wait;      /* seconds that workers waited for a core; NAN: not measured */
+    double scored;         /* seconds at that evaluation; NAN: none yet */
+    double time_to_target; /* between two evaluations, by a straight line; NAN: no
+                              target, or not reached */
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
@@ -33,6 +34,7 @@ struct pl_outcome {
     uint64_t n_evicted;     /* … for good; */
     uint64_t n_frozen;      /* … because no result came for too long */
     struct pl_why trouble;  /* why it ended early, or what could not be written; or "" */
+    bool left_alone;        /* it ended because no worker was left */
     bool diverged;          /* it ended because no gradient was finite any more */
     uint64_t computed;      /* gradients computed, also those that were cancelled afterwards */
     struct pl_drift drift;  /* of the models that workers compute on */

@@ -11,6 +11,7 @@ struct pl_reference {
     uint32_t n;
     float *x;
     uint16_t *label;
+    float *target; /* NULL: the data has none */
     float *scratch;
 };
 
@@ -41,8 +42,10 @@ int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     t->label = malloc(((size_t)t->n + 1) * sizeof *t->label);
     t->scratch = malloc((job->model->kind->scratch(job->model, t->n) + 1) * sizeof *t->scratch);
     uint32_t *row = reference_draw(job->data->n_train, t->n);
-    bool ok = t->x && t->label && t->scratch && row;
+    if (job->data->has_targets) t->target = malloc(((size_t)t->n + 1) * sizeof *t->target);
+    bool ok = t->x && t->label && t->scratch && row && (t->target || !job->data->has_targets);
     if (ok) pl_data_rows(job->data, false, row, t->n, t->x, t->label);
+    if (ok && t->target) pl_data_targets(job->data, false, row, t->n, t->target);
     free(row);
     if (!ok) {
         pl_reference_free(t);
@@ -56,13 +59,15 @@ void pl_reference_free(struct pl_reference *t) {
     if (!t) return;
     free(t->x);
     free(t->label);
+    free(t->target);
     free(t->scratch);
     free(t);
 }
 
 int pl_reference_gradient(void *reference, const float *w, float *out) {
     struct pl_reference *t = reference;
-    struct pl_batch b = {.n = t->n, .x = t->x, .label = t->label, .seed = REFERENCE_SEED};
+    struct pl_batch b = {
+        .n = t->n, .x = t->x, .label = t->label, .target = t->target, .seed = REFERENCE_SEED};
     double loss;
     return t->job->model->kind->gradient(t->job->model, w, &b, out, &loss, t->scratch, NULL);
 }

@@ -10,6 +10,7 @@ struct pl_workspace {
     uint32_t *index;
     float *x;
     uint16_t *label;
+    float *target;    /* NULL: the data has none */
     float *scratch;   /* the model's */
     float *model, *g; /* the local rule's */
 };
@@ -25,7 +26,8 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
         d->index = malloc(rows * sizeof *d->index);
         d->label = malloc(rows * sizeof *d->label);
         d->x = malloc((size_t)rows * job->data->dim * sizeof *d->x);
-        ok = ok && d->index && d->label && d->x;
+        if (job->data->has_targets) d->target = malloc(rows * sizeof *d->target);
+        ok = ok && d->index && d->label && d->x && (d->target || !job->data->has_targets);
     }
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     bool copies = local->sends == PL_SENDS_DELTA || local->sends == PL_SENDS_MODEL;
@@ -42,10 +44,21 @@ void pl_workspace_free(struct pl_workspace *d) {
     free(d->index);
     free(d->x);
     free(d->label);
+    free(d->target);
     free(d->scratch);
     free(d->model);
     free(d->g);
     free(d);
+}
+
+/* Fills the workspace with the rows index[0..n) of the data, and points the batch to them. */
+static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool test,
+                      struct pl_batch *b) {
+    pl_data_rows(job->data, test, d->index, b->n, d->x, d->label);
+    if (d->target) pl_data_targets(job->data, test, d->index, b->n, d->target);
+    b->x = d->x;
+    b->label = d->label;
+    b->target = d->target;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */
@@ -85,10 +98,7 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     if (job->data) {
         pl_partition_draw(job->partition, job->sampling, job->seed, c->at->worker, b.batch_no, b.n,
                           c->workspace->index);
-        pl_data_rows(job->data, false, c->workspace->index, b.n, c->workspace->x,
-                     c->workspace->label);
-        b.x = c->workspace->x;
-        b.label = c->workspace->label;
+        task_rows(job, c->workspace, false, &b);
         if (task_attack(job, c->at->worker) && task_attack(job, c->at->worker)->labels)
             task_turn(c->workspace->label, b.n, job->data->n_classes);
     }
@@ -147,20 +157,16 @@ void pl_local_state_acked(struct pl_local_state *m) {
     m->any = true;
 }
 
-/* Without a server the worker takes the step itself: its result is its model after the step,
- * whatever its local rule sends. */
-static void task_own(const struct pl_job *job, const struct pl_task_at *at, float *out) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    float by = (float)(local->outer ? local->outer(job->local.conf, job->n_workers) : 1);
-    double weight_decay = local->applies_weight_decay ? 0 : job->weight_decay;
-    const float *w = at->w;
-    size_t n = pl_ranges_parameters(&job->ranges, job->model->dim);
-    switch (local->sends) {
+void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const float *w, float *out,
+                 size_t dim) {
+    size_t n = pl_ranges_parameters(&step->ranges, dim);
+    float by = (float)step->outer;
+    switch (sends) {
     case PL_SENDS_GRADIENT:
         for (size_t i = 0; i < n;) {
-            struct pl_piece p = pl_ranges_piece(&job->ranges, i, n);
-            float lr = (float)(at->lr * p.lr_factor);
-            float decay = (float)(weight_decay * p.decay_factor);
+            struct pl_piece p = pl_ranges_piece(&step->ranges, i, n);
+            float lr = (float)(step->lr * p.lr_factor);
+            float decay = (float)(step->decay * p.decay_factor);
             for (size_t end = i + p.n; i < end; i++) out[i] = w[i] - lr * (out[i] + decay * w[i]);
         }
         break;
@@ -198,7 +204,13 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
     int rc = local->run(job->local.conf, &t, loss);
     const struct pl_attack *attack = task_attack(job, at->worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
-    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers) task_own(job, at, out);
+    struct pl_own_step own = {.lr = at->lr,
+                              .decay = local->applies_weight_decay ? 0 : job->weight_decay,
+                              .outer =
+                                  local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
+                              .ranges = job->ranges};
+    if (!rc && ((const struct pl_policy *)job->policy.entry)->peers)
+        pl_task_own(local->sends, &own, at->w, out, job->model->dim);
     return rc;
 }
 
@@ -245,9 +257,7 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
                 test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
-        pl_data_rows(job->data, test, workspace->index, b.n, workspace->x, workspace->label);
-        b.x = workspace->x;
-        b.label = workspace->label;
+        task_rows(job, workspace, test, &b);
     }
     job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right);
 }
@@ -269,7 +279,7 @@ struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_pie
     s.loss /= n_train;
     if (n_test > 0) {
         s.test_loss = test_loss / n_test;
-        if (job->model->kind->classifies) s.test_accuracy = (double)right / n_test;
+        if (job->model->classifies) s.test_accuracy = (double)right / n_test;
     }
     return s;
 }

@@ -42,6 +42,16 @@ int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                 const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
                 const struct pl_cancel *cancel);
 
+/* Without a server the worker takes the step itself: its result, out [dim], becomes its model after
+ * the step from w, whatever its local rule sends. */
+struct pl_own_step {
+    double lr, decay;
+    double outer; /* factor on deltas */
+    struct pl_ranges ranges;
+};
+void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const float *w, float *out,
+                 size_t dim);
+
 /* Replaces the vectors of the hostile members of an open group, member[n], for attacks that depend
  * on what the honest members sent. 0 or PL_ENOMEM. */
 int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n);

@@ -20,6 +20,7 @@ static struct pl_samples callback_samples(const struct callback *c, const struct
                                .dim = c->data_dim,
                                .x = b->x,
                                .label = b->label,
+                               .target = b->target,
                                .seed = b->seed,
                                .batch_no = b->batch_no,
                                .worker = b->worker,
@@ -86,7 +87,7 @@ int pl_callback_open(const struct pl_function *f, const struct pl_data *data, st
         .scratch = callback_scratch,
         .gradient = callback_gradient,
         .score = callback_score};
-    c->model = (struct pl_model){.kind = &c->kind, .dim = f->dim};
+    c->model = (struct pl_model){.kind = &c->kind, .dim = f->dim, .classifies = c->kind.classifies};
     *out = &c->model;
     return PL_OK;
 }

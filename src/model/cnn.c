@@ -68,7 +68,8 @@ static int cnn_plan(const struct cnn_conf *c, const struct pl_data *data, struct
         h /= 2;
         w /= 2;
     }
-    int rc = pl_dense_plan(&m->dense, (uint64_t)h * w * channels, &c->dense, data->n_classes, why);
+    int rc = pl_dense_plan(&m->dense, (uint64_t)h * w * channels, &c->dense,
+                           data->has_targets ? 1 : data->n_classes, why);
     if (rc) return rc;
     m->base.dim = (size_t)dim + pl_dense_dim(&m->dense);
     return PL_OK;
@@ -183,8 +184,8 @@ static int cnn_gradient(const struct pl_model *base, const float *w, const struc
     const float *w_at = cnn_forward(m, w, batch, &l, true, cancel);
     if (!w_at) return PL_ECANCELLED;
     float *g_at = g + (w_at - w);
-    int rc = pl_dense_gradient(&m->dense, w_at, l.in[top], batch->label, batch->n, g_at,
-                               l.d_in[top], loss, l.work, cancel);
+    int rc = pl_dense_gradient(&m->dense, w_at, l.in[top], batch->label, batch->target, batch->n,
+                               g_at, l.d_in[top], loss, l.work, cancel);
     for (int s = top - 1; s >= 0 && !rc; s--) {
         w_at -= pl_conv_dim(&m->stage[s]);
         g_at -= pl_conv_dim(&m->stage[s]);
@@ -199,8 +200,8 @@ static void cnn_score(const struct pl_model *base, const float *w, const struct 
     const struct cnn *m = (const struct cnn *)base;
     struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
     const float *w_dense = cnn_forward(m, w, batch, &l, false, NULL);
-    pl_dense_score(&m->dense, w_dense, l.in[m->n_stages], batch->label, batch->n, l.work, loss,
-                   n_right);
+    pl_dense_score(&m->dense, w_dense, l.in[m->n_stages], batch->label, batch->target, batch->n,
+                   l.work, loss, n_right);
 }
 
 /* "conv1.weight" [out, kernel, kernel, in], "conv1.bias" [out], …, then the dense layers */
@@ -238,6 +239,7 @@ const struct pl_model_kind pl_model_cnn = {
            cnn_opts, sizeof(struct cnn_conf), 0},
     .wants_data = true,
     .classifies = true,
+    .regresses = true,
     .open = cnn_open,
     .close = cnn_close,
     .init = cnn_init,

@@ -16,12 +16,12 @@
 #include "model/model.h"
 
 int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
-                  uint32_t n_classes, struct pl_why *why) {
+                  uint32_t n_out, struct pl_why *why) {
     uint64_t dim = 0, in = n_in;
     d->n_layers = hidden->n + 1;
     d->width[0] = (uint32_t)n_in;
     for (int l = 0; l < d->n_layers; l++) {
-        double width = l < hidden->n ? hidden->at[l] : n_classes;
+        double width = l < hidden->n ? hidden->at[l] : n_out;
         if (width != floor(width))
             return pl_fail(why, PL_EUSAGE, "a layer cannot have %.10g units; give a whole number",
                            width);
@@ -141,9 +141,27 @@ static double dense_entropy(const float *z, size_t k, unsigned label, float *p) 
     return log(sum) + ((double)max - target);
 }
 
+/* Replaces the outputs z [n][k] by their derivatives of the mean loss, and returns the summed loss:
+ * cross-entropy, or the squared error (z - y)^2 of the only output. */
+static double dense_loss(float *z, size_t n, size_t k, const uint16_t *label, const float *target) {
+    double sum = 0, share = 1.0 / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        if (target) {
+            double e = (double)z[i] - target[i];
+            sum += e * e;
+            z[i] = (float)(2 * share * e);
+            continue;
+        }
+        sum += dense_entropy(z + i * k, k, label[i], z + i * k);
+        z[i * k + label[i]] -= 1;
+        for (size_t j = 0; j < k; j++) z[i * k + j] *= (float)share;
+    }
+    return sum;
+}
+
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
-                      const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
-                      float *scratch, const struct pl_cancel *cancel) {
+                      const uint16_t *label, const float *target, uint32_t n, float *g, float *dx,
+                      double *loss, float *scratch, const struct pl_cancel *cancel) {
     int top = d->n_layers - 1;
     size_t k = d->width[top + 1], at = pl_dense_dim(d);
     float *logit = dense_forward(d, w, x, n, scratch, cancel); /* [n][k] */
@@ -151,12 +169,7 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
 
     float *act = logit, *delta = logit;                                       /* of layer l */
     float *spare[2] = {logit + n * k, logit + n * (k + dense_hidden_max(d))}; /* next deltas */
-    double sum = 0, share = 1.0 / n;
-    for (size_t i = 0; i < n; i++) {
-        sum += dense_entropy(logit + i * k, k, label[i], logit + i * k);
-        logit[i * k + label[i]] -= 1;
-        for (size_t j = 0; j < k; j++) logit[i * k + j] *= (float)share;
-    }
+    double sum = dense_loss(logit, n, k, label, target);
     for (int l = top; l >= 0; l--) {
         size_t in = d->width[l], out = d->width[l + 1];
         if (pl_cancelled(cancel)) return PL_ECANCELLED;
@@ -172,16 +185,22 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
         delta = next;
         if (l > 0) act -= n * in;
     }
-    *loss = sum * share;
+    *loss = sum * (1.0 / n);
     return PL_OK;
 }
 
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
-                    uint32_t n, float *scratch, double *loss, uint32_t *n_right) {
+                    const float *target, uint32_t n, float *scratch, double *loss,
+                    uint32_t *n_right) {
     size_t k = d->width[d->n_layers];
     float *logit = dense_forward(d, w, x, n, scratch, NULL); /* [n][k] */
     for (size_t i = 0; i < n; i++) {
         float *z = logit + i * k;
+        if (target) {
+            double e = (double)z[0] - target[i];
+            *loss += e * e;
+            continue;
+        }
         size_t best = 0;
         for (size_t j = 1; j < k; j++) best = z[j] > z[best] ? j : best;
         /* a model that has diverged gets nothing right */

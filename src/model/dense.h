@@ -1,5 +1,5 @@
-/* Inside src/model: a stack of dense layers with ReLU between them and softmax cross-entropy on
- * top. softmax and mlp consist of it, and cnn ends in it. */
+/* Inside src/model: a stack of dense layers with ReLU between them and softmax cross-entropy, or a
+ * squared error, on top. softmax, linear and mlp consist of it, and cnn ends in it. */
 #ifndef PL_MODEL_DENSE_H
 #define PL_MODEL_DENSE_H
 
@@ -16,7 +16,7 @@ struct pl_dense {
 };
 
 int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
-                  uint32_t n_classes, struct pl_why *why);
+                  uint32_t n_out, struct pl_why *why);
 
 size_t pl_dense_dim(const struct pl_dense *d);
 size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n); /* floats */
@@ -32,14 +32,16 @@ void pl_dense_init(const struct pl_dense *d, uint64_t seed, uint32_t layer, floa
 struct pl_model_tensor;
 bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_model_tensor *out);
 
-/* x [n][width[0]], label [n], w and g [dim]. If dx [n][width[0]] is not NULL it receives the
- * gradient with respect to x. *loss is the mean loss. Returns 0 or PL_ECANCELLED. */
+/* x [n][width[0]], label [n], w and g [dim]. If target [n] is not NULL, the loss is the squared
+ * error of the only output instead of the cross-entropy. If dx [n][width[0]] is not NULL it
+ * receives the gradient with respect to x. *loss is the mean loss. Returns 0 or PL_ECANCELLED. */
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
-                      const uint16_t *label, uint32_t n, float *g, float *dx, double *loss,
-                      float *scratch, const struct pl_cancel *cancel);
+                      const uint16_t *label, const float *target, uint32_t n, float *g, float *dx,
+                      double *loss, float *scratch, const struct pl_cancel *cancel);
 
 /* Adds the summed loss and the number of rows whose largest output is their label. */
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
-                    uint32_t n, float *scratch, double *loss, uint32_t *n_right);
+                    const float *target, uint32_t n, float *scratch, double *loss,
+                    uint32_t *n_right);
 
 #endif

@@ -1,7 +1,8 @@
-/* softmax and mlp: the same stack of dense layers, without and with hidden layers.
+/* softmax, linear and mlp: the same stack of dense layers, without and with hidden layers.
  *
- * softmax (multinomial logistic regression) is convex and starts at zero; mlp starts from
- * He-normal weights (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015). */
+ * softmax (multinomial logistic regression) and linear (least squares) are convex and start at
+ * zero; mlp learns classes, or numbers if the data has those, and starts from He-normal weights
+ * (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,8 @@ static int mlp_open_with(const struct pl_list_of *hidden, const struct pl_data *
                          struct pl_model **out, struct pl_why *why) {
     struct mlp *m = calloc(1, sizeof *m);
     if (!m) return pl_fail(why, PL_ENOMEM, "out of memory");
-    int rc = pl_dense_plan(&m->dense, data->dim, hidden, data->n_classes, why);
+    int rc =
+        pl_dense_plan(&m->dense, data->dim, hidden, data->has_targets ? 1 : data->n_classes, why);
     if (rc) {
         free(m);
         return rc;
@@ -65,14 +67,14 @@ static size_t mlp_scratch(const struct pl_model *m, uint32_t n) {
 
 static int mlp_gradient(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                         float *g, double *loss, float *scratch, const struct pl_cancel *cancel) {
-    return pl_dense_gradient(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->n,
-                             g, NULL, loss, scratch, cancel);
+    return pl_dense_gradient(&((const struct mlp *)m)->dense, w, batch->x, batch->label,
+                             batch->target, batch->n, g, NULL, loss, scratch, cancel);
 }
 
 static void mlp_score(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                       float *scratch, double *loss, uint32_t *n_right) {
-    pl_dense_score(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->n, scratch,
-                   loss, n_right);
+    pl_dense_score(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->target,
+                   batch->n, scratch, loss, n_right);
 }
 
 static bool mlp_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {
@@ -86,10 +88,11 @@ static const struct pl_opt mlp_opts[] = {
 };
 
 const struct pl_model_kind pl_model_mlp = {
-    .id = {"mlp", "dense layers with ReLU between them, softmax on top", "", mlp_opts,
+    .id = {"mlp", "dense layers with ReLU between them; learns classes or numbers", "", mlp_opts,
            sizeof(struct mlp_conf), 0},
     .wants_data = true,
     .classifies = true,
+    .regresses = true,
     .open = mlp_open,
     .close = mlp_close,
     .init = mlp_init,
@@ -104,6 +107,20 @@ const struct pl_model_kind pl_model_softmax = {
            0},
     .wants_data = true,
     .classifies = true,
+    .open = mlp_softmax_open,
+    .close = mlp_close,
+    .init = mlp_softmax_init,
+    .scratch = mlp_scratch,
+    .gradient = mlp_gradient,
+    .score = mlp_score,
+    .tensor = mlp_tensor,
+};
+
+const struct pl_model_kind pl_model_linear = {
+    .id = {"linear", "linear least squares: one output, convex; learns numbers", "", pl_no_opts, 0,
+           0},
+    .wants_data = true,
+    .regresses = true,
     .open = mlp_softmax_open,
     .close = mlp_close,
     .init = mlp_softmax_init,

@@ -14,6 +14,7 @@
 #include "base/cancel.h"
 #include "base/opt.h"
 #include "data/data.h"
+#include "model/layout.h"
 
 extern const struct pl_family pl_model_family;
 
@@ -23,6 +24,7 @@ struct pl_batch {
     uint32_t n;
     const float *x;        /* [n][dim of the data] */
     const uint16_t *label; /* [n] */
+    const float *target;   /* [n] numbers to predict, or NULL: classes */
     uint64_t seed;
     uint32_t worker;
     uint64_t batch_no;
@@ -31,23 +33,31 @@ struct pl_batch {
 struct pl_model {
     const struct pl_model_kind *kind;
     size_t dim; /* parameters */
+    /* With its data: score() reports an accuracy; its loss is a squared error, whose root is
+     * reported as RMSE. */
+    bool classifies, rates;
+    const struct pl_layout *layout; /* names and shapes of its parts, if they are not the kind's; it
+                                       outlives the model; or NULL */
     /* followed by the fields of the kind */
 };
 
 /* One named part of the flat vector: shape in C order, beginning at w[offset]. */
 struct pl_model_tensor {
-    char name[32]; /* "layer1.weight" */
+    char name[PL_TENSOR_NAME]; /* "layer1.weight" */
     size_t offset;
     int n_dims;
-    uint64_t shape[4];
+    uint64_t shape[PL_SHAPE_MAX];
+    enum pl_dtype type; /* in files; zero: F32 */
 };
 
 struct pl_model_kind {
     struct pl_entry id;
     bool wants_data;
-    bool classifies; /* score() reports an accuracy */
+    bool classifies; /* it can be trained on classes; score() then reports an accuracy */
+    bool regresses;  /* it can be trained on numbers, with a squared error */
     bool parts;      /* can also be trained in blocks: see learn/part.h */
-    bool rates;      /* the loss of score() is a squared error; its root is reported as RMSE */
+    bool outside;    /* other programs compute it: no gradient(), no score(), no workers of ours */
+    bool rates;      /* the loss of score() is always a squared error */
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,

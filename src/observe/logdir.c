@@ -33,9 +33,8 @@ struct pl_logdir {
     } file[LOGDIR_FILES];
     struct pl_tensorboard *tensorboard;
     struct pl_trace *trace;
-    uint64_t samples, samples_then; /* in applied updates: now, and at the last point */
-    double time_then;
-    bool begun;            /* there was at least one event */
+    double samples_then, time_then; /* at the last point */
+    bool begun;                     /* there was one */
     uint64_t max, last_ns; /* bytes of a file with a line per event; time of the last event */
     bool events_full, trace_full;
 };
@@ -125,35 +124,30 @@ int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl
     return PL_OK;
 }
 
+int pl_logdir_run(const struct pl_logdir *ld, const char *json, struct pl_why *why) {
+    char path[LOGDIR_PATH];
+    snprintf(path, sizeof path, "%s/run.json", ld->dir); /* shorter than points.jsonl */
+    return pl_sink_describe(path, json, why);
+}
+
 /* --- a run ------------------------------------------------------------------------------- */
 
 void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {
+    /* both of the point's moment: a point arrives after its score was computed */
     double seconds = p->time - ld->time_then, speed = NAN;
-    if (seconds > 0) speed = (double)(ld->samples - ld->samples_then) / seconds;
+    if (ld->begun && seconds > 0) speed = (p->samples - ld->samples_then) / seconds;
     pl_sink_point(ld->file[LOGDIR_POINTS].f, ld->method, p);
     fflush(ld->file[LOGDIR_POINTS].f);
     pl_tensorboard_point(ld->tensorboard, p, speed);
     if (!ld->trace_full) pl_trace_point(ld->trace, p);
     ld->time_then = p->time;
-    ld->samples_then = ld->samples;
-}
-
-static uint64_t logdir_samples(const struct pl_control *c, const struct pl_plan *plan) {
-    uint64_t samples = 0;
-    size_t n;
-    const struct pl_member *group = pl_control_group(c, &n);
-    for (size_t i = 0; i < plan->n; i++)
-        for (size_t m = 0; plan->action[i].verb == PL_COMMIT && m < n; m++)
-            samples += group[m].samples;
-    return samples;
+    ld->samples_then = p->samples;
+    ld->begun = true;
 }
 
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     struct pl_logdir *ld = ctx;
-    if (!ld->begun) ld->time_then = (double)e->now_ns * 1e-9; /* not 0 if resumed */
-    ld->begun = true;
-    ld->samples += logdir_samples(c, plan);
     ld->last_ns = e->now_ns;
     if (!ld->events_full) pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
     if (!ld->trace_full) pl_trace_event(ld->trace, c, e, plan);

@@ -1,6 +1,6 @@
-/* A directory with all output of a run: points.jsonl (one JSON line per evaluation), an event file
- * for TensorBoard, trace.json for Perfetto, and events.txt (the event log). Existing files are
- * never overwritten.
+/* A directory with all output of a run: run.json (what the run is), points.jsonl (one JSON line per
+ * evaluation), an event file for TensorBoard, trace.json for Perfetto, and events.txt (the event
+ * log). Existing files are never overwritten.
  *
  * Events and points must count time from the same start. Threads: one. */
 #ifndef PL_OBSERVE_LOGDIR_H
@@ -15,6 +15,9 @@ struct pl_logdir;
  * PL_ENOMEM) nothing is left behind. */
 int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl_logdir **out,
                    struct pl_why *why);
+
+/* Writes run.json, replacing the one before: `json` is what the run is. */
+int pl_logdir_run(const struct pl_logdir *ld, const char *json, struct pl_why *why);
 
 /* Call it after every evaluation. The point is in the files when it returns. */
 void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p);

@@ -37,6 +37,20 @@ int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *wh
                : PL_OK;
 }
 
+/* Adds "name=value name=value". */
+static void sink_more(struct pl_json *j, const char *more) {
+    for (const char *at = more; at && *at;) {
+        char name[64];
+        size_t n = strcspn(at, "=");
+        if (at[n] != '=' || n >= sizeof name) return;
+        memcpy(name, at, n);
+        name[n] = '\0';
+        pl_json_real(j, name, strtod(at + n + 1, NULL));
+        at += n + strcspn(at + n, " ");
+        at += strspn(at, " ");
+    }
+}
+
 void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     struct pl_json j = {0};
     pl_json_open(&j, NULL, '{');
@@ -49,9 +63,10 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     pl_json_real(&j, "test_accuracy", p->test_accuracy);
     pl_json_whole(&j, "k", (uint64_t)p->k);
     pl_json_real(&j, "staleness", p->staleness);
-    pl_json_whole(&j, "dropped", p->dropped);
+    pl_json_whole(&j, "unused", p->unused);
     pl_json_whole(&j, "workers", (uint64_t)p->workers);
     if (isfinite(p->consensus)) pl_json_real(&j, "consensus", p->consensus);
+    sink_more(&j, p->more);
     pl_json_close(&j, '}');
     if (!j.failed) fprintf(f, "%s\n", j.text);
     free(j.text);
@@ -68,4 +83,24 @@ void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event 
     pl_control_print(c, e, plan, line, room);
     fprintf(ctx, "%s\n", line);
     free(line);
+}
+
+#define SINK_PATH 4096
+
+int pl_sink_describe(const char *path, const char *json, struct pl_why *why) {
+    char temporary[SINK_PATH];
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof temporary)
+        return pl_fail(why, PL_EUSAGE, "the path %.60s… is too long", path);
+    char *lines = pl_json_lines(json);
+    if (!lines) return pl_fail(why, PL_ENOMEM, "out of memory for '%.200s'", path);
+    pl_json_utf8(lines);
+    FILE *f = fopen(temporary, "we");
+    bool bad = !f || fputs(lines, f) < 0;
+    if (f && fclose(f) != 0) bad = true;
+    free(lines);
+    if (!bad && rename(temporary, path) == 0) return PL_OK;
+    int error = errno;
+    if (f) remove(temporary);
+    return pl_fail(why, PL_EIO, "'%.200s' cannot be written: %s", path, strerror(error));
 }

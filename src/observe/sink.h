@@ -28,4 +28,8 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p);
 void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                    const struct pl_plan *plan);
 
+/* Writes the JSON object that describes a run, a line per member. An existing file is replaced as a
+ * whole. PL_EIO, PL_ENOMEM or PL_EUSAGE. */
+int pl_sink_describe(const char *path, const char *json, struct pl_why *why);
+
 #endif

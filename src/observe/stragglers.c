@@ -1,33 +1,36 @@
 #include "observe/stragglers.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_WEIGHT 0.25 /* weight of the newest task in a worker's mean */
+/* How long a task took, in ns; at least that long if it was cut short. */
+struct stragglers_task {
+    double ns;
+    int worker;
+    bool cut;
+};
 
 struct stragglers_worker {
     bool busy;
-    uint64_t start_ns;
-    double work;      /* size of its current task */
-    double mean;      /* ns */
-    uint64_t n_tasks; /* number of tasks in the mean */
+    uint64_t start_ns; /* by the clock of the run without its pauses */
+    double work;       /* size of its current task */
+    struct stragglers_task last[PL_SLOW_WORKER_RING];
+    uint64_t n_tasks; /* in `last`, since it joined */
+    int n_well;       /* its last tasks in a row that were fast enough */
     bool named;
-};
-
-struct stragglers_mean {
-    double mean;
-    int worker;
+    bool reported; /* its current task was: it is no example of what is usual */
 };
 
 struct pl_stragglers {
     int n_workers;
     struct stragglers_worker *worker;
-    double ring[PL_SLOW_RING]; /* durations of the last tasks in ns */
-    uint64_t n_arrived;
-    struct stragglers_mean *sorted; /* [n_sorted] workers present, by mean */
-    int n_sorted;
-    bool changed;                                      /* since the last sort */
+    struct stragglers_task ring[PL_SLOW_RING]; /* the last tasks */
+    uint64_t n_tasks;                          /* ever put into the ring, */
+    uint64_t n_arrived;                        /* and those of them that came to an end */
+    uint64_t paused_ns;
+    bool changed;                                      /* since the last look */
     double (*work)(const void *ctx, int row, int col); /* NULL: all tasks have the same size */
     const void *ctx;
 };
@@ -37,8 +40,7 @@ int pl_stragglers_new(int n_workers, struct pl_stragglers **out) {
     if (!s) return PL_ENOMEM;
     s->n_workers = n_workers;
     s->worker = calloc((size_t)n_workers, sizeof *s->worker);
-    s->sorted = calloc((size_t)n_workers, sizeof *s->sorted);
-    if (!s->worker || !s->sorted) {
+    if (!s->worker) {
         pl_stragglers_free(s);
         return PL_ENOMEM;
     }
@@ -49,7 +51,6 @@ int pl_stragglers_new(int n_workers, struct pl_stragglers **out) {
 void pl_stragglers_free(struct pl_stragglers *s) {
     if (!s) return;
     free(s->worker);
-    free(s->sorted);
     free(s);
 }
 
@@ -59,35 +60,86 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
     s->ctx = ctx;
 }
 
-/* --- what happened ----------------------------------------------------------------------- */
+void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns) {
+    s->paused_ns += ns;
+}
+
+/* Time without pauses. */
+static uint64_t stragglers_clock(const struct pl_stragglers *s, uint64_t now_ns) {
+    return now_ns > s->paused_ns ? now_ns - s->paused_ns : 0;
+}
+
+/* --- what is usual ------------------------------------------------------------------------- */
 
 static int stragglers_less(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+    const struct stragglers_task *x = a, *y = b;
+    return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-/* The median of the last tasks of all workers; the lower of two middle values. */
-static double stragglers_median(const struct pl_stragglers *s) {
-    double sorted[PL_SLOW_RING];
-    size_t n = s->n_arrived < PL_SLOW_RING ? (size_t)s->n_arrived : PL_SLOW_RING;
-    if (n == 0) return 0;
-    memcpy(sorted, s->ring, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, stragglers_less);
-    return sorted[(n - 1) / 2];
+/* Copies the tasks of the ring, without those of one worker (-1: of all), in ascending order. */
+static size_t stragglers_sorted(const struct pl_stragglers *s, int without,
+                                struct stragglers_task *out) {
+    size_t n = 0, all = s->n_tasks < PL_SLOW_RING ? (size_t)s->n_tasks : PL_SLOW_RING;
+    for (size_t i = 0; i < all; i++)
+        if (s->ring[i].worker != without) out[n++] = s->ring[i];
+    qsort(out, n, sizeof *out, stragglers_less);
+    return n;
 }
 
-static void stragglers_arrive(struct pl_stragglers *s, struct stragglers_worker *w,
-                              uint64_t now_ns) {
+/* The lower of two middle values; 0 if there are none. A task that was cut short counts with the
+ * time it had: the median is too small then, which the tail makes up for. */
+static double stragglers_median(const struct stragglers_task *sorted, size_t n) {
+    return n ? sorted[(n - 1) / 2].ns : 0;
+}
+
+/* The time that one task in PL_SLOW_TASK_RARE exceeds, from the largest tenth, sorted[n] ascending:
+ *
+ *     X_(k+1) (k / (n p))^gamma,   gamma = sum over the k largest of log(X / X_(k+1)) / finished
+ *
+ * with gamma raised by its standard error. INFINITY if no large task finished: the tail is unknown
+ * then. */
+static double stragglers_rare(const struct stragglers_task *sorted, size_t n) {
+    size_t k = n / 10 > 2 ? n / 10 : 2, n_finished = 0;
+    if (n <= k) return INFINITY;
+    double from = sorted[n - k - 1].ns, sum = 0;
+    if (!(from > 0)) return INFINITY;
+    for (size_t i = n - k; i < n; i++) {
+        sum += log(sorted[i].ns / from);
+        n_finished += !sorted[i].cut;
+    }
+    if (n_finished == 0) return INFINITY;
+    double gamma = sum / (double)n_finished * (1 + 1 / sqrt((double)n_finished));
+    return from * pow((double)k * PL_SLOW_TASK_RARE / (double)n, gamma);
+}
+
+/* --- what happened ----------------------------------------------------------------------- */
+
+/* The current task of a worker has ended, or was cut short. */
+static void stragglers_end(struct pl_stragglers *s, int worker, uint64_t now_ns, bool cut) {
+    struct stragglers_worker *w = &s->worker[worker];
     if (!w->busy) return; /* it started before the first event seen here */
     w->busy = false;
-    if (w->work < PL_SLOW_LITTLE) return;
-    double ns = (double)(now_ns - w->start_ns) / w->work;
-    s->ring[s->n_arrived++ % PL_SLOW_RING] = ns;
-    w->mean = w->n_tasks++ ? w->mean + SLOW_WEIGHT * (ns - w->mean) : ns;
+    uint64_t now = stragglers_clock(s, now_ns);
+    if (w->work < PL_SLOW_LITTLE || now < w->start_ns) return;
+    struct stragglers_task task = {(double)(now - w->start_ns) / w->work, worker, cut};
+    struct stragglers_task sorted[PL_SLOW_RING];
     s->changed = true;
-    if (!w->named) return;
-    double enough = PL_SLOW_WELL_MEDIANS * stragglers_median(s);
-    if (ns <= enough && w->mean <= enough) w->named = false;
+    w->last[w->n_tasks++ % PL_SLOW_WORKER_RING] = task;
+    if (!w->reported) s->ring[s->n_tasks++ % PL_SLOW_RING] = task;
+    if (!w->reported && !cut) s->n_arrived++;
+    w->reported = false;
+    if (!w->named || cut) return;
+    size_t n = stragglers_sorted(s, -1, sorted);
+    bool well = task.ns <= PL_SLOW_WELL_MEDIANS * stragglers_median(sorted, n);
+    w->n_well = well ? w->n_well + 1 : 0;
+    if (w->n_well >= PL_SLOW_WELL_TASKS) w->named = false;
+}
+
+static void stragglers_start(struct pl_stragglers *s, const struct pl_action *a, uint64_t now_ns) {
+    struct stragglers_worker *w = &s->worker[a->worker];
+    w->busy = true;
+    w->start_ns = stragglers_clock(s, now_ns);
+    w->work = s->work ? s->work(s->ctx, a->row, a->col) : 1;
 }
 
 void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
@@ -95,19 +147,17 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
     struct pl_stragglers *s = ctx;
     (void)c;
     if (pl_event_has_worker(e) && e->worker >= 0 && e->worker < s->n_workers) {
-        struct stragglers_worker *w = &s->worker[e->worker];
-        if (e->kind == PL_ARRIVE) stragglers_arrive(s, w, e->now_ns);
+        if (e->kind == PL_ARRIVE) stragglers_end(s, e->worker, e->now_ns, false);
         if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* a worker that rejoins counts as new */
-            *w = (struct stragglers_worker){0};
-            s->changed = true;
+            stragglers_end(s, e->worker, e->now_ns, true);
+            s->worker[e->worker] = (struct stragglers_worker){0};
         }
     }
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
-        if (a->verb != PL_START) continue;
-        s->worker[a->worker].busy = true;
-        s->worker[a->worker].start_ns = e->now_ns;
-        s->worker[a->worker].work = s->work ? s->work(s->ctx, a->row, a->col) : 1;
+        if (a->verb == PL_CANCEL || a->verb == PL_START)
+            stragglers_end(s, a->worker, e->now_ns, true);
+        if (a->verb == PL_START) stragglers_start(s, a, e->now_ns);
     }
 }
 
@@ -116,60 +166,95 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
 /* Busy workers are listed in order of start, so the first fast enough one ends the search. */
 static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
                                struct pl_stragglers_found *found) {
+    struct stragglers_task sorted[PL_SLOW_RING];
     if (s->n_arrived < PL_SLOW_TASK_ARRIVALS) return false;
-    double median = stragglers_median(s);
+    size_t n = stragglers_sorted(s, -1, sorted);
+    double median = stragglers_median(sorted, n), rare = stragglers_rare(sorted, n);
+    uint64_t now = stragglers_clock(s, now_ns);
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
-        uint64_t since_ns = v->worker[i].since_ns;
-        double ns = now_ns > since_ns ? (double)(now_ns - since_ns) : 0;
-        double work = s->worker[i].work > PL_SLOW_LITTLE ? s->worker[i].work : PL_SLOW_LITTLE;
-        if (s->work) ns /= work;
-        if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS) {
+        struct stragglers_worker *w = &s->worker[i];
+        double ns = w->busy && now > w->start_ns ? (double)(now - w->start_ns) : 0;
+        if (s->work) ns /= w->work > PL_SLOW_LITTLE ? w->work : PL_SLOW_LITTLE;
+        if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS || ns <= rare) {
             if (s->work) continue; /* a later task may be smaller */
             return false;
         }
-        if (s->worker[i].named) continue;
+        if (w->named) continue;
         *found = (struct pl_stragglers_found){PL_SLOW_TASK, i, ns * 1e-9, median * 1e-9};
+        w->reported = true;
         return true;
     }
     return false;
 }
 
-static int stragglers_less_mean(const void *a, const void *b) {
-    const struct stragglers_mean *x = a, *y = b;
-    if (x->mean != y->mean) return x->mean > y->mean ? 1 : -1;
-    return (x->worker > y->worker) - (x->worker < y->worker);
+/* The probability of at least c successes in n trials with probability q each. */
+static double stragglers_tail(int c, int n, double q) {
+    double sum = 0;
+    for (int i = c; i <= n; i++)
+        sum += exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(q) +
+                   (n - i) * log1p(-q));
+    return sum;
 }
 
-static void stragglers_sort(struct pl_stragglers *s) {
-    if (!s->changed) return;
-    s->n_sorted = 0;
-    for (int i = 0; i < s->n_workers; i++)
-        if (s->worker[i].n_tasks)
-            s->sorted[s->n_sorted++] = (struct stragglers_mean){s->worker[i].mean, i};
-    qsort(s->sorted, (size_t)s->n_sorted, sizeof *s->sorted, stragglers_less_mean);
-    s->changed = false;
+/* The share of the others' tasks, sorted[n], that are longer than the limit; a little more than
+ * they show. A task that was cut short tells something only if it was too long by then. */
+static double stragglers_share(const struct stragglers_task *sorted, size_t n, double limit) {
+    int n_known = 0, n_long = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (sorted[i].cut && sorted[i].ns <= limit) continue;
+        n_known++;
+        n_long += sorted[i].ns > limit;
+    }
+    return (n_long + 1.0) / (n_known + 2.0);
 }
 
-/* Goes from the slowest down; the first one that is fast enough ends the search. */
-static bool stragglers_on_average(struct pl_stragglers *s, struct pl_stragglers_found *found) {
-    stragglers_sort(s);
-    for (int place = s->n_sorted - 1; place > 0; place--) {
-        int i = s->sorted[place].worker;
-        /* the median of the others, without this worker */
-        double others = s->sorted[(s->n_sorted - 2) / 2].mean;
-        double mean = s->sorted[place].mean;
-        if (mean <= PL_SLOW_WORKER_MEDIANS * others) return false;
-        if (s->worker[i].named || s->worker[i].n_tasks < PL_SLOW_WORKER_TASKS) continue;
-        *found = (struct pl_stragglers_found){PL_SLOW_WORKER, i, mean * 1e-9, others * 1e-9};
+/* Compares a worker's last tasks with those of the others. */
+static bool stragglers_often(const struct pl_stragglers *s, int worker,
+                             struct pl_stragglers_found *found) {
+    const struct stragglers_worker *w = &s->worker[worker];
+    struct stragglers_task sorted[PL_SLOW_RING], own[PL_SLOW_WORKER_RING];
+    size_t n_sorted = stragglers_sorted(s, worker, sorted);
+    double median = stragglers_median(sorted, n_sorted), limit = PL_SLOW_WORKER_MEDIANS * median;
+    double share = stragglers_share(sorted, n_sorted, limit), sum = 0;
+    int n = 0, n_long = 0;
+    for (uint64_t i = w->n_tasks; n_sorted > 0 && i-- > 0;) { /* the last one first */
+        if (w->n_tasks - i > PL_SLOW_WORKER_RING) break;
+        const struct stragglers_task *task = &w->last[i % PL_SLOW_WORKER_RING];
+        if (task->cut && task->ns <= limit) continue;
+        own[n++] = *task;
+        n_long += task->ns > limit;
+        sum += task->ns;
+        if (n < PL_SLOW_WORKER_TASKS || 2 * n_long <= n || sum < PL_SLOW_WORKER_NS) continue;
+        if (stragglers_tail(n_long, n, share) * PL_SLOW_WORKER_RARE > 1) continue;
+        qsort(own, (size_t)n, sizeof *own, stragglers_less);
+        *found = (struct pl_stragglers_found){
+            PL_SLOW_WORKER, worker, stragglers_median(own, (size_t)n) * 1e-9, median * 1e-9};
         return true;
     }
+    return false;
+}
+
+/* Looks only at workers whose last task took more than the median of all, of which most are not
+ * slow. */
+static bool stragglers_usually(struct pl_stragglers *s, struct pl_stragglers_found *found) {
+    struct stragglers_task sorted[PL_SLOW_RING];
+    if (!s->changed) return false;
+    double median = stragglers_median(sorted, stragglers_sorted(s, -1, sorted));
+    for (int i = 0; i < s->n_workers; i++) {
+        const struct stragglers_worker *w = &s->worker[i];
+        if (w->named || w->n_tasks < PL_SLOW_WORKER_TASKS) continue;
+        if (w->last[(w->n_tasks - 1) % PL_SLOW_WORKER_RING].ns < median) continue;
+        if (stragglers_often(s, i, found)) return true;
+    }
+    s->changed = false;
     return false;
 }
 
 bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
                         struct pl_stragglers_found *found) {
-    if (!stragglers_running(s, v, now_ns, found) && !stragglers_on_average(s, found)) return false;
+    if (!stragglers_running(s, v, now_ns, found) && !stragglers_usually(s, found)) return false;
     s->worker[found->worker].named = true;
+    s->worker[found->worker].n_well = 0;
     return true;
 }
 

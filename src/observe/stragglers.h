@@ -1,5 +1,5 @@
 /* Detects slow workers: a task that runs much longer than tasks usually take, or a worker whose
- * tasks take much longer on average than those of the others.
+ * tasks usually take much longer than those of the others.
  *
  * Pure: it listens to the event log and is polled with a time; it reads no clock and writes
  * nothing. Threads: one. */
@@ -8,30 +8,44 @@
 
 #include "core/control.h"
 
-/* A running task is slow if it exceeds this many medians of the last PL_SLOW_RING tasks and is also
- * this much longer than the median, once this many tasks have finished. */
-#define PL_SLOW_RING 64
+/* What is usual is known from the last PL_SLOW_RING tasks of all workers. A task that was
+ * cancelled, or whose worker left, is among them as one that takes at least that long: under
+ * policies that cancel, the tasks that finish are the short ones.
+ *
+ * A running task is slow if it exceeds this many medians, is also this much longer than the median,
+ * once this many tasks have ended; and if it is beyond what the tail of the other tasks makes
+ * likely, at one in PL_SLOW_TASK_RARE. The tail is extrapolated from the largest tenth (Hill's
+ * estimator with censoring, Beirlant et al., Extremes 2007), so that long tasks are expected of a
+ * law that has them. */
+#define PL_SLOW_RING 256
 #define PL_SLOW_TASK_MEDIANS 4
 #define PL_SLOW_TASK_NS 1000000000u
 #define PL_SLOW_TASK_ARRIVALS 8
+#define PL_SLOW_TASK_RARE 1e6
 
-/* A worker is slow if its mean exceeds this many medians of the others' means, after this many
- * tasks. */
+/* A worker is slow if most of its last tasks, PL_SLOW_WORKER_TASKS to PL_SLOW_WORKER_RING of them,
+ * took more than this many medians of the others' tasks; and if workers with the same law would
+ * hardly ever do that: the others' share of such tasks gives a binomial probability below one in
+ * PL_SLOW_WORKER_RARE. These tasks must add up to this time. */
 #define PL_SLOW_WORKER_MEDIANS 3
 #define PL_SLOW_WORKER_TASKS 5
+#define PL_SLOW_WORKER_RING 16
+#define PL_SLOW_WORKER_RARE 1e7
+#define PL_SLOW_WORKER_NS 100000000u
 
-/* It has recovered when its last task and its mean are within this many medians of all tasks. */
+/* It has recovered after this many tasks in a row within this many medians of all tasks. */
 #define PL_SLOW_WELL_MEDIANS 2
+#define PL_SLOW_WELL_TASKS 4
 
 enum pl_stragglers_kind {
     PL_SLOW_TASK,  /* its current task has run for too long */
-    PL_SLOW_WORKER /* its tasks take too long on average */
+    PL_SLOW_WORKER /* most of its tasks take too long */
 };
 
 struct pl_stragglers_found {
     enum pl_stragglers_kind kind;
     int worker;     /* from 0 */
-    double elapsed; /* seconds: of the running task, or its own mean */
+    double elapsed; /* seconds: of the running task, or the median of its own last tasks */
     double usual;   /* seconds: the median it is compared with */
 };
 
@@ -48,6 +62,10 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
 /* A pl_control_log; ctx is the struct pl_stragglers. */
 void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                          const struct pl_plan *plan);
+
+/* The whole run stood still for that long, until now: Ctrl-Z, or a machine that was suspended. That
+ * time counts for no task. */
+void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns);
 
 /* Finds a slow worker that was not reported yet. Each is reported once until it recovers or joins
  * again. Call it until it returns false. */

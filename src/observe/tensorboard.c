@@ -120,7 +120,7 @@ void pl_tensorboard_point(struct pl_tensorboard *t, const struct pl_point *p,
                   {"test_accuracy", p->test_accuracy},
                   {"k", p->k},
                   {"staleness", p->staleness},
-                  {"dropped", (double)p->dropped},
+                  {"unused", (double)p->unused},
                   {"workers", p->workers},
                   {"samples_per_second", samples_per_second},
                   {"consensus", p->consensus}};

@@ -18,7 +18,7 @@ struct pl_tensorboard;
 int pl_tensorboard_open(const char *dir, double wall, struct pl_tensorboard **out,
                         struct pl_why *why);
 
-/* One evaluation: loss, test_loss, test_accuracy, k, staleness, dropped, workers, and
+/* One evaluation: loss, test_loss, test_accuracy, k, staleness, unused, workers, and
  * samples_per_second; numbers that are NAN are left out. */
 void pl_tensorboard_point(struct pl_tensorboard *t, const struct pl_point *p,
                           double samples_per_second);

@@ -156,7 +156,7 @@ static int steps_run(const void *conf, const struct pl_local_task *t, double *lo
 static const struct pl_local local_local_steps = {
     .id = {"steps", "local SGD: u local steps; sends the change they made",
            "Stich, ICLR 2019; Douillard et al., arXiv 2311.08105 (outer)", steps_opts,
-           sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_OUR_WORKERS},
+           sizeof(struct steps), PL_NEEDS_WHOLE_VECTORS},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = local_n_steps,
@@ -188,7 +188,7 @@ static int downpour_run(const void *conf, const struct pl_local_task *t, double 
 static const struct pl_local local_downpour = {
     .id = {"downpour", "local steps; sends the sum of their gradients every `push` steps",
            "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace),
-           PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
+           PL_NEEDS_SERVER},
     .applies_weight_decay = true,
     .steps = local_n_steps,
     .n_vectors = local_keeps_one,
@@ -275,7 +275,7 @@ static int elastic_run(const void *conf, const struct pl_local_task *t, double *
 static const struct pl_local local_elastic = {
     .id = {"elastic", "a model of its own; it and the centre attract each other",
            "Zhang, Choromanska, LeCun, NIPS 2015 (EASGD, EAMSGD)", elastic_opts,
-           sizeof(struct elastic), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
+           sizeof(struct elastic), PL_NEEDS_SERVER},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = local_n_steps,
@@ -317,7 +317,7 @@ static const struct pl_local local_overlap = {
     .id = {"overlap", "local steps continue while the previous change is merged",
            "Talyansky et al., Asynchronous SGD without gradient delay; "
            "Shen et al., IJCAI 2019 (CoCoD-SGD)",
-           overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
+           overlap_opts, sizeof(struct pace), PL_NEEDS_SERVER},
     .sends = PL_SENDS_DELTA,
     .applies_weight_decay = true,
     .steps = local_n_steps,
@@ -364,7 +364,7 @@ static int overlap_local_run(const void *conf, const struct pl_local_task *t, do
 static const struct pl_local local_overlap_local = {
     .id = {"overlap-local", "local steps pulled towards an anchor that is updated meanwhile",
            "Wang, Liang, Joshi, ICASSP 2020 (Overlap-Local-SGD)", overlap_local_opts,
-           sizeof(struct overlap_local), PL_NEEDS_SERVER | PL_NEEDS_OUR_WORKERS},
+           sizeof(struct overlap_local), PL_NEEDS_SERVER},
     .sends = PL_SENDS_MODEL,
     .applies_weight_decay = true,
     .steps = local_n_steps,

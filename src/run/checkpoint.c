@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,10 +138,13 @@ int pl_checkpoint_folder(const char *dir, struct pl_why *why) {
 }
 
 /* Another process may do the same at the same time, or have died doing it. */
-static int checkpoint_link(const char *dir, const char *name, struct pl_why *why) {
+static int checkpoint_link(const char *dir, const char *link, const char *name,
+                           struct pl_why *why) {
     char latest[PL_CHECKPOINT_PATH_MAX], temporary[PL_CHECKPOINT_PATH_MAX];
-    int rc = checkpoint_join(latest, sizeof latest, dir, "latest", why);
-    if (!rc) rc = checkpoint_join(temporary, sizeof temporary, dir, "latest.tmp", why);
+    int rc = checkpoint_join(latest, sizeof latest, dir, link, why);
+    if (!rc)
+        rc = checkpoint_join(temporary, sizeof temporary, dir,
+                             strcmp(link, "latest") == 0 ? "latest.tmp" : "best.tmp", why);
     if (rc) return rc;
     for (int i = 0; i < CHECKPOINT_TRIES; i++) {
         if (symlink(name, temporary) == 0) {
@@ -159,16 +163,54 @@ static int checkpoint_link(const char *dir, const char *name, struct pl_why *why
                    latest, strerror(errno));
 }
 
-/* Never removes what was written last, even if other files in the folder have higher numbers. */
-static int checkpoint_prune(const char *dir, size_t keep_n, uint64_t written, struct pl_why *why) {
+static const char *checkpoint_text(const struct pl_snapshot *s, const char *key) {
+    for (size_t i = 0; i < s->n_text; i++)
+        if (strcmp(s->text[i].key, key) == 0) return s->text[i].value;
+    return NULL;
+}
+
+/* Whether a checkpoint in the folder was written by the run of this origin, or by an earlier
+ * version, which notes none. */
+static bool checkpoint_is_own(const char *path, const char *origin) {
+    struct pl_tensors *t = NULL;
+    if (!origin) return true;
+    if (pl_tensors_head(path, &t, NULL)) return false;
+    const char *theirs = pl_tensors_meta(t, "origin");
+    bool own = !theirs || strcmp(theirs, origin) == 0;
+    pl_tensors_free(t);
+    return own;
+}
+
+/* Moves the checkpoints that are not the run's own to the end, and returns how many are. */
+static size_t checkpoint_own(const char *dir, uint64_t *found, size_t n, const char *origin) {
+    size_t own = 0;
+    for (size_t i = 0; i < n; i++) {
+        char name[CHECKPOINT_NAME_MAX], path[PL_CHECKPOINT_PATH_MAX];
+        checkpoint_name(found[i], name);
+        if (checkpoint_join(path, sizeof path, dir, name, NULL) || !checkpoint_is_own(path, origin))
+            continue;
+        uint64_t mine = found[i];
+        memmove(found + own + 1, found + own, (i - own) * sizeof *found);
+        found[own++] = mine;
+    }
+    return own;
+}
+
+/* Never removes what was written last. Own checkpoints with higher numbers are of a branch that was
+ * given up when the run was resumed from before them: they go first. */
+static int checkpoint_prune(const char *dir, size_t keep_n, uint64_t written, const char *origin,
+                            struct pl_why *why) {
     uint64_t *found = NULL;
-    size_t n = 0;
+    size_t n = 0, later = 0;
     int rc = checkpoint_list(dir, true, &found, &n, why);
     if (rc) return rc;
-    for (size_t i = 0, left = n; keep_n > 0 && i < n && left > keep_n && !rc; i++) {
+    size_t own = keep_n > 0 && n > keep_n ? checkpoint_own(dir, found, n, origin) : 0;
+    while (later < own && found[own - 1 - later] > written) later++;
+    for (size_t i = 0, left = own; i < own && left > keep_n && !rc; i++) {
         char name[CHECKPOINT_NAME_MAX], path[PL_CHECKPOINT_PATH_MAX];
-        if (found[i] == written) continue;
-        checkpoint_name(found[i], name);
+        uint64_t oldest = found[(i + own - later) % own];
+        if (oldest == written) continue;
+        checkpoint_name(oldest, name);
         rc = checkpoint_join(path, sizeof path, dir, name, why);
         if (!rc && unlink(path) && errno != ENOENT)
             rc = pl_fail(why, PL_EIO, "the old checkpoint '%s' cannot be removed: %s", path,
@@ -179,12 +221,12 @@ static int checkpoint_prune(const char *dir, size_t keep_n, uint64_t written, st
     return rc;
 }
 
-int pl_checkpoint_write(const char *dir, size_t keep_n, const struct pl_snapshot *s,
-                        uint64_t updates, struct pl_why *why) {
-    char name[CHECKPOINT_NAME_MAX], path[PL_CHECKPOINT_PATH_MAX], count[24];
+/* Writes the snapshot as the file `name` in `dir`. */
+static int checkpoint_store(const char *dir, const char *name, const struct pl_snapshot *s,
+                            uint64_t updates, struct pl_why *why) {
+    char path[PL_CHECKPOINT_PATH_MAX], count[24];
     if (s->failed) return pl_fail(why, PL_ENOMEM, "out of memory for a checkpoint");
     int rc = pl_checkpoint_folder(dir, why);
-    checkpoint_name(updates, name);
     if (!rc) rc = checkpoint_join(path, sizeof path, dir, name, why);
     if (rc) return rc;
     struct pl_meta *meta = malloc((s->n_text + 1) * sizeof *meta);
@@ -194,9 +236,36 @@ int pl_checkpoint_write(const char *dir, size_t keep_n, const struct pl_snapshot
     if (s->n_text > 0) memcpy(meta + 1, s->text, s->n_text * sizeof *meta);
     rc = pl_tensors_write(path, s->tensor, s->n, meta, s->n_text + 1, why);
     free(meta);
-    if (!rc) rc = checkpoint_link(dir, name, why);
-    if (!rc) rc = checkpoint_prune(dir, keep_n, updates, why);
     return rc;
+}
+
+int pl_checkpoint_write(const char *dir, size_t keep_n, const struct pl_snapshot *s,
+                        uint64_t updates, struct pl_why *why) {
+    char name[CHECKPOINT_NAME_MAX];
+    checkpoint_name(updates, name);
+    int rc = checkpoint_store(dir, name, s, updates, why);
+    if (!rc) rc = checkpoint_link(dir, "latest", name, why);
+    if (!rc) rc = checkpoint_prune(dir, keep_n, updates, checkpoint_text(s, "origin"), why);
+    return rc;
+}
+
+int pl_checkpoint_write_best(const char *dir, const struct pl_snapshot *s, uint64_t updates,
+                             struct pl_why *why) {
+    int rc = checkpoint_store(dir, PL_BEST_FILE, s, updates, why);
+    return rc ? rc : checkpoint_link(dir, "best", PL_BEST_FILE, why);
+}
+
+double pl_checkpoint_best(const char *dir, const char *key) {
+    char path[PL_CHECKPOINT_PATH_MAX];
+    struct pl_tensors *t = NULL;
+    double value = NAN;
+    if (checkpoint_join(path, sizeof path, dir, PL_BEST_FILE, NULL) ||
+        pl_tensors_head(path, &t, NULL))
+        return NAN;
+    const char *text = pl_tensors_meta(t, key);
+    if (text) value = strtod(text, NULL);
+    pl_tensors_free(t);
+    return value;
 }
 
 /* ---- finding ---- */
@@ -232,6 +301,20 @@ static int checkpoint_find_file(const char *file, char path[], size_t max, struc
     return checkpoint_join(path, max, dir, target, why);
 }
 
+/* The name of the checkpoint that the link `latest` in the folder names, if there is one. */
+static bool checkpoint_latest(const char *dir, char name[CHECKPOINT_NAME_MAX]) {
+    char path[PL_CHECKPOINT_PATH_MAX];
+    uint64_t updates;
+    struct stat st;
+    if (checkpoint_join(path, sizeof path, dir, "latest", NULL)) return false;
+    ssize_t n = readlink(path, name, CHECKPOINT_NAME_MAX - 1);
+    if (n <= 0) return false;
+    name[n] = '\0';
+    return checkpoint_is_ours(name, &updates) &&
+           !checkpoint_join(path, sizeof path, dir, name, NULL) && lstat(path, &st) == 0 &&
+           S_ISREG(st.st_mode);
+}
+
 int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why *why) {
     struct stat st;
     if (stat(where, &st))
@@ -241,6 +324,8 @@ int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why
     char name[CHECKPOINT_NAME_MAX];
     uint64_t *found = NULL;
     size_t n = 0;
+    if (checkpoint_latest(where, name) && !checkpoint_join(path, max, where, name, why))
+        return PL_OK;
     int rc = checkpoint_list(where, false, &found, &n, why);
     if (rc) return rc;
     if (n == 0) {
@@ -313,4 +398,42 @@ int pl_checkpoint_read(const char *path, struct pl_saved **out, struct pl_why *w
     }
     *out = s;
     return PL_OK;
+}
+
+/* Reads a checkpoint that a run can be resumed from. */
+static int checkpoint_read_whole(const char *path, struct pl_saved **out, struct pl_why *why) {
+    struct pl_saved *saved = NULL;
+    int rc = pl_checkpoint_read(path, &saved, why);
+    if (!rc) rc = pl_saved_resumable(saved, why);
+    if (rc)
+        pl_saved_free(saved);
+    else
+        *out = saved;
+    return rc;
+}
+
+int pl_checkpoint_read_last(const char *dir, struct pl_saved **out, struct pl_why *skipped,
+                            struct pl_why *why) {
+    char path[PL_CHECKPOINT_PATH_MAX], other[PL_CHECKPOINT_PATH_MAX], name[CHECKPOINT_NAME_MAX];
+    struct pl_why first = {.text = ""};
+    uint64_t *found = NULL;
+    size_t n = 0;
+    skipped->text[0] = '\0';
+    int rc = pl_checkpoint_find(dir, path, sizeof path, why);
+    if (rc) return rc;
+    rc = checkpoint_read_whole(path, out, &first);
+    if (rc == PL_EDATA && !checkpoint_list(dir, false, &found, &n, NULL)) {
+        for (size_t i = n; i > 0 && rc == PL_EDATA; i--) {
+            checkpoint_name(found[i - 1], name);
+            if (checkpoint_join(other, sizeof other, dir, name, NULL) || !strcmp(other, path))
+                continue;
+            rc = checkpoint_read_whole(other, out, NULL);
+        }
+        free(found);
+        first.text[strcspn(first.text, ";")] = '\0'; /* without the advice */
+        if (!rc) pl_fail(skipped, PL_EDATA, "%.300s; resuming from %.150s", first.text, other);
+    }
+    return rc ? pl_fail(why, rc, "%s%s", first.text,
+                        rc == PL_EDATA ? "; no checkpoint in the folder can be resumed" : "")
+              : PL_OK;
 }

@@ -9,7 +9,9 @@
 #include "run/tensors.h"
 
 #define PL_CHECKPOINT_PATH_MAX 4096
+#define PL_BEST_FILE "best.safetensors"
 #define PL_RUN_STATE "run." /* begins the names of all tensors that are not weights */
+#define PL_MASTER "weights" /* all weights in single precision, if a tensor has another type */
 
 struct snapshot_piece {
     char *name;

@@ -57,7 +57,9 @@ static int launch_work(void *arg) {
     const struct pl_transport *t = w->launch->conf.transport;
     struct pl_link *link;
     if (t->port.attach(w->launch->conf.port, w->worker, &link)) return 1;
-    int rc = pl_worker_loop(w->launch->conf.job, t, link, w->worker);
+    struct pl_core_waited *waited = w->launch->conf.waited;
+    int rc =
+        pl_worker_loop(w->launch->conf.job, t, link, w->worker, waited ? &waited[w->worker] : NULL);
     t->link.detach(link);
     return rc ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #define PL_RUN_LAUNCH_H
 
 #include "learn/job.h"
+#include "sys/core_wait.h"
 #include "transport/transport.h"
 
 struct pl_launch;
@@ -16,6 +17,7 @@ struct pl_launch_conf {
     /* A process was started; NULL is fine. */
     void (*made)(void *ctx, int worker, int pid);
     void *ctx;
+    struct pl_core_waited *waited; /* [n_workers] for the workers' reports; NULL: none */
 };
 
 int pl_launch_new(const struct pl_launch_conf *conf, struct pl_launch **out);

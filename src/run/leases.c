@@ -65,8 +65,11 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     /* latest, old, and bases of the open group; the newest, the next, one scored, one saved */
     conf->n_versions = ((correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
     conf->n_slots = n + leases_group(job);
+    conf->n_own = 1 + leases_group(job); /* all of the group may be one worker's */
     if (pl_job_peers(job)) {
         conf->n_versions = 2;
+        conf->n_own = LEASES_REPLICA;
+        conf->peers = true;
         conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
     }
     if (conf->listen) conf->n_versions += conf->n_slots; /* results of guests may be copied */

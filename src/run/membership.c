@@ -7,6 +7,7 @@
 #include "sys/clock.h"
 
 #define MEMBERSHIP_TICK_NS 100000000u     /* between two calls of the watch */
+#define MEMBERSHIP_TELL_NS 10000000000u   /* between the first two messages about missing workers */
 #define MEMBERSHIP_GATHER_NS 20000000000u /* within which expected workers must have joined */
 #define MEMBERSHIP_LOOKS 64               /* workers that are checked per second */
 #define MEMBERSHIP_STILLBORN 5            /* times a worker may end before its first result */
@@ -36,6 +37,12 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
     c->worker[worker].n_stillborn = 0;
 }
 
+/* The server will not start this worker again: a guest may take its place. */
+static void membership_give_up(struct pl_membership *c, int worker) {
+    c->n_lost++;
+    if (c->t->port.offer) c->t->port.offer(c->port, worker);
+}
+
 static void membership_due(struct pl_membership *c, int worker, uint64_t at_ns) {
     struct pl_membership_worker *w = &c->worker[worker];
     if (!w->due) c->n_due++;
@@ -51,14 +58,14 @@ static void membership_respawn(struct pl_membership *c, int worker) {
         membership_due(c, worker, 0);
         return;
     }
-    c->n_lost++;
+    membership_give_up(c, worker);
     if (c->respawn)
         pl_log_warn(&c->job->log,
                     "worker %d ended %d times before its first result and will not be restarted",
                     worker + 1, w->n_stillborn);
 }
 
-/* Says it once, and tries again later. */
+/* Says it once, and tries again later; meanwhile a guest may take the place. */
 static void membership_failed(struct pl_membership *c, int worker, uint64_t now,
                               const struct pl_why *why) {
     struct pl_membership_worker *w = &c->worker[worker];
@@ -67,6 +74,7 @@ static void membership_failed(struct pl_membership *c, int worker, uint64_t now,
         w->wait_ns = MEMBERSHIP_RETRY_NS;
     }
     membership_due(c, worker, now + w->wait_ns);
+    if (c->t->port.offer) c->t->port.offer(c->port, worker);
     if (w->wait_ns < MEMBERSHIP_RETRY_MOST_NS) w->wait_ns *= 2;
 }
 
@@ -134,19 +142,38 @@ void pl_membership_gone(struct pl_membership *c, int worker) {
         membership_respawn(c, worker);
 }
 
-int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf, bool listens,
-                         const struct pl_watch *watch, const struct pl_point *p, bool *ended,
-                         struct pl_why *why) {
+/* Says how many workers are missing: at once, and from time to time. */
+static void membership_tell(const struct pl_membership *c, const char *listen, uint64_t *told_ns,
+                            uint64_t *every_ns) {
+    uint64_t now = pl_now_ns();
+    char limit[64] = "";
+    if (!listen || now < *told_ns) return;
+    *told_ns = now + *every_ns;
+    *every_ns *= 2; /* less and less often */
+    if (c->wait_ns > 0 && c->n_here == 0)
+        snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)",
+                 (double)c->wait_ns * 1e-9);
+    pl_log_note(&c->job->log, "waiting for %d of %d workers at %s%s", c->job->n_workers - c->n_here,
+                c->job->n_workers, listen, limit);
+}
+
+int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
+                         const char *listen, const struct pl_watch *watch, const struct pl_point *p,
+                         bool *ended, struct pl_why *why) {
     int n = c->job->n_workers;
     if (conf && pl_launch_new(conf, &c->launch)) return pl_fail(why, PL_ENOMEM, "out of memory");
     for (int i = 0; c->launch && i < n; i++) {
         int rc = pl_launch_start(c->launch, i, why);
         if (rc) return rc;
     }
-    uint64_t until = pl_now_ns() + MEMBERSHIP_GATHER_NS;
+    uint64_t start = pl_now_ns(), told = 0, every = MEMBERSHIP_TELL_NS;
+    uint64_t until = start + MEMBERSHIP_GATHER_NS;
+    uint64_t give_up = !listen ? until : c->wait_ns > 0 ? start + c->wait_ns : UINT64_MAX;
+    if (give_up < until) until = give_up;
     while (c->n_here + c->n_lost < n) {
         struct pl_news news;
         if (c->n_due > 0) pl_membership_make(c, pl_now_ns());
+        membership_tell(c, listen, &told, &every);
         c->t->port.news(c->port, MEMBERSHIP_TICK_NS, &news);
         if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);
         if (news.kind == PL_NEWS_GONE) {
@@ -155,12 +182,20 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
             pl_log_warn(&c->job->log, "worker %d %s before the run started", news.worker + 1, how);
             if (c->launch) membership_respawn(c, news.worker);
         }
-        if (watch->tick && watch->tick(watch->ctx, p)) {
+        bool other = news.kind != PL_NEWS_NONE && news.kind != PL_NEWS_JOINED &&
+                     news.kind != PL_NEWS_GONE && c->other;
+        if ((other && c->other(c->ctx, &news)) || (watch->tick && watch->tick(watch->ctx, p))) {
             *ended = true;
             return PL_OK;
         }
-        if (pl_now_ns() >= until && (c->n_here > 0 || !listens)) break;
+        uint64_t now = pl_now_ns();
+        if ((now >= until && c->n_here > 0) || now >= give_up) break;
     }
+    if (c->n_here == 0 && listen)
+        return pl_fail(why, PL_ERUN,
+                       "no worker joined at %.200s within %g s; start workers, or use --wait to "
+                       "wait longer",
+                       listen, (double)c->wait_ns * 1e-9);
     if (c->n_here == 0) return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
     return PL_OK;
 }

@@ -24,7 +24,11 @@ struct pl_membership {
     struct pl_port *port;
     struct pl_launch *launch; /* NULL: others start the workers */
     bool respawn;             /* restart workers that end */
+    uint64_t wait_ns;         /* for workers that others start; 0: for ever */
     struct pl_membership_worker *worker;
+    /* While workers are gathered: news that is not about membership. True: the run is to end. */
+    bool (*other)(void *ctx, const struct pl_news *news);
+    void *ctx;
     int looked; /* worker that was checked last */
     int n_here, n_due;
     int n_lost; /* workers started here that ended and are not restarted */
@@ -34,11 +38,11 @@ int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, st
                       struct pl_membership *out); /* 0 or PL_ENOMEM */
 void pl_membership_free(struct pl_membership *c);
 
-/* Starts all workers, if conf is not NULL, and waits until all have joined, or some if others start
- * them. *ended: the watch ended the run. */
-int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf, bool listens,
-                         const struct pl_watch *watch, const struct pl_point *p, bool *ended,
-                         struct pl_why *why);
+/* Starts all workers, if conf is not NULL, and waits until all have joined, or for some time if
+ * others start them, which join at `listen` (NULL: nowhere). *ended: the watch ended the run. */
+int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
+                         const char *listen, const struct pl_watch *watch, const struct pl_point *p,
+                         bool *ended, struct pl_why *why);
 
 void pl_membership_here(struct pl_membership *c, int worker);
 void pl_membership_answered(struct pl_membership *c, int worker);

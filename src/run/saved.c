@@ -13,6 +13,36 @@ void pl_saved_free(struct pl_saved *s) {
     free(s);
 }
 
+const char *pl_saved_path(const struct pl_saved *s) {
+    return s->path;
+}
+
+static bool saved_is_state(const struct pl_tensor *t) {
+    return strncmp(t->name, PL_RUN_STATE, sizeof PL_RUN_STATE - 1) == 0;
+}
+
+int pl_saved_resumable(const struct pl_saved *s, struct pl_why *why) {
+    bool finite = true, state = false;
+    for (size_t i = 0; i < pl_tensors_count(s->tensors); i++) {
+        const struct pl_tensor *t = pl_tensors_at(s->tensors, i);
+        state = state || saved_is_state(t);
+        finite = finite && (saved_is_state(t) || pl_tensor_finite(t));
+    }
+    if (!pl_saved_text(s, "setup"))
+        return pl_fail(why, PL_EDATA, "checkpoint '%.200s' holds weights but no run to resume",
+                       s->path);
+    if (!state)
+        return pl_fail(why, PL_EDATA,
+                       "checkpoint '%.200s' holds weights without the state of their run and "
+                       "cannot be resumed; resume from its folder",
+                       s->path);
+    return finite ? PL_OK
+                  : pl_fail(why, PL_EDATA,
+                            "checkpoint '%.200s' has weights that are not finite: its run had "
+                            "diverged",
+                            s->path);
+}
+
 static size_t saved_piece(void *ctx, const char *name, enum pl_dtype type, void *v, size_t n,
                           size_t size) {
     const struct pl_saved *s = ctx;
@@ -65,16 +95,17 @@ static int saved_fits(const struct pl_saved *s, const struct pl_model_tensor *pa
                        "checkpoint '%s' is of another model: it has no '%s'; give the model and "
                        "the data of its run",
                        s->path, part->name);
-    if (t->type == PL_F32 && t->n_dims == part->n_dims &&
+    if (t->type == part->type && t->n_dims == part->n_dims &&
         !memcmp(t->shape, part->shape, (size_t)t->n_dims * sizeof *t->shape))
         return PL_OK;
     char is[128], wanted[128];
     saved_shape(t->n_dims, t->shape, is);
     saved_shape(part->n_dims, part->shape, wanted);
     return pl_fail(why, PL_EUSAGE,
-                   "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is F32 "
+                   "checkpoint '%s' is of another model: its '%s' is %s [%s], the model's is %s "
                    "[%s]; give the model and the data of its run",
-                   s->path, part->name, t->type == PL_F32 ? "F32" : "not F32", is, wanted);
+                   s->path, part->name, pl_dtypes[t->type].name, is, pl_dtypes[part->type].name,
+                   wanted);
 }
 
 /* Checks that every part of the model is in the file, and no other weights. */
@@ -86,8 +117,7 @@ static int saved_suits(const struct pl_saved *s, const struct pl_model *m, struc
         if (rc) return rc;
     }
     for (size_t i = 0; i < pl_tensors_count(s->tensors); i++)
-        n_weights +=
-            strncmp(pl_tensors_at(s->tensors, i)->name, PL_RUN_STATE, sizeof PL_RUN_STATE - 1) != 0;
+        n_weights += !saved_is_state(pl_tensors_at(s->tensors, i));
     if (n_weights != n_parts)
         return pl_fail(why, PL_EUSAGE,
                        "checkpoint '%s' is of another model: it has %zu arrays of weights, the "
@@ -101,9 +131,14 @@ int pl_saved_weights(const struct pl_saved *s, const struct pl_model *m, float *
     struct pl_model_tensor part;
     int rc = saved_suits(s, m, why);
     if (rc) return rc;
+    const struct pl_tensor *all = pl_tensors_find(s->tensors, PL_RUN_STATE PL_MASTER);
+    if (all && all->type == PL_F32 && all->bytes == m->dim * sizeof *w) {
+        memcpy(w, all->data, all->bytes);
+        return PL_OK;
+    }
     for (int i = 0; pl_model_tensor(m, i, &part); i++) {
         const struct pl_tensor *t = pl_tensors_find(s->tensors, part.name);
-        memcpy(w + part.offset, t->data, t->bytes);
+        pl_dtype_widen(t->type, t->data, t->bytes / pl_dtypes[t->type].size, w + part.offset);
     }
     return PL_OK;
 }

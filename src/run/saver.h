@@ -33,7 +33,18 @@ bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
  * written. */
 void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
 
-/* Writes one last checkpoint. */
+/* A checkpoint is due at once, or as soon as the one being written is complete. */
+void pl_saver_ask(struct pl_saver *s);
+
+/* A model w [dim] was scored after `updates` updates. If its test metric is the best so far, it is
+ * copied, and written with the next checkpoint. */
+void pl_saver_scored(struct pl_saver *s, const float *w, const struct pl_score *score,
+                     uint64_t updates);
+
+/* Writes one last checkpoint. A model that is not finite is not saved, which is said. */
 int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why);
+
+/* Writes the best model if it is not on the disk yet. */
+int pl_saver_finish_best(struct pl_saver *s, struct pl_why *why);
 
 #endif

@@ -53,19 +53,47 @@ static int server_base(struct server *s, int worker, uint64_t task) {
     return server_event(s, &e, NULL);
 }
 
+/* Notes how long this thread has waited for a core since the last call. */
+static void server_note_wait(struct server *s) {
+    if (!s->waited) return;
+    uint64_t now = pl_core_wait_ns(&s->core), waited = now - s->core_ns;
+    s->core_ns = now;
+    if (waited == 0) return;
+    s->woke_ns = pl_now_ns();
+    s->woke_wait_ns = waited;
+}
+
+/* `ns` without a part that is at most `part`. */
+static uint64_t server_less(uint64_t ns, uint64_t part) {
+    return ns > part ? ns - part : 0;
+}
+
+/* How long an order and its result were on the way. Time in which the worker or the server had all
+ * it needed except a core does not count: it is part of computing. */
+static uint64_t server_way(const struct server *s, int worker, const struct pl_result *r,
+                           uint64_t now) {
+    uint64_t up = server_less(now, r->pushed_ns);
+    /* its order may have waited for an update */
+    uint64_t down = server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
+    if (!s->waited) return up + down;
+    if (s->woke_ns > r->pushed_ns) {
+        uint64_t asleep = s->woke_ns - r->pushed_ns;
+        up = server_less(up, asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns);
+    }
+    return up + server_less(down,
+                            atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
+}
+
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     if (pl_suspension_result(s, worker, r->task)) return PL_OK;
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
+    if (!r->defect) pl_guests_result(s, r);
     if (r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
-    uint64_t now = pl_now_ns(), comm = now > r->pushed_ns ? now - r->pushed_ns : 0;
-    /* its order may have waited for an update */
-    uint64_t began = s->zero_ns + s->view->worker[worker].since_ns;
-    if (r->pulled_ns > began) comm += r->pulled_ns - began;
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
                          .task = r->task,
-                         .comm_ns = comm,
+                         .comm_ns = server_way(s, worker, r, pl_now_ns()),
                          .samples = r->samples,
                          .loss = r->loss};
     return server_event(s, &e, server_defect(r->defect));
@@ -88,6 +116,9 @@ static int server_news(struct server *s, const struct pl_news *n) {
         return pl_server_join(s, n->worker);
     case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
+    case PL_NEWS_WORD:
+    case PL_NEWS_ASK:
+    case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
     return PL_OK;
@@ -107,6 +138,7 @@ int pl_server_model(void *server, float *room, struct pl_model_now *out) {
 void pl_server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);
     s->scoring = false;
+    if (s->saver) pl_saver_scored(s->saver, s->scored.w, &score, s->scored_at.updates);
     pl_engine_let_go(s->engine, &s->scored);
     pl_engine_scored(s->engine, &score, &s->scored_at);
 }
@@ -125,6 +157,10 @@ void pl_server_score(struct server *s) {
 }
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
+    if (!s->scorer) {
+        pl_guests_score(s, now);
+        return;
+    }
     if (s->scoring && !pl_scorer_busy(s->scorer)) {
         uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
         pl_server_scored(s);
@@ -197,22 +233,39 @@ static void server_make(struct server *s) {
 static void server_look_for_workers(struct server *s) {
     /* a worker that was not started here, such as a rank, does not come back */
     bool all_lost = s->membership.n_lost == s->job->n_workers || !s->membership.launch;
-    bool alone = s->membership.n_here == 0 && all_lost && !s->conf->listen;
+    bool alone = s->membership.n_here == 0 && all_lost;
+    bool listens = s->conf->listen != NULL;
     uint64_t now = pl_server_now(s);
     if (!alone) {
         s->alone_ns = 0;
     } else if (s->alone_ns == 0) {
-        s->alone_ns = now + NO_WORKERS_GRACE_NS;
+        uint64_t wait = s->conf->wait_ns ? s->conf->wait_ns : UINT64_MAX / 2;
+        s->alone_ns = now + (listens ? wait : NO_WORKERS_GRACE_NS);
+        if (listens && s->conf->wait_ns)
+            pl_log_warn(&s->job->log, "no worker is left; waiting up to %g s for one to join at %s",
+                        (double)wait * 1e-9, s->conf->listen);
     } else if (now >= s->alone_ns && !pl_engine_ended(s->engine)) {
         s->left_alone = true;
         pl_engine_end(s->engine);
     }
 }
 
+/* The loop comes round often. If it did not for seconds, everything stood still: Ctrl-Z. */
+static void server_notice_pause(struct server *s) {
+    uint64_t now = pl_server_now(s);
+    if (s->round_ns && now > s->round_ns + SERVER_PAUSE) { /* so were its workers */
+        pl_stragglers_paused(s->stragglers, now - s->round_ns);
+        s->awake_ns = now;
+    }
+    s->round_ns = now;
+}
+
 int pl_server_loop(struct server *s) {
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);
+        server_note_wait(s);
+        server_notice_pause(s);
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
         if (!rc) rc = pl_suspension_verdicts(s);

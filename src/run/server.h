@@ -21,10 +21,14 @@ struct pl_listener {
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
-    int n_servers;      /* ranks that share the vector; 0 and 1: this one alone */
-    bool spawn;         /* start the workers */
-    bool respawn;       /* restart workers that end */
-    const char *listen; /* where other programs can join; NULL: nowhere */
+    int n_servers;        /* ranks that share the vector; 0 and 1: this one alone */
+    bool spawn;           /* start the workers */
+    bool respawn;         /* restart workers that end */
+    const char *listen;   /* where other programs can join; NULL: nowhere */
+    const char *model;    /* its spec, for other programs */
+    uint64_t fingerprint; /* of its tensors */
+    bool half;            /* other programs exchange vectors as bfloat16 */
+    uint64_t wait_ns;     /* for workers of other programs, before giving up; 0: for ever */
     struct pl_watch watch;
     struct pl_listener listener[PL_LISTENERS];
     int n_listeners;
@@ -35,8 +39,10 @@ struct pl_server_conf {
     const char *save_dir;           /* folder for checkpoints; NULL: write none */
     uint64_t save_updates, save_ns; /* between two of them; 0: not used */
     size_t save_keep;
-    const char *save_text; /* the setup, saved with each of them */
-    double *saved;         /* set to when the last was written, in seconds since 1970; or NULL */
+    const char *save_text;                        /* the setup, saved with each of them, */
+    const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
+    const char *save_layout; /* what applies to some tensors only, likewise; or NULL */
+    double *saved;           /* set to when the last was written, in seconds since 1970; or NULL */
 
     void (*made)(void *ctx, int worker, int pid); /* a worker process was started; or NULL */
     void *made_ctx;

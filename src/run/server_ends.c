@@ -55,7 +55,7 @@ static int ends_first(struct server *s, float **w0) {
     *w0 = malloc(job->model->dim * sizeof **w0);
     if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     if (s->conf->from) return pl_saved_weights(s->conf->from, job->model, *w0, s->why);
-    job->model->kind->init(job->model, job->seed, *w0);
+    pl_job_first(job, *w0);
     return PL_OK;
 }
 
@@ -117,13 +117,15 @@ static int ends_open(struct server *s) {
     s->several = n_servers > 1;
     s->shards = (struct pl_shards){.job = job, .cut = pl_cut_of(job, n_servers)};
     struct pl_port_conf port = {.listen = s->conf->listen,
+                                .starts = s->conf->spawn,
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers,
                                 .over = ends_over,
                                 .over_ctx = s};
     pl_leases_room(job, &port);
-    int rc = s->ops->open(&port, &s->port, s->why);
+    int rc = pl_guests_open(s, &port);
+    if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
         rc = ends_memory(s);
@@ -152,7 +154,7 @@ static void ends_wake(void *ctx) {
 
 /* Threads are started last: processes must be forked while there is only one. */
 static int ends_helpers(struct server *s) {
-    if (pl_scorer_new(s->job, ends_wake, s, &s->scorer))
+    if (!s->job->model->kind->outside && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
     int n = ends_threads(s);
     if (n > 1 && pl_pool_new(n, &s->pool)) return ends_memory(s);
@@ -162,29 +164,49 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
+/* A word or question of a guest before the run begins. */
+static bool ends_guest(void *ctx, const struct pl_news *news) {
+    struct server *s = ctx;
+    pl_guests_news(s, news);
+    return pl_engine_ended(s->engine);
+}
+
+/* Measured only if workers can outnumber the cores: it takes two system calls per task. */
+static int ends_measure_waits(struct server *s) {
+    s->core.fd = -1;
+    s->out->core_wait = NAN;
+    if (!s->conf->spawn || s->job->n_workers <= pl_cores()) return PL_OK;
+    pl_core_wait_open(&s->core);
+    if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
+    s->core_ns = pl_core_wait_ns(&s->core);
+    s->waited = pl_core_waited_new(s->job->n_workers);
+    return s->waited ? PL_OK : ends_memory(s);
+}
+
 /* Waits for the workers, so that all begin together. */
 static int ends_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
-    struct pl_launch_conf conf = {job, s->conf->transport, s->port, s->conf->made,
-                                  s->conf->made_ctx};
-    bool listens = s->conf->listen && !s->conf->spawn;
-    if (listens)
-        pl_log_note(&job->log, "waiting for %d workers at %s", job->n_workers, s->conf->listen);
+    struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
+                                  s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
-    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL, !s->conf->spawn,
-                                &s->conf->watch, &p, ended, s->why);
+    s->membership.wait_ns = s->conf->wait_ns;
+    s->membership.other = ends_guest;
+    s->membership.ctx = s;
+    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
+                                s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
+                                s->why);
 }
 
 static int ends_begin(struct server *s) {
     bool ended = false;
-    int rc = ends_gather(s, &ended);
+    int rc = ends_measure_waits(s);
+    if (!rc) rc = ends_gather(s, &ended);
     if (!rc) rc = ends_helpers(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
     if (rc || ended) return rc;
-    s->checked_ns = s->last_ns;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
     s->score_ns = s->last_ns;
@@ -205,6 +227,7 @@ static void ends_save(struct server *s) {
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
         s->out->trouble = why;
+    s->out->left_alone = s->left_alone;
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
@@ -242,14 +265,23 @@ static int ends_finish(struct server *s) {
         s->scored_at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
         struct pl_score score = pl_scorer_wait(s->scorer);
+        if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scored_at.updates);
         pl_engine_scored(s->engine, &score, &s->scored_at);
     }
+    struct pl_why why = {.text = ""};
+    if (s->saver && pl_saver_finish_best(s->saver, &why) && !s->out->trouble.text[0])
+        s->out->trouble = why;
     int rc = pl_engine_finish(s->engine, s->end.w, s->end_ns);
     pl_engine_let_go(s->engine, &s->end);
     return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
 }
 
 static void ends_free(struct server *s) {
+    for (int i = 0; s->waited && i < s->job->n_workers; i++)
+        s->out->core_wait =
+            (i ? s->out->core_wait : 0) + (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
+    pl_core_waited_free(s->waited, s->job->n_workers);
+    if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);
     pl_scorer_free(s->scorer);
     pl_saver_free(s->saver);
@@ -279,6 +311,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.engine) s.end_ns = pl_server_now(&s);
     if (!rc) ends_save(&s);
     if (!rc) rc = ends_model(&s);
+    if (!rc) pl_guests_end(&s);
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
     if (!rc) rc = ends_finish(&s);

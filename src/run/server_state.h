@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
+#include "run/guests.h"
 #include "run/leases.h"
 #include "run/membership.h"
 #include "run/saver.h"
@@ -17,6 +18,7 @@
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
+#define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
 struct server {
     const struct pl_server_conf *conf;
@@ -38,6 +40,7 @@ struct server {
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due */
+    uint64_t round_ns;           /* when the loop last came round */
     bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
@@ -47,10 +50,14 @@ struct server {
     float *end_room;         /* [dim] likewise */
     struct pl_suspension *suspension; /* [n_workers] */
     int n_suspended;
-    uint64_t checked_ns; /* when workers were last checked for being frozen */
     uint64_t awake_ns;   /* when the server was last found to have been stopped itself */
     uint64_t alone_ns;   /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
+    struct pl_guests guests;
+    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */
+    struct pl_core_wait core;       /* of this thread, */
+    uint64_t core_ns;               /* its count when it was last read, */
+    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
     struct pl_outcome *out;
 };
 

@@ -97,21 +97,51 @@ struct pl_archive pl_snapshot_archive(struct pl_snapshot *s) {
                                .bytes = snapshot_bytes};
 }
 
-static size_t snapshot_tensor_bytes(const struct pl_model_tensor *part) {
-    size_t n = sizeof(float);
+static size_t snapshot_tensor_n(const struct pl_model_tensor *part) {
+    size_t n = 1;
     for (int d = 0; d < part->n_dims; d++) n *= (size_t)part->shape[d];
     return n;
 }
 
+/* A tensor in a type of its own; the vector is single precision. */
+static void snapshot_narrow(struct pl_snapshot *s, struct pl_tensor *t, const float *w, size_t n) {
+    void *copy = malloc(t->bytes + 1);
+    if (!copy) {
+        s->failed = true;
+        return;
+    }
+    pl_dtype_narrow(t->type, w, n, copy);
+    t->data = copy;
+    snapshot_add(s, "", t, true);
+    free(copy);
+}
+
 void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const float *w) {
     struct pl_model_tensor part;
+    bool narrow = false;
     for (int i = 0; pl_model_tensor(m, i, &part); i++) {
-        struct pl_tensor t = {.name = part.name, .type = PL_F32, .n_dims = part.n_dims};
+        size_t n = snapshot_tensor_n(&part);
+        struct pl_tensor t = {.name = part.name, .type = part.type, .n_dims = part.n_dims};
         memcpy(t.shape, part.shape, sizeof t.shape);
+        t.bytes = n * pl_dtypes[part.type].size;
         t.data = w + part.offset;
-        t.bytes = snapshot_tensor_bytes(&part);
-        snapshot_add(s, "", &t, false);
+        if (part.type == PL_F32)
+            snapshot_add(s, "", &t, false);
+        else
+            snapshot_narrow(s, &t, w + part.offset, n);
+        narrow |= part.type != PL_F32;
     }
+    /* what the run continues from, bit by bit */
+    struct pl_tensor all = {.name = PL_MASTER, .n_dims = 1, .shape = {m->dim}};
+    all.data = w;
+    all.bytes = m->dim * sizeof *w;
+    if (narrow) snapshot_add(s, PL_RUN_STATE, &all, false);
+}
+
+bool pl_snapshot_finite(const struct pl_snapshot *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->piece[i].copy && !pl_tensor_finite(&s->tensor[i])) return false;
+    return true;
 }
 
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value) {

@@ -2,7 +2,6 @@
 
 #include "run/server_state.h"
 
-#define SUSPENSION_GAP_NS 1000000000u /* between two checks: the server itself was stopped */
 
 /* The worker leaves. Its order is not cancelled: what it answers shows that it is alive, and until
  * then its vectors are not used for anything else. */
@@ -71,9 +70,6 @@ static int suspension_freeze(struct server *s, int worker) {
 
 int pl_suspension_frozen(struct server *s, uint64_t now) {
     int rc = PL_OK;
-    /* if the server was stopped, its workers were too */
-    if (now - s->checked_ns > 2 * SERVER_SECOND + SUSPENSION_GAP_NS) s->awake_ns = now;
-    s->checked_ns = now;
     for (int i = 0; !rc && i < s->job->n_workers; i++)
         if (now >= pl_engine_deadline(s->engine, i, s->awake_ns)) rc = suspension_freeze(s, i);
     return rc;

@@ -17,13 +17,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as th
 #define TENSORS_VALUES_MAX ((size_t)1 << 20)
 #define TENSORS_NAME_MAX 255
 
-const struct tensors_type pl_tensors_types[TENSORS_TYPES] = {
-    [PL_F32] = {"F32", 4},
-    [PL_F64] = {"F64", 8},
-    [PL_U64] = {"U64", 8},
-    [PL_U8] = {"U8", 1},
-};
-
 /* ---- the header ---- */
 
 /* Bounds the depth and the number of values before the parser sees them. */
@@ -65,7 +58,7 @@ static int tensors_name_check(const char *name, struct pl_why *why) {
 
 /* Reads the shape, and computes the bytes that an array of this shape takes. */
 static int tensors_shape(json_t *shape, struct pl_tensor *t, struct pl_why *why) {
-    uint64_t bytes = pl_tensors_types[t->type].size;
+    uint64_t bytes = pl_dtypes[t->type].size;
     size_t n = json_array_size(shape);
     if (!json_is_array(shape) || n > PL_TENSOR_DIMS)
         return pl_fail(why, PL_EDATA, "'%s' has no shape of at most %d dimensions", t->name,
@@ -89,18 +82,17 @@ static int tensors_row_parse(const char *name, json_t *entry, uint64_t room,
     const char *type = NULL;
     json_t *shape = NULL;
     json_int_t begin = 0, end = 0;
-    size_t i = 0;
     int rc = tensors_name_check(name, why);
     if (rc) return rc;
     if (json_unpack(entry, "{s:s, s:o, s:[I, I !] !}", "dtype", &type, "shape", &shape,
                     "data_offsets", &begin, &end))
         return pl_fail(why, PL_EDATA,
                        "'%s' must have dtype, shape and two data_offsets, and nothing else", name);
-    while (i < TENSORS_TYPES && strcmp(type, pl_tensors_types[i].name) != 0) i++;
-    if (i == TENSORS_TYPES)
-        return pl_fail(why, PL_EDATA, "'%s' has an unknown dtype; F32, F64, U64 and U8 are known",
-                       name);
-    row->tensor = (struct pl_tensor){.name = name, .type = (enum pl_dtype)i};
+    int found = pl_dtype_find(type);
+    if (found < 0)
+        return pl_fail(why, PL_EDATA, "'%s' has the unknown dtype '%.20s'; convert it to F32", name,
+                       type);
+    row->tensor = (struct pl_tensor){.name = name, .type = (enum pl_dtype)found};
     rc = tensors_shape(shape, &row->tensor, why);
     if (rc) return rc;
     if (begin < 0 || end < begin || (uint64_t)end > room)
@@ -115,7 +107,8 @@ static int tensors_row_parse(const char *name, json_t *entry, uint64_t room,
 }
 
 static int tensors_order(const void *a, const void *b) {
-    const struct tensors_row *x = a, *y = b;
+    const struct tensors_row *x = *(const struct tensors_row *const *)a,
+                             *y = *(const struct tensors_row *const *)b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
 }
@@ -123,13 +116,21 @@ static int tensors_order(const void *a, const void *b) {
 /* Checks that every byte of the data belongs to exactly one array. */
 static int tensors_cover(struct pl_tensors *t, uint64_t room, struct pl_why *why) {
     uint64_t at = 0;
-    qsort(t->row, t->n, sizeof *t->row, tensors_order);
-    for (size_t i = 0; i < t->n; i++) {
-        if (t->row[i].begin != at)
-            return pl_fail(why, PL_EDATA, "there is %s before '%s'",
-                           t->row[i].begin < at ? "an overlap" : "a hole", t->row[i].tensor.name);
-        at = t->row[i].end;
+    const struct tensors_row **row = malloc((t->n + 1) * sizeof *row);
+    const struct tensors_row *bad = NULL;
+    if (!row) return pl_fail(why, PL_ENOMEM, "out of memory");
+    for (size_t i = 0; i < t->n; i++) row[i] = &t->row[i];
+    qsort(row, t->n, sizeof *row, tensors_order);
+    for (size_t i = 0; i < t->n && !bad; i++) {
+        if (row[i]->begin != at)
+            bad = row[i];
+        else
+            at = row[i]->end;
     }
+    free(row);
+    if (bad)
+        return pl_fail(why, PL_EDATA, "there is %s before '%s'",
+                       bad->begin < at ? "an overlap" : "a hole", bad->tensor.name);
     if (at != room)
         return pl_fail(why, PL_EDATA, "its header describes %llu bytes of data, but it has %llu",
                        (unsigned long long)at, (unsigned long long)room);
@@ -194,6 +195,27 @@ unsigned long pl_tensors_crc(const char *header, size_t n) {
     return crc32_z(crc, (const Bytef *)behind, (size_t)(header + n - behind));
 }
 
+void pl_tensors_sha(const char *header, size_t n, struct sha256_ctx *out) {
+    static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    unsigned char length[8];
+    const char *between = header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS;
+    const char *behind = header + TENSORS_SHA_AT + TENSORS_SHA_DIGITS;
+    pl_tensors_put_length(length, n);
+    sha256_init(out);
+    sha256_update(out, sizeof length, length);
+    sha256_update(out, TENSORS_CRC_AT, (const uint8_t *)header);
+    sha256_update(out, TENSORS_CRC_DIGITS, (const uint8_t *)zeros);
+    sha256_update(out, sizeof TENSORS_BETWEEN - 1, (const uint8_t *)between);
+    sha256_update(out, TENSORS_SHA_DIGITS, (const uint8_t *)zeros);
+    sha256_update(out, (size_t)(header + n - behind), (const uint8_t *)behind);
+}
+
+void pl_tensors_sha_digits(struct sha256_ctx *sha, char digits[static TENSORS_SHA_DIGITS + 1]) {
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    sha256_digest(sha, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++) snprintf(digits + 2 * i, 3, "%02x", digest[i]);
+}
+
 /* ---- reading ---- */
 
 static int tensors_read_all(int fd, unsigned char *to, size_t n, struct pl_why *why) {
@@ -208,6 +230,24 @@ static int tensors_read_all(int fd, unsigned char *to, size_t n, struct pl_why *
     return PL_OK;
 }
 
+/* The checksum finds accidents; the hash also finds changes that were made on purpose. */
+static int tensors_check_hash(const struct pl_tensors *t, const char *header, size_t n,
+                              const unsigned char *data, size_t room, struct pl_why *why) {
+    char digits[TENSORS_SHA_DIGITS + 1];
+    struct sha256_ctx sha;
+    if (!pl_tensors_meta(t, "sha256")) return PL_OK; /* written by an earlier version */
+    if (n < TENSORS_SHA_AT + TENSORS_SHA_DIGITS ||
+        memcmp(header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS, TENSORS_BETWEEN,
+               sizeof TENSORS_BETWEEN - 1))
+        return pl_fail(why, PL_EDATA, "its SHA-256 is not where it should be");
+    pl_tensors_sha(header, n, &sha);
+    sha256_update(&sha, room, data);
+    pl_tensors_sha_digits(&sha, digits);
+    if (memcmp(header + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS))
+        return pl_fail(why, PL_EDATA, "its SHA-256 does not match");
+    return PL_OK;
+}
+
 static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
                          const unsigned char *data, size_t room, struct pl_why *why) {
     char digits[TENSORS_CRC_DIGITS + 1];
@@ -219,11 +259,13 @@ static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
     snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
     if (memcmp(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS))
         return pl_fail(why, PL_EDATA, "its checksum does not match");
-    return PL_OK;
+    return tensors_check_hash(t, header, n, data, room, why);
 }
 
-/* Reads the header first, so that no more memory is touched than a valid header asks for. */
-static int tensors_load(struct pl_tensors *t, int fd, uint64_t size, struct pl_why *why) {
+/* Reads the header first, so that no more memory is touched than a valid header asks for. With
+ * `head` it reads no more than that. */
+static int tensors_load(struct pl_tensors *t, int fd, uint64_t size, bool head,
+                        struct pl_why *why) {
     unsigned char length[8];
     if (size < sizeof length)
         return pl_fail(why, PL_EDATA, "it ends after %llu bytes", (unsigned long long)size);
@@ -237,7 +279,8 @@ static int tensors_load(struct pl_tensors *t, int fd, uint64_t size, struct pl_w
         return pl_fail(why, PL_EDATA, "its header would take %llu bytes, but only %llu follow",
                        (unsigned long long)n, (unsigned long long)(size - sizeof length));
     if (size > PTRDIFF_MAX - TENSORS_ALIGN) return pl_fail(why, PL_ENOMEM, "out of memory");
-    t->file = aligned_alloc(TENSORS_ALIGN, ((size_t)size + TENSORS_ALIGN - 1) & -TENSORS_ALIGN);
+    size_t wanted = head ? (size_t)n + sizeof length : (size_t)size;
+    t->file = aligned_alloc(TENSORS_ALIGN, (wanted + TENSORS_ALIGN - 1) & -TENSORS_ALIGN);
     if (!t->file)
         return pl_fail(why, PL_ENOMEM, "out of memory: the file has %llu bytes",
                        (unsigned long long)size);
@@ -246,14 +289,15 @@ static int tensors_load(struct pl_tensors *t, int fd, uint64_t size, struct pl_w
     size_t room = (size_t)(size - sizeof length - n);
     rc = tensors_read_all(fd, header, (size_t)n, why);
     if (!rc) rc = pl_tensors_parse(t, (const char *)header, (size_t)n, room, why);
-    if (!rc) rc = tensors_read_all(fd, data, room, why);
+    if (rc || head) return rc;
+    rc = tensors_read_all(fd, data, room, why);
     if (!rc) rc = tensors_check(t, (const char *)header, (size_t)n, data, room, why);
     if (rc) return rc;
     for (size_t i = 0; i < t->n; i++) t->row[i].tensor.data = data + t->row[i].begin;
     return PL_OK;
 }
 
-int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *why) {
+static int tensors_open(const char *path, bool head, struct pl_tensors **out, struct pl_why *why) {
     /* O_NONBLOCK: a pipe is refused below; opening it must not block */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -265,7 +309,7 @@ int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *wh
         rc = pl_fail(why, PL_EIO, "checkpoint '%s' is not a plain file", path);
     else if (!(t = calloc(1, sizeof *t)))
         rc = pl_fail(why, PL_ENOMEM, "out of memory");
-    else if ((rc = tensors_load(t, fd, (uint64_t)st.st_size, why))) {
+    else if ((rc = tensors_load(t, fd, (uint64_t)st.st_size, head, why))) {
         char prefix[PL_WHY_MAX];
         snprintf(prefix, sizeof prefix, "checkpoint '%s' %s", path,
                  rc == PL_EDATA ? "is damaged" : "cannot be read");
@@ -279,6 +323,14 @@ int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *wh
     return rc;
 }
 
+int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *why) {
+    return tensors_open(path, false, out, why);
+}
+
+int pl_tensors_head(const char *path, struct pl_tensors **out, struct pl_why *why) {
+    return tensors_open(path, true, out, why);
+}
+
 void pl_tensors_free(struct pl_tensors *t) {
     if (!t) return;
     json_decref(t->root);
@@ -289,6 +341,17 @@ void pl_tensors_free(struct pl_tensors *t) {
 
 bool pl_tensors_checked(const struct pl_tensors *t) {
     return t->checked;
+}
+
+bool pl_tensor_finite(const struct pl_tensor *t) {
+    const unsigned char *at = t->data; /* perhaps not aligned */
+    uint32_t bad = 0;
+    for (size_t i = 0; t->type == PL_F32 && i < t->bytes / sizeof(float); i++) {
+        uint32_t bits;
+        memcpy(&bits, at + i * sizeof bits, sizeof bits);
+        bad |= (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return !bad;
 }
 
 size_t pl_tensors_count(const struct pl_tensors *t) {

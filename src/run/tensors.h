@@ -3,8 +3,8 @@
  * after the other, in C order.
  *
  * A file is complete or does not exist: it is written under a temporary name, synced to the disk
- * and renamed. Its header contains a checksum over every byte. The reader trusts nothing that it
- * has not checked.
+ * and renamed. Its header contains a checksum and a SHA-256 over every byte. The reader trusts
+ * nothing that it has not checked.
  *
  * Threads: the caller's; nothing here is shared. */
 #ifndef PL_RUN_TENSORS_H
@@ -14,11 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
-#define PL_TENSOR_DIMS 4
-
-enum pl_dtype { PL_F32, PL_F64, PL_U64, PL_U8 };
+#define PL_TENSOR_DIMS 8
 
 struct pl_tensor {
     const char *name; /* 1 to 255 bytes of UTF-8 without control characters */
@@ -29,7 +28,7 @@ struct pl_tensor {
     size_t bytes;
 };
 
-/* Metadata. pl_tensors_write sets "crc32", "format" and "writer". */
+/* Metadata. pl_tensors_write sets "crc32", "sha256", "format" and "writer". */
 struct pl_meta {
     const char *key, *value;
 };
@@ -49,13 +48,18 @@ int pl_tensors_sync_folder(const char *path);
 
 /* PL_EIO: it cannot be read or is not a plain file; PL_EDATA: "checkpoint 'x' is damaged: …". */
 int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *why);
+/* Only the header, which is not checked: names, shapes and metadata; there are no data. */
+int pl_tensors_head(const char *path, struct pl_tensors **out, struct pl_why *why);
 void pl_tensors_free(struct pl_tensors *t); /* NULL is fine */
 
 /* Whether the file had our checksum; files written by other tools have none. */
 bool pl_tensors_checked(const struct pl_tensors *t);
 
+/* Whether every element of an array of type F32 is finite; true for other types. */
+bool pl_tensor_finite(const struct pl_tensor *t);
+
 size_t pl_tensors_count(const struct pl_tensors *t);
-const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* in file order */
+const struct pl_tensor *pl_tensors_at(const struct pl_tensors *t, size_t i); /* as in the header */
 const struct pl_tensor *pl_tensors_find(const struct pl_tensors *t, const char *name); /* or NULL */
 const char *pl_tensors_meta(const struct pl_tensors *t, const char *key);              /* or NULL */
 

@@ -26,37 +26,51 @@ static const struct pl_tensor **tensors_sort(const struct pl_tensor *tensors, si
     size_t at = 0;
     for (size_t size = 8; sorted && size > 0; size /= 2)
         for (size_t i = 0; i < n; i++)
-            if (pl_tensors_types[tensors[i].type].size == size) sorted[at++] = &tensors[i];
+            if (pl_dtypes[tensors[i].type].size == size) sorted[at++] = &tensors[i];
     return sorted;
 }
 
-/* The text of the header, with zeros for the checksum; *room: the bytes of data it describes. */
-static void tensors_header(const struct pl_tensor *const *sorted, size_t n,
-                           const struct pl_meta *meta, size_t n_meta, struct pl_json *j,
-                           size_t *room) {
-    uint64_t at = 0;
+#define TENSORS_NO_SHA "0000000000000000000000000000000000000000000000000000000000000000"
+
+/* Where each array begins in the data, in the order of `tensors`; NULL: out of memory. *room: the
+ * bytes of all. */
+static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
+                                 const struct pl_tensor *const *sorted, size_t n, size_t *room) {
+    uint64_t *at = malloc((n + 1) * sizeof *at);
+    *room = 0;
+    for (size_t i = 0; at && i < n; i++) {
+        at[sorted[i] - tensors] = *room;
+        *room += sorted[i]->bytes;
+    }
+    return at;
+}
+
+/* The text of the header, with zeros for the checksum and the hash. It has the order of the caller,
+ * which is that of the tensors in a model's vector. */
+static void tensors_header(const struct pl_tensor *tensors, const uint64_t *at, size_t n,
+                           const struct pl_meta *meta, size_t n_meta, struct pl_json *j) {
     pl_json_open(j, NULL, '{');
     pl_json_open(j, "__metadata__", '{');
     pl_json_text(j, "crc32", "00000000");
+    pl_json_text(j, "sha256", TENSORS_NO_SHA);
     pl_json_text(j, "format", "pt");
     pl_json_text(j, "writer", "paceline");
     for (size_t i = 0; i < n_meta; i++) pl_json_text(j, meta[i].key, meta[i].value);
     pl_json_close(j, '}');
     for (size_t i = 0; i < n; i++) {
-        const struct pl_tensor *t = sorted[i];
+        const struct pl_tensor *t = &tensors[i];
         pl_json_open(j, t->name, '{');
-        pl_json_text(j, "dtype", pl_tensors_types[t->type].name);
+        pl_json_text(j, "dtype", pl_dtypes[t->type].name);
         pl_json_open(j, "shape", '[');
         for (int d = 0; d < t->n_dims; d++) pl_json_whole(j, NULL, t->shape[d]);
         pl_json_close(j, ']');
         pl_json_open(j, "data_offsets", '[');
-        pl_json_whole(j, NULL, at);
-        pl_json_whole(j, NULL, at += t->bytes);
+        pl_json_whole(j, NULL, at[i]);
+        pl_json_whole(j, NULL, at[i] + t->bytes);
         pl_json_close(j, ']');
         pl_json_close(j, '}');
     }
     pl_json_close(j, '}');
-    *room = (size_t)at;
 }
 
 static int tensors_write_all(int fd, const void *from, size_t n, struct pl_why *why) {
@@ -148,10 +162,27 @@ static int tensors_store(const char *path, const char *header, size_t n_header,
     return rc;
 }
 
+/* Puts the hash and the checksum, which covers the hash, into the header. */
+static void tensors_sign(char *header, size_t n_header, const struct pl_tensor *const *sorted,
+                         size_t n) {
+    struct sha256_ctx sha;
+    char digits[TENSORS_SHA_DIGITS + 1];
+    pl_tensors_sha(header, n_header, &sha);
+    for (size_t i = 0; i < n; i++)
+        if (sorted[i]->bytes > 0) sha256_update(&sha, sorted[i]->bytes, sorted[i]->data);
+    pl_tensors_sha_digits(&sha, digits);
+    memcpy(header + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS);
+    uLong crc = pl_tensors_crc(header, n_header);
+    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
+        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
+    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
+    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+}
+
 static int tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                          const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
     for (size_t i = 0; i < n; i++)
-        if ((size_t)tensors[i].type >= TENSORS_TYPES || tensors[i].n_dims < 0 ||
+        if ((size_t)tensors[i].type >= PL_DTYPES || tensors[i].n_dims < 0 ||
             tensors[i].n_dims > PL_TENSOR_DIMS)
             return pl_fail(why, PL_EUSAGE, "'%s' has an unknown type or too many dimensions",
                            tensors[i].name);
@@ -161,8 +192,9 @@ static int tensors_write(const char *path, const struct pl_tensor *tensors, size
     char *header = NULL;
     int rc = PL_OK;
     const struct pl_tensor **sorted = tensors_sort(tensors, n);
-    if (sorted) tensors_header(sorted, n, meta, n_meta, &j, &room);
-    if (sorted && !j.failed) { /* data begin at a multiple of 64 bytes */
+    uint64_t *at = sorted ? tensors_offsets(tensors, sorted, n, &room) : NULL;
+    if (at) tensors_header(tensors, at, n, meta, n_meta, &j);
+    if (at && !j.failed) { /* data begin at a multiple of 64 bytes */
         n_header = ((j.n + 8 + TENSORS_ALIGN - 1) & -TENSORS_ALIGN) - 8;
         header = malloc(n_header + 1);
     }
@@ -177,18 +209,14 @@ static int tensors_write(const char *path, const struct pl_tensor *tensors, size
     if (!rc) rc = pl_tensors_parse(&checked, header, n_header, room, why);
     if (rc == PL_EDATA) rc = PL_EUSAGE; /* the caller's arguments are wrong, not a file */
     if (rc) goto out;
-    uLong crc = pl_tensors_crc(header, n_header);
-    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
-        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
-    char digits[TENSORS_CRC_DIGITS + 1];
-    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
-    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+    tensors_sign(header, n_header, sorted, n);
     rc = tensors_store(path, header, n_header, sorted, n, why);
 out:
     json_decref(checked.root);
     free(checked.row);
     free(header);
     free(j.text);
+    free(at);
     free(sorted);
     return rc;
 }

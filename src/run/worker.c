@@ -13,7 +13,10 @@ struct worker {
     uint32_t number;
     struct pl_workspace *workspace;
     struct pl_local_state state;
-    uint64_t pushed; /* task of the last order, if its result was pushed; otherwise 0 */
+    struct pl_core_waited *waited; /* NULL: not measured */
+    struct pl_core_wait core;
+    uint64_t core_ns; /* its count when it was last read */
+    uint64_t pushed;  /* task of the last order, if its result was pushed; otherwise 0 */
 };
 
 const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
@@ -39,6 +42,15 @@ static int worker_delay(const struct worker *w, uint64_t task, struct pl_part pa
     return seconds > 0 ? w->t->link.sleep(w->link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
 }
 
+/* Reports how long the worker has waited for a core since the last call. */
+static void worker_report_wait(struct worker *w, bool pulled) {
+    if (!w->waited) return;
+    uint64_t now = pl_core_wait_ns(&w->core), waited = now - w->core_ns;
+    w->core_ns = now;
+    if (pulled) atomic_store_explicit(&w->waited->pull_ns, waited, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->waited->total_ns, waited, memory_order_relaxed);
+}
+
 static void worker_do(struct worker *w, const struct pl_order *o) {
     const struct pl_run_note note = pl_note_unpack(o);
     struct pl_task_at at = {.worker = w->number,
@@ -62,17 +74,29 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
     else if (!pl_task_finite(w->job, at.part, o->out, r.loss))
         r.defect = PL_NOT_FINITE;
     w->pushed = o->task;
+    worker_report_wait(w, false);
     w->t->link.push(w->link, &r);
 }
 
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
-                   int worker) {
-    struct worker w = {.job = job, .t = t, .link = link, .number = (uint32_t)worker};
+                   int worker, struct pl_core_waited *waited) {
+    struct worker w = {.job = job,
+                       .t = t,
+                       .link = link,
+                       .number = (uint32_t)worker,
+                       .waited = waited,
+                       .core = {.fd = -1}};
     struct pl_order order;
     uint64_t fpu = pl_fpu_flush();
     int rc = pl_workspace_new(job, &w.workspace);
     if (pl_local_state_new(job, &w.state)) rc = PL_ENOMEM;
-    while (!rc && t->link.pull(link, &order) == PL_OK) worker_do(&w, &order);
+    if (waited) pl_core_wait_open(&w.core);
+    w.core_ns = pl_core_wait_ns(&w.core);
+    while (!rc && t->link.pull(link, &order) == PL_OK) {
+        worker_report_wait(&w, true);
+        worker_do(&w, &order);
+    }
+    pl_core_wait_close(&w.core);
     pl_local_state_free(&w.state);
     pl_workspace_free(w.workspace);
     pl_fpu_restore(fpu);

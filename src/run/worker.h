@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "learn/task.h"
+#include "sys/core_wait.h"
 #include "transport/transport.h"
 
 /* The note of an order. */
@@ -29,9 +30,10 @@ static inline struct pl_run_note pl_note_unpack(const struct pl_order *o) {
     return note;
 }
 
-/* Computes until there are no more orders. 0 or PL_ENOMEM. */
+/* Computes until there are no more orders, and keeps `waited` up to date unless it is NULL. 0 or
+ * PL_ENOMEM. */
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
-                   int worker);
+                   int worker, struct pl_core_waited *waited);
 
 /* The vector [dim] that an order is computed on: its only input, or the sum of its inputs, which is
  * written to its base and announced to the server. */

@@ -6,6 +6,7 @@
 
 uint64_t pl_now_ns(void);     /* monotonic; common to all processes of a machine */
 double pl_wall_seconds(void); /* since 1970 */
+void pl_wall_text(double seconds, char out[static 24]); /* "2026-11-15T17:02:29Z" */
 void pl_sleep_ns(uint64_t ns);
 
 #endif

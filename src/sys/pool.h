@@ -43,7 +43,6 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
 /* The same for a job that does not need the thread index; `pool` is a struct pl_pool. */
 void pl_pool_team(void *pool, int n, void (*job)(void *arg, int i), void *arg);
 
-int pl_cores(void);     /* cores this process may use */
 double pl_memory(void); /* physical memory of the machine in bytes */
 
 #endif

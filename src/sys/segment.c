@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,26 +22,36 @@ static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
     return PL_OK;
 }
 
+/* sealed: a process that gets the descriptor cannot shrink it under the others */
+int pl_segment_file(size_t size, bool final) {
+    if (size == 0 || size > PTRDIFF_MAX) return -1;
+    int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -1;
+    if (!fchmod(fd, 0600) && !ftruncate(fd, (off_t)size) &&
+        !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | (final ? F_SEAL_SEAL : 0)))
+        return fd;
+    close(fd);
+    return -1;
+}
+
 int pl_segment_new(size_t size, bool shared, struct pl_segment *out) {
     if (size == 0 || size > PTRDIFF_MAX) return PL_ENOMEM;
     if (!shared) return segment_map(-1, size, MAP_PRIVATE | MAP_ANONYMOUS, out);
-    int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = pl_segment_file(size, true);
     if (fd < 0) return PL_ENOMEM;
-    /* sealed: a process that gets the descriptor cannot shrink it under the others */
-    if (fchmod(fd, 0600) || ftruncate(fd, (off_t)size) ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        close(fd);
-        return PL_ENOMEM;
-    }
     return segment_map(fd, size, MAP_SHARED, out);
 }
 
-int pl_segment_map(int fd, size_t size, struct pl_segment *out) {
+/* The file has `size` bytes and will not be shorter. */
+static bool segment_fits(int fd, size_t size) {
     struct stat s;
     int seals = fcntl(fd, F_GET_SEALS);
-    bool fits = fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size >= 0 &&
-                (uint64_t)s.st_size >= size && seals >= 0 && (seals & F_SEAL_SHRINK);
-    if (!fits || size == 0 || size > PTRDIFF_MAX) {
+    return fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size >= 0 &&
+           (uint64_t)s.st_size >= size && seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
+int pl_segment_map(int fd, size_t size, struct pl_segment *out) {
+    if (!segment_fits(fd, size) || size == 0 || size > PTRDIFF_MAX) {
         close(fd);
         return PL_EDATA;
     }
@@ -49,6 +60,37 @@ int pl_segment_map(int fd, size_t size, struct pl_segment *out) {
 
 void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size) {
     if (size) mprotect((char *)s->at + from, size, PROT_READ);
+}
+
+int pl_segment_reserve(size_t size, struct pl_segment *out) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (size == 0 || size > PTRDIFF_MAX) return PL_ENOMEM;
+    void *at = mmap(NULL, size, PROT_NONE, flags, -1, 0);
+    if (at == MAP_FAILED) return PL_ENOMEM;
+    *out = (struct pl_segment){.at = at, .size = size, .fd = -1};
+    return PL_OK;
+}
+
+int pl_segment_place(const struct pl_segment *s, size_t from, size_t size, int fd, bool writable) {
+    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    if (from > s->size || size > s->size - from) return PL_EDATA;
+    if (fd >= 0 && !segment_fits(fd, size)) return PL_EDATA;
+    void *at =
+        mmap((char *)s->at + from, size, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0);
+    if (at == MAP_FAILED) return PL_ENOMEM;
+    madvise(at, size, MADV_HUGEPAGE);
+    return PL_OK;
+}
+
+void pl_segment_seal(int fd) {
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL);
+}
+
+int pl_segment_reader(int fd) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 void pl_segment_free(struct pl_segment *s) {

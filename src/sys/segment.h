@@ -25,6 +25,27 @@ void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size);
 
 void pl_segment_free(struct pl_segment *s);
 
+/* A segment of several files, so that other processes can be given some of them. */
+
+/* Addresses without memory; the processes see the files at the same offsets. 0 or PL_ENOMEM. */
+int pl_segment_reserve(size_t size, struct pl_segment *out);
+
+/* A new file of `size` bytes without a name, which cannot be resized; `final`: and not be sealed
+ * otherwise either. A descriptor, or -1. */
+int pl_segment_file(size_t size, bool final);
+
+/* Maps a file at an offset of a segment, in place of what was there. The caller keeps the
+ * descriptor, -1 for memory that only forked processes share. 0, PL_ENOMEM, or PL_EDATA if the file
+ * is shorter or can be made shorter. */
+int pl_segment_place(const struct pl_segment *s, size_t from, size_t size, int fd, bool writable);
+
+/* From now on nobody can map the file for writing; existing mappings remain. It is best effort:
+ * before Linux 5.1 a process of the same user can find a way around pl_segment_reader alone. */
+void pl_segment_seal(int fd);
+
+/* A descriptor for reading only, to be given away; -1: it failed. */
+int pl_segment_reader(int fd);
+
 #define PL_PAGE 65536 /* at least the page size of every supported machine */
 
 #endif

@@ -31,18 +31,49 @@ static void planner_row(const struct pl_planner_in *in, double target, double p0
     r->best = false;
 }
 
-static void planner_pick(struct pl_planner_row *rows, int n, struct pl_planner_best *best) {
-    for (int v = 0; v < PL_N_VARIANTS; v++) best->row[v] = -1;
-    best->overall = -1;
+/* The row with the shortest time; of one variant, or of all (-1). */
+static int planner_shortest(const struct pl_planner_row *rows, int n, int variant) {
+    int best = -1;
     for (int i = 0; i < n; i++) {
+        if (variant >= 0 && rows[i].variant != (enum pl_variant)variant) continue;
         if (!rows[i].bound.valid || !isfinite(rows[i].seconds_to_target)) continue;
-        int *of_variant = &best->row[rows[i].variant], *all = &best->overall;
-        double t = rows[i].seconds_to_target;
-        if (*of_variant < 0 || t < rows[*of_variant].seconds_to_target) *of_variant = i;
-        if (*all < 0 || t < rows[*all].seconds_to_target) *all = i;
+        if (best < 0 || rows[i].seconds_to_target < rows[best].seconds_to_target) best = i;
     }
-    for (int v = 0; v < PL_N_VARIANTS; v++)
-        if (best->row[v] >= 0) rows[best->row[v]].best = true;
+    return best;
+}
+
+/* Compares the chosen row with the best one under other assumptions, in `rows`. */
+static void planner_doubt(struct pl_planner_choice *c, const struct pl_planner_row *rows, int n,
+                          int variant) {
+    c->loose = planner_shortest(rows, n, variant);
+    if (c->row < 0 || c->loose < 0) return;
+    double ratio = rows[c->row].seconds_to_target / rows[c->loose].seconds_to_target;
+    c->regret = fmax(c->regret, rows[c->row].bound.valid ? ratio : (double)INFINITY);
+}
+
+static void planner_pick(const struct pl_planner_in *in, double target, double p0,
+                         struct pl_planner_row *rows, int n, struct pl_planner_best *best) {
+    static const double noise[] = {1, 0.1, 0.01};
+    struct pl_planner_row other[PL_PLANNER_ROWS_MAX];
+    for (int v = 0; v <= PL_N_VARIANTS; v++) {
+        bool all = v == PL_N_VARIANTS;
+        int row = planner_shortest(rows, n, all ? -1 : v);
+        struct pl_planner_choice *c = all ? &best->overall : &best->variant[v];
+        *c = (struct pl_planner_choice){.row = row, .loose = -1, .regret = 1};
+        if (!all && row >= 0) rows[row].best = true;
+    }
+    for (int fresh = 0; fresh < 2; fresh++)
+        for (size_t s = 0; s < sizeof noise / sizeof *noise; s++) { /* the loosest one last */
+            struct pl_planner_in loose = *in;
+            loose.problem.sigma2 *= noise[s];
+            if (fresh) loose.problem.gamma = 0;
+            for (int i = 0; i < n; i++) {
+                other[i] = rows[i];
+                planner_row(&loose, target, p0, &other[i]);
+            }
+            for (int v = 0; v < PL_N_VARIANTS; v++) planner_doubt(&best->variant[v], other, n, v);
+            planner_doubt(&best->overall, other, n, -1);
+        }
 }
 
 int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, int *n_rows,
@@ -77,6 +108,6 @@ int pl_planner_run(const struct pl_planner_in *in, struct pl_planner_row *rows, 
         }
     }
     *n_rows = n * PL_N_VARIANTS;
-    planner_pick(rows, *n_rows, best);
+    planner_pick(in, target, p0, rows, *n_rows, best);
     return PL_OK;
 }

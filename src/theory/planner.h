@@ -35,9 +35,18 @@ struct pl_planner_row {
     bool best;                /* the recommended K of this variant */
 };
 
+/* A choice among some of the rows. The bound is a worst case: it is also evaluated with a tenth and
+ * a hundredth of the noise, and without an effect of staleness. If the chosen row is then far from
+ * the best, the bound does not tell which row is. */
+struct pl_planner_choice {
+    int row;       /* the recommended row; -1: none reaches the target */
+    int loose;     /* the best row if the bound is that loose; -1: none */
+    double regret; /* most that the time of `row` exceeds the best one by, as a factor */
+};
+#define PL_PLANNER_REGRET 1.2 /* above this, plan cannot know */
+
 struct pl_planner_best {
-    int row[PL_N_VARIANTS]; /* recommended row of each variant; -1: none reaches the target */
-    int overall;            /* the best of them; -1 likewise */
+    struct pl_planner_choice variant[PL_N_VARIANTS], overall;
 };
 
 /* Selects the values of K to list for P workers, ascending from 1 to P. Returns their number. */

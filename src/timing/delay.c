@@ -82,7 +82,7 @@ struct trace_conf {
     char file[PL_TEXT_MAX];
 };
 static const struct pl_opt trace_opts[] = {
-    PL_OPT_TEXT(struct trace_conf, file, "",
+    PL_OPT_FILE(struct trace_conf, file, "",
                 "measured seconds, one per line, or two columns: worker (from 1) and seconds"),
     PL_OPT_END};
 static const struct pl_entry delay_trace = {
@@ -95,7 +95,7 @@ struct recording_conf {
 };
 enum { ORDER_SEQUENCE, ORDER_RANDOM };
 static const struct pl_opt recording_opts[] = {
-    PL_OPT_TEXT(struct recording_conf, file, "", "recording written by --record"),
+    PL_OPT_FILE(struct recording_conf, file, "", "recording written by --record"),
     PL_OPT_CHOICE(struct recording_conf, order, "sequence", "sequence|random",
                   "replay a worker's times in sequence (repeating), or draw them at random"),
     PL_OPT_END};

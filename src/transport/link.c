@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "sys/clock.h"
@@ -13,36 +14,30 @@
 #include "sys/segment.h"
 #include "transport/liveness.h"
 
-struct pl_link {
-    struct pl_shape shape;
-    char *at; /* the segment */
-    struct pl_head *head;
-    struct pl_mailbox *mailbox;
-    struct pl_cancel cancel; /* the flag is in the mailbox */
-    int worker, sock;
-    unsigned owner;
-    void (*left)(void *ctx, int worker);
-    void *ctx;
-    struct pl_segment segment; /* that a worker which connected has mapped */
-
-    struct pl_input input[PL_TERMS]; /* of the order that was pulled */
-    uint64_t task;                   /* that was pulled and not answered; 0: none */
-    uint64_t answered;               /* the last that was */
-    uint64_t pulled_ns, looked_ns;
-    bool lost; /* the server is gone */
-};
-
 static void link_phase(struct pl_link *l, enum pl_phase phase) {
     atomic_store_explicit(&l->mailbox->phase, (unsigned)phase, memory_order_relaxed);
 }
 
+/* The server looks at the mailboxes of guests whenever it looks. */
 static void link_mark_ready(struct pl_link *l) {
+    if (l->guest) return;
     atomic_fetch_or(&l->head->ready[l->worker / 64], UINT64_C(1) << (l->worker % 64));
+}
+
+bool pl_link_send(struct pl_link *l, int what, const void *data, size_t n) {
+    char said[1 + PL_WORD_MAX] = {(char)what};
+    if (n >= sizeof said) return false;
+    if (n > 0) memcpy(said + 1, data, n);
+    return send(l->sock, said, 1 + n, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 + (ssize_t)n;
 }
 
 static void link_wake_server(struct pl_link *l) {
     link_mark_ready(l);
-    if (atomic_load(&l->head->asleep)) pl_futex_ring(&l->head->wake_server);
+    if (!atomic_load(&l->head->asleep)) return;
+    if (l->guest)
+        pl_link_send(l, PL_SAID_READY, NULL, 0);
+    else
+        pl_futex_ring(&l->head->wake_server);
 }
 
 int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
@@ -51,45 +46,21 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->shape = *conf->shape;
     l->at = conf->at;
     l->head = conf->at;
-    l->mailbox = (struct pl_mailbox *)(void *)(l->at + l->shape.mailboxes) + conf->worker;
+    l->mailbox = pl_shape_mailbox(&l->shape, l->at, conf->worker);
+    l->guest = conf->guest;
+    l->peers = conf->peers;
     l->cancel.flag = &l->mailbox->cancel;
     l->worker = conf->worker;
     l->sock = conf->sock;
     l->owner = conf->owner;
     l->left = conf->left;
     l->ctx = conf->ctx;
+    l->segment = conf->segment;
     l->pulled_ns = l->looked_ns = pl_now_ns();
     link_phase(l, PL_PHASE_WAITING);
     atomic_store(&l->mailbox->joined, l->owner);
     link_wake_server(l);
     *out = l;
-    return PL_OK;
-}
-
-int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *dim,
-                   struct pl_why *why) {
-    struct pl_greeting g;
-    struct pl_segment segment;
-    int rc = pl_liveness_dial(path, &g, why);
-    if (rc) return rc;
-    rc = pl_segment_map(g.segment, g.shape.size, &segment);
-    if (rc) {
-        close(g.sock);
-        return pl_fail(why, rc, "cannot map the memory of the server at '%.200s' (%zu bytes)", path,
-                       g.shape.size);
-    }
-    pl_segment_protect(&segment, g.shape.versions, g.shape.slots - g.shape.versions);
-    struct pl_link_conf conf = {
-        .shape = &g.shape, .at = segment.at, .worker = g.worker, .owner = g.owner, .sock = g.sock};
-    rc = pl_link_open(&conf, out);
-    if (rc) {
-        pl_segment_free(&segment);
-        close(g.sock);
-        return pl_fail(why, rc, "out of memory");
-    }
-    (*out)->segment = segment;
-    *worker = g.worker;
-    *dim = g.shape.dim;
     return PL_OK;
 }
 
@@ -107,7 +78,7 @@ void pl_link_detach(struct pl_link *l) {
 /* --- orders ------------------------------------------------------------------------------ */
 
 /* Whether the server has shut down or is gone; checks the socket from time to time. */
-static bool link_shutdown(struct pl_link *l, uint64_t now) {
+bool pl_link_over(struct pl_link *l, uint64_t now) {
     if (l->sock >= 0 && !l->lost && now - l->looked_ns >= PL_LOOK_NS) {
         l->looked_ns = now;
         l->lost = pl_liveness_lost(l->sock);
@@ -115,24 +86,22 @@ static bool link_shutdown(struct pl_link *l, uint64_t now) {
     return l->lost || atomic_load(&l->head->shutdown);
 }
 
-/* The vector at an offset, if it is one of the n that begin at `from`; otherwise NULL. */
-static float *link_vector(const struct pl_link *l, uint64_t offset, size_t from, uint64_t n) {
-    if (offset < from) return NULL;
-    uint64_t i = (offset - from) / l->shape.stride;
-    if (i >= n || i * l->shape.stride != offset - from) return NULL;
-    return (float *)(void *)(l->at + offset);
+/* The worker may write there, or NULL. */
+static float *link_own_slot(const struct pl_link *l, uint64_t offset) {
+    int owner = pl_shape_slot_owner(&l->shape, offset);
+    bool own = owner == -1 || owner == l->worker || (owner >= 0 && !l->guest);
+    return own ? (float *)(void *)(l->at + offset) : NULL;
 }
 
-static float *link_slot(const struct pl_link *l, uint64_t offset) {
-    return link_vector(l, offset, l->shape.slots, l->shape.n_slots);
-}
-
-/* False if there is no such vector or factor. */
+/* False if there is no such vector, or factor, or the worker cannot read it. */
 static bool link_input(struct pl_link *l, int i, uint64_t offset, double c) {
-    const struct pl_shape *s = &l->shape;
-    const float *v = link_vector(l, offset, s->versions, s->n_versions);
-    l->input[i] = (struct pl_input){.v = v ? v : link_slot(l, offset), .c = c, .writer = -1};
-    return l->input[i].v && isfinite(c);
+    int owner = pl_shape_slot_owner(&l->shape, offset);
+    bool other = owner >= 0 && (l->peers || !l->guest);
+    if (!pl_shape_is_version(&l->shape, offset) && !other && !link_own_slot(l, offset))
+        return false;
+    const float *v = (const float *)(const void *)(l->at + offset);
+    l->input[i] = (struct pl_input){.v = v, .c = c, .writer = -1};
+    return isfinite(c);
 }
 
 /* Reads the inputs of an order; false if they are impossible. */
@@ -147,13 +116,13 @@ static bool link_inputs(struct pl_link *l, uint64_t only, struct pl_order *o) {
         if (!link_input(l, i, atomic_load(&inputs->at[i]), pl_of_bits(atomic_load(&inputs->c[i]))))
             return false;
     o->n_inputs = (int)n;
-    o->base = base ? link_slot(l, base) : NULL;
+    o->base = base ? link_own_slot(l, base) : NULL;
     return base == 0 || o->base;
 }
 
 /* Reads the ranges of an order; false if they are impossible. */
 static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
-    uint64_t n = word[PL_ORDER_FLAGS] >> 1, dim = l->shape.dim;
+    uint64_t n = word[PL_ORDER_FLAGS] >> PL_FLAG_BITS, dim = l->shape.dim;
     if (n < 1 || n > PL_RANGES) return false;
     o->n_ranges = (int)n;
     for (int i = 0; i < o->n_ranges; i++) {
@@ -162,6 +131,16 @@ static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl
         o->range[i] = (struct pl_range){r[0], r[1]};
     }
     return true;
+}
+
+/* bfloat16, if the order says so and has one version as input. */
+static void link_halves(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
+    const struct pl_shape *s = &l->shape;
+    uint64_t in = word[PL_ORDER_INPUT], flags = word[PL_ORDER_FLAGS];
+    if (flags & PL_FLAG_HALF_OUT) o->half_out = (uint16_t *)(void *)o->out;
+    if (!(flags & PL_FLAG_HALF_IN) || !s->halves || !pl_shape_is_version(s, in)) return;
+    size_t i = (in - s->versions) / s->stride;
+    o->half_in = (const uint16_t *)(const void *)(l->at + s->halves + i * s->half_stride);
 }
 
 /* What a look at the order can find: nothing to do, an order, or that it changed meanwhile. */
@@ -178,11 +157,13 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     if (!pl_seqlock_read(&b->order, word, &seq)) return LINK_NOTHING;
     uint64_t task = word[PL_ORDER_TASK];
     if (task == 0 || task == l->answered) return LINK_NOTHING;
-    *o = (struct pl_order){
-        .task = task, .out = link_slot(l, word[PL_ORDER_OUT]), .stays = word[PL_ORDER_FLAGS] & 1};
+    *o = (struct pl_order){.task = task,
+                           .out = link_own_slot(l, word[PL_ORDER_OUT]),
+                           .stays = word[PL_ORDER_FLAGS] & PL_FLAG_STAYS};
     memcpy(o->note, &word[PL_ORDER_NOTE], sizeof o->note);
     if (!o->out || !link_inputs(l, word[PL_ORDER_INPUT], o) || !link_ranges(l, word, o))
         return LINK_NOTHING;
+    link_halves(l, word, o);
     atomic_store(&b->held, task);
     if (atomic_load(&b->order.seq) == seq && !atomic_load(&b->cancel)) {
         l->task = task;
@@ -192,26 +173,42 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     return LINK_CHANGED;
 }
 
-int pl_link_pull(struct pl_link *l, struct pl_order *out) {
-    struct pl_mailbox *b = l->mailbox;
-    link_phase(l, PL_PHASE_WAITING);
-    atomic_store(&b->held, 0);
+/* The worker has no order any more. */
+static void link_forget(struct pl_link *l) {
+    atomic_store(&l->mailbox->held, 0);
     l->task = 0;
+}
+
+int pl_link_pull_until(struct pl_link *l, uint64_t end, struct pl_order *out) {
+    struct pl_mailbox *b = l->mailbox;
+    bool interrupted = false;
+    link_phase(l, PL_PHASE_WAITING);
+    link_forget(l);
     uint64_t now = pl_now_ns();
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
         enum link_look found = link_look(l, out);
-        if (link_shutdown(l, now)) break; /* after the look, which cleared the cancel flag */
+        if (pl_link_over(l, now)) break; /* after the look, which cleared the cancel flag */
         if (found == LINK_ORDER) {
             l->pulled_ns = now;
             link_phase(l, PL_PHASE_COMPUTING);
             return PL_OK;
         }
-        if (found == LINK_NOTHING) now = pl_sleep_on(&b->wake_worker, seen, now, PL_FOREVER);
+        if (interrupted || now >= end) {
+            link_forget(l);
+            return interrupted ? PL_EINTR : PL_ETIMEDOUT;
+        }
+        if (found == LINK_NOTHING) now = pl_nap_on(&b->wake_worker, seen, now, end, &interrupted);
     }
-    atomic_store(&b->held, 0);
-    l->task = 0;
+    link_forget(l);
     return PL_ECANCELLED;
+}
+
+int pl_link_pull(struct pl_link *l, struct pl_order *out) {
+    int rc;
+    do rc = pl_link_pull_until(l, PL_FOREVER, out);
+    while (rc == PL_EINTR);
+    return rc;
 }
 
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l) {
@@ -225,7 +222,7 @@ int pl_link_sleep(struct pl_link *l, uint64_t ns) {
     link_phase(l, PL_PHASE_SLEEPING);
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
-        if (atomic_load(&b->cancel) || link_shutdown(l, now)) rc = PL_ECANCELLED;
+        if (atomic_load(&b->cancel) || pl_link_over(l, now)) rc = PL_ECANCELLED;
         if (rc || now >= end) break;
         now = pl_sleep_on(&b->wake_worker, seen, now, end);
     }

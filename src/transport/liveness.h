@@ -1,11 +1,15 @@
-/* Which workers that are processes are still alive.
+/* Which workers and watchers that are processes are still alive, and what they say.
  *
- * Between the server and every worker there is a socket. Nothing is sent over it except a greeting
- * to a guest, which is a worker that the server did not start. When either end dies, for whatever
- * reason, the kernel closes its end and the other one sees it: the server in a thread that watches
- * all sockets, a worker whenever it checks.
+ * Between the server and every worker or watcher there is a socket. When either end dies, for
+ * whatever reason, the kernel closes its end and the other one sees it: the server in a thread that
+ * watches all sockets, a worker whenever it checks. What guests are and what they send is in
+ * greeting.h; the server sends nothing after its answer.
  *
- * Threads: the watching thread calls admit() and gone() of the conf; the owner of the port calls
+ * Words are kept here until the owner of the port takes them: a few per seat, and so many per
+ * second. What a guest says beyond that stays in its socket, and when that is full the guest waits,
+ * nobody else.
+ *
+ * Threads: the watching thread calls the functions of the conf; the owner of the port calls
  * everything else. Between expect() and made() no guest is admitted, so that a process forked in
  * between knows every descriptor that it must close. */
 #ifndef PL_TRANSPORT_LIVENESS_H
@@ -14,19 +18,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "transport/shm_layout.h"
+#include "transport/areas.h"
+#include "transport/greeting.h"
 
 struct pl_why;
 struct pl_liveness;
 
+#define PL_LIVENESS_WORDS 8 /* that wait per seat */
+
 struct pl_liveness_conf {
-    int n_workers;
-    const char *listen;    /* NULL: no guests */
-    int segment;           /* descriptor that guests are sent */
-    struct pl_shape shape; /* of the segment */
-    /* Takes the lowest free number, and tells the owner's number; -1: there is none. */
-    int (*admit)(void *ctx, unsigned *owner);
-    void (*gone)(void *ctx, int worker);
+    int n_seats;
+    const char *listen; /* NULL: no guests */
+    /* Gives a guest a seat: fills in the rest of the answer and the descriptors. -1: it is refused,
+     * and answer->text says why. */
+    int (*admit)(void *ctx, const struct pl_guest *guest, struct pl_answer *answer,
+                 int fd[PL_GIVEN]);
+    /* A descriptor of another seat's memory, for answer->n_more seats from 0 on except its own. */
+    int (*reader)(void *ctx, int seat);
+    void (*gone)(void *ctx, int seat);
+    /* PL_SAID_…: of a word, that there is one; number: of ASK and DONE. */
+    void (*said)(void *ctx, int seat, int what, uint64_t number);
     void *ctx;
 };
 
@@ -34,23 +45,18 @@ int pl_liveness_open(const struct pl_liveness_conf *conf, struct pl_liveness **o
                      struct pl_why *why);
 void pl_liveness_close(struct pl_liveness *l); /* NULL is fine */
 
-int pl_liveness_expect(struct pl_liveness *l, int worker, struct pl_why *why);
-void pl_liveness_made(struct pl_liveness *l, int worker);
+int pl_liveness_expect(struct pl_liveness *l, int seat, struct pl_why *why);
+void pl_liveness_made(struct pl_liveness *l, int seat);
+
+unsigned pl_liveness_words(struct pl_liveness *l, int seat);                   /* how many wait */
+bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /* takes one */
+void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
+void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the
- * socket of `worker`. Nothing else may be called there. */
-int pl_liveness_keep(struct pl_liveness *l, int worker);
+ * socket of `seat`. Nothing else may be called there. */
+int pl_liveness_keep(struct pl_liveness *l, int seat);
 
-/* --- a worker's end: a socket ------------------------------------------------------------ */
-
-bool pl_liveness_lost(int sock); /* the server is gone */
-
-struct pl_greeting {
-    int sock, segment; /* the caller closes both */
-    int worker;
-    unsigned owner;
-    struct pl_shape shape;
-};
-int pl_liveness_dial(const char *path, struct pl_greeting *out, struct pl_why *why);
+bool pl_liveness_lost(int sock); /* at a worker's end: the server is gone */
 
 #endif

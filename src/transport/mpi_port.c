@@ -32,7 +32,7 @@ static void port_free(struct pl_port *p) {
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
-    pl_segment_free(&p->memory.segment);
+    pl_port_memory_free(&p->memory);
     free(p);
 }
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "transport/areas.h"
+
 /* --- memory ------------------------------------------------------------------------------ */
 
 int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_port_memory *out,
@@ -13,17 +15,33 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
     if (conf->n_workers > 0) s.n_workers = (uint64_t)conf->n_workers;
     if (conf->n_versions > 0) s.n_versions = (uint64_t)conf->n_versions;
     if (conf->n_slots > 0) s.n_slots = (uint64_t)conf->n_slots;
+    bool guests = shared && conf->listen;
+    if (guests) {
+        bool fewer = conf->n_own > 0 && conf->n_own < conf->n_slots;
+        s.n_own = fewer ? (uint64_t)conf->n_own : s.n_slots;
+        if (conf->n_watchers > 0) s.n_watchers = (uint64_t)conf->n_watchers;
+        s.half = conf->half;
+    }
     if (!pl_shape_of(&s))
         return pl_fail(why, PL_EUSAGE,
                        "%d workers, %d versions and %d slots of %zu parameters are out of range: a "
-                       "port has 1 to 2^20 of each, of 1 to 2^38 parameters",
-                       conf->n_workers, conf->n_versions, conf->n_slots, conf->dim);
+                       "port has 1 to 2^20 of each, of 1 to 2^38 parameters%s",
+                       conf->n_workers, conf->n_versions, conf->n_slots, conf->dim,
+                       guests ? ", and if guests can join, 2^46 bytes for results" : "");
     out->shape = s;
-    if (pl_segment_new(s.size, shared, &out->segment))
+    int rc = guests ? pl_areas_new(&s, conf->peers, &out->areas, &out->segment)
+                    : pl_segment_new(s.size, shared, &out->segment);
+    if (rc)
         return pl_fail(why, PL_ENOMEM,
                        "out of memory for %d workers, %d versions and %d slots of %zu parameters",
                        conf->n_workers, conf->n_versions, conf->n_slots, conf->dim);
     return PL_OK;
+}
+
+void pl_port_memory_free(struct pl_port_memory *m) {
+    pl_areas_free(m->areas);
+    m->areas = NULL;
+    pl_segment_free(&m->segment);
 }
 
 static float *port_vector_at(const struct pl_port_memory *m, size_t from, size_t i) {
@@ -31,6 +49,7 @@ static float *port_vector_at(const struct pl_port_memory *m, size_t from, size_t
 }
 
 float *pl_port_memory_vector(struct pl_port_memory *m, int writer) {
+    if (writer >= 0 && m->areas) return pl_areas_vector(m->areas, writer);
     size_t *n = writer < 0 ? &m->n_versions : &m->n_slots;
     if (*n == (writer < 0 ? m->shape.n_versions : m->shape.n_slots)) return NULL;
     return port_vector_at(m, writer < 0 ? m->shape.versions : m->shape.slots, (*n)++);

@@ -8,15 +8,19 @@
 #include "sys/segment.h"
 #include "transport/shm_layout.h"
 
+struct pl_areas;
+
 struct pl_port_memory {
     struct pl_shape shape;
     struct pl_segment segment;
-    size_t n_versions, n_slots; /* handed out so far */
+    size_t n_versions, n_slots; /* handed out so far; n_slots only if there are no areas */
+    struct pl_areas *areas;     /* of a port where guests can join; or NULL */
 };
 
 /* `shared`: processes can map it. 0, PL_EUSAGE or PL_ENOMEM. */
 int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_port_memory *out,
                        struct pl_why *why);
+void pl_port_memory_free(struct pl_port_memory *m);
 float *pl_port_memory_vector(struct pl_port_memory *m, int writer);
 
 /* Vectors are numbered from 1, versions first; 0: none. */

@@ -7,8 +7,9 @@
 #include "sys/futex.h"
 #include "sys/segment.h"
 
-#define MAX_MANY (UINT64_C(1) << 20) /* workers, versions, slots */
-#define MAX_DIM (UINT64_C(1) << 38)  /* so that no size below overflows */
+#define MAX_MANY (UINT64_C(1) << 20)  /* workers, versions, slots */
+#define MAX_DIM (UINT64_C(1) << 38)   /* so that no size below overflows */
+#define MAX_AREAS (UINT64_C(1) << 46) /* bytes; there are hardly more addresses */
 
 static size_t layout_round(size_t n, size_t to) {
     return (n + to - 1) / to * to;
@@ -18,17 +19,72 @@ static bool layout_within(uint64_t n, uint64_t max) {
     return n >= 1 && n <= max;
 }
 
+static bool layout_plausible(const struct pl_shape *s) {
+    return layout_within(s->n_workers, MAX_MANY) && layout_within(s->n_versions, MAX_MANY) &&
+           layout_within(s->n_slots, MAX_MANY) && layout_within(s->dim, MAX_DIM) &&
+           s->n_watchers <= MAX_MANY && s->n_own <= s->n_slots && (s->n_own || !s->n_watchers) &&
+           s->half <= (PL_HALF_RESULT | PL_HALF_MODEL) && (s->n_own || !s->half);
+}
+
+uint64_t pl_shape_seats(const struct pl_shape *s) {
+    return s->n_workers + s->n_watchers;
+}
+
+/* The size of an area and that of all are bounded, because they are products of three numbers. */
+static bool layout_areas(struct pl_shape *s) {
+    uint64_t seats = pl_shape_seats(s), mailbox = layout_round(sizeof(struct pl_mailbox), PL_PAGE);
+    size_t head = layout_round(s->mailboxes, PL_PAGE);
+    if (s->n_own > MAX_AREAS / s->stride) return false;
+    s->mailbox_step = layout_round(mailbox + s->n_own * s->stride, PL_PAGE);
+    if (seats > MAX_AREAS / s->mailbox_step) return false;
+    s->mailboxes = head;
+    s->slots = head + mailbox;
+    s->versions = head + seats * s->mailbox_step;
+    s->versions_end = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
+    if (s->half & PL_HALF_MODEL) {
+        s->half_stride = layout_round(s->dim * sizeof(uint16_t), 64);
+        s->halves = s->versions_end;
+        s->versions_end = layout_round(s->halves + s->n_versions * s->half_stride, PL_PAGE);
+    }
+    s->size = s->versions_end;
+    return true;
+}
+
 bool pl_shape_of(struct pl_shape *s) {
-    if (!layout_within(s->n_workers, MAX_MANY) || !layout_within(s->n_versions, MAX_MANY) ||
-        !layout_within(s->n_slots, MAX_MANY) || !layout_within(s->dim, MAX_DIM))
-        return false;
-    size_t words = (s->n_workers + 63) / 64;
+    if (!layout_plausible(s)) return false;
+    size_t words = (pl_shape_seats(s) + 63) / 64;
+    s->halves = s->half_stride = 0;
     s->mailboxes = layout_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
-    s->versions = layout_round(s->mailboxes + s->n_workers * sizeof(struct pl_mailbox), PL_PAGE);
     s->stride = layout_round(s->dim * sizeof(float), 64);
-    s->slots = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
+    if (s->n_own) return layout_areas(s);
+    s->mailbox_step = sizeof(struct pl_mailbox);
+    s->versions = layout_round(s->mailboxes + s->n_workers * s->mailbox_step, PL_PAGE);
+    s->versions_end = s->slots = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
     s->size = layout_round(s->slots + s->n_slots * s->stride, PL_PAGE);
     return true;
+}
+
+struct pl_mailbox *pl_shape_mailbox(const struct pl_shape *s, void *at, int seat) {
+    return (struct pl_mailbox *)(void *)((char *)at + s->mailboxes +
+                                         (size_t)seat * s->mailbox_step);
+}
+
+/* Whether it is one of n vectors that begin at `from`. */
+static bool layout_is_vector(const struct pl_shape *s, uint64_t offset, size_t from, uint64_t n) {
+    return offset >= from && (offset - from) / s->stride < n && (offset - from) % s->stride == 0;
+}
+
+bool pl_shape_is_version(const struct pl_shape *s, uint64_t offset) {
+    return layout_is_vector(s, offset, s->versions, s->n_versions);
+}
+
+int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset) {
+    if (s->n_own == 0) return layout_is_vector(s, offset, s->slots, s->n_slots) ? -1 : -2;
+    if (offset < s->slots) return -2;
+    uint64_t owner = (offset - s->slots) / s->mailbox_step;
+    if (owner >= s->n_workers) return -2;
+    return layout_is_vector(s, offset, s->slots + owner * s->mailbox_step, s->n_own) ? (int)owner
+                                                                                     : -2;
 }
 
 /* Each word is stored with release and loaded with acquire: a reader of a new word finds the
@@ -50,10 +106,16 @@ bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsi
     return atomic_load(&c->seq) == before;
 }
 
-uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
+uint64_t pl_nap_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end,
+                   bool *interrupted) {
     uint64_t left = end > now ? end - now : 0;
-    pl_futex_wait(word, seen, left < PL_LOOK_NS ? left : PL_LOOK_NS);
+    *interrupted = !pl_futex_wait(word, seen, left < PL_LOOK_NS ? left : PL_LOOK_NS);
     return pl_now_ns();
+}
+
+uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end) {
+    bool interrupted;
+    return pl_nap_on(word, seen, now, end, &interrupted);
 }
 
 uint64_t pl_until(uint64_t now, uint64_t ns) {

@@ -2,6 +2,21 @@
  *
  *   [head, ready bits, one mailbox per worker | versions | slots]      | is a multiple of PL_PAGE
  *
+ * If guests can join, every seat (of a worker or a watcher) has its mailbox and its slots together,
+ * in an area of its own:
+ *
+ *   [head, ready bits | mailbox | slots of worker 0 | mailbox | slots of worker 1 | … | versions |
+ *    the same as bfloat16]
+ *
+ * The offsets mean the same in every process, but a guest has no other memory there than the head
+ * and the versions, which it can only read, and its area, which was made for it: what earlier
+ * guests in its seat still have mapped is not it. If workers read what others write, a guest can
+ * read the other areas. So a guest cannot set its ready bit or wake the server: the server looks at
+ * the mailboxes of guests whenever it looks, and if it sleeps, they send PL_SAID_READY over their
+ * sockets. Words and the questions of watchers are sent there as well; see liveness.h.
+ *
+ * A worker can write its slots at any time, also after it has pushed a result.
+ *
  * Versions are vectors that the server writes, slots are vectors that workers write. A mailbox has
  * two seqlocks: the server writes the order, the worker writes the result. They are read without a
  * lock: the sequence is odd during a write, and a reader that finds it odd or changed has read
@@ -28,11 +43,13 @@ enum {
     PL_ORDER_TASK,
     PL_ORDER_INPUT, /* offset of the only input; 0: the inputs are in pl_mailbox_inputs */
     PL_ORDER_OUT,
-    PL_ORDER_FLAGS, /* 1 if it stays; the number of ranges shifted by 1 */
+    PL_ORDER_FLAGS, /* PL_FLAG_…, and the number of ranges shifted by PL_FLAG_BITS */
     PL_ORDER_RANGE, /* from and n of each range */
     PL_ORDER_NOTE = PL_ORDER_RANGE + 2 * PL_RANGES,
     PL_SEQLOCK_WORDS = PL_ORDER_NOTE + PL_NOTE_WORDS
 };
+
+enum { PL_FLAG_STAYS = 1, PL_FLAG_HALF_OUT = 2, PL_FLAG_HALF_IN = 4, PL_FLAG_BITS = 3 };
 
 /* Words of a result; PL_RESULT_SIZE is the samples, and the defect shifted by 32. */
 enum {
@@ -84,13 +101,27 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_BOOL_LOCK_FREE == 2,
 
 /* The size of a segment, and what follows from it. */
 struct pl_shape {
-    uint64_t n_workers, dim, n_versions, n_slots;
+    uint64_t n_workers, n_watchers, dim, n_versions, n_slots;
+    uint64_t n_own;                          /* slots in each area; 0: there are no areas */
+    uint64_t half;                           /* PL_HALF_… */
     size_t mailboxes, versions, slots, size; /* offsets, and the total */
     size_t stride;                           /* bytes of a vector, a multiple of 64 */
+    size_t mailbox_step;                     /* from one mailbox to the next; with areas, their
+                                                size, and `slots` is that of the first */
+    size_t halves, half_stride;              /* versions as bfloat16; 0: none */
+    size_t versions_end;
 };
 
 /* Fills in what follows; false if the numbers are out of range. */
 bool pl_shape_of(struct pl_shape *s);
+
+uint64_t pl_shape_seats(const struct pl_shape *s); /* workers, then watchers */
+struct pl_mailbox *pl_shape_mailbox(const struct pl_shape *s, void *at, int seat);
+
+/* Whether there is a vector at an offset. */
+bool pl_shape_is_version(const struct pl_shape *s, uint64_t offset);
+/* Whose slot it is; -1: anybody's, there are no areas; -2: it is not a slot. */
+int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset);
 
 void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]);
 
@@ -101,9 +132,11 @@ bool pl_seqlock_read(struct pl_seqlock *c, uint64_t word[PL_SEQLOCK_WORDS], unsi
  * checks all mailboxes, in case a broken worker cleared a bit that is not its own. */
 #define PL_LOOK_NS UINT64_C(500000000)
 
-/* Sleeps while *word == seen: until it is woken, until `end`, or until it is time for a check.
- * Returns the time. */
+/* Sleeps while *word == seen: until it is woken, until `end`, until it is time for a check, or
+ * until a signal handler has run. Returns the time. */
 uint64_t pl_sleep_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end);
+/* The same; *interrupted tells whether a signal handler has run. */
+uint64_t pl_nap_on(atomic_uint *word, unsigned seen, uint64_t now, uint64_t end, bool *interrupted);
 
 uint64_t pl_until(uint64_t now, uint64_t ns); /* now + ns; PL_FOREVER if that overflows */
 

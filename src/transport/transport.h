@@ -12,11 +12,17 @@
  *   news() -> BASE         ◀── the base is complete ──    push(base)
  *   news() -> RESULT       ◀── task, loss, samples ───    push(result)
  *   news() -> JOINED, GONE ◀── it connected, it left
+ *   news() -> WORD         ◀── a line of text ────────    pl_guest_say()
  *
  * A worker has at most one order at a time. An order that is told before the last one was answered
  * replaces it. A result that crosses a new order on the way is delivered like any other; the host
  * sees by its task that it is late. holds() tells which vectors a worker may still be reading or
  * writing.
+ *
+ * A guest is a worker that the server did not start, or a watcher, which only reads versions and
+ * talks. guest.h has its end. Guests join through a socket where the server listens: each says what
+ * it is, and is told about the run or refused with a sentence. A guest can read versions, and can
+ * write nothing but its own mailbox and its own vectors.
  *
  * The server does not trust what lies in shared memory: a worker that writes nonsense has its
  * results rejected, and one that dies half-way through anything is gone, and that is all.
@@ -64,6 +70,10 @@ struct pl_order {
                      If they are not the whole vector, the stamp does not count */
     struct pl_range range[PL_RANGES];
     uint64_t note[PL_NOTE_WORDS]; /* arrives unchanged */
+    /* After pull(), for a guest of a port that has conf.half; otherwise NULL. */
+    const uint16_t *half_in; /* [dim] the only input as bfloat16; input[0] is there as well */
+    uint16_t *half_out;      /* [dim] the result is written here as bfloat16, and not to out, which
+                                is the same memory; the server finds floats */
 };
 
 /* Why a result cannot be used. */
@@ -81,22 +91,58 @@ struct pl_result {
                                       pl_now_ns() */
 };
 
-enum pl_news_kind { PL_NEWS_NONE, PL_NEWS_JOINED, PL_NEWS_BASE, PL_NEWS_RESULT, PL_NEWS_GONE };
+enum pl_news_kind {
+    PL_NEWS_NONE,
+    PL_NEWS_JOINED,
+    PL_NEWS_BASE,
+    PL_NEWS_RESULT,
+    PL_NEWS_WORD, /* a worker or watcher said something */
+    PL_NEWS_DONE, /* what was shown to the watcher is not read any more: it has copied it, is gone,
+                     or was too slow */
+    PL_NEWS_ASK,  /* a watcher wants the newest version: answer with show() */
+    PL_NEWS_GONE
+};
 
 /* A worker's JOINED comes before its results, and its GONE after the last that was complete. A
  * worker that was expected and died before it connected has only a GONE. From GONE on, its number
  * is free. A BASE comes before the RESULT of the same task. It need not wake the server, which
- * finds it when it looks next; that of an order that was replaced may be missing. */
+ * finds it when it looks next; that of an order that was replaced may be missing.
+ *
+ * Watchers are numbered from n_workers on. They have WORD, ASK and DONE, and neither JOINED nor
+ * GONE. A worker's words come after its JOINED and before its GONE. */
 struct pl_news {
     enum pl_news_kind kind;
-    int worker;              /* -1 with PL_NEWS_NONE */
+    int worker;              /* or watcher; -1 with PL_NEWS_NONE */
     struct pl_result result; /* of BASE only the task, of RESULT everything. Values are checked for
                                 being plausible, the task is not: an implausible result is
                                 PL_NOT_COMPUTED, with no samples */
+    const char *word;        /* of WORD: one line of printable UTF-8 or ASCII, neither empty nor
+                                longer than PL_WORD_MAX - 1; valid until the next news() */
 };
 
 /* What a worker was doing according to its last message. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COMPUTING };
+
+/* --- guests ------------------------------------------------------------------------------ */
+
+#define PL_WORD_MAX 512        /* bytes of a word, with the final 0 */
+#define PL_ABOUT_MAX 4096      /* of what guests are told about the run */
+#define PL_FINGERPRINT_MAX 128 /* of a guest's model */
+#define PL_SHOW_NS UINT64_C(10000000000)
+
+enum pl_guest_kind { PL_GUEST_WORKER, PL_GUEST_WATCHER };
+
+/* What a guest says about itself. */
+struct pl_guest {
+    enum pl_guest_kind kind;
+    size_t dim;                           /* length of its model; 0: it takes any */
+    uint64_t can;                         /* what it can compute; transports do not read it */
+    char fingerprint[PL_FINGERPRINT_MAX]; /* of its model; "": it has none to compare */
+};
+
+/* What guests exchange as bfloat16, which is half as long. The server has floats throughout. Only
+ * orders for the whole vector that do not stay are changed. */
+enum { PL_HALF_RESULT = 1, PL_HALF_MODEL = 2 };
 
 struct pl_port_conf {
     int n_workers;
@@ -106,9 +152,24 @@ struct pl_port_conf {
     /* Vectors that the server writes, and vectors that workers write, at most; memory is used when
      * they are first asked for. */
     int n_versions, n_slots;
-    /* Path of a socket where workers started by others connect, each as the lowest number that is
-     * free. It must not exist, and is removed by close(). NULL: none. */
+    /* The vectors that one worker writes, at most; 0: n_slots. A port that listens has room for as
+     * many of each worker, in memory of its own. */
+    int n_own;
+    bool peers; /* orders have inputs that other workers wrote */
+    /* Path of a socket where guests connect, each worker as the lowest number that is free. It must
+     * not exist, and is removed by close(). NULL: none. */
     const char *listen;
+    /* The server starts workers of its own: a guest gets a worker's number only after offer(). */
+    bool starts;
+    int n_watchers;    /* at most, at a time; each can hold one version */
+    uint64_t show_ns;  /* for how long a watcher may hold it; 0: PL_SHOW_NS */
+    unsigned half;     /* PL_HALF_… */
+    const char *about; /* describes the run to guests, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
+    /* Whether this guest may join; if not, `why` is the sentence that it gets. A dim that is not
+     * the port's was refused before. Called by a thread of the port's: must be quick, and use what
+     * does not change. NULL: every guest. */
+    bool (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
+    void *admit_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
      * From then on it does not wait for long. NULL: nobody is asked. */
     bool (*over)(void *ctx);
@@ -153,6 +214,19 @@ struct pl_port_ops {
     int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
     int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
     void (*made)(struct pl_port *p, int worker);
+
+    /* Guests; NULL if the transport has none. */
+
+    /* A guest may have this worker's number when it is free, until expect() takes it again. */
+    void (*offer)(struct pl_port *p, int worker);
+    /* It is a guest, which can write its results also after it has pushed them. A host that judges
+     * them must use a copy, or judge and use each element in one read. */
+    bool (*is_guest)(const struct pl_port *p, int worker);
+    /* Answers PL_NEWS_ASK: the watcher may read this version, and nothing writes to it before
+     * PL_NEWS_DONE, which comes after conf.show_ns at the latest. For others than a watcher that
+     * asked, this does nothing, and returns false. */
+    bool (*show)(struct pl_port *p, int watcher, const float *version,
+                 const uint64_t note[PL_NOTE_WORDS]);
 };
 
 /* A worker's end. */
@@ -182,10 +256,5 @@ extern const struct pl_transport pl_inproc, pl_shm;
 static inline bool pl_order_is_plain(const struct pl_order *o) {
     return o->n_inputs == 1 && !o->base;
 }
-
-/* Connects to a port that listens at `path`, for workers that the server did not start. *worker is
- * the number it was given and *dim the length of the vectors. */
-int pl_shm_connect(const char *path, struct pl_link **out, int *worker, size_t *dim,
-                   struct pl_why *why);
 
 #endif

@@ -1,0 +1,376 @@
+/* The id and the description of a run. */
+#include "api/identity.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "observe/sink.h"
+#include "sys/clock.h"
+#include "sys/pool.h"
+
+#define IDENTITY_COMMAND 16384 /* bytes of the command line that are stored */
+
+/* --- the pieces ---------------------------------------------------------------------------- */
+
+/* "20261115-170229-7f3a9c" from "2026-11-15T17:02:29Z" */
+static void identity_id(const char *started, char id[PL_ID_MAX]) {
+    uint32_t random = 0;
+    size_t n = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = (uint32_t)(pl_now_ns() ^ (uint64_t)getpid() << 16);
+    for (const char *at = started; *at && n < 15; at++)
+        if ((*at >= '0' && *at <= '9') || *at == 'T') id[n++] = (char)(*at == 'T' ? '-' : *at);
+    snprintf(id + n, PL_ID_MAX - n, "-%06x", (unsigned)(random & 0xFFFFFF));
+}
+
+/* The arguments of this process, as the system has them: also those of an embedding program. */
+static void identity_command(struct pl_json *j) {
+    char text[IDENTITY_COMMAND + 1];
+    size_t n = 0;
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    for (ssize_t got = 1; fd >= 0 && got > 0 && n < IDENTITY_COMMAND;) {
+        got = read(fd, text + n, IDENTITY_COMMAND - n);
+        if (got > 0) n += (size_t)got;
+    }
+    if (fd >= 0) close(fd);
+    text[n] = '\0';
+    pl_json_open(j, "command", '[');
+    for (size_t at = 0; at < n; at += strlen(text + at) + 1) pl_json_text(j, NULL, text + at);
+    pl_json_close(j, ']');
+}
+
+static unsigned identity_reader(const char *kind) {
+    return strcmp(kind, "train") == 0  ? PL_READ_TRAIN
+           : strcmp(kind, "race") == 0 ? PL_READ_RACE
+                                       : PL_READ_SIMULATE;
+}
+
+/* The delay law in force, or NULL: in a real run without --delay nothing is injected. */
+static const char *identity_delay(const struct pl_setup *s, const struct pl_built *b) {
+    return b->job.delay ? pl_setup_delay(s) : NULL;
+}
+
+/* The value of an option, with what "auto" and defaults stand for in this run. */
+static void identity_option(const struct pl_setup *s, const struct pl_built *b,
+                            const struct pl_opt *o, bool method, char value[PL_SPEC_MAX]) {
+    const struct pl_job *job = &b->job;
+    pl_opt_print(o, &s->conf, value, PL_SPEC_MAX);
+    for (int i = 0; method && i < PL_N_COLUMNS; i++)
+        if (strcmp(o->name, pl_column_family[i]->name) == 0)
+            snprintf(value, PL_SPEC_MAX, "%s", b->spec[i]);
+    if (strcmp(o->name, "method") == 0 && method && strcmp(b->method, "custom") != 0 && !value[0])
+        snprintf(value, PL_SPEC_MAX, "%s", b->method);
+    if (strcmp(o->name, "lr-schedule") == 0) snprintf(value, PL_SPEC_MAX, "%s", b->schedule);
+    if (strcmp(o->name, "delay") == 0 && identity_delay(s, b))
+        snprintf(value, PL_SPEC_MAX, "%s", identity_delay(s, b));
+    if (strcmp(o->name, "updates") == 0)
+        snprintf(value, PL_SPEC_MAX, "%llu", (unsigned long long)job->limits.updates);
+    if (strcmp(o->name, "lr") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->rate.lr);
+    if (strcmp(o->name, "eval-every") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->eval_every);
+    if (strcmp(o->name, "threads") == 0) snprintf(value, PL_SPEC_MAX, "%d", job->n_threads);
+}
+
+static void identity_options(struct pl_json *j, const struct pl_setup *s, const struct pl_built *b,
+                             const char *kind) {
+    char value[PL_SPEC_MAX];
+    pl_json_open(j, "options", '{');
+    for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
+        if (!(o->flags & identity_reader(kind))) continue;
+        identity_option(s, b, o, strcmp(kind, "race") != 0, value);
+        pl_json_text(j, o->name, value);
+    }
+    pl_json_close(j, '}');
+}
+
+static void identity_model(struct pl_json *j, const struct pl_setup *s, const struct pl_job *job) {
+    if (!job->model) {
+        pl_json_text(j, "model", NULL);
+        return;
+    }
+    pl_json_open(j, "model", '{');
+    pl_json_text(j, "name", s->has_function ? "function" : job->model->kind->id.name);
+    pl_json_text(j, "spec", s->has_function ? "function" : s->conf.model);
+    pl_json_whole(j, "parameters", job->model->dim);
+    pl_json_close(j, '}');
+}
+
+static void identity_data(struct pl_json *j, const struct pl_setup *s, const struct pl_data *d) {
+    char name[PL_NAME_MAX] = "";
+    const char *args;
+    if (!d) {
+        pl_json_text(j, "data", NULL);
+        return;
+    }
+    pl_spec_split(s->conf.data, name, &args, NULL);
+    pl_json_open(j, "data", '{');
+    pl_json_text(j, "name", name);
+    pl_json_text(j, "spec", s->conf.data);
+    pl_json_whole(j, "train", d->n_train);
+    pl_json_whole(j, "test", d->n_test);
+    if (d->ratings) {
+        pl_json_whole(j, "users", d->ratings->n_users);
+        pl_json_whole(j, "items", d->ratings->n_items);
+    } else {
+        pl_json_whole(j, "features", d->dim);
+        pl_json_whole(j, "classes", d->n_classes);
+    }
+    pl_json_close(j, '}');
+}
+
+static void identity_method(struct pl_json *j, const struct pl_built *b, const char *kind) {
+    if (strcmp(kind, "race") == 0) {
+        pl_json_text(j, "method", NULL);
+        return;
+    }
+    pl_json_open(j, "method", '{');
+    pl_json_text(j, "name", b->method);
+    for (int i = 0; i < PL_N_COLUMNS; i++) pl_json_text(j, pl_column_family[i]->name, b->spec[i]);
+    pl_json_text(j, "schedule", b->schedule);
+    pl_json_close(j, '}');
+}
+
+static void identity_limits(struct pl_json *j, const struct pl_limits *l) {
+    pl_json_open(j, "limits", '{');
+    if (l->updates)
+        pl_json_whole(j, "updates", l->updates);
+    else
+        pl_json_text(j, "updates", NULL);
+    pl_json_real(j, "epochs", l->epochs > 0 ? l->epochs : NAN);
+    pl_json_real(j, "time", l->seconds > 0 ? l->seconds : NAN);
+    pl_json_close(j, '}');
+    pl_json_open(j, "target", '{');
+    pl_json_real(j, "loss", l->target_loss);
+    pl_json_real(j, "accuracy", l->target_accuracy);
+    pl_json_close(j, '}');
+}
+
+static void identity_resumed(struct pl_json *j, const struct pl_resumed *r) {
+    if (!r) {
+        pl_json_text(j, "resumed", NULL);
+        return;
+    }
+    pl_json_open(j, "resumed", '{');
+    pl_json_text(j, "run", r->run);
+    pl_json_text(j, "origin", r->origin);
+    pl_json_text(j, "checkpoint", r->path);
+    pl_json_whole(j, "updates", r->updates);
+    pl_json_close(j, '}');
+}
+
+/* --- the header ----------------------------------------------------------------------------- */
+
+#define IDENTITY_HEADER 8192
+
+static void identity_print_columns(const struct pl_built *b, char *out) {
+    pl_append(out, IDENTITY_HEADER, "  method    %s: policy %s", b->method,
+              b->spec[PL_COLUMN_POLICY]);
+    for (int i = 0; i < PL_N_COLUMNS; i++) {
+        const char *first = pl_column_family[i]->table[0]->name; /* the default is not mentioned */
+        size_t n = strcspn(b->spec[i], ":");
+        if (i == PL_COLUMN_POLICY || (n == strlen(first) && !strncmp(b->spec[i], first, n)))
+            continue;
+        pl_append(out, IDENTITY_HEADER, ", %s %s", pl_column_family[i]->name, b->spec[i]);
+    }
+    pl_append(out, IDENTITY_HEADER, "\n");
+}
+
+static void identity_print_data(const struct pl_setup *s, const struct pl_data *d, char *out) {
+    pl_append(out, IDENTITY_HEADER, "  data      %.200s: %u training and %u test samples",
+              s->conf.data, d->n_train, d->n_test);
+    if (d->ratings)
+        pl_append(out, IDENTITY_HEADER, ", %u users, %u items\n", d->ratings->n_users,
+                  d->ratings->n_items);
+    else
+        pl_append(out, IDENTITY_HEADER, ", %u features, %u classes\n", d->dim, d->n_classes);
+}
+
+static void identity_print_workers(const struct pl_setup *s, const struct pl_built *b, bool real,
+                                   char *out) {
+    static const char *const spawned[] = {"processes", "threads", "programs that join"};
+    int n = b->job.n_workers, cores = pl_cores();
+    if (real && pl_rank() >= 0 && s->conf.spawn == PL_SPAWN_PROCESSES) {
+        pl_append(out, IDENTITY_HEADER, "  workers   %d (MPI ranks)\n", n);
+        return;
+    }
+    if (!real) {
+        pl_append(out, IDENTITY_HEADER, "  workers   %d, simulated by %d thread%s\n", n,
+                  b->job.n_threads, b->job.n_threads == 1 ? "" : "s");
+        return;
+    }
+    pl_append(out, IDENTITY_HEADER, "  workers   %d (%s) on %d core%s%s\n", n,
+              spawned[s->conf.spawn], cores, cores == 1 ? "" : "s",
+              n > cores ? "; more workers than cores: they will wait for each other" : "");
+}
+
+static void identity_print_limits(const struct pl_limits *l, char *out) {
+    const char *sep = "";
+    pl_append(out, IDENTITY_HEADER, "  limits    ");
+    if (l->updates) {
+        pl_append(out, IDENTITY_HEADER, "%llu updates", (unsigned long long)l->updates);
+        sep = ", ";
+    }
+    if (l->epochs > 0) {
+        pl_append(out, IDENTITY_HEADER, "%s%g epochs", sep, l->epochs);
+        sep = ", ";
+    }
+    if (l->seconds > 0) pl_append(out, IDENTITY_HEADER, "%s%g s", sep, l->seconds);
+    if (l->target_loss > 0)
+        pl_append(out, IDENTITY_HEADER, "\n  target    training loss %g", l->target_loss);
+    if (l->target_accuracy > 0)
+        pl_append(out, IDENTITY_HEADER, "\n  target    test accuracy %g", l->target_accuracy);
+    pl_append(out, IDENTITY_HEADER, "\n");
+}
+
+static void identity_print_saving(const struct pl_setup_conf *c, char *out) {
+    if (c->checkpoint[0])
+        pl_append(out, IDENTITY_HEADER, "  weights   saved to %.200s every %s%s\n", c->checkpoint,
+                  c->checkpoint_every, strpbrk(c->checkpoint_every, "smh") ? "" : " updates");
+    else
+        pl_append(out, IDENTITY_HEADER, "  weights   not saved; --checkpoint DIR saves them\n");
+}
+
+static void identity_print(const struct pl_setup *s, const struct pl_built *b, const char *kind,
+                           const struct pl_resumed *r, const char *id, char *out) {
+    const struct pl_job *job = &b->job;
+    bool real = b->host == PL_HOST_REAL;
+    pl_append(out, IDENTITY_HEADER, "paceline %s: %s, run %s\n", PL_VERSION, kind, id);
+    if (r)
+        pl_append(out, IDENTITY_HEADER, "  resumed   from %.200s at update %llu\n", r->path,
+                  (unsigned long long)r->updates);
+    if (job->model)
+        pl_append(out, IDENTITY_HEADER, "  model     %.200s, %zu parameters\n",
+                  s->has_function ? "a function of the program" : s->conf.model, job->model->dim);
+    else
+        pl_append(out, IDENTITY_HEADER, "  model     none (timing alone)\n");
+    if (job->data) identity_print_data(s, job->data, out);
+    if (strcmp(kind, "race") != 0) identity_print_columns(b, out);
+    identity_print_workers(s, b, real, out);
+    const char *delay = identity_delay(s, b);
+    if (delay)
+        pl_append(out, IDENTITY_HEADER, "  delays    %.400s%s\n", delay,
+                  real ? ", added to each task" : " per mini-batch");
+    identity_print_limits(&job->limits, out);
+    if (strcmp(kind, "train") == 0) identity_print_saving(&s->conf, out);
+}
+
+/* --- together ------------------------------------------------------------------------------- */
+
+static void identity_host(struct pl_json *j) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    pl_json_text(j, "host", host);
+    pl_json_whole(j, "cores", (uint64_t)pl_cores());
+}
+
+/* Appends the end to the body; 0 or PL_ENOMEM, and then the old text is kept. */
+static int identity_finish(struct pl_identity *id, const char *ended, const char *why,
+                           const char *trouble) {
+    struct pl_json j = {.comma = true};
+    pl_json_text(&j, "ended", ended);
+    pl_json_text(&j, "why", why);
+    pl_json_text(&j, "trouble", trouble);
+    pl_json_close(&j, '}');
+    size_t n = strlen(id->body);
+    char *text = j.failed ? NULL : malloc(n + j.n + 1);
+    if (text) {
+        memcpy(text, id->body, n);
+        memcpy(text + n, j.text, j.n + 1);
+        pl_json_utf8(text);
+        free(id->json);
+        id->json = text;
+    }
+    free(j.text);
+    return text ? PL_OK : PL_ENOMEM;
+}
+
+int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const char *kind,
+                    const struct pl_resumed *resumed, struct pl_identity *out) {
+    struct pl_json j = {0};
+    char started[24];
+    *out = (struct pl_identity){.header = calloc(1, IDENTITY_HEADER)};
+    pl_wall_text(pl_wall_seconds(), started);
+    identity_id(started, out->id);
+    snprintf(out->origin, sizeof out->origin, "%s",
+             resumed && resumed->origin ? resumed->origin : out->id);
+    pl_json_open(&j, NULL, '{');
+    pl_json_text(&j, "id", out->id);
+    pl_json_text(&j, "kind", kind);
+    pl_json_text(&j, "version", PL_VERSION);
+    identity_command(&j);
+    identity_host(&j);
+    pl_json_text(&j, "started", started);
+    identity_resumed(&j, resumed);
+    identity_model(&j, s, &b->job);
+    identity_data(&j, s, b->job.data);
+    identity_method(&j, b, kind);
+    pl_json_whole(&j, "workers", (uint64_t)b->job.n_workers);
+    pl_json_whole(&j, "seed", b->job.seed);
+    pl_json_text(&j, "delay", identity_delay(s, b));
+    identity_limits(&j, &b->job.limits);
+    identity_options(&j, s, b, kind);
+    if (j.failed || !out->header) {
+        free(j.text);
+        return PL_ENOMEM;
+    }
+    out->body = j.text;
+    identity_print(s, b, kind, resumed, out->id, out->header);
+    return identity_finish(out, NULL, NULL, NULL);
+}
+
+void pl_identity_free(struct pl_identity *id) {
+    free(id->body);
+    free(id->json);
+    free(id->header);
+    *id = (struct pl_identity){.body = NULL};
+}
+
+void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble) {
+    char ended[24];
+    pl_wall_text(pl_wall_seconds(), ended);
+    if (id->body) identity_finish(id, ended, why, trouble[0] ? trouble : NULL);
+}
+
+const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits *limits,
+                            bool interrupted) {
+    if (out->diverged) return "diverged";
+    if (isfinite(out->time_to_target)) return "target";
+    if (limits->updates && out->updates >= limits->updates) return "updates";
+    if (limits->epochs > 0 && out->epochs >= limits->epochs) return "epochs";
+    if (limits->seconds > 0 && out->time >= limits->seconds) return "time";
+    if (interrupted) return "interrupted";
+    return out->left_alone ? "workers" : "stopped";
+}
+
+int pl_setup_describe(pl_setup *s, const char *kind, int real, const char **header,
+                      const char **json) {
+    struct pl_built built;
+    int64_t workers = s->conf.workers;
+    int rc = pl_build(s, real ? PL_HOST_REAL : PL_HOST_VIRTUAL, &built);
+    if (rc) {
+        s->conf.workers = workers;
+        return rc;
+    }
+    if (s->described) pl_identity_free(s->described);
+    if (!s->described) s->described = calloc(1, sizeof *s->described);
+    if (!s->described || pl_identity_new(s, &built, kind, NULL, s->described))
+        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    s->conf.workers = workers;
+    pl_built_free(&built);
+    if (rc) return rc;
+    *header = s->described->header;
+    *json = s->described->json;
+    return PL_OK;
+}
+
+int pl_write_run(const char *path, const char *json, char *why, size_t why_max) {
+    struct pl_why what = {.text = ""};
+    int rc = pl_sink_describe(path, json, &what);
+    if (why_max > 0) snprintf(why, why_max, "%s", what.text);
+    return rc;
+}

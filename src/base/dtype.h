@@ -1,0 +1,39 @@
+/* Types of the elements of tensors in files, and their conversion to and from single precision, in
+ * which everything is computed. */
+#ifndef PL_BASE_DTYPE_H
+#define PL_BASE_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum pl_dtype {
+    PL_F32,
+    PL_F64,
+    PL_U64,
+    PL_U8,
+    PL_F16,
+    PL_BF16,
+    PL_I64,
+    PL_I32,
+    PL_I16,
+    PL_I8,
+    PL_BOOL,
+    PL_DTYPES
+};
+
+/* By their names in safetensors files. */
+extern const struct pl_dtype_row {
+    const char *name;
+    size_t size; /* bytes per element */
+} pl_dtypes[PL_DTYPES];
+
+int pl_dtype_find(const char *name); /* enum pl_dtype; -1: unknown */
+
+/* Converts n elements of `from`, which may lie at any address, to floats. */
+void pl_dtype_widen(enum pl_dtype type, const void *from, size_t n, float *to);
+
+/* Converts n floats. Rounds to nearest, ties to even; what is outside the range of a whole type
+ * becomes the nearest value in it, and NAN becomes 0. */
+void pl_dtype_narrow(enum pl_dtype type, const float *from, size_t n, void *to);
+
+#endif

@@ -1,0 +1,144 @@
+/* paceline completion bash|zsh: a completion script, generated from the tables of commands, options
+ * and parts. Both shells have the same cases, which set `want` (words) or `files`; they differ in
+ * how the script learns the words on the line and offers others. */
+#include <string.h>
+
+#include "cli.h"
+
+/* --- the cases ----------------------------------------------------------------------------- */
+
+static void completion_member(void *ctx, const struct pl_item *item) {
+    (void)ctx;
+    printf(" %s", item->name);
+}
+
+/* The values of one option: members of a family, choices, or files. */
+static void completion_value(void *ctx, const struct pl_item *item) {
+    const struct pl_item_option *o = &item->option[0];
+    bool dir = strcmp(o->type, "DIR") == 0;
+    (void)ctx;
+    printf("    --%s) ", item->name);
+    if (dir || strcmp(o->type, "FILE") == 0 || strcmp(o->type, "PATH") == 0) {
+        printf("files=%c ;;\n", dir ? 'd' : 'f');
+        return;
+    }
+    fputs("want='", stdout);
+    if (strcmp(o->type, "SPEC") == 0) {
+        pl_list(strcmp(item->name, "lr-schedule") ? item->name : "schedule", completion_member,
+                NULL);
+    } else if (strncmp(o->accepts, "one of ", 7) == 0 || strcmp(o->accepts, "yes or no") == 0) {
+        for (const char *c = o->type; *c; c++) putchar(*c == '|' ? ' ' : *c);
+    }
+    fputs("' ;;\n", stdout);
+}
+
+/* The values of the flags that are a command's own. */
+static void completion_flag_values(void *ctx, const struct cli_args *a) {
+    (void)ctx;
+    for (const struct cli_flag *f = a->flag; f->name; f++)
+        if (f->value)
+            printf("    --%s) files=%s ;;\n", f->name,
+                   strcmp(f->value, "DIR") == 0    ? "d"
+                   : strcmp(f->value, "FILE") == 0 ? "f"
+                                                   : "");
+}
+
+static void completion_option(void *ctx, const struct pl_item *item) {
+    const struct cli_args *a = ctx;
+    if (cli_takes(item, a->options)) printf(" --%s", item->name);
+}
+
+static void completion_command(void *ctx, const struct cli_args *a) {
+    struct cli_args copy = *a;
+    (void)ctx;
+    printf("      %s) want='--help", a->command);
+    for (const struct cli_flag *f = a->flag; f->name; f++) printf(" --%s", f->name);
+    pl_list("option", completion_option, &copy);
+    fputs("' ;;\n", stdout);
+}
+
+/* Every family and every member. */
+static void completion_name(void *ctx, const struct pl_item *item) {
+    const char **family = ctx;
+    if (!*family || strcmp(*family, item->family) != 0) printf(" %s", item->family);
+    *family = item->family;
+    printf(" %s", item->name);
+}
+
+static void completion_commands(void) {
+    for (const struct cli_command *c = cli_commands; c->name; c++) printf(" %s", c->name);
+}
+
+/* The word under the cursor is a command, the value of an option, a plain word, or an option. */
+static void completion_cases(void) {
+    const char *family = NULL;
+    fputs("  if [[ -z $command ]]; then want='help", stdout);
+    completion_commands();
+    fputs(" --help --version'; else\n    case $prev in\n", stdout);
+    pl_list("option", completion_value, NULL);
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        cli_describe(c, completion_flag_values, NULL);
+    fputs("    *)\n      case $command in\n      help) want='", stdout);
+    completion_commands();
+    fputs("' ;;\n", stdout);
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        cli_describe(c, completion_command, NULL);
+    fputs("      esac\n      case $cur$command in\n      -*) ;;\n      *list) want='", stdout);
+    pl_list(NULL, completion_name, &family);
+    fputs("' ;;\n      *race) want='", stdout);
+    pl_list("method", completion_member, NULL);
+    fputs("' ;;\n      *replay | *eval) want= files=f ;;\n      esac ;;\n    esac\n  fi\n", stdout);
+}
+
+/* --- the command --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *shell, *before, *after;
+} completion_shells[] = {
+    {"bash",
+     "# bash completion for paceline, written by 'paceline completion bash'\n"
+     "_paceline() {\n"
+     "  local cur prev command want= files=\n"
+     "  COMPREPLY=()\n"
+     "  cur=${COMP_WORDS[COMP_CWORD]}\n"
+     "  prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+     "  command=${COMP_WORDS[1]}\n"
+     "  # bash splits --name=value into three words\n"
+     "  if [[ $cur == = ]]; then cur=\n"
+     "  elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
+     "  if (( COMP_CWORD == 1 )); then command=; fi\n",
+     "  case $files in\n"
+     "  d) mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
+     "  f) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
+     "  *) mapfile -t COMPREPLY < <(compgen -W \"$want\" -- \"$cur\") ;;\n"
+     "  esac\n"
+     "}\n"
+     "complete -o filenames -F _paceline paceline\n"},
+    {"zsh",
+     "#compdef paceline\n"
+     "# zsh completion for paceline, written by 'paceline completion zsh'\n"
+     "_paceline() {\n"
+     "  local cur=${words[CURRENT]} prev=${words[CURRENT-1]} command=${words[2]} want= files=\n"
+     "  # --name=value is one word\n"
+     "  if [[ $cur == --*=* ]]; then prev=${cur%%=*}; cur=${cur#*=}; compset -P '*='; fi\n"
+     "  if (( CURRENT == 2 )); then command=; fi\n",
+     "  case $files in\n"
+     "  d) _files -/ ;;\n"
+     "  f) _files ;;\n"
+     "  *) compadd -- ${=want} ;;\n"
+     "  esac\n"
+     "}\n"
+     "_paceline \"$@\"\n"},
+};
+
+int cli_completion(int argc, char **argv) {
+    for (size_t i = 0; argc == 2 && i < sizeof completion_shells / sizeof *completion_shells; i++) {
+        if (strcmp(argv[1], completion_shells[i].shell) != 0) continue;
+        fputs(completion_shells[i].before, stdout);
+        completion_cases();
+        fputs(completion_shells[i].after, stdout);
+        return CLI_OK;
+    }
+    return cli_fail(CLI_USAGE, "completion takes the name of a shell: paceline completion bash, or "
+                               "paceline completion zsh");
+}

@@ -1,0 +1,258 @@
+#include "run/guests.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "learn/replica_mean.h"
+#include "run/server_state.h"
+#include "run/worker.h"
+#include "sys/clock.h"
+
+#define GUESTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
+#define GUESTS_LAST_MAX_NS 600000000000u
+#define GUESTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
+#define GUESTS_NAME 32
+
+int pl_guests_open(struct server *s, struct pl_port_conf *port) {
+    const struct pl_server_conf *c = s->conf;
+    struct pl_guests *g = &s->guests;
+    g->watcher = -1;
+    g->due = true;
+    if (!c->listen) return PL_OK;
+    pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
+    if (pl_about_write(&g->about, g->text))
+        return pl_fail(s->why, PL_ENOMEM, "the description of the run is too long for its workers");
+    port->about = g->text;
+    port->admit = pl_about_admits;
+    port->admit_ctx = &g->about;
+    port->n_watchers = g->about.outside ? 1 : 0;
+    port->half = c->half ? PL_HALF_RESULT | PL_HALF_MODEL : 0;
+    if (g->about.outside && pl_job_peers(s->job)) port->n_versions++; /* for the mean */
+    return PL_OK;
+}
+
+void pl_guests_result(struct server *s, const struct pl_result *r) {
+    if (!isfinite(r->loss)) return;
+    s->guests.loss += r->loss * r->samples;
+    s->guests.samples += r->samples;
+}
+
+/* --- scores --------------------------------------------------------------------------------- */
+
+/* Enters a score of the model at *p. Unless the evaluator knows the training loss, it is that of
+ * the results since the last score. */
+static void guests_enter(struct server *s, struct pl_score *score, struct pl_point *p) {
+    struct pl_guests *g = &s->guests;
+    if (isnan(score->loss) && g->samples > 0) score->loss = g->loss / g->samples;
+    g->loss = g->samples = 0;
+    if (s->saver && g->held.w) pl_saver_scored(s->saver, g->held.w, score, p->updates);
+    pl_engine_scored(s->engine, score, p);
+}
+
+/* What was shown is held until its numbers have come, so that the model they are about is there. */
+static void guests_release(struct server *s) {
+    struct pl_guests *g = &s->guests;
+    if (!g->reading && !g->pending && g->held.w) pl_engine_let_go(s->engine, &g->held);
+}
+
+/* Shows the model as it is now to the evaluator that asked. */
+static void guests_show(struct server *s) {
+    struct pl_guests *g = &s->guests;
+    if (pl_job_peers(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
+    g->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
+    if (pl_server_model(s, g->room, &g->held)) {
+        g->held = (struct pl_model_now){.w = NULL};
+        return;
+    }
+    struct pl_order order = {0};
+    pl_note_pack(&order,
+                 &(struct pl_run_note){.version = g->shown_at.updates, .lr = s->job->rate.lr});
+    g->shown_at.consensus = g->held.consensus;
+    g->reading = s->ops->show(s->port, g->watcher, g->held.w, order.note);
+    g->watcher = -1;
+    if (!g->reading) {
+        pl_engine_let_go(s->engine, &g->held);
+        return;
+    }
+    g->shown = g->pending = true;
+    g->version = g->shown_at.updates;
+    g->shown_ns = pl_server_now(s);
+}
+
+/* Whether it has not been shown the newest version. */
+static bool guests_newer(const struct server *s) {
+    return !s->guests.shown || s->view->version > s->guests.version;
+}
+
+/* Whether the evaluator is there: it asks, or evaluates. */
+static bool guests_seated(struct server *s, uint64_t now) {
+    struct pl_guests *g = &s->guests;
+    if (!g->seated || !s->ops->is_guest(s->port, g->seat)) {
+        g->seated = g->pending = false; /* its numbers will not come */
+        guests_release(s);
+        return false;
+    }
+    return g->pending || now < g->asked_ns + GUESTS_SEATED_NS;
+}
+
+/* Questions are answered when they come or never: an evaluator that stops waiting asks again. */
+static void guests_ask(struct server *s, int watcher) {
+    struct pl_guests *g = &s->guests;
+    g->watcher = watcher;
+    g->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
+    g->seated = true;
+    g->seat = watcher;
+    if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
+    g->pending = false;
+    guests_release(s);
+    bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
+    if (!begun || !g->due || g->reading || !guests_newer(s)) return;
+    g->due = false;
+    guests_show(s);
+}
+
+static void guests_done(struct server *s) {
+    s->guests.reading = false;
+    guests_release(s);
+}
+
+void pl_guests_score(struct server *s, uint64_t now) {
+    struct pl_guests *g = &s->guests;
+    if (now < s->score_ns || !(s->job->eval_every > 0)) return;
+    s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
+    g->due = true;
+    if (guests_seated(s, now) || g->samples <= 0) return;
+    struct pl_score score = {NAN, NAN, NAN};
+    struct pl_point p = pl_engine_point(s->engine, now);
+    guests_enter(s, &score, &p);
+}
+
+/* --- words ---------------------------------------------------------------------------------- */
+
+/* Reads " name=value …" and stores the names that are known; the others go to more[max]. */
+static bool guests_numbers(const char *at, struct pl_score *score, char *more, size_t max) {
+    const struct {
+        const char *name;
+        double *to;
+    } known[] = {{"loss", &score->loss},
+                 {"test_loss", &score->test_loss},
+                 {"test_accuracy", &score->test_accuracy}};
+    *more = '\0';
+    for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
+        char *end;
+        size_t n = strcspn(at, "= ");
+        if (n == 0 || n >= GUESTS_NAME || at[n] != '=') return false;
+        double value = strtod(at + n + 1, &end);
+        if (end == at + n + 1 || (*end && *end != ' ')) return false;
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strlen(known[i].name) == n && memcmp(known[i].name, at, n) == 0) {
+                *known[i].to = isfinite(value) ? value : NAN;
+                found = true;
+            }
+        if (!found) pl_append(more, max, "%s%.*s=%.17g", *more ? " " : "", (int)n, at, value);
+        at = end;
+    }
+    return true;
+}
+
+/* "score VERSION name=value …" */
+static bool guests_scored(struct server *s, const char *args) {
+    struct pl_guests *g = &s->guests;
+    struct pl_score score = {NAN, NAN, NAN};
+    char *end, more[PL_WORD_MAX];
+    if (!isdigit((unsigned char)*args)) return false;
+    uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - g->shown_ns;
+    if (!guests_numbers(end, &score, more, sizeof more)) return false;
+    if (!g->pending || version != g->version) return true; /* late */
+    if (!*end) {                                           /* it could not evaluate this version */
+        g->pending = false;
+        guests_release(s);
+        return true;
+    }
+    g->any = true;
+    if (took > g->longest_ns) g->longest_ns = took;
+    g->shown_at.more = *more ? more : NULL;
+    guests_enter(s, &score, &g->shown_at);
+    g->shown_at.more = NULL;
+    g->pending = false;
+    guests_release(s);
+    return true;
+}
+
+static bool guests_lr(struct server *s, const char *guest, const char *args) {
+    char *end;
+    double lr = strtod(args, &end);
+    if (end == args || *end || !(lr >= 0 && lr <= 1e6)) return false;
+    (void)guest;
+    pl_engine_set_lr(s->engine, lr);
+    return true;
+}
+
+static bool guests_checkpoint(struct server *s, const char *guest) {
+    struct pl_guests *g = &s->guests;
+    if (s->saver) {
+        pl_saver_ask(s->saver);
+        pl_saver_look(s->saver, s->engine, pl_server_now(s));
+    } else if (!s->conf->save_dir && !g->told_no_saver) {
+        g->told_no_saver = true;
+        pl_log_warn(&s->job->log,
+                    "%s asks for a checkpoint, but there is no folder for it; give "
+                    "--checkpoint DIR",
+                    guest);
+    }
+    return true;
+}
+
+static void guests_word(struct server *s, int guest, const char *word) {
+    char who[32];
+    bool known = false;
+    if (guest < s->job->n_workers)
+        snprintf(who, sizeof who, "worker %d", guest + 1);
+    else
+        snprintf(who, sizeof who, "the evaluator");
+    if (strncmp(word, "score ", 6) == 0 && guest >= s->job->n_workers)
+        known = guests_scored(s, word + 6);
+    else if (strncmp(word, "lr ", 3) == 0)
+        known = guests_lr(s, who, word + 3);
+    else if (strcmp(word, "checkpoint") == 0)
+        known = guests_checkpoint(s, who);
+    else if (strcmp(word, "end") == 0) {
+        pl_log_note(&s->job->log, "%s ended the run after update %llu", who,
+                    (unsigned long long)s->view->version);
+        pl_engine_end(s->engine);
+        known = true;
+    }
+    if (!known) pl_log_warn(&s->job->log, "%s sent a request that is not known: %.60s", who, word);
+}
+
+void pl_guests_news(struct server *s, const struct pl_news *news) {
+    if (news->kind == PL_NEWS_WORD) guests_word(s, news->worker, news->word);
+    if (news->kind == PL_NEWS_ASK) guests_ask(s, news->worker);
+    if (news->kind == PL_NEWS_DONE) guests_done(s);
+}
+
+/* --- the end -------------------------------------------------------------------------------- */
+
+void pl_guests_end(struct server *s) {
+    struct pl_guests *g = &s->guests;
+    uint64_t limit = 2 * g->longest_ns + GUESTS_LAST_NS;
+    uint64_t until = pl_now_ns() + (limit < GUESTS_LAST_MAX_NS ? limit : GUESTS_LAST_MAX_NS);
+    if (!g->about.outside) return;
+    g->due = true; /* whatever was shown last */
+    while (guests_seated(s, s->end_ns) && (g->pending || guests_newer(s)) && pl_now_ns() < until) {
+        struct pl_news news;
+        s->ops->news(s->port, SERVER_TICK, &news);
+        if (news.worker >= s->job->n_workers) pl_guests_news(s, &news);
+        struct pl_point p = pl_engine_point(s->engine, s->end_ns);
+        if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
+    }
+    if (g->any || pl_engine_has_score(s->engine)) return;
+    struct pl_score score = {NAN, NAN, NAN};
+    struct pl_point p = pl_engine_point(s->engine, s->end_ns);
+    p.consensus = s->end.consensus;
+    guests_enter(s, &score, &p);
+}

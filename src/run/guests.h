@@ -1,0 +1,49 @@
+/* What the server does for guests, which are workers of other programs and an evaluator: it tells
+ * them about the run, carries out their requests, shows versions to the evaluator and enters its
+ * numbers as scores. If other programs compute the model, training losses are those of the results.
+ *
+ * Threads: the deciding one. */
+#ifndef PL_RUN_GUESTS_H
+#define PL_RUN_GUESTS_H
+
+#include "engine/engine.h"
+#include "run/about.h"
+
+struct server;
+
+struct pl_guests {
+    struct pl_about about;
+    char text[PL_ABOUT_MAX];
+    double loss, samples; /* of the results since the last score: the sum over known samples */
+
+    int watcher;       /* that asked for a version and was not answered; -1: none */
+    uint64_t asked_ns; /* when one last asked, on the run's clock */
+    bool seated;       /* there is one, at the seat with this number */
+    int seat;
+    bool due;     /* it may have another version */
+    bool reading; /* it reads `held` */
+    bool pending; /* its numbers about `shown_at` have not come */
+    bool any;     /* some have: there is an evaluator */
+    bool shown;   /* a version was shown: */
+    uint64_t version;
+    struct pl_model_now held; /* what was shown; w is NULL: nothing */
+    struct pl_point shown_at;
+    uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
+    float *room;                   /* for a model that is not a version, in the port's memory */
+    bool told_no_saver;
+};
+
+/* Fills in what the port tells guests and asks about them. */
+int pl_guests_open(struct server *s, struct pl_port_conf *port);
+
+void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
+void pl_guests_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
+
+/* When an evaluation is due: the evaluator gets a version when it asks next, which it does several
+ * times per second; without one, enters the workers' losses. */
+void pl_guests_score(struct server *s, uint64_t now);
+
+/* At the end, before workers leave: waits for the evaluator's numbers about the last version. */
+void pl_guests_end(struct server *s);
+
+#endif

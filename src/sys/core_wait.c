@@ -1,0 +1,40 @@
+#include "sys/core_wait.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void pl_core_wait_open(struct pl_core_wait *c) {
+    c->fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+}
+
+void pl_core_wait_close(struct pl_core_wait *c) {
+    if (c->fd >= 0) close(c->fd);
+    c->fd = -1;
+}
+
+/* "RUNNING_NS WAITING_NS SLICES" */
+uint64_t pl_core_wait_ns(const struct pl_core_wait *c) {
+    char text[96];
+    ssize_t n = c->fd >= 0 ? pread(c->fd, text, sizeof text - 1, 0) : 0;
+    if (n <= 0) return 0;
+    text[n] = '\0';
+    const char *second = strchr(text, ' ');
+    return second ? strtoull(second + 1, NULL, 10) : 0;
+}
+
+static size_t core_wait_bytes(int n) {
+    return (size_t)(n > 0 ? n : 1) * sizeof(struct pl_core_waited);
+}
+
+struct pl_core_waited *pl_core_waited_new(int n) {
+    void *p =
+        mmap(NULL, core_wait_bytes(n), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void pl_core_waited_free(struct pl_core_waited *w, int n) {
+    if (w) munmap(w, core_wait_bytes(n));
+}

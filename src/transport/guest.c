@@ -1,0 +1,295 @@
+/* Threads: the guest's. */
+#define _GNU_SOURCE
+#include "transport/guest.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sys/clock.h"
+#include "sys/segment.h"
+#include "transport/areas.h"
+#include "transport/greeting.h"
+#include "transport/link.h"
+#include "transport/liveness.h"
+
+#define GUEST_TRY_NS UINT64_C(20000000)      /* between two tries to connect */
+#define GUEST_QUEUE_NS UINT64_C(10000000000) /* for a place in the server's queue, at least */
+#define GUEST_ANSWER_MS 10000                /* for the server's answer */
+#define GUEST_ASK_NS UINT64_C(1000000000)    /* between two questions of a watcher */
+
+static void guest_drop(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+static uint64_t guest_least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* --- connecting -------------------------------------------------------------------------- */
+
+static int guest_no_server(const struct pl_guest_conf *conf, int error, struct pl_why *why) {
+    char waited[64] = "";
+    if (conf->wait_ns > 0)
+        snprintf(waited, sizeof waited, " after %.3g s", (double)conf->wait_ns * 1e-9);
+    return pl_fail(why, PL_EIO, "no server listens at '%.200s'%s: %s", conf->path, waited,
+                   strerror(error));
+}
+
+/* Whether a server may come to be there. */
+static bool guest_may_come(const char *path, int error) {
+    struct stat s;
+    if (error == ENOENT || error == EAGAIN) return true;
+    return error == ECONNREFUSED && lstat(path, &s) == 0 && S_ISSOCK(s.st_mode);
+}
+
+static void guest_tell_wait(const struct pl_guest_conf *conf, int error) {
+    char text[400];
+    if (!conf->waiting || error == EAGAIN) return;
+    snprintf(text, sizeof text, "no server listens at '%.200s' yet; waiting up to %.3g s for it",
+             conf->path, (double)conf->wait_ns * 1e-9);
+    conf->waiting(conf->ctx, text);
+}
+
+/* Tries until there is a server, and room in its queue. */
+static int guest_call(const struct pl_guest_conf *conf, int *out, struct pl_why *why) {
+    struct sockaddr_un address;
+    int rc = pl_greeting_address(conf->path, &address, why);
+    if (rc) return rc;
+    uint64_t begin = pl_now_ns(), end = pl_until(begin, conf->wait_ns);
+    uint64_t queue_end = pl_until(begin, GUEST_QUEUE_NS);
+    for (bool first = true;; first = false) {
+        int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (sock < 0) return pl_fail(why, PL_ERUN, "cannot open a socket: %s", strerror(errno));
+        if (connect(sock, (struct sockaddr *)&address, sizeof address) == 0) {
+            *out = sock;
+            return PL_OK;
+        }
+        int error = errno;
+        close(sock);
+        uint64_t now = pl_now_ns();
+        bool go_on = now < end || (error == EAGAIN && now < queue_end);
+        if (!go_on || !guest_may_come(conf->path, error)) return guest_no_server(conf, error, why);
+        if (first) guest_tell_wait(conf, error);
+        struct pollfd none = {.fd = -1};
+        if (poll(&none, 1, (int)(GUEST_TRY_NS / 1000000)) < 0 && errno == EINTR)
+            return pl_fail(why, PL_EINTR, "interrupted while waiting for a server at '%.200s'",
+                           conf->path);
+    }
+}
+
+static int guest_no_answer(const char *path, int rc, struct pl_why *why) {
+    if (rc == PL_EINTR)
+        return pl_fail(why, rc, "interrupted while waiting for the server at '%.200s'", path);
+    return pl_fail(why, PL_ERUN, "the server at '%.200s' did not answer", path);
+}
+
+static int guest_judge(const char *path, struct pl_answer *a, int n_fds, struct pl_shape *s,
+                       struct pl_why *why) {
+    if (a->magic != PL_GREETING_MAGIC)
+        return pl_fail(why, PL_EDATA, "'%.200s' is not the socket of a paceline server", path);
+    if (a->version != PL_GREETING_VERSION)
+        return pl_fail(why, PL_EDATA,
+                       "the server at '%.200s' speaks protocol version %u and this program %d; "
+                       "use the same release for both",
+                       path, a->version, PL_GREETING_VERSION);
+    a->text[sizeof a->text - 1] = '\0';
+    if (a->code == PL_ANSWER_REFUSED)
+        return pl_fail(why, PL_ERUN, "the server at '%.100s' refuses: %.380s", path, a->text);
+    *s = (struct pl_shape){.n_workers = a->n_workers,
+                           .n_watchers = a->n_watchers,
+                           .dim = a->dim,
+                           .n_versions = a->n_versions,
+                           .n_slots = a->n_slots,
+                           .n_own = a->n_own,
+                           .half = a->half};
+    if (a->code != PL_ANSWER_WELCOME || n_fds != PL_GIVEN || !pl_shape_of(s) ||
+        s->size != a->size || a->n_own == 0 || a->seat >= pl_shape_seats(s) ||
+        a->n_more > a->n_workers)
+        return pl_fail(why, PL_EDATA, "the greeting of the server at '%.200s' is damaged", path);
+    return PL_OK;
+}
+
+/* Says what the guest is, and reads the answer. */
+static int guest_greet(const struct pl_guest_conf *conf, int sock, struct pl_answer *answer,
+                       int fd[PL_GIVEN], struct pl_shape *shape, struct pl_why *why) {
+    struct pl_hello hello = {.magic = PL_GREETING_MAGIC,
+                             .version = PL_GREETING_VERSION,
+                             .kind = (uint32_t)conf->guest.kind,
+                             .dim = conf->guest.dim,
+                             .can = conf->guest.can};
+    int n_fds = 0;
+    memcpy(hello.fingerprint, conf->guest.fingerprint, sizeof hello.fingerprint);
+    if (!pl_greeting_kin(sock))
+        return pl_fail(why, PL_ERUN, "the server at '%.200s' belongs to another user", conf->path);
+    /* even if that fails, there may be an answer that says why */
+    pl_greeting_send(sock, &hello, sizeof hello, NULL, 0);
+    int rc =
+        pl_greeting_receive(sock, answer, sizeof *answer, fd, PL_GIVEN, &n_fds, GUEST_ANSWER_MS);
+    if (rc) return guest_no_answer(conf->path, rc, why);
+    rc = guest_judge(conf->path, answer, n_fds, shape, why);
+    for (int i = 0; rc && i < n_fds; i++) guest_drop(&fd[i]);
+    return rc;
+}
+
+/* --- memory ------------------------------------------------------------------------------ */
+
+static size_t guest_area(const struct pl_shape *s, uint64_t seat) {
+    return s->mailboxes + seat * s->mailbox_step;
+}
+
+/* Maps what other workers write, for reading. */
+static int guest_map_more(int sock, const struct pl_answer *a, const struct pl_shape *s,
+                          const struct pl_segment *segment) {
+    uint64_t left = a->n_more > 0 ? a->n_more - 1 : 0;
+    int rc = PL_OK;
+    while (!rc && left > 0) {
+        struct pl_more more;
+        int fd[PL_MORE_FILES], n = 0;
+        rc = pl_greeting_receive(sock, &more, sizeof more, fd, PL_MORE_FILES, &n, GUEST_ANSWER_MS);
+        if (!rc &&
+            (more.magic != PL_GREETING_MAGIC || n < 1 || more.n != (uint64_t)n || more.n > left))
+            rc = PL_EDATA;
+        for (int i = 0; i < n; i++) {
+            if (!rc && (more.seat[i] >= s->n_workers || more.seat[i] == a->seat)) rc = PL_EDATA;
+            if (!rc)
+                rc = pl_segment_place(segment, guest_area(s, more.seat[i]), s->mailbox_step, fd[i],
+                                      false);
+            guest_drop(&fd[i]);
+        }
+        left -= rc ? 0 : (uint64_t)n;
+    }
+    return rc;
+}
+
+static int guest_map(int sock, const struct pl_answer *a, const struct pl_shape *s,
+                     const int fd[PL_GIVEN], struct pl_segment *out) {
+    int rc = pl_segment_reserve(s->size, out);
+    if (rc) return rc;
+    rc = pl_segment_place(out, 0, s->mailboxes, fd[PL_GIVEN_HEAD], false);
+    if (!rc)
+        rc = pl_segment_place(out, s->versions, s->versions_end - s->versions,
+                              fd[PL_GIVEN_VERSIONS], false);
+    if (!rc)
+        rc =
+            pl_segment_place(out, guest_area(s, a->seat), s->mailbox_step, fd[PL_GIVEN_AREA], true);
+    if (!rc) rc = guest_map_more(sock, a, s, out);
+    if (rc) pl_segment_free(out);
+    return rc;
+}
+
+int pl_guest_connect(const struct pl_guest_conf *conf, struct pl_link **out,
+                     struct pl_welcome *welcome, struct pl_why *why) {
+    struct pl_answer answer;
+    struct pl_shape shape;
+    struct pl_link_conf link = {.shape = &shape, .guest = true, .segment = {.fd = -1}};
+    int fd[PL_GIVEN] = {-1, -1, -1}, sock = -1;
+    int rc = guest_call(conf, &sock, why);
+    if (rc) return rc;
+    rc = guest_greet(conf, sock, &answer, fd, &shape, why);
+    if (!rc) {
+        rc = guest_map(sock, &answer, &shape, fd, &link.segment);
+        pl_areas_took(fd);
+        if (rc)
+            pl_fail(why, rc, "cannot map the memory of the server at '%.200s' (%zu bytes)",
+                    conf->path, shape.size);
+    }
+    link.at = link.segment.at;
+    link.worker = (int)answer.seat;
+    link.owner = answer.owner;
+    link.sock = sock;
+    link.peers = answer.n_more > 0;
+    if (!rc && (rc = pl_link_open(&link, out))) {
+        pl_segment_free(&link.segment);
+        pl_fail(why, rc, "out of memory");
+    }
+    if (rc) {
+        close(sock);
+        return rc;
+    }
+    *welcome = (struct pl_welcome){.worker = link.worker,
+                                   .n_workers = (int)shape.n_workers,
+                                   .dim = shape.dim,
+                                   .half = (unsigned)shape.half};
+    snprintf(welcome->about, sizeof welcome->about, "%s", answer.text);
+    return PL_OK;
+}
+
+/* --- orders and words -------------------------------------------------------------------- */
+
+int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
+    return pl_link_pull_until(l, pl_until(pl_now_ns(), wait_ns), out);
+}
+
+bool pl_guest_lost(const struct pl_link *l) {
+    return l->lost && !atomic_load(&l->head->shutdown);
+}
+
+/* Sends, and waits while the server takes no more. */
+static int guest_send(struct pl_link *l, int what, const void *data, size_t n, uint64_t end) {
+    struct pollfd p = {.fd = l->sock, .events = POLLOUT};
+    for (;;) {
+        uint64_t now = pl_now_ns();
+        if (pl_link_over(l, now)) return PL_ECANCELLED;
+        if (pl_link_send(l, what, data, n)) return PL_OK;
+        if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS) return PL_ECANCELLED;
+        if (now >= end) return PL_ETIMEDOUT;
+        uint64_t ms = guest_least(end - now, PL_LOOK_NS) / 1000000 + 1;
+        if (poll(&p, 1, (int)ms) < 0 && errno == EINTR) return PL_EINTR;
+    }
+}
+
+int pl_guest_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
+    size_t n = strlen(word);
+    if (l->sock < 0 || n < 1 || n >= PL_WORD_MAX) return PL_EUSAGE;
+    for (size_t i = 0; i < n; i++)
+        if (word[i] < ' ' || word[i] > '~') return PL_EUSAGE;
+    return guest_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
+}
+
+/* --- watching ---------------------------------------------------------------------------- */
+
+/* Copies what is shown in answer to the last question. False: nothing is, or not any more. */
+static bool guest_copy(struct pl_link *l, float *out, uint64_t note[PL_NOTE_WORDS]) {
+    struct pl_seqlock *order = &l->mailbox->order;
+    uint64_t word[PL_SEQLOCK_WORDS];
+    unsigned seq;
+    if (!pl_seqlock_read(order, word, &seq) || word[PL_ORDER_TASK] != l->question ||
+        !pl_shape_is_version(&l->shape, word[PL_ORDER_INPUT]))
+        return false;
+    if (out) memcpy(out, l->at + word[PL_ORDER_INPUT], l->shape.dim * sizeof *out);
+    if (note) memcpy(note, &word[PL_ORDER_NOTE], PL_NOTE_WORDS * sizeof *note);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load(&order->seq) == seq;
+}
+
+/* Waits for the answer to the last question, until `end`. */
+static int guest_await(struct pl_link *l, uint64_t end, float *out, uint64_t note[PL_NOTE_WORDS]) {
+    uint64_t now = pl_now_ns();
+    for (;;) {
+        bool interrupted = false;
+        unsigned seen = atomic_load(&l->mailbox->wake_worker);
+        if (guest_copy(l, out, note)) return PL_OK;
+        if (pl_link_over(l, now)) return PL_ECANCELLED;
+        if (now >= end) return PL_ETIMEDOUT;
+        now = pl_nap_on(&l->mailbox->wake_worker, seen, now, end, &interrupted);
+        if (interrupted) return PL_EINTR;
+    }
+}
+
+int pl_guest_newest(struct pl_link *l, uint64_t wait_ns, float *out, uint64_t note[PL_NOTE_WORDS]) {
+    uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
+    if (!l->guest || l->worker < (int)l->shape.n_workers) return PL_EUSAGE;
+    for (;;) {
+        l->question++;
+        int rc = guest_send(l, PL_SAID_ASK, &l->question, sizeof l->question, end);
+        if (!rc) rc = guest_await(l, guest_least(end, pl_until(now, GUEST_ASK_NS)), out, note);
+        if (!rc) pl_link_send(l, PL_SAID_DONE, &l->question, sizeof l->question);
+        now = pl_now_ns();
+        if (rc != PL_ETIMEDOUT || now >= end) return rc;
+    }
+}

@@ -1,0 +1,192 @@
+/* What a port over shared memory does for guests: seats, watchers, bfloat16.
+ *
+ * Threads: pl_port_admit(), pl_port_reader() and pl_port_said() are called by the thread that
+ * watches the sockets (liveness.h), everything else by the owner of the port. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "transport/shm_port.h"
+
+/* --- joining ----------------------------------------------------------------------------- */
+
+static uint64_t guests_bit(int seat) {
+    return UINT64_C(1) << (seat % 64);
+}
+
+/* Takes the lowest seat of this kind that is free and open to guests; -1: there is none. */
+static int guests_take_seat(struct pl_port *p, enum pl_guest_kind kind) {
+    bool worker = kind == PL_GUEST_WORKER;
+    int end = worker ? p->n_workers : p->n_seats;
+    for (int i = worker ? 0 : p->n_workers; i < end; i++) {
+        bool taken = false;
+        if (worker && !atomic_load(&p->seat[i].offered)) continue;
+        if (atomic_compare_exchange_strong(&p->seat[i].taken, &taken, true)) return i;
+    }
+    return -1;
+}
+
+static int guests_refuse_full(const struct pl_port *p, enum pl_guest_kind kind,
+                              struct pl_why *why) {
+    int n = kind == PL_GUEST_WORKER ? p->n_workers : p->n_seats - p->n_workers;
+    if (n == 0) return pl_fail(why, PL_ERUN, "it takes no watchers");
+    return pl_fail(why, PL_ERUN, "it has all its %d %s already", n,
+                   kind == PL_GUEST_WORKER ? "workers" : "watchers");
+}
+
+/* A seat for the guest, and the memory that goes with it; -1: `why` has the reason. */
+static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[PL_GIVEN],
+                       struct pl_why *why) {
+    size_t dim = p->memory.shape.dim;
+    *why = (struct pl_why){.text = ""};
+    if (guest->dim != 0 && guest->dim != dim) {
+        pl_fail(why, PL_ERUN, "its model has %zu parameters and that of this program %zu", dim,
+                guest->dim);
+        return -1;
+    }
+    if (p->admit && !p->admit(p->admit_ctx, guest, why)) {
+        if (!why->text[0]) pl_fail(why, PL_ERUN, "it gave no reason");
+        return -1;
+    }
+    int seat = guests_take_seat(p, guest->kind);
+    if (seat < 0) {
+        guests_refuse_full(p, guest->kind, why);
+    } else if (!pl_areas_give(p->memory.areas, seat, fd)) {
+        atomic_store(&p->seat[seat].taken, false);
+        pl_fail(why, PL_ERUN, "it is out of memory or descriptors");
+        return -1;
+    }
+    return seat;
+}
+
+int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *answer,
+                  int fd[PL_GIVEN]) {
+    struct pl_port *p = port;
+    const struct pl_shape *s = &p->memory.shape;
+    struct pl_why why;
+    int seat = guests_seat(p, guest, fd, &why);
+    if (seat < 0) {
+        snprintf(answer->text, sizeof answer->text, "%s", why.text);
+        return -1;
+    }
+    answer->owner = atomic_load(&p->seat[seat].owner);
+    answer->n_workers = s->n_workers;
+    answer->n_watchers = s->n_watchers;
+    answer->dim = s->dim;
+    answer->n_versions = s->n_versions;
+    answer->n_slots = s->n_slots;
+    answer->n_own = s->n_own;
+    answer->half = s->half;
+    answer->size = s->size;
+    answer->n_more =
+        guest->kind == PL_GUEST_WORKER && pl_areas_peers(p->memory.areas) ? s->n_workers : 0;
+    snprintf(answer->text, sizeof answer->text, "%s", p->about);
+    atomic_store(&p->seat[seat].guest, true);
+    atomic_fetch_or(&p->guests[seat / 64], guests_bit(seat));
+    return seat;
+}
+
+int pl_port_reader(void *port, int seat) {
+    struct pl_port *p = port;
+    return pl_areas_reader(p->memory.areas, seat);
+}
+
+void pl_port_said(void *port, int seat, int what, uint64_t number) {
+    struct pl_port *p = port;
+    struct pl_seat *s = &p->seat[seat];
+    if (what == PL_SAID_ASK) atomic_store(&s->asked, number);
+    if (what == PL_SAID_DONE) atomic_store(&s->done, number);
+    atomic_fetch_or(&p->head->ready[seat / 64], guests_bit(seat));
+    pl_port_wake_server(p);
+}
+
+void pl_port_offer(struct pl_port *p, int worker) {
+    atomic_store(&p->seat[worker].offered, true);
+}
+
+bool pl_port_is_guest(const struct pl_port *p, int worker) {
+    return atomic_load(&p->seat[worker].guest);
+}
+
+/* --- watchers ---------------------------------------------------------------------------- */
+
+bool pl_port_show(struct pl_port *p, int watcher, const float *version,
+                  const uint64_t note[PL_NOTE_WORDS]) {
+    uint64_t word[PL_SEQLOCK_WORDS] = {0}, offset = pl_port_offset(p, version);
+    if (watcher < p->n_workers || watcher >= p->n_seats) return false;
+    struct pl_seat *s = &p->seat[watcher];
+    if (!atomic_load(&s->taken) || s->leaving || s->shown || s->answered == 0 ||
+        !pl_shape_is_version(&p->memory.shape, offset))
+        return false;
+    s->shown = s->answered;
+    s->shown_ns = pl_now_ns();
+    word[PL_ORDER_TASK] = s->shown;
+    word[PL_ORDER_INPUT] = offset;
+    for (int i = 0; note && i < PL_NOTE_WORDS; i++) word[PL_ORDER_NOTE + i] = note[i];
+    pl_port_write_order(p, watcher, word);
+    pl_futex_ring(&pl_port_mailbox(p, watcher)->wake_worker);
+    return true;
+}
+
+/* The order is void before the version can be written again: a watcher that still copies it finds
+ * that out at the end. */
+static void guests_take_back(struct pl_port *p, int seat) {
+    const uint64_t none[PL_SEQLOCK_WORDS] = {0};
+    pl_port_write_order(p, seat, none);
+    p->seat[seat].shown = 0;
+    pl_port_enqueue(&p->queue, PL_NEWS_DONE, seat, NULL);
+}
+
+void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t now) {
+    struct pl_seat *s = &p->seat[seat];
+    uint64_t asked = atomic_load(&s->asked), done = atomic_load(&s->done);
+    bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= p->show_ns;
+    if (s->shown && (gone || late || done == s->shown || asked != s->shown))
+        guests_take_back(p, seat);
+    if (!gone && asked != 0 && asked != s->answered) {
+        s->answered = asked;
+        pl_port_enqueue(&p->queue, PL_NEWS_ASK, seat, NULL);
+    }
+    if (!gone) return;
+    s->leaving = true;
+    pl_port_enqueue(&p->queue, PL_NEWS_GONE, seat, NULL);
+}
+
+/* --- bfloat16 ---------------------------------------------------------------------------- */
+
+/* The version as bfloat16, made when the first guest needs it. */
+static void guests_narrow(struct pl_port *p, const struct pl_input *in) {
+    const struct pl_shape *s = &p->memory.shape;
+    size_t i = (pl_port_offset(p, in->v) - s->versions) / s->stride;
+    if (in->stamp != 0 && p->half_stamp[i] == in->stamp) return;
+    char *to = (char *)p->memory.segment.at + s->halves + i * s->half_stride;
+    pl_bf16_narrow(in->v, s->dim, (uint16_t *)(void *)to);
+    p->half_stamp[i] = in->stamp;
+}
+
+uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order *o) {
+    const struct pl_shape *s = &p->memory.shape;
+    struct pl_seat *w = &p->seat[worker];
+    bool whole = o->n_ranges == 1 && o->range[0].from == 0 && o->range[0].n == s->dim;
+    w->half_out = NULL;
+    if (s->half == 0 || !whole || o->stays || !pl_order_is_plain(o) || !pl_port_is_guest(p, worker))
+        return 0;
+    uint64_t flags = 0;
+    if (s->half & PL_HALF_RESULT) {
+        flags |= PL_FLAG_HALF_OUT;
+        w->half_out = o->out;
+    }
+    if (p->half_stamp && pl_shape_is_version(s, pl_port_offset(p, o->input[0].v))) {
+        flags |= PL_FLAG_HALF_IN;
+        guests_narrow(p, &o->input[0]);
+    }
+    return flags;
+}
+
+void pl_port_half_result(struct pl_port *p, int worker) {
+    struct pl_seat *w = &p->seat[worker];
+    if (w->half_out) pl_bf16_widen_here(w->half_out, p->memory.shape.dim);
+    w->half_out = NULL;
+}

@@ -1,0 +1,107 @@
+#!/bin/sh
+# Finding things: one method or part explained, help, the manual, completion in shells.
+set -u
+: "${PACELINE:?}"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+bad=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    bad=1
+}
+
+# shows WORDS ARGUMENTS...: status 0 and WORDS on standard output
+shows() {
+    words=$1
+    shift
+    "$PACELINE" "$@" >out 2>err || fail "paceline $*: status $?, $(cat err)"
+    grep -qF -e "$words" out || fail "paceline $* lacks \"$words\": $(cat out)"
+}
+
+echo "-- one method or part"
+shows "row         --policy kasync:k=1,stop=yes --tuner abs:rule=measured" list abs
+shows "when        Delays have heavy tails" list abs
+shows "Tan, Zhu, Zhang" list abs
+shows "max_lag=N|inf" list abs
+shows "(here 1) [policy kasync]" list abs
+shows "try         paceline simulate --method abs --data digits" list abs
+shows "policy kasync" list kasync
+shows "method kasync" list kasync
+shows "methods     kardam" list kardam
+shows "commands    simulate train race plan" list workers
+shows "write       --workers N" list workers
+shows "answers     what do hostile workers send?" list signflip
+shows "filter: " list filter attack
+shows "attack: " list filter attack
+[ "$(awk 'length > 100' out | grep -c 'when  ')" -eq 0 ] || fail "a line of list is too long"
+
+echo "-- help"
+for command in train simulate race replay eval plan list; do
+    shows "usage: paceline $command" help $command
+    cp out first
+    "$PACELINE" $command --help >out
+    cmp -s first out || fail "help $command differs from $command --help"
+done
+shows "usage: paceline COMMAND" help
+"$PACELINE" help train race >out 2>err && fail "help takes two commands"
+
+echo "-- the manual"
+"$PACELINE" --man >paceline.1
+for section in NAME SYNOPSIS DESCRIPTION COMMANDS OPTIONS EXAMPLES FILES "EXIT STATUS" METHOD \
+    FILTER ATTACK; do
+    grep -qx "\.SH $section" paceline.1 || fail "the manual lacks $section"
+done
+grep -q '^\\fB\\-\\-workers\\fR \\fIN\\fR$' paceline.1 || fail "--workers has no type"
+grep -q '^\\fB\\-\\-log\\fR \\fIFILE\\fR$' paceline.1 || fail "--log has no type"
+grep -q '^\\fB\\-\\-method\\fR \\fISPEC\\fR$' paceline.1 || fail "--method has no type"
+grep -q '\\fITEXT' paceline.1 && fail "something in the manual is a mere text"
+grep -q 'seeds.*\\fIN\\fR' paceline.1 || fail "the flags of single commands are missing"
+
+echo "-- completion"
+"$PACELINE" completion bash >paceline.bash || fail "completion bash"
+"$PACELINE" completion zsh >_paceline || fail "completion zsh"
+"$PACELINE" completion fish >out 2>err && fail "completion fish"
+grep -q 'completion bash' err || fail "completion fish: $(cat err)"
+mkdir saved
+: >seen.rec
+
+# offers "WORDS OFFERED" WORDS ON THE LINE..., the last of them being completed
+offers() {
+    wanted=$1
+    shift
+    bash -c '. ./paceline.bash
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _paceline; echo "${COMPREPLY[*]}"' \
+        bash "$@" >out 2>err
+    [ "$(cat out)" = "$wanted" ] || fail "bash offers \"$(cat out)\" for \"$*\", not \"$wanted\""
+    [ ! -s err ] || fail "bash says: $(cat err)"
+}
+if command -v bash >/dev/null; then
+    offers "train" paceline tr
+    offers "abs" paceline train --method ab
+    offers "iid epoch" paceline train --sampling ""
+    offers "iid epoch" paceline train --sampling = ""
+    offers "epoch" paceline train --sampling = ep
+    offers "--seeds --seed" paceline race --seed
+    offers "--real" paceline race --real
+    offers "" paceline train --real
+    offers "ksync kbatchsync kasync kbatchasync krum kardam" paceline race k
+    offers "seen.rec" paceline replay se
+    offers "saved" paceline train --checkpoint s
+    offers "saved" paceline eval sa
+    offers "" paceline simulate --workers ""
+    offers "train" paceline help t
+    offers "schedule" paceline list sched
+    offers "exp" paceline simulate --delay ex
+    offers "cosine" paceline train --lr-schedule cos
+fi
+if command -v zsh >/dev/null; then
+    zsh -n _paceline || fail "zsh does not accept its completion"
+    # the functions of the line editor, as far as they are used
+    zsh -c 'words=(paceline train --method ""); CURRENT=4
+        compadd() { shift; print -r -- $*; }; _files() { print files $*; }; compset() { :; }
+        . ./_paceline' >out 2>&1
+    grep -q '^sync async ksync' out || fail "zsh offers $(cat out)"
+fi
+exit $bad

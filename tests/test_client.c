@@ -1,0 +1,618 @@
+/* Workers and evaluators of other programs: the server is another process, and all that the two
+ * have in common is the path of a socket. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "api/setup.h"
+#include "suite_train.h"
+
+enum { DIM = 5 };
+
+/* f(w) = 1/2 |w - (0, 1, 2, …)|^2 */
+static double bowl(const float *w, float *g) {
+    double loss = 0;
+    for (int i = 0; i < DIM; i++) {
+        double d = (double)w[i] - i;
+        if (g) g[i] = (float)d;
+        loss += d * d / 2;
+    }
+    return loss;
+}
+
+/* --- a server in a process of its own -------------------------------------------------------- */
+
+struct server {
+    pid_t pid;
+    char path[200], out[200]; /* its socket; the file with its JSON object, or its message */
+};
+
+struct served {
+    char text[8192];
+    bool ok;
+};
+
+static void serve_child(const struct server *s, const char *options, bool bowl_tensors) {
+    pl_setup *setup;
+    pl_run *run = NULL;
+    char all[2000], *at = all;
+    FILE *f = fopen(s->out, "w");
+    if (!f || pl_setup_new(&setup)) _exit(9);
+    pl_setup_log(setup, NULL, NULL);
+    snprintf(all, sizeof all, "listen=%s wait=20 %s", s->path, options);
+    for (char *word; (word = at) && *word;) {
+        at = strchr(word, ' ');
+        if (at) *at++ = '\0';
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        if (pl_setup_set(setup, word, value)) {
+            fprintf(f, "%s\n", pl_setup_why(setup));
+            fclose(f);
+            _exit(2);
+        }
+    }
+    if (bowl_tensors) {
+        static const float w[3] = {0, 0, 0}, b[2] = {0, 0};
+        const struct pl_tensor_info t[] = {
+            {.name = "fc.weight", .shape = {3, 1}, .n_dims = 2, .data = w},
+            {.name = "fc.bias", .shape = {2}, .n_dims = 1, .data = b}};
+        if (pl_setup_tensors(setup, t, 2)) _exit(3);
+    }
+    int rc = pl_train(setup, &run);
+    if (rc) {
+        fprintf(f, "%s\n", pl_setup_why(setup));
+    } else {
+        size_t n;
+        const float *w = pl_run_weights(run, &n);
+        fprintf(f, "%s\n", pl_run_json(run));
+        for (size_t i = 0; i < n; i++) fprintf(f, "%.9g ", (double)w[i]);
+        const char *trouble = pl_run_text(run, "trouble");
+        fprintf(f, "\n%s\n", trouble ? trouble : "");
+    }
+    fclose(f);
+    pl_run_free(run);
+    pl_setup_free(setup);
+    _exit(rc ? 1 : 0);
+}
+
+static struct server serve_with(const char *options, bool tensors) {
+    static int n;
+    struct server s;
+    skip_processes();
+    snprintf(s.path, sizeof s.path, "%s.%d", path_of("socket"), n);
+    snprintf(s.out, sizeof s.out, "%s.%d", path_of("out"), n++);
+    s.pid = fork();
+    assert_true(s.pid >= 0);
+    if (s.pid == 0) serve_child(&s, options, tensors);
+    return s;
+}
+
+static struct server serve(const char *options) {
+    return serve_with(options, false);
+}
+
+static struct served served(const struct server *s) {
+    struct served r = {.text = ""};
+    int status;
+    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    r.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    FILE *f = fopen(s->out, "r");
+    if (f) {
+        size_t got = fread(r.text, 1, sizeof r.text - 1, f);
+        r.text[got] = '\0';
+        fclose(f);
+    }
+    return r;
+}
+
+/* A number of the JSON object; NAN: null, or not there. */
+static double said(const struct served *r, const char *key) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(r->text, quoted);
+    if (!at || strncmp(at + strlen(quoted), "null", 4) == 0) return NAN;
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static void check_minimum(const struct served *r, double within) {
+    const char *at = strchr(r->text, '\n');
+    if (!r->ok || !at) fail_msg("the server failed: %s", r->text);
+    for (int i = 0; i < DIM; i++) {
+        char *end;
+        double w = strtod(at, &end);
+        if (!(fabs(w - i) <= within)) fail_msg("w[%d] is %g: %s", i, w, r->text);
+        at = end;
+    }
+}
+
+/* --- clients --------------------------------------------------------------------------------- */
+
+static pl_client *join(const struct server *s, struct pl_client_conf conf) {
+    pl_client *c = NULL;
+    char why[400] = "";
+    conf.path = s->path;
+    int rc = pl_client_open(&conf, &c, why, sizeof why);
+    if (rc) fail_msg("%s (%d)", why, rc);
+    return c;
+}
+
+static void refused(const struct server *s, struct pl_client_conf conf, const char *because) {
+    pl_client *c = NULL;
+    char why[400] = "";
+    conf.path = s->path;
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_ERUN);
+    assert_null(c);
+    if (!strstr(why, because)) fail_msg("%s\nis not about: %s", why, because);
+}
+
+/* Answers one task; the status of the pull. */
+static int answer(pl_client *c, double loss_or_nan) {
+    struct pl_client_task t;
+    int rc = pl_client_pull(c, 10, &t);
+    if (rc) return rc;
+    assert_int_equal(t.dim, DIM);
+    assert_int_equal(t.wants, PL_WANTS_GRADIENT);
+    double loss = bowl(t.w, t.out);
+    assert_int_equal(pl_client_push(c, DIM, 1, isnan(loss_or_nan) ? NAN : loss), PL_OK);
+    return PL_OK;
+}
+
+static void work(pl_client *c, double loss_or_nan) {
+    int rc;
+    while ((rc = answer(c, loss_or_nan)) == PL_OK) continue;
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+}
+
+static void *work_thread(void *arg) {
+    const struct server *s = arg;
+    work(join(s, (struct pl_client_conf){.dim = DIM}), 0);
+    return NULL;
+}
+
+static void test_external(void **state) {
+    (void)state;
+    struct server s = serve("model=external:dim=5 workers=2 method=async updates=200 lr=0.1");
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work_thread, &s), 0);
+    pl_client *c = join(&s, (struct pl_client_conf){.dim = DIM});
+    const char *about = pl_client_server(c);
+    if (!strstr(about, "\"model\":\"external:dim=5\"") || !strstr(about, "\"method\":\"async\"") ||
+        !strstr(about, "\"rule\":\"gradient\"") || !strstr(about, "\"dim\":5,"))
+        fail_msg("%s", about);
+    work(c, 0);
+    pthread_join(other, NULL);
+    struct served r = served(&s);
+    check_minimum(&r, 0.01);
+    assert_true(said(&r, "updates") == 200);
+    assert_true(said(&r, "loss") >= 0); /* of the workers */
+    assert_true(isnan(said(&r, "test_accuracy")));
+}
+
+static void test_unknown_loss(void **state) {
+    (void)state;
+    struct server s = serve("model=external:dim=5 workers=1 method=async updates=100 lr=0.1");
+    work(join(&s, (struct pl_client_conf){0}), NAN);
+    struct served r = served(&s);
+    check_minimum(&r, 0.01);
+    assert_true(isnan(said(&r, "loss")));
+    assert_true(said(&r, "rejected") == 0);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    struct server s = serve_with("model=external workers=1 method=async updates=10 lr=0.1", true);
+    const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},
+                                          {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
+    const struct pl_tensor_info other[] = {{.name = "fc.weight", .shape = {1, 3}, .n_dims = 2},
+                                           {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
+    refused(&s, (struct pl_client_conf){.dim = 4}, "parameters");
+    refused(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(other, 2)}, "fingerprint");
+    refused(&s, (struct pl_client_conf){.rules = "steps"}, "'gradient'");
+    char why[400];
+    pl_client *c = NULL;
+    struct pl_client_conf conf = {.path = s.path, .rules = "gradient,nonsense"};
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EUSAGE);
+    assert_non_null(strstr(why, "'nonsense'"));
+    c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(same, 2), .dim = DIM});
+    refused(&s, (struct pl_client_conf){0}, "all its 1 worker");
+    work(c, 0);
+    assert_true(served(&s).ok);
+}
+
+static void waiting(void *ctx, const char *sentence) {
+    say(ctx, 0, sentence);
+}
+
+static void test_no_server(void **state) {
+    (void)state;
+    char why[400] = "";
+    pl_client *c = NULL;
+    char told[4096] = "";
+    struct pl_client_conf conf = {
+        .path = path_of("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
+    assert_non_null(strstr(why, "nobody"));
+    assert_non_null(strstr(why, "after 0.1 s"));
+    assert_non_null(strstr(told, "waiting up to 0.1 s"));
+    conf.wait = -1;
+    assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
+    struct server s = serve("model=external:dim=5 workers=1 wait=0.2");
+    struct served r = served(&s);
+    assert_false(r.ok);
+    if (!strstr(r.text, "no worker joined at")) fail_msg("%s", r.text);
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+static void on_alarm(int sig) {
+    (void)sig;
+}
+
+static void *interrupt_later(void *client) {
+    usleep(100000);
+    pl_client_interrupt(client);
+    return NULL;
+}
+
+static void test_waiting(void **state) {
+    (void)state;
+    /* two workers of whom one never answers: the other waits for it */
+    struct server s = serve("model=external:dim=5 workers=2 method=sync updates=100 lr=0.1");
+    pl_client *a = join(&s, (struct pl_client_conf){0}), *b = join(&s, (struct pl_client_conf){0});
+    struct pl_client_task t;
+    assert_int_equal(answer(a, 0), PL_OK);
+    assert_int_equal(pl_client_pull(a, 0, &t), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_pull(a, 0.05, &t), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_push(a, DIM, 1, 0), PL_EUSAGE);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, interrupt_later, a), 0);
+    assert_int_equal(pl_client_pull(a, -1, &t), PL_EINTR);
+    pthread_join(thread, NULL);
+    struct sigaction alarm = {.sa_handler = on_alarm};
+    struct itimerval soon = {.it_value = {.tv_usec = 50000}};
+    sigaction(SIGALRM, &alarm, NULL);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    assert_int_equal(pl_client_pull(a, -1, &t), PL_EINTR);
+    assert_int_equal(answer(b, 0), PL_OK);
+    assert_int_equal(answer(a, 0), PL_OK);
+    kill(s.pid, SIGKILL);
+    int rc;
+    while ((rc = answer(a, 0)) == PL_OK || rc == PL_ETIMEDOUT) continue;
+    assert_int_equal(rc, PL_ERUN);
+    assert_non_null(strstr(pl_client_why(a), "gone"));
+    pl_client_close(a);
+    pl_client_close(b);
+    int status;
+    waitpid(s.pid, &status, 0);
+    unlink(s.path);
+}
+
+/* --- local rules ------------------------------------------------------------------------------ */
+
+/* One worker of this library and one outside that knows gradients alone make the same weights. */
+static void check_local(const char *method) {
+    char options[400];
+    snprintf(options, sizeof options,
+             "model=quadratic:dim=5,cond=3,noise=0,start=2 workers=1 lr=0.1 weight-decay=0.01 "
+             "updates=%d method=%s",
+             slow ? 6 : 20, method);
+    pl_setup *ours = make(options);
+    pl_run *run = train(ours);
+    size_t n;
+    const float *w = pl_run_weights(run, &n);
+    char expected[400] = "";
+    for (size_t i = 0; i < n; i++) pl_append(expected, sizeof expected, "%.9g ", (double)w[i]);
+    pl_append(options, sizeof options, " spawn=none");
+    struct server s = serve(options);
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    struct pl_client_task t;
+    int rc;
+    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+        double loss = 0;
+        for (int i = 0; i < DIM; i++) { /* as model quadratic */
+            double low = 1.0 / 3, step = log(3.0) / 4;
+            float slope = (float)low * (float)exp(step * i) * t.w[i];
+            t.out[i] = slope;
+            loss += (double)slope * (double)t.w[i] / 2;
+        }
+        assert_int_equal(t.wants, PL_WANTS_GRADIENT);
+        pl_client_push(c, DIM, 0, loss);
+    }
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    struct served r = served(&s);
+    const char *weights = strchr(r.text, '\n');
+    if (!r.ok || !weights || strncmp(weights + 1, expected, strlen(expected)) != 0)
+        fail_msg("%s: %s\nexpected %s", method, r.text, expected);
+    pl_run_free(run);
+    pl_setup_free(ours);
+}
+
+static void test_local_rules(void **state) {
+    (void)state;
+    skip_processes();
+    check_local("async");
+    check_local("diloco");
+    check_local("local-sgd");
+    check_local("easgd");
+    check_local("downpour");
+    check_local("overlap-local-sgd");
+    check_local("async local=gradient:beta=0.5");
+}
+
+/* A worker that takes the inner steps itself, with whatever optimizer. */
+static void test_diloco_delta(void **state) {
+    (void)state;
+    struct server s = serve("model=external:dim=5 workers=1 method=diloco lr=0.1 updates=60");
+    pl_client *c = join(&s, (struct pl_client_conf){.rules = "gradient,steps"});
+    struct pl_client_task t;
+    int rc;
+    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+        float x[DIM], g[DIM];
+        double loss = 0;
+        assert_int_equal(t.wants, PL_WANTS_DELTA);
+        assert_string_equal(t.rule, "steps");
+        assert_true(t.steps > 1 && t.lr > 0 && strstr(t.options, "outer="));
+        memcpy(x, t.w, sizeof x);
+        for (uint32_t step = 0; step < t.steps; step++) {
+            loss += bowl(x, g) / t.steps;
+            for (int i = 0; i < DIM; i++) x[i] -= (float)t.lr * g[i];
+        }
+        for (int i = 0; i < DIM; i++) t.out[i] = t.w[i] - x[i];
+        pl_client_push(c, DIM, 0, loss);
+    }
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    struct served r = served(&s);
+    check_minimum(&r, 0.05);
+}
+
+/* --- the evaluator and requests ----------------------------------------------------------------
+ */
+
+static void *evaluate_thread(void *arg) {
+    const struct server *s = arg;
+    pl_client *c = join(s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR, .dim = DIM});
+    struct pl_client_task t;
+    uint64_t last = UINT64_MAX;
+    int rc;
+    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+        assert_int_equal(t.wants, PL_WANTS_NUMBERS);
+        assert_true(last == UINT64_MAX || t.version > last);
+        last = t.version;
+        double loss = bowl(t.w, NULL);
+        assert_int_equal(pl_client_report(c, "test_loss", loss), PL_OK);
+        assert_int_equal(pl_client_report(c, "test_accuracy", 1 / (1 + loss)), PL_OK);
+        assert_int_equal(pl_client_report(c, "first.weight", (double)t.w[0]), PL_OK);
+        assert_int_equal(pl_client_report(c, "not a name", 0), PL_EUSAGE);
+        assert_int_equal(pl_client_push(c, 0, 0, NAN), PL_OK);
+    }
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    return NULL;
+}
+
+static void test_evaluator(void **state) {
+    (void)state;
+    char options[400], log[200];
+    snprintf(log, sizeof log, "%s", path_of("log.jsonl"));
+    snprintf(options, sizeof options,
+             "model=external:dim=5 workers=1 method=async time=20 lr=0.002 "
+             "target-accuracy=0.9 eval-every=0.01 log=%s",
+             log);
+    struct server s = serve(options);
+    pthread_t evaluator;
+    assert_int_equal(pthread_create(&evaluator, NULL, evaluate_thread, &s), 0);
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    int rc;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    pthread_join(evaluator, NULL);
+    struct served r = served(&s);
+    if (!r.ok || !(said(&r, "test_accuracy") >= 0.9)) fail_msg("%s", r.text);
+    assert_true(said(&r, "time_to_target") > 0 &&
+                said(&r, "time_to_target") <= said(&r, "time") + 1e-9);
+    FILE *f = fopen(log, "r");
+    char line[2000];
+    assert_non_null(f);
+    bool found = false; /* the workers' losses are there as well */
+    while (fgets(line, sizeof line, f))
+        found |= strstr(line, "\"first.weight\":") && !strstr(line, "\"test_loss\":null");
+    assert_true(found);
+    fclose(f);
+}
+
+/* An evaluator that dies in the middle costs nothing but its numbers. */
+static void test_evaluator_dies(void **state) {
+    (void)state;
+    struct server s = serve("model=external:dim=5 workers=1 method=async time=1 lr=0.002 "
+                            "eval-every=0.01");
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    pid_t evaluator = fork();
+    if (evaluator == 0) {
+        pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+        struct pl_client_task t;
+        while (pl_client_pull(e, 10, &t)) continue;
+        pl_client_report(e, "test_loss", 1);
+        pl_client_push(e, 0, 0, NAN);
+        while (pl_client_pull(e, 10, &t)) continue;
+        _exit(0);
+    }
+    int rc, status;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    struct served r = served(&s);
+    assert_int_equal(waitpid(evaluator, &status, 0), evaluator);
+    if (!r.ok || !(said(&r, "time") < 5)) fail_msg("%s", r.text);
+}
+
+static void test_requests(void **state) {
+    (void)state;
+    char options[600], folder[200], file[300];
+    snprintf(folder, sizeof folder, "%s", path_of("checkpoints"));
+    snprintf(options, sizeof options,
+             "model=external workers=1 method=async time=20 lr=0.1 checkpoint=%s", folder);
+    struct server s = serve_with(options, true);
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    for (int i = 0; i < 10; i++) assert_int_equal(answer(c, 0), PL_OK);
+    assert_int_equal(pl_client_set_lr(c, NAN), PL_EUSAGE);
+    assert_int_equal(pl_client_set_lr(c, 0), PL_OK);
+    struct pl_client_task t = {.lr = 1};
+    for (int i = 0; i < 100 && t.lr > 0; i++) {
+        assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+        bowl(t.w, t.out);
+        pl_client_push(c, DIM, 1, 0);
+    }
+    assert_true(t.lr == 0);
+    assert_int_equal(pl_client_checkpoint(c), PL_OK);
+    struct stat st;
+    snprintf(file, sizeof file, "%s/latest", folder);
+    for (int i = 0; i < 1000 && stat(file, &st); i++) usleep(10000);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c, 0);
+    struct served r = served(&s);
+    if (!r.ok || !(said(&r, "time") < 19)) fail_msg("%s", r.text);
+
+    /* it is resumed, with names and rate; eval says what it is */
+    snprintf(options, sizeof options, "resume=%s updates=10000", folder);
+    s = serve(options);
+    const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},
+                                          {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
+    c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(same, 2)});
+    assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+    assert_true(t.lr == 0 && t.version >= 10 && t.w[1] > 0.5f);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c, 0);
+    assert_true(served(&s).ok);
+    pl_setup *setup;
+    pl_run *run = NULL;
+    assert_int_equal(pl_setup_new(&setup), 0);
+    assert_int_equal(pl_eval(setup, folder, &run), PL_EUSAGE);
+    if (!strstr(pl_setup_why(setup), "5 parameters in 2 tensors ('fc.weight'"))
+        fail_msg("%s", pl_setup_why(setup));
+    pl_setup_free(setup);
+}
+
+/* --- types -------------------------------------------------------------------------------------
+ */
+
+static void test_bf16(void **state) {
+    (void)state;
+    for (int raw = 0; raw < 2; raw++) {
+        struct server s =
+            serve("model=external:dim=5 workers=1 method=async updates=200 lr=0.1 wire=bf16");
+        pl_client *c = join(&s, (struct pl_client_conf){.raw = raw});
+        struct pl_client_task t;
+        int rc;
+        while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+            float g[DIM];
+            double loss = bowl(t.w, raw ? g : t.out);
+            assert_non_null(t.w16);
+            assert_true(raw ? !t.out && t.out16 : t.out != NULL);
+            for (int i = 0; raw && i < DIM; i++) {
+                uint32_t bits;
+                memcpy(&bits, &g[i], sizeof bits);
+                t.out16[i] = (uint16_t)(bits >> 16);
+            }
+            pl_client_push(c, DIM, 1, loss);
+        }
+        assert_int_equal(rc, PL_ECANCELLED);
+        pl_client_close(c);
+        struct served r = served(&s);
+        check_minimum(&r, 0.02);
+    }
+}
+
+static void test_init_file(void **state) {
+    (void)state;
+    const char *path = path_of("init.safetensors");
+    const float w[3] = {1, 2, 3};
+    const uint16_t half[2] = {0x3f80, 0xc000}; /* 1, -2 */
+    const struct pl_tensor_info t[] = {
+        {.name = "a", .shape = {3}, .n_dims = 1, .data = w},
+        {.name = "b", .dtype = "BF16", .shape = {2, 1}, .n_dims = 2, .data = half}};
+    char why[400] = "", options[600], folder[200];
+    if (pl_save_tensors(path, t, 2, "a lr=0\n", why, sizeof why)) fail_msg("%s", why);
+    assert_int_equal(pl_save_tensors(path_of("x"), t, 2, "c lr=0\n", why, sizeof why), PL_EUSAGE);
+    assert_non_null(strstr(why, "'c'"));
+    snprintf(folder, sizeof folder, "%s", path_of("half"));
+    snprintf(options, sizeof options,
+             "model=external init=%s workers=1 method=async updates=3 lr=0.5 checkpoint=%s", path,
+             folder);
+    struct server s = serve(options);
+    pl_client *c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(t, 2)});
+    struct pl_client_task task;
+    assert_int_equal(pl_client_pull(c, 10, &task), PL_OK);
+    assert_true(task.w[0] == 1 && task.w[2] == 3 && task.w[3] == 1 && task.w[4] == -2);
+    work(c, 0);
+    struct served r = served(&s);
+    if (!r.ok) fail_msg("%s", r.text);
+    /* a does not learn; b does */
+    const char *at = strchr(r.text, '\n') + 1;
+    if (strncmp(at, "1 2 3 ", 6) != 0 || strncmp(at, "1 2 3 1 ", 8) == 0) fail_msg("%s", r.text);
+}
+
+/* Results have new values of buffers, which the update averages. */
+static void test_buffers(void **state) {
+    (void)state;
+    const char *path = path_of("buffers.safetensors");
+    const struct pl_tensor_info t[] = {
+        {.name = "a.weight", .shape = {3}, .n_dims = 1},
+        {.name = "a.running_mean", .shape = {1}, .n_dims = 1},
+        {.name = "a.num_batches_tracked", .dtype = "I64", .n_dims = 0}};
+    char why[400] = "", options[600];
+    if (pl_save_tensors(path, t, 3, "*.running_mean buffer=yes\n*.num_* buffer=yes\n", why,
+                        sizeof why))
+        fail_msg("%s", why);
+    snprintf(options, sizeof options,
+             "model=external init=%s workers=2 method=sync updates=3 lr=0.1 optim=adam", path);
+    struct server s = serve(options);
+    pl_client *c[2] = {join(&s, (struct pl_client_conf){0}), join(&s, (struct pl_client_conf){0})};
+    struct pl_client_task task;
+    int rc = PL_OK;
+    for (int turn = 0; rc != PL_ECANCELLED; turn++) {
+        rc = pl_client_pull(c[turn % 2], 10, &task);
+        if (rc) continue;
+        bowl(task.w, task.out);
+        task.out[3] = turn % 2 ? 10 : 20;
+        task.out[4] = task.w[4] + 1;
+        pl_client_push(c[turn % 2], DIM, 1, 0);
+    }
+    pl_client_close(c[0]);
+    pl_client_close(c[1]);
+    struct served r = served(&s);
+    const char *at = strchr(r.text, '\n');
+    double w[DIM] = {0};
+    for (int i = 0; at && i < DIM; i++) w[i] = strtod(at, (char **)&at);
+    if (!r.ok || w[3] != 15 || w[4] != 3 || !(w[2] > 0)) fail_msg("%s", r.text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_external),       cmocka_unit_test(test_unknown_loss),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_no_server),
+        cmocka_unit_test(test_waiting),        cmocka_unit_test(test_local_rules),
+        cmocka_unit_test(test_diloco_delta),   cmocka_unit_test(test_evaluator),
+        cmocka_unit_test(test_requests),       cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_init_file),      cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_evaluator_dies),
+    };
+    int rc = suite_begin(1);
+    if (rc) return rc;
+    return suite_end(cmocka_run_group_tests_name("client", tests, NULL, NULL));
+}

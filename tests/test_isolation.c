@@ -1,0 +1,576 @@
+/* What a guest of a port over shared memory cannot do: write what is not its own, also after it has
+ * left; and what watchers get, also when they freeze. And bfloat16, which only guests exchange.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/bf16.h"
+#include "base/rng.h"
+#include "seed.h"
+#include "suite_transport.h"
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "sys/segment.h"
+#include "sys/thread.h"
+#include "transport/areas.h"
+#include "transport/greeting.h"
+#include "transport/link.h"
+
+static uint64_t test_seed;
+
+static void tell(struct crew *c, int worker, uint64_t task) {
+    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][0]);
+    c->t->port.tell(c->p, worker, &o);
+}
+
+static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->link.pull(l, &o) == 0) {
+        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
+    }
+}
+
+static void echo_guest(struct crew *c) {
+    struct pl_link *l;
+    int worker;
+    size_t dim;
+    if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
+    echo_worker(c, l, worker);
+    c->t->link.detach(l);
+    _exit(0);
+}
+
+static pid_t start_guest(struct crew *c, void (*guest)(struct crew *c)) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
+    if (pid == 0) guest(c);
+    return pid;
+}
+
+static void end_guest(pid_t pid, int status) {
+    int was = -1;
+    assert_int_equal(waitpid(pid, &was, 0), pid);
+    assert_int_equal(was, status);
+}
+
+/* --- hostile ----------------------------------------------------------------------------- */
+
+struct loot {
+    int sock, fd[PL_GIVEN];
+    struct pl_answer answer;
+    struct pl_shape shape;
+};
+
+/* Joins by hand, and keeps the descriptors. False: it cannot. */
+static bool loot_get(struct crew *c, struct loot *loot) {
+    struct sockaddr_un a;
+    struct pl_hello hello = {.magic = PL_GREETING_MAGIC, .version = PL_GREETING_VERSION};
+    struct pl_answer *n = &loot->answer;
+    int n_fds;
+    loot->sock = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (pl_greeting_address(c->path, &a, NULL) ||
+        connect(loot->sock, (struct sockaddr *)&a, sizeof a) ||
+        !pl_greeting_send(loot->sock, &hello, sizeof hello, NULL, 0) ||
+        pl_greeting_receive(loot->sock, n, sizeof *n, loot->fd, PL_GIVEN, &n_fds, 60000) ||
+        n_fds != PL_GIVEN)
+        return false;
+    loot->shape = (struct pl_shape){.n_workers = n->n_workers,
+                                    .n_watchers = n->n_watchers,
+                                    .dim = n->dim,
+                                    .n_versions = n->n_versions,
+                                    .n_slots = n->n_slots,
+                                    .n_own = n->n_own,
+                                    .half = n->half};
+    return pl_shape_of(&loot->shape);
+}
+
+static bool file_resists(int fd, size_t size) {
+    char path[64];
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED || pwrite(fd, "x", 1, 0) >= 0 || ftruncate(fd, 1) == 0) return false;
+    at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED || mprotect(at, size, PROT_READ | PROT_WRITE) == 0) return false;
+    munmap(at, size);
+    /* a user may open its files again as it likes */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_RDWR);
+    if (again < 0) return true;
+    bool written = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) != MAP_FAILED ||
+                   pwrite(again, "x", 1, 0) >= 0 || ftruncate(again, 1) == 0 ||
+                   fallocate(again, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0;
+    close(again);
+    return !written;
+}
+
+/* Everything in its area is noise; its mailbox says that it has joined. */
+static _Noreturn void loot_scribble(struct crew *c, struct loot *loot, char *at) {
+    struct pl_mailbox *b = (void *)at;
+    struct pl_rng rng;
+    const char ready = PL_SAID_READY;
+    size_t n = loot->shape.slots - loot->shape.mailboxes + 4 * loot->shape.stride;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 91, 0);
+    for (uint64_t i = 0;; i++) {
+        ((_Atomic uint64_t *)(void *)at)[pl_rng_below(&rng, (uint32_t)(n / 8))] = pl_rng_u64(&rng);
+        if (i % 64) continue;
+        atomic_store(&b->joined, loot->answer.owner);
+        if (loot->sock >= 0) send(loot->sock, &ready, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (i == 64 * 1000) atomic_store(&c->notes->gate, 1);
+    }
+}
+
+/* Exits with 1 if it can do what it should not. */
+static void vandal(struct crew *c) {
+    struct loot loot;
+    struct stat s;
+    if (!loot_get(c, &loot)) _exit(2);
+    size_t area = loot.shape.mailbox_step;
+    if (!file_resists(loot.fd[PL_GIVEN_HEAD], loot.shape.mailboxes) ||
+        !file_resists(loot.fd[PL_GIVEN_VERSIONS], loot.shape.versions_end - loot.shape.versions))
+        _exit(1);
+    if (fstat(loot.fd[PL_GIVEN_AREA], &s) || (size_t)s.st_size != area) _exit(1);
+    if (ftruncate(loot.fd[PL_GIVEN_AREA], 1) == 0) _exit(1);
+    char *at = mmap(NULL, area, PROT_READ | PROT_WRITE, MAP_SHARED, loot.fd[PL_GIVEN_AREA], 0);
+    if (at == MAP_FAILED) _exit(2);
+    loot_scribble(c, &loot, at);
+}
+
+/* Tasks for workers 0 and 1 while worker 2 does what it likes. */
+static void tasks_with_vandal(struct crew *c, pid_t pid) {
+    uint64_t task[2] = {0};
+    int status;
+    for (uint64_t done = 0; done < 2000 || !atomic_load(&c->notes->gate); done++) {
+        struct pl_news n;
+        for (int w = 0; w < 2; w++)
+            if (done == 0) tell(c, w, ++task[w]);
+        do {
+            c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
+            assert_true(n.kind != PL_NEWS_NONE);
+            if (done % 512 == 0 && waitpid(pid, &status, WNOHANG) == pid)
+                fail_msg("the guest could do what it should not: status %d", status);
+            if (n.worker == 2) c->t->port.holds(c->p, 2);
+        } while (n.worker == 2 || n.kind != PL_NEWS_RESULT);
+        assert_int_equal(n.result.task, task[n.worker]);
+        assert_int_equal(n.result.defect, PL_NO_DEFECT);
+        for (size_t i = 0; i < c->dim; i++)
+            assert_true(c->own[n.worker][0][i] == c->version[n.worker][i] + (float)task[n.worker]);
+        if (done % 16 == 0) {
+            tell(c, 2, done / 16 + 1);
+            c->t->port.cancel(c->p, 2);
+        }
+        tell(c, n.worker, ++task[n.worker]);
+    }
+}
+
+static void check_vandal(bool peers) {
+    struct crew c;
+    crew_open_with(&c, &pl_shm, 3, 50, true, (struct pl_port_conf){.peers = peers});
+    for (int i = 0; i < 50; i++) c.version[0][i] = c.version[1][i] = (float)i;
+    crew_spawn(&c, 0, echo_worker);
+    crew_news(&c, PL_NEWS_JOINED, 0);
+    pid_t guest = start_guest(&c, echo_guest);
+    crew_news(&c, PL_NEWS_JOINED, 1);
+    pid_t pid = start_guest(&c, vandal);
+    tasks_with_vandal(&c, pid);
+    assert_int_equal(atomic_load(&crew_head(&c)->shutdown), 0);
+    kill(pid, SIGKILL);
+    end_guest(pid, SIGKILL);
+    c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
+    end_guest(guest, 0);
+    assert_int_equal(crew_join(&c, 0), 0);
+    crew_close(&c);
+}
+
+static void a_vandal_harms_only_itself(void **state) {
+    (void)state;
+    if (!crew_forks(&pl_shm)) return;
+    check_vandal(false);
+    check_vandal(true);
+}
+
+/* Leaves, but keeps its memory and writes on. */
+static void ghost(struct crew *c) {
+    struct loot loot;
+    if (!loot_get(c, &loot)) _exit(2);
+    char *at = mmap(NULL, loot.shape.mailbox_step, PROT_READ | PROT_WRITE, MAP_SHARED,
+                    loot.fd[PL_GIVEN_AREA], 0);
+    if (at == MAP_FAILED) _exit(2);
+    struct pl_mailbox *b = (void *)at;
+    atomic_store(&b->joined, loot.answer.owner);
+    close(loot.sock);
+    loot.sock = -1;
+    loot_scribble(c, &loot, at);
+}
+
+/* The next one in its place, guest or not, has other memory; what the server still reads is there
+ * as before. */
+static void a_ghost_is_not_in_its_place(void **state) {
+    (void)state;
+    struct crew c;
+    if (!crew_forks(&pl_shm)) return;
+    crew_open_with(&c, &pl_shm, 1, 50, true, (struct pl_port_conf){0});
+    pid_t haunts = start_guest(&c, ghost);
+    assert_true(crew_wait(&c.notes->gate, 1));
+    crew_until(&c, PL_NEWS_GONE, 0);
+    for (int round = 0; round < 4; round++) {
+        pid_t guest = 0;
+        if (round % 2)
+            crew_spawn(&c, 0, echo_worker);
+        else
+            guest = start_guest(&c, echo_guest);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        for (size_t i = 0; i < c.dim; i++) c.own[0][5][i] = (float)round;
+        for (uint64_t task = 1; task <= 500; task++) {
+            tell(&c, 0, task);
+            assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
+            for (size_t i = 0; i < c.dim; i++) assert_true(c.own[0][0][i] == (float)task);
+        }
+        kill(guest ? guest : c.member[0].pid, SIGKILL);
+        crew_until(&c, PL_NEWS_GONE, 0);
+        if (guest) end_guest(guest, SIGKILL);
+        if (!guest) crew_join(&c, 0);
+        struct pl_link *l = crew_guest(&c, 0); /* moves the slots to yet another file */
+        for (size_t i = 0; i < c.dim; i++)
+            assert_true(c.own[0][0][i] == 500 && c.own[0][5][i] == (float)round);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        c.t->link.detach(l);
+        crew_news(&c, PL_NEWS_GONE, 0);
+    }
+    kill(haunts, SIGKILL);
+    end_guest(haunts, SIGKILL);
+    crew_close(&c);
+}
+
+/* An order with vectors that the guest cannot see is not taken. */
+static void a_guest_takes_no_order_it_cannot_do(void **state) {
+    (void)state;
+    struct crew c;
+    struct pl_order o;
+    for (int peers = 0; peers < 2; peers++) {
+        crew_open_with(&c, &pl_shm, 2, 5, true, (struct pl_port_conf){.peers = peers});
+        struct pl_link *l = crew_guest(&c, 0);
+        crew_news(&c, PL_NEWS_JOINED, 0);
+        struct pl_order bad = crew_order(&c, 1, c.version[0], c.own[1][0]);
+        c.t->port.tell(c.p, 0, &bad);
+        assert_int_equal(pl_guest_pull(l, 0, &o), PL_ETIMEDOUT);
+        c.own[1][3][2] = 7;
+        struct pl_order other = crew_order(&c, 2, c.own[1][3], c.own[0][0]);
+        c.t->port.tell(c.p, 0, &other);
+        assert_int_equal(pl_guest_pull(l, 0, &o), peers ? PL_OK : PL_ETIMEDOUT);
+        if (peers) assert_true(o.input[0].v[2] == 7);
+        c.t->link.detach(l);
+        crew_close(&c);
+    }
+}
+
+static int count_files(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+static void counting_worker(struct crew *c, struct pl_link *l, int worker) {
+    (void)l;
+    if (count_files() != c->n_files + 1) atomic_fetch_add(&c->notes->n_wrong, 1);
+    atomic_store(&c->notes->value[worker], 1);
+}
+
+/* A worker that is forked has its socket, and nothing else of the port's. */
+static void workers_inherit_no_files(void **state) {
+    (void)state;
+    if (!crew_forks(&pl_shm)) return;
+    for (int listens = 0; listens < 2; listens++) {
+        struct crew c;
+        crew_open(&c, &pl_shm, 4, 5, listens);
+        struct pl_link *l = listens ? crew_guest(&c, 0) : NULL;
+        /* the guest's socket is this process's as well, and not the port's */
+        c.n_files += listens;
+        crew_spawn(&c, 1, counting_worker);
+        assert_true(crew_wait(&c.notes->value[1], 1));
+        crew_join(&c, 1);
+        c.n_files -= listens;
+        c.t->link.detach(l);
+        crew_close(&c);
+    }
+}
+
+/* --- watchers ---------------------------------------------------------------------------- */
+
+static struct pl_link *watcher(struct crew *c, int *number) {
+    struct pl_link *l = NULL;
+    struct pl_why why = {""};
+    struct pl_welcome welcome;
+    struct pl_guest_conf conf = {.path = c->path, .guest = {.kind = PL_GUEST_WATCHER}};
+    if (pl_guest_connect(&conf, &l, &welcome, &why)) fail_msg("%s", why.text);
+    *number = welcome.worker;
+    return l;
+}
+
+struct looker {
+    struct crew *c;
+    struct pl_link *l;
+    int n;
+};
+
+/* Every copy is of one version, and none is older than the one before. */
+static void looker_main(void *arg) {
+    struct looker *k = arg;
+    size_t dim = k->c->dim;
+    float *w = calloc(dim, sizeof *w);
+    uint64_t note[PL_NOTE_WORDS], last = 0;
+    for (k->n = 0; pl_guest_newest(k->l, PL_FOREVER, w, note) == PL_OK; k->n++) {
+        bool one = w[0] == (float)note[0] && note[0] >= last && note[5] == 5 * note[0];
+        for (size_t i = 1; i < dim; i++) one = one && w[i] == w[0];
+        if (!one) atomic_fetch_add(&k->c->notes->n_wrong, 1);
+        last = note[0];
+    }
+    free(w);
+}
+
+/* The server writes a vector again as soon as it is told that it may. */
+static void watchers_get_the_newest_version(void **state) {
+    (void)state;
+    struct crew c;
+    int number, held[2] = {-1, -1};
+    crew_open_with(&c, &pl_shm, 1, 5000, true, (struct pl_port_conf){.n_watchers = 2});
+    struct looker looker[2] = {{.c = &c}, {.c = &c}};
+    struct pl_thread *thread[2];
+    for (int k = 0; k < 2; k++) {
+        looker[k].l = watcher(&c, &number);
+        assert_int_equal(number, 1 + k);
+        assert_int_equal(pl_thread_start(looker_main, &looker[k], &thread[k]), 0);
+    }
+    for (uint64_t version = 1, shown = 0; shown < 100; version++) {
+        struct pl_news n;
+        int at = 0;
+        while (at == held[0] || at == held[1]) at++;
+        for (size_t i = 0; i < c.dim; i++) c.version[at][i] = (float)version;
+        c.t->port.news(c.p, 1000000, &n);
+        if (n.kind == PL_NEWS_NONE) continue;
+        assert_true(n.worker == 1 || n.worker == 2);
+        int *hold = &held[n.worker - 1];
+        if (n.kind == PL_NEWS_DONE) {
+            assert_true(*hold >= 0);
+            *hold = -1;
+        } else {
+            const uint64_t note[PL_NOTE_WORDS] = {version, 0, 0, 0, 0, 5 * version};
+            assert_int_equal(n.kind, PL_NEWS_ASK);
+            assert_int_equal(*hold, -1);
+            assert_true(c.t->port.show(c.p, n.worker, c.version[at], note));
+            assert_false(c.t->port.show(c.p, n.worker, c.version[at], note)); /* once */
+            *hold = at;
+            shown++;
+        }
+    }
+    c.t->port.shutdown(c.p, 0);
+    for (int k = 0; k < 2; k++) {
+        pl_thread_join(thread[k]);
+        assert_true(looker[k].n > 0);
+        c.t->link.detach(looker[k].l);
+    }
+    crew_close(&c);
+}
+
+static void ask(struct pl_link *l) {
+    l->question++;
+    assert_true(pl_link_send(l, PL_SAID_ASK, &l->question, sizeof l->question));
+}
+
+/* Frozen, dead and confused watchers let go, without their doing. */
+static void a_frozen_watcher_lets_go(void **state) {
+    (void)state;
+    struct crew c;
+    struct pl_why why;
+    struct pl_welcome welcome;
+    struct pl_link *l = NULL;
+    int number;
+    struct pl_guest_conf third = {.guest = {.kind = PL_GUEST_WATCHER}};
+    crew_open_with(&c, &pl_shm, 1, 5, true,
+                   (struct pl_port_conf){.n_watchers = 2, .show_ns = 50000000});
+    third.path = c.path;
+    struct pl_link *a = watcher(&c, &number), *b = watcher(&c, &number);
+    assert_int_equal(pl_guest_connect(&third, &l, &welcome, &why), PL_ERUN);
+    assert_non_null(strstr(why.text, "all its 2 watchers"));
+    assert_int_equal(pl_guest_newest(a, 1000000, NULL, NULL), PL_ETIMEDOUT);
+    crew_news(&c, PL_NEWS_ASK, 1);
+    assert_false(c.t->port.show(c.p, 0, c.version[0], NULL)); /* not a watcher */
+    assert_false(c.t->port.show(c.p, 3, c.version[0], NULL)); /* nobody */
+    assert_false(c.t->port.show(c.p, 2, c.version[0], NULL)); /* has not asked */
+    assert_false(c.t->port.show(c.p, 1, c.slot[0], NULL));    /* not a version */
+    ask(a);
+    crew_news(&c, PL_NEWS_ASK, 1);
+    assert_true(c.t->port.show(c.p, 1, c.version[0], NULL));
+    crew_news(&c, PL_NEWS_DONE, 1); /* after a while */
+    ask(a);
+    crew_news(&c, PL_NEWS_ASK, 1);
+    assert_true(c.t->port.show(c.p, 1, c.version[0], NULL));
+    ask(a); /* it wants another */
+    crew_news(&c, PL_NEWS_DONE, 1);
+    crew_news(&c, PL_NEWS_ASK, 1);
+    assert_true(c.t->port.show(c.p, 1, c.version[0], NULL));
+    c.t->link.detach(a);
+    crew_news(&c, PL_NEWS_DONE, 1);
+    assert_false(c.t->port.show(c.p, 1, c.version[0], NULL));
+    crew_silent(&c);
+    a = watcher(&c, &number);
+    assert_int_equal(number, 1);
+    assert_int_equal(pl_guest_newest(b, 0, NULL, NULL), PL_ETIMEDOUT);
+    crew_news(&c, PL_NEWS_ASK, 2);
+    c.t->link.detach(b);
+    struct pl_link *w = crew_guest(&c, 0);
+    assert_int_equal(pl_guest_newest(w, 0, NULL, NULL), PL_EUSAGE); /* a worker has orders */
+    c.t->port.shutdown(c.p, 0);
+    assert_int_equal(pl_guest_newest(a, PL_FOREVER, NULL, NULL), PL_ECANCELLED);
+    c.t->link.detach(a);
+    c.t->link.detach(w);
+    crew_close(&c);
+}
+
+/* --- bfloat16 ---------------------------------------------------------------------------- */
+
+static float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The nearest of the two neighbours, and the even one of two as near, in exact arithmetic. */
+static uint16_t nearest(uint32_t bits) {
+    uint16_t low = (uint16_t)(bits >> 16), high = (uint16_t)(low + 1);
+    uint32_t below = bits & 0xffff, above = 0x10000 - below;
+    if (below == 0 || below < above) return low;
+    if (below > above) return high;
+    return low & 1 ? high : low;
+}
+
+static void bfloat16_is_rounded_to_nearest_even(void **state) {
+    (void)state;
+    struct pl_rng rng;
+    static const uint32_t special[] = {0,          0x80000000, 0x3f800000, 0x3f808000, 0x3f818000,
+                                       0x3f807fff, 0x3f808001, 0x7f7fffff, 0xff7fffff, 0x7f800000,
+                                       0xff800000, 1,          0x00008000, 0x00018000, 0x007fffff};
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 95, 0);
+    for (size_t i = 0; i < 200000; i++) {
+        size_t n = sizeof special / sizeof *special;
+        uint32_t bits = i < n ? special[i] : (uint32_t)pl_rng_u64(&rng);
+        float x = float_of(bits);
+        uint16_t half = pl_bf16_of(x);
+        if (isnan(x))
+            assert_true(isnan(pl_bf16_float(half)));
+        else
+            assert_int_equal(half, nearest(bits));
+        assert_int_equal(isnan(x) ? half : pl_bf16_of(pl_bf16_float(half)), half);
+    }
+    assert_true(isnan(pl_bf16_float(pl_bf16_of(float_of(0x7f800001))))); /* not infinite */
+    assert_true(isinf(pl_bf16_float(pl_bf16_of(float_of(0x7f7fffff)))));
+}
+
+static void bfloat16_widens_in_place(void **state) {
+    (void)state;
+    static const size_t length[] = {0, 1, 2, 3, 1023, 1024, 1025, 2047, 2048, 2049, 5000};
+    for (size_t k = 0; k < sizeof length / sizeof *length; k++) {
+        size_t n = length[k];
+        float *v = calloc(n + 1, sizeof *v), *x = calloc(n + 1, sizeof *x);
+        uint16_t *half = calloc(n + 1, sizeof *half);
+        for (size_t i = 0; i < n; i++) x[i] = (float)i / 3 - 100;
+        pl_bf16_narrow(x, n, half);
+        memcpy(v, half, n * sizeof *half);
+        v[n] = 77;
+        pl_bf16_widen_here(v, n);
+        pl_bf16_widen(half, n, x);
+        assert_memory_equal(v, x, n * sizeof *v);
+        assert_true(v[n] == 77);
+        free(v);
+        free(x);
+        free(half);
+    }
+}
+
+static void push(struct crew *c, struct pl_link *l, uint64_t task) {
+    c->t->link.push(l, &(struct pl_result){.task = task, .samples = 1});
+    assert_int_equal(crew_news(c, PL_NEWS_RESULT, 0).result.task, task);
+}
+
+static void check_half(unsigned half) {
+    struct crew c;
+    struct pl_order o;
+    crew_open_with(&c, &pl_shm, 1, 3000, true, (struct pl_port_conf){.half = half});
+    struct pl_link *l = crew_guest(&c, 0);
+    crew_news(&c, PL_NEWS_JOINED, 0);
+    for (uint64_t task = 1; task < 5; task++) {
+        for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)i / (float)(2 * task + 1);
+        tell(&c, 0, task);
+        assert_int_equal(pl_guest_pull(l, 0, &o), 0);
+        assert_true((o.half_out != NULL) == ((half & PL_HALF_RESULT) != 0));
+        assert_true((o.half_in != NULL) == ((half & PL_HALF_MODEL) != 0));
+        for (size_t i = 0; i < c.dim; i++) {
+            if (o.half_in) assert_int_equal(o.half_in[i], pl_bf16_of(c.version[0][i]));
+            if (o.half_out)
+                o.half_out[i] = pl_bf16_of(o.input[0].v[i] + 1);
+            else
+                o.out[i] = o.input[0].v[i] + 1;
+        }
+        push(&c, l, task);
+        for (size_t i = 0; i < c.dim; i++) {
+            float x = c.version[0][i] + 1;
+            if (o.half_out) x = pl_bf16_float(pl_bf16_of(x));
+            assert_true(c.own[0][0][i] == x);
+        }
+        /* a second answer to the same order does not widen it again */
+        float first = c.own[0][0][0];
+        push(&c, l, task);
+        assert_true(c.own[0][0][0] == first);
+    }
+    /* a part of the vector is exchanged as floats */
+    struct pl_order part = crew_order(&c, 9, c.version[0], c.own[0][0]);
+    part.range[0].n = 10;
+    c.t->port.tell(c.p, 0, &part);
+    assert_int_equal(pl_guest_pull(l, 0, &o), 0);
+    assert_true(!o.half_in && !o.half_out);
+    push(&c, l, 9);
+    c.t->link.detach(l);
+    crew_news(&c, PL_NEWS_GONE, 0);
+    crew_close(&c);
+}
+
+static void guests_exchange_bfloat16(void **state) {
+    (void)state;
+    for (unsigned half = 0; half <= (PL_HALF_RESULT | PL_HALF_MODEL); half++) check_half(half);
+}
+
+int main(void) {
+    test_seed = seed_of_test(1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_vandal_harms_only_itself),
+        cmocka_unit_test(a_ghost_is_not_in_its_place),
+        cmocka_unit_test(a_guest_takes_no_order_it_cannot_do),
+        cmocka_unit_test(workers_inherit_no_files),
+        cmocka_unit_test(watchers_get_the_newest_version),
+        cmocka_unit_test(a_frozen_watcher_lets_go),
+        cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
+        cmocka_unit_test(bfloat16_widens_in_place),
+        cmocka_unit_test(guests_exchange_bfloat16),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
