@@ -23,7 +23,6 @@
 #include "seed.h"
 #include "storm/storm.h"
 
-#define FILES 64
 #define STALL_NS UINT64_C(500000000000)
 #define SERVERS 3 /* of one seed, at most, one after the other */
 
@@ -54,7 +53,8 @@ static struct plan plan_of(uint64_t seed, bool plain) {
     p.blocks = needs_blocks(p.method);
     p.guests = storm_chance(0.3) && !plain && !p.blocks;
     p.checkpoint = storm_chance(0.2);
-    p.record = !p.checkpoint && !p.guests && storm_chance(0.3);
+    storm.mixed = !plain && !p.blocks && !p.guests && storm_chance(0.2);
+    p.record = !p.checkpoint && !p.guests && !storm.mixed && storm_chance(0.3);
     p.respawn = !p.guests && storm_chance(0.8);
     p.updates = 20 + below(100);
     storm.samples = 8;
@@ -65,7 +65,8 @@ static struct plan plan_of(uint64_t seed, bool plain) {
     storm.guests = p.guests;
     int workers = 1 + (int)below(STORM_WORKERS);
     if (plain) workers = STORM_WORKERS;
-    storm.n_liars = p.guests && storm_chance(0.7) ? (int)below((uint32_t)workers / 2 + 1) : 0;
+    storm.n_liars =
+        (p.guests || storm.mixed) && storm_chance(0.7) ? (int)below((uint32_t)workers / 2 + 1) : 0;
     for (int i = 0; i < STORM_FAULTS; i++) storm.faults[i] = storm_chance(0.6);
     storm.one_model = !p.blocks;
     storm.huge = storm.n_liars > 0 && storm_chance(0.2);
@@ -86,6 +87,7 @@ static struct plan plan_of(uint64_t seed, bool plain) {
         pl_append(o, max, " spawn=none listen=%s/socket", folder);
     else if (storm_chance(0.2))
         pl_append(o, max, " delay=exp:mean=%g", (double)storm.task_ns * 1e-9);
+    if (storm.mixed) pl_append(o, max, " listen=%s/socket", folder);
     if (storm_chance(0.1)) pl_append(o, max, " update-time=%g", (double)storm.task_ns * 2e-10);
     if (p.checkpoint)
         pl_append(o, max, " checkpoint=%s checkpoint-every=%llu", saved,
@@ -110,57 +112,58 @@ static pl_setup *make(const char *options, const char *more) {
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-static struct {
-    char name[FILES][256];
-    int n;
-} there; /* when the server was killed */
+static char kept[400]; /* the folder as it was when the server was killed */
+static bool is_kept;
 
-static int only_checkpoints(const struct dirent *e) {
-    return strncmp(e->d_name, "checkpoint-", 11) == 0 && strstr(e->d_name, ".safetensors") &&
-           strlen(e->d_name) < sizeof there.name[0];
-}
-
-static void list_files(void) {
-    struct dirent **entry;
-    int n = scandir(saved, &entry, only_checkpoints, alphasort);
-    there.n = 0;
-    for (int i = 0; i < n; i++) {
-        if (there.n < FILES)
-            snprintf(there.name[there.n++], sizeof there.name[0], "%s", entry[i]->d_name);
-        free(entry[i]);
+static void clear_folder(const char *dir) {
+    char path[700];
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path);
     }
-    if (n >= 0) free(entry);
+    if (d) closedir(d);
+    rmdir(dir);
 }
 
-/* A server that was killed has not written what this one wrote at its end. Returns the number of
- * updates in the newest that is left; 0: none. */
-static uint64_t forget_later_files(void) {
-    struct dirent **entry;
+/* Files are written under other names and renamed, so that a link keeps what is there now. */
+static void keep_folder(void) {
+    char from[700], to[700], target[300];
+    is_kept = true;
+    clear_folder(kept);
+    DIR *d = opendir(saved);
+    if (!d) return;
+    if (mkdir(kept, 0700)) storm_fail("cannot make a folder");
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        snprintf(from, sizeof from, "%s/%s", saved, e->d_name);
+        snprintf(to, sizeof to, "%s/%s", kept, e->d_name);
+        ssize_t n = readlink(from, target, sizeof target - 1);
+        if (n >= 0) target[n] = '\0';
+        if (n >= 0 ? symlink(target, to) : link(from, to)) storm_fail("cannot link %s", from);
+    }
+    closedir(d);
+}
+
+static uint64_t newest_in(const char *dir) {
     uint64_t newest = 0;
-    int n = scandir(saved, &entry, only_checkpoints, alphasort);
-    for (int i = 0; i < n; i++) {
-        bool was = false;
-        for (int k = 0; k < there.n; k++) was = was || strcmp(there.name[k], entry[i]->d_name) == 0;
-        if (was) newest = strtoull(entry[i]->d_name + 11, NULL, 10);
-        char path[700];
-        snprintf(path, sizeof path, "%s/%s", saved, entry[i]->d_name);
-        if (!was) unlink(path);
-        free(entry[i]);
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        bool is = strncmp(e->d_name, "checkpoint-", 11) == 0 && strstr(e->d_name, ".safetensors");
+        uint64_t n = is ? strtoull(e->d_name + 11, NULL, 10) : 0;
+        if (n > newest) newest = n;
     }
-    if (n >= 0) free(entry);
+    if (d) closedir(d);
     return newest;
 }
 
-static void clear_folder(void) {
-    char path[700];
-    DIR *d = opendir(saved);
-    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", saved, e->d_name);
-        if (e->d_name[0] != '.' || strlen(e->d_name) > 2) unlink(path);
-    }
-    if (d) closedir(d);
-    rmdir(saved);
-    unlink(tape);
+/* A server that was killed has not written what this one wrote at its end. Returns the number of
+ * updates in the newest checkpoint that is left; 0: there is none. */
+static uint64_t forget_later_files(void) {
+    clear_folder(saved);
+    if (rename(kept, saved)) return 0;
+    return newest_in(saved);
 }
 
 /* --- one run ---------------------------------------------------------------------------------- */
@@ -169,7 +172,7 @@ static int tick(void *ctx, const struct pl_point *p) {
     (void)ctx;
     (void)p;
     if (!storm.stopped) return 0;
-    if (there.n < 0) list_files();
+    if (!is_kept) keep_folder();
     return 1;
 }
 
@@ -198,7 +201,8 @@ static void check_end(const struct plan *p, const pl_run *run) {
     const char *trouble = pl_run_text(run, "trouble");
     storm_say("end: %g updates, %s", number(run, "updates"), trouble ? trouble : "no trouble");
     /* if nothing but faults of limited time can stop a run, it does not stop */
-    bool must = p->respawn && !storm.stopped && !trouble && number(run, "suspended.evicted") == 0;
+    bool must = p->respawn && !storm.mixed && !storm.stopped && !trouble &&
+                number(run, "suspended.evicted") == 0;
     if (must && number(run, "updates") < (double)p->updates &&
         storm.now_ns - storm.commit_ns > STALL_NS)
         storm_fail("there was no update for %.0f s; the run ended after %g of %llu",
@@ -231,7 +235,7 @@ static void begin_server(uint64_t version) {
     memset(storm.committed, 0, sizeof storm.committed);
     for (uint64_t v = version + 1; v < 4096; v++) storm.version_hash[v] = 0;
     storm.stopped = false;
-    there.n = -1;
+    is_kept = false;
     storm.counts.servers++;
 }
 
@@ -272,7 +276,8 @@ static bool run_seed(uint64_t seed, bool plain) {
     struct plan p = plan_of(seed, plain);
     storm.fault_ns = storm.now_ns + storm_draw_ns(storm.mean_fault_ns);
     storm_say("%s", p.options);
-    clear_folder();
+    clear_folder(saved);
+    unlink(tape);
     uint64_t version = 0;
     for (int i = 0; i < SERVERS; i++) {
         begin_server(version);
@@ -317,6 +322,7 @@ int main(void) {
     snprintf(folder, sizeof folder, "%s/paceline-storm-XXXXXX", shm);
     if (!mkdtemp(folder)) return 1;
     snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(kept, sizeof kept, "%s/kept", folder);
     snprintf(tape, sizeof tape, "%s/tape", folder);
     storm.verbose = one != NULL;
     double began = seconds();
@@ -329,12 +335,16 @@ int main(void) {
            (unsigned long long)(n < n_methods ? n : n_methods), took, (double)n * 60 / took);
     printf(
         "%llu servers, %llu messages, %llu updates; faults: %llu kills, %llu freezes, %llu lies, "
-        "%llu repeated results, %llu bursts of delay, %llu processes that could not start\n",
+        "%llu repeated results, %llu bursts of delay, %llu processes that could not start; "
+        "%llu requests\n",
         (unsigned long long)c->servers, (unsigned long long)c->events,
         (unsigned long long)c->updates, (unsigned long long)c->kills,
         (unsigned long long)c->freezes, (unsigned long long)c->lies, (unsigned long long)c->repeats,
-        (unsigned long long)c->bursts, (unsigned long long)c->failed_starts);
-    clear_folder();
+        (unsigned long long)c->bursts, (unsigned long long)c->failed_starts,
+        (unsigned long long)c->words);
+    clear_folder(saved);
+    clear_folder(kept);
+    unlink(tape);
     rmdir(folder);
     for (int i = 0; i < STORM_WORKERS; i++) free(storm.worker[i].stack);
     return 0;

@@ -68,6 +68,9 @@ static void guest_do(struct storm_worker *w, const struct pl_order *o) {
     t->link.push(&w->link, &r);
     if (w->liar && storm_chance(0.3)) guest_writes_late(w);
     if (w->liar && storm_chance(0.1)) t->link.push(&w->link, &r); /* again */
+    static const char *const words[] = {"lr 0.01",          "lr nan",         "checkpoint",
+                                        "score 1 loss=nan", "checkpoint now", "\xc3\xa9"};
+    if (storm_chance(0.02)) storm_word(w->link.worker, words[pl_rng_below(&storm.rng, 6)]);
 }
 
 static int guest_main(void *arg) {
@@ -83,6 +86,7 @@ static int guest_main(void *arg) {
 void storm_guest(int worker) {
     struct storm_worker *w = &storm.worker[worker];
     w->guest = true;
+    w->offered = false;
     w->liar = worker < storm.n_liars;
     storm_begin_worker(worker, guest_main, w);
 }
@@ -143,8 +147,9 @@ void storm_fault(void) {
         if (storm.faults[kind]) faults_one(kind, worker);
     }
     /* a guest that is gone comes back, or another one takes its place */
-    for (int i = 0; storm.guests && !storm.shutdown && i < storm.n_workers; i++) {
+    for (int i = 0; !storm.shutdown && i < storm.n_workers; i++) {
         struct storm_worker *g = &storm.worker[i];
+        if (!storm.guests && !(storm.mixed && g->offered && !g->expected)) continue;
         if (!g->made && !g->joined && !g->gone && g->n == 0 && storm_chance(0.5)) storm_guest(i);
     }
 }

@@ -54,16 +54,17 @@ static void invariants_version(int worker, const struct pl_order *o) {
     *known = hash;
 }
 
-/* Workers can only read what the server writes. */
-static bool invariants_writable(const float *v) {
+/* Workers can only read what the server writes, and guests what others write. */
+static bool invariants_writable(int worker, const float *v) {
     for (int i = 0; i < storm.n_memory; i++)
-        if (storm.memory[i] == v) return storm.writer[i] >= 0;
+        if (storm.memory[i] == v)
+            return storm.worker[worker].guest ? storm.writer[i] == worker : storm.writer[i] >= 0;
     return false;
 }
 
 void storm_told(int worker, const struct pl_order *o) {
-    if (!invariants_writable(o->out) || (o->base && !invariants_writable(o->base)))
-        storm_fail("worker %d is told to write where only the server writes", worker + 1);
+    if (!invariants_writable(worker, o->out) || (o->base && !invariants_writable(worker, o->base)))
+        storm_fail("worker %d is told to write to memory of the server or another", worker + 1);
     if (o->out == NULL || invariants_is_input(o, o->out))
         storm_fail("worker %d is told to write what it reads", worker + 1);
     for (int i = 0; i < storm.n_workers; i++) {

@@ -138,6 +138,14 @@ static void port_send(struct storm_worker *w, enum pl_news_kind kind, const stru
     if (kind == PL_NEWS_GONE) w->gone = true;
 }
 
+void storm_word(int worker, const char *word) {
+    struct storm_worker *w = &storm.worker[worker];
+    int n = w->n;
+    port_send(w, PL_NEWS_WORD, NULL);
+    if (w->n > n) w->message[(w->first + n) % STORM_NEWS].news.word = word;
+    storm.counts.words++;
+}
+
 void storm_kill(int worker) {
     struct storm_worker *w = &storm.worker[worker];
     if (!w->made || w->dead) return;
@@ -190,10 +198,10 @@ static bool port_deliver(struct pl_news *out) {
         port_vacate(best);
     }
     if (out->kind == PL_NEWS_RESULT) port_judge(&out->result);
-    static const char *const kind[] = {"none", "joined", "base", "result"};
+    static const char *const kind[] = {"none", "joined", "base", "result", "word"};
     if (storm.verbose)
         storm_say("news: worker %d %s %llu", out->worker + 1,
-                  out->kind < 4 ? kind[out->kind] : "gone or other",
+                  out->kind <= PL_NEWS_WORD ? kind[out->kind] : "gone",
                   (unsigned long long)out->result.task);
     return true;
 }
@@ -307,9 +315,11 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     storm.opened_ns = storm.now_ns;
     storm.n_versions = conf->n_versions;
     storm.n_slots = conf->n_slots;
+    storm.n_own = conf->listen && conf->n_own ? conf->n_own : 0;
     storm.n_memory = 0;
-    storm.memory = calloc((size_t)(conf->n_versions + conf->n_slots) + 1, sizeof *storm.memory);
-    storm.writer = calloc((size_t)(conf->n_versions + conf->n_slots) + 1, sizeof *storm.writer);
+    int room = conf->n_versions + conf->n_slots + conf->n_workers * storm.n_own + 1;
+    storm.memory = calloc((size_t)room, sizeof *storm.memory);
+    storm.writer = calloc((size_t)room, sizeof *storm.writer);
     for (int i = 0; i < storm.n_workers; i++) {
         struct storm_worker *w = &storm.worker[i];
         char *stack = w->stack;
@@ -351,8 +361,9 @@ static void port_close(struct pl_port *p) {
 
 static float *port_vector(struct pl_port *p, int writer) {
     (void)p;
-    int n = 0, most = writer < 0 ? storm.n_versions : storm.n_slots;
-    for (int i = 0; i < storm.n_memory; i++) n += (storm.writer[i] < 0) == (writer < 0);
+    int n = 0, most = writer < 0 ? storm.n_versions : storm.n_own ? storm.n_own : storm.n_slots;
+    for (int i = 0; i < storm.n_memory; i++)
+        n += writer < 0 || storm.n_own ? storm.writer[i] == writer : storm.writer[i] >= 0;
     if (n >= most) return NULL;
     float *v = calloc(storm.dim, sizeof *v);
     storm.memory[storm.n_memory] = v;
@@ -416,8 +427,19 @@ static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
     if (w->expected || w->joined || w->made)
         return pl_fail(why, PL_EUSAGE, "worker %d is there already", worker + 1);
     w->expected = true;
+    w->offered = false;
     storm.expecting = worker;
     return PL_OK;
+}
+
+static void port_offer(struct pl_port *p, int worker) {
+    (void)p;
+    storm.worker[worker].offered = true;
+}
+
+static bool port_is_guest(const struct pl_port *p, int worker) {
+    (void)p;
+    return worker < storm.n_workers && storm.worker[worker].guest;
 }
 
 static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
@@ -561,7 +583,9 @@ static void port_detach(struct pl_link *l) {
              .wake = port_wake,                                                                    \
              .expect = port_expect,                                                                \
              .attach = port_attach,                                                                \
-             .made = port_made},                                                                   \
+             .made = port_made,                                                                    \
+             .offer = port_offer,                                                                  \
+             .is_guest = port_is_guest},                                                           \
     .link = {.pull = port_pull,                                                                    \
              .cancelled = port_cancelled,                                                          \
              .sleep = port_sleep,                                                                  \

@@ -52,6 +52,7 @@ struct storm_worker {
     bool dead;          /* it was killed: its functions return at once */
     bool failed_start;  /* there is no process for it */
     bool guest, liar;   /* a program that the server did not start; that lies */
+    bool offered;       /* a guest may have this place */
     bool attached;      /* it has a link */
     bool waits;         /* for an order */
     uint64_t wake_ns;   /* when the coroutine goes on */
@@ -76,7 +77,7 @@ struct storm_worker {
 enum storm_kind { STORM_KILL, STORM_FREEZE, STORM_REPEAT, STORM_NO_START, STORM_NET, STORM_FAULTS };
 
 struct storm_counts {
-    uint64_t events, kills, freezes, lies, repeats, bursts, failed_starts, updates, servers;
+    uint64_t events, kills, freezes, lies, repeats, bursts, words, failed_starts, updates, servers;
 };
 
 struct storm {
@@ -90,6 +91,7 @@ struct storm {
     float **memory; /* [n_memory] all vectors */
     int *writer;
     int n_memory, n_versions, n_slots;
+    int n_own; /* vectors that one worker writes, at most; 0: any number */
     bool open, shutdown, woken;
     uint64_t opened_ns;
     uint64_t fault_ns, mean_fault_ns, calm_ns; /* the next; between two; none from then on */
@@ -98,6 +100,7 @@ struct storm {
     int expecting;                             /* worker for which a process is being started */
     bool faults[STORM_FAULTS];                 /* which happen */
     uint32_t samples;                          /* of a task */
+    bool mixed;                                /* guests take places that are offered */
     bool guests;                               /* workers are programs of others, */
     int n_liars;                               /* and the first of them lie */
     uint64_t burst_ns;                         /* until when messages take long */
@@ -137,9 +140,10 @@ bool storm_chance(double p);
 
 /* port.c */
 void storm_begin_worker(int worker, int (*run)(void *arg), void *arg);
-void storm_kill(int worker);       /* at this moment; PL_NEWS_GONE follows */
-void storm_unwind(int worker);     /* the coroutine returns */
-void storm_run_until(uint64_t ns); /* the world without the server */
+void storm_word(int worker, const char *word); /* a guest says something */
+void storm_kill(int worker);                   /* at this moment; PL_NEWS_GONE follows */
+void storm_unwind(int worker);                 /* the coroutine returns */
+void storm_run_until(uint64_t ns);             /* the world without the server */
 void storm_check_held(const char *when);
 uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges);
 
