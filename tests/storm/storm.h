@@ -121,7 +121,7 @@ struct storm {
     const struct pl_control *control;
     uint64_t version, event_ns, alive_since[STORM_WORKERS], n_events, n_idle_news;
     bool alive[STORM_WORKERS];
-    bool huge;          /* lies may be finite and so large that the model overflows */
+    bool huge;          /* values may be finite and so large that the model overflows */
     uint64_t commit_ns; /* when the last update was made */
     double present;     /* worker seconds of those that left */
     uint8_t committed[STORM_WORKERS][STORM_TASKS / 8];
