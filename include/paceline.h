@@ -489,6 +489,17 @@ struct pl_plan_row {
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 
+/* --- pages -------------------------------------------------------------------------------- */
+
+/* Writes one HTML file that shows runs and needs nothing else: each path is a folder of the option
+ * "log-dir", a folder of a race, a file of the option "history", or a recording, which is replayed.
+ * Replaces `out` only if it is such a page. The setup provides messages and pl_setup_watch. */
+PL_API int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const char *out);
+
+/* Serves that page at the address of the option "dashboard" until the setup and its copies are
+ * freed. It shows the runs of all of them. Without this call, each run serves its own page. */
+PL_API int pl_setup_serve(pl_setup *setup);
+
 /* --- drawing ----------------------------------------------------------------------------- */
 
 struct pl_curve {
@@ -497,11 +508,17 @@ struct pl_curve {
     size_t n_points;
 };
 
-/* Plots the error (or the loss, if there is no accuracy) against time into an SVG or PNG file,
- * depending on its extension. Needs gnuplot. On failure why[why_max] has a message and no file is
+/* Plots the test accuracy (or the loss, if there is none) against time into an SVG or PNG file,
+ * depending on its extension. Curves of the same name are runs with different seeds, and become one
+ * line, their mean, in a band. Needs gnuplot. On failure why[why_max] has a message and no file is
  * left. */
 PL_API int pl_plot(const char *path, const char *title, const struct pl_curve *curve,
                    size_t n_curves, char *why, size_t why_max);
+
+/* The same with the curves of a folder, of a race or of the option "log-dir", with its target and
+ * what was run in the title. `path` NULL: plot.svg in that folder, which is replaced if it exists.
+ */
+PL_API int pl_plot_folder(const char *folder, const char *path, char *why, size_t why_max);
 
 #ifdef __cplusplus
 }

@@ -37,6 +37,7 @@ while IFS= read -r line; do
     case $command in
     *\ train\ *--resume*) command="$command --updates 40" ;;
     *\ simulate\ * | *\ train\ *) command="$command --updates 20" ;;
+    *\ race\ *--out*) command="$command --updates 20 --seeds 1" ;;
     *\ race\ *) command="$command --updates 20 --seeds 1 --out run-$n" ;;
     *\ replay\ *\ --*) command="$command --updates 20" ;;
     esac

@@ -26,6 +26,11 @@ def size(fd, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
+def without_header(text):
+    """Leaves out the lines that say what the run is; lines of progress are not indented by two."""
+    return re.sub(r"^paceline [^:]*: (train|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
+
+
 def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
     """Runs on a terminal with that many columns, later with `then`; returns what standard error
     got, before and after the change."""
@@ -50,7 +55,8 @@ def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
         parts[1 if changed and then else 0] += data
     child.wait()
     os.close(master)
-    return [p.decode() for p in parts]
+    parts = [p.decode() for p in parts]
+    return [without_header(parts[0]), parts[1]]
 
 
 ESCAPE = "\r\x1b[J"
@@ -111,6 +117,7 @@ check("\x1b" not in err and "%" not in out.split("worker time")[0], "escapes, or
 check(piped(simulated + ["--quiet"])[1] == "", "--quiet is not quiet")
 check(piped(simulated + ["--json"])[1] == "", "--json is not quiet")
 out, err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30"])
+err = without_header(err)
 check(len(err.splitlines()) == 2 and re.match(r"1/2 sync  100 %", err), f"race: {err!r}")
 check(piped(["race", "sync", "--model", "quadratic", "--updates", "30", "--quiet"])[1] == "",
       "race --quiet is not quiet")

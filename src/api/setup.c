@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "observe/dashboard.h"
 #include "sys/pool.h"
 
 #define SIMULATED_WORKERS 8 /* unless set */
@@ -145,6 +146,12 @@ const struct pl_opt pl_setup_opts[] = {
              "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
     ADDRESS("metrics", metrics, "", TRAIN,
             "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
+    FILE_NAME(
+        "history", history, "", SIMULATE | TRAIN | REPLAY,
+        "file for the tasks and times of the run, as JSON; see paceline report (--log-dir has it)"),
+    ADDRESS("dashboard", dashboard, "", SIMULATE | TRAIN | RACE,
+            "HOST:PORT (or PORT, on loopback) that serves the page of paceline report during the "
+            "run"),
     FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
     FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
     FILE_NAME("record", record, "", SIMULATE | TRAIN | REPLAY,
@@ -189,6 +196,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
         return PL_ENOMEM;
     }
     if (s->data) s->data->n_holders++;
+    if (s->board) s->board->n_holders++;
     pl_initial_hold(s->initial);
     *out = s;
     return PL_OK;
@@ -205,6 +213,10 @@ void pl_setup_let_go(struct pl_setup *s) {
 void pl_setup_free(pl_setup *s) {
     if (!s) return;
     pl_setup_let_go(s);
+    if (s->board && --s->board->n_holders == 0) {
+        pl_dashboard_close(s->board->dashboard);
+        free(s->board);
+    }
     pl_initial_release(s->initial);
     free(s->rules);
     if (s->described) pl_identity_free(s->described);

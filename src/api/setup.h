@@ -44,6 +44,7 @@ struct pl_setup_conf {
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];
     char log[PL_TEXT_MAX], events[PL_TEXT_MAX], record[PL_TEXT_MAX];
+    char history[PL_TEXT_MAX], dashboard[PL_TEXT_MAX];
     double smoothness, noise, convexity, start_loss, target; /* of the planner */
     char trace[PL_TEXT_MAX];                                 /* of the planner */
 };
@@ -72,6 +73,13 @@ struct pl_shared_data {
     atomic_int n_holders; /* copies of a setup may be used and freed on several threads at once */
 };
 
+/* A dashboard that shows the runs of several setups. */
+struct pl_dashboard;
+struct pl_shared_board {
+    struct pl_dashboard *dashboard;
+    atomic_int n_holders;
+};
+
 #define PL_SETUP_POLICIES 48 /* is more than there are */
 
 struct pl_setup {
@@ -94,6 +102,8 @@ struct pl_setup {
     struct pl_log log;
     void (*start)(void *ctx, const char *header, const char *json);
     void *start_ctx;
+    struct pl_shared_board *board; /* of pl_setup_serve, or NULL */
+    char **captured; /* the history of the next run goes there as JSON, malloc()ed; or NULL */
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
 };

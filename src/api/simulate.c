@@ -53,7 +53,9 @@ static int simulate_open(struct simulate_watch *w, struct pl_setup *setup,
     if (recorded) pl_recording_line(replay->text, "run", recorded, strlen(replay->text) + 1);
     w->run->replayed = replay != NULL;
     w->sinks.recorded = recorded;
-    if (!rc) rc = pl_sinks_open(&w->sinks, setup, built, w->run->identity.json);
+    if (!rc)
+        rc = pl_sinks_open(&w->sinks, setup, built, replay ? "recorded" : "virtual",
+                           w->run->identity.json);
     free(recorded);
     if (!rc) pl_run_announce(w->run, setup);
     return rc;

@@ -1,9 +1,15 @@
 #include "api/sinks.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "learn/task.h"
+#include "sys/clock.h"
+
+#define SINKS_HISTORY_NS 10000000000u /* between two times that the history is written */
 
 /* The options, and what the run is as a line of its own. */
 static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct pl_job *job,
@@ -25,12 +31,117 @@ static int sinks_record(struct pl_sinks *s, struct pl_setup *setup, const struct
     return rc;
 }
 
+/* --- the history ------------------------------------------------------------------------- */
+
+static const char *sinks_metric(const struct pl_model *model) {
+    if (!model) return "";
+    return model->rates ? "rmse" : "accuracy";
+}
+
+static int sinks_begin(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
+                       const char *clock) {
+    char *text;
+    int rc = pl_setup_text(setup, &text);
+    if (rc) return rc;
+    const struct pl_history_info info = {built->method, clock, sinks_metric(built->job.model),
+                                         text};
+    if (pl_history_new(&info, built->job.n_workers, &s->history))
+        rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the history of %d workers",
+                     built->job.n_workers);
+    free(text);
+    return rc;
+}
+
+/* Serves the page, unless the setup is a copy of one that does. */
+static int sinks_serve(struct pl_sinks *s, struct pl_setup *setup) {
+    s->dashboard = setup->board ? setup->board->dashboard : NULL;
+    if (s->dashboard) return PL_OK;
+    int rc = pl_dashboard_open(setup->conf.dashboard, &s->dashboard, &setup->why);
+    s->own_dashboard = !rc;
+    if (rc) return pl_fail_in(&setup->why, rc, "dashboard");
+    char url[PL_DASHBOARD_URL];
+    pl_log_note(&setup->log, "the dashboard is at %s", pl_dashboard_url(s->dashboard, url));
+    return PL_OK;
+}
+
+static int sinks_watch(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
+                       const char *clock) {
+    const struct pl_setup_conf *c = &setup->conf;
+    bool wants = c->history[0] || c->log_dir[0] || c->dashboard[0] || setup->captured;
+    int rc = wants ? sinks_begin(s, setup, built, clock) : PL_OK;
+    if (!rc && c->history[0]) {
+        FILE *f;
+        rc = pl_sink_open("history", c->history, &f, &setup->why); /* overwrites no file */
+        if (!rc) fclose(f);
+        if (!rc) snprintf(s->history_path, sizeof s->history_path, "%s", c->history);
+    }
+    if (!rc && !c->history[0] && c->log_dir[0])
+        snprintf(s->history_path, sizeof s->history_path, "%s/history.json", c->log_dir);
+    if (!rc && c->dashboard[0]) rc = sinks_serve(s, setup);
+    if (!rc && s->dashboard && s->history) pl_dashboard_attach(s->dashboard, s->history);
+    s->written_ns = pl_now_ns();
+    return rc;
+}
+
+/* Replaces the file as a whole: whoever reads it finds a complete one. */
+static int sinks_write(struct pl_sinks *s, struct pl_why *why) {
+    char part[sizeof s->history_path + 8];
+    size_t n;
+    uint64_t began_ns = pl_now_ns();
+    char *text = pl_history_json(s->history, &n);
+    if (!text) return pl_fail(why, PL_ENOMEM, "out of memory for the history");
+    snprintf(part, sizeof part, "%s.part", s->history_path);
+    errno = 0;
+    FILE *f = fopen(part, "w");
+    bool bad = !f || fwrite(text, 1, n, f) != n;
+    if (f && fclose(f) != 0) bad = true;
+    if (!bad) bad = rename(part, s->history_path) != 0;
+    int error = errno;
+    if (bad) unlink(part);
+    free(text);
+    s->written_ns = pl_now_ns();
+    s->write_ns = s->written_ns - began_ns;
+    return bad ? pl_fail(why, PL_EIO, "history file '%.200s' could not be written: %s",
+                         s->history_path, error ? strerror(error) : "write error")
+               : PL_OK;
+}
+
+/* Writes the history from time to time, so that a run that is killed has one; never for more than a
+ * fiftieth of the time. */
+static void sinks_keep(struct pl_sinks *s) {
+    uint64_t rest_ns = 50 * s->write_ns > SINKS_HISTORY_NS ? 50 * s->write_ns : SINKS_HISTORY_NS;
+    if (!s->history || !s->history_path[0] || pl_now_ns() - s->written_ns < rest_ns) return;
+    sinks_write(s, NULL); /* closing reports what went wrong */
+}
+
+static int sinks_finish(struct pl_sinks *s, struct pl_why *why) {
+    int rc = PL_OK;
+    size_t n;
+    if (s->history) {
+        if (s->dashboard) pl_dashboard_enter(s->dashboard);
+        pl_history_end(s->history, s->last_ns);
+        if (s->dashboard) pl_dashboard_leave(s->dashboard);
+        if (s->history_path[0]) rc = sinks_write(s, why);
+        if (s->captured) *s->captured = pl_history_json(s->history, &n);
+        if (s->dashboard) pl_dashboard_detach(s->dashboard);
+    }
+    if (s->own_dashboard) pl_dashboard_close(s->dashboard);
+    pl_history_free(s->history);
+    s->history = NULL;
+    s->dashboard = NULL;
+    s->own_dashboard = false;
+    return rc;
+}
+
+/* --- all of them ------------------------------------------------------------------------- */
+
 int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                  const char *run) {
+                  const char *clock, const char *run) {
     const struct pl_setup_conf *c = &setup->conf;
     const char *recorded = s->recorded ? s->recorded : run;
     int rc = PL_OK;
-    *s = (struct pl_sinks){.conf = c, .method = built->method, .says = &setup->log};
+    *s = (struct pl_sinks){
+        .conf = c, .method = built->method, .says = &setup->log, .captured = setup->captured};
     if (c->log[0]) rc = pl_sink_open("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
@@ -39,6 +150,7 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
                              &setup->why)))
         pl_fail_in(&setup->why, rc, "log-dir");
     if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run, &setup->why);
+    if (!rc) rc = sinks_watch(s, setup, built, clock);
     return rc;
 }
 
@@ -54,16 +166,23 @@ static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_e
     if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
     if (s->events && !s->events_full) pl_sink_event(s->events, c, e, plan);
     if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
+    if (s->dashboard) pl_dashboard_enter(s->dashboard);
+    if (s->history) pl_history_event(s->history, c, e, plan);
+    if (s->dashboard) pl_dashboard_leave(s->dashboard);
     if (++s->n_events % PL_SINKS_EVENTS == 0) pl_sinks_flush(s);
 }
 
 pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
-    return s->events || s->recorder || s->logdir ? sinks_event : NULL;
+    return s->events || s->recorder || s->logdir || s->history ? sinks_event : NULL;
 }
 
-void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p) {
+void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p) {
     if (s->log) pl_sink_point(s->log, s->method, p);
     if (s->logdir) pl_logdir_point(s->logdir, p);
+    if (s->dashboard) pl_dashboard_enter(s->dashboard);
+    if (s->history) pl_history_point(s->history, p);
+    if (s->dashboard) pl_dashboard_leave(s->dashboard);
+    sinks_keep(s);
 }
 
 /* The run is worth more than its files: it goes on. */
@@ -86,6 +205,7 @@ static void sinks_look_for_limits(struct pl_sinks *s) {
 
 void pl_sinks_flush(struct pl_sinks *s) {
     struct pl_why why = {.text = ""};
+    sinks_keep(s);
     sinks_tell(s, 0, pl_sink_flush("log", s->conf->log, s->log, &why), &why);
     sinks_tell(s, 1, pl_sink_flush("events", s->conf->events, s->events, &why), &why);
     if (s->recorder) {
@@ -109,6 +229,8 @@ int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {
     next = pl_recorder_close(s->recorder, rc ? NULL : why);
     if (!rc) rc = next;
     next = pl_logdir_close(s->logdir, s->last_ns, rc ? NULL : why);
+    if (!rc) rc = next;
+    next = sinks_finish(s, rc ? NULL : why);
     if (!rc) rc = next;
     s->logdir = NULL;
     s->log = s->events = NULL;

@@ -1,9 +1,13 @@
-/* The files that a run writes, simulated or real: --log, --events, --record and --log-dir. */
+/* What a run writes and shows, simulated or real: --log, --events, --record, --log-dir, --history
+ * and
+ * --dashboard. */
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 
 #include "api/setup.h"
 #include "learn/outcome.h"
+#include "observe/dashboard.h"
+#include "observe/history.h"
 #include "observe/logdir.h"
 #include "observe/sink.h"
 #include "timing/recording.h"
@@ -23,12 +27,18 @@ struct pl_sinks {
     const struct pl_log *says;      /* where failures are reported when they happen, */
     bool told[PL_SINKS], told_full; /* once per file */
     bool events_full;               /* that file has reached its limit */
+    struct pl_history *history;
+    char history_path[PL_TEXT_MAX + 16]; /* "": it is not written */
+    struct pl_dashboard *dashboard;
+    bool own_dashboard;            /* opened here; otherwise that of the setup */
+    char **captured;               /* where to put the history as JSON at the end, or NULL */
+    uint64_t written_ns, write_ns; /* when the history was written, and how long that took */
 };
 
-/* Creates the files that the setup asks for. `run` is the JSON object that describes the run. Close
- * them even if this fails. */
+/* Creates the files that the setup asks for. `clock` is "virtual", "real" or "recorded"; `run` is
+ * the JSON object that describes the run. Close them even if this fails. */
 int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                  const char *run);
+                  const char *clock, const char *run);
 
 /* The description again, now that the run has ended. */
 void pl_sinks_run(const struct pl_sinks *s, const char *run);
@@ -36,7 +46,7 @@ void pl_sinks_run(const struct pl_sinks *s, const char *run);
 /* A pl_control_log for the files that need events, or NULL if none does. ctx is the pl_sinks. */
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);
 
-void pl_sinks_point(const struct pl_sinks *s, const struct pl_point *p);
+void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p);
 
 /* Writes everything so far to the files, and reports those that cannot be written. It is called
  * every PL_SINKS_EVENTS events as well. */

@@ -192,7 +192,7 @@ static int train_open(struct train *t, const struct pl_built *built) {
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
     if (!rc) train_describe(t);
-    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, t->run->identity.json);
+    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", t->run->identity.json);
     if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))

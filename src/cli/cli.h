@@ -16,6 +16,8 @@ int cli_replay(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
+int cli_report_page(int argc, char **argv);
+int cli_plot(int argc, char **argv);
 
 /* The commands, in the order of the help; ends with a NULL name. */
 struct cli_command {

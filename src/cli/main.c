@@ -9,6 +9,8 @@ const struct cli_command cli_commands[] = {
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
+    {"report", "write an HTML page that shows runs, races and recordings", cli_report_page},
+    {"plot", "draw a race or a run again, as SVG or PNG", cli_plot},
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},
     {"list", "explain a method or part, or list them all", cli_list},

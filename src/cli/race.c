@@ -43,10 +43,7 @@ int cli_race_add(struct race *r, const char *name) {
 }
 
 void cli_race_free(struct race *r) {
-    for (int i = 0; i < r->n; i++) {
-        free(r->entrant[i].point);
-        free(r->entrant[i].name);
-    }
+    for (int i = 0; i < r->n; i++) free(r->entrant[i].name);
     free(r->entrant);
     pl_setup_free(r->setup);
 }
@@ -93,14 +90,19 @@ static bool race_predicts(pl_setup *one) {
     return pl_setup_get(one, "delay", delay, sizeof delay) == PL_OK && strcmp(delay, "auto") != 0;
 }
 
+void cli_race_alone(pl_setup *one) {
+    static const char *const files[] = {"log",     "events",  "record",
+                                        "log-dir", "history", "dashboard"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) pl_setup_set(one, files[i], "");
+}
+
 /* Simulates the coming run from the injected delays alone. The files that an entrant names are left
  * to the real run. */
 static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
-    static const char *const files[] = {"log", "events", "record", "log-dir"};
     pl_setup *copy;
     pl_run *run = NULL;
     if (pl_setup_copy(one, &copy)) return cli_fail(CLI_FAILED, "out of memory");
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) pl_setup_set(copy, files[i], "");
+    cli_race_alone(copy);
     int rc = pl_simulate(copy, &run);
     if (!rc) {
         e->predicted[seed] = pl_run_number(run, "time_to_target");
@@ -155,6 +157,9 @@ static int race_one(struct race *r, int i, int seed) {
     cli_race_curve(r, i, seed, text, sizeof text);
     unlink(text); /* of a run that was interrupted */
     if (status == CLI_OK) pl_setup_set(one, "log", text);
+    snprintf(text, sizeof text, "%.400s/history-%02d.json", r->out, i + 1);
+    if (seed == 0) unlink(text);
+    if (status == CLI_OK && seed == 0) pl_setup_set(one, "history", text); /* for the report */
     if (status == CLI_OK) status = race_go(r, i, seed, one);
     pl_setup_free(one);
     return status;
@@ -163,21 +168,16 @@ static int race_one(struct race *r, int i, int seed) {
 /* --- the command ------------------------------------------------------------------------- */
 
 static int race_plot(const struct race *r) {
-    struct pl_curve curve[RACE_ENTRANTS];
-    char path[RACE_PATH + 16], why[600];
+    char why[600];
     FILE *say = r->json ? stderr : stdout;
-    for (int i = 0; i < r->n; i++)
-        curve[i] =
-            (struct pl_curve){r->entrant[i].name, r->entrant[i].point, r->entrant[i].n_points};
-    snprintf(path, sizeof path, "%.480s/plot.svg", r->out);
-    unlink(path); /* of the race before it went on */
-    int rc = pl_plot(path, "error against time", curve, (size_t)r->n, why, sizeof why);
+    int rc = pl_plot_folder(r->out, NULL, why, sizeof why);
     if (rc == PL_OK)
-        fprintf(say, "\nplot: %s   curves and results: %s/*.jsonl\n", path, r->out);
+        fprintf(say, "\nplot: %s/plot.svg   curves and results: %s/*.jsonl\n", r->out, r->out);
     else if (rc == PL_EMISSING || rc == PL_EUSAGE)
         fprintf(say, "\nno plot: %s; curves and results: %s/*.jsonl\n", why, r->out);
     else
         return cli_fail(CLI_FAILED, "%s", why);
+    fprintf(say, "a page to look at: paceline report %s\n", r->out);
     return CLI_OK;
 }
 
@@ -218,6 +218,9 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (status == CLI_OK) status = cli_race_open(r);
     if (status == CLI_OK) status = cli_race_save(r);
     if (status == CLI_OK) status = race_begin(r);
+    pl_setup_log(r->setup, cli_say, NULL);
+    if (status == CLI_OK && pl_setup_serve(r->setup))
+        status = cli_fail(CLI_FAILED, "%s", pl_setup_why(r->setup));
     cli_catch_signals();
     if (status == CLI_OK) status = race_all(r);
     if (r->results) {

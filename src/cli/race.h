@@ -22,8 +22,6 @@ struct race_entrant {
     double lr[RACE_SEEDS];
     double predicted[RACE_SEEDS],
         predicted_per_update[RACE_SEEDS]; /* by the simulator, before a real race */
-    struct pl_point *point;               /* first seed only, for the plot */
-    size_t n_points;
 };
 
 struct race {
@@ -47,6 +45,9 @@ void cli_race_free(struct race *r); /* entrants and setup */
 /* The setup of one run: the race's, with the entrant's method, options and tuned rate. The caller
  * frees it, also after a failure. */
 int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup **out);
+
+/* Clears the options that name files and servers, for a run beside the race. */
+void cli_race_alone(pl_setup *one);
 
 /* Finds the entrant's best learning rate by simulated runs. */
 int cli_race_tune(struct race *r, int i);

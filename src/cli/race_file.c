@@ -58,7 +58,8 @@ void cli_race_forget(const struct race *r) {
 
 /* Options that say where a race runs, not what it is. */
 static bool file_is_kept(const struct pl_item *option) {
-    return cli_takes(option, "race") && strcmp(option->name, "threads") != 0;
+    return cli_takes(option, "race") && strcmp(option->name, "threads") != 0 &&
+           strcmp(option->name, "dashboard") != 0;
 }
 
 struct file_options {
@@ -161,34 +162,6 @@ static double file_number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* The curve of a run, for the plot. A line that was cut short ends it. */
-static void file_load_curve(struct race *r, int i) {
-    char path[RACE_PATH + 64], line[4096];
-    struct race_entrant *e = &r->entrant[i];
-    cli_race_curve(r, i, 0, path, sizeof path);
-    FILE *f = fopen(path, "r");
-    size_t room = 0;
-    while (f && fgets(line, sizeof line, f)) {
-        json_t *at = json_loads(line, 0, NULL);
-        if (!at) break;
-        if (e->n_points == room) {
-            room = room ? 2 * room : 64;
-            struct pl_point *more = realloc(e->point, room * sizeof *more);
-            if (more) e->point = more;
-            if (!more) room = e->n_points;
-        }
-        if (e->n_points < room)
-            e->point[e->n_points++] = (struct pl_point){
-                .time = file_number(at, "time"),
-                .updates = (uint64_t)json_integer_value(json_object_get(at, "updates")),
-                .loss = file_number(at, "loss"),
-                .test_loss = file_number(at, "test_loss"),
-                .test_accuracy = file_number(at, "test_accuracy")};
-        json_decref(at);
-    }
-    if (f) fclose(f);
-}
-
 static void file_take(struct race *r, struct race_entrant *e, int seed, const json_t *line) {
     const json_t *run = json_object_get(line, "result"), *tasks = json_object_get(run, "staleness"),
                  *time = json_object_get(run, "worker_time");
@@ -244,10 +217,7 @@ int cli_race_load(struct race *r, const char *folder) {
     snprintf(r->out, sizeof r->out, "%s", folder);
     int status = file_load_race(r);
     r->first_seed = cli_number(r->setup, "seed");
-    if (status == CLI_OK) status = file_load_results(r);
-    for (int i = 0; status == CLI_OK && i < r->n; i++)
-        if (r->entrant[i].done[0]) file_load_curve(r, i);
-    return status;
+    return status == CLI_OK ? file_load_results(r) : status;
 }
 
 static void file_compare(void *ctx, const struct pl_item *item) {
@@ -305,7 +275,6 @@ static json_t *file_real(double x) {
 }
 
 int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
-    const struct pl_point *points;
     json_t *line = json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "run",
                              pl_run_text(run, "id"), "seed", r->first_seed + seed, "diverged",
                              cli_diverged(run), "predicted", file_real(e->predicted[seed]),
@@ -315,16 +284,9 @@ int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *ru
                fputc('\n', r->results) == EOF || fflush(r->results) != 0;
     if (line) file_take(r, e, seed, line);
     json_decref(line);
-    if (bad)
-        return cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out,
-                        strerror(errno));
-    if (seed > 0) return CLI_OK;
-    size_t n = pl_run_points(run, &points);
-    e->point = malloc((n + 1) * sizeof *e->point);
-    if (!e->point) return cli_fail(CLI_FAILED, "out of memory");
-    if (n) memcpy(e->point, points, n * sizeof *points);
-    e->n_points = n;
-    return CLI_OK;
+    return bad ? cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out,
+                          strerror(errno))
+               : CLI_OK;
 }
 
 /* --- the JSON object --------------------------------------------------------------------- */

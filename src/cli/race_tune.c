@@ -24,7 +24,6 @@ struct tune {
 
 /* One run at the rate. Adds up its time to the target, NAN if it is not reached, and its error. */
 static int tune_run(struct tune *t, double lr, int seed, double *seconds, double *error) {
-    static const char *const files[] = {"log", "events", "record", "log-dir"};
     pl_setup *one = NULL;
     pl_run *run = NULL;
     char text[64];
@@ -34,7 +33,7 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
     t->entrant->tuned = NAN;
     if (status == CLI_OK) {
         double left = t->best_time - *seconds; /* NAN as long as no rate reached the target */
-        for (size_t i = 0; i < sizeof files / sizeof *files; i++) pl_setup_set(one, files[i], "");
+        cli_race_alone(one);
         snprintf(text, sizeof text, "%.0f", t->race->first_seed + TUNE_APART + seed);
         pl_setup_set(one, "seed", text);
         if (t->race->target && left > 0 && !(t->limit > 0 && t->limit < left)) {

@@ -244,7 +244,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
                            setup);
         pl_setup_log(setup, cli_say, NULL);
-        if (!quiet) pl_setup_start(setup, cli_start, NULL);
+        if (!quiet && !json) pl_setup_start(setup, cli_start, NULL);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);

@@ -1,6 +1,7 @@
 /* A directory with all output of a run: run.json (what the run is), points.jsonl (one JSON line per
  * evaluation), an event file for TensorBoard, trace.json for Perfetto, and events.txt (the event
- * log). Existing files are never overwritten.
+ * log). Existing files are never overwritten. The trace and the event log
+ * end at PL_SINK_MAX bytes each; the others grow with the number of evaluations alone.
  *
  * Events and points must count time from the same start. Threads: one. */
 #ifndef PL_OBSERVE_LOGDIR_H
@@ -26,12 +27,12 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p);
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan);
 
-/* Flushes the files; PL_EIO if that fails, for example on a full disk. */
 /* Files with a line per event are closed when they have about `max` bytes; PL_SINK_MAX unless it is
  * set. pl_logdir_flush() looks. */
 void pl_logdir_limit(struct pl_logdir *ld, uint64_t max);
 bool pl_logdir_is_full(const struct pl_logdir *ld); /* such a file has reached the limit */
 
+/* Flushes the files; PL_EIO if that fails, for example on a full disk. */
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why);
 
 /* Completes and closes all files; PL_EIO if a write failed. NULL is allowed. */

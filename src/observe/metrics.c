@@ -233,7 +233,7 @@ int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why 
                                      .run_seconds = NAN,
                                      .last_update = NAN,
                                      .last_checkpoint = NAN};
-    int rc = pl_http_open(address, metrics_answer, m, &m->http, why);
+    int rc = pl_http_open("metrics", address, metrics_answer, m, &m->http, why);
     if (rc) {
         pl_metrics_close(m);
         return rc;

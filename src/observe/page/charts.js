@@ -1,0 +1,259 @@
+/* Numbers as text, colours, and the figures that uPlot draws. */
+const Format = (() => {
+  const three = x => {
+    if (!Number.isFinite(x)) return "–";
+    if (x === 0) return "0";
+    const a = Math.abs(x);
+    if (a >= 1e15 || a < 1e-6) return x.toExponential(2);
+    if (a >= 1000) return Math.round(x).toLocaleString("en").replace(/,/g, "\u202f");
+    return String(Number(x.toPrecision(3)));
+  };
+  const seconds = x => {
+    const a = Math.abs(x);
+    if (!Number.isFinite(x)) return "–";
+    if (a > 0 && a < 1e-3) return `${three(x * 1e6)} µs`;
+    return a > 0 && a < 1 ? `${three(x * 1e3)} ms` : `${three(x)} s`;
+  };
+  const tick = (x, span) => {
+    const unit = span < 2e-3 ? [1e6, "µs"] : span < 2 ? [1e3, "ms"] : [1, "s"];
+    const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(span * unit[0] / 20))));
+    return `${(x * unit[0]).toFixed(digits)} ${unit[1]}`;
+  };
+  const count = x => (Number.isFinite(x) ? Math.round(x).toLocaleString("en").replace(/,/g, "\u202f") : "–");
+  const percent = x => (Number.isFinite(x) ? `${x > 0 && x < 0.01 ? "under 1" : Math.round(100 * x)} %` : "–");
+  const metric = x => (Number.isFinite(x) ? (Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 1e-3) ? three(x) : String(Number(x.toPrecision(4)))) : "–");
+  return { three, seconds, tick, count, percent, metric };
+})();
+
+const Theme = {
+  css: name => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#888888",
+  rgb(name) {
+    const c = Theme.css(name), v = parseInt(c.slice(1), 16);
+    return c.length === 7 ? [v >> 16 & 255, v >> 8 & 255, v & 255] : [128, 128, 128];
+  },
+  series: i => Theme.css(`--c${i % 8}`)
+};
+
+function make(tag, attributes, parent, text) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(attributes || {})) e.setAttribute(k, v);
+  if (text !== undefined) e.textContent = text;
+  if (parent) parent.append(e);
+  return e;
+}
+
+/* Round numbers between a and b, about n of them. */
+function ticks(a, b, n) {
+  const raw = (b - a) / n, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw) || raw, out = [];
+  for (let t = Math.ceil(a / step) * step; t <= b && out.length < 100; t += step) out.push(t);
+  return out;
+}
+
+const Charts = (() => {
+  const FONT = "12px system-ui, sans-serif";
+
+  const axis = (more = {}) => Object.assign({ stroke: Theme.css("--soft"), grid: { stroke: Theme.css("--faint"), width: 1 },
+    ticks: { stroke: Theme.css("--line"), width: 1, size: 5 }, font: FONT, labelFont: FONT, labelSize: 18,
+    values: (u, v) => v.map(x => (x === null ? "" : Number.isInteger(x) ? Format.count(x) : String(Number(x.toPrecision(6))))) }, more);
+
+  /* Names at the ends of the lines: each at the height of its line, but not on another. */
+  function direct(u, entries) {
+    const ctx = u.ctx, ratio = devicePixelRatio || 1, gap = 15 * ratio, { left, top, width, height } = u.bbox;
+    const places = entries.map(e => ({ e, y: u.valToPos(e.value, e.scale || "y", true) })).filter(p => Number.isFinite(p.y));
+    places.sort((a, b) => a.y - b.y || a.e.rank - b.e.rank);
+    let above = top - gap / 2;
+    for (const p of places) { p.y = Math.max(p.y, above + gap); above = p.y; }
+    let below = top + height + gap / 2;
+    for (const p of [...places].reverse()) { p.y = Math.min(p.y, below - gap); below = p.y; }
+    ctx.save();
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    for (const p of places) { ctx.fillStyle = p.e.colour; ctx.fillText(p.e.text, left + width + 8 * ratio, p.y); }
+    ctx.restore();
+  }
+
+  function measure(texts) {
+    const ctx = measure.ctx || (measure.ctx = document.createElement("canvas").getContext("2d"));
+    ctx.font = FONT;
+    return Math.max(0, ...texts.map(t => ctx.measureText(t).width));
+  }
+
+  const short = (name, max) => (name.length > max ? `${name.slice(0, max - 1)}…` : name);
+
+  /* Arrow keys move the cursor, + - 0 zoom, as on the Gantt. */
+  function keys(box, u, full) {
+    let at = 0;
+    box.setAttribute("tabindex", "0");
+    box.addEventListener("keydown", e => {
+      const xs = u.data[0], s = u.scales.x, span = s.max - s.min;
+      if (e.ctrlKey || e.metaKey || e.altKey || !xs.length) return;
+      const zoom = f => { const m = (s.min + s.max) / 2; u.setScale("x", { min: m - span * f / 2, max: m + span * f / 2 }); };
+      if (e.key === "ArrowLeft" || e.key === "ArrowRight") {
+        at = Math.max(0, Math.min(xs.length - 1, (u.cursor.idx ?? at) + (e.key === "ArrowLeft" ? -1 : 1)));
+        u.setCursor({ left: u.valToPos(xs[at], "x"), top: 10 });
+      } else if (e.key === "+" || e.key === "=") zoom(0.5);
+      else if (e.key === "-") zoom(2);
+      else if (e.key === "0") u.setScale("x", full());
+      else return;
+      e.preventDefault();
+    });
+  }
+
+  function plot(parent, options, data, label, readout) {
+    const box = make("div", { class: "figure", role: "img", "aria-label": label }, parent);
+    const line = make("div", { class: "readout", "aria-live": "polite" }, parent, readout(null));
+    options.width = Math.max(240, box.clientWidth || parent.clientWidth || 800);
+    options.legend = { show: false };
+    options.hooks = Object.assign({}, options.hooks, { setCursor: [u => { line.textContent = readout(u.cursor.idx); }] });
+    const u = new uPlot(options, data, box);
+    keys(box, u, () => ({ min: data[0][0], max: data[0][data[0].length - 1] }));
+    return { u, box, resize: () => u.setSize({ width: Math.max(240, box.clientWidth), height: options.height }) };
+  }
+
+  /* The value of a run at a time; after its end the last value, before its first point nothing. */
+  function sample(points, value, times) {
+    const out = new Array(times.length).fill(null), known = points.filter(p => Number.isFinite(value(p)));
+    let j = 0;
+    times.forEach((t, i) => {
+      while (j < known.length && known[j].time <= t) j++;
+      if (j === 0) return;
+      const a = known[j - 1], b = known[j];
+      out[i] = b && b.time > a.time ? value(a) + (value(b) - value(a)) * (t - a.time) / (b.time - a.time) : value(a);
+    });
+    return out;
+  }
+
+  function thin(times, max) {
+    const sorted = [...new Set(times)].sort((a, b) => a - b), every = Math.ceil(sorted.length / max);
+    return sorted.filter((_, i) => i % every === 0 || i === sorted.length - 1);
+  }
+
+  /* Mean and band per group; the line of a group ends where its last run ended. */
+  function curves(groups, metric, log) {
+    const value = metric.value;
+    const times = thin(groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p)) && (!log || p.time > 0)).map(p => p.time))), 2000);
+    const series = groups.map(g => {
+      const end = Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)));
+      const all = g.runs.map(r => sample(r.points, value, times)), mid = [], low = [], high = [];
+      times.forEach((t, i) => {
+        const xs = t <= end ? all.map(a => a[i]).filter(x => x !== null && Number.isFinite(x)) : [];
+        const whole = xs.length === all.length;
+        mid.push(whole ? Data.mean(xs) : null); low.push(whole ? Math.min(...xs) : null); high.push(whole ? Math.max(...xs) : null);
+      });
+      return { mid, low, high };
+    });
+    return { times, series };
+  }
+
+  const extent = xs => xs.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
+
+  const decades = xs => {
+    let lo = Infinity, hi = 0;
+    for (const x of xs) { lo = Math.min(lo, x); hi = Math.max(hi, x); }
+    return lo > 0 && hi >= 30 * lo;
+  };
+
+  function comparison(parent, load, metricName, logTime) {
+    const metric = Data.METRICS[metricName], groups = load.groups, { times, series } = curves(groups, metric, logTime);
+    if (!times.length) { make("p", { class: "note" }, parent, "There are no evaluations to draw."); return null; }
+    const target = metricName === load.targetMetric ? load.target : NaN, data = [times], lines = [{}], bands = [], ends = [];
+    groups.forEach((g, i) => {
+      const colour = Theme.series(i), s = series[i], many = g.runs.length > 1;
+      data.push(s.mid); lines.push({ stroke: colour, width: 2, points: { show: times.length < 3 }, dash: i < 8 ? undefined : [6, 4] });
+      if (many) {
+        data.push(s.high, s.low);
+        lines.push({ stroke: "transparent", points: { show: false } }, { stroke: "transparent", points: { show: false } });
+        bands.push({ series: [data.length - 2, data.length - 1], fill: colour + "2e" });
+      }
+      const known = s.mid.filter(x => x !== null);
+      if (!known.length) return;
+      const when = metricName === load.targetMetric && Number.isFinite(g.reached) ? `  ${Format.seconds(g.reached)}` : "";
+      ends.push({ value: when ? target : known[known.length - 1], text: short(g.name, parent.clientWidth < 600 ? 14 : 26) + when, colour, rank: i });
+    });
+    const values = data.slice(1).flat().filter(x => x !== null), log = decades(values);
+    if (Number.isFinite(target)) values.push(target);
+    const [lo, hi] = extent(values), pad = (hi - lo || Math.abs(hi) || 1) * 0.04;
+    return plot(parent, {
+      height: 340, padding: [10, 16 + measure(ends.map(e => e.text)), 0, 0],
+      scales: { x: { time: false, distr: logTime ? 3 : 1, range: (u, min, max) => [min, max] }, y: { distr: log ? 3 : 1, range: log ? [lo / 1.1, hi * 1.1] : [lo - pad, hi + pad] } },
+      axes: [axis({ label: "time (s)", size: 30 }), axis({ label: metric.name, size: 58 })],
+      series: lines, bands, cursor: { drag: { x: true, y: false }, points: { show: false } },
+      hooks: { draw: [u => {
+        if (Number.isFinite(target)) {
+          const ctx = u.ctx, y = u.valToPos(target, "y", true), ratio = devicePixelRatio || 1;
+          ctx.save(); ctx.strokeStyle = ctx.fillStyle = Theme.css("--soft"); ctx.setLineDash([5 * ratio, 4 * ratio]);
+          ctx.beginPath(); ctx.moveTo(u.bbox.left, y); ctx.lineTo(u.bbox.left + u.bbox.width, y); ctx.stroke();
+          ctx.font = `${11 * ratio}px system-ui, sans-serif`; ctx.textBaseline = "bottom"; ctx.textAlign = "left";
+          ctx.fillText(`target ${Format.metric(target)}`, u.bbox.left + 6 * ratio, y - 3 * ratio); ctx.restore();
+        }
+        direct(u, ends);
+      }] }
+    }, data, `${metric.name} against time for ${groups.map(g => g.name).join(", ")}. Arrow keys read values, + and - zoom, 0 shows everything.`,
+      i => (i === null || i === undefined ? "Point at the lines to read values; drag to zoom, double-click to see everything."
+        : `${Format.seconds(times[i])}: ` + groups.map((g, k) => (series[k].mid[i] === null ? "" : `${g.name} ${Format.metric(series[k].mid[i])}`)).filter(Boolean).join(", ")));
+  }
+
+  /* K and the bound as steps, and the loss, on the time of the Gantt. */
+  function knobs(parent, run, onView) {
+    const h = run.history, end = h.time, bounded = h.knobs.some(k => Number.isFinite(k.bound));
+    const points = run.points.filter(p => Number.isFinite(p.loss) && p.time <= end);
+    const times = thin([0, end, ...h.knobs.map(k => k.time), ...points.map(p => p.time)], 6000);
+    let j = 0;
+    const k = [], bound = [];
+    for (const t of times) {
+      while (j + 1 < h.knobs.length && h.knobs[j + 1].time <= t) j++;
+      k.push(h.knobs.length ? h.knobs[j].k : null);
+      bound.push(h.knobs.length && Number.isFinite(h.knobs[j].bound) ? h.knobs[j].bound : null);
+    }
+    const loss = sample(points, p => p.loss, times), step = uPlot.paths.stepped({ align: 1 });
+    const last = xs => { const y = xs.filter(x => x !== null); return y[y.length - 1]; };
+    const colours = [0, 1, 2].map(Theme.series), ends = [{ value: last(k), text: "K", colour: colours[0], rank: 0 }];
+    if (bounded) ends.push({ value: last(bound), text: "bound", colour: colours[1], rank: 1 });
+    if (points.length) ends.push({ value: last(loss), text: "loss", colour: colours[2], rank: 2, scale: "loss" });
+    const most = Math.max(1, extent(k.filter(x => x !== null))[1], extent(bound.filter(x => x !== null))[1]);
+    const logLoss = decades(loss.filter(x => x !== null));
+    return plot(parent, {
+      height: 190, padding: [10, points.length ? 8 : 60, 0, 0],
+      scales: { x: { time: false }, y: { range: [0, most * 1.08] }, loss: { distr: logLoss ? 3 : 1 } },
+      axes: [axis({ label: "time (s)", size: 30 }), axis({ label: bounded ? "K, bound" : "K", size: 50, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4, 1e5, 1e6] }),
+        ...(points.length ? [axis({ scale: "loss", side: 1, label: "training loss", size: 56, grid: { show: false } })] : [])],
+      series: [{}, { stroke: colours[0], width: 2, paths: step, points: { show: false } },
+        { stroke: colours[1], width: 2, dash: [6, 3], paths: step, points: { show: false } },
+        ...(points.length ? [{ scale: "loss", stroke: colours[2], width: 1.5, points: { show: false } }] : [])],
+      cursor: { drag: { x: true, y: false }, points: { show: false } },
+      hooks: { setScale: [(u, key) => { if (key === "x" && onView) onView(u.scales.x.min, u.scales.x.max); }] }
+    }, points.length ? [times, k, bound, loss] : [times, k, bound],
+      `K${bounded ? ", the staleness bound" : ""} and the training loss over time`,
+      i => (i === null || i === undefined ? legendText(k, bound, bounded, points.length)
+        : `${Format.seconds(times[i])}: K ${Format.count(k[i])}${bounded ? `, bound ${bound[i] === null ? "none" : Format.count(bound[i])}` : ""}${points.length ? `, loss ${Format.metric(loss[i])}` : ""}`));
+  }
+
+  function legendText(k, bound, bounded, loss) {
+    const [lo, hi] = extent(k.filter(x => x !== null));
+    return `Blue: K, ${lo === hi ? `always ${lo}` : `from ${lo} to ${hi}`}. ${bounded ? "Dashed: the staleness bound." : "There is no staleness bound."}${loss ? " Thin: training loss." : ""}`;
+  }
+
+  function staleness(parent, h) {
+    const bins = h.staleness.bins, all = bins.reduce((s, b) => s + b[1], 0);
+    if (!all) { make("p", { class: "note" }, parent, "No result was applied."); return null; }
+    const dense = [], top = bins[bins.length - 1][0];
+    for (let i = 0; i <= Math.min(top, 63); i++) dense.push([i, (bins.find(b => b[0] === i) || [0, 0])[1]]);
+    dense.push(...bins.filter(b => b[0] >= 64));
+    const xs = dense.map((_, i) => i), ys = dense.map(b => b[1] / all);
+    const name = i => (dense[i] ? (dense[i][0] < 64 ? String(dense[i][0]) : (top < 64 ? String(dense[i][0]) : `${dense[i][0]}–${2 * dense[i][0] - 1}`)) : "");
+    return plot(parent, {
+      height: 220, padding: [10, 12, 0, 0],
+      scales: { x: { time: false, range: [-0.6, dense.length - 0.4] }, y: { range: [0, Math.max(...ys) * 1.06] } },
+      axes: [axis({ label: "staleness (updates)", size: 30, splits: () => xs.filter((_, i) => i % Math.ceil(dense.length / 10) === 0), values: (u, v) => v.map(i => (dense[i] ? String(dense[i][0]) : "")) }),
+        axis({ label: "share of results", size: 58, values: (u, v) => v.map(x => `${Number((100 * x).toPrecision(3))} %`) })],
+      series: [{}, { stroke: Theme.css("--applied"), fill: Theme.css("--applied") + "aa", paths: uPlot.paths.bars({ size: [0.8, 60] }), points: { show: false } }],
+      cursor: { drag: { x: false, y: false }, points: { show: false } }
+    }, [xs, ys], "Histogram of the staleness of applied results",
+      i => (i === null || i === undefined ? `Mean ${Format.three(h.staleness.mean)}, largest ${Format.count(h.staleness.max)}; ${Format.count(all)} results.`
+        : `Staleness ${name(i)}: ${Format.count(dense[i][1])} results (${Format.percent(ys[i])})`));
+  }
+
+  return { comparison, knobs, staleness, short };
+})();

@@ -1,0 +1,278 @@
+/* What the files of runs say. Every file may be damaged or hostile: what cannot be read is left out, and
+ * said. Nothing here touches the document. */
+const Data = (() => {
+  const MAX_NAME = 120, MAX_LINES = 200000;
+
+  const num = x => (typeof x === "number" && Number.isFinite(x) ? x : NaN);
+  const whole = x => (Number.isSafeInteger(x) && x >= 0 ? x : 0);
+  const text = (x, max = 2000) => (typeof x === "string" ? x.slice(0, max) : "");
+  const list = x => (Array.isArray(x) ? x : []);
+  const object = x => (x && typeof x === "object" && !Array.isArray(x) ? x : {});
+
+  function parse(source, what, troubles) {
+    try { return JSON.parse(source); }
+    catch (e) { troubles.push(`${what} is not JSON and was left out`); return null; }
+  }
+
+  /* One JSON object per line; a line that is none is counted. */
+  function lines(source, what, troubles) {
+    const out = [];
+    let bad = 0;
+    for (const line of text(source, Infinity).split("\n", MAX_LINES)) {
+      if (!line.trim()) continue;
+      try { out.push(object(JSON.parse(line))); } catch (e) { bad++; }
+    }
+    if (bad) troubles.push(`${what}: ${bad} ${bad === 1 ? "line is" : "lines are"} damaged and left out`);
+    return out;
+  }
+
+  function point(p) {
+    p = object(p);
+    return { time: num(p.time), updates: num(p.updates), loss: num(p.loss), testLoss: num(p.test_loss),
+      accuracy: num(p.test_accuracy) };
+  }
+
+  const points = rows => rows.map(point).filter(p => p.time >= 0).sort((a, b) => a.time - b.time);
+
+  function options(x) {
+    const out = {};
+    for (const [k, v] of Object.entries(object(x)).slice(0, 200))
+      if (typeof v !== "object") out[text(k, MAX_NAME)] = String(v).slice(0, 600);
+    return out;
+  }
+
+  /* Tasks as typed columns, by worker and then in order of time: first[w] … first[w + 1] - 1. */
+  function tasks(t, nRows, troubles) {
+    t = object(t);
+    const fate = text(t.fate, Infinity), n = fate.length, unit = num(t.unit);
+    const columns = ["worker", "end", "duration", "sent", "lag", "number"].map(c => list(t[c]));
+    if (!(unit > 0) || columns.some(c => c.length !== n)) {
+      if (n) troubles.push("the tasks of a run do not fit together and are left out");
+      return null;
+    }
+    const [worker, end, duration, sent, lag, number] = columns;
+    const first = new Uint32Array(nRows + 1);
+    for (const w of worker) if (w >= 0 && w < nRows) first[w + 1]++;
+    for (let i = 0; i < nRows; i++) first[i + 1] += first[i];
+    const at = first.slice(), m = first[nRows];
+    const out = { first, n: m, all: whole(t.all), from: new Float64Array(m), to: new Float64Array(m),
+      sent: new Float64Array(m), lag: new Float64Array(m), number: new Float64Array(m), fate: new Uint8Array(m) };
+    let time = 0;
+    for (let i = 0; i < n; i++) {
+      time += num(end[i]) || 0;
+      if (!(worker[i] >= 0 && worker[i] < nRows)) continue;
+      const k = at[worker[i]]++;
+      out.to[k] = time * unit;
+      out.from[k] = Math.max(0, time - (num(duration[i]) || 0)) * unit;
+      out.sent[k] = (num(sent[i]) || 0) * unit;
+      out.lag[k] = num(lag[i]);
+      out.number[k] = num(number[i]);
+      out.fate[k] = Math.max(0, "ADCLRU".indexOf(fate[i]));
+    }
+    /* before this time some tasks are missing */
+    out.complete = 0;
+    if (out.all > n && n) out.complete = (num(end[0]) || 0) * unit;
+    return out;
+  }
+
+  function cells(c) {
+    c = object(c);
+    const width = num(c.width);
+    if (!(width > 0)) return null;
+    return { width, rows: list(c.rows).map(r => text(r, 4096)) };
+  }
+
+  const ROW = ["compute", "sent", "idle", "wasted", "used", "unused", "heldUp", "last", "task", "unfinished"];
+
+  function history(h, troubles) {
+    h = object(h);
+    const rows = list(h.rows).slice(0, 4096).map(r => {
+      const out = {};
+      ROW.forEach((key, i) => { out[key] = num(list(r)[i]); });
+      return out;
+    });
+    const s = object(h.staleness), e = object(h.events), f = object(h.fates), fates = {};
+    for (const key of ["started", "applied", "dropped", "cancelled", "lost", "rejected", "running"])
+      fates[key] = whole(f[key]);
+    return {
+      method: text(h.method, MAX_NAME), clock: text(h.clock, 20), metric: text(h.metric, 20),
+      workers: whole(h.workers), time: num(h.time), updates: whole(h.updates), ended: Boolean(h.ended), fates, rows,
+      options: options(h.options), points: points(list(h.points)),
+      held: list(h.held).map(list).filter(x => x[0] < rows.length && x[1] < rows.length && num(x[2]) > 0),
+      knobs: list(h.knobs).map(list).map(k => ({ time: num(k[0]), k: num(k[1]), bound: num(k[2]) })).filter(k => k.time >= 0),
+      staleness: { mean: num(s.mean), max: num(s.max),
+        bins: list(s.bins).map(list).map(b => [num(b[0]), num(b[1])]).filter(b => b[0] >= 0 && b[1] > 0) },
+      tasks: tasks(h.tasks, rows.length, troubles), cells: cells(h.cells),
+      events: { all: whole(e.all), first: list(e.first).map(x => text(x, 400)), last: list(e.last).map(x => text(x, 400)) }
+    };
+  }
+
+  function makeRun(h, own, info, extra) {
+    const opts = Object.keys(options(info.options)).length ? options(info.options) : h ? h.options : {};
+    const pts = own.length ? own : h ? h.points : [];
+    const method = opts.method || (h && h.method !== "custom" ? h.method : opts.policy);
+    return Object.assign({ name: text(method, MAX_NAME) || "run", seed: opts.seed || "", history: h, points: pts, options: opts,
+      info, result: null, path: "" }, extra);
+  }
+
+  /* A log directory, a history or a replayed recording. */
+  function readRun(source, files, troubles) {
+    const h = files["history.json"] ? parse(files["history.json"], `${source.path}: history.json`, troubles) : null;
+    const rows = lines(files["points.jsonl"], `${source.path}: points.jsonl`, troubles);
+    const info = object(files["run.json"] ? parse(files["run.json"], `${source.path}: run.json`, troubles) : null);
+    const own = source.kind === "recording" ? [] : points(rows);
+    const run = makeRun(h ? history(h, troubles) : null, own, info, { path: text(source.path, 300), kind: source.kind });
+    if (!run.history && rows.length) run.name = text(rows[0].method, MAX_NAME) || "run";
+    return run.history || run.points.length ? [run] : [];
+  }
+
+  function readRace(source, files, troubles) {
+    const names = [], rates = new Map(), results = new Map(), runs = [];
+    const about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
+    for (const e of list(about.entrants).map(object)) {
+      const name = text(e.name, MAX_NAME);
+      names.push(name);
+      if (Number.isFinite(num(e.lr))) rates.set(name, e.lr);
+    }
+    for (const line of lines(files["results.jsonl"], `${source.path}: results.jsonl`, troubles)) {
+      const name = text(line.entrant, MAX_NAME), result = object(line.result);
+      if (!name) continue;
+      if (!names.includes(name)) names.push(name);
+      results.set(`${name}\n${result.seed}`, result);
+    }
+    const info = object(files["run.json"] ? parse(files["run.json"], `${source.path}: run.json`, troubles) : null);
+    for (const file of Object.keys(files).sort()) {
+      const m = /^points-(\d+)-seed(\d+)\.jsonl$/.exec(file);
+      const name = m ? names[Number(m[1]) - 1] : null;
+      if (!name) continue;
+      const key = `history-${m[1]}.json`, raw = files[key] ? parse(files[key], `${source.path}: ${key}`, troubles) : null;
+      const h = raw ? history(raw, troubles) : null, mine = h && h.options.seed === m[2] ? h : null;
+      runs.push(makeRun(mine, points(lines(files[file], `${source.path}: ${file}`, troubles)), mine ? {} : info,
+        { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name,
+          options: h ? Object.assign({}, h.options, { seed: m[2] }) : options(about.options || info.options),
+          metric: h ? h.metric : "", tuned: rates.get(name), result: results.get(`${name}\n${m[2]}`) || null }));
+    }
+    return runs;
+  }
+
+  function read(document, troubles) {
+    const runs = [];
+    for (const source of list(object(document).sources).map(object)) {
+      const files = object(source.files);
+      try { runs.push(...(source.kind === "race" ? readRace : readRun)(source, files, troubles)); }
+      catch (e) { troubles.push(`${text(source.path, 300)} could not be read`); }
+    }
+    return runs;
+  }
+
+  /* --- groups: runs that differ by their seed alone --- */
+
+  const IGNORED = new Set(["seed", "program", "format", "function", "spawn", "threads", "resume", "checkpoint-every",
+    "checkpoint-keep", "smoothness", "noise", "convexity", "start-loss", "target"]);
+
+  const metricOf = run => {
+    const m = run.history ? run.history.metric : run.metric || "";
+    if (run.points.some(p => Number.isFinite(p.accuracy))) return "accuracy";
+    if (m === "rmse" && run.points.some(p => Number.isFinite(p.testLoss))) return "rmse";
+    return "loss";
+  };
+
+  const METRICS = {
+    accuracy: { name: "test accuracy", value: p => p.accuracy, up: true, target: o => Number(o["target-accuracy"]) },
+    rmse: { name: "test RMSE", value: p => Math.sqrt(p.testLoss), up: false, target: () => 0 },
+    testLoss: { name: "test loss", value: p => p.testLoss, up: false, target: () => 0 },
+    loss: { name: "training loss", value: p => p.loss, up: false, target: o => Number(o["target-loss"]) }
+  };
+
+  /* When the run met the target, on the line between two evaluations. */
+  function reached(run, metric, target) {
+    let before = null;
+    if (!(target > 0)) return NaN;
+    for (const p of run.points) {
+      const v = metric.value(p);
+      if (!Number.isFinite(v)) continue;
+      if (metric.up ? v >= target : v <= target) {
+        const u = before ? metric.value(before) : v;
+        return before && u !== v ? before.time + (p.time - before.time) * (target - u) / (v - u) : p.time;
+      }
+      before = p;
+    }
+    return NaN;
+  }
+
+  const mean = xs => (xs.length ? xs.reduce((a, b) => a + b, 0) / xs.length : NaN);
+
+  function makeGroup(name, runs, metricName) {
+    const metric = METRICS[metricName], o = runs[0].options;
+    const other = METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
+    const target = other.target(o) > 0 ? other.target(o) : NaN;
+    const times = runs.map(r => reached(r, other, target)).filter(Number.isFinite);
+    const finals = runs.map(r => {
+      const known = r.points.filter(p => Number.isFinite(metric.value(p)));
+      return known.length ? metric.value(known[known.length - 1]) : NaN;
+    }).filter(Number.isFinite);
+    return { name, runs, metric: metricName, targetMetric: other === METRICS.loss ? "loss" : metricName, target, times,
+      reached: times.length === runs.length ? mean(times) : NaN, someReached: times.length, final: mean(finals), finals };
+  }
+
+  function rank(a, b) {
+    const x = Number.isFinite(a.reached), y = Number.isFinite(b.reached);
+    if (x !== y) return x ? -1 : 1;
+    if (x) return a.reached - b.reached;
+    const by = METRICS[a.metric].up ? b.final - a.final : a.final - b.final;
+    return Number.isFinite(by) ? by : a.name < b.name ? -1 : 1;
+  }
+
+  /* Workloads, each with its groups in the order of their ranking. */
+  function arrange(runs) {
+    const loads = new Map();
+    for (const run of runs) {
+      const o = run.options, metric = metricOf(run);
+      const key = [o.data, o.model, metric, run.points.length ? "" : run.path].join("\n");
+      if (!loads.has(key)) loads.set(key, { metric, runs: [] });
+      loads.get(key).runs.push(run);
+    }
+    return [...loads.values()].map(load => {
+      const buckets = new Map();
+      for (const run of load.runs) {
+        const key = run.entrant || Object.keys(run.options).length
+          ? [run.entrant || "", ...Object.entries(run.options).filter(([k]) => !IGNORED.has(k)).map(([k, v]) => `${k}=${v}`).sort()].join("\n")
+          : `${run.path}\n${run.name}`;
+        if (!buckets.has(key)) buckets.set(key, []);
+        buckets.get(key).push(run);
+      }
+      const groups = [...buckets.values()].map(rs => makeGroup(rs[0].entrant || rs[0].name, rs, load.metric));
+      label(groups);
+      groups.sort(rank);
+      return { metric: load.metric, groups, target: (groups.find(g => Number.isFinite(g.target)) || { target: NaN }).target,
+        targetMetric: (groups.find(g => Number.isFinite(g.target)) || groups[0]).targetMetric };
+    });
+  }
+
+  /* Groups with the same name get the options in which they differ. */
+  function label(groups) {
+    const all = new Map();
+    for (const g of groups) all.set(g.name, (all.get(g.name) || []).concat(g));
+    for (const same of all.values()) {
+      if (same.length < 2) continue;
+      const keys = [...new Set(same.flatMap(g => Object.keys(g.runs[0].options)))].filter(k => !IGNORED.has(k) && k !== "method" &&
+        new Set(same.map(g => g.runs[0].options[k])).size > 1).slice(0, 3);
+      const methods = new Set(same.map(g => g.runs[0].options.method));
+      same.forEach((g, i) => {
+        const o = g.runs[0].options;
+        if (methods.size === same.length && o.method) g.name = o.method;
+        else if (keys.length) g.name += " " + keys.map(k => `${k}=${o[k] || "default"}`).join(" ");
+        else g.name += ` (${g.runs[0].path || i + 1})`;
+      });
+    }
+  }
+
+  async function inflate(base64) {
+    const raw = atob(base64.trim()), bytes = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).text();
+  }
+
+  return { read, history, makeRun, arrange, inflate, reached, METRICS, mean, metricOf };
+})();

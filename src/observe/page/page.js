@@ -1,0 +1,434 @@
+/* The page: sentences first, then figures. Everything that comes from files is set as text. */
+const Page = (() => {
+  const main = document.getElementById("main");
+  let runs = [], loads = [], troubles = [], parts = [], chosen = "", view = {}, live = null;
+
+  const section = (id, title, note, tall) => {
+    const s = make("section", { id, "aria-labelledby": `${id}-title`, ...(tall ? { class: "tall" } : {}) }, main);
+    make("h2", { id: `${id}-title` }, s, title);
+    if (note) make("p", { class: "note" }, s, note);
+    return s;
+  };
+
+  /* --- sentences ------------------------------------------------------------------------------ */
+
+  const words = xs => (xs.length > 1 ? `${xs.slice(0, -1).join(", ")} and ${xs[xs.length - 1]}` : xs.join(""));
+
+  const plural = (n, one) => `${Format.count(n)} ${one}${n === 1 ? "" : "s"}`;
+
+  function workload(run) {
+    const o = run.options, parts = [];
+    if (o.data && run.points.some(p => Number.isFinite(p.loss))) parts.push(`${o.data}, ${o.model || "model"}`);
+    const n = run.history ? run.history.workers : Number(o.workers);
+    if (n) parts.push(plural(n, "worker"));
+    if (o.delay && o.delay !== "auto") parts.push(`delay ${o.delay}`);
+    return parts.join(", ");
+  }
+
+  function raceVerdict(load, out) {
+    const [first, second] = load.groups, n = load.groups.length, seeds = Math.max(...load.groups.map(g => g.runs.length));
+    const m = Data.METRICS[load.targetMetric || load.metric], over = seeds > 1 ? `, on average over ${seeds} seeds` : "";
+    const arrived = load.groups.filter(g => Number.isFinite(g.reached));
+    if (arrived.length) {
+      const last = arrived[arrived.length - 1], sync = arrived.find(g => /^sync(?![\w-])/.test(g.name));
+      const against = sync && sync !== first ? sync : arrived.length > 1 ? last : null;
+      out.push(`${first.name} was first: it reached a ${m.name} of ${Format.metric(load.target)} after ${Format.seconds(first.reached)}${over}` +
+        (against ? `, ${Format.three(against.reached / first.reached)} times as fast as ${against.name} (${Format.seconds(against.reached)}).` : "."));
+      if (second && Number.isFinite(second.reached)) {
+        const overlap = first.times.length > 1 && Math.max(...first.times) >= Math.min(...second.times);
+        out.push(`${second.name} came second, ${Format.percent(second.reached / first.reached - 1)} later.` +
+          (overlap ? " Their times overlap between seeds, so this difference may be chance." : first.times.length < 2 ? " With one seed, a small difference may be chance." : ""));
+      }
+      const never = load.groups.filter(g => !g.someReached).map(g => g.name);
+      for (const g of load.groups) if (g.someReached && g.someReached < g.runs.length) out.push(`${g.name} missed the target in ${g.runs.length - g.someReached} of ${g.runs.length} runs.`);
+      if (never.length) out.push(`${words(never)} did not reach the target.`);
+    } else {
+      const v = Data.METRICS[load.metric];
+      out.push(`${first.name} ended with the best ${v.name} of ${n} methods: ${Format.metric(first.final)}${over}.`);
+      if (Number.isFinite(load.target)) out.push(`No method reached the target of ${Format.metric(load.target)}.`);
+    }
+  }
+
+  function runVerdict(load, out) {
+    const g = load.groups[0], run = g.runs[0], h = run.history, m = Data.METRICS[g.targetMetric];
+    const state = h && !h.ended ? "so far" : "";
+    if (Number.isFinite(g.reached)) out.push(`${g.name} reached a ${m.name} of ${Format.metric(g.target)} after ${Format.seconds(g.reached)}.`);
+    else if (Number.isFinite(g.final))
+      out.push(`${g.name} ${h && !h.ended ? "is at" : "ended with"} a ${Data.METRICS[g.metric].name} of ${Format.metric(g.final)} after ${Format.seconds(run.points[run.points.length - 1].time)}` +
+        (Number.isFinite(g.target) ? `; the target of ${Format.metric(g.target)} is not reached.` : "."));
+    else if (h) out.push(`${g.name} made ${plural(h.updates, "update")} in ${Format.seconds(h.time)}${state ? " so far" : ""}.`);
+  }
+
+  function timeVerdict(run, out) {
+    const h = run.history;
+    if (!h || !h.rows.length) return;
+    const sum = key => h.rows.reduce((s, r) => s + (r[key] || 0), 0), all = sum("compute") + sum("sent") + sum("idle") + sum("wasted");
+    if (all > 0) {
+      const shares = [["computing results that were used", sum("compute")], ["sending", sum("sent")], ["waiting", sum("idle")], ["on results that were not used", sum("wasted")]]
+        .filter(x => x[1] > 0.005 * all).map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
+      out.push(`${runs.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${words(shares)}.`);
+    }
+    const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
+    if (most > 0.01 * h.time) out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${plural(h.rows[who].last, "update")}.`);
+    const median = h.rows.map(r => r.task).filter(Number.isFinite).sort((a, b) => a - b), mid = median[Math.floor((median.length - 1) / 2)];
+    const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => x[0] > 1.5);
+    if (slow.length && slow.length <= h.rows.length / 4) {
+      const top = slow.sort((a, b) => b[0] - a[0])[0];
+      out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than 1.5 times` : ""}.`);
+    }
+  }
+
+  function verdict() {
+    const s = make("section", { id: "verdict", "aria-label": "Verdict" }, main), out = [];
+    for (const load of loads) (load.groups.length > 1 ? raceVerdict : runVerdict)(load, out);
+    const best = loads[0] && loads[0].groups[0].runs.find(r => r.history);
+    if (best) timeVerdict(best, out);
+    if (!runs.length) out.push(live ? "Waiting for the first run." : "There is no run on this page.");
+    for (const line of out) make("p", {}, s, line);
+    const about = [...new Set(loads.map(l => workload(l.groups[0].runs[0])).filter(Boolean))];
+    if (about.length) make("p", { class: "note" }, s, `${about.join("; ")}.`);
+    for (const t of troubles.slice(0, 8)) make("p", { class: "note trouble" }, s, t);
+    if (troubles.length > 8) make("p", { class: "note trouble" }, s, `And ${troubles.length - 8} more problems like these.`);
+  }
+
+  /* --- comparing ------------------------------------------------------------------------------ */
+
+  const rate = run => (run.result && Number.isFinite(run.result.lr) ? run.result.lr : Number.isFinite(run.tuned) ? run.tuned : NaN);
+
+  function board(parent, load) {
+    if (load.groups.length < 2) return;
+    const number = x => ({ text: x, number: true }), mean = (g, f) => Data.mean(g.runs.map(f).filter(Number.isFinite));
+    const of = (r, a, b) => (r.result && r.result[a] ? r.result[a][b] : r.history && a === "staleness" ? r.history.staleness.mean : share(r, b));
+    const share = (r, key) => {
+      if (!r.history) return NaN;
+      const sum = k => r.history.rows.reduce((s, x) => s + (x[k] || 0), 0);
+      return sum(key) / (sum("compute") + sum("sent") + sum("idle") + sum("wasted"));
+    };
+    const range = g => (g.times.length > 1 ? ` (${Format.three(Math.min(...g.times))}–${Format.three(Math.max(...g.times))})` : "");
+    const rated = load.groups.some(g => Number.isFinite(rate(g.runs[0])));
+    const heads = ["method", ...(rated ? ["learning rate"] : []), ...(Number.isFinite(load.target) ? ["time to target"] : []), Data.METRICS[load.metric].name, "mean staleness", "wasted", "idle"];
+    const table = make("table", {}, make("div", { class: "scroll" }, parent)), head = make("tr", {}, make("thead", {}, table));
+    heads.forEach((h, i) => make("th", i ? { class: "number", scope: "col" } : { scope: "col" }, head, h));
+    const body = make("tbody", {}, table);
+    load.groups.forEach((g, i) => {
+      const row = make("tr", {}, body), name = make("td", {}, row);
+      make("span", { class: "swatch", style: `background:var(--c${i % 8})` }, name);
+      name.append(g.name);
+      const cells = rated ? [number(Format.three(rate(g.runs[0])))] : [];
+      if (Number.isFinite(load.target)) cells.push(number(Number.isFinite(g.reached) ? Format.seconds(g.reached) + range(g) : g.someReached ? `${g.someReached} of ${g.runs.length} runs` : "not reached"));
+      cells.push(number(Format.metric(g.final)), number(Format.three(mean(g, r => of(r, "staleness", "mean")))),
+        number(Format.percent(mean(g, r => of(r, "worker_time", "wasted")))), number(Format.percent(mean(g, r => of(r, "worker_time", "idle")))));
+      for (const c of cells) make("td", { class: "number" }, row, c.text);
+    });
+  }
+
+  function compare(load, i) {
+    const id = i ? `metric-${i + 1}` : "metric", many = load.groups.some(g => g.runs.length > 1);
+    const s = section(id, `${Data.METRICS[load.metric].name[0].toUpperCase()}${Data.METRICS[load.metric].name.slice(1)} over time`,
+      `${load.groups.length > 1 ? "In the order of the ranking. " : ""}${many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
+    const card = make("div", { class: "card" }, s), bar = make("div", { class: "bar" }, card), box = make("div", {}, card);
+    const points = load.groups.flatMap(g => g.runs.flatMap(r => r.points));
+    const names = ["accuracy", "rmse", "loss", "testLoss"].filter(k => k === load.metric || ((k === "loss" || k === "testLoss") && points.some(p => Number.isFinite(Data.METRICS[k].value(p)))));
+    const v = view[id] || (view[id] = { metric: load.metric, log: spans(load) });
+    const draw = () => {
+      box.replaceChildren();
+      const chart = Charts.comparison(box, load, v.metric, v.log);
+      parts = parts.filter(p => p.id !== id);
+      if (chart) parts.push({ id, chart, resize: chart.resize, redraw: draw });
+    };
+    const buttons = names.map(k => {
+      const b = make("button", { type: "button", "aria-pressed": String(k === v.metric) }, bar, Data.METRICS[k].name);
+      b.addEventListener("click", () => { v.metric = k; buttons.forEach((x, n) => x.setAttribute("aria-pressed", String(names[n] === k))); draw(); });
+      return b;
+    });
+    make("span", { class: "grow" }, bar);
+    const log = make("button", { type: "button", "aria-pressed": String(v.log) }, bar, "logarithmic time");
+    log.addEventListener("click", () => { v.log = !v.log; log.setAttribute("aria-pressed", String(v.log)); draw(); });
+    draw();
+    board(card, load);
+  }
+
+  /* Whether the times span decades, and so far apart are the ends that the early ones are squeezed. */
+  function spans(load) {
+    const ends = load.groups.map(g => Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)))).filter(t => t > 0);
+    const first = Math.min(...load.groups.flatMap(g => g.runs.map(r => (r.points.find(p => p.time > 0) || { time: Infinity }).time)));
+    return ends.length > 1 && Math.max(...ends) >= 5 * Math.min(...ends) && Math.max(...ends) >= 30 * first;
+  }
+
+  /* --- one run -------------------------------------------------------------------------------- */
+
+  const idOf = run => `${run.path}\n${run.name}\n${run.seed}`;
+
+  function chooser(candidates) {
+    const s = make("section", { id: "run", "aria-labelledby": "run-title" }, main), bar = make("div", { class: "bar" }, s);
+    make("h2", { id: "run-title" }, bar, "One run");
+    const select = make("select", { "aria-label": "Run" }, bar);
+    candidates.forEach((r, i) => {
+      const g = loads.flatMap(l => l.groups).find(x => x.runs.includes(r));
+      const o = make("option", { value: String(i) }, select, `${g ? g.name : r.name}${r.seed ? `, seed ${r.seed}` : ""}${runs.some(x => x.path !== r.path) ? `, ${r.path}` : ""}`);
+      if (idOf(r) === chosen) o.selected = true;
+    });
+    select.addEventListener("change", () => { chosen = idOf(candidates[Number(select.value)]); render(); document.querySelector("#run select").focus(); });
+  }
+
+  function gantt(run) {
+    const s = section("tasks", "What the workers did", "", true), h = run.history;
+    make("p", { class: "note" }, s, h.rows.length > 64
+      ? `A heat map of ${Format.count(h.rows.length)} workers and time, those on top that held up others longest. A pixel has the mixture of what happened in its time; zoom in to see tasks.`
+      : "One row per worker, every task coloured by its fate. Drag to move; click and turn the wheel to zoom.");
+    if (h.workers > h.rows.length) make("p", { class: "note" }, s, `Of ${Format.count(h.workers)} workers, the first ${Format.count(h.rows.length)} are shown.`);
+    const card = make("div", { class: "card" }, s);
+    let chart = null, busy = false;
+    const g = new Gantt(card, run, (t0, t1) => { if (chart && !busy) { busy = true; chart.u.setScale("x", { min: t0, max: t1 }); busy = false; } });
+    make("p", { class: "note keys" }, card, "Keys: ← → ↑ ↓ move, + − zoom, 0 whole run, n and p next and previous task.");
+    parts.push({ id: "tasks", gantt: g, resize: () => g.resize(), redraw: () => g.draw() });
+    const k = section("knobs", "K, staleness bound and loss", "On the same time as above: zooming one zooms both.");
+    const kcard = make("div", { class: "card" }, k);
+    const draw = () => {
+      kcard.replaceChildren();
+      chart = Charts.knobs(kcard, run, (t0, t1) => { if (!busy && Number.isFinite(t0)) { busy = true; g.show(t0, t1, true); busy = false; } });
+      parts = parts.filter(p => p.id !== "knobs");
+      parts.push({ id: "knobs", chart, resize: chart.resize, redraw: draw });
+    };
+    draw();
+    if (view.window && view.window.id === chosen && view.window.t1 < g.end * 0.999) g.show(view.window.t0, view.window.t1);
+  }
+
+  const KINDS = [["compute", "computing", "--applied"], ["sent", "sending", "--sent"], ["idle", "idle", "--idle"], ["wasted", "wasted", "--cancelled"]];
+
+  function times(run) {
+    const h = run.history, s = section("time", "Where the time went"), card = make("div", { class: "card" }, s), legend = make("div", { class: "legend" }, card);
+    for (const [, name, css] of KINDS) { const i = make("span", {}, legend); make("i", { class: name, style: `background:var(${css})` }, i); i.append(name); }
+    const stack = make("div", { class: "stack", style: "margin-top:.5rem" }, card);
+    const all = {}, most = Math.max(...h.rows.map(r => KINDS.reduce((x, [k]) => x + (r[k] || 0), 0)), 1e-12);
+    for (const [k] of KINDS) all[k] = h.rows.reduce((x, r) => x + (r[k] || 0), 0);
+    const line = (name, r, scale) => {
+      make("span", {}, stack, name);
+      const track = make("div", { class: "track", role: "img", "aria-label": KINDS.map(([k, what]) => `${what} ${Format.seconds(r[k] || 0)}`).join(", ") }, stack);
+      for (const [k, what, css] of KINDS) if (r[k] > 0) make("div", { style: `width:${(100 * r[k] / scale).toFixed(3)}%;background:var(${css})`, title: `${what} ${Format.seconds(r[k])}` }, track);
+      const total = KINDS.reduce((x, [key]) => x + (r[key] || 0), 0);
+      make("span", {}, stack, total > 0 ? `${Format.percent((r.compute || 0) / total)} used` : "");
+    };
+    line("all", all, KINDS.reduce((x, [k]) => x + all[k], 0) || 1);
+    const order = h.rows.map((r, i) => i);
+    if (order.length > 32) order.sort((a, b) => (h.rows[b].heldUp || 0) - (h.rows[a].heldUp || 0));
+    for (const i of order.slice(0, 32)) line(`worker ${i + 1}`, h.rows[i], most);
+    if (order.length > 32) make("p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);
+  }
+
+  function waits(parent, run) {
+    const h = run.history;
+    make("h2", {}, parent, "Who held up whom");
+    const card = make("div", { class: "card" }, parent), top = h.rows.map((r, i) => [r.heldUp || 0, i]).filter(x => x[0] > 0).sort((a, b) => b[0] - a[0]);
+    if (!top.length) { make("p", { class: "note" }, card, "No worker waited for another."); return; }
+    const list = make("table", {}, make("div", { class: "scroll" }, card)), head = make("tr", {}, make("thead", {}, list)), body = make("tbody", {}, list);
+    ["worker", "others waited", "last in", "most of all"].forEach((t, i) => make("th", { scope: "col", ...(i ? { class: "number" } : {}) }, head, t));
+    for (const [seconds, i] of top.slice(0, 8)) {
+      const row = make("tr", {}, body), worst = h.held.filter(x => x[0] === i).sort((a, b) => b[2] - a[2])[0];
+      make("td", {}, row, `worker ${i + 1}`);
+      make("td", { class: "number" }, row, Format.seconds(seconds));
+      make("td", { class: "number" }, row, plural(h.rows[i].last, "update"));
+      make("td", { class: "number" }, row, worst ? `worker ${worst[1] + 1}, ${Format.seconds(worst[2])}` : "");
+    }
+    if (h.held.length && h.rows.length <= 16) matrix(card, h);
+  }
+
+  function matrix(card, h) {
+    const n = h.rows.length, most = Math.max(...h.held.map(x => x[2])), value = new Map(h.held.map(x => [x[0] * n + x[1], x[2]]));
+    make("p", { class: "note", style: "margin-top:.7rem" }, card, "Rows held up columns; darker is longer.");
+    const table = make("table", { class: "matrix", "aria-label": "Who held up whom" }, make("div", { class: "scroll" }, card));
+    const head = make("tr", {}, table);
+    make("th", {}, head);
+    for (let j = 0; j < n; j++) make("th", { scope: "col", style: "text-align:center" }, head, String(j + 1));
+    for (let i = 0; i < n; i++) {
+      const row = make("tr", {}, table);
+      make("th", { scope: "row" }, row, String(i + 1));
+      for (let j = 0; j < n; j++) {
+        const v = value.get(i * n + j) || 0, cell = make("td", { title: `worker ${j + 1} waited ${Format.seconds(v)} for worker ${i + 1}` }, row);
+        if (v > 0) cell.style.background = `color-mix(in srgb, var(--cancelled) ${Math.round(8 + 92 * v / most)}%, var(--faint))`;
+      }
+    }
+  }
+
+  function stale(parent, run) {
+    make("h2", {}, parent, "Staleness");
+    const card = make("div", { class: "card" }, parent);
+    const draw = () => {
+      card.replaceChildren();
+      const chart = Charts.staleness(card, run.history);
+      parts = parts.filter(p => p.id !== "staleness");
+      if (chart) parts.push({ id: "staleness", chart, resize: chart.resize, redraw: draw });
+    };
+    draw();
+  }
+
+  function events(run) {
+    const e = run.history.events, s = section("events", "Event log"), d = make("details", {}, s);
+    make("summary", {}, d, `${plural(e.all, "event")}`);
+    const shown = e.first.length + e.last.length;
+    if (e.all > shown) make("p", { class: "note" }, d, `The first ${Format.count(e.first.length)} and the last ${Format.count(e.last.length)}; long lines are cut. All of them are in events.txt of the log directory.`);
+    const pre = make("pre", { tabindex: "0" }, d);
+    if (view.events === chosen) d.open = true;
+    const fill = () => {
+      if (!d.open) { if (view.events === chosen) view.events = ""; return; }
+      view.events = chosen;
+      pre.textContent = e.first.join("\n") + (e.last.length ? (e.all > shown ? "\n…\n" : "\n") + e.last.join("\n") : "");
+    };
+    d.addEventListener("toggle", fill);
+    fill();
+  }
+
+  function command(run) {
+    if (typeof run.info.command === "string") return run.info.command;
+    if (Array.isArray(run.info.command)) return run.info.command.join(" ");
+    const o = run.options, quote = v => (/^[\w@%+=:,./-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`);
+    const skip = new Set(["program", "format", "function", "smoothness", "noise", "convexity", "start-loss", "target", "resume"]);
+    const zero = new Set(["updates", "epochs", "time", "target-loss", "target-accuracy", "eval-every", "update-time", "weight-decay"]);
+    const words = Object.entries(o).filter(([k, v]) => !skip.has(k) && v !== "" && v !== "auto" && !(zero.has(k) && v === "0") && v !== "no").map(([k, v]) => `--${k} ${quote(v)}`);
+    return `paceline ${run.history && run.history.clock === "real" ? "train" : "simulate"} ${words.filter(w => run.history && run.history.clock !== "real" ? !/^--(spawn|respawn|servers|checkpoint)/.test(w) : true).join(" ")}`;
+  }
+
+  function configuration(run) {
+    const s = section("configuration", "Configuration"), card = make("div", { class: "card" }, s), info = run.info;
+    const facts = [["id", info.id], ["version", info.version || run.options.program], ["host", info.host], ["cores", info.cores], ["started", info.started], ["ended", info.ended], ["why it ended", info.why], ["files", run.path]]
+      .filter(([, v]) => v !== undefined && v !== null && v !== "" && typeof v !== "object");
+    const line = make("div", { class: "command" }, card), text = command(run);
+    make("pre", { tabindex: "0" }, line, text);
+    const copy = make("button", { type: "button" }, line, "Copy");
+    copy.addEventListener("click", async () => {
+      try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; }
+      catch (e) { copy.textContent = "Select and copy"; }
+    });
+    if (!info.command) make("p", { class: "note" }, card, "A command line that gives these options.");
+    if (facts.length) rowsOf(card, facts);
+    const d = make("details", {}, card);
+    make("summary", {}, d, "All options");
+    rowsOf(d, Object.entries(run.options).filter(([k]) => !["format", "function", "program"].includes(k)).map(([k, v]) => [k, v === "" ? "–" : v]));
+  }
+
+  function rowsOf(parent, rows) {
+    const body = make("tbody", {}, make("table", {}, make("div", { class: "scroll" }, parent)));
+    for (const [k, v] of rows) { const r = make("tr", {}, body); make("th", { scope: "row" }, r, String(k)); make("td", { class: "long" }, r, String(v).slice(0, 600)); }
+  }
+
+  function oneRun() {
+    const candidates = loads.flatMap(l => l.groups.flatMap(g => g.runs)).filter(r => r.history);
+    const run = candidates.find(r => idOf(r) === chosen) || (live ? candidates.find(r => !r.history.ended) : null) || candidates[0];
+    if (run) chosen = chosen && idOf(run) === chosen ? chosen : live ? "" : idOf(run);
+    if (candidates.length > 1) chooser(candidates);
+    if (!run) {
+      const bare = runs.find(r => Object.keys(r.options).length);
+      if (bare) configuration(bare);
+      return;
+    }
+    if (run.history.rows.length) { gantt(run); times(run); }
+    const two = make("section", { id: "staleness", class: "columns" }, main);
+    const left = make("div", {}, two), right = make("div", {}, two); /* both, before one is measured */
+    stale(left, run);
+    waits(right, run);
+    events(run);
+    configuration(run);
+  }
+
+  /* --- all of it ------------------------------------------------------------------------------ */
+
+  const CONTENTS = [["metric", "Race"], ["tasks", "Workers"], ["knobs", "K and loss"], ["time", "Time"], ["staleness", "Staleness"], ["events", "Events"], ["configuration", "Configuration"]];
+
+  function contents() {
+    const nav = document.getElementById("contents");
+    nav.replaceChildren();
+    for (const [id, name] of CONTENTS) if (document.getElementById(id)) make("a", { href: `#${id}` }, nav, id === "metric" && loads.every(l => l.groups.length < 2) ? "Metric" : name);
+  }
+
+  function render() {
+    const old = parts.find(p => p.gantt);
+    if (old) view.window = { id: chosen, t0: old.gantt.t0, t1: old.gantt.t1 };
+    for (const p of parts) if (p.chart) p.chart.u.destroy();
+    const focus = document.activeElement, where = focus && main.contains(focus) ? [focus.tagName, focus.className, focus.textContent.slice(0, 40)] : null;
+    parts = [];
+    main.replaceChildren();
+    verdict();
+    loads.forEach((l, i) => { if (l.groups.some(g => g.runs.some(r => r.points.length))) compare(l, i); });
+    oneRun();
+    contents();
+    if (where) for (const e of main.getElementsByTagName(where[0])) if (e.className === where[1] && e.textContent.slice(0, 40) === where[2]) { e.focus({ preventScroll: true }); break; }
+  }
+
+  function set(next, subject) {
+    runs = next;
+    loads = Data.arrange(runs);
+    document.getElementById("subject").textContent = subject;
+    document.title = subject ? `Paceline: ${subject}` : "Paceline";
+    render();
+  }
+
+  function redraw() { for (const p of [...parts]) p.redraw(); }
+
+  function theme() {
+    const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+    document.getElementById("theme").addEventListener("click", () => {
+      const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+      root.dataset.theme = now === "dark" ? "light" : "dark";
+      redraw();
+    });
+    dark.addEventListener("change", redraw);
+    let wait = 0;
+    addEventListener("resize", () => { clearTimeout(wait); wait = setTimeout(() => { for (const p of parts) p.resize(); }, 120); });
+  }
+
+  async function open() {
+    const packed = document.getElementById("data").textContent;
+    theme();
+    if (!packed.trim()) return watch();
+    try {
+      const document_ = JSON.parse(await Data.inflate(packed));
+      troubles = [];
+      const found = Data.read(document_, troubles);
+      set(found, (Array.isArray(document_.sources) ? document_.sources : []).map(s => String(s.path)).join(", ").slice(0, 200));
+      document.getElementById("made").textContent = `Made by paceline ${String(document_.program).slice(0, 20)}.`;
+    } catch (e) {
+      make("p", { class: "trouble" }, main, "The data of this page cannot be read. It needs a browser of 2023 or later.");
+    }
+    document.documentElement.dataset.ready = "yes";
+  }
+
+  /* --- live ----------------------------------------------------------------------------------- */
+
+  function watch() {
+    const state = document.getElementById("state"), past = [];
+    let busy = false, again = false, over = false, rest = 0;
+    live = true;
+    const say = (text, on) => { state.textContent = text; state.className = on ? "live" : ""; };
+    const fetchAll = async () => {
+      if (busy || performance.now() < rest) { again = again || over; return; }
+      busy = true;
+      const began = performance.now();
+      try {
+        const answer = await (await fetch(`data/${past.length}`)).json();
+        troubles = [];
+        const got = answer.runs.map(r => { const h = Data.history(r, troubles); return Data.makeRun(h, [], {}, { path: "live" }); });
+        const n = answer.past - past.length;
+        past.push(...got.slice(0, Math.max(0, n)));
+        const now = got.slice(Math.max(0, n));
+        if (!document.querySelector("#main :active")) set([...past, ...now], now.length ? now[0].name : "");
+        if (answer.over) { over = true; say("ended", false); }
+      } catch (e) { if (!over) say("no connection", false); }
+      busy = false;
+      rest = performance.now() + Math.max(1500, 20 * (performance.now() - began));
+      document.documentElement.dataset.ready = "yes";
+      if (again) { again = false; rest = 0; fetchAll(); }
+    };
+    const source = new EventSource("events");
+    source.onmessage = e => {
+      let m = {};
+      try { m = JSON.parse(e.data); } catch (x) { return; }
+      if (m.over && !over) { over = true; rest = 0; again = busy; say("ended", false); source.close(); } else if (!over) say("live", true);
+      fetchAll();
+    };
+    source.onerror = () => { if (!over) say("no connection", false); };
+    render();
+  }
+
+  open();
+  return { get parts() { return parts; }, get runs() { return runs; }, get loads() { return loads; } };
+})();
