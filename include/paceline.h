@@ -140,7 +140,9 @@ struct pl_samples {
     const uint16_t *label; /* [n], or NULL */
     const float *target;   /* [n] numbers to predict, if the data has them instead of classes */
     uint64_t seed, batch_no;
-    uint32_t worker; /* identifies the mini-batch together with seed and batch_no */
+    uint32_t worker;     /* identifies the mini-batch together with seed and batch_no */
+    const uint32_t *row; /* [n] numbers of the samples in the data set, or NULL */
+    int test;            /* they are samples of the test set */
     /* Returns non-zero if the result is no longer wanted; poll it in long computations. */
     int (*cancelled)(const void *token);
     const void *token;
@@ -163,6 +165,12 @@ struct pl_function {
 
 /* Uses a function instead of the "model" option. The struct is copied; the caller keeps ctx. */
 PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
+
+/* Data that the program keeps itself, for functions with wants_data: the library draws which
+ * samples a mini-batch consists of (the "row" of struct pl_samples) according to "partition" and
+ * "sampling", counts epochs, and evaluates on them. label [n_train] has the classes of the training
+ * samples, for partitions by label; NULL: they have none. Replaces the "data" option. */
+PL_API int pl_setup_rows(pl_setup *setup, uint32_t n_train, uint32_t n_test, const uint16_t *label);
 
 /* Registers a policy of your own (paceline_policy.h) with this setup and the copies made of it
  * afterwards: "policy" then accepts its name and options like those of the library. At most 8. The

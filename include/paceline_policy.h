@@ -228,6 +228,10 @@ struct pl_knobs {
     uint64_t bound; /* a lag of this or more is too stale; PL_NO_BOUND: none is */
 };
 
+/* A `knobs` callback for a conf that begins with a struct pl_knobs: its k, at least 1, and its
+ * bound, if that is not 0. */
+PL_API struct pl_knobs pl_knobs_first(const void *conf);
+
 struct pl_replicas;
 
 /* The run as a policy sees it; see above for what is already in it. */

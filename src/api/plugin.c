@@ -14,6 +14,13 @@ struct pl_family pl_setup_policies(const struct pl_setup *s) {
     return family;
 }
 
+struct pl_knobs pl_knobs_first(const void *conf) {
+    struct pl_knobs knobs = *(const struct pl_knobs *)conf;
+    if (knobs.k < 1) knobs.k = 1;
+    if (knobs.bound == 0) knobs.bound = PL_NO_BOUND;
+    return knobs;
+}
+
 /* Whether specs can contain it. */
 static bool plugin_is_name(const char *name) {
     size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") : 0;

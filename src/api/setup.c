@@ -301,6 +301,29 @@ int pl_setup_function(pl_setup *s, const struct pl_function *f) {
     return PL_OK;
 }
 
+#define ROWS "rows" /* the "data" of a program that keeps it */
+
+bool pl_setup_has_rows(const struct pl_setup *s) {
+    return s->data && strcmp(s->conf.data, ROWS) == 0;
+}
+
+int pl_setup_rows(pl_setup *s, uint32_t n_train, uint32_t n_test, const uint16_t *label) {
+    struct pl_shared_data *d = calloc(1, sizeof *d);
+    s->why.text[0] = '\0';
+    if (!d) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    int rc = pl_data_outside(n_train, n_test, label, &d->data, &s->why);
+    if (rc) {
+        free(d);
+        return rc;
+    }
+    pl_setup_let_go(s);
+    memcpy(d->spec, ROWS, sizeof ROWS);
+    memcpy(s->conf.data, ROWS, sizeof ROWS);
+    d->n_holders = 1;
+    s->data = d;
+    return PL_OK;
+}
+
 int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
     if (n < 0 || n > PL_SETUP_RANGES)
         return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",

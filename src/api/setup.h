@@ -129,6 +129,9 @@ const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s);
 /* The family of policies that this setup can name. */
 struct pl_family pl_setup_policies(const struct pl_setup *s);
 
+/* Whether the program keeps the data itself (pl_setup_rows). */
+bool pl_setup_has_rows(const struct pl_setup *s);
+
 /* Whether the caller has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);
 

@@ -469,7 +469,12 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
         return rc;
     }
     job.at = commit_begin(s, lr);
-    commit_tiles(s, commit_step, &job);
+    if (!s->conf.offload) {
+        commit_tiles(s, commit_step, &job);
+    } else if ((rc = pl_store_offload(s, &job.at, job.mixed.row, job.next)) != 0) {
+        pl_store_release(s, job.next);
+        return rc;
+    }
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
 
     if (measure) {

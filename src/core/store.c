@@ -87,8 +87,30 @@ double pl_store_rate(const struct pl_store *s) {
 
 /* --- making ------------------------------------------------------------------------------ */
 
+/* A vector of zeros that lives as long as the store. */
+static pl_real *store_zeros(const struct pl_store *s) {
+    const struct pl_offload_ops *offload = s->conf.offload;
+    return offload ? offload->zeros(offload->ctx) : pl_vector_new(s->conf.dim);
+}
+
+static void store_first(struct pl_store *s, const pl_real *w0) {
+    const struct pl_offload_ops *offload = s->conf.offload;
+    struct pl_version *v = s->newest;
+    if (offload) {
+        offload->load(offload->ctx, v->model, v->lookahead);
+    } else {
+        memcpy(v->model, w0, s->conf.dim * sizeof *w0);
+        if (s->looks_ahead) memcpy(v->lookahead, w0, s->conf.dim * sizeof *w0);
+    }
+    pl_vector_complete(s->vectors, v->model_vector);
+    pl_vector_complete(s->vectors, v->lookahead_vector);
+    v->lr = pl_store_rate(s);
+}
+
 int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_store **out,
                  struct pl_why *why) {
+    int rc = conf->offload ? pl_offload_check(conf, why) : PL_OK;
+    if (rc) return rc;
     struct pl_store *s = calloc(1, sizeof *s);
     if (!s) return pl_fail(why, PL_ENOMEM, "out of memory");
     s->conf = *conf;
@@ -110,27 +132,31 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (s->n_parameters > conf->dim) s->n_parameters = conf->dim;
     bool ok = s->vectors != NULL;
     for (int i = 0; i < s->correct->n_vectors; i++)
-        ok = (s->correct_state[i] = pl_vector_new(conf->dim)) && ok;
-    for (int i = 0; i < s->optim->n_vectors; i++)
-        ok = (s->optim_state[i] = pl_vector_new(conf->dim)) && ok;
+        ok = (s->correct_state[i] = store_zeros(s)) && ok;
+    for (int i = 0; i < s->optim->n_vectors; i++) ok = (s->optim_state[i] = store_zeros(s)) && ok;
     if (s->optim->per_worker) ok = (s->own = calloc((size_t)conf->n_workers, sizeof *s->own)) && ok;
     if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->id.needs & PL_NEEDS_BASE)
-        ok = (s->direction = pl_vector_new(conf->dim)) && ok;
-    if (conf->measures || pl_reduce_remembers(&conf->reduce))
-        ok = (s->last = pl_vector_new(conf->dim)) && ok;
+        ok = (s->direction = store_zeros(s)) && ok;
+    if (conf->measures || pl_reduce_remembers(&conf->reduce)) ok = (s->last = store_zeros(s)) && ok;
     ok = (s->mixer = pl_mixer_new()) && ok;
     s->newest = ok ? pl_store_version(s) : NULL;
     if (!s->newest) {
         pl_store_free(s);
         return pl_fail(why, PL_ENOMEM, "out of memory for a model of %zu parameters", conf->dim);
     }
-    memcpy(s->newest->model, w0, conf->dim * sizeof *w0);
-    if (s->looks_ahead) memcpy(s->newest->lookahead, w0, conf->dim * sizeof *w0);
-    pl_vector_complete(s->vectors, s->newest->model_vector);
-    pl_vector_complete(s->vectors, s->newest->lookahead_vector);
-    s->newest->lr = pl_store_rate(s);
+    store_first(s, w0);
     *out = s;
     return PL_OK;
+}
+
+static void store_free_vectors(struct pl_store *s) {
+    for (int i = 0; i < PL_RULE_VECTORS; i++) {
+        free(s->correct_state[i]);
+        free(s->optim_state[i]);
+    }
+    for (int i = 0; s->own && i < s->conf.n_workers; i++) free(s->own[i]);
+    free(s->direction);
+    free(s->last);
 }
 
 void pl_store_free(struct pl_store *s) {
@@ -140,14 +166,8 @@ void pl_store_free(struct pl_store *s) {
     for (int i = 0; i < s->n_versions; i++) free(s->version[i]);
     free(s->version);
     if (s->owns_vectors) pl_vectors_free(s->vectors);
-    for (int i = 0; i < PL_RULE_VECTORS; i++) {
-        free(s->correct_state[i]);
-        free(s->optim_state[i]);
-    }
-    for (int i = 0; s->own && i < s->conf.n_workers; i++) free(s->own[i]);
+    if (!s->conf.offload) store_free_vectors(s);
     free(s->own);
-    free(s->direction);
-    free(s->last);
     free(s->scratch);
     free(s->sums);
     free(s->member);
@@ -253,8 +273,7 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl
                   const pl_real *vector) {
     if (s->n_members > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
     if (!store_grow(s)) return PL_ENOMEM;
-    if (s->optim->per_worker && !s->own[m->worker] &&
-        !(s->own[m->worker] = pl_vector_new(s->conf.dim)))
+    if (s->optim->per_worker && !s->own[m->worker] && !(s->own[m->worker] = store_zeros(s)))
         return PL_ENOMEM;
     bool keep = s->correct->id.needs & PL_NEEDS_BASE;
     if (keep) pl_store_hold(s, base);

@@ -36,6 +36,17 @@ struct pl_parallel_for {
     void *ctx;
 };
 
+/* Where commits are carried out if this process cannot read the vectors: their addresses mean
+ * something to the caller alone (core/offload.h). NULL members are not allowed. */
+struct pl_offload;
+struct pl_offload_ops {
+    void *ctx;
+    pl_real *(*zeros)(void *ctx); /* a vector of zeros for as long as the store lives, or NULL */
+    /* The first version is wanted here, and here as well if `lookahead` is another vector. */
+    void (*load)(void *ctx, pl_real *model, pl_real *lookahead);
+    int (*commit)(void *ctx, const struct pl_offload *o); /* o is copied; 0 or PL_ENOMEM */
+};
+
 /* The part of the vector that one store has if several share it: tiles first … end - 1 of a vector
  * of `whole` elements; whole == 0: there is only one store. All of them make the same takes and
  * commits in the same order, and call allreduce() when a commit needs sums over the whole vector.
@@ -70,6 +81,7 @@ struct pl_store_conf {
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
+    const struct pl_offload_ops *offload; /* NULL: this process computes commits */
 };
 
 /* One version of the model. The struct is valid while the version is held. */
@@ -84,7 +96,8 @@ struct pl_version {
 
 struct pl_store;
 
-/* conf's pointers are borrowed for the life of the store. w0 [dim] is copied into version 0. */
+/* conf's pointers are borrowed for the life of the store. w0 [dim] is copied into version 0; it is
+ * not read if there is an offload. */
 int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_store **out,
                  struct pl_why *why);
 void pl_store_free(struct pl_store *s);

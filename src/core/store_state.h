@@ -50,6 +50,7 @@ struct pl_store {
     pl_real **own; /* [n_workers], filled in when a worker first contributes */
     pl_real *direction;
     pl_real *last;    /* reduced vector of the previous commit; NULL if not needed */
+    pl_real *partial; /* for an offload: the reduced vector of a part of a group; or NULL */
     pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
     size_t scratch_room;
     double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
@@ -76,5 +77,12 @@ pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead);
 struct pl_version *pl_store_version(struct pl_store *s);
 
 double pl_store_rate(const struct pl_store *s); /* the learning rate now */
+
+/* Whether the rules can be carried out elsewhere. */
+int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);
+
+/* The commit of the group with these weights into `next`, for the offload. 0 or PL_ENOMEM. */
+int pl_store_offload(struct pl_store *s, const struct pl_optim_at *at, const double *weight,
+                     const struct pl_version *next);
 
 #endif

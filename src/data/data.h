@@ -48,6 +48,11 @@ struct pl_data {
 int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why);
 void pl_data_free(struct pl_data *data); /* NULL is allowed */
 
+/* Data whose features the embedding program keeps: rows of dimension 0. label [n_train] has the
+ * classes of the training rows; NULL: no classes. */
+int pl_data_outside(uint32_t n_train, uint32_t n_test, const uint16_t *label, struct pl_data **out,
+                    struct pl_why *why);
+
 /* Copies rows index[0..n) of the training or test set to x [n][dim] (pictures scaled to [0,1]) and
  * their classes to label [n] (0 if there are no classes). Thread-safe. */
 void pl_data_rows(const struct pl_data *data, bool test, const uint32_t *index, uint32_t n,

@@ -14,6 +14,7 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     e->owns_vectors = true;
     pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
     conf.vectors = e->vectors;
+    conf.offload = e->conf.host.offload;
     return pl_store_new(&conf, w0, &e->store, why);
 }
 

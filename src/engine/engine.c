@@ -48,8 +48,9 @@ static int engine_filter(struct pl_engine *e, struct pl_why *why) {
 /* The initial model: w0, or the model's own initial weights. */
 static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why) {
     size_t dim = e->conf.slice.whole > 0 ? e->conf.slice.n : e->job->model->dim;
-    float *made = w0 ? NULL : pl_vector_new(dim);
-    if (!w0 && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
+    bool makes = !w0 && !e->conf.host.offload;
+    float *made = makes ? pl_vector_new(dim) : NULL;
+    if (makes && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     if (made) pl_job_first(e->job, made);
     int rc = e->models->first(e, w0 ? w0 : made, dim, why);
     free(made);

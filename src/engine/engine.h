@@ -60,6 +60,9 @@ struct pl_host_ops {
      */
     int (*settle)(void *ctx, int vector, bool used);
     struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
+    /* Carries out commits if this process cannot read the vectors; the memory is not NULL then.
+     * NULL: the engine carries them out. */
+    const struct pl_offload_ops *offload;
 };
 
 struct pl_engine_conf {
@@ -78,8 +81,8 @@ struct pl_engine_conf {
 
 struct pl_engine;
 
-/* w0 [dim] is copied; NULL: the model's own first weights. With a job that has no model there are
- * no vectors: timing alone. `out` is filled as the run goes on. */
+/* w0 [dim] is copied; NULL: the model's own first weights, or those that the offload loads. With a
+ * job that has no model there are no vectors: timing alone. `out` is filled as the run goes on. */
 int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_outcome *out,
                   struct pl_engine **e, struct pl_why *why);
 void pl_engine_free(struct pl_engine *e); /* NULL is fine */

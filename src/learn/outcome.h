@@ -63,8 +63,8 @@ struct pl_outcome pl_outcome_none(void);
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p);
 
-/* Fills in what is known at the end. w [dim] is the final model, NULL if it is not known; w and
- * `progress` are NULL without a model. 0 or PL_ENOMEM. */
+/* Fills in what is known at the end. w [dim] is the final model; w is NULL if this process does not
+ * have it, and `progress` as well without a model. 0 or PL_ENOMEM. */
 int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
                    const struct pl_progress *progress, const float *w, size_t dim, uint64_t now_ns);
 

@@ -12,6 +12,7 @@ struct pl_reference {
     float *x;
     uint16_t *label;
     float *target; /* NULL: the data has none */
+    uint32_t *row;
     float *scratch;
 };
 
@@ -46,7 +47,7 @@ int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     bool ok = t->x && t->label && t->scratch && row && (t->target || !job->data->has_targets);
     if (ok) pl_data_rows(job->data, false, row, t->n, t->x, t->label);
     if (ok && t->target) pl_data_targets(job->data, false, row, t->n, t->target);
-    free(row);
+    t->row = row;
     if (!ok) {
         pl_reference_free(t);
         return PL_ENOMEM;
@@ -60,14 +61,19 @@ void pl_reference_free(struct pl_reference *t) {
     free(t->x);
     free(t->label);
     free(t->target);
+    free(t->row);
     free(t->scratch);
     free(t);
 }
 
 int pl_reference_gradient(void *reference, const float *w, float *out) {
     struct pl_reference *t = reference;
-    struct pl_batch b = {
-        .n = t->n, .x = t->x, .label = t->label, .target = t->target, .seed = REFERENCE_SEED};
+    struct pl_batch b = {.n = t->n,
+                         .x = t->x,
+                         .label = t->label,
+                         .target = t->target,
+                         .row = t->row,
+                         .seed = REFERENCE_SEED};
     double loss;
     return t->job->model->kind->gradient(t->job->model, w, &b, out, &loss, t->scratch, NULL);
 }

@@ -25,7 +25,7 @@ int pl_workspace_new(const struct pl_job *job, struct pl_workspace **out) {
     if (job->data) {
         d->index = malloc(rows * sizeof *d->index);
         d->label = malloc(rows * sizeof *d->label);
-        d->x = malloc((size_t)rows * job->data->dim * sizeof *d->x);
+        d->x = malloc(((size_t)rows * job->data->dim + 1) * sizeof *d->x);
         if (job->data->has_targets) d->target = malloc(rows * sizeof *d->target);
         ok = ok && d->index && d->label && d->x && (d->target || !job->data->has_targets);
     }
@@ -56,6 +56,8 @@ static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool tes
                       struct pl_batch *b) {
     pl_data_rows(job->data, test, d->index, b->n, d->x, d->label);
     if (d->target) pl_data_targets(job->data, test, d->index, b->n, d->target);
+    b->row = d->index;
+    b->test = test;
     b->x = d->x;
     b->label = d->label;
     b->target = d->target;

@@ -24,6 +24,8 @@ static struct pl_samples callback_samples(const struct callback *c, const struct
                                .seed = b->seed,
                                .batch_no = b->batch_no,
                                .worker = b->worker,
+                               .row = b->row,
+                               .test = b->test,
                                .cancelled = callback_cancelled,
                                .token = cancel};
 }

@@ -28,6 +28,8 @@ struct pl_batch {
     uint64_t seed;
     uint32_t worker;
     uint64_t batch_no;
+    const uint32_t *row; /* [n] of the data, or NULL */
+    bool test;           /* rows of the test set */
 };
 
 struct pl_model {

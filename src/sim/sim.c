@@ -40,8 +40,9 @@ static void sim_drift(struct sim *s) {
                   s->job->model->dim);
 }
 
-static void sim_evaluate(struct sim *s) {
+void pl_sim_evaluate(struct sim *s) {
     struct pl_model_now m;
+    if (s->stepped && !pl_engine_is_scored(s->engine, s->now_ns)) pl_stepped_evaluate(s->stepped);
     if (!s->prefetch || pl_engine_is_scored(s->engine, s->now_ns)) return;
     sim_drift(s);
     if (pl_engine_model(s->engine, s->room, &m)) return;
@@ -159,13 +160,14 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     case SIM_OVERDUE: return pl_sim_overdue(s, t->who, t->task);
     case SIM_REJOIN: return pl_sim_rejoin(s, t->who);
     case SIM_SCRIPT: return pl_sim_script(s, &s->conf->script->line[t->task]);
-    case SIM_EVAL: sim_evaluate(s); return pl_sim_push(s, s->now_ns + s->eval_ns, SIM_EVAL, 0, 0);
+    case SIM_EVAL:
+        pl_sim_evaluate(s);
+        return pl_sim_push(s, s->now_ns + s->eval_ns, SIM_EVAL, 0, 0);
     }
     return PL_OK;
 }
 
-/* Called after every event. */
-static int sim_after(struct sim *s) {
+int pl_sim_after(struct sim *s) {
     int rc = pl_sim_verdicts(s);
     if (rc) return rc;
     if (s->view->n_alive == 0 && s->n_script == 0 && s->n_away == 0 && !s->replay)
@@ -177,7 +179,7 @@ static int sim_after(struct sim *s) {
     return PL_OK;
 }
 
-static int sim_loop(struct sim *s) {
+int pl_sim_loop(struct sim *s) {
     uint64_t end_ns = sim_until(s);
     struct pl_timed t;
     while (!pl_engine_ended(s->engine) && sim_peek(s, &t)) {
@@ -195,7 +197,8 @@ static int sim_loop(struct sim *s) {
         s->n_events++;
         int rc = s->n_still >= SIM_STILL ? sim_stands(s) : PL_OK;
         if (!rc) rc = sim_handle(s, &t);
-        if (!rc) rc = sim_after(s);
+        if (!rc && s->stepped && pl_stepped_waits(s->stepped)) return PL_OK;
+        if (!rc) rc = pl_sim_after(s);
         if (rc) return rc;
     }
     if (s->replay && !pl_engine_ended(s->engine)) s->now_ns = end_ns;
@@ -235,7 +238,7 @@ static int sim_engine(struct sim *s) {
     return rc;
 }
 
-static int sim_open(struct sim *s) {
+static int sim_make(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
@@ -244,12 +247,13 @@ static int sim_open(struct sim *s) {
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker)
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    int rc = job->model ? pl_prefetch_new(job, &s->prefetch, s->why) : PL_OK;
+    bool computes = job->model && !s->stepped;
+    int rc = computes ? pl_prefetch_new(job, &s->prefetch, s->why) : PL_OK;
     for (int i = 0; !rc && i < job->n_workers; i++) {
         s->worker[i].size = s->worker[i].work = 1;
         if (s->prefetch) s->worker[i].now = &pl_prefetch_tasks(s->prefetch)[i];
     }
-    if (!rc && job->model && !(s->room = pl_vector_new(job->model->dim)))
+    if (!rc && computes && !(s->room = pl_vector_new(job->model->dim)))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
     if (!rc) rc = sim_engine(s);
     if (!rc && s->conf->replay)
@@ -269,7 +273,7 @@ static int sim_begin(struct sim *s) {
     s->n_script = s->conf->script && !s->replay ? s->conf->script->n : 0;
     for (size_t i = 0; !rc && i < s->n_script; i++)
         rc = pl_sim_push(s, s->conf->script->line[i].when_ns, SIM_SCRIPT, 0, i);
-    if (!rc && s->prefetch && job->eval_every > 0) {
+    if (!rc && job->model && job->eval_every > 0) {
         s->eval_ns = pl_sim_ns(job->eval_every) > 0 ? pl_sim_ns(job->eval_every) : 1;
         rc = pl_sim_push(s, 0, SIM_EVAL, 0, 0);
     }
@@ -279,7 +283,12 @@ static int sim_begin(struct sim *s) {
     return rc;
 }
 
-static int sim_end(struct sim *s) {
+int pl_sim_open(struct sim *s) {
+    int rc = sim_make(s);
+    return rc ? rc : sim_begin(s);
+}
+
+int pl_sim_end(struct sim *s) {
     struct pl_model_now m = {.w = NULL};
     int rc = s->prefetch ? pl_engine_model(s->engine, s->room, &m) : PL_OK;
     if (s->prefetch) s->out->computed = pl_prefetch_computed(s->prefetch);
@@ -292,23 +301,26 @@ static int sim_end(struct sim *s) {
     return PL_OK;
 }
 
+void pl_sim_close(struct sim *s) {
+    pl_engine_free(s->engine);
+    pl_prefetch_free(s->prefetch);
+    pl_replay_free(s->replay);
+    pl_heap_free(&s->heap);
+    free(s->worker);
+    free(s->room);
+}
+
 int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl_why *why) {
     struct sim s = {.conf = conf, .job = conf->job, .why = why, .out = out};
     *out = pl_outcome_none();
     uint64_t fpu = pl_fpu_flush();
-    int rc = sim_open(&s);
-    if (!rc) rc = sim_begin(&s);
-    if (!rc) rc = sim_loop(&s);
+    int rc = pl_sim_open(&s);
+    if (!rc) rc = pl_sim_loop(&s);
     for (int i = 0; s.prefetch && i < conf->job->n_workers; i++)
         if (s.worker[i].now) pl_prefetch_drop(s.prefetch, s.worker[i].now);
-    if (!rc) sim_evaluate(&s);
-    if (!rc) rc = sim_end(&s);
-    pl_engine_free(s.engine);
-    pl_prefetch_free(s.prefetch);
-    pl_replay_free(s.replay);
-    pl_heap_free(&s.heap);
-    free(s.worker);
-    free(s.room);
+    if (!rc) pl_sim_evaluate(&s);
+    if (!rc) rc = pl_sim_end(&s);
+    pl_sim_close(&s);
     pl_fpu_restore(fpu);
     return rc;
 }

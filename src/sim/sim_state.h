@@ -35,6 +35,8 @@ struct sim_worker {
     struct pl_prefetch_task *now; /* NULL without a model */
 };
 
+struct pl_stepped;
+
 struct sim {
     const struct pl_sim_conf *conf;
     const struct pl_job *job;
@@ -44,7 +46,8 @@ struct sim {
     bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
-    struct pl_prefetch *prefetch; /* NULL: no model, only timing */
+    struct pl_prefetch *prefetch; /* NULL: no model, only timing, or a stepped simulation */
+    struct pl_stepped *stepped;   /* NULL: the simulator computes gradients itself */
     struct sim_worker *worker;
     uint64_t now_ns, eval_ns, n_events;
     uint64_t update_ns; /* duration of an update */
@@ -90,5 +93,24 @@ int pl_sim_verdicts(struct sim *s);                                  /* after ev
 int pl_sim_overdue(struct sim *s, int worker, uint64_t task);
 int pl_sim_rejoin(struct sim *s, int worker); /* if it has answered and its quarantine is over */
 int pl_sim_script(struct sim *s, const struct pl_script_line *line);
+
+/* --- the course of a simulation ------------------------------------------------------------- */
+
+int pl_sim_open(struct sim *s);
+/* Continues until the run ends or, if it is stepped, something has to be computed. */
+int pl_sim_loop(struct sim *s);
+int pl_sim_after(struct sim *s);     /* called after every event */
+void pl_sim_evaluate(struct sim *s); /* unless the model has been evaluated at this time */
+int pl_sim_end(struct sim *s);
+void pl_sim_close(struct sim *s); /* frees everything but the sim itself */
+
+/* --- stepped simulations (stepped.c) --------------------------------------------------------- */
+
+bool pl_stepped_waits(const struct pl_stepped *x); /* a gradient or a score is missing */
+void pl_stepped_evaluate(struct pl_stepped *x);
+int pl_stepped_bring(struct sim *s, const struct pl_event *e);
+void pl_stepped_put(void *ctx, int id, int writer, pl_real *v);
+struct pl_vector_memory pl_stepped_memory(struct pl_stepped *x);
+const struct pl_offload_ops *pl_stepped_offload(const struct pl_stepped *x);
 
 #endif

@@ -104,12 +104,15 @@ static void workers_cancel(void *ctx, int worker) {
 /* The result is in its vector, whose memory can be used again at once. */
 static void workers_unused(void *ctx, int worker) {
     struct sim *s = ctx;
-    if (!s->prefetch) return;
+    if (!s->prefetch && !s->stepped) return;
     struct pl_vectors *v = pl_engine_vectors(s->engine);
     int id = pl_engine_output(s->engine, worker);
     if (s->worker[worker].stays || id == PL_NO_VECTOR)
         return; /* released with the replica's task */
-    pl_prefetch_put(s->prefetch, id, worker, pl_vector_at(v, id));
+    if (s->stepped)
+        pl_stepped_put(s->stepped, id, worker, pl_vector_at(v, id));
+    else
+        pl_prefetch_put(s->prefetch, id, worker, pl_vector_at(v, id));
     pl_vector_bind(v, id, NULL);
 }
 
@@ -126,7 +129,10 @@ struct pl_host_ops pl_sim_host(struct sim *s) {
         .cancel = workers_cancel,
         .unused = workers_unused,
         .update = workers_update,
-        .memory = {s->prefetch ? pl_prefetch_get : NULL, pl_prefetch_put, s->prefetch}};
+        .offload = s->stepped ? pl_stepped_offload(s->stepped) : NULL,
+        .memory = s->stepped ? pl_stepped_memory(s->stepped)
+                             : (struct pl_vector_memory){s->prefetch ? pl_prefetch_get : NULL,
+                                                         pl_prefetch_put, s->prefetch}};
 }
 
 /* --- events ------------------------------------------------------------------------------ */
@@ -164,6 +170,7 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
 int pl_sim_bring(struct sim *s, struct pl_event *e) {
     const char *defect = NULL;
     e->loss = NAN;
+    if (s->stepped) return pl_stepped_bring(s, e);
     int rc = s->prefetch ? workers_collect(s, e, &defect) : PL_OK;
     return rc ? rc : pl_engine_event(s->engine, e, defect, s->why);
 }

@@ -1,0 +1,117 @@
+"""Paceline: distributed SGD that keeps its pace when workers straggle, stall, leave or lie.
+
+    import paceline
+    run = paceline.simulate(method="gap-aware", workers=32, model="mlp", updates=400)
+    print(run["test_accuracy"], run["time"])
+
+Every option of the command line is a keyword argument. `simulate` runs on a virtual clock, also
+with a model of PyTorch; `train` runs with real workers. `Policy` is the base class of policies in
+Python. docs/python.md explains the interface."""
+
+from __future__ import annotations
+
+import builtins as _builtins
+from typing import Any, Optional
+
+from ._lib import library as _library
+from ._run import Item, ItemOption, PlanRow, Point, Run, Setup, WorkerReport, catalog
+from ._version import __version__
+from .errors import (
+    Cancelled,
+    DataError,
+    Error,
+    FileError,
+    Interrupted,
+    MissingError,
+    OutOfMemory,
+    PolicyError,
+    RunError,
+    TimedOut,
+    UsageError,
+)
+from .policy import (
+    Arrival,
+    Bool,
+    Bound,
+    Choice,
+    Count,
+    Int,
+    Plan,
+    Policy,
+    Real,
+    Text,
+    View,
+    Worker,
+)
+
+__all__ = [
+    "Arrival",
+    "Bool",
+    "Bound",
+    "Cancelled",
+    "Choice",
+    "Count",
+    "DataError",
+    "Error",
+    "FileError",
+    "Int",
+    "Interrupted",
+    "Item",
+    "ItemOption",
+    "MissingError",
+    "OutOfMemory",
+    "Plan",
+    "PlanRow",
+    "Point",
+    "Policy",
+    "PolicyError",
+    "Real",
+    "Run",
+    "RunError",
+    "Setup",
+    "Text",
+    "TimedOut",
+    "UsageError",
+    "View",
+    "Worker",
+    "WorkerReport",
+    "__version__",
+    "list",
+    "plan",
+    "rank",
+    "simulate",
+    "train",
+]
+
+
+def simulate(*, model: Any = None, **options: Any) -> Any:
+    """Runs on a virtual clock, and returns a `Run`.
+
+    With a `model` of the library (a string, "mlp" by default) the options are those of `paceline
+    simulate`. With a `torch.nn.Module` the gradients are computed by PyTorch; see
+    `paceline.simulation.simulate` for its arguments (loss, data, …)."""
+    if model is None or isinstance(model, str):
+        return Setup(model=model, **options).simulate()
+    from .simulation import simulate as simulate_module
+
+    return simulate_module(model=model, **options)
+
+
+def train(**options: Any) -> Optional[Run]:
+    """Runs with real workers, like `paceline train`. None on every MPI rank but the first."""
+    return Setup(**options).train()
+
+
+def plan(**options: Any) -> _builtins.list[PlanRow]:
+    """What theory predicts for each variant and K, like `paceline plan`."""
+    return Setup(**options).plan()
+
+
+def list(family: Optional[str] = None) -> _builtins.list[Item]:
+    """Everything that a spec can name, like `paceline list`; see `Item`."""
+    return catalog(family)
+
+
+def rank() -> int:
+    """The rank of this process among those that mpirun or srun started; -1 if it is alone."""
+    return int(_library().pl_rank())

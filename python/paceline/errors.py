@@ -1,0 +1,93 @@
+"""The exceptions of the package. Each has the status code of the library and its message."""
+
+from __future__ import annotations
+
+from typing import Dict, Type
+
+__all__ = [
+    "Error",
+    "UsageError",
+    "DataError",
+    "FileError",
+    "OutOfMemory",
+    "PolicyError",
+    "Cancelled",
+    "MissingError",
+    "RunError",
+    "TimedOut",
+    "Interrupted",
+]
+
+
+class Error(Exception):
+    """The base class of all exceptions that this package raises."""
+
+    status: int = 0
+
+
+class UsageError(Error, ValueError):
+    """The request is invalid. The message says what to use instead."""
+
+    status = -1
+
+
+class DataError(Error, ValueError):
+    """A file is damaged or has the wrong format."""
+
+    status = -2
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written."""
+
+    status = -3
+
+
+class OutOfMemory(Error, MemoryError):
+    """There is not enough memory."""
+
+    status = -4
+
+
+class PolicyError(Error):
+    """A policy broke its contract or raised an exception, which is then the cause of this one."""
+
+    status = -5
+
+
+class Cancelled(Error):
+    """The run was cancelled."""
+
+    status = -6
+
+
+class MissingError(Error):
+    """A required program or library is not installed."""
+
+    status = -7
+
+
+class RunError(Error):
+    """The run cannot continue."""
+
+    status = -8
+
+
+class TimedOut(Error, TimeoutError):
+    """A time limit has passed."""
+
+    status = -9
+
+
+class Interrupted(Error):
+    """A signal interrupted the call."""
+
+    status = -10
+
+
+_BY_STATUS: Dict[int, Type[Error]] = {c.status: c for c in Error.__subclasses__()}
+
+
+def error(status: int, message: str) -> Error:
+    """The exception for a status of the library."""
+    return _BY_STATUS.get(status, Error)(message)

@@ -1,0 +1,82 @@
+"""A simulation in a loop of one's own: the library decides, the program computes.
+
+The interface of include/paceline_loop.h for programs that keep their vectors themselves, on a GPU
+for example. `paceline.simulate` uses it for PyTorch models on CUDA."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import Any, Optional, Sequence
+
+from . import _lib
+from ._run import Run, Setup
+
+__all__ = ["COMMIT", "END", "GRADIENT", "LOAD", "Loop", "MEMORY", "SCORE", "set_rows"]
+
+END, MEMORY, LOAD, GRADIENT, COMMIT, SCORE = range(6)
+
+
+def set_rows(
+    setup: Setup, n_train: int, n_test: int = 0, labels: Optional[Sequence[int]] = None
+) -> None:
+    """Data that the program keeps: the library draws which rows a mini-batch consists of."""
+    array = None
+    if labels is not None:
+        array = (c.c_uint16 * n_train)(*labels)
+    setup._check(setup._lib.pl_setup_rows(setup._handle, n_train, n_test, array))
+
+
+class Loop:
+    """One simulation. `next()` returns what to do; the vectors are addresses that the program gave
+    with `give`. Use it in a `with` statement."""
+
+    def __init__(self, setup: Setup, dim: int) -> None:
+        self._setup, self._lib = setup, setup._lib
+        self._handle: Any = c.c_void_p()
+        self.step = _lib.LoopStep()
+        self._at = c.byref(self.step)
+        setup._check(self._lib.pl_loop_open(setup._handle, dim, c.byref(self._handle)))
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle:
+            self._lib.pl_loop_close(handle)
+
+    def next(self) -> Any:
+        """What to do next: `step.what` is MEMORY, LOAD, GRADIENT, COMMIT, SCORE or END."""
+        self._setup._check(self._lib.pl_loop_next(self._handle, self._at))
+        return self.step
+
+    def give(self, address: int) -> None:
+        """Memory for one vector, filled with zeros. It must live as long as the loop."""
+        self._setup._check(self._lib.pl_loop_give(self._handle, address))
+
+    def gradient(self, loss: float, finite: bool = True) -> None:
+        """Answers GRADIENT. The loss is NaN if unknown."""
+        self._setup._check(self._lib.pl_loop_gradient(self._handle, loss, int(finite)))
+
+    def score(
+        self, loss: float, test_loss: float = float("nan"), accuracy: float = float("nan")
+    ) -> None:
+        """Answers SCORE; NaN if unknown."""
+        self._setup._check(self._lib.pl_loop_score(self._handle, loss, test_loss, accuracy))
+
+    def stop(self) -> None:
+        """Ends the run: what follows is its last evaluation, and END."""
+        self._lib.pl_loop_stop(self._handle)
+
+    def run(self) -> Run:
+        """The results, after END."""
+        out = c.c_void_p()
+        self._setup._check(self._lib.pl_loop_run(self._handle, c.byref(out)))
+        return Run(out)
+
+    def kernel(self) -> str:
+        """The source of the function that carries out COMMIT."""
+        return str(self._lib.pl_loop_kernel(self._handle).decode())

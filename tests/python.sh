@@ -1,0 +1,55 @@
+#!/bin/sh
+# The Python package, without PyTorch: tests/python/test_*.py, and the three ways to install it.
+set -eu
+if [ -n "${SANITIZE:-}" ]; then
+    echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
+    exit 77
+fi
+: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
+python=
+for p in /usr/bin/python3 python3; do
+    if command -v $p >/dev/null && $p -c 'import sys; sys.exit(sys.version_info < (3, 9))'; then
+        python=$p
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo "skipped: there is no Python 3.9 or later"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PYTHONDONTWRITEBYTECODE=1
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+one='import paceline as p; print(p.simulate(model="none", updates=3)["updates"], p.__file__)'
+
+echo "-- tests"
+PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so PYTHONPATH=$SOURCE_DIR/python \
+    $python -m unittest discover -s "$SOURCE_DIR/tests/python" -p 'test_*.py' || fail "the tests"
+
+echo "-- by make install"
+DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
+    { cat "$work/log"; fail "cmake --install"; }
+packages=$work/dest/opt/paceline/lib/python3/dist-packages
+[ -f "$packages/paceline/py.typed" ] || fail "py.typed is not installed"
+(cd "$work" && PYTHONPATH=$packages $python -c "$one") | grep "3.0 $packages" ||
+    fail "the installed package"
+
+echo "-- by pip, offline"
+have='import sys, importlib.util as i; sys.exit(not all(map(i.find_spec, sys.argv[1:])))'
+if ! $python -c "$have" pip setuptools wheel; then
+    echo "not tested: pip, setuptools or wheel is missing"
+    exit 0
+fi
+cp -r "$SOURCE_DIR/python" "$work/python"
+PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so $python -m pip install --no-build-isolation --no-deps \
+    --no-index --disable-pip-version-check --target "$work/site" "$work/python" >"$work/log" 2>&1 ||
+    { cat "$work/log"; fail "pip install"; }
+[ -s "$work/site/paceline/libpaceline.so" ] || fail "the library is not in the package"
+(cd "$work" && PYTHONPATH=$work/site $python -c "$one") | grep "3.0 $work/site" ||
+    fail "the package that pip installed"

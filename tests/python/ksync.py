@@ -1,0 +1,38 @@
+"""src/policy/ksync.c in Python."""
+
+import paceline
+
+
+class KSync(paceline.Policy):
+    name = "my-ksync"
+    brief = "wait for the first K workers on one version; cancel or drop the rest"
+    options = {
+        "k": paceline.Count("all", 1, 1000000, "workers an update waits for"),
+        "cancel": paceline.Bool(True, help="restart the other workers at an update"),
+    }
+    uses = {"k"}
+
+    def check(self, n_workers):
+        return None if self.k <= n_workers else "k cannot be more than the number of workers"
+
+    def cancels(self):
+        return "all" if self.cancel else "none"
+
+    def close(self, plan):
+        plan.commit()
+        plan.start_idle()
+        if self.cancel:
+            plan.restart_busy()
+
+    def arrive(self, view, arrival, plan):
+        if arrival.lag > 0:
+            plan.drop()
+            plan.start(arrival.worker)
+            return
+        plan.take()
+        if view.n_taken + 1 >= view.k or view.n_busy == 0:
+            self.close(plan)
+
+    def leave(self, view, worker, plan):
+        if view.n_taken > 0 and view.n_busy == 0:
+            self.close(plan)

@@ -1,0 +1,190 @@
+"""The package as a program uses it: options, results, errors, Ctrl-C."""
+
+import gc
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import paceline
+from paceline import _lib
+
+QUADRATIC = dict(model="quadratic", workers=4, updates=60, seed=3)
+
+
+class Base(unittest.TestCase):
+    def test_structures_are_those_of_the_headers(self):
+        """Offsets and sizes, as the C compiler sees them."""
+        cc = os.environ.get("CC", "cc")
+        include = os.path.join(os.environ["SOURCE_DIR"], "include")
+        lines = []
+        for name, struct in _lib.STRUCTS.items():
+            lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+            for field in struct._fields_:
+                lines.append(
+                    f'printf("{name} {field[0]} %zu\\n", offsetof(struct {name}, {field[0]}));'
+                )
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "layout.c")
+            with open(source, "w") as f:
+                f.write('#include <stdio.h>\n#include "paceline_policy.h"\n')
+                f.write('#include "paceline_loop.h"\n')
+                f.write("int main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
+            program = os.path.join(folder, "layout")
+            subprocess.run([cc, "-I", include, source, "-o", program], check=True)
+            expected = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+        mine = subprocess.run(
+            [sys.executable, "-m", "paceline._lib"], check=True, capture_output=True, text=True
+        ).stdout
+        self.assertGreater(len(expected), 500)
+        self.assertEqual(expected.splitlines(), mine.splitlines())
+
+    def test_every_public_function_is_declared(self):
+        """A new function of the headers is declared, or named here with the reason."""
+        unknown = {
+            "pl_plot",  # Python has its own libraries for plots
+            "pl_plot_folder",
+            "pl_report",  # paceline report
+            "pl_setup_serve",  # the option dashboard of one run does it
+            "pl_setup_start",  # headers and run.json are the program's
+            "pl_setup_describe",
+            "pl_write_run",
+            "pl_start_part",  # policies in Python have no grid
+        }
+        include = os.path.join(os.environ["SOURCE_DIR"], "include")
+        known = {line.split(":")[0] for line in _lib._FUNCTIONS.strip().splitlines()}
+        known.add("pl_knobs_first")
+        for header in ("paceline.h", "paceline_policy.h", "paceline_loop.h"):
+            with open(os.path.join(include, header)) as f:
+                text = re.sub(r"\s+", " ", f.read())
+            found = re.findall(r"PL_API [^;{]*?\b(pl_\w+)\(", text)
+            self.assertTrue(found)
+            for name in found:
+                if not name.startswith("pl_client_"):  # paceline.torch's
+                    self.assertIn(name, known | unknown)
+
+    def test_results(self):
+        points = []
+        run = paceline.simulate(method="async", on_point=points.append, **QUADRATIC)
+        self.assertEqual(run["updates"], 60)
+        self.assertEqual(run.json["updates"], 60)
+        self.assertEqual(run.text("method"), "async")
+        self.assertIsNone(run.text("nothing"))
+        self.assertTrue(math.isnan(run["nothing"]))
+        self.assertEqual(repr(run.points), repr(points))  # NaN is not equal to itself
+        self.assertTrue(0 < points[-1].loss < points[0].loss)
+        self.assertFalse(run.diverged)
+        weights = run.weights
+        del run
+        gc.collect()
+        self.assertEqual(weights.format, "f")
+        self.assertTrue(all(math.isfinite(w) for w in weights))
+        self.assertIsNone(paceline.simulate(model="none", updates=5).weights)
+
+    def test_runs_are_those_of_the_program(self):
+        program = os.environ["PACELINE"]
+        line = [program, "simulate", "--model", "quadratic", "--workers", "4", "--updates", "60"]
+        line += ["--seed", "3", "--method", "gap-aware", "--json"]
+        import json
+
+        theirs = json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
+        self.assertIn("id", theirs.pop("run"))  # what only this run has
+        self.assertEqual(paceline.simulate(method="gap-aware", **QUADRATIC).json, theirs)
+
+    def test_options(self):
+        setup = paceline.Setup(lr=0.25, lr_schedule="constant", respawn=True, workers=None)
+        self.assertEqual(setup.get("lr"), "0.25")
+        self.assertEqual(setup.get("lr-schedule"), "constant")
+        self.assertEqual(setup.get("respawn"), "yes")
+        self.assertEqual(setup.get("workers"), paceline.Setup().get("workers"))
+        for option in paceline.list("option"):
+            setup.get(option.name)
+
+    def test_errors(self):
+        cases = [
+            (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),
+            (dict(workers="many"), paceline.UsageError, "many"),
+            (dict(method="no-such"), paceline.UsageError, "no-such"),
+            (dict(policy=3), paceline.UsageError, "paceline.Policy"),
+            (dict(model="none", events="/no/such/folder/x", updates=1), paceline.FileError, "/no"),
+            (dict(model="mlp\0", updates=1), paceline.UsageError, "zero byte"),
+        ]
+        for options, kind, words in cases:
+            with self.assertRaises(kind, msg=options) as caught:
+                paceline.simulate(**options)
+            self.assertIn(words, str(caught.exception))
+            self.assertIsInstance(caught.exception, paceline.Error)
+        with self.assertRaises(ValueError):
+            paceline.list("no-such")
+
+    def test_an_exception_in_a_callback_ends_the_run(self):
+        def point(p):
+            raise KeyError("mine")
+
+        with self.assertRaises(KeyError):
+            paceline.simulate(method="async", on_point=point, **dict(QUADRATIC, updates=10**9))
+
+    def test_real_runs(self):
+        run = paceline.train(method="sync", model="quadratic", workers=2, updates=40)
+        self.assertEqual(run["updates"], 40)
+        self.assertEqual(len(run.workers), 2)
+        self.assertEqual(run.workers[0].tasks, 40)
+
+    def test_ctrl_c(self):
+        """SIGINT ends a run that would take forever, simulated or real, within seconds."""
+        for function in (paceline.simulate, paceline.train):
+            timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                function(method="async", model="quadratic", workers=2, updates=10**12)
+            timer.join()
+            self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_recordings(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.rec")
+            paceline.simulate(method="abs", record=path, **QUADRATIC)
+            run = paceline.Setup().replay(path)
+            self.assertEqual(run["replay.same"], 1)
+
+    def test_plan(self):
+        rows = paceline.plan(workers=4)
+        self.assertEqual(sum(r.best_of_all for r in rows), 1)
+
+    def test_setups_are_freed(self):
+        import weakref
+
+        setup = paceline.Setup(model="none", updates=2)
+        setup.simulate()
+        gone = weakref.ref(setup)
+        del setup
+        self.assertIsNone(gone())
+
+    def test_every_status_has_a_class(self):
+        from paceline.errors import error
+
+        with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
+            statuses = re.findall(r"X\(PL_E\w+, (-\d+),", f.read())
+        self.assertGreater(len(statuses), 7)
+        for status in statuses:
+            self.assertIsNot(type(error(int(status), "")), paceline.Error, status)
+
+    def test_version(self):
+        with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
+            self.assertIn(f'#define PL_VERSION "{paceline.__version__}"', f.read())
+
+    def test_a_missing_library_is_reported(self):
+        code = "import paceline; paceline.list()"
+        env = dict(os.environ, PACELINE_LIBRARY="/no/such/library.so")
+        out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertNotEqual(out.returncode, 0)
+        self.assertIn("PACELINE_LIBRARY", out.stderr.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,375 @@
+"""Simulations of PyTorch models. tests/python-torch.sh runs this where PyTorch is installed."""
+
+import contextlib
+import ctypes
+import io
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import torch
+
+import paceline
+from ksync import KSync
+from pages import run_page
+from paceline import loop, simulation
+
+torch.set_num_threads(1)
+CROSS_ENTROPY = torch.nn.functional.cross_entropy
+
+
+def data(n=300, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 12, generator=g)
+    return x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+
+
+def net(seed=0, norm=False):
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(12, 10), torch.nn.Tanh(), torch.nn.Linear(10, 4)]
+    if norm:
+        layers.insert(1, torch.nn.BatchNorm1d(10))
+    return torch.nn.Sequential(*layers)
+
+
+def flat(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+class CKernel:
+    """The kernel that the library hands out, compiled as C: a GPU whose memory we can read."""
+
+    compiled = {}
+
+    def __init__(self, source):
+        if source not in self.compiled:
+            folder = tempfile.mkdtemp()
+            name = os.path.join(folder, "kernel")
+            with open(name + ".c", "w") as f:
+                f.write(source)
+            cc = [os.environ.get("CC", "cc"), "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+            subprocess.run(cc + [name + ".c", "-o", name + ".so", "-lm"], check=True)
+            self.compiled[source] = ctypes.CDLL(name + ".so")
+        self.commit = self.compiled[source].pl_kernel
+        self.commit.argtypes = [ctypes.c_void_p]
+        self.commit.restype = None
+
+    def __call__(self, argument, size):
+        self.commit(argument)
+
+
+def on_device(model, train, test=None, **options):
+    """A run with vectors outside of the library, on this machine."""
+    setup = paceline.Setup(**options)
+    n = simulation._Net(model, CROSS_ENTROPY, torch)
+    held = simulation._Data(test, n.device, torch, "test") if test else None
+    train = simulation._Data(train, n.device, torch, "data")
+    loop.set_rows(setup, train.n, held.n if held else 0, train.labels())
+    return simulation._OnDevice(setup, n, train, held, CKernel).run()
+
+
+OPTIONS = dict(workers=5, batch=8, lr=0.1, updates=80, seed=4, eval_samples=50)
+
+
+class Simulate(unittest.TestCase):
+    def simulate(self, **options):
+        options = dict(OPTIONS, **options)
+        model = options.pop("model", None) or net()
+        test = options.pop("test", None)
+        return model, paceline.simulate(
+            model=model, loss=CROSS_ENTROPY, data=data(), test=test, **options
+        )
+
+    def test_sync_is_large_batch_training(self):
+        """One worker is plain SGD on the rows that the library drew."""
+        options = dict(method="sync", workers=1, updates=30, batch=300, sampling="epoch")
+        model, run = self.simulate(**options)
+        mine = net()
+        x, y = data()
+        opt = torch.optim.SGD(mine.parameters(), lr=0.1)
+        for _ in range(30):
+            opt.zero_grad()
+            CROSS_ENTROPY(mine(x), y).backward()
+            opt.step()
+        self.assertLess((flat(mine) - flat(model)).abs().max().item(), 1e-6)
+        final = torch.frombuffer(run.weights, dtype=torch.float32)
+        self.assertTrue(torch.equal(flat(model), final))
+        self.assertEqual(run["epochs"], 30)
+
+    def test_every_method(self):
+        """Every method of the library trains a PyTorch model, or is refused in a sentence."""
+        trained = 0
+        once = dict(eval_every=10**6, eval_samples=10)  # evaluate at both ends alone
+        for item in paceline.list("method"):
+            try:
+                _, run = self.simulate(method=item.name, workers=8, updates=6, **once)
+            except paceline.UsageError as e:
+                self.assertGreater(len(str(e)), 30, item.name)
+                continue
+            trained += run["updates"] == 6
+        self.assertGreater(trained, 40)
+
+    def test_decisions_are_those_of_the_simulator(self):
+        """The event log depends on delays and the seed, not on who computes the gradients."""
+        for method in ("ksync:k=3", "kasync:k=2", "abs", "gap-aware", "dana", "rennala", "ssp"):
+            logs = []
+            for kind in ("library", "host", "device"):
+                with tempfile.TemporaryDirectory() as folder:
+                    path = os.path.join(folder, "events")
+                    options = dict(OPTIONS, method=method, events=path, delay="exp:mean=2")
+                    options["net"] = "latency=0.01"
+                    if kind == "library":
+                        paceline.simulate(
+                            model="softmax", data="blobs:samples=300,test=10", **options
+                        )
+                    elif kind == "host":
+                        paceline.simulate(
+                            model=net(), loss=CROSS_ENTROPY, data=data(), **options
+                        )
+                    else:
+                        on_device(net(), data(), **options)
+                    with open(path) as f:
+                        logs.append(f.read())
+            self.assertGreater(len(logs[0].splitlines()), 80)
+            self.assertEqual(logs[0], logs[1], method)
+            self.assertEqual(logs[0], logs[2], method)
+
+    def test_rules_on_the_device_are_those_of_the_library(self):
+        """Bit for bit: the kernel is made of the functions that the library calls."""
+        cases = ["sync", "async", "gap-aware", "dana", "dc-asgd", "kasync:k=2"]
+        cases = [dict(method=m) for m in cases]
+        for optim in [i.name for i in paceline.list("optim")]:
+            for correct in ("none", "gap", "dc", "lag", "exp", "delay-adaptive"):
+                case = dict(policy="kasync:k=1", optim=optim, correct=correct)
+                cases.append(dict(case, weight_decay=0.01 if correct == "gap" else 0))
+        cases.append(dict(policy="kasync:k=1", optim="dana:form=slim"))
+        cases.append(dict(policy="kasync:k=1", correct="dc:form=a,lambda=2"))
+        cases.append(dict(policy="kasync:k=1", correct="gap", optim="dana:form=multi"))
+        cases.append(dict(method="sync", workers=40, correct="gap"))  # a commit in three pieces
+        cases.append(dict(policy="kbatchsync:k=33", lr_schedule="warmup:over=2"))
+        n_refused = 0
+        for case in cases:
+            options = dict(OPTIONS, updates=25, eval_every=10)
+            options.update(case)
+            try:
+                host, run = self.simulate(**options)
+            except paceline.UsageError:
+                n_refused += 1  # the rules do not go together, anywhere
+                continue
+            other = net()
+            run2 = on_device(other, data(), **options)
+            self.assertTrue(torch.equal(flat(host), flat(other)), case)
+            self.assertEqual(run.json, run2.json)
+            self.assertEqual(repr(run.points), repr(run2.points))
+        self.assertLess(n_refused, len(cases) / 3)
+
+    def test_rules_that_need_the_host(self):
+        """Refused in a sentence on a device."""
+        for options in (
+            dict(method="krum"),
+            dict(method="easgd"),
+            dict(method="gosgd"),
+            dict(method="kardam"),
+            dict(method="fastest-k"),
+            dict(policy="ksync:k=3", reduce="median"),
+            dict(policy="kasync:k=1", correct="clip"),
+            dict(policy="kasync:k=1", correct="gap:form=scalar"),
+            dict(policy="ksync:k=3", attack="signflip:f=1"),
+            dict(policy="ksync:k=3", spread=True),
+        ):
+            words = "memory of this process.*vectors='host'"
+            with self.assertRaisesRegex(paceline.UsageError, words, msg=options):
+                on_device(net(), data(), **dict(OPTIONS, **options))
+
+    def test_scores_and_targets(self):
+        for run_it in (
+            lambda **o: self.simulate(test=data(100, 1), **o)[1],
+            lambda **o: on_device(net(), data(), data(100, 1), **dict(OPTIONS, **o)),
+        ):
+            run = run_it(method="async", updates=5000, target_accuracy=0.8, optim="momentum")
+            self.assertGreaterEqual(run.points[-1].test_accuracy, 0.8)
+            self.assertLess(run["updates"], 5000)
+            self.assertFalse(math.isnan(run["time_to_target"]))
+
+    def test_policies_in_python(self):
+        _, c = self.simulate(policy="ksync:k=3")
+        _, python = self.simulate(policy=KSync(k=3))
+        self.assertEqual(c["time"], python["time"])
+        self.assertEqual(bytes(c.weights), bytes(python.weights))
+
+    def test_partitions(self):
+        """The shards of the workers are disjoint; labels reach the library."""
+        seen = []
+
+        class Looks(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.zeros(4))
+
+            def forward(self, x):
+                seen.append(set(x[:, 0].long().tolist()))
+                return (x[:, :1] * 0 + self.w).expand(len(x), 4)
+
+        x = torch.arange(100.0).unsqueeze(1)
+        y = torch.arange(100) // 25
+        for partition in ("iid", "label:alpha=0.5"):
+            seen.clear()
+            paceline.simulate(
+                model=Looks(), loss=CROSS_ENTROPY, data=(x, y), method="sync", workers=4, batch=50,
+                partition=partition, updates=1, eval_samples=1, eval_every=1000,
+            )  # fmt: skip
+            batches = [s for s in seen if len(s) > 1]
+            self.assertGreaterEqual(len(batches), 2)
+            self.assertEqual(sum(map(len, batches)), len(set().union(*batches)))
+        with self.assertRaisesRegex(paceline.UsageError, "label"):
+            paceline.simulate(
+                model=Looks(), loss=torch.nn.functional.mse_loss, data=(x, x), partition="label",
+                updates=1,
+            )  # fmt: skip
+
+    def test_data_sets(self):
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self):
+                return 300
+
+            def __getitem__(self, i):
+                return data()[0][i], data()[1][i]
+
+        a, _ = self.simulate(method="async", updates=5)
+        b = net()
+        paceline.simulate(
+            model=b, loss=CROSS_ENTROPY, data=Rows(), method="async", **dict(OPTIONS, updates=5)
+        )
+        self.assertTrue(torch.equal(flat(a), flat(b)))
+
+    def test_batch_norm_and_dropout(self):
+        for vectors in ("host", "device"):
+            states = []
+            for _ in range(2):
+                model = torch.nn.Sequential(net(norm=True), torch.nn.Dropout(0.1))
+                options = dict(OPTIONS, method="async", updates=40)
+                if vectors == "host":
+                    paceline.simulate(model=model, loss=CROSS_ENTROPY, data=data(), **options)
+                    states.append(model.state_dict())
+                else:
+                    torch.manual_seed(1)
+                    on_device(model, data(), **options)
+                    states.append(model.state_dict())
+                self.assertTrue(model.training)
+            for key in states[0]:
+                self.assertTrue(torch.equal(states[0][key], states[1][key]), key)
+            self.assertEqual(int(states[0]["0.1.num_batches_tracked"]), 40)
+
+    def test_gradients_that_are_not_finite_are_rejected(self):
+        def loss(out, y):
+            loss.n += 1
+            return CROSS_ENTROPY(out, y) * (float("nan") if loss.n % 10 == 0 else 1)
+
+        words = []
+        for vectors in ("host", "device"):
+            loss.n = 0
+            options = dict(OPTIONS, method="async", eval_every=10**6)
+            setup = paceline.Setup(on_log=lambda warns, s: words.append(s), **options)
+            n = simulation._Net(net(), loss, torch)
+            train = simulation._Data(data(), n.device, torch, "data")
+            loop.set_rows(setup, train.n, 0, None)
+            if vectors == "host":
+                run = simulation._OnHost(setup, n, train, None).run()
+            else:
+                run = simulation._OnDevice(setup, n, train, None, CKernel).run()
+            self.assertEqual(run["updates"], 80)
+            self.assertGreater(run["tasks.rejected"], 5)
+            self.assertTrue(torch.isfinite(n.w).all())
+        self.assertIn("not finite", words[0])
+
+    def test_exceptions_end_the_run(self):
+        class Mine(Exception):
+            pass
+
+        def loss(out, y):
+            loss.n -= 1
+            if loss.n == 0:
+                raise Mine("here")
+            return CROSS_ENTROPY(out, y)
+
+        for n in (1, 20):
+            loss.n = n
+            with self.assertRaisesRegex(Mine, "here"):
+                paceline.simulate(
+                    model=net(), loss=loss, data=data(), method="async", **OPTIONS
+                )
+
+    def test_ctrl_c(self):
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.simulate(method="async", updates=10**9)
+        timer.join()
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            on_device(net(), data(), **dict(OPTIONS, method="async", updates=10**9))
+        timer.join()
+
+    def test_bad_arguments(self):
+        x, y = data()
+        for options, words in (
+            (dict(model=3), "torch.nn.Module"),
+            (dict(model=torch.nn.Tanh()), "no parameters"),
+            (dict(model=net().double()), "float32"),
+            (dict(data=(x, y[:5])), "same length"),
+            (dict(data=3), "data set"),
+            (dict(data=(x[:0], y[:0])), "empty"),
+            (dict(vectors="cloud"), "'auto', 'host' or 'device'"),
+            (dict(vectors="device"), "CUDA"),
+            (dict(wrkers=3), "did you mean"),
+        ):
+            given = dict(model=net(), loss=CROSS_ENTROPY, data=(x, y), updates=3)
+            given.update(options)
+            with self.assertRaisesRegex(paceline.UsageError, words):
+                paceline.simulate(**given)
+
+
+class Loops(unittest.TestCase):
+    def test_the_page(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(run_page("simulate-torch.md"), 2)
+
+    def test_misuse(self):
+        setup = paceline.Setup(method="async", workers=2, updates=3, batch=2)
+        loop.set_rows(setup, 10)
+        room = (ctypes.c_float * 4096)()
+        with loop.Loop(setup, 4) as at:
+            with self.assertRaisesRegex(paceline.UsageError, "did not ask"):
+                at.gradient(1.0)
+            with self.assertRaisesRegex(paceline.UsageError, "after PL_LOOP_END"):
+                at.run()
+            given = 0
+            while at.next().what != loop.GRADIENT:
+                for _ in range(at.step.n if at.step.what == loop.MEMORY else 0):
+                    at.give(ctypes.addressof(room) + 64 * given)
+                    given += 1
+                if at.step.what == loop.SCORE:
+                    at.score(1.0)
+            with self.assertRaisesRegex(paceline.UsageError, "pl_loop_gradient"):
+                at.next()
+            with self.assertRaisesRegex(paceline.UsageError, "did not ask"):
+                at.score(1.0)
+            at.stop()
+            self.assertEqual(at.next().what, loop.SCORE)
+            at.score(0.5)
+            self.assertEqual(at.next().what, loop.END)
+            self.assertEqual(at.next().what, loop.END)
+            run = at.run()
+            self.assertEqual(run["updates"], 0)
+            self.assertEqual(run.points[-1].loss, 0.5)
+            with self.assertRaisesRegex(paceline.UsageError, "one result"):
+                at.run()
+
+
+if __name__ == "__main__":
+    unittest.main()
