@@ -326,7 +326,7 @@ int main(void) {
         return 77;
     }
     uint64_t from = one ? number_of("STORM_SEED", 0) : number_of("STORM_FROM", 1);
-    uint64_t n = one ? 1 : number_of("STORM_SEEDS", seed_sanitized() ? 60 : 400), n_methods = 0;
+    uint64_t n = one ? 1 : number_of("STORM_SEEDS", seed_sanitized() ? 60 : 300), n_methods = 0;
     while (pl_recipe_family.table[n_methods]) n_methods++;
     const char *shm = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(folder, sizeof folder, "%s/paceline-storm-XXXXXX", shm);
