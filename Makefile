@@ -12,6 +12,7 @@ CMAKE_FLAGS =
 FAULTS      = 10000
 SEEDS       = 100000
 FROM        = 1
+SECONDS     = 60
 JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
@@ -23,7 +24,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test agree storm storm-seeds bench install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test fuzz agree storm storm-seeds bench install sanitize check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +50,9 @@ test: setup-test ## install packages, build, run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
+
+fuzz: setup-dev ## fuzz every reader with clang's libFuzzer, SECONDS=60 each (build-fuzz/)
+	@tests/fuzz/run build-fuzz $(SECONDS) $(JOBS)
 
 agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline
@@ -98,4 +102,4 @@ format: setup-dev ## run clang-format on every C file
 	@$(sources) | xargs clang-format -i
 
 clean: ## remove all build folders
-	rm -rf build build-asan build-tsan build-gcc build-clang
+	rm -rf build build-asan build-tsan build-gcc build-clang build-fuzz
