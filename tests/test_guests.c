@@ -337,7 +337,7 @@ static void a_guest_waits_for_its_server(void **state) {
     struct pl_guest_conf conf = {.path = late.path, .wait_ns = 50 * MS};
     assert_int_equal(pl_guest_connect(&conf, &l, &welcome, &why), PL_EIO);
     assert_non_null(strstr(why.text, "after 0.05 s: No such file"));
-    int n_files = count_files("/proc/self/fd");
+    int n_files = crew_files("/proc/self/fd");
     conf.wait_ns = PL_FOREVER;
     ring_alarms(true);
     assert_int_equal(pl_guest_connect(&conf, &l, &welcome, &why), PL_EINTR);
