@@ -9,6 +9,10 @@ BUILD       = build
 PREFIX      = /usr/local
 DESTDIR     =
 CMAKE_FLAGS =
+FAULTS      = 10000
+SEEDS       = 100000
+FROM        = 1
+SECONDS     = 60
 JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
@@ -20,7 +24,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test agree bench install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test fuzz agree storm storm-seeds bench install sanitize check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -47,8 +51,21 @@ test: setup-test ## install packages, build, run every test
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
 
+fuzz: setup-dev ## fuzz every reader with clang's libFuzzer, SECONDS=60 each (build-fuzz/)
+	@tests/fuzz/run build-fuzz $(SECONDS) $(JOBS)
+
 agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline
+
+storm: setup ## kill, stop and lie to real runs of every method (FAULTS=10000; three minutes)
+	@$(configure) -B $(BUILD)
+	@$(compile) $(BUILD) --parallel $(JOBS) --target paceline test_storm_processes
+	@PACELINE=$(BUILD)/paceline STORM_FAULTS=$(FAULTS) $(BUILD)/tests/test_storm_processes
+
+storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=100000, FROM=1)
+	@$(configure) -B $(BUILD)
+	@$(compile) $(BUILD) --parallel $(JOBS) --target test_storm
+	@STORM_FROM=$(FROM) STORM_SEEDS=$(SEEDS) $(BUILD)/tests/test_storm
 
 bench: setup ## install packages, build, run the benchmarks
 	@$(configure) -B $(BUILD)
@@ -85,4 +102,4 @@ format: setup-dev ## run clang-format on every C file
 	@$(sources) | xargs clang-format -i
 
 clean: ## remove all build folders
-	rm -rf build build-asan build-tsan build-gcc build-clang
+	rm -rf build build-asan build-tsan build-gcc build-clang build-fuzz

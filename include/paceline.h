@@ -62,6 +62,8 @@ PL_API const char *pl_version(void); /* version of the library; PL_VERSION is th
 typedef struct pl_setup pl_setup; /* what to run */
 typedef struct pl_run pl_run;     /* its results */
 
+/* All numbers have a decimal point, whatever the program's locale; callbacks run with such numerals
+ * too. Several threads may use the library at once, each its own setups and runs. */
 PL_API int pl_setup_new(pl_setup **out);
 PL_API int pl_setup_copy(const pl_setup *from,
                          pl_setup **out);   /* shares data that is already loaded */
@@ -186,7 +188,9 @@ PL_API int pl_simulate(pl_setup *setup, pl_run **out);
 /* Runs with real workers: the calling thread is the server, and workers are threads or processes
  * that it creates ("spawn") or other programs that connect ("listen", see below). Processes are
  * forked, so they have copies of a function's ctx and of everything else, and do not see later
- * changes. Returns when the run has ended and no worker is left.
+ * changes. Of the program's descriptors they keep the standard streams only: a function that reads
+ * a file or socket opens it in the worker. Several threads may call this at once, each with a setup
+ * of its own. Returns when the run has ended and no worker is left.
  *
  * If mpirun or srun started several copies of this program ("transport"), all of them call this.
  * Rank 0 is the server and its options count; the others are its workers until the run has ended.

@@ -20,7 +20,7 @@
 #include "sys/thread.h"
 #include "transport/mpi.h"
 
-static int count_files(const char *dir) {
+int crew_files(const char *dir) {
     int n = 0;
     DIR *d = opendir(dir);
     while (d && readdir(d)) n++;
@@ -91,7 +91,7 @@ void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers,
                     bool listens, struct pl_port_conf conf) {
     struct pl_why why = {""};
     memset(c, 0, sizeof *c);
-    c->n_files = count_files("/proc/self/fd");
+    c->n_files = crew_files("/proc/self/fd");
     if (listens && t->processes && t->shared)
         snprintf(c->path, sizeof c->path, "transport-%d.sock", (int)getpid());
     conf.n_workers = n_workers;
@@ -120,7 +120,7 @@ void crew_close(struct crew *c) {
     assert_int_equal(c->notes->n_wrong, 0);
     if (!c->t->shared) return; /* what MPI keeps open is its own */
     munmap(c->notes, sizeof *c->notes);
-    assert_int_equal(count_files("/proc/self/fd"), c->n_files);
+    assert_int_equal(crew_files("/proc/self/fd"), c->n_files);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     if (*c->path) assert_int_equal(lstat(c->path, &s), -1);

@@ -61,6 +61,7 @@ void crew_open(struct crew *c, const struct pl_transport *t, int n_workers, size
 /* The same with more in the conf; the number of workers and so on are filled in. */
 void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers, size_t dim,
                     bool listens, struct pl_port_conf conf);
+int crew_files(const char *dir); /* entries of a folder */
 void crew_close(struct crew *c);
 struct pl_shape crew_shape(const struct crew *c);
 struct pl_mailbox *crew_mailbox(const struct crew *c, int seat);

@@ -139,6 +139,7 @@ static const struct {
 } part_cases[] = {
     {"quadratic:dim=12", NULL, "weights[12] "},
     {"softmax", "blobs:dim=6,classes=3,samples=9,test=0", "layer1.weight[3,6] layer1.bias[3] "},
+    {"linear", "friedman:samples=9,test=0", "layer1.weight[1,10] layer1.bias[1] "},
     {"mlp:hidden=5,4", "blobs:dim=6,classes=3,samples=9,test=0",
      "layer1.weight[5,6] layer1.bias[5] layer2.weight[4,5] layer2.bias[4] layer3.weight[3,4] "
      "layer3.bias[3] "},

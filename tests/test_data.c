@@ -219,7 +219,7 @@ static void gz_damage_is_refused(void **state) {
         }
     /* a compressed file that is no IDX, and a directory in place of a file */
     test_write_gz(name, "hello", 5);
-    test_refused(test_spec("idx", ""), PL_EDATA, "truncated");
+    test_refused(test_spec("idx", ""), PL_EDATA, "is not an IDX file");
     unlink(test_path(name));
     char dir[800];
     snprintf(dir, sizeof dir, "%s", test_path("train-images-idx3-ubyte"));

@@ -14,6 +14,8 @@
 #include "learn/drift.h"
 #include "learn/task.h"
 #include "model/callback.h"
+#include "sys/memory.h"
+#include "sys/numerals.h"
 #include "sys/pool.h"
 
 #define DEFAULT_METHOD "kasync"
@@ -22,7 +24,8 @@
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
 #define DATA_SEED 1           /* of generated data: the same set for every seed of a run */
 #define EVALUATIONS 50        /* in a run of known length */
-#define EVALUATE_TASKS 20     /* typical tasks between evaluations, otherwise */
+#define BLAS_BUFFER ((size_t)208 << 20) /* per thread: 128 MiB, its stack and its heap */
+#define EVALUATE_TASKS 20               /* typical tasks between evaluations, otherwise */
 
 static int build_choice(const struct pl_family *family, const char *spec, int n_workers,
                         struct pl_choice *out, struct pl_why *why) {
@@ -242,6 +245,20 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
                    job->n_workers, job->model->dim, bytes * 1e-9, there * 1e-9);
 }
 
+/* OpenBLAS maps a buffer for every thread that calls it at the same time. If it cannot, it tries
+ * for ever, so the run must not get that far. */
+static int build_blas(const struct pl_setup_conf *c, const struct pl_job *job, enum pl_host host,
+                      struct pl_why *why) {
+    bool threads = host == PL_HOST_REAL && c->spawn == PL_SPAWN_THREADS;
+    int n = job->n_threads > 1 ? job->n_threads + 1 : 1;
+    if (host == PL_HOST_REAL) n += threads ? job->n_workers + 1 : 1;
+    if (!job->model || !job->data || pl_memory_fits(n + 1, BLAS_BUFFER)) return PL_OK;
+    return pl_fail(why, PL_ENOMEM,
+                   "out of memory: %d threads of linear algebra need %.3g GB of address space; "
+                   "raise the limit (ulimit -v), or use fewer --threads",
+                   n, (n + 1) * (double)BLAS_BUFFER * 1e-9);
+}
+
 bool pl_setup_spawns(const struct pl_setup *s) {
     const struct pl_model_kind *kind = pl_setup_kind(s);
     return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->outside);
@@ -361,6 +378,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     if (!rc) rc = build_host(s, job, host);
     if (!rc) rc = build_limits(c, b, host, &s->why);
     if (!rc && job->model) rc = build_size(job, &s->why);
+    if (!rc) rc = build_blas(c, job, host, &s->why);
     return rc;
 }
 
@@ -397,6 +415,7 @@ void pl_built_free(struct pl_built *b) {
 }
 
 int pl_setup_check(pl_setup *s) {
+    PL_NUMERALS;
     struct pl_built built;
     int64_t workers = s->conf.workers;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);

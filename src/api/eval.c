@@ -6,6 +6,7 @@
 #include "run/checkpoint.h"
 #include "run/initial.h"
 #include "run/scorer.h"
+#include "sys/numerals.h"
 
 static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl_run *run,
                       const struct pl_job *job) {
@@ -68,6 +69,7 @@ static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
 }
 
 int pl_eval(pl_setup *setup, const char *path, pl_run **out) {
+    PL_NUMERALS;
     struct pl_setup *s =
         NULL; /* a copy, because the options of the checkpoint are for this call only */
     struct pl_saved *from = NULL;

@@ -6,6 +6,7 @@
 
 #include "api/setup.h"
 #include "core/tuner.h"
+#include "sys/numerals.h"
 
 #define LIST_OPTIONS 64
 
@@ -179,6 +180,7 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
 }
 
 int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
+    PL_NUMERALS;
     bool found = false;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         if (family && strcmp(family, families[f]->name) != 0) continue;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/setup.h"
+#include "sys/numerals.h"
 #include "theory/planner.h"
 #include "timing/recording.h"
 
@@ -34,6 +35,7 @@ static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_worker
 }
 
 int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row), void *ctx) {
+    PL_NUMERALS;
     const struct pl_setup_conf *c = &setup->conf;
     struct pl_why *why = &setup->why;
     why->text[0] = '\0';

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "observe/dashboard.h"
 #include "observe/page.h"
+#include "sys/numerals.h"
 #include "timing/recording.h"
 
 #define REPORT_HISTORY (64u << 20) /* longest history file, in bytes */
@@ -96,6 +97,7 @@ static int report_write(const char *out, const char *text, size_t n, struct pl_w
 }
 
 int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const char *out) {
+    PL_NUMERALS;
     struct pl_json j = {0};
     setup->why.text[0] = '\0';
     int rc = n_paths ? report_may_write(out, &setup->why)

@@ -6,6 +6,7 @@
 
 #include "api/run.h"
 #include "base/json.h"
+#include "sys/numerals.h"
 
 const char *pl_version(void) {
     return PL_VERSION;
@@ -173,6 +174,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
 }
 
 const char *pl_run_json(pl_run *run) {
+    PL_NUMERALS;
     if (run->json) return run->json;
     struct run_number n[RUN_NUMBERS];
     struct pl_json j = {0};

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "observe/dashboard.h"
+#include "sys/numerals.h"
 #include "sys/pool.h"
 
 #define SIMULATED_WORKERS 8 /* unless set */
@@ -172,9 +173,14 @@ const struct pl_opt pl_setup_opts[] = {
 _Static_assert(sizeof pl_setup_opts / sizeof *pl_setup_opts <= PL_SETUP_OPTS, "one flag each");
 
 int pl_setup_new(pl_setup **out) {
+    PL_NUMERALS;
     pl_setup *s = calloc(1, sizeof *s);
     if (!s) return PL_ENOMEM;
-    pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    int rc = pl_opt_parse(pl_setup_opts, &s->conf, "", 1, NULL);
+    if (rc) {
+        free(s);
+        return rc;
+    }
     s->conf.workers = 0; /* the default depends on the host: pl_setup_resolve */
     for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
@@ -241,6 +247,7 @@ bool pl_setup_is_set(const struct pl_setup *s, const char *key) {
 }
 
 int pl_setup_set(pl_setup *s, const char *key, const char *value) {
+    PL_NUMERALS;
     s->why.text[0] = '\0';
     int rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
     if (!rc) s->is_set[pl_setup_find(key) - pl_setup_opts] = true;
@@ -254,6 +261,7 @@ int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host) {
 }
 
 int pl_setup_get(pl_setup *s, const char *key, char *buffer, size_t max) {
+    PL_NUMERALS;
     char value[PL_SPEC_MAX];
     const struct pl_opt *o = pl_setup_find(key);
     s->why.text[0] = '\0';

@@ -6,6 +6,7 @@
 #include "api/run.h"
 #include "run/checkpoint.h"
 #include "sim/sim.h"
+#include "sys/numerals.h"
 
 struct simulate_watch {
     const struct pl_setup *setup;
@@ -108,6 +109,7 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
 }
 
 int pl_simulate(pl_setup *setup, pl_run **out) {
+    PL_NUMERALS;
     int64_t workers = setup->conf.workers;
     int rc = simulate_setup(setup, NULL, NULL, out);
     setup->conf.workers = workers;
@@ -122,9 +124,9 @@ static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
     run->replayed = true;
     if (c->differs)
         snprintf(run->replay, sizeof run->replay, "differs at %s", c->how);
-    else if (c->n_same < r->n_events)
-        snprintf(run->replay, sizeof run->replay,
-                 "stopped after %zu of %zu events, the same so far", c->n_same, r->n_events);
+    else if (c->interrupted || c->n_same < r->n_events)
+        snprintf(run->replay, sizeof run->replay, "%s after %zu of %zu events, the same so far",
+                 c->interrupted ? "interrupted" : "stopped", c->n_same, r->n_events);
     else if (r->cut)
         snprintf(run->replay, sizeof run->replay,
                  "cut short after %zu events: replayed up to there", r->n_events);
@@ -137,6 +139,7 @@ static void simulate_compare(struct pl_run *run, const struct pl_recording *r) {
 }
 
 int pl_replay(pl_setup *setup, const char *path, pl_run **out) {
+    PL_NUMERALS;
     struct pl_recording r;
     struct pl_saved *saved = NULL;
     char from[PL_TEXT_MAX] = "";

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/setup.h"
+#include "sys/numerals.h"
 #include "timing/recording.h"
 
 /* Whether a line sets its option: not if the option was set before, nor if it belongs to a method
@@ -144,6 +145,7 @@ static void text_warn(const struct pl_setup *s, const struct pl_recording *r) {
 }
 
 int pl_setup_recorded(pl_setup *s, const char *path) {
+    PL_NUMERALS;
     struct pl_recording r;
     int rc = pl_setup_from(s, path, &r);
     if (rc) return rc;

@@ -11,6 +11,7 @@
 #include "run/claim.h"
 #include "run/server.h"
 #include "sys/clock.h"
+#include "sys/numerals.h"
 
 struct train {
     struct pl_setup *setup;
@@ -311,6 +312,7 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
 }
 
 int pl_train(pl_setup *setup, pl_run **out) {
+    PL_NUMERALS;
     struct pl_saved *from = NULL;
     struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
                       .updated = NAN,

@@ -1,8 +1,12 @@
 /* The command line: dispatch and help. Each command has a file of its own. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
+
+#define MAIN_BLAS_BUFFER ((size_t)128 << 20) /* that OpenBLAS maps per thread */
 
 const struct cli_command cli_commands[] = {
     {"train", "train with real workers on this machine", cli_train},
@@ -65,7 +69,21 @@ static int main_help_for(int argc, char **argv) {
     return command->run(2, args);
 }
 
+/* OpenBLAS starts threads before main(), and each maps a buffer; one that cannot tries for ever,
+ * and the process then waits for it at its end. Little address space (ulimit -v) is left to the
+ * threads that this program starts: it begins again without those of OpenBLAS, which it does not
+ * use. */
+static void main_spare_threads(char **argv) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (getenv("OPENBLAS_NUM_THREADS")) return;
+    void *volatile room = malloc((size_t)(cores > 0 ? cores : 1) * MAIN_BLAS_BUFFER);
+    bool fits = room != NULL;
+    free(room);
+    if (!fits && setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
+    main_spare_threads(argv);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a write error, which is reported */
     if (argc < 2) {

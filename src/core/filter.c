@@ -97,7 +97,9 @@ void pl_filter_free(struct pl_filter *f) {
 static int filter_trust(struct pl_filter *f, const struct pl_version *now) {
     if (!f->trusted) return PL_OK;
     uint64_t every = (uint64_t)((const struct pl_filter_trust *)f->conf.filter.conf)->every;
-    if (f->trusted_at && now->id < f->trusted_at - 1 + every) return PL_OK;
+    uint64_t updates = f->trusted_at ? now->id - (f->trusted_at - 1) : UINT64_MAX;
+    /* rejections count as well: without updates, an outdated gradient would reject all for ever */
+    if (updates < every && (updates == 0 || f->n_row < every)) return PL_OK;
     int rc = f->conf.trusted(f->conf.ctx, now->model, f->trusted);
     if (!rc) f->trusted_at = now->id + 1;
     return rc;

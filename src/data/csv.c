@@ -92,7 +92,10 @@ static int csv_line(struct csv_text *t, bool *more, struct pl_why *why) {
         if (rc) return rc;
         t->line[t->length++] = c;
     }
-    if (!t->line) return *more ? csv_grow(t, why) : PL_OK;
+    if (!t->line) { /* the first line is empty, or there is none */
+        int rc = *more ? csv_grow(t, why) : PL_OK;
+        if (rc || !*more) return rc;
+    }
     if (t->length > 0 && t->line[t->length - 1] == '\r') t->length--;
     t->line[t->length] = '\0';
     if (t->line_no == 1 && strncmp(t->line, "\xef\xbb\xbf", 3) == 0) {

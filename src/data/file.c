@@ -1,18 +1,17 @@
 /* Files that may be gzipped.
  *
- * zlib's gzread passes plain files through, so one path serves both. A whole file is read into a
- * buffer that grows with its contents, and the sizes in the header are checked afterwards. A header
- * therefore never decides how much memory is allocated, and a compressed bomb stops at the caller's
- * limit. */
+ * zlib's gzread passes plain files through, so one path serves both. What is read goes into a
+ * buffer that grows with its contents up to the caller's limit. A header therefore never decides
+ * how much memory is allocated, and a compressed bomb stops at the limit. */
 #include "data/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/input.h"
 
 #define FILE_PIECE ((size_t)1 << 20) /* size of the first buffer and of the largest read */
 #define FILE_GZ_BUFFER (1u << 17)
@@ -20,14 +19,9 @@
 int pl_file_open(struct pl_file *f, const char *path, struct pl_why *why) {
     f->gz = NULL;
     f->path = path;
-    /* O_NONBLOCK: a pipe is rejected below and must not block here */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return pl_fail(why, PL_EIO, "%s cannot be opened: %s", path, strerror(errno));
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return pl_fail(why, PL_EIO, "%s is not a plain file", path);
-    }
+    const char *wrong;
+    int fd = pl_input_open(path, &wrong);
+    if (fd < 0) return pl_fail(why, PL_EIO, "%s cannot be opened: %s", path, wrong);
     f->gz = gzdopen(fd, "rb");
     if (!f->gz) {
         close(fd);
@@ -67,39 +61,45 @@ void pl_file_close(struct pl_file *f) {
     f->gz = NULL;
 }
 
-int pl_file_slurp(const char *path, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why) {
-    struct pl_file f;
-    int rc = pl_file_open(&f, path, why);
-    if (rc) return rc;
+int pl_file_rest(struct pl_file *f, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why) {
     uint8_t *buf = NULL;
     size_t have = 0, room = 0, got = 0;
+    int rc = PL_OK;
     do {
         if (have == room) {
             size_t more = room ? room * 2 : FILE_PIECE;
+            if (more > max) more = (size_t)max + (max == 0);
             uint8_t *grown = more > room ? realloc(buf, more) : NULL;
             if (!grown) {
-                rc = pl_fail(why, PL_ENOMEM, "out of memory while reading %s", path);
-                goto out;
+                free(buf);
+                return pl_fail(why, PL_ENOMEM, "out of memory while reading %s", f->path);
             }
             buf = grown;
             room = more;
         }
-        rc = pl_file_read(&f, buf + have, room - have, &got, why);
-        if (rc) goto out;
-        have += got;
-        if (have > max) {
-            rc = pl_fail(why, PL_EDATA, "%s is larger than %llu bytes, the largest size accepted",
-                         path, (unsigned long long)max);
-            goto out;
+        size_t most = max < room ? (size_t)max : room;
+        rc = pl_file_read(f, buf + have, most - have, &got, why);
+        if (rc) {
+            free(buf);
+            return rc;
         }
-    } while (got > 0 && have == room);
+        have += got;
+    } while (got > 0 && have == room && have < max);
     *out = buf;
     *n = have;
-    buf = NULL;
-out:
-    free(buf);
+    return PL_OK;
+}
+
+int pl_file_slurp(const char *path, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why) {
+    struct pl_file f;
+    int rc = pl_file_open(&f, path, why);
+    if (rc) return rc;
+    rc = pl_file_rest(&f, max + 1, out, n, why);
     pl_file_close(&f);
-    return rc;
+    if (rc || *n <= max) return rc;
+    free(*out);
+    return pl_fail(why, PL_EDATA, "%s is larger than %llu bytes, the largest size accepted", path,
+                   (unsigned long long)max);
 }
 
 int pl_file_find(const char *dir, const char *name, char *path, struct pl_why *why) {

@@ -22,6 +22,9 @@ int pl_file_read(struct pl_file *f, void *to, size_t n, size_t *got, struct pl_w
 
 void pl_file_close(struct pl_file *f); /* a zeroed struct is allowed */
 
+/* Unpacks what is left, but at most `max` bytes, into *out[*n], which the caller frees. */
+int pl_file_rest(struct pl_file *f, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why);
+
 /* Unpacks the whole file into *out[*n], which the caller frees. Fails above `max` bytes. */
 int pl_file_slurp(const char *path, uint64_t max, uint8_t **out, size_t *n, struct pl_why *why);
 

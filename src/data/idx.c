@@ -13,6 +13,7 @@
 
 #define IDX_FASHION_DIR "/usr/share/datasets/fashion-mnist"
 #define IDX_FASHION_CLASSES 10
+#define IDX_DIMS_MAX 3
 
 struct idx_conf {
     char dir[PL_TEXT_MAX];
@@ -23,50 +24,58 @@ static uint32_t idx_be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* Reads and checks the header, before anything is allocated or decompressed for the payload. */
+static int idx_head(struct pl_file *f, uint32_t n_dims, uint32_t *size, uint64_t *want,
+                    struct pl_why *why) {
+    uint8_t head[4 + 4 * IDX_DIMS_MAX];
+    size_t n = 0, header = 4 + 4 * (size_t)n_dims;
+    int rc = pl_file_read(f, head, header, &n, why);
+    if (rc) return rc;
+    if (n >= 4 && idx_be32(head) != (0x0800u | n_dims))
+        return pl_fail(why, PL_EDATA,
+                       "%s is not an IDX file of %s: it begins with %08x instead of %08x", f->path,
+                       n_dims == 1 ? "labels" : "pictures", (unsigned)idx_be32(head),
+                       (unsigned)(0x0800u | n_dims));
+    if (n < header)
+        return pl_fail(why, PL_EDATA, "%s is truncated: %zu bytes, less than its header of %zu",
+                       f->path, n, header);
+    *want = 1;
+    for (uint32_t d = 0; d < n_dims; d++) {
+        size[d] = idx_be32(head + 4 + 4 * (size_t)d);
+        uint64_t max = d == 0 ? PL_DATA_ROWS_MAX : PL_DATA_SIDE_MAX;
+        if (size[d] == 0 || size[d] > max)
+            return pl_fail(why, PL_EDATA, "%s claims %lu %s; 1 to %llu are accepted", f->path,
+                           (unsigned long)size[d], d == 0 ? "rows" : "pixels per side",
+                           (unsigned long long)max);
+        *want *= size[d]; /* at most 2^30 * 2^12 * 2^12 */
+    }
+    return PL_OK;
+}
+
 /* Reads size[n_dims] from the header and the payload into *out, which the caller frees. */
 static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t **out,
                     struct pl_why *why) {
+    struct pl_file f;
     uint8_t *buf = NULL;
-    size_t n, header = 4 + 4 * (size_t)n_dims;
-    int rc = pl_file_slurp(path, PL_DATA_BYTES_MAX, &buf, &n, why);
-    if (rc) return rc;
-    if (n < header) {
-        rc = pl_fail(why, PL_EDATA, "%s is truncated: %zu bytes, less than its header of %zu", path,
-                     n, header);
-        goto out;
+    size_t n = 0;
+    uint64_t want = 0;
+    int rc = pl_file_open(&f, path, why);
+    if (!rc) rc = idx_head(&f, n_dims, size, &want, why);
+    /* one byte more than announced is enough to know that there are too many */
+    uint64_t most = want < PL_DATA_BYTES_MAX ? want : PL_DATA_BYTES_MAX;
+    if (!rc) rc = pl_file_rest(&f, most + 1, &buf, &n, why);
+    pl_file_close(&f);
+    if (!rc && n != want)
+        rc = pl_fail(why, PL_EDATA, "%s is %s: its header announces %llu bytes, but %s%zu follow",
+                     path, n < want ? "truncated" : "too long", (unsigned long long)want,
+                     n < want ? "" : "at least ", n);
+    if (rc) {
+        free(buf);
+        return rc;
     }
-    if (idx_be32(buf) != (0x0800u | n_dims)) {
-        rc = pl_fail(why, PL_EDATA,
-                     "%s is not an IDX file of %s: it begins with %08x instead of %08x", path,
-                     n_dims == 1 ? "labels" : "pictures", (unsigned)idx_be32(buf),
-                     (unsigned)(0x0800u | n_dims));
-        goto out;
-    }
-    uint64_t want = 1;
-    for (uint32_t d = 0; d < n_dims; d++) {
-        size[d] = idx_be32(buf + 4 + 4 * (size_t)d);
-        uint64_t max = d == 0 ? PL_DATA_ROWS_MAX : PL_DATA_SIDE_MAX;
-        if (size[d] == 0 || size[d] > max) {
-            rc = pl_fail(why, PL_EDATA, "%s claims %lu %s; 1 to %llu are accepted", path,
-                         (unsigned long)size[d], d == 0 ? "rows" : "pixels per side",
-                         (unsigned long long)max);
-            goto out;
-        }
-        want *= size[d]; /* at most 2^30 * 2^12 * 2^12 */
-    }
-    if (n - header != want) {
-        rc = pl_fail(why, PL_EDATA, "%s is %s: its header announces %llu bytes, but %zu follow",
-                     path, n - header < want ? "truncated" : "too long", (unsigned long long)want,
-                     n - header);
-        goto out;
-    }
-    memmove(buf, buf + header, n - header);
-    uint8_t *fit = realloc(buf, n - header);
+    uint8_t *fit = realloc(buf, n);
     *out = fit ? fit : buf;
-    buf = NULL;
-out:
-    free(buf);
-    return rc;
+    return PL_OK;
 }
 
 /* Reads half of the set: pictures and labels, which must match each other and the shape. */
@@ -136,9 +145,8 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
     (void)conf;
     (void)seed;
     if (access(IDX_FASHION_DIR, F_OK) != 0)
-        return pl_fail(
-            why, PL_EIO,
-            "%s does not exist; install the Debian package dataset-fashion-mnist, give "
+        return pl_fail(why, PL_EIO,
+                       "%s does not exist; install the Debian package dataset-fashion-mnist, give "
                        "the files' directory as --data idx:DIR, or use --data digits, which needs "
                        "no files",
                        IDX_FASHION_DIR);

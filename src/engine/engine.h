@@ -144,6 +144,8 @@ bool pl_engine_needs_room(const struct pl_engine *e); /* `room` is used */
 /* Whether the model has been evaluated at this version and time. */
 bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns);
 bool pl_engine_has_score(const struct pl_engine *e); /* of the newest version, at any time */
+/* If the newest version has a score, records the same score for now and returns true. */
+bool pl_engine_score_again(struct pl_engine *e, uint64_t now_ns);
 /* Records the score of the model at *p, calls the watch, and ends the run at a target. */
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p);
 

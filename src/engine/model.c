@@ -68,6 +68,14 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
     if (reached) pl_engine_over(e);
 }
 
+bool pl_engine_score_again(struct pl_engine *e, uint64_t now_ns) {
+    if (!pl_engine_has_score(e)) return false;
+    struct pl_score same = e->out->score;
+    struct pl_point p = pl_engine_point(e, now_ns);
+    pl_engine_scored(e, &same, &p);
+    return true;
+}
+
 /* --- the end --------------------------------------------------------------------------------- */
 
 int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sys/numerals.h"
+
 #define PLOT_PATH 1024
 #define PLOT_GRID 240 /* points of a mean */
 #define PLOT_DECADES                                                                               \
@@ -360,6 +362,7 @@ int pl_figure_draw(const struct pl_figure *f, const char *path, char *why, size_
 
 int pl_plot(const char *path, const char *title, const struct pl_curve *curve, size_t n_curves,
             char *why, size_t why_max) {
+    PL_NUMERALS;
     struct pl_figure f = {title, PL_METRIC_LOSS, NAN, curve, n_curves, false};
     for (size_t i = 0; i < n_curves; i++)
         for (size_t j = 0; j < curve[i].n_points; j++)

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "sys/numerals.h"
+
 #include "observe/plot.h"
 
 #define FOLDER_PATH 1200
@@ -185,6 +187,7 @@ static void folder_figure(const struct folder *d, struct pl_figure *f) {
 }
 
 int pl_plot_folder(const char *folder, const char *path, char *why, size_t why_max) {
+    PL_NUMERALS;
     char own[FOLDER_PATH];
     struct folder *d = calloc(1, sizeof *d);
     if (why_max > 0) why[0] = '\0';

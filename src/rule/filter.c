@@ -179,11 +179,18 @@ static const struct pl_filter_kind filter_kardam = {
 /* --- zeno --------------------------------------------------------------------------------
  * Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020. Let v be a gradient on
  * samples that the server holds. g is scaled to the length of v and accepted if
- *   eta <v, g> - rho ||g||^2 >= -eta eps. */
+ *   eta <v, g> - rho ||g||^2 >= -eta eps.
+ * The paper applies the scaled g. v is a few updates old: where the loss falls quickly, it is much
+ * longer than the gradients that arrive, and lengthening them makes honest runs oscillate. The
+ * default only shortens them (scale=down), which bounds what a hostile worker can do just as well.
+ */
+
+enum { ZENO_DOWN, ZENO_BOTH };
 
 struct zeno {
     struct pl_filter_trust trust;
     double rho, eps;
+    int scale; /* ZENO_DOWN, ZENO_BOTH */
 };
 
 static const struct pl_opt zeno_opts[] = {
@@ -193,6 +200,9 @@ static const struct pl_opt zeno_opts[] = {
                "updates between recomputations of the server's gradient (k in the paper)"),
     PL_OPT_REAL(struct zeno, rho, "0.002", 0, 1e6, "weight of the squared norm"),
     PL_OPT_REAL(struct zeno, eps, "0.1", -1e6, 1e6, "tolerance"),
+    PL_OPT_CHOICE(struct zeno, scale, "down", "down|both",
+                  "down: shorten gradients to the length of the server's; both: also lengthen "
+                  "them, as in the paper"),
     PL_OPT_END,
 };
 
@@ -204,6 +214,7 @@ static bool zeno_believes(const void *conf, const struct pl_filter_at *at,
     double gg = pl_vec_dot(g, g, at->n), vg = pl_vec_dot(at->trusted, g, at->n);
     double scale = gg > 0 ? sqrt(vv) / sqrt(gg) : 0, length2 = gg > 0 ? vv : 0;
     if (!(at->lr * scale * vg - c->rho * length2 >= -at->lr * c->eps)) return false;
+    if (c->scale == ZENO_DOWN && scale > 1) return true;
     for (size_t i = 0; i < at->n; i++) g[i] = (pl_real)(scale * (double)g[i]);
     return true;
 }

@@ -10,7 +10,7 @@
  * and of its inbox, and the two of its task. */
 #define LEASES_REPLICA (3 * PL_TERMS + 2)
 #define LEASES_MOST (1 << 20)
-#define LEASES_SUSPENDED 3 /* input, base and output of a task */
+#define LEASES_SUSPENDED (PL_TERMS + 2) /* inputs, base and output of a task */
 
 struct lease {
     int vector;        /* input of its latest order; PL_NO_VECTOR: none */
@@ -170,6 +170,22 @@ static float *leases_copy(struct pl_leases *l, struct pl_vectors *table, int vec
     return v;
 }
 
+/* A result that was copied and then not used: its worker writes the next one to memory of its own
+ * again. */
+static int leases_uncopy(struct pl_leases *l, struct pl_vectors *table, int vector) {
+    float *v = vector == PL_NO_VECTOR ? NULL : pl_vector_at(table, vector);
+    for (int i = 0; v && i < l->n_copies; i++) {
+        if (l->copy[i].v != v) continue;
+        int writer = pl_vector_writer(table, vector);
+        float *own = leases_get(l, writer);
+        if (!own) return PL_ENOMEM;
+        pl_vector_bind(table, vector, own);
+        leases_put(l, vector, writer, v);
+        break;
+    }
+    return PL_OK;
+}
+
 /* The vector of a result joins the open group. */
 static void leases_taken(void *ctx, int vector) {
     struct pl_leases *l = ctx;
@@ -225,8 +241,14 @@ void pl_leases_suspend(struct pl_leases *l, int worker) {
     struct pl_replicas *replicas = pl_engine_view(l->engine)->replicas;
     pl_leases_resume(l, worker);
     leases_suspend_one(l, w, pl_engine_output(l->engine, worker));
-    if (replicas) leases_suspend_one(l, w, pl_replica_task(replicas, worker).base);
-    if (!replicas) leases_suspend_one(l, w, w->vector);
+    if (!replicas) {
+        leases_suspend_one(l, w, w->vector);
+        return;
+    }
+    struct pl_replica_task t = pl_replica_task(replicas, worker);
+    leases_suspend_one(l, w, t.base);
+    for (int i = 0; t.input && i < t.input->n; i++)
+        leases_suspend_one(l, w, t.input->term[i].vector);
 }
 
 void pl_leases_resume(struct pl_leases *l, int worker) {
@@ -303,6 +325,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_order order = {
         .task = start->task, .n_inputs = n, .input = input, .stays = start->stays};
     order.n_ranges = leases_ranges(l, start->part, order.range);
+    if (leases_uncopy(l, table, start->output) || leases_uncopy(l, table, start->base))
+        return PL_ENOMEM;
     order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
     if (!order.out || (start->base != PL_NO_VECTOR && !order.base)) return PL_ENOMEM;

@@ -170,7 +170,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
     }
     if (s->scoring || now < s->score_ns || !(s->job->eval_every > 0)) return;
     s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
-    pl_server_score(s);
+    if (!pl_engine_score_again(s->engine, now)) pl_server_score(s);
 }
 
 /* --- what is due by the clock ------------------------------------------------------------- */

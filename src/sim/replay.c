@@ -130,6 +130,10 @@ void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_even
     if (!p->check->differs) p->check->n_same++;
 }
 
+void pl_replay_interrupt(struct pl_replay *p) {
+    p->check->interrupted = true;
+}
+
 void pl_replay_end(struct pl_replay *p, uint64_t n_updates, const float *weights, size_t dim) {
     const struct pl_recording *r = p->recording;
     replay_settle(p);

@@ -12,7 +12,8 @@
 struct pl_replay_check {
     size_t n_same; /* events that are the same, from the start */
     bool differs;
-    char how[160]; /* the first difference, or "" */
+    bool interrupted; /* before the end: the rest was not compared */
+    char how[160];    /* the first difference, or "" */
 };
 
 struct pl_replay;
@@ -35,6 +36,9 @@ uint64_t pl_replay_until(const struct pl_replay *p);
 /* A pl_control_log; ctx is the replay. Compares the event with the last from pl_replay_next. */
 void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan);
+
+/* Instead of pl_replay_end, if the caller ended the replay. */
+void pl_replay_interrupt(struct pl_replay *p);
 
 /* After the last event: the number of updates and the weights (NULL: none). */
 void pl_replay_end(struct pl_replay *p, uint64_t n_updates, const float *weights, size_t dim);

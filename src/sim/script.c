@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/input.h"
+
 #define SCRIPT_LINES 1000000 /* the longest script */
 #define SCRIPT_TIME 1e9      /* seconds */
 
@@ -35,9 +37,9 @@ static int script_parse(char *text, int n_workers, struct pl_script_line *out, s
 
 int pl_script_read(const char *path, int n_workers, struct pl_script *out, struct pl_why *why) {
     *out = (struct pl_script){0};
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return pl_fail(why, PL_EIO, "script '%.200s' cannot be read: %s", path, strerror(errno));
+    const char *wrong;
+    FILE *f = pl_input_file(path, &wrong);
+    if (!f) return pl_fail(why, PL_EIO, "script '%.200s' cannot be read: %s", path, wrong);
     char text[256];
     size_t room = 0, number = 0;
     int rc = PL_OK;

@@ -8,6 +8,7 @@
 
 #define SIM_TICK 256      /* events between calls of the watch, without a model */
 #define SIM_STILL 1000000 /* events at one time before the run counts as stuck */
+#define SIM_IDLE 100      /* evaluations in a row of a run in which nothing happens */
 #define SIM_CACHED 1024   /* workers that fit into the caches */
 #define SIM_QUEUE 4096    /* length up to which the event queue is not cleaned up */
 
@@ -45,6 +46,7 @@ void pl_sim_evaluate(struct sim *s) {
     if (s->stepped && !pl_engine_is_scored(s->engine, s->now_ns)) pl_stepped_evaluate(s->stepped);
     if (!s->prefetch || pl_engine_is_scored(s->engine, s->now_ns)) return;
     sim_drift(s);
+    if (pl_engine_score_again(s->engine, s->now_ns)) return;
     if (pl_engine_model(s->engine, s->room, &m)) return;
     struct pl_score score = pl_prefetch_score(s->prefetch, m.w);
     struct pl_point p = pl_engine_point(s->engine, s->now_ns);
@@ -56,7 +58,9 @@ void pl_sim_evaluate(struct sim *s) {
 static void sim_tick(struct sim *s) {
     if (!s->conf->watch.tick) return;
     struct pl_point p = pl_engine_point(s->engine, s->now_ns);
-    if (s->conf->watch.tick(s->conf->watch.ctx, &p)) pl_engine_end(s->engine);
+    if (!s->conf->watch.tick(s->conf->watch.ctx, &p)) return;
+    s->interrupted = true;
+    pl_engine_end(s->engine);
 }
 
 /* --- recordings -------------------------------------------------------------------------- */
@@ -114,16 +118,23 @@ static void sim_foresee(const struct sim *s) {
     __builtin_prefetch(&s->view->worker[t->who]);
 }
 
-/* Fails if virtual time stands still in a run that only time can end. */
-static int sim_stands(const struct sim *s) {
+/* Fails if virtual time stands still in a run that only time can end, or in one without updates:
+ * one that waits for a frozen worker, for example, while the others' tasks take no time. */
+static int sim_stands(struct sim *s) {
     const struct pl_limits *l = &s->job->limits;
-    if (s->replay || l->updates > 0 || l->epochs > 0 ||
-        s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers)
+    bool limited = l->updates > 0 || l->epochs > 0;
+    if (s->replay || s->n_still < SIM_STILL + 10 * (uint64_t)s->job->n_workers) return PL_OK;
+    bool moves = limited && s->view->version > s->still_version;
+    s->still_version = s->view->version;
+    if (moves) {
+        s->n_still = 0;
         return PL_OK;
+    }
     return pl_fail(s->why, PL_ERUN,
-                   "virtual time stands still at %g s because tasks take no time; set a --delay "
-                   "or limit the run with --updates",
-                   sim_seconds(s->now_ns));
+                   "virtual time stands still at %g s because tasks take no time%s",
+                   sim_seconds(s->now_ns),
+                   limited ? ", and the model is no longer updated; set a --delay"
+                           : "; set a --delay or limit the run with --updates");
 }
 
 /* When the clock ends the run. */
@@ -150,6 +161,16 @@ static bool sim_peek(struct sim *s, struct pl_timed *out) {
     return out->when_ns != UINT64_MAX;
 }
 
+/* Queues the next evaluation. If nothing happens for many intervals, as in the recording of a run
+ * that stood still, it is the last one before something does. */
+static int sim_evaluate_next(struct sim *s) {
+    struct pl_timed t;
+    uint64_t end_ns = sim_until(s), next_ns = sim_peek(s, &t) ? t.when_ns : end_ns;
+    if (next_ns > end_ns) next_ns = end_ns;
+    uint64_t n = next_ns > s->now_ns ? (next_ns - s->now_ns) / s->eval_ns : 0;
+    return pl_sim_push(s, s->now_ns + (n > SIM_IDLE ? n : 1) * s->eval_ns, SIM_EVAL, 0, 0);
+}
+
 static int sim_handle(struct sim *s, const struct pl_timed *t) {
     switch ((enum sim_what)t->what) {
     case SIM_ARRIVE:
@@ -160,9 +181,7 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     case SIM_OVERDUE: return pl_sim_overdue(s, t->who, t->task);
     case SIM_REJOIN: return pl_sim_rejoin(s, t->who);
     case SIM_SCRIPT: return pl_sim_script(s, &s->conf->script->line[t->task]);
-    case SIM_EVAL:
-        pl_sim_evaluate(s);
-        return pl_sim_push(s, s->now_ns + s->eval_ns, SIM_EVAL, 0, 0);
+    case SIM_EVAL: pl_sim_evaluate(s); return sim_evaluate_next(s);
     }
     return PL_OK;
 }
@@ -295,7 +314,9 @@ int pl_sim_end(struct sim *s) {
     if (!rc) rc = pl_engine_finish(s->engine, m.w, s->now_ns);
     if (s->prefetch) pl_engine_let_go(s->engine, &m);
     if (rc) return pl_fail(s->why, PL_ENOMEM, "out of memory for the weights");
-    if (s->replay)
+    if (s->replay && s->interrupted)
+        pl_replay_interrupt(s->replay);
+    else if (s->replay)
         pl_replay_end(s->replay, s->out->updates, s->out->weights,
                       s->prefetch ? s->job->model->dim : 0);
     return PL_OK;

@@ -50,14 +50,16 @@ struct sim {
     struct pl_stepped *stepped;   /* NULL: the simulator computes gradients itself */
     struct sim_worker *worker;
     uint64_t now_ns, eval_ns, n_events;
-    uint64_t update_ns; /* duration of an update */
-    uint64_t ready_ns;  /* when the server has finished the last one */
-    uint64_t n_still;   /* events at this time so far */
-    float *room;        /* [dim] for a model that is not a version, and for the drift */
+    uint64_t update_ns;     /* duration of an update */
+    uint64_t ready_ns;      /* when the server has finished the last one */
+    uint64_t n_still;       /* events at this time so far, */
+    uint64_t still_version; /* and the version when they were last too many */
+    float *room;            /* [dim] for a model that is not a version, and for the drift */
     enum pl_cancels cancels;
     uint32_t steps;
     int n_away;                      /* workers that left and join again by themselves */
     size_t n_script;                 /* lines that are still to come */
+    bool interrupted;                /* the watch ended the run */
     struct pl_replay *replay;        /* NULL: not a replay */
     const struct pl_event *recorded; /* the event that is queued */
     struct pl_outcome *out;

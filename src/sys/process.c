@@ -27,7 +27,12 @@ static void process_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* What OpenBLAS does at every fork(): it stops its threads, and waits for those that still try to
+ * map memory. It is no part of its interface, so it may be missing. */
+extern int blas_thread_shutdown_(void) __attribute__((weak));
+
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg) {
+    if (blas_thread_shutdown_) blas_thread_shutdown_(); /* while signals can still end the wait */
     /* the child must not receive a signal while it has its parent's handlers */
     sigset_t all, before;
     sigfillset(&all);
@@ -78,6 +83,22 @@ void pl_process_await(int pid, unsigned long wait_ns, char *how, size_t max) {
     do rc = waitpid(pid, &status, 0);
     while (rc < 0 && errno == EINTR);
     if (rc == pid) process_tell(status, how, max);
+}
+
+static void process_close(unsigned from, unsigned to) {
+    if (from > to || close_range(from, to, 0) == 0) return;
+    long most = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
+    for (long fd = from; fd < most && fd <= (long)to; fd++) close((int)fd);
+}
+
+void pl_process_keep_only(int fd) {
+    unsigned first = STDERR_FILENO + 1;
+    if (fd < (int)first) {
+        process_close(first, ~0u);
+        return;
+    }
+    process_close(first, (unsigned)fd - 1);
+    process_close((unsigned)fd + 1, ~0u);
 }
 
 bool pl_process_stopped(int pid) {

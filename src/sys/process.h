@@ -22,6 +22,11 @@ void pl_process_end(int pid, char *how, size_t max);
 /* The same for a process that is about to exit: gives it `wait_ns` before it is killed. */
 void pl_process_await(int pid, unsigned long wait_ns, char *how, size_t max);
 
+/* In a new process: closes every descriptor except the standard streams and fd. What other runs and
+ * threads of the parent have open would stay open as long as this process lives: sockets whose end
+ * others wait for, files, ports. */
+void pl_process_keep_only(int fd);
+
 /* Tells whether the process is stopped (SIGSTOP, Ctrl-Z, a debugger). */
 bool pl_process_stopped(int pid);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "sys/numerals.h"
 
 struct pl_thread {
     pthread_t id;
@@ -15,6 +16,7 @@ struct pl_thread {
 
 static void *thread_main(void *arg) {
     struct pl_thread *t = arg;
+    PL_NUMERALS;
     t->run(t->arg);
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/input.h"
 #include "timing/delay.h"
 #include "timing/recording.h"
 
@@ -137,8 +138,9 @@ static int measured_trace_read(const char *file, struct measured_list *m, struct
     if (!file[0])
         return pl_fail(why, PL_EUSAGE,
                        "delay 'trace' needs a file of measured seconds: trace:FILE");
-    FILE *in = fopen(file, "r");
-    if (!in) return pl_fail(why, PL_EIO, "delay trace '%s': %s", file, strerror(errno));
+    const char *unreadable;
+    FILE *in = pl_input_file(file, &unreadable);
+    if (!in) return pl_fail(why, PL_EIO, "delay trace '%s': %s", file, unreadable);
     char line[TRACE_LINE_MAX];
     const char *wrong = NULL;
     unsigned long number = 0;

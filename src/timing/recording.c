@@ -11,6 +11,8 @@
 
 #include <zlib.h>
 
+#include "base/input.h"
+
 #define RECORDING_VERSION 1
 #define RECORDING_HEAD 24       /* bytes of the header before the text */
 #define RECORDING_EVENT 56      /* bytes of an event */
@@ -266,19 +268,12 @@ struct reader {
 };
 
 static int recording_open(struct reader *r) {
-    /* O_NONBLOCK: a pipe is rejected below and must not block here */
-    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *wrong = NULL;
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        int error = errno;
-        if (fd >= 0) close(fd);
-        return pl_fail(r->why, PL_EIO, "recording '%.200s' cannot be read: %s", r->path,
-                       strerror(error));
-    }
-    if (!S_ISREG(st.st_mode) || !(r->f = fdopen(fd, "rb"))) {
-        close(fd);
-        return pl_fail(r->why, PL_EIO, "recording '%.200s' is not a plain file", r->path);
-    }
+    r->f = pl_input_file(r->path, &wrong);
+    if (r->f && fstat(fileno(r->f), &st) != 0) wrong = strerror(errno);
+    if (wrong)
+        return pl_fail(r->why, PL_EIO, "recording '%.200s' cannot be read: %s", r->path, wrong);
     r->left = (uint64_t)st.st_size;
     if ((double)st.st_size > RECORDING_MAX)
         return pl_fail(r->why, PL_EDATA, "recording '%.200s' is larger than 4 GiB, the limit",

@@ -15,6 +15,7 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
+#include "sys/process.h"
 #include "transport/link.h"
 #include "transport/shm_port.h"
 
@@ -267,12 +268,12 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         conf.sock = pl_liveness_keep(p->liveness, worker);
         if (conf.sock < 0) return PL_EUSAGE;
-        if (segment->fd >= 0) close(segment->fd);
         segment->fd = -1;
         if (p->memory.areas)
             pl_areas_keep(p->memory.areas);
         else
             pl_segment_protect(segment, shape->versions, shape->versions_end - shape->versions);
+        pl_process_keep_only(conf.sock);
     } else {
         conf.left = port_gone;
         conf.ctx = p;

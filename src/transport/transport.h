@@ -212,7 +212,8 @@ struct pl_port_ops {
 
     /* Starting a worker: before, in the new thread or process, after (in the parent). A new process
      * calls attach() and nothing else on the port; it is killed when the thread that forked it
-     * ends. Call made() also if no process could be started: PL_NEWS_GONE follows. */
+     * ends, and of what it inherited only the standard streams and its own socket stay open. Call
+     * made() also if no process could be started: PL_NEWS_GONE follows. */
     int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
     int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
     void (*made)(struct pl_port *p, int worker);

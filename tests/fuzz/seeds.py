@@ -1,0 +1,82 @@
+"""Writes the first inputs of tests/fuzz/corpus: python3 tests/fuzz/seeds.py PACELINE"""
+import gzip
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+here = os.path.dirname(os.path.abspath(__file__))
+
+
+def put(target, name, data):
+    folder = os.path.join(here, "corpus", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+
+
+def piece(data):
+    return struct.pack("<H", len(data)) + data
+
+
+def idx(dims, data):
+    return bytes([0, 0, 8, len(dims)]) + b"".join(struct.pack(">I", d) for d in dims) + data
+
+
+def npy(descr, shape, data):
+    head = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (descr, shape)
+    head += " " * (63 - (10 + len(head)) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    pictures, labels = idx([2, 2, 2], bytes(range(8))), idx([2], b"\x01\x02")
+    one = idx([1, 2, 2], bytes(4)), idx([1], b"\x00")
+    put("idx", "plain", piece(pictures) + piece(labels) + piece(one[0]) + one[1])
+    put("idx", "gz", piece(gzip.compress(pictures, mtime=0)) + piece(labels) + piece(one[0]) + one[1])
+    put("cifar", "padded", b"".join(piece(bytes([i, 0])) for i in range(5)) + b"\x01\x00")
+    put("cifar", "gz", b"".join(piece(gzip.compress(bytes(3073), mtime=0)) for i in range(5))
+        + gzip.compress(bytes(3073), mtime=0))
+    put("libsvm", "plain", "+1 1:0.5 3:-2e1\n-1 2:1 # comment\n\n+1 1:1\n")
+    put("libsvm", "classes", "0 1:1\n1 2:1\n2 3:1\n")
+    put("ratings", "plain", "1\t2\t3.5\t881250949\n4\t2\t1\t881250950\n")
+    put("ratings", "movielens", "userId,movieId,rating,timestamp\n1,31,2.5,1260759144\n7,31,3,1\n")
+    put("ratings", "dat", "1::1193::5::978300760\n2::661::3::978302109\n")
+    put("csv", "names", "\0a,b,class\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n")
+    put("csv", "numbers", "\0001;2.5;0\n3;4;1\n5;6;0\n7;8;1\n")
+    put("csv", "quoted", "\3\"a, b\",c,d\n\"1\",2,3\n4,5,6\n7,8,9\n1,1,1\n")
+    x, y = npy("<f4", "(4, 2)", struct.pack("<8f", *range(8))), npy("<i8", "(4,)", struct.pack("<4q", 0, 1, 0, 1))
+    put("npy", "plain", piece(y) + x)
+    put("npy", "bytes", piece(npy("|u1", "(4,)", b"\0\1\0\1")) + npy("<f8", "(4, 1)", struct.pack("<4d", 1, 2, 3, 4)))
+    put("script", "plain", "0.5 leave 1\n2 join 1 # back\n3 freeze 2 1e3\n")
+    put("trace", "one", "0.5\n0.25 # fast\n1e-3\n")
+    put("trace", "two", "1 0.5\n2 0.25\n1 0.75\n")
+    put("options", "plain", "method=kasync:k=2\nlr=0.25\nworkers=4\nnet=latency=0.1\nlr-schedule=warmup:over=5+step:at=80,120\n")
+    put("options", "columns", "policy=ssp:s=3\nreduce=trimmed:f=1\noptim=adam:beta1=0.8\nseed=7\n")
+    for i, text in enumerate(["kasync:k=2", "csv:file=a,target=b", "mlp:hidden=30", "kardam:f=1,same=infinite",
+                              "adam:beta1=0.8", "exp:mean=2", "label:alpha=0.5"]):
+        put("spec", text.split(":")[0], bytes([i, 8]) + text.encode())
+    put("delay", "laws", "3*const:t=0.2|exp:mean=2")
+    put("delay", "pareto", "pareto:shape=2,scale=1")
+    joins = bytes([1, 0, 9, 0, 17, 0])
+    done = b"".join(bytes([2 | w << 3, 10]) for w in (0, 1, 2) * 6)
+    for m in range(24):
+        put("replay", "method-%02d" % m, bytes([m]) + joins + done + bytes([6, 1, 5, 200]))
+        put("resume", "method-%02d" % m, bytes([m, 1, 2, 3, 4]) + bytes([0] * 20 + [100, 5, 200] * 20))
+    put("request", "all", "\0lr 0.5\n\1checkpoint\n\3score 0 loss=1.5 test_accuracy=0.5 x=2\n\2end\n")
+    put("mailbox", "work", bytes([2, 18, 34, 15, 0, 1, 16, 2, 3, 9]) + bytes(8) + bytes([15, 19, 1]) + bytes(8) + bytes([31, 10, 15, 11]))
+    put("mailbox", "nonsense", bytes([2, 15, 8, 40, 0]) + b"\xff" * 8 + bytes([7]) + b"\xff" * 8 + bytes([15, 4]) + b"\xee" * 8 + bytes([5]) + b"\x01" * 8 + bytes([15]))
+    with tempfile.TemporaryDirectory() as t:
+        base = [program, "simulate", "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"]
+        subprocess.run(base + ["--record", t + "/a.rec"], check=True, stdout=subprocess.DEVNULL)
+        put("recording", "whole", open(t + "/a.rec", "rb").read())
+        subprocess.run([program, "train", "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4",
+                        "--spawn", "threads", "--checkpoint", t + "/c"], check=True, stdout=subprocess.DEVNULL)
+        put("safetensors", "checkpoint", open(t + "/c/latest", "rb").read())
+    head = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    put("safetensors", "foreign", struct.pack("<Q", len(head)) + head + struct.pack("<2f", 1, 2))
+
+
+main()

@@ -1,0 +1,596 @@
+/* The transport of a storm, and the world that runs while the server waits. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storm.h"
+
+#define STACK ((size_t)256 * 1024)
+
+struct storm storm;
+static ucontext_t world;
+static struct storm_worker *inside; /* whose coroutine runs; NULL: the world */
+
+struct pl_port {
+    int unused;
+};
+static struct pl_port the_port;
+extern const struct pl_transport __wrap_pl_shm; /* stands for the transport over shared memory */
+
+void storm_fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fflush(stdout);
+    fprintf(stderr, "seed %llu at %.6f s, event %llu: ", (unsigned long long)storm.seed,
+            (double)storm.now_ns * 1e-9, (unsigned long long)storm.n_events);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\nto replay it: STORM_SEED=%llu test_storm\n", (unsigned long long)storm.seed);
+    va_end(args);
+    _Exit(1);
+}
+
+void storm_say(const char *format, ...) {
+    if (!storm.verbose) return;
+    va_list args;
+    va_start(args, format);
+    printf("%12.6f  ", (double)(storm.now_ns - storm.opened_ns) * 1e-9);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+}
+
+bool storm_chance(double p) {
+    return pl_rng_unit(&storm.rng) < p;
+}
+
+uint64_t storm_draw_ns(uint64_t mean_ns) {
+    double x = pl_rng_exp(&storm.rng) * (double)mean_ns;
+    return 1 + (uint64_t)(storm_chance(0.05) ? 10 * x : x);
+}
+
+uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges) {
+    uint64_t h = 1469598103934665603u;
+    for (int r = 0; r < n_ranges; r++) {
+        for (size_t i = 0; i < range[r].n; i++) {
+            uint32_t bits;
+            memcpy(&bits, v + range[r].from + i, sizeof bits);
+            h = (h ^ bits) * 1099511628211u;
+        }
+    }
+    return h | 1;
+}
+
+/* --- coroutines ----------------------------------------------------------------------------- */
+
+static void port_main(unsigned i) {
+    struct storm_worker *w = &storm.worker[i];
+    w->run(w->arg);
+    w->made = false;
+}
+
+static void port_resume(struct storm_worker *w) {
+    w->wake_ns = STORM_NEVER;
+    inside = w;
+    swapcontext(&world, &w->context);
+    inside = NULL;
+}
+
+/* From inside a worker: returns after `ns`, or when it is woken or dead. */
+static void port_leave(struct storm_worker *w, uint64_t ns) {
+    if (w->dead || storm.shutdown) return;
+    w->wake_ns = ns == STORM_NEVER ? STORM_NEVER : storm.now_ns + ns * w->slow / 100;
+    swapcontext(&w->context, &world);
+}
+
+void storm_begin_worker(int worker, int (*run)(void *arg), void *arg) {
+    struct storm_worker *w = &storm.worker[worker];
+    if (w->made) storm_fail("worker %d is started twice", worker + 1);
+    if (!w->stack) w->stack = malloc(STACK);
+    w->run = run;
+    w->arg = arg;
+    w->made = true;
+    w->dead = w->failed_start = w->attached = w->waits = false;
+    w->frozen_ns = 0;
+    w->answered = 0;
+    w->slow = storm_chance(0.2) ? 1000 : 100;
+    w->last = (struct pl_result){0};
+    w->wrote = NULL;
+    getcontext(&w->context);
+    w->context.uc_stack.ss_sp = w->stack;
+    w->context.uc_stack.ss_size = STACK;
+    w->context.uc_link = &world;
+    makecontext(&w->context, (void (*)(void))port_main, 1, (unsigned)worker);
+    w->wake_ns = storm.now_ns + storm_draw_ns(storm.news_ns);
+}
+
+void storm_unwind(int worker) {
+    struct storm_worker *w = &storm.worker[worker];
+    static float trash[1 << 16];
+    w->dead = true;
+    atomic_store(&w->cancel, true);
+    if (w->given) { /* a process that is dead writes nothing */
+        w->given->out = trash;
+        if (w->given->base) w->given->base = trash;
+    }
+    while (w->made) port_resume(w);
+    w->held.task = 0;
+    w->given = NULL;
+    w->wake_ns = STORM_NEVER;
+    w->frozen_ns = 0;
+}
+
+/* --- messages ------------------------------------------------------------------------------- */
+
+/* The messages of one worker arrive in order; those of two workers may cross. */
+static void port_send(struct storm_worker *w, enum pl_news_kind kind, const struct pl_result *r) {
+    if (w->gone || (w->n >= STORM_NEWS - 1 && kind != PL_NEWS_GONE)) return;
+    uint64_t at = storm.now_ns + (kind == PL_NEWS_BASE ? 0 : storm_draw_ns(storm.news_ns));
+    if (storm.now_ns < storm.burst_ns && kind != PL_NEWS_BASE)
+        at += storm_draw_ns(20 * storm.news_ns);
+    if (at < w->last_at_ns) at = w->last_at_ns;
+    w->last_at_ns = at;
+    struct storm_message *m = &w->message[(w->first + w->n++) % STORM_NEWS];
+    *m = (struct storm_message){.news = {.kind = kind, .worker = w->link.worker}, .at_ns = at};
+    if (r) m->news.result = *r;
+    if (kind == PL_NEWS_GONE) w->gone = true;
+}
+
+void storm_word(int worker, const char *word) {
+    struct storm_worker *w = &storm.worker[worker];
+    int n = w->n;
+    port_send(w, PL_NEWS_WORD, NULL);
+    if (w->n > n) w->message[(w->first + n) % STORM_NEWS].news.word = word;
+    storm.counts.words++;
+}
+
+void storm_kill(int worker) {
+    struct storm_worker *w = &storm.worker[worker];
+    if (!w->made || w->dead) return;
+    storm_say("worker %d dies", worker + 1);
+    bool attached = w->attached;
+    struct storm_held held = w->held;
+    storm_unwind(worker);
+    w->held = held; /* the mailbox of a dead worker stays as it was until the server sees it */
+    w->held.order.out = w->held.order.base = NULL;
+    if (attached || w->expected) port_send(w, PL_NEWS_GONE, NULL);
+}
+
+/* The port has checked values for being plausible. */
+static void port_judge(struct pl_result *r) {
+    uint64_t now = storm.now_ns;
+    if ((unsigned)r->defect <= PL_NOT_COMPUTED && r->samples <= INT32_MAX &&
+        r->pulled_ns >= storm.opened_ns && r->pulled_ns <= r->pushed_ns && r->pushed_ns <= now)
+        return;
+    *r = (struct pl_result){.task = r->task,
+                            .defect = PL_NOT_COMPUTED,
+                            .loss = NAN,
+                            .pulled_ns = now,
+                            .pushed_ns = now};
+}
+
+/* The number is free. */
+static void port_vacate(struct storm_worker *w) {
+    w->expected = w->joined = w->gone = w->guest = w->liar = false;
+    w->n = 0;
+    w->order.task = 0;
+    w->held.task = 0;
+    w->last_at_ns = 0;
+    w->wrote = NULL;
+}
+
+static bool port_deliver(struct pl_news *out) {
+    struct storm_worker *best = NULL;
+    for (int i = 0; i < storm.n_workers; i++) {
+        struct storm_worker *w = &storm.worker[i];
+        if (w->n == 0 || w->message[w->first].at_ns > storm.now_ns) continue;
+        if (!best || w->message[w->first].at_ns < best->message[best->first].at_ns) best = w;
+    }
+    if (!best) return false;
+    *out = best->message[best->first].news;
+    best->first = (best->first + 1) % STORM_NEWS;
+    best->n--;
+    if (out->kind == PL_NEWS_JOINED) best->joined = true;
+    if (out->kind == PL_NEWS_GONE) {
+        storm.leaving = out->worker;
+        port_vacate(best);
+    }
+    if (out->kind == PL_NEWS_RESULT) port_judge(&out->result);
+    static const char *const kind[] = {"none", "joined", "base", "result", "word"};
+    if (storm.verbose)
+        storm_say("news: worker %d %s %llu", out->worker + 1,
+                  out->kind <= PL_NEWS_WORD ? kind[out->kind] : "gone",
+                  (unsigned long long)out->result.task);
+    return true;
+}
+
+/* --- the world ------------------------------------------------------------------------------ */
+
+static uint64_t port_min(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t port_next(void) {
+    uint64_t next = port_min(storm.fault_ns, storm.stop_ns);
+    for (int i = 0; i < storm.n_workers; i++) {
+        const struct storm_worker *w = &storm.worker[i];
+        if (w->n > 0) next = port_min(next, w->message[w->first].at_ns);
+        if (w->made && w->frozen_ns) next = port_min(next, w->frozen_ns);
+        if (w->made && !w->frozen_ns) next = port_min(next, w->wake_ns);
+    }
+    for (size_t i = 0; i < sizeof storm.background / sizeof *storm.background; i++)
+        if (storm.background[i].run) next = port_min(next, storm.background[i].at_ns);
+    return next;
+}
+
+static void port_background(struct pl_background *b) {
+    void (*run)(void *arg) = b->run;
+    run(b->arg);
+    b->run = NULL;
+    if (b->done) b->done(b->ctx);
+}
+
+/* Everything that is due. */
+static void port_step(void) {
+    for (int i = 0; i < storm.n_workers; i++) {
+        struct storm_worker *w = &storm.worker[i];
+        if (w->made && w->frozen_ns && w->frozen_ns <= storm.now_ns) {
+            storm_say("worker %d goes on", i + 1);
+            w->frozen_ns = 0;
+            if (w->wake_ns < storm.now_ns) w->wake_ns = storm.now_ns;
+        }
+        if (w->made && !w->frozen_ns && w->wake_ns <= storm.now_ns) {
+            port_resume(w);
+            if (!w->made && !w->gone && (w->attached || w->expected)) {
+                w->held.task = 0;
+                port_send(w, PL_NEWS_GONE, NULL);
+            }
+        }
+    }
+    for (size_t i = 0; i < sizeof storm.background / sizeof *storm.background; i++)
+        if (storm.background[i].run && storm.background[i].at_ns <= storm.now_ns)
+            port_background(&storm.background[i]);
+    if (storm.stop_ns <= storm.now_ns) {
+        storm_say("the server is killed");
+        storm.stopped = true;
+        storm.stop_ns = STORM_NEVER;
+        storm.woken = true;
+    }
+    if (storm.fault_ns <= storm.now_ns) storm_fault();
+}
+
+static bool port_has_news(void) {
+    for (int i = 0; i < storm.n_workers; i++) {
+        const struct storm_worker *w = &storm.worker[i];
+        if (w->n > 0 && w->message[w->first].at_ns <= storm.now_ns) return true;
+    }
+    return false;
+}
+
+void storm_run_until(uint64_t ns) {
+    for (uint64_t next; (next = port_next()) <= ns;) {
+        if (port_has_news() && next <= storm.now_ns) break; /* news wait for the server */
+        if (next > storm.now_ns) storm.now_ns = next;
+        port_step();
+        if (port_has_news()) break;
+    }
+}
+
+static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) {
+    (void)p;
+    uint64_t end = storm.now_ns + (wait_ns < STORM_NEVER / 4 ? wait_ns : STORM_NEVER / 4);
+    *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
+    storm.leaving = -1;
+    storm_check_held("before news");
+    if (++storm.n_idle_news > 2000000) storm_fail("the run does not end");
+    while (!storm.woken && !port_has_news() && storm.now_ns < end) {
+        uint64_t next = port_next();
+        storm.now_ns = next < end ? (next > storm.now_ns ? next : storm.now_ns) : end;
+        if (next <= storm.now_ns) port_step();
+    }
+    storm_check_held("while the server waited");
+    if (storm.woken) {
+        storm.woken = false;
+        return;
+    }
+    if (port_deliver(out)) storm.counts.events++;
+}
+
+static void port_wake(struct pl_port *p) {
+    (void)p;
+    storm.woken = true;
+}
+
+/* --- the server's end ----------------------------------------------------------------------- */
+
+static int port_open(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why) {
+    (void)why;
+    if (conf->n_workers > STORM_WORKERS) storm_fail("%d workers", conf->n_workers);
+    storm.n_workers = conf->n_workers;
+    storm.dim = conf->dim;
+    storm.open = true;
+    storm.shutdown = storm.woken = false;
+    storm.opened_ns = storm.now_ns;
+    storm.n_versions = conf->n_versions;
+    storm.n_slots = conf->n_slots;
+    storm.n_own = conf->listen && conf->n_own ? conf->n_own : 0;
+    storm.n_memory = 0;
+    int room = conf->n_versions + conf->n_slots + conf->n_workers * storm.n_own + 1;
+    storm.memory = calloc((size_t)room, sizeof *storm.memory);
+    storm.writer = calloc((size_t)room, sizeof *storm.writer);
+    for (int i = 0; i < storm.n_workers; i++) {
+        struct storm_worker *w = &storm.worker[i];
+        char *stack = w->stack;
+        *w = (struct storm_worker){.link.worker = i, .stack = stack, .wake_ns = STORM_NEVER};
+        w->token.flag = &w->cancel;
+        if (storm.guests) storm_guest(i);
+    }
+    *out = &the_port;
+    return PL_OK;
+}
+
+static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
+    (void)p;
+    bool frozen = false;
+    storm_check_held("at the end");
+    storm.shutdown = true;
+    for (int i = 0; i < storm.n_workers; i++) {
+        struct storm_worker *w = &storm.worker[i];
+        atomic_store(&w->cancel, true);
+        if (w->frozen_ns && !w->guest)
+            frozen = true;
+        else if (w->made)
+            storm_unwind(i);
+    }
+    if (frozen) storm.now_ns += wait_ns;
+}
+
+static void port_close(struct pl_port *p) {
+    if (!p) return;
+    for (int i = 0; i < storm.n_workers; i++)
+        if (storm.worker[i].made) storm_unwind(i);
+    for (int i = 0; i < storm.n_memory; i++) free(storm.memory[i]);
+    free(storm.memory);
+    free(storm.writer);
+    storm.memory = NULL;
+    storm.n_memory = 0;
+    storm.open = false;
+}
+
+static float *port_vector(struct pl_port *p, int writer) {
+    (void)p;
+    int n = 0, most = writer < 0 ? storm.n_versions : storm.n_own ? storm.n_own : storm.n_slots;
+    for (int i = 0; i < storm.n_memory; i++)
+        n += writer < 0 || storm.n_own ? storm.writer[i] == writer : storm.writer[i] >= 0;
+    if (n >= most) return NULL;
+    float *v = calloc(storm.dim, sizeof *v);
+    storm.memory[storm.n_memory] = v;
+    storm.writer[storm.n_memory++] = writer;
+    return v;
+}
+
+static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
+    (void)p;
+    struct storm_worker *w = &storm.worker[worker];
+    /* a timer that was due is handled before the news that the worker is gone */
+    if (worker == storm.leaving) return;
+    if (!w->joined)
+        storm_fail("worker %d is absent, and is told task %llu", worker + 1,
+                   (unsigned long long)o->task);
+    storm_told(worker, o);
+    memcpy(w->input, o->input, (size_t)o->n_inputs * sizeof *w->input);
+    w->order = *o;
+    w->order.input = w->input;
+    if (w->waits) w->wake_ns = storm.now_ns + storm_draw_ns(storm.news_ns);
+}
+
+static void port_cancel(struct pl_port *p, int worker) {
+    (void)p;
+    struct storm_worker *w = &storm.worker[worker];
+    if (!w->joined) return;
+    if (w->order.task && w->order.stays)
+        storm_fail("worker %d: an order that stays is cancelled", worker + 1);
+    w->order.task = 0;
+    /* it notices now, or after it has computed */
+    if (storm_chance(0.7)) {
+        atomic_store(&w->cancel, true);
+        if (w->wake_ns != STORM_NEVER) w->wake_ns = storm.now_ns;
+    }
+}
+
+static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
+    (void)p;
+    (void)what;
+    (void)n;
+    return PL_OK;
+}
+
+static uint64_t port_holds(const struct pl_port *p, int worker) {
+    (void)p;
+    const struct storm_worker *w = &storm.worker[worker];
+    if (w->liar && storm_chance(0.2)) return pl_rng_below(&storm.rng, 1000);
+    return w->held.task != w->order.task ? w->held.task : 0;
+}
+
+static enum pl_phase port_phase(struct pl_port *p, int worker) {
+    (void)p;
+    const struct storm_worker *w = &storm.worker[worker];
+    if (!w->joined) return PL_PHASE_AWAY;
+    return w->waits ? PL_PHASE_WAITING : PL_PHASE_COMPUTING;
+}
+
+static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
+    (void)p;
+    struct storm_worker *w = &storm.worker[worker];
+    if (w->expected || w->joined || w->made)
+        return pl_fail(why, PL_EUSAGE, "worker %d is there already", worker + 1);
+    w->expected = true;
+    w->offered = false;
+    storm.expecting = worker;
+    return PL_OK;
+}
+
+static void port_offer(struct pl_port *p, int worker) {
+    (void)p;
+    storm.worker[worker].offered = true;
+}
+
+static bool port_is_guest(const struct pl_port *p, int worker) {
+    (void)p;
+    return worker < storm.n_workers && storm.worker[worker].guest;
+}
+
+static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
+    (void)p;
+    struct storm_worker *w = &storm.worker[worker];
+    if (w->dead || storm.shutdown) return PL_EUSAGE;
+    w->attached = true;
+    port_send(w, PL_NEWS_JOINED, NULL);
+    *out = &w->link;
+    return PL_OK;
+}
+
+static void port_made(struct pl_port *p, int worker) {
+    (void)p;
+    struct storm_worker *w = &storm.worker[worker];
+    if (!w->made) port_send(w, PL_NEWS_GONE, NULL); /* no process could be started */
+}
+
+/* --- a worker's end ------------------------------------------------------------------------- */
+
+static struct storm_worker *port_worker(const struct pl_link *l) {
+    return &storm.worker[l->worker];
+}
+
+/* What a worker that computes leaves in its output until it is done. */
+static void port_scribble(struct storm_worker *w) {
+    struct pl_order *o = w->given;
+    for (int r = 0; r < o->n_ranges; r++)
+        for (size_t i = 0; i < o->range[r].n; i++) o->out[o->range[r].from + i] = NAN;
+}
+
+static uint64_t port_hash_inputs(const struct storm_held *h) {
+    uint64_t hash = 0;
+    for (int i = 0; i < h->order.n_inputs; i++)
+        hash = hash * 31 + storm_hash(h->input[i].v, h->order.range, h->order.n_ranges);
+    return hash;
+}
+
+void storm_check_held(const char *when) {
+    for (int i = 0; i < storm.n_workers; i++) {
+        const struct storm_worker *w = &storm.worker[i];
+        if (w->held.task == 0 || !w->made || w->liar) continue; /* who lies about it may lose it */
+        bool reads = !w->held.base_ready;
+        /* parts are updated in place: one that left reads what others write, for a result that
+         * will not be used */
+        if (!storm.one_model && !storm.alive[i]) continue;
+        if (reads && port_hash_inputs(&w->held) != w->held.hash)
+            storm_fail("%s, the input of worker %d's task %llu changed while it read it", when,
+                       i + 1, (unsigned long long)w->held.task);
+        if (!reads && storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges) !=
+                          w->held.base_hash)
+            storm_fail("%s, the base of worker %d's task %llu changed while it read it", when,
+                       i + 1, (unsigned long long)w->held.task);
+    }
+}
+
+static void port_hold(struct storm_worker *w, struct pl_order *out) {
+    *out = w->order;
+    w->held = (struct storm_held){.task = w->order.task, .order = w->order};
+    memcpy(w->held.input, w->input, sizeof w->input);
+    out->input = w->held.order.input = w->held.input;
+    w->held.hash = port_hash_inputs(&w->held);
+    w->given = out;
+    w->pulled_ns = storm.now_ns;
+    port_scribble(w);
+}
+
+static int port_pull(struct pl_link *l, struct pl_order *out) {
+    struct storm_worker *w = port_worker(l);
+    w->held.task = 0;
+    w->given = NULL;
+    for (;;) {
+        atomic_store(&w->cancel, false);
+        if (w->dead || storm.shutdown) return PL_ECANCELLED;
+        if (w->order.task && w->order.task != w->answered) break;
+        w->waits = true;
+        port_leave(w, STORM_NEVER);
+        w->waits = false;
+    }
+    port_hold(w, out);
+    port_leave(w, storm_draw_ns(storm.news_ns));
+    return w->dead || storm.shutdown ? PL_ECANCELLED : PL_OK;
+}
+
+static const struct pl_cancel *port_cancelled(const struct pl_link *l) {
+    struct storm_worker *w = port_worker(l);
+    port_leave(w, storm_draw_ns(storm.task_ns));
+    if (!w->dead && !storm.shutdown && !w->guest) port_scribble(w);
+    return &w->token;
+}
+
+static int port_sleep(struct pl_link *l, uint64_t ns) {
+    struct storm_worker *w = port_worker(l);
+    port_leave(w, ns);
+    return atomic_load(&w->cancel) || w->dead || storm.shutdown ? PL_ECANCELLED : PL_OK;
+}
+
+static void port_push(struct pl_link *l, const struct pl_result *r) {
+    struct storm_worker *w = port_worker(l);
+    if (w->dead || storm.shutdown) return;
+    if (r->is_base) {
+        if (w->held.task && w->held.order.base) {
+            w->held.base_ready = true;
+            w->held.base_hash =
+                storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges);
+        }
+        port_send(w, PL_NEWS_BASE, r);
+        return;
+    }
+    /* it has written its result, and dies or stops before it says so, or sends it */
+    port_leave(w, storm_draw_ns(storm.news_ns));
+    if (w->dead || storm.shutdown) return;
+    struct pl_result result = *r;
+    if (!w->guest) {
+        result.pulled_ns = w->pulled_ns;
+        result.pushed_ns = storm.now_ns;
+    }
+    if (w->held.task) w->answered = w->held.task;
+    w->held.task = 0;
+    w->given = NULL;
+    w->last = result;
+    port_send(w, PL_NEWS_RESULT, &result);
+    port_leave(w, storm_draw_ns(storm.news_ns));
+}
+
+static void port_detach(struct pl_link *l) {
+    (void)l;
+}
+
+#define STORM_OPS                                                                                  \
+    .port = {.open = port_open,                                                                    \
+             .shutdown = port_shutdown,                                                            \
+             .close = port_close,                                                                  \
+             .vector = port_vector,                                                                \
+             .tell = port_tell,                                                                    \
+             .cancel = port_cancel,                                                                \
+             .fetch = port_fetch,                                                                  \
+             .holds = port_holds,                                                                  \
+             .phase = port_phase,                                                                  \
+             .news = port_news,                                                                    \
+             .wake = port_wake,                                                                    \
+             .expect = port_expect,                                                                \
+             .attach = port_attach,                                                                \
+             .made = port_made,                                                                    \
+             .offer = port_offer,                                                                  \
+             .is_guest = port_is_guest},                                                           \
+    .link = {.pull = port_pull,                                                                    \
+             .cancelled = port_cancelled,                                                          \
+             .sleep = port_sleep,                                                                  \
+             .push = port_push,                                                                    \
+             .detach = port_detach}
+
+const struct pl_transport __wrap_pl_shm = {
+    .name = "shm", .brief = "a storm", .processes = true, .shared = true, STORM_OPS};
