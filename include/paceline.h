@@ -437,8 +437,9 @@ PL_API int pl_client_report(pl_client *client, const char *name, double value);
 /* Requests to the server, from workers and evaluators. They are carried out in order, soon, and
  * before the next result of this client. 0; PL_EUSAGE if the value makes no sense; PL_ERUN if the
  * server is gone or does not take the request within a second. */
-PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next update on; replaces
-                                                              "lr", and schedules multiply it */
+PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next update on, a worker's
+                                                              with its next result; replaces "lr",
+                                                              and schedules multiply it */
 PL_API int pl_client_checkpoint(pl_client *client);        /* as soon as possible; nothing without
                                                               "checkpoint" */
 PL_API int pl_client_end(pl_client *client);               /* the run ends in good order */

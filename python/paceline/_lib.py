@@ -315,6 +315,50 @@ class LoopStep(c.Structure):
     ]
 
 
+ON_WAITING = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class ClientConf(c.Structure):
+    """struct pl_client_conf"""
+
+    _fields_ = [
+        ("path", c.c_char_p),
+        ("role", c.c_int),
+        ("wait", c.c_double),
+        ("dim", c.c_size_t),
+        ("fingerprint", c.c_uint64),
+        ("rules", c.c_char_p),
+        ("waiting", ON_WAITING),
+        ("waiting_ctx", c.c_void_p),
+        ("raw", c.c_int),
+    ]
+
+
+class ClientTask(c.Structure):
+    """struct pl_client_task"""
+
+    _fields_ = [
+        ("worker", c.c_int),
+        ("task", c.c_uint64),
+        ("version", c.c_uint64),
+        ("dim", c.c_size_t),
+        ("w", c.c_void_p),
+        ("out", c.c_void_p),
+        ("w16", c.c_void_p),
+        ("out16", c.c_void_p),
+        ("wants", c.c_int),
+        ("steps", c.c_uint32),
+        ("step", c.c_uint32),
+        ("lr", c.c_double),
+        ("weight_decay", c.c_double),
+        ("rule", c.c_char_p),
+        ("options", c.c_char_p),
+        ("acked", c.c_int),
+        ("fresh", c.c_int),
+        ("merged", c.c_int),
+    ]
+
+
 # The structures by their names in C.
 STRUCTS = {
     s.__doc__.split()[1]: s  # type: ignore[union-attr]
@@ -336,6 +380,8 @@ STRUCTS = {
         Function,
         TensorInfo,
         LoopStep,
+        ClientConf,
+        ClientTask,
     )
 }
 
@@ -369,6 +415,8 @@ _TYPES: Dict[str, Any] = {
     "u16*": c.POINTER(c.c_uint16),
     "step": c.POINTER(LoopStep),
     "tensors": c.POINTER(TensorInfo),
+    "conf": c.POINTER(ClientConf),
+    "task": c.POINTER(ClientTask),
     "on_point": ON_POINT,
     "on_tick": ON_TICK,
     "on_log": ON_LOG,
@@ -442,6 +490,19 @@ pl_loop_score: int ptr real real real
 pl_loop_stop: void ptr
 pl_loop_run: int ptr ptr*
 pl_loop_kernel: text ptr
+pl_client_open: int conf ptr* ptr size
+pl_client_close: void ptr
+pl_client_server: text ptr
+pl_client_pull: int ptr real task
+pl_client_interrupt: void ptr
+pl_client_cancelled: int ptr
+pl_client_push: int ptr size u32 real
+pl_client_fail: int ptr
+pl_client_report: int ptr text real
+pl_client_set_lr: int ptr real
+pl_client_checkpoint: int ptr
+pl_client_end: int ptr
+pl_client_why: text ptr
 """
 
 

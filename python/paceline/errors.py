@@ -12,6 +12,7 @@ __all__ = [
     "OutOfMemory",
     "PolicyError",
     "Cancelled",
+    "RunEnded",
     "MissingError",
     "RunError",
     "TimedOut",
@@ -86,6 +87,10 @@ class Interrupted(Error):
 
 
 _BY_STATUS: Dict[int, Type[Error]] = {c.status: c for c in Error.__subclasses__()}
+
+
+class RunEnded(Cancelled):
+    """The run has ended, so there is no task for this result."""
 
 
 def error(status: int, message: str) -> Error:

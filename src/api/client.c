@@ -37,7 +37,9 @@ struct pl_client {
     bool stepping;              /* the stepper wants another gradient of the current task */
     const float *base;          /* [dim] the input of the current task */
     float *w, *out;             /* [dim] of an evaluator; of a worker whose results are bfloat16 */
-    uint64_t pushed;            /* task that was pushed last, and its version */
+    bool sets_lr, lr_sent;      /* a rate was set, and no result with it has counted; one has it */
+    double lr;
+    uint64_t pushed; /* task that was pushed last, and its version */
     uint64_t pushed_version;
     bool any; /* a result has counted: */
     uint64_t counted, counted_version;
@@ -132,8 +134,8 @@ int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why
 
 void pl_client_close(pl_client *s) {
     if (!s) return;
+    pl_stepper_free(s->stepper); /* its rule may still write a result */
     pl_shm.link.detach(s->link);
-    pl_stepper_free(s->stepper);
     free(s->w);
     free(s->out);
     free(s);
@@ -204,6 +206,7 @@ static void client_ordered(struct pl_client *s) {
     bool acked = s->pushed > 0 && s->pushed == note.acked;
     if (acked) {
         s->any = true;
+        if (s->lr_sent) s->sets_lr = false;
         s->counted = s->pushed;
         s->counted_version = s->pushed_version;
     }
@@ -287,7 +290,10 @@ static bool client_finite(struct pl_client *s) {
     return finite;
 }
 
-static int client_send(struct pl_client *s, const struct pl_result *r) {
+static int client_send(struct pl_client *s, struct pl_result *r) {
+    r->sets_lr = s->sets_lr;
+    r->lr = s->lr;
+    s->lr_sent = s->sets_lr;
     pl_shm.link.push(s->link, r);
     s->has_task = false;
     s->pushed = r->task;
@@ -370,6 +376,12 @@ int pl_client_set_lr(pl_client *s, double lr) {
     char word[64];
     if (!(lr >= 0 && lr <= 1e6))
         return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");
+    if (s->role == PL_ROLE_WORKER) { /* the next result has it, and cannot overtake it */
+        s->sets_lr = true;
+        s->lr_sent = false;
+        s->lr = lr;
+        return PL_OK;
+    }
     snprintf(word, sizeof word, "lr %.17g", lr);
     return client_say(s, word);
 }

@@ -11,6 +11,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* One file per command; each returns an exit status. argv[0] is the command's name. */
 int cli_train(int argc, char **argv);
 int cli_simulate(int argc, char **argv);
+int cli_launch(int argc, char **argv);
 int cli_race(int argc, char **argv);
 int cli_replay(int argc, char **argv);
 int cli_plan(int argc, char **argv);

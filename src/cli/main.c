@@ -11,6 +11,7 @@
 const struct cli_command cli_commands[] = {
     {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
+    {"launch", "start copies of a program as the workers of one run", cli_launch},
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
     {"report", "write an HTML page that shows runs, races and recordings", cli_report_page},

@@ -61,6 +61,8 @@ static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool tes
     b->x = d->x;
     b->label = d->label;
     b->target = d->target;
+    b->row = d->index;
+    b->test = test;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */

@@ -183,13 +183,16 @@ static bool guests_scored(struct server *s, const char *args) {
     return true;
 }
 
-static bool guests_lr(struct server *s, const char *guest, const char *args) {
+static bool guests_lr(struct server *s, const char *args) {
     char *end;
     double lr = strtod(args, &end);
     if (end == args || *end || !(lr >= 0 && lr <= 1e6)) return false;
-    (void)guest;
     pl_engine_set_lr(s->engine, lr);
     return true;
+}
+
+void pl_guests_lr(struct server *s, int worker, double lr) {
+    if (s->ops->is_guest(s->port, worker) && lr >= 0 && lr <= 1e6) pl_engine_set_lr(s->engine, lr);
 }
 
 static bool guests_checkpoint(struct server *s, const char *guest) {
@@ -217,7 +220,7 @@ static void guests_word(struct server *s, int guest, const char *word) {
     if (strncmp(word, "score ", 6) == 0 && guest >= s->job->n_workers)
         known = guests_scored(s, word + 6);
     else if (strncmp(word, "lr ", 3) == 0)
-        known = guests_lr(s, who, word + 3);
+        known = guests_lr(s, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
         known = guests_checkpoint(s, who);
     else if (strcmp(word, "end") == 0) {

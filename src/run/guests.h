@@ -37,6 +37,7 @@ struct pl_guests {
 int pl_guests_open(struct server *s, struct pl_port_conf *port);
 
 void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
+void pl_guests_lr(struct server *s, int worker, double lr);         /* sent with a result */
 void pl_guests_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
 
 /* When an evaluation is due: the evaluator gets a version when it asks next, which it does several

@@ -85,6 +85,7 @@ static uint64_t server_way(const struct server *s, int worker, const struct pl_r
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
+    if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
     if (pl_suspension_result(s, worker, r->task)) return PL_OK;
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;

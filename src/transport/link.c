@@ -244,6 +244,7 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
         [PL_RESULT_LOSS] = pl_bits_of(r->loss),
         [PL_RESULT_PULLED] = l->pulled_ns,
         [PL_RESULT_PUSHED] = pl_now_ns(),
+        [PL_RESULT_LR] = r->sets_lr ? ~pl_bits_of(r->lr) : 0,
     };
     if (l->task) l->answered = l->task;
     l->task = 0;

@@ -58,7 +58,8 @@ enum {
     PL_RESULT_SIZE,
     PL_RESULT_LOSS,
     PL_RESULT_PULLED,
-    PL_RESULT_PUSHED
+    PL_RESULT_PUSHED,
+    PL_RESULT_LR /* complement of the bits; 0: none */
 };
 
 struct pl_seqlock {

@@ -16,6 +16,8 @@ static struct pl_result news_judge(const struct pl_port *p, const uint64_t *word
     struct pl_result r = {.task = word[PL_RESULT_TASK],
                           .samples = (uint32_t)word[PL_RESULT_SIZE],
                           .loss = pl_of_bits(word[PL_RESULT_LOSS]),
+                          .sets_lr = word[PL_RESULT_LR] != 0,
+                          .lr = pl_of_bits(~word[PL_RESULT_LR]),
                           .pulled_ns = word[PL_RESULT_PULLED],
                           .pushed_ns = word[PL_RESULT_PUSHED]};
     if (defect <= PL_NOT_COMPUTED && r.samples <= INT32_MAX && r.pulled_ns >= p->opened_ns &&

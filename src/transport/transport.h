@@ -86,6 +86,8 @@ struct pl_result {
     enum pl_defect defect;
     uint32_t samples;
     double loss;
+    bool sets_lr; /* the worker sets the learning rate, from this result on, to lr: any number */
+    double lr;
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
                                       fills them in; pulled <= pushed <= now, by the server's
                                       pl_now_ns() */

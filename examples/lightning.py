@@ -1,0 +1,54 @@
+"""Lightning: Paceline's optimizer in a LightningModule, and a callback that ends with the run.
+
+Start it with `paceline launch -n 4 -- python3 train.py` and Trainer(devices=1): every process trains
+on its own, and the server combines them. Not tested: Debian has no package of Lightning.
+
+    class Mine(PacelineModule):
+        def training_step(self, batch, i): ...          # returns the loss
+        def make_optimizer(self): return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    Trainer(devices=1, max_epochs=100, callbacks=[Paceline()]).fit(Mine(method="diloco:u=20"), loader)
+"""
+
+import lightning as L
+
+import paceline.torch as pl
+
+
+class PacelineModule(L.LightningModule):
+    """A module with manual optimization: Lightning calls training_step, the server decides."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.automatic_optimization = False
+        self.run_options = options
+        self.opt = None
+
+    def make_optimizer(self):
+        raise NotImplementedError
+
+    def configure_optimizers(self):
+        return []
+
+    def on_fit_start(self):
+        self.opt = pl.Optimizer(self.make_optimizer(), self, **self.run_options)
+
+    def step(self, loss):
+        """Call this at the end of training_step."""
+        self.opt.zero_grad()
+        self.manual_backward(loss)
+        self.opt.step(loss)
+
+
+class Paceline(L.Callback):
+    """Ends the fit with the run; rank 0 then has the final weights."""
+
+    def on_train_batch_end(self, trainer, module, *_):
+        if module.opt.ended:
+            trainer.should_stop = True
+
+    def on_train_batch_start(self, trainer, module, *_):
+        return -1 if module.opt.ended else None  # skip what is left of the epoch
+
+    def on_fit_end(self, trainer, module):
+        module.opt.close()

@@ -1,0 +1,88 @@
+"""ResNet-20 on CIFAR-10: batch 128 per worker, rate 0.1 with five epochs of warm-up and a tenth of it
+from epochs 80 and 120 on, momentum 0.9, weight decay 1e-4, 160 epochs.
+
+    paceline launch -n 4 -- python3 examples/resnet20.py --data cifar-10-batches-bin --epochs 160
+    python3 examples/resnet20.py --simulate --workers 32 --method dana --device cuda
+
+--data is the folder of the binary version of CIFAR-10; without it, images are made up. Methods whose
+local steps are the library's own (downpour, eamsgd) need --norm group: BatchNorm has buffers."""
+
+import os
+
+import torch
+from torch import nn
+
+import common
+
+
+class Block(nn.Module):
+    def __init__(self, n_in, n, stride, norm):
+        super().__init__()
+        self.conv1 = nn.Conv2d(n_in, n, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(n, n, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = norm(n), norm(n)
+        self.stride, self.more = stride, n - n_in
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x)))))
+        short = x[:, :, :: self.stride, :: self.stride]
+        if self.more:  # the paper's option A: zeros for the new channels
+            short = nn.functional.pad(short, (0, 0, 0, 0, self.more // 2, self.more // 2))
+        return torch.relu(y + short)
+
+
+def resnet20(norm=nn.BatchNorm2d, width=16, depth=3):
+    layers = [nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width), nn.ReLU()]
+    n_in = width
+    for stage in range(3):
+        for i in range(depth):
+            n = width << stage
+            layers.append(Block(n_in, n, 2 if stage and i == 0 else 1, norm))
+            n_in = n
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n_in, 10))
+
+
+def load(folder):
+    if not folder:
+        g = torch.Generator().manual_seed(0)
+        y = torch.randint(0, 10, (6000,), generator=g)
+        x = torch.randn(10, 3, 32, 32, generator=g)[y] + torch.randn(6000, 3, 32, 32, generator=g)
+        return (x[:5000], y[:5000]), (x[5000:], y[5000:])
+    sets = []
+    for files in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
+        raw = b"".join(open(os.path.join(folder, f), "rb").read() for f in files)
+        rows = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, 3073)
+        mean, std = torch.tensor([0.491, 0.482, 0.447]), torch.tensor([0.247, 0.243, 0.262])
+        x = (rows[:, 1:].view(-1, 3, 32, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+        sets.append((x, rows[:, 0].long()))
+    return sets
+
+
+def schedule(workers):
+    def factor(epoch):
+        warm = (1 + (workers - 1) * min(1, epoch / 5)) / workers
+        return warm * (1 if epoch < 80 else 0.1 if epoch < 120 else 0.01)
+
+    return factor
+
+
+def main():
+    p = common.parser(__doc__, batch=128, lr=0.1)
+    p.add_argument("--data", default="")
+    p.add_argument("--norm", choices=("batch", "group"), default="batch")
+    p.add_argument("--width", type=int, default=16, help="channels of the first stage")
+    p.add_argument("--depth", type=int, default=3, help="blocks per stage; 3 is ResNet-20")
+    args = p.parse_args()
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d if args.norm == "batch" else lambda n: nn.GroupNorm(2, n)
+    model = resnet20(norm, args.width, args.depth)
+    train, test = load(args.data)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=args.lr, momentum=m, weight_decay=1e-4)
+                  for m in (0.9, 0)]
+    workers = args.workers if args.simulate else common.pl.world_size()
+    common.run(args, model, nn.functional.cross_entropy, train, test, optimizers,
+               schedule(workers), "warmup:over=5+step:at=80,120")
+
+
+if __name__ == "__main__":
+    main()

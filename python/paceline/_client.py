@@ -1,0 +1,130 @@
+"""A worker or an evaluator of a run whose server is another process: pl_client_* as a class."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from . import _lib
+from .errors import UsageError, error
+
+__all__ = ["Client", "DELTA", "GRADIENT", "MODEL", "Tensors"]
+
+GRADIENT, DELTA, MODEL, NUMBERS = range(4)
+WORKER, EVALUATOR = range(2)
+_CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
+
+
+class Tensors:
+    """Names, types, shapes and addresses of tensors, as the library takes them."""
+
+    def __init__(self, tensors: Sequence[Tuple[str, str, Sequence[int], int]]) -> None:
+        self._lib = _lib.library()
+        self.n = len(tensors)
+        self.infos = (_lib.TensorInfo * max(1, self.n))()
+        for info, (name, dtype, shape, address) in zip(self.infos, tensors):
+            if len(shape) > 8:
+                raise UsageError(f"'{name}' has {len(shape)} dimensions; at most 8 are possible")
+            info.name, info.dtype = name.encode(), dtype.encode()
+            info.n_dims, info.data = len(shape), address or None
+            for i, length in enumerate(shape):
+                info.shape[i] = length
+
+    def fingerprint(self) -> int:
+        return int(self._lib.pl_fingerprint(self.infos, self.n))
+
+    def save(self, path: str, layout: str) -> None:
+        why = c.create_string_buffer(400)
+        status = self._lib.pl_save_tensors(
+            path.encode(), self.infos, self.n, layout.encode() or None, why, len(why)
+        )
+        if status:
+            raise error(status, why.value.decode("utf-8", "replace"))
+
+
+class Client:
+    """One seat in a run. Belongs to the process that opened it."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        role: int = WORKER,
+        wait: float = 0,
+        dim: int = 0,
+        fingerprint: int = 0,
+        rules: Optional[str] = None,
+    ) -> None:
+        self._handle: Any = None
+        self._lib = _lib.library()
+        self._pid = os.getpid()
+        self.task = _lib.ClientTask()
+        conf = _lib.ClientConf(
+            path=path.encode(),
+            role=role,
+            wait=wait,
+            dim=dim,
+            fingerprint=fingerprint,
+            rules=rules.encode() if rules else None,
+        )
+        handle = c.c_void_p()
+        why = c.create_string_buffer(400)
+        status = self._lib.pl_client_open(c.byref(conf), c.byref(handle), why, len(why))
+        if status:
+            message = why.value.decode("utf-8", "replace")
+            raise error(status, message or self._lib.pl_status_text(status).decode())
+        self._handle = handle
+        self._task = c.byref(self.task)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the run."""
+        handle, self._handle = self._handle, None
+        # a forked child has a copy of the object, but not the seat
+        if handle and os.getpid() == self._pid:
+            self._lib.pl_client_close(handle)
+
+    @property
+    def server(self) -> Dict[str, Any]:
+        """What the server says about the run."""
+        return dict(json.loads(self._lib.pl_client_server(self._handle)))
+
+    def _check(self, status: int) -> None:
+        if status:
+            why = self._lib.pl_client_why(self._handle).decode("utf-8", "replace")
+            raise error(status, why or self._lib.pl_status_text(status).decode())
+
+    def pull(self, seconds: float) -> Optional[bool]:
+        """True: `task` is the next task. False: nothing came in time. None: the run has ended."""
+        status = self._lib.pl_client_pull(self._handle, seconds, self._task)
+        if status == 0:
+            return True
+        if status in (_TIMED_OUT, _INTERRUPTED):
+            return False
+        if status == _CANCELLED:
+            return None
+        self._check(status)
+        return None
+
+    def cancelled(self) -> bool:
+        """Whether the current task is no longer wanted."""
+        return bool(self._lib.pl_client_cancelled(self._handle))
+
+    def push(self, n: int, samples: int, loss: float) -> None:
+        self._check(self._lib.pl_client_push(self._handle, n, samples, loss))
+
+    def report(self, name: str, value: float) -> None:
+        self._check(self._lib.pl_client_report(self._handle, name.encode(), value))
+
+    def set_lr(self, lr: float) -> None:
+        self._check(self._lib.pl_client_set_lr(self._handle, lr))
+
+    def checkpoint(self) -> None:
+        self._check(self._lib.pl_client_checkpoint(self._handle))
+
+    def end(self) -> None:
+        self._check(self._lib.pl_client_end(self._handle))

@@ -1,0 +1,232 @@
+"""`sync` with P workers is single-process training on the union of their mini-batches: every
+optimizer, weight decay, param groups, schedules, accumulation, buffers."""
+
+import itertools
+import unittest
+
+import torch
+
+import paceline
+import paceline.torch as pl
+from workers import CROSS_ENTROPY, batch, flat, net, together
+
+STEPS, WORKERS = 50, 2
+SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+
+
+def groups(model):
+    """Two param groups: no decay and a tenth of the rate for the last layer."""
+    params = list(model.parameters())
+    return [{"params": params[:2]}, {"params": params[2:], "lr": 0.01, "weight_decay": 0.0}]
+
+
+def alone(make, scheduler=None, norm=False, workers=WORKERS):
+    """One process; with BatchNorm, the statistics of every worker's half are averaged."""
+    model = net(norm=norm)
+    opt = make(model)
+    sched = scheduler(opt) if scheduler else None
+    for step in range(STEPS):
+        opt.zero_grad(set_to_none=True)
+        before = [b.clone() for b in model.buffers()]
+        after = []
+        for w in range(workers):
+            for b, old in zip(model.buffers(), before):
+                b.copy_(old)
+            x, y = batch(step, w)
+            (CROSS_ENTROPY(model(x), y) / workers).backward()
+            after.append([b.clone() for b in model.buffers()])
+        for b, *new in zip(model.buffers(), *after):
+            b.copy_(torch.stack([n.double() for n in new]).mean(0))
+        opt.step()
+        if sched:
+            sched.step()
+    return model
+
+
+def with_workers(make, scheduler=None, norm=False, workers=WORKERS, **options):
+    def work(role):
+        model = net(seed=role.rank, norm=norm)  # the weights of rank 0 count
+        opt = pl.Optimizer(
+            make(model), model, method="sync", updates=STEPS, role=role, **options
+        )
+        sched = scheduler(opt) if scheduler else None
+        step = 0
+        while not opt.ended:
+            opt.zero_grad()
+            x, y = batch(step, role.rank)
+            loss = CROSS_ENTROPY(model(x), y)
+            loss.backward()
+            opt.step(loss)
+            if sched:
+                sched.step()
+            step += 1
+        opt.close()
+        return model, opt.summary()
+
+    return together(workers, work)
+
+
+class Exact(unittest.TestCase):
+    def same(self, make, scheduler=None, norm=False, workers=WORKERS):
+        expected = flat(alone(make, scheduler, norm, workers))
+        (model, summary), *_ = with_workers(make, scheduler, norm, workers)
+        self.assertEqual(summary["run"]["updates"], STEPS)
+        self.assertGreater(float((expected - flat(net(norm=norm))).abs().max()), 1e-2)
+        self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
+
+    def test_sgd(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1))
+
+    def test_momentum(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01))
+
+    def test_dampening(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.8, dampening=0.3))
+
+    def test_nesterov(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9, nesterov=True))
+
+    def test_adam(self):
+        self.same(lambda m: ADAM(m.parameters(), lr=0.003, betas=(0.8, 0.99), weight_decay=0.01))
+
+    def test_adamw(self):
+        self.same(lambda m: ADAMW(m.parameters(), lr=0.003, weight_decay=0.1))
+
+    def test_adagrad(self):
+        self.same(lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02))
+
+    def test_param_groups(self):
+        self.same(lambda m: SGD(groups(m), lr=0.1, momentum=0.9, weight_decay=0.02))
+        self.same(lambda m: ADAMW(groups(m), lr=0.003, weight_decay=0.1))
+
+    def test_four_workers(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1), workers=4)
+
+    def test_buffers(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9), norm=True)
+
+    def test_frozen_parameters(self):
+        def make(model):
+            model[0].bias.requires_grad_(False)
+            return SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+
+        self.same(make)
+
+    def test_schedules(self):
+        warm = torch.optim.lr_scheduler.LambdaLR
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
+        make = lambda m: SGD(groups(m), lr=0.1, momentum=0.9)
+        self.same(make, lambda o: warm(o, lambda s: min(1.0, s / 10)))
+        self.same(make, lambda o: cosine(o, STEPS))
+
+    def test_accumulation_scaler_and_zero_copy(self):
+        """Two mini-batches per step in one worker are two workers; a disabled scaler changes
+        nothing; neither do views."""
+        make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
+        expected = flat(alone(make))
+        for zero_copy in (False, True):
+
+            def work(role):
+                model = net()
+                opt = pl.Optimizer(
+                    make(model), model, "sync", role=role, updates=STEPS, zero_copy=zero_copy
+                )
+                scaler = torch.cuda.amp.GradScaler(enabled=False)
+                for step in range(STEPS):
+                    opt.zero_grad()
+                    for w in range(2):
+                        x, y = batch(step, w)
+                        loss = CROSS_ENTROPY(model(x), y) / 2
+                        scaler.scale(loss).backward()
+                        if w == 0:
+                            with opt.no_sync():
+                                scaler.step(opt, loss)
+                                opt.zero_grad()
+                    scaler.step(opt, loss)
+                    scaler.update()
+                opt.close()
+                return model
+
+            (model,) = together(1, work)
+            self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+    def test_gpu(self):
+        """The flat model on a GPU, with buffers, through pinned shared memory."""
+        make = lambda m: SGD(groups(m), lr=0.05, momentum=0.9)
+        expected = flat(alone(make, norm=True))
+
+        def work(role):
+            model = net(norm=True).cuda()
+            opt = pl.Optimizer(make(model), model, "sync", updates=STEPS, role=role)
+            self.assertIsNotNone(opt._vector.flat)
+            for step in itertools.count():
+                if opt.ended:
+                    return model
+                opt.zero_grad()
+                x, y = (t.cuda() for t in batch(step, role.rank))
+                loss = CROSS_ENTROPY(model(x), y)
+                loss.backward()
+                opt.step(loss)
+
+        models = together(WORKERS, work)
+        self.assertLess(float((flat(models[0].cpu()) - expected).abs().max()), 1e-5)
+
+    def test_state_dict(self):
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+
+        def work(role):
+            model = net()
+            opt = pl.Optimizer(make(model), model, "sync", role=role, updates=5)
+            state = opt.state_dict()
+            self.assertEqual(state["paceline"], {"version": 0})
+            state["param_groups"][0]["lr"] = 0.025
+            opt.load_state_dict(state)
+            for step in itertools.count():
+                if opt.ended:
+                    break
+                opt.zero_grad()
+                x, y = batch(step)
+                CROSS_ENTROPY(model(x), y).backward()
+                opt.step()
+            return model, opt.summary()["run"]["lr"]
+
+        ((model, _),) = together(1, work)
+        reference = net()
+        opt = SGD(reference.parameters(), lr=0.025)
+        for step in range(5):
+            opt.zero_grad(set_to_none=True)
+            x, y = batch(step)
+            CROSS_ENTROPY(reference(x), y).backward()
+            opt.step()
+        self.assertLess(float((flat(model) - flat(reference)).abs().max()), 1e-6)
+
+    def test_refusals(self):
+        cases = [
+            (lambda m: ADAM(m.parameters(), amsgrad=True), dict(method="sync"), "amsgrad"),
+            (lambda m: torch.optim.RMSprop(m.parameters()), dict(method="sync"), "no RMSprop"),
+            (lambda m: ADAM(m.parameters()), dict(method="dana"), "optimizer of its own"),
+            (lambda m: SGD(m.parameters(), lr=0.1), dict(lr=0.3), "given twice"),
+            (
+                lambda m: SGD([{"params": [p], "momentum": i / 9} for i, p in enumerate(m.parameters())], lr=1),
+                dict(method="sync"),
+                "differ in momentum",
+            ),
+            (lambda m: ADAM(m.parameters()), dict(method="downpour"), "plain torch.optim.SGD"),
+            (lambda m: SGD(net(1).parameters(), lr=1), dict(method="sync"), "not the model's"),
+            (lambda m: SGD(m.parameters(), lr=1), dict(method="sink"), "sink"),
+            (lambda m: SGD(m.parameters(), lr=1), dict(wrkers=3), "wrkers"),
+        ]
+        for make, options, expected in cases:
+
+            def work(role):
+                model = net()
+                pl.Optimizer(make(model), model, role=role, **options)
+
+            with self.assertRaises(paceline.Error) as caught:
+                together(1, work)
+            self.assertIn(expected, str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,307 @@
+"""Workers that are killed, frozen, interrupted, join late, or do not fit; a server that is gone: one
+clear exception, and never a hang."""
+
+import multiprocessing
+import os
+import signal
+import time
+import unittest
+import unittest.mock
+
+import torch
+
+import paceline
+import paceline.torch as pl
+from paceline import _roles
+from workers import CROSS_ENTROPY, batch, net, roles, together
+
+FORK = multiprocessing.get_context("fork")
+LIMIT = 30  # seconds in which everything here must end
+
+
+def work(role, say, method="async", make=net, pause=0.0, **options):
+    """One worker; tells what happened."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        opt = pl.Optimizer(optimizer, model, method, role=role, **options)
+        server = opt._server._process.pid if opt._server else 0
+        say.send(("began", role.rank, server))
+        step = 0
+        while not opt.ended:
+            time.sleep(pause)
+            opt.zero_grad()
+            x, y = batch(step, role.rank)
+            loss = CROSS_ENTROPY(model(x), y)
+            loss.backward()
+            opt.step(loss)
+            step += 1
+        opt.close()
+        say.send(("ended", role.rank, opt.summary()))
+    except KeyboardInterrupt:
+        opt.__exit__(KeyboardInterrupt)
+        say.send(("interrupted", role.rank, time.monotonic()))
+    except paceline.Error as e:
+        say.send(("failed", role.rank, (type(e).__name__, str(e))))
+
+
+class Failures(unittest.TestCase):
+    def setUp(self):
+        self.process, self.pipe = {}, {}
+
+    def tearDown(self):
+        for p in self.process.values():
+            if p.is_alive():
+                p.kill()
+            p.join(LIMIT)
+
+    def start(self, role, **options):
+        self.pipe[role.rank], say = FORK.Pipe(duplex=False)
+        p = FORK.Process(target=work, args=(role, say), kwargs=options)
+        p.start()
+        say.close()
+        self.process[role.rank] = p
+
+    def hear(self, what, rank):
+        """Waits until a rank tells something, and returns it."""
+        self.assertTrue(self.pipe[rank].poll(LIMIT), f"rank {rank} is silent")
+        said, _, told = self.pipe[rank].recv()
+        self.assertEqual(said, what, told)
+        return told
+
+    def test_killed_and_replaced(self):
+        """The others go on without a killed worker, and another takes its place."""
+        r = roles(3)
+        for role in r:
+            self.start(role, method="sync", updates=150, pause=0.01)
+        for rank in range(3):
+            self.hear("began", rank)
+        self.process[1].kill()
+        self.process[1].join(LIMIT)
+        self.start(r[1], method="sync", updates=150, pause=0.01)
+        self.hear("began", 1)
+        for rank in (1, 2):
+            self.hear("ended", rank)
+        summary = self.hear("ended", 0)
+        self.assertEqual(summary["run"]["updates"], 150)
+        self.assertGreaterEqual(summary["run"]["tasks"]["lost"], 1)
+
+    def test_frozen(self):
+        """A frozen worker holds up nobody; when it continues, the run is over for it too."""
+        for role in roles(2):
+            self.start(role, updates=200, pause=0.002)
+        for rank in range(2):
+            self.hear("began", rank)
+        os.kill(self.process[1].pid, signal.SIGSTOP)
+        try:
+            summary = self.hear("ended", 0)
+        finally:
+            os.kill(self.process[1].pid, signal.SIGCONT)
+        self.assertEqual(summary["run"]["updates"], 200)
+        self.process[1].join(LIMIT)
+        self.assertFalse(self.process[1].is_alive())
+
+    def test_interrupted(self):
+        """Ctrl-C while a worker waits for another one."""
+        r = roles(2)
+        self.start(r[0], method="sync", updates=50, pause=30)
+        self.start(r[1], method="sync", updates=50)
+        for rank in range(2):
+            self.hear("began", rank)
+        time.sleep(0.5)
+        begin = time.monotonic()
+        os.kill(self.process[1].pid, signal.SIGINT)
+        self.assertLess(self.hear("interrupted", 1) - begin, 5)
+
+    def test_server_killed(self):
+        for role in roles(2):
+            self.start(role, updates=10**6, pause=0.01)
+        server = self.hear("began", 0)
+        self.hear("began", 1)
+        os.kill(server, signal.SIGKILL)
+        for rank in range(2):
+            kind, sentence = self.hear("failed", rank)
+            self.assertEqual(kind, "RunError")
+            self.assertIn("server", sentence)
+
+    def test_rank_0_killed(self):
+        """The server dies with it, and the others hear of it."""
+        for role in roles(2):
+            self.start(role, updates=10**6, pause=0.01)
+        server = self.hear("began", 0)
+        self.hear("began", 1)
+        self.process[0].kill()
+        kind, sentence = self.hear("failed", 1)
+        self.assertEqual((kind, "server is gone" in sentence), ("RunError", True), sentence)
+        self.process[0].join(LIMIT)
+        end = time.monotonic() + LIMIT
+        while _runs(server) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertFalse(_runs(server))
+
+    def test_mismatched(self):
+        """Another shape, and other names."""
+        r = roles(2)
+        self.start(r[0], updates=10)
+        for make, expected in (
+            (lambda: net(width=9), "parameters"),
+            (lambda: torch.nn.Sequential(torch.nn.ReLU(), *net()), "tensors"),
+        ):
+            self.start(r[1], make=make)
+            kind, sentence = self.hear("failed", 1)
+            self.assertEqual(kind, "RunError")
+            self.assertIn(expected, sentence)
+            self.process[1].join(LIMIT)
+
+    def test_changed_parameters(self):
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
+            with self.assertRaisesRegex(paceline.UsageError, "cannot be added"):
+                opt.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
+            old = opt.param_groups[0]["params"].pop()
+            with self.assertRaisesRegex(paceline.UsageError, "have changed"):
+                opt.step()
+            opt.param_groups[0]["params"].append(old)
+            model[0].bias.data = torch.zeros(3)
+            with self.assertRaisesRegex(paceline.UsageError, "had the shape"):
+                opt.step()
+            model[0].bias.data = torch.zeros(8)
+            with self.assertRaisesRegex(paceline.UsageError, "not a closure"):
+                opt.step(lambda: 1.0)
+            opt.close()
+            with self.assertRaises(paceline.RunEnded):
+                opt.step()
+
+        together(1, worker)
+
+    def test_changed_rates(self):
+        def worker(role):
+            model = net()
+            groups = [{"params": [p]} for p in model.parameters()]
+            opt = pl.Optimizer(torch.optim.SGD(groups, lr=0.1), model, role=role)
+            opt.param_groups[1]["lr"] = 0.05
+            with self.assertRaisesRegex(paceline.UsageError, "in relation to each other"):
+                opt.step()
+            opt.close()
+
+        together(1, worker)
+
+    def test_nobody_there(self):
+        role = roles(2)[1]
+        with unittest.mock.patch("paceline.torch._WAIT", 0.5):
+            with self.assertRaises(paceline.FileError):
+                model = net()
+                pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
+
+    def test_rank_0_cannot_start(self):
+        """The others hear why."""
+        r = roles(2)
+        self.start(r[0], method="sync:k=3,nonsense=1")
+        self.start(r[1], method="sync:k=3,nonsense=1")
+        kind, sentence = self.hear("failed", 0)
+        self.assertEqual((kind, "nonsense" in sentence), ("UsageError", True), sentence)
+        kind, sentence = self.hear("failed", 1)
+        self.assertEqual((kind, "nonsense" in sentence), ("RunError", True), sentence)
+
+    def test_not_finite(self):
+        """A result that is not finite is rejected, and the run goes on."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), model, "async", updates=3, role=role
+            )
+            step = 0
+            while not opt.ended:
+                opt.zero_grad()
+                x, y = batch(step)
+                loss = CROSS_ENTROPY(model(x), y) * (float("inf") if step == 1 else 1)
+                loss.backward()
+                opt.step(loss)
+                step += 1
+            return opt.summary()["run"]
+
+        (run,) = together(1, worker)
+        self.assertEqual((run["updates"], run["tasks"]["rejected"]), (3, 1))
+
+
+def _runs(pid):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Roles(unittest.TestCase):
+    def test_launchers(self):
+        cases = (
+            {"PACELINE": "rank=2,workers=3,socket=/tmp/x/run.socket"},
+            {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_PORT": "1234"},
+            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_NAMESPACE": "job1"},
+            {"PMI_RANK": "2", "PMI_SIZE": "3"},
+            {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3", "SLURM_JOB_ID": "77"},
+        )
+        sockets = set()
+        for env in cases:
+            role = _roles.find(env)
+            self.assertEqual((role.rank, role.world_size, role.alone), (2, 3, False), env)
+            rank = next(k for k in env if "RANK" in k or "PROCID" in k or k == "PACELINE")
+            other = _roles.find(dict(env, **{rank: env[rank].replace("2", "1")}))
+            self.assertEqual((other.rank, other.socket), (1, role.socket))
+            sockets.add(role.socket)
+        self.assertEqual(len(sockets), len(cases))
+        # the script of a Slurm job, and no launcher at all
+        for env in ({"SLURM_PROCID": "0"}, {}):
+            self.assertTrue(_roles.find(env, workers=4).alone)
+
+    def test_refused(self):
+        with self.assertRaisesRegex(paceline.UsageError, "must be rank=N"):
+            _roles.find({"PACELINE": "/usr/bin/paceline"})
+        with self.assertRaisesRegex(paceline.UsageError, "on one machine"):
+            _roles.find({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
+
+
+class Tasks(unittest.TestCase):
+    def test_abandoned(self):
+        """A cancelled task stops inside the model: K-sync restarts the slow worker."""
+        stopped = []
+
+        class Slow(torch.nn.Module):
+            def __init__(self, role):
+                super().__init__()
+                self.role, self.net = role, net()
+
+            def forward(self, x):
+                for i in range(200 if self.role.rank == 1 else 1):
+                    time.sleep(0.01 if self.role.rank == 1 else 0.001)
+                    y = self.net(x)
+                if self.role.rank == 1:
+                    stopped.append(i)
+                return y
+
+        def worker(role):
+            model = Slow(role)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(optimizer, model, "ksync:k=1", updates=60, role=role)
+            while not opt.ended:
+                with opt.task():
+                    opt.zero_grad()
+                    x, y = batch(0)
+                    loss = CROSS_ENTROPY(model(x), y)
+                    loss.backward()
+                    opt.step(loss)
+            opt.close()
+            return opt.summary()
+
+        first, second = together(2, worker)
+        self.assertGreater(second["abandoned"], 0)
+        self.assertEqual(stopped, [])  # it never came to the end of its two seconds
+        self.assertEqual(first["run"]["updates"], 60)
+
+
+if __name__ == "__main__":
+    unittest.main()
