@@ -42,9 +42,10 @@ build: ## build only the program and the library, into build/
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product
 
-demo: setup build ## install packages, build, race seven methods: simulated, then real
+demo: setup build ## install packages, build, race seven methods: simulated, then real; a page
 	$(DEMO)
 	$(DEMO_REAL)
+	$(BUILD)/paceline report $(DEMO_OUT) $(DEMO_OUT)-real -o $(DEMO_OUT)/report.html
 
 test: setup-test ## install packages, build, run every test
 	@$(configure) -B $(BUILD)

@@ -24,7 +24,8 @@ while IFS= read -r line; do
         continue
         ;;
     build/paceline*) command="\"\$PACELINE\"${line#build/paceline}" ;;
-    make\ * | "") continue ;;
+    awk\ *) command=$line ;; # makes a file
+    make\ * | git\ * | "") continue ;;
     *)
         echo "not a paceline or make command: $line"
         failed=$((failed + 1))
@@ -37,6 +38,7 @@ while IFS= read -r line; do
     case $command in
     *\ train\ *--resume*) command="$command --updates 40" ;;
     *\ simulate\ * | *\ train\ *) command="$command --updates 20" ;;
+    *\ race\ *--resume*) ;;
     *\ race\ *--out*) command="$command --updates 20 --seeds 1" ;;
     *\ race\ *) command="$command --updates 20 --seeds 1 --out run-$n" ;;
     *\ replay\ *\ --*) command="$command --updates 20" ;;

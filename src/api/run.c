@@ -155,7 +155,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
 static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
     if (strcmp(key, "core_wait") == 0)
-        return r->worker_seconds > 0 ? fmin(r->outcome.core_wait / r->worker_seconds, 1) : NAN;
+        return isnan(r->outcome.core_wait) || !(r->worker_seconds > 0)
+                   ? NAN
+                   : fmin(r->outcome.core_wait / r->worker_seconds, 1);
     if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
