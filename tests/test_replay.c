@@ -236,6 +236,8 @@ static void nonsense_is_told(void **state) {
         {{.kind = 1, .worker = 1, .now = 9},
          "event 3, worker 2: in the replay it is already present"},
         {{.kind = 6, .now = 9}, "event 3, a timer: in the replay none is due"},
+        {{.kind = 7, .worker = 1, .now = 9, .task = 1},
+         "event 3, worker 2: in the replay it completes no base"},
         {{.kind = 5, .now = 9, .task = 4}, "the end: 0 updates instead of 4"},
         {{.kind = 5, .now = 9, .comm = 4}, "the end: the weights differ"},
     };
@@ -248,6 +250,13 @@ static void nonsense_is_told(void **state) {
         assert_true(pl_run_number(run, "replay.events") == 2);
         pl_run_free(run);
     }
+    /* also where there are vectors: workers have no base of their own if the model is common */
+    const struct line base[] = {joins[0], joins[1], {.kind = 7, .worker = 1, .now = 9, .task = 1}};
+    pl_run *common =
+        replay(plain(), encoded("odd.rec", "workers=2\nmodel=quadratic:dim=4\nmethod=async\n", 2, 1,
+                                base, 3));
+    check_sentence(common, "event 3, worker 2: in the replay it completes no base");
+    pl_run_free(common);
     /* everybody leaves, and that was the end */
     const struct line gone[] = {joins[0],
                                 {.kind = 2, .worker = 0, .now = 3, .task = 1, .loss = NAN},

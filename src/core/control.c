@@ -288,8 +288,8 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         c->policy->timer(c->policy_state, &c->view, &c->plan);
         break;
     case PL_BASE_READY:
-        if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        if (c->models->base_ready) c->models->base_ready(c->replicas, e->worker);
+        if (!c->models->base_ready || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        c->models->base_ready(c->replicas, e->worker);
         break;
     }
     if (!rc) rc = pl_referee(c, e, arrived, why);

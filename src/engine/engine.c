@@ -198,12 +198,14 @@ static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char
     return PL_OK;
 }
 
-/* A base that other workers may read from now on. Returns whether it can be used. */
+/* A base that other workers may read from now on. Returns whether it can be used; one that is not
+ * awaited is left to control. */
 static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
     bool finite = true;
-    if (!pl_control_is_current(e->control, event->worker, event->task)) return true;
-    int base = pl_replica_task(e->replicas, event->worker).base;
-    if (!engine_settle(e, event->worker, base, true, &finite) && finite) return true;
+    if (!e->replicas || !pl_control_is_current(e->control, event->worker, event->task)) return true;
+    struct pl_replica_task t = pl_replica_task(e->replicas, event->worker);
+    if (!t.base_pending) return true;
+    if (!engine_settle(e, event->worker, t.base, true, &finite) && finite) return true;
     e->worker[event->worker].bad_base = event->task;
     return false;
 }

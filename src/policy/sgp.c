@@ -131,8 +131,11 @@ static void sgp_join(void *state, const struct pl_view *v, int worker, struct pl
     int peer = v->n_alive > 1 ? pl_draw_peer(v, worker, PL_ANY_PEER) : -1;
     uint64_t round = 0;
     if (peer >= 0 && pl_fits(v, worker, peer)) pl_blend(p, worker, peer, 0, 1);
-    for (int i = 0; i < v->n_workers; i++)
-        if (pl_alive(v, i) && sgp_of(state, i)->round > round) round = sgp_of(state, i)->round;
+    for (int i = 0; i < v->n_workers; i++) {
+        /* each round takes an update; a later one comes from a damaged checkpoint */
+        bool real = pl_alive(v, i) && sgp_of(state, i)->round <= v->version;
+        if (real && sgp_of(state, i)->round > round) round = sgp_of(state, i)->round;
+    }
     *sgp_of(state, worker) = (struct sgp){.round = round, .sent = round};
     pl_start(p, worker, PL_FETCH);
     sgp_new_ring(state, v, p);

@@ -79,7 +79,9 @@ static void replay_settle(struct pl_replay *p) {
                        p->n_fed, (unsigned long long)e->task, e->worker + 1);
     else
         replay_differs(p, "event %zu, worker %d: in the replay it %s", p->n_fed, e->worker + 1,
-                       e->kind == PL_JOIN ? "is already present" : "is not present");
+                       e->kind == PL_JOIN         ? "is already present"
+                       : e->kind == PL_BASE_READY ? "completes no base"
+                                                  : "is not present");
 }
 
 const struct pl_event *pl_replay_next(struct pl_replay *p) {
