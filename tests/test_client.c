@@ -210,6 +210,25 @@ static void test_unknown_loss(void **state) {
     assert_true(said(&r, "rejected") == 0);
 }
 
+/* A filter looks at a copy of a result. If it rejects the result, its worker gets the next task all
+ * the same, with memory that it can write to. Here every worker answers twice in a row, and the
+ * filter accepts at most one of the two: with f = 1, two others come first. */
+static void test_rejected_by_filter(void **state) {
+    (void)state;
+    enum { CLIENTS = 5, UPDATES = 40 };
+    struct server s = serve("model=external:dim=5 workers=5 method=kardam filter=kardam:f=1 "
+                            "updates=40 time=60 lr=0.1");
+    pl_client *c[CLIENTS];
+    int rc = PL_OK;
+    for (int i = 0; i < CLIENTS; i++) c[i] = join(&s, (struct pl_client_conf){.dim = DIM});
+    for (int turn = 0; rc == PL_OK; turn++) rc = answer(c[turn / 2 % CLIENTS], 0);
+    assert_int_equal(rc, PL_ECANCELLED);
+    for (int i = 0; i < CLIENTS; i++) pl_client_close(c[i]);
+    struct served r = served(&s);
+    if (!r.ok || said(&r, "updates") != UPDATES || !(said(&r, "rejected") >= UPDATES - 1))
+        fail_msg("%s", r.text);
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct server s = serve_with("model=external workers=1 method=async updates=10 lr=0.1", true);
@@ -616,13 +635,21 @@ static void test_buffers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_external),       cmocka_unit_test(test_unknown_loss),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_no_server),
-        cmocka_unit_test(test_waiting),        cmocka_unit_test(test_local_rules),
-        cmocka_unit_test(test_diloco_delta),   cmocka_unit_test(test_evaluator),
-        cmocka_unit_test(test_requests),       cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_init_file),      cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_evaluator_dies), cmocka_unit_test(test_leave_between_steps),
+        cmocka_unit_test(test_external),
+        cmocka_unit_test(test_unknown_loss),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_server),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_local_rules),
+        cmocka_unit_test(test_diloco_delta),
+        cmocka_unit_test(test_evaluator),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_init_file),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_evaluator_dies),
+        cmocka_unit_test(test_leave_between_steps),
+        cmocka_unit_test(test_rejected_by_filter),
     };
     int rc = suite_begin(1);
     if (rc) return rc;

@@ -42,14 +42,8 @@ class Methods(unittest.TestCase):
         "zeno++": "external",
     }
 
-    # The server stops handing out tasks after its filter has rejected one result of every worker of
-    # another program; external.c shows it too. To be removed with the fix.
-    STUCK = {"kardam"}
-
     def test_all(self):
         for item in paceline.list("method"):
-            if item.name in self.STUCK:
-                continue
             with self.subTest(item.name):
                 start = flat(net())
                 try:
