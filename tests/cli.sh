@@ -205,8 +205,8 @@ refused 1 "/nowhere" simulate --data libsvm:/nowhere
 refused 1 "has no file train-images" simulate --data idx:.
 refused 1 "nosuch" simulate --model none --script nosuch
 refused 1 "nosuch" simulate --model none --delay trace:nosuch
-refused 1 "script '.' cannot be read: Is a directory" simulate --model none --script .
-refused 1 "Is a directory" simulate --model none --delay trace:.
+refused 1 "it is not a plain file" simulate --model none --script .
+refused 1 "it is not a plain file" simulate --model none --delay trace:.
 refused 1 "not a plain file" simulate --data libsvm:.
 mkdir idx
 for f in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do

@@ -8,7 +8,6 @@
  *
  * It signals only processes that it started, and children of those. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -184,18 +183,10 @@ static double end(struct server *s) {
 }
 
 static uint64_t newest_checkpoint(void) {
-    char path[300];
-    uint64_t newest = 0;
-    snprintf(path, sizeof path, "%s/saved", folder);
-    DIR *d = opendir(path);
-    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        uint64_t n = strncmp(e->d_name, "checkpoint-", 11) == 0 && strstr(e->d_name, ".safetensors")
-                         ? strtoull(e->d_name + 11, NULL, 10)
-                         : 0;
-        if (n > newest) newest = n;
-    }
-    if (d) closedir(d);
-    return newest;
+    char path[300], name[100] = "";
+    snprintf(path, sizeof path, "%s/saved/latest", folder);
+    ssize_t n = readlink(path, name, sizeof name - 1);
+    return n > 11 && strncmp(name, "checkpoint-", 11) == 0 ? strtoull(name + 11, NULL, 10) : 0;
 }
 
 static void clear(const char *name) {
