@@ -122,6 +122,7 @@ echo "-- one JSON object"
 # shellcheck disable=SC2086
 works race sync async $small --updates 30 --json --out object
 [ "$(wc -l <out)" -eq 1 ] || fail "not one line of JSON: $(cat out)"
+grep -q '"run":{"id":"[0-9]' out || fail "JSON without the run: $(cat out)"
 grep -q '"sorted_by":"loss"' out || fail "JSON: $(cat out)"
 [ "$(number lr sync)" = 0.10000000000000001 ] || fail "the rate of sync is $(number lr sync)"
 

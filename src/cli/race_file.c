@@ -321,6 +321,8 @@ int cli_race_print_json(const struct race *r) {
     json_t *all = json_pack("{s:s, s:b, s:b, s:i, s:s, s:o, s:o}", "folder", r->out, "real",
                             r->real, "tune", r->tune, "seeds", r->n_seeds, "sorted_by",
                             cli_race_sorting(r), "ranking", ranking, "options", f.options);
+    json_t *run = r->described ? json_loads(r->described, 0, NULL) : NULL;
+    if (all && run) json_object_set_new(all, "run", run);
     bool bad = !all || json_dumpf(all, stdout, JSON_COMPACT) != 0;
     putchar('\n');
     json_decref(all);
