@@ -67,8 +67,8 @@ static void test_csv(void **state) {
     const uint32_t index[] = {0, 1, 2, 3};
     static const char *const same[] = {
         "id,a,b,class\n7,1,2,dog\n8,3,4,cat\n9,5,6,dog\n9,7,8,ant\n",
-        "\xef\xbb\xbf\"id\" ; a;b;class\r\n7;1;2;dog\r\n\r\n# "
-        "comment\n8;3;4;cat\n9;5;6;dog\n9;7;8;ant",
+        ("\xef\xbb\xbf\"id\" ; a;b;class\r\n7;1;2;dog\r\n\r\n# "
+         "comment\n8;3;4;cat\n9;5;6;dog\n9;7;8;ant"),
         "id\ta\tb\tclass\n7\t1\t2\tdog\n8\t3\t4\tcat\n9\t5\t6\t\"dog\"\n9\t7\t8\tant\n",
         "id a  b class\n7  1 2 dog\n8 3 4   cat\n9 5 6 dog\n9 7 8 ant\n"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
