@@ -1,9 +1,11 @@
 # A thin front end for CMake; `make help` lists the targets.
 
-# `make demo` runs a race on a virtual clock, and the same race with real workers at the same rates.
+# `make demo` runs a race on a virtual clock, and four of its methods with real workers at the same
+# rates.
 DEMO_OUT := demo-$(shell date +%Y%m%d-%H%M%S)
 DEMO      = $(BUILD)/paceline race --demo --seeds 3 --out $(DEMO_OUT)
-DEMO_REAL = $(BUILD)/paceline race --demo --real --rates $(DEMO_OUT) --out $(DEMO_OUT)-real
+DEMO_REAL = $(BUILD)/paceline race sync kasync gap-aware async --demo --real \
+    --rates $(DEMO_OUT) --out $(DEMO_OUT)-real
 
 BUILD       = build
 PREFIX      = /usr/local
@@ -42,7 +44,7 @@ build: ## build only the program and the library, into build/
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product
 
-demo: setup build ## install packages, build, race seven methods: simulated, then real; a page
+demo: setup build ## install packages, build, race seven methods, then four for real; a page
 	$(DEMO)
 	$(DEMO_REAL)
 	$(BUILD)/paceline report $(DEMO_OUT) $(DEMO_OUT)-real -o $(DEMO_OUT)/report.html

@@ -81,6 +81,14 @@ coarse=$(number mean sync)
 awk -v t="$coarse" 'BEGIN { exit !(t > 0 && t / 40 != int(t / 40)) }' ||
     fail "with evaluations every 40 s the target was met at $coarse"
 
+echo "-- a real race shows the evaluation that met the target"
+# shellcheck disable=SC2086
+works race async --real --rates tuned --data digits:samples=300,test=50 --model softmax \
+    --workers 3 --delay const:t=0.002 --target-accuracy 0.6 --eval-every 0.05 --time 20 --out met
+has 'real race'
+has 'each method at its own best learning rate'
+awk '$1 == "async" { exit !($5 >= 0.6) }' out || fail "accuracy below the target: $(cat out)"
+
 echo "-- going on"
 # shellcheck disable=SC2086
 works race sync async --seeds 2 $small --updates 60 --out whole

@@ -172,6 +172,11 @@ static void file_take(struct race *r, struct race_entrant *e, int seed, const js
     e->to_target[seed] = file_number(run, "time_to_target");
     e->accuracy[seed] = isfinite(rmse) ? rmse : file_number(run, "test_accuracy");
     e->loss[seed] = file_number(run, "loss");
+    const json_t *met = json_object_get(line, "met");
+    if (isnan(rmse) && json_is_object(met)) {
+        e->accuracy[seed] = file_number(met, "test_accuracy");
+        e->loss[seed] = file_number(met, "loss");
+    }
     e->staleness[seed] = file_number(tasks, "mean");
     e->wasted[seed] = file_number(time, "wasted");
     e->idle[seed] = file_number(time, "idle");
@@ -274,12 +279,26 @@ static json_t *file_real(double x) {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* The evaluation that met the target: a real run may still be updated before it ends. */
+static json_t *file_met(const struct race *r, const pl_run *run) {
+    double accuracy = cli_number(r->setup, "target-accuracy");
+    double loss = cli_number(r->setup, "target-loss");
+    const struct pl_point *p;
+    size_t n = pl_run_points(run, &p);
+    for (size_t i = 0; i < n; i++)
+        if ((accuracy > 0 && p[i].test_accuracy >= accuracy) || (loss > 0 && p[i].loss <= loss))
+            return json_pack("{s:o, s:o}", "test_accuracy", file_real(p[i].test_accuracy), "loss",
+                             file_real(p[i].loss));
+    return json_null();
+}
+
 int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
     json_t *line = json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "run",
                              pl_run_text(run, "id"), "seed", r->first_seed + seed, "diverged",
                              cli_diverged(run), "predicted", file_real(e->predicted[seed]),
                              "predicted_per_update", file_real(e->predicted_per_update[seed]),
                              "result", json_loads(pl_run_json(run), 0, NULL));
+    if (line) json_object_set_new(line, "met", file_met(r, run));
     bool bad = !line || json_dumpf(line, r->results, JSON_COMPACT) != 0 ||
                fputc('\n', r->results) == EOF || fflush(r->results) != 0;
     if (line) file_take(r, e, seed, line);

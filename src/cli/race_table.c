@@ -105,6 +105,13 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     putchar('\n');
 }
 
+/* Whether rates were taken from another race. */
+static bool race_is_tuned(const struct race *r) {
+    for (int i = 0; i < r->n; i++)
+        if (isfinite(r->entrant[i].tuned)) return true;
+    return false;
+}
+
 /* What raced, on what, and how the rows are sorted. */
 static void race_caption(const struct race *r) {
     static const char *const options[] = {"data", "model", "workers", "batch", "delay", "net"};
@@ -122,7 +129,8 @@ static void race_caption(const struct race *r) {
     if (cli_number(r->setup, "lr") > 0)
         printf("one learning rate for all");
     else
-        printf("each method at its own %s learning rate", r->tune ? "best" : "default");
+        printf("each method at its own %s learning rate",
+               r->tune || race_is_tuned(r) ? "best" : "default");
     printf("; accuracy and loss at the %s\n\n",
            r->target ? "evaluation that met the target" : "end");
 }
