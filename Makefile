@@ -34,7 +34,7 @@ help: ## list the targets
 setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
 
-setup-test: ## also install what only tests need: PyTorch, pytest, Chromium
+setup-test: ## also install what only tests need: PyTorch, pip, Chromium
 	@scripts/setup test
 
 setup-dev: ## also install the developer packages: clang, clang-format, g++

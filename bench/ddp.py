@@ -29,7 +29,7 @@ WARM_UP = 5
 
 
 def net(millions):
-    """Four layers with about so many million parameters."""
+    """Four layers, with about this many million parameters."""
     torch.manual_seed(0)
     width = int((millions * 1e6 / 3) ** 0.5)
     layers = [torch.nn.Linear(FEATURES, width), torch.nn.ReLU()]

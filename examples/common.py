@@ -15,11 +15,11 @@ def parser(about, **defaults):
     p.add_argument("--simulate", action="store_true", help="on a virtual clock, in this process")
     p.add_argument("--workers", type=int, default=4, help="simulated workers")
     p.add_argument("--delay", default="exp:mean=1", help="simulated time per mini-batch")
-    p.add_argument("--updates", type=int, default=0, help="end after so many updates")
-    p.add_argument("--epochs", type=float, default=0, help="end after so many passes over the data")
+    p.add_argument("--updates", type=int, default=0, help="number of updates to stop after")
+    p.add_argument("--epochs", type=float, default=0, help="passes over the data to stop after")
     p.add_argument("--batch", type=int, help="samples per mini-batch of a worker")
     p.add_argument("--lr", type=float)
-    p.add_argument("--samples", type=int, default=0, help="use the first so many samples only")
+    p.add_argument("--samples", type=int, default=0, help="number of samples to use, from the first")
     p.set_defaults(**defaults)
     return p
 
