@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/isa.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -90,6 +91,7 @@ static inline void bench_about(const char *name, const char *value) {
 
 /* What every program reports about itself. */
 static inline void bench_begin(void) {
+    bench_about("instructions", pl_isa_name(pl_isa));
 #ifdef __clang__
     bench_about("compiler", "clang " __clang_version__);
 #else

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "limits.h"
 #include "model/mf.h"
 #include "sys/pool.h"
 
@@ -68,10 +69,8 @@ struct bench_triad {
 static void bench_tile(void *arg, int i, int thread) {
     const struct bench_triad *t = arg;
     size_t n = BENCH_TRIAD / BENCH_TILES, from = (size_t)i * n;
-    float *restrict a = t->a + from;
-    const float *restrict b = t->b + from, *restrict c = t->c + from;
     (void)thread;
-    for (size_t j = 0; j < n; j++) a[j] = b[j] - 1e-3f * c[j];
+    bench_triad(t->a + from, t->b + from, t->c + from, 1e-3f, n);
 }
 
 /* --- the table --------------------------------------------------------------------------- */

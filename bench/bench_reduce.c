@@ -14,6 +14,7 @@
 #include "bench.h"
 #include "core/gram.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -79,16 +80,10 @@ struct bench_peer {
 static void bench_read(void *arg, int tile, int thread) {
     struct bench_peer *p = arg;
     size_t from, n;
-    float lane[64] = {0};
     (void)thread;
     pl_tile(p->dim, tile, &from, &n);
-    for (int m = 0; m < p->k; m++) {
-        const float *restrict x = p->x + (size_t)m * p->dim + from;
-        for (size_t i = 0; i + 64 <= n; i += 64)
-            for (size_t l = 0; l < 64; l++) lane[l] += x[i + l];
-    }
     p->sum[tile] = 0;
-    for (int l = 0; l < 64; l++) p->sum[tile] += (double)lane[l];
+    for (int m = 0; m < p->k; m++) p->sum[tile] += bench_sum(p->x + (size_t)m * p->dim + from, n);
 }
 
 static void bench_syrk(void *arg, int tile, int thread) {

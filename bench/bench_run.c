@@ -13,6 +13,7 @@
 
 #include "bench.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -115,9 +116,7 @@ static void bench_step_tile(void *arg, int tile, int thread) {
     size_t from, n;
     (void)thread;
     pl_tile(BENCH_DIM, tile, &from, &n);
-    float *restrict next = v->next + from;
-    const float *restrict w = v->w + from, *restrict g = v->g + from;
-    for (size_t i = 0; i < n; i++) next[i] = w[i] - 1e-6f * g[i];
+    bench_triad(v->next + from, v->w + from, v->g + from, 1e-6f, n);
 }
 
 /* Median seconds of w' = w - a g on all cores, version after version and gradient after gradient,

@@ -9,6 +9,7 @@
  * Two sets of workers take turns, so that every contribution is one version old. */
 #include "bench.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -52,9 +53,7 @@ static void bench_triad_tile(void *arg, int tile, int thread) {
     size_t from, n;
     (void)thread;
     pl_tile(BENCH_DIM, tile, &from, &n);
-    float *restrict a = t->a + from, s = t->s;
-    const float *restrict b = t->b + from, *restrict c = t->c + from;
-    for (size_t i = 0; i < n; i++) a[i] = b[i] - s * c[i];
+    bench_triad(t->a + from, t->b + from, t->c + from, t->s, n);
 }
 
 /* --- a commit ---------------------------------------------------------------------------- */
