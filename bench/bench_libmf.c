@@ -61,7 +61,12 @@ static void bench_write(const char *path, const struct pl_rating *r, size_t n) {
     bench_need(fclose(f) == 0, "a file for LIBMF cannot be written");
 }
 
-/* The same ratings as text, which both would read alike. */
+static void bench_remove(void) {
+    unlink(bench_train_file);
+    unlink(bench_test_file);
+}
+
+/* The same ratings as text. */
 static void bench_files(void) {
     struct pl_data *data;
     struct pl_why why;
@@ -70,11 +75,13 @@ static void bench_files(void) {
     snprintf(bench_train_file, sizeof bench_train_file, "%s/bench-%d.train", folder, (int)getpid());
     snprintf(bench_test_file, sizeof bench_test_file, "%s/bench-%d.test", folder, (int)getpid());
     bench_need(!pl_data_open(BENCH_DATA, 1, &data, &why), why.text);
+    bench_need(atexit(bench_remove) == 0, "out of memory");
     bench_write(bench_train_file, data->ratings->rating, data->ratings->n_train);
     bench_write(bench_test_file, data->ratings->rating + data->ratings->n_train,
                 data->ratings->n_test);
     printf("fpsgd against LIBMF, k = 40, %u ratings, %d passes, medians of %d\n",
            data->ratings->n_train, BENCH_PASSES, BENCH_REPEATS);
+    fflush(stdout);
     pl_data_free(data);
 }
 
@@ -150,7 +157,5 @@ int main(void) {
     bench_libmf(program, pl_cores() < 8 ? pl_cores() : 8, true, &theirs);
     printf("test RMSE %.4f; LIBMF %.4f\n", ours, theirs);
     bench_row("mf.libmf.rmse", ours, "RMSE", "LIBMF", theirs, ours / theirs);
-    unlink(bench_train_file);
-    unlink(bench_test_file);
     return 0;
 }

@@ -56,6 +56,7 @@ program() { # name, script
 }
 program paceline 'echo paceline 9.9'
 row() { # key, ratio: a command that reports it
+    # shellcheck disable=SC2028 # for the printf of the command
     echo "printf '%s\n' '{\"key\":\"$1\",\"ours\":1,\"unit\":\"s\",\"peer\":\"peer\"," \
         "\"limit\":2,\"ratio\":$2}' >>\"\$BENCH_ROWS\""
 }
@@ -75,6 +76,21 @@ has '^0 met, 1 missed, '
 has '^not measured, because bench_sim exited with 3: 6$'
 has '^not measured, because bench_mpi is not built.*: 3$'
 grep -q '^some detail$' "$here/results/test.txt" || fail "the details are not in the file"
+
+# a run that is ended ends its program
+program bench/bench_mf "echo \$\$ >'$here/pid'; exec sleep 1000"
+# shellcheck disable=SC2086
+"$python" "$SOURCE_DIR/scripts/bench" $run mf >"$here/out" 2>&1 &
+job=$!
+i=0
+while [ ! -s "$here/pid" ] && [ $i -lt 200 ]; do
+    sleep 0.1
+    i=$((i + 1))
+done
+kill "$job"
+wait "$job"
+[ -s "$here/pid" ] || fail "bench_mf was not started"
+! kill "$(cat "$here/pid")" 2>/dev/null || fail "bench_mf outlives the run"
 
 # more parts of the same commit join the results; another commit replaces them
 program bench/bench_sim "$(row sim.task.ns 0.9)"
