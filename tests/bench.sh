@@ -77,6 +77,32 @@ has '^not measured, because bench_sim exited with 3: 6$'
 has '^not measured, because bench_mpi is not built.*: 3$'
 grep -q '^some detail$' "$here/results/test.txt" || fail "the details are not in the file"
 
+# two compilers: the same program of two builds
+reduce() { # folder, compiler, milliseconds: a bench_reduce that knows its cases by their keys
+    mkdir -p "$here/$1/bench"
+    cat >"$here/$1/bench/bench_reduce" <<END
+#!/bin/sh
+{
+    echo '{"about":"compiler","value":"$2 1.2"}'
+    for key in "\$@"; do
+        [ "\$key" != no-such-case ] || continue
+        echo '{"key":"'\$key'","ours":$3,"unit":"ms","peer":"reading","limit":1,"ratio":1}'
+    done
+} >>"\$BENCH_ROWS"
+END
+    chmod +x "$here/$1/bench/bench_reduce"
+}
+reduce build clang 260
+reduce other clang 100
+# shellcheck disable=SC2086
+bench $run --other "$here/other" compilers >"$here/out" 2>&1 || fail "compilers"
+has '^skipped: bench_reduce is not built by both gcc and clang$'
+reduce other gcc 100
+# shellcheck disable=SC2086
+bench $run --other "$here/other" compilers >"$here/out" 2>&1 || fail "compilers"
+has 'median of 20 compiled by clang.* 260 ms +gcc 100 +2\.60 +<= 1\.3  MISSED$'
+has '^0 met, 3 missed, 0 not measured$'
+
 # a run that is ended ends its program
 program bench/bench_mf "echo \$\$ >'$here/pid'; exec sleep 1000"
 # shellcheck disable=SC2086
