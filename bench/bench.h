@@ -59,25 +59,28 @@ static inline FILE *bench_rows(void) {
     return f;
 }
 
-/* `key` is a key of bench/aims, which has the words and the aim of the row. `ours` and `limit` are
- * in `unit`; `peer` is what the limit is that of. */
-static inline void bench_row(const char *key, double ours, const char *unit, const char *peer,
-                             double limit, double ratio) {
-    FILE *f = bench_rows();
-    if (!f) return;
-    bench_need(isfinite(ours) && isfinite(limit) && isfinite(ratio), "a row is not a number");
-    fprintf(f,
-            "{\"key\":\"%s\",\"ours\":%.6g,\"unit\":\"%s\",\"peer\":\"%s\",\"limit\":%.6g,"
-            "\"ratio\":%.6g}\n",
-            key, ours, unit, peer, limit, ratio);
-    bench_need(fclose(f) == 0, "the file that BENCH_ROWS names cannot be written");
-}
-
 /* The row cannot be measured here. */
 static inline void bench_missing(const char *key, const char *why) {
     FILE *f = bench_rows();
     if (!f) return;
     fprintf(f, "{\"key\":\"%s\",\"missing\":\"%s\"}\n", key, why);
+    bench_need(fclose(f) == 0, "the file that BENCH_ROWS names cannot be written");
+}
+
+/* `key` is a key of bench/aims, which has the words and the aim of the row. `ours` and `limit` are
+ * in `unit`; `peer` is what the limit is that of. */
+static inline void bench_row(const char *key, double ours, const char *unit, const char *peer,
+                             double limit, double ratio) {
+    if (!isfinite(ours) || !isfinite(limit) || !isfinite(ratio)) {
+        bench_missing(key, "the measurement gave no number");
+        return;
+    }
+    FILE *f = bench_rows();
+    if (!f) return;
+    fprintf(f,
+            "{\"key\":\"%s\",\"ours\":%.6g,\"unit\":\"%s\",\"peer\":\"%s\",\"limit\":%.6g,"
+            "\"ratio\":%.6g}\n",
+            key, ours, unit, peer, limit, ratio);
     bench_need(fclose(f) == 0, "the file that BENCH_ROWS names cannot be written");
 }
 

@@ -47,14 +47,16 @@ static void bench_say(void *ctx, int warning, const char *sentence) {
     if (!strstr(sentence, "is slow")) fprintf(stderr, "benchmark: %s\n", sentence);
 }
 
-/* Where a run was when half of its time was over: memory is touched for the first time before. */
+/* Where a run was when half of its time was over and every worker had had several turns: memory is
+ * touched for the first time before. */
 struct bench_half {
-    double when, time, updates;
+    double when, least; /* seconds, updates */
+    double time, updates;
 };
 
 static int bench_tick(void *ctx, const struct pl_point *p) {
     struct bench_half *h = ctx;
-    if (h->updates == 0 && p->time >= h->when) {
+    if (h->updates == 0 && p->time >= h->when && (double)p->updates >= h->least) {
         h->time = p->time;
         h->updates = (double)p->updates;
     }
@@ -83,17 +85,28 @@ static pl_run *bench_train(size_t dim, const char *options, struct bench_half *h
     return run;
 }
 
-/* Seconds per update in the second half of a run of so many seconds. */
+/* Seconds per update in the second half of a run of so many seconds; of a longer one if there are
+ * too few updates; NAN if there are too few even in a minute. */
 static double bench_update(const char *method, int workers, size_t dim, double seconds) {
-    char options[200];
-    snprintf(options, sizeof options, "method=%s workers=%d time=%g eval-every=1000 lr=1e-6",
-             method, workers, seconds);
-    struct bench_half half = {.when = seconds / 2};
-    pl_run *run = bench_train(dim, options, &half);
-    double t =
-        (pl_run_number(run, "time") - half.time) / (pl_run_number(run, "updates") - half.updates);
-    pl_run_free(run);
-    return t;
+    for (; seconds < 60; seconds *= 2) {
+        char options[200];
+        struct bench_half half = {.when = seconds / 2, .least = 3 * workers};
+        snprintf(options, sizeof options, "method=%s workers=%d time=%g eval-every=1000 lr=1e-6",
+                 method, workers, seconds);
+        pl_run *run = bench_train(dim, options, &half);
+        double time = pl_run_number(run, "time") - half.time;
+        double updates = pl_run_number(run, "updates") - half.updates;
+        pl_run_free(run);
+        if (half.updates > 0 && updates >= 4) return time / updates;
+    }
+    return NAN;
+}
+
+/* The median of a few; NAN if any is. Sorts t. */
+static double bench_middle(double *t) {
+    for (int i = 0; i < BENCH_REPEATS; i++)
+        if (isnan(t[i])) return NAN;
+    return bench_median(t, BENCH_REPEATS);
 }
 
 /* --- the machine's own rate -------------------------------------------------------------- */
@@ -148,8 +161,8 @@ static void bench_async(void) {
         limits[i] = bench_limit(&v, pool);
         updates[i] = bench_update("async", BENCH_ASYNC, BENCH_DIM, 4);
     }
-    double limit = bench_median(limits, BENCH_REPEATS);
-    double update = bench_median(updates, BENCH_REPEATS);
+    double limit = bench_middle(limits);
+    double update = bench_middle(updates);
     printf("(a) asynchronous updates of %d parameters, %d workers, %d threads\n", BENCH_DIM,
            BENCH_ASYNC, pl_cores());
     printf("    %.2f ms an update, %.1f GB/s; w' = w - a g over %d versions and %d gradients "
@@ -181,13 +194,6 @@ static double bench_peer(const char *format, int workers) {
     return ms;
 }
 
-/* Sorts t; NAN if any is. */
-static double bench_peer_median(double *t) {
-    for (int i = 0; i < BENCH_REPEATS; i++)
-        if (isnan(t[i])) return NAN;
-    return bench_median(t, BENCH_REPEATS);
-}
-
 static void bench_round_size(int processes, const char *mpi, const char *gloo) {
     double ours[BENCH_REPEATS], a[BENCH_REPEATS], b[BENCH_REPEATS];
     char key[32];
@@ -196,8 +202,8 @@ static void bench_round_size(int processes, const char *mpi, const char *gloo) {
         a[i] = bench_peer(mpi, processes);
         b[i] = bench_peer(gloo, processes);
     }
-    double mine = bench_median(ours, BENCH_REPEATS);
-    double t_mpi = bench_peer_median(a), t_gloo = bench_peer_median(b);
+    double mine = bench_middle(ours);
+    double t_mpi = bench_middle(a), t_gloo = bench_middle(b);
     double better = fmin(t_mpi, t_gloo); /* of the one that is there */
     printf("    %10d %10.2f %10.2f %10.2f %10.2f\n", processes, mine, t_mpi, t_gloo, mine / better);
     fflush(stdout);
@@ -307,10 +313,13 @@ static void bench_growth(void) {
         }
         for (int r = 0; r < BENCH_REPEATS; r++)
             for (int i = 0; i < 4; i++)
-                t[i][r] = bench_update("async", workers[i], dims[d], dims[d] < 1000000 ? 1 : 3);
+                t[i][r] = bench_update("async", workers[i], dims[d],
+                                       dims[d] < 1000000 ? 1
+                                       : workers[i] < 64 ? 3
+                                                         : 12);
         printf("    %10zu", dims[d]);
         for (int i = 0; i < 4; i++) {
-            median[i] = bench_median(t[i], BENCH_REPEATS);
+            median[i] = bench_middle(t[i]);
             printf(" %9.1f", 1e6 * median[i]);
         }
         putchar('\n');
