@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/isa.h"
-
 static void rng_fill(struct pl_rng *r) {
     uint32_t c0 = r->ctr[0], c1 = r->ctr[1], c2 = r->ctr[2], c3 = r->ctr[3];
     uint32_t k0 = r->key[0], k1 = r->key[1];
@@ -132,17 +130,17 @@ static inline double rng_minus_log(double x) {
            k * 6.93147180369123816490e-01;
 }
 
-static PL_VARIANTS(void, rng_exps,
-                   (const uint32_t key[2], uint32_t stream, uint32_t worker, uint64_t task,
-                    double out[PL_RNG_LANES]),
-                   (key, stream, worker, task, out)) {
+/* Compiled for the oldest processors only: between the draws there is scalar code, and wider
+ * vectors lower the clock for all of it by more than they save here. */
+void pl_rng_exps(uint64_t seed, enum pl_stream stream, uint32_t worker, uint64_t task,
+                 double *out) {
     uint32_t c0[PL_RNG_LANES], c1[PL_RNG_LANES], c2[PL_RNG_LANES], c3[PL_RNG_LANES];
-    uint32_t k0 = key[0], k1 = key[1];
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (uint32_t i = 0; i < PL_RNG_LANES; i++) { /* see pl_rng_init */
         uint64_t t = task + i;
         c0[i] = 0;
         c1[i] = (uint32_t)t;
-        c2[i] = (uint32_t)(t >> 32 & 0xff) | stream << 8;
+        c2[i] = (uint32_t)(t >> 32 & 0xff) | (uint32_t)stream << 8;
         c3[i] = worker;
     }
     for (int round = 0; round < 10; round++) { /* see rng_fill */
@@ -162,10 +160,4 @@ static PL_VARIANTS(void, rng_exps,
         double high = rng_number(c3[i]) * 0x1p-32, low = rng_number(c2[i] >> 11) * 0x1p-53;
         out[i] = rng_minus_log((1.0 - high) - low);
     }
-}
-
-void pl_rng_exps(uint64_t seed, enum pl_stream stream, uint32_t worker, uint64_t task,
-                 double *out) {
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    rng_exps(key, (uint32_t)stream, worker, task, out);
 }
