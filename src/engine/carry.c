@@ -14,6 +14,7 @@ static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl
     w->part = start.part;
     start.acked = w->acked;
     start.applied = w->applied;
+    start.checks = !e->judges || e->spoiled;
     int rc = e->models->start(e, a, &start);
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }

@@ -245,6 +245,10 @@ void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
 }
 
+bool pl_engine_judges(const struct pl_engine *e) {
+    return e->judges;
+}
+
 void pl_engine_set_lr(struct pl_engine *e, double lr) {
     if (e->store) pl_store_set_lr(e->store, lr);
     pl_rate_set(&e->rate, lr);

@@ -77,6 +77,8 @@ struct pl_engine {
     int *needed; /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
     bool ended, told_median;
+    bool judges;  /* see pl_engine_judges */
+    bool spoiled; /* a commit has left a member out */
 };
 
 /* Ends the run, unless its events come from a recording or another engine. */

@@ -335,7 +335,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .lr = start->lr,
                                                .acked = start->acked,
                                                .applied = start->applied,
-                                               .part = pl_part_number(start->part)});
+                                               .part = pl_part_number(start->part),
+                                               .checks = start->checks});
     l->ops->tell(l->port, start->worker, &order);
     if (start->stays)
         return PL_OK; /* the replicas hold what an order reads, and none is replaced */
