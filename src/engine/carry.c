@@ -16,6 +16,9 @@ static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl
     start.applied = w->applied;
     start.checks = !e->judges || e->spoiled;
     int rc = e->models->start(e, a, &start);
+    if (rc == PL_EPOLICY)
+        return pl_control_broke(e->control, why,
+                                "it keeps a version, but declares that it always fetches");
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 

@@ -15,6 +15,15 @@ static bool central_judges(const struct pl_engine *e) {
            !job->attack.entry && !job->spread && !job->grid && e->conf.slice.whole == 0;
 }
 
+/* Whether the input of a task is of no use after it. */
+static bool central_gives_up(const struct pl_engine *e) {
+    const struct pl_job *job = e->job;
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
+    return policy->fetches && policy->fetches(job->policy.conf) && !job->grid &&
+           !(correct->id.needs & PL_NEEDS_BASE) && !pl_filter_any(&job->filter);
+}
+
 static int central_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {
     struct pl_store_conf conf = pl_job_store(e->job);
     if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
@@ -27,6 +36,7 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     conf.offload = e->conf.host.offload;
     int rc = pl_store_new(&conf, w0, &e->store, why);
     if (!rc) e->judges = central_judges(e);
+    e->gives_up = central_gives_up(e);
     return rc;
 }
 
@@ -41,7 +51,9 @@ static int central_start(struct pl_engine *e, const struct pl_action *a, struct 
     if (fetches) {
         w->base = pl_store_newest(e->store);
         pl_store_hold(e->store, w->base);
+        w->base_id = w->base->id;
     }
+    if (!w->base) return PL_EPOLICY;
     struct pl_combination input = {.n = 1, .term = {{w->base->lookahead_vector, 1}}};
     start->input = &input;
     start->output = w->output;

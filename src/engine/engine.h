@@ -101,6 +101,10 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
  * decides. */
 bool pl_engine_judges(const struct pl_engine *e);
 
+/* The worker has sent the result of its current task, which need not have been an event yet.
+ * Returns whether the engine no longer holds the task's input: nothing will read it again. */
+bool pl_engine_answered(struct pl_engine *e, int worker);
+
 /* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
 void pl_engine_set_lr(struct pl_engine *e, double lr);
 
