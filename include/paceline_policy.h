@@ -392,6 +392,12 @@ struct pl_policy {
     bool (*fetches)(const void *conf);
 };
 
+/* For policies that never use PL_KEEP. */
+static inline bool pl_always_fetches(const void *conf) {
+    (void)conf;
+    return true;
+}
+
 #ifdef __cplusplus
 }
 #endif

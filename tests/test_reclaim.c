@@ -105,7 +105,7 @@ static float without[MAX_DIM], with[MAX_DIM];
 
 static void test_given_up(void **state) {
     (void)state;
-    static const char *const methods[] = {"async", "kasync:k=3", "ringmaster"};
+    static const char *const methods[] = {"async", "kasync:k=3", "ringmaster", "kbatchasync"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         int none, some;
         int before = run(methods[i], false, without, &none);

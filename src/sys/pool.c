@@ -205,7 +205,15 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
     p->each.arg = arg;
     p->each.next = 0;
     p->each.n = p->each.n_left = n;
-    pthread_cond_broadcast(&p->more);
+    /* the caller is one of them, and is there already */
+    for (int i = 1; i < p->n_threads && i < n; i++) pthread_cond_signal(&p->more);
+    while (p->each.next < n) {
+        int i = p->each.next++;
+        pthread_mutex_unlock(&p->lock);
+        job(arg, i, 0);
+        pthread_mutex_lock(&p->lock);
+        p->each.n_left--;
+    }
     while (p->each.n_left > 0) pthread_cond_wait(&p->done, &p->lock);
     p->each.n = 0;
     pthread_mutex_unlock(&p->lock);

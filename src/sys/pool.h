@@ -5,8 +5,8 @@
  * running, or finished and not yet collected. With one thread there is no pool thread: the owner
  * runs the work when it waits for it.
  *
- * Threads: run() executes on pool threads, or on the owner inside pl_pool_wait. The owner calls
- * everything else. */
+ * Threads: work and jobs execute on pool threads, or on the owner inside pl_pool_wait and
+ * pl_pool_each. The owner calls everything else. */
 #ifndef PL_SYS_POOL_H
 #define PL_SYS_POOL_H
 
