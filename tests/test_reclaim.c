@@ -22,8 +22,7 @@ static struct pl_built build(const char *method, pl_setup **setup) {
     *setup = s;
     pl_setup_set(s, "method", method);
     pl_setup_set(s, "workers", "8");
-    pl_setup_set(s, "model", "softmax");
-    pl_setup_set(s, "data", "digits");
+    pl_setup_set(s, "model", "quadratic:dim=64");
     if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s: %s", method, pl_setup_why(s));
     return b;
 }
