@@ -1,4 +1,5 @@
-/* A commit: correct -> reduce -> optim, from version v and the open group to version v + 1. */
+/* The arithmetic of a commit: correct -> reduce -> optim, from version v and the open group to
+ * version v + 1. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -406,8 +407,7 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
     return commit_scratch(s, room) ? PL_OK : PL_ENOMEM;
 }
 
-/* Tells the optimizer about a commit, and stores its numbers. */
-static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
+struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->progress.n_commits,
                              .n_workers = s->conf.n_workers,
@@ -418,73 +418,23 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
     return at;
 }
 
-/* The newest version contains the group. */
-static void commit_end(struct pl_store *s) {
-    struct pl_tally t = {0};
-    for (int m = 0; m < s->n_members; m++) {
-        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
-        pl_store_release(s, s->member[m].base);
-    }
-    s->n_members = 0;
-    pl_rate_commit(&s->conf.rate, &s->progress, &t);
-    s->newest->id = s->progress.n_commits;
-    s->newest->lr = pl_store_rate(s);
-}
-
-/* Copies new values of a range, block by block; a block that is not finite stays as it was. */
-static void commit_range(struct pl_store *s, struct store_member *m, const struct pl_range *r) {
-    pl_real copy[PL_BLOCK], *w = s->newest->model;
-    for (size_t at = r->from, end = r->from + r->n; at < end; at += PL_BLOCK) {
-        size_t n = end - at < PL_BLOCK ? end - at : PL_BLOCK;
-        const pl_real *v = pl_member_read(m, at, n, w + at, copy);
-        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
-    }
-}
-
-/* Nothing but the members' ranges is read or written. */
-static int commit_parts(struct pl_store *s) {
-    for (int m = 0; m < s->n_members; m++)
-        for (int i = 0; i < s->member[m].n_ranges; i++)
-            commit_range(s, &s->member[m], &s->member[m].range[i]);
-    commit_begin(s, pl_store_rate(s));
-    commit_end(s);
-    return PL_OK;
-}
-
-int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
-    if (s->n_members > 0 && s->member[0].n_ranges > 0) return commit_parts(s);
+int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot) {
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
     bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
     double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
-    struct commit_job job = {.s = s, .next = pl_store_version(s)};
-    if (!job.next) return PL_ENOMEM;
+    struct commit_job job = {.s = s, .next = next};
     bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
     job.raw = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
     for (int m = 0; m < s->n_members; m++) job.raw = job.raw && !s->member[m].guarded;
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
-    if (rc) {
-        pl_store_release(s, job.next);
-        return rc;
-    }
-    job.at = commit_begin(s, lr);
-    if (!s->conf.offload) {
-        commit_tiles(s, commit_step, &job);
-    } else if ((rc = pl_store_offload(s, &job.at, job.mixed.row, job.next)) != 0) {
-        pl_store_release(s, job.next);
-        return rc;
-    }
+    if (rc) return rc;
+    job.at = pl_commit_begin(s, lr);
+    if (s->conf.offload) return pl_store_offload(s, &job.at, job.mixed.row, job.next);
+    commit_tiles(s, commit_step, &job);
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
-
-    if (measure) {
-        measure->dot = s->last && s->progress.n_commits > 1 ? 0 : NAN;
-        for (int t = 0; t < PL_TILES; t++) measure->dot += job.dot[t];
-    }
-    pl_store_release(s, s->newest);
-    s->newest = job.next;
-    pl_vector_complete(s->vectors, s->newest->model_vector);
-    pl_vector_complete(s->vectors, s->newest->lookahead_vector);
-    commit_end(s);
+    *dot = 0;
+    for (int t = 0; t < PL_TILES; t++) *dot += job.dot[t];
     return PL_OK;
 }

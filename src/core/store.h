@@ -131,6 +131,9 @@ bool pl_store_rereads(const struct pl_store *s);
  * member `i` of that group had any. 0, PL_ENOMEM, or PL_ERUN if allreduce() failed. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 bool pl_store_is_spoiled(const struct pl_store *s, int i);
+/* Whether the new version is what it would be without its spoiled members. Otherwise a rule changes
+ * vectors in place, and only the blocks that are not finite contribute nothing. */
+bool pl_store_discards(const struct pl_store *s);
 
 /* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */

@@ -78,6 +78,12 @@ struct pl_version *pl_store_version(struct pl_store *s);
 
 double pl_store_rate(const struct pl_store *s); /* the learning rate now */
 
+/* Writes version `next` from the members of the group; *dot is the inner product of its reduced
+ * vector and the previous one, if that is kept. 0, PL_ENOMEM or PL_ERUN. */
+int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot);
+/* Tells the optimizer about a commit, and stores its numbers. */
+struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr);
+
 /* Whether the rules can be carried out elsewhere. */
 int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);
 

@@ -14,7 +14,11 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     w->part = start.part;
     start.acked = w->acked;
     start.applied = w->applied;
+    start.checks = !e->judges || e->spoiled;
     int rc = e->models->start(e, a, &start);
+    if (rc == PL_EPOLICY)
+        return pl_control_broke(e->control, why,
+                                "it keeps a version, but declares that it always fetches");
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 

@@ -23,6 +23,10 @@ int pl_segment_map(int fd, size_t size, struct pl_segment *out);
 /* Makes [from, from + size) read-only for this process; both are multiples of PL_PAGE. */
 void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size);
 
+/* Memory that is about to be written as a whole is obtained at once: page by page, as it is
+ * touched, takes about twice as long. It is best effort. */
+void pl_segment_populate(void *at, size_t size);
+
 void pl_segment_free(struct pl_segment *s);
 
 /* A segment of several files, so that other processes can be given some of them. */

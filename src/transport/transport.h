@@ -202,6 +202,9 @@ struct pl_port_ops {
      * that was replaced before that. Once it does not hold an earlier order, that is free for good.
      * A broken worker may claim to hold a task that never was. */
     uint64_t (*holds)(const struct pl_port *p, int worker);
+    /* Whether the worker has sent the result of its latest order, which news() need not have
+     * returned yet; it does not touch the input any more. NULL: the port does not know. */
+    bool (*answered)(struct pl_port *p, int worker);
     enum pl_phase (*phase)(struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
