@@ -248,6 +248,13 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
     return PL_OK;
 }
 
+static int client_lost(struct pl_client *s) {
+    char sentence[PL_WORD_MAX];
+    if (!pl_guest_farewell(s->link, sentence))
+        return pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
+    return pl_fail(&s->why, PL_ERUN, "the server hung up: %s", sentence);
+}
+
 int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
     uint64_t now = pl_now_ns(), wait = seconds < 0 ? UINT64_MAX : client_ns(seconds, 0);
     uint64_t end = wait > UINT64_MAX - now ? UINT64_MAX : now + wait;
@@ -264,8 +271,7 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
         now = pl_now_ns();
         if (now >= end) return rc;
     }
-    if (rc == PL_ECANCELLED && pl_guest_lost(s->link))
-        rc = pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
+    if (rc == PL_ECANCELLED && pl_guest_lost(s->link)) rc = client_lost(s);
     if (rc) return rc;
     s->has_task = true;
     *task = s->task;
