@@ -476,6 +476,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
         return rc;
     }
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
+    if ((rc = pl_members_agree(s)) != PL_OK) return rc;
 
     if (measure) {
         measure->dot = s->last && s->progress.n_commits > 1 ? 0 : NAN;
