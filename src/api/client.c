@@ -13,6 +13,7 @@
 #include "run/stepper.h"
 #include "run/worker.h"
 #include "sys/clock.h"
+#include "sys/numerals.h"
 #include "transport/guest.h"
 
 #define CLIENT_WAIT 30             /* seconds, unless the caller sets them */
@@ -122,6 +123,7 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
 }
 
 int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why, size_t why_max) {
+    PL_NUMERALS;
     struct pl_client *s = calloc(1, sizeof *s);
     int rc = s ? client_connect(s, conf) : PL_ENOMEM;
     if (why_max > 0) snprintf(why, why_max, "%s", s ? s->why.text : "out of memory");
@@ -256,6 +258,7 @@ static int client_lost(struct pl_client *s) {
 }
 
 int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
+    PL_NUMERALS;
     uint64_t now = pl_now_ns(), wait = seconds < 0 ? UINT64_MAX : client_ns(seconds, 0);
     uint64_t end = wait > UINT64_MAX - now ? UINT64_MAX : now + wait;
     uint64_t slice = s->role == PL_ROLE_WORKER ? CLIENT_SLICE_NS : 2 * CLIENT_SLICE_NS;
@@ -328,6 +331,7 @@ static int client_score(struct pl_client *s) {
 }
 
 int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
+    PL_NUMERALS;
     if (!s->has_task) return client_no_task(s);
     if (s->role == PL_ROLE_EVALUATOR) return client_score(s);
     const struct pl_about *a = &s->about;
@@ -361,6 +365,7 @@ int pl_client_fail(pl_client *s) {
 /* --- requests ------------------------------------------------------------------------------- */
 
 int pl_client_report(pl_client *s, const char *name, double value) {
+    PL_NUMERALS;
     size_t n = strlen(name), used = strlen(s->numbers);
     bool ok = n > 0 && n < CLIENT_NAME && s->n_numbers < CLIENT_NUMBERS;
     for (size_t i = 0; ok && i < n; i++)
@@ -379,6 +384,7 @@ int pl_client_report(pl_client *s, const char *name, double value) {
 }
 
 int pl_client_set_lr(pl_client *s, double lr) {
+    PL_NUMERALS;
     char word[64];
     if (!(lr >= 0 && lr <= 1e6))
         return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");
