@@ -11,7 +11,8 @@ struct fuzz_target {
     void (*run)(const uint8_t *data, size_t n);
 };
 
-extern const struct fuzz_target fuzz_files[], fuzz_texts[], fuzz_runs[], fuzz_mailboxes[];
+extern const struct fuzz_target fuzz_files[], fuzz_texts[], fuzz_runs[], fuzz_mailboxes[],
+    fuzz_guests[];
 
 /* A file in memory with these contents; `slot` 0 … 7 are different files. Returns its path. */
 const char *fuzz_file(int slot, const uint8_t *data, size_t n);
@@ -26,6 +27,8 @@ struct fuzz_piece {
 };
 struct fuzz_piece fuzz_cut(struct fuzz_piece *rest);
 uint64_t fuzz_number(struct fuzz_piece *rest, int bytes); /* little-endian; 0 bits past the end */
+
+void fuzz_recording(const char *path); /* reads a recording in every way */
 
 /* Ends the program as a failure. */
 #define FUZZ_MUST(condition)                                                                       \
