@@ -131,7 +131,7 @@ static void test_frozen(void **state) {
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, work, a), 0);
     assert_int_equal(pl_client_pull(b, 20, &t), PL_OK); /* and never answers */
-    check_replaced(&s, b, t.worker, "the server hung up: this worker did not answer");
+    check_replaced(&s, b, t.worker, "did not answer for too long; and it cannot join again");
     pthread_join(other, NULL);
     pl_client_close(a);
     served(&s, "\"frozen\":1");
@@ -164,6 +164,26 @@ static void test_late(void **state) {
     served(&s, "\"rejected\":0");
 }
 
+/* A worker that was only slow joins again by itself, if its place is still free. */
+static void test_slow(void **state) {
+    (void)state;
+    struct server s = serve("evict=0.3");
+    struct pl_client_task t;
+    pl_client *a = join_now(&s), *b = join_now(&s);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
+    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK);
+    sleep(2); /* the server looks once per second */
+    pl_client_push(b, DIM, 1, 1);
+    for (int i = 0; i < 20; i++) assert_int_equal(answer(b, 0, NULL), PL_OK);
+    assert_int_equal(pl_client_end(b), PL_OK);
+    work(b);
+    pl_client_close(b);
+    pthread_join(other, NULL);
+    pl_client_close(a);
+    served(&s, "\"frozen\":1");
+}
+
 static void test_evicted(void **state) {
     (void)state;
     struct server s = serve("evict=off");
@@ -192,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_slow),
         cmocka_unit_test(test_evicted),
     };
     int rc = suite_begin(1);

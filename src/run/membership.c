@@ -108,8 +108,8 @@ bool pl_membership_end(struct pl_membership *c, int worker) {
     return true;
 }
 
-bool pl_membership_hang_up(struct pl_membership *c, int worker, const char *sentence) {
-    if (!c->t->port.hang_up || !c->t->port.hang_up(c->port, worker, sentence)) return false;
+bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence) {
+    if (!c->t->port.hang_up || !c->t->port.hang_up(c->port, worker, again, sentence)) return false;
     c->worker[worker].ended = true;
     return true;
 }

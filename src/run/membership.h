@@ -58,7 +58,7 @@ bool pl_membership_is_process(const struct pl_membership *c, int worker); /* sta
 bool pl_membership_end(struct pl_membership *c, int worker);
 /* Hangs up on a guest, so that its place becomes free; false: it is no guest, or cannot be replaced
  * before it has left. */
-bool pl_membership_hang_up(struct pl_membership *c, int worker, const char *sentence);
+bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence);
 /* Counts a worker out that cannot be ended. */
 void pl_membership_expel(struct pl_membership *c, int worker);
 

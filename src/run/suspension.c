@@ -26,9 +26,8 @@ static int suspension_evict(struct server *s, int worker) {
     int rc = suspension_begin(s, worker, UINT64_MAX);
     s->suspension[worker].evicted = true;
     if (!pl_membership_end(&s->membership, worker) &&
-        !pl_membership_hang_up(&s->membership, worker,
-                               "this worker was evicted, because its "
-                               "results could not be used"))
+        !pl_membership_hang_up(&s->membership, worker, false,
+                               "this worker was evicted, because its results could not be used"))
         pl_membership_expel(&s->membership, worker);
     return rc;
 }
@@ -64,9 +63,8 @@ int pl_suspension_look(struct server *s, uint64_t now) {
  * without the run. */
 static int suspension_freeze(struct server *s, int worker) {
     bool ends = s->conf->respawn && pl_membership_is_process(&s->membership, worker);
-    bool leaves = !ends && pl_membership_hang_up(&s->membership, worker,
-                                                 "this worker did not answer for too long; it can "
-                                                 "join again");
+    bool leaves = !ends && pl_membership_hang_up(&s->membership, worker, true,
+                                                 "this worker did not answer for too long");
     pl_engine_frozen(s->engine, worker, pl_server_now(s),
                      ends     ? "; it is ended and will be restarted"
                      : leaves ? "; its place is free"

@@ -53,6 +53,10 @@ enum {
     PL_SAID_DONE       /* and the same number: I have copied it */
 };
 
+/* The first byte of the sentence with which the server hangs up: whether the guest may join again.
+ */
+enum { PL_FAREWELL = '-', PL_FAREWELL_AGAIN = '+' };
+
 /* What a guest said. */
 struct pl_said {
     int what;

@@ -233,14 +233,14 @@ bool pl_guest_lost(const struct pl_link *l) {
     return l->lost && !atomic_load(&l->head->shutdown);
 }
 
-bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX]) {
+bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
     ssize_t n = l->sock >= 0 ? recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT) : 0;
     /* what this guest said and the server did not read comes first, as an error */
     if (n < 0 && errno == ECONNRESET) n = recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT);
     if (n <= 0) return false;
-    out[n] = '\0';
-    for (ssize_t i = 0; i < n; i++)
-        if (out[i] < ' ' || out[i] > '~') out[i] = '?';
+    *again = out[0] == PL_FAREWELL_AGAIN;
+    for (ssize_t i = 1; i < n; i++) out[i - 1] = out[i] < ' ' || out[i] > '~' ? '?' : out[i];
+    out[n - 1] = '\0';
     return true;
 }
 

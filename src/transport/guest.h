@@ -46,8 +46,9 @@ int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out);
 /* After PL_ECANCELLED: whether the server has gone without shutting down. */
 bool pl_guest_lost(const struct pl_link *l);
 
-/* After PL_ECANCELLED: the sentence with which the server hung up; false: it did not. */
-bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX]);
+/* After PL_ECANCELLED: the sentence with which the server hung up, and whether the guest may join
+ * again; false: it did not. */
+bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
 
 /* Sends one line of text, of 1 to PL_WORD_MAX - 1 bytes without control characters. The server
  * takes a few at once and PL_WORDS_PER_SECOND in the long run; beyond that this waits. 0,

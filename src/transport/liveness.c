@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -196,11 +197,13 @@ void pl_liveness_deaf(struct pl_liveness *l) {
 }
 
 /* The watcher finds that the guest is gone. */
-void pl_liveness_hang_up(struct pl_liveness *l, int seat, const char *sentence) {
+void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence) {
+    char text[PL_WORD_MAX];
+    snprintf(text, sizeof text, "%c%s", again ? PL_FAREWELL_AGAIN : PL_FAREWELL, sentence);
     pl_lock_enter(l->lock);
     int sock = l->seat[seat].ours;
     if (sock >= 0) {
-        pl_greeting_send(sock, sentence, strlen(sentence), NULL, 0);
+        pl_greeting_send(sock, text, strlen(text), NULL, 0);
         shutdown(sock, SHUT_RDWR);
     }
     pl_lock_leave(l->lock);

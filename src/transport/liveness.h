@@ -53,7 +53,7 @@ bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /
 void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
 void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */
 /* Sends a guest this sentence and closes the connection; gone() follows. */
-void pl_liveness_hang_up(struct pl_liveness *l, int seat, const char *sentence);
+void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence);
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the
  * socket of `seat`. Nothing else may be called there. */
