@@ -22,7 +22,9 @@ static inline bool use_comma(const char *folder) {
              path, folder);
     if (system(command) < 0) return false;
     setenv("LOCPATH", folder, 1);
-    return setlocale(LC_NUMERIC, "xx_XX") && strcmp(localeconv()->decimal_point, ",") == 0;
+    bool set = setlocale(LC_NUMERIC, "xx_XX") != NULL;
+    unsetenv("LOCPATH"); /* while it is set, glibc's newlocale() loses some memory */
+    return set && strcmp(localeconv()->decimal_point, ",") == 0;
 }
 
 #endif

@@ -85,7 +85,7 @@ static void clients_write_a_point(void **state) {
     comma_or_skip();
     setlocale(LC_NUMERIC, "C");
     pid_t server = serve(path, log);
-    assert_true(setlocale(LC_NUMERIC, "xx_XX") != NULL);
+    comma_or_skip();
     pl_client *worker = join(path, PL_ROLE_WORKER), *evaluator = join(path, PL_ROLE_EVALUATOR);
     int rc = PL_OK;
     for (int i = 0; rc == PL_OK && i < 100 && !has(log, "\"extra\":0.25"); i++) {
