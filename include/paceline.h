@@ -56,6 +56,9 @@ enum { PL_OK = 0, PL_STATUS_LIST(PL_STATUS_ENUM) };
 
 PL_API const char *pl_status_text(int status);
 PL_API const char *pl_version(void); /* version of the library; PL_VERSION is that of the header */
+/* The instruction set that loops were chosen for: the widest that this processor has ("avx512"), or
+ * the one that the environment variable PACELINE_ISA names. Results do not depend on it. */
+PL_API const char *pl_instruction_set(void);
 
 /* --- configuring -------------------------------------------------------------------------- */
 

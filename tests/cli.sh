@@ -96,7 +96,10 @@ for command in train simulate race replay eval plan list; do
 done
 works help
 works --version
-grep -Eq '^paceline [0-9]+\.[0-9]+\.[0-9]+$' out || fail "--version says $(cat out)"
+grep -Eq '^paceline [0-9]+\.[0-9]+\.[0-9]+ \([a-z0-9]+\)$' out || fail "--version says $(cat out)"
+export PACELINE_ISA=mmx
+refused 2 "PACELINE_ISA is 'mmx'" simulate --workers 2 --updates 1
+unset PACELINE_ISA
 run
 [ $status -eq 2 ] || fail "no command at all: status $status"
 grep -q '^usage:' err || fail "no command at all: no usage on standard error"

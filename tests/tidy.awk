@@ -293,9 +293,10 @@ function has_prefix(function_name, stem,    n, i, j, word, run) {
 
 function check_prefix(header, line,    at) {
     if (!folder || file !~ /\.c$/ || header !~ /^static[ ]/) return
-    if (!match(header, /[A-Za-z_][A-Za-z0-9_]* *\(/)) return
+    sub(/PL_VARIANTS\([a-z_]+, */, "", header) # (type, name, (parameters), (arguments))
+    if (!match(header, /[A-Za-z_][A-Za-z0-9_]* *[(,]/)) return
     at = substr(header, RSTART, RLENGTH)
-    sub(/ *\($/, "", at)
+    sub(/ *[(,]$/, "", at)
     if (has_prefix(at, stem_name(file))) return
     if (n_strays++ == 0) stray_line = line
     strays = strays " " at

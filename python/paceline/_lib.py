@@ -427,6 +427,7 @@ _TYPES: Dict[str, Any] = {
 # name: result, then arguments
 _FUNCTIONS = """
 pl_version: text
+pl_instruction_set: text
 pl_status_text: text int
 pl_setup_new: int ptr*
 pl_setup_copy: int ptr ptr*

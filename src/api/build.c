@@ -8,6 +8,7 @@
 
 #include "api/fit.h"
 #include "api/weights.h"
+#include "base/isa.h"
 #include "base/needs.h"
 #include "core/filter.h"
 #include "core/groups.h"
@@ -356,7 +357,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .spread = c->spread,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
-    int rc = build_columns(s, b, &s->why);
+    int rc = pl_isa_check(&s->why);
+    if (!rc) rc = build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
         pl_fail(&s->why, rc, "out of memory");
     if (!rc && (job->groups.least < 1 || job->groups.most < job->groups.least))

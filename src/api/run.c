@@ -5,8 +5,13 @@
 #include <string.h>
 
 #include "api/run.h"
+#include "base/isa.h"
 #include "base/json.h"
 #include "sys/numerals.h"
+
+const char *pl_instruction_set(void) {
+    return pl_isa_name(pl_isa);
+}
 
 const char *pl_version(void) {
     return PL_VERSION;

@@ -2,6 +2,7 @@
  * units, and their order depends only on n. */
 #include <string.h>
 
+#include "base/isa.h"
 #include "core/rule.h"
 
 #define LANES 8
@@ -11,7 +12,7 @@ static double vec_fold(const double *lane) {
            ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n) {
+PL_VARIANTS(double, pl_vec_dot, (const pl_real *a, const pl_real *b, size_t n), (a, b, n)) {
     double lane[LANES] = {0};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -20,7 +21,7 @@ double pl_vec_dot(const pl_real *a, const pl_real *b, size_t n) {
     return vec_fold(lane);
 }
 
-double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n) {
+PL_VARIANTS(double, pl_vec_distance2, (const pl_real *a, const pl_real *b, size_t n), (a, b, n)) {
     double lane[LANES] = {0};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -37,7 +38,7 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n) {
 
 #define WIDE 32
 
-bool pl_vec_finite(const pl_real *x, size_t n) {
+PL_VARIANTS(bool, pl_vec_finite, (const pl_real *x, size_t n), (x, n)) {
     /* 0 times a finite value is 0; times anything else it is not a number, as is every sum of it */
     pl_real lane[WIDE] = {0};
     size_t i = 0;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "core/rule.h"
 
 static void distance_sums(const void *conf, const struct pl_correct_block *b, double *sum) {
@@ -131,8 +132,10 @@ static double gap_factor(const void *conf, struct pl_correct_at *at) {
     return unit > 0 ? 1 / (1 + sqrt(at->sum[0]) / unit) : 1;
 }
 
-static void gap_apply(const void *conf, const struct pl_correct_at *at,
-                      const struct pl_correct_block *b, pl_real *restrict out) {
+static PL_VARIANTS(void, gap_apply,
+                   (const void *conf, const struct pl_correct_at *at,
+                    const struct pl_correct_block *b, pl_real *restrict out),
+                   (conf, at, b, out)) {
     const struct gap *c = conf;
     const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
     if (c->form == GAP_SCALAR) {
@@ -189,8 +192,10 @@ static const struct pl_opt dc_opts[] = {
     PL_OPT_END,
 };
 
-static void dc_apply(const void *conf, const struct pl_correct_at *at,
-                     const struct pl_correct_block *b, pl_real *restrict out) {
+static PL_VARIANTS(void, dc_apply,
+                   (const void *conf, const struct pl_correct_at *at,
+                    const struct pl_correct_block *b, pl_real *restrict out),
+                   (conf, at, b, out)) {
     const struct dc *c = conf;
     const pl_real *restrict g = b->g, *restrict w = b->w, *restrict base = b->base;
     pl_real lambda = (pl_real)c->lambda;

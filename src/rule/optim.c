@@ -4,12 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "core/rule.h"
 
 /* --- sgd --------------------------------------------------------------------------------- */
 
-static void sgd_step(const void *conf, const struct pl_optim_at *at,
-                     const struct pl_optim_block *b) {
+static PL_VARIANTS(void, sgd_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     (void)conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, eta = (pl_real)at->lr;
@@ -68,8 +70,9 @@ static const struct pl_opt nesterov_opts[] = {
     PL_OPT_END,
 };
 
-static void momentum_step(const void *conf, const struct pl_optim_at *at,
-                          const struct pl_optim_block *b) {
+static PL_VARIANTS(void, momentum_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     const struct heavy_ball *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->state[0];
@@ -81,8 +84,9 @@ static void momentum_step(const void *conf, const struct pl_optim_at *at,
     }
 }
 
-static void nesterov_step(const void *conf, const struct pl_optim_at *at,
-                          const struct pl_optim_block *b) {
+static PL_VARIANTS(void, nesterov_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     const struct nesterov *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->state[0];
@@ -143,8 +147,9 @@ static const struct pl_opt adagrad_opts[] = {
     PL_OPT_END,
 };
 
-static void adagrad_step(const void *conf, const struct pl_optim_at *at,
-                         const struct pl_optim_block *b) {
+static PL_VARIANTS(void, adagrad_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict sum = b->state[0];
     pl_real eta = (pl_real)at->lr, eps = (pl_real)((const struct adagrad *)conf)->eps;
@@ -181,8 +186,9 @@ static const struct pl_opt adam_opts[] = {
     PL_OPT_END,
 };
 
-static void adam_step(const void *conf, const struct pl_optim_at *at,
-                      const struct pl_optim_block *b) {
+static PL_VARIANTS(void, adam_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     const struct adam *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict m = b->state[0], *restrict s = b->state[1];
@@ -201,8 +207,9 @@ static void adam_step(const void *conf, const struct pl_optim_at *at,
         b->direction[i] = fix1 * m[i] / ((pl_real)sqrt(fix2 * s[i]) + eps);
 }
 
-static void adamw_step(const void *conf, const struct pl_optim_at *at,
-                       const struct pl_optim_block *b) {
+static PL_VARIANTS(void, adamw_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     adam_step(conf, at, b);
     const pl_real *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict direction = b->direction;
@@ -257,8 +264,9 @@ static bool dana_looks_ahead(const void *conf) {
     return ((const struct dana *)conf)->form == DANA_ZERO;
 }
 
-static void dana_step(const void *conf, const struct pl_optim_at *at,
-                      const struct pl_optim_block *b) {
+static PL_VARIANTS(void, dana_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     const struct dana *c = conf;
     const pl_real *restrict u = b->u, *restrict w = b->w;
     pl_real *restrict out = b->out, *restrict v = b->own, *restrict s = b->state[0];
@@ -318,8 +326,9 @@ static void ormo_begin(const void *conf, struct pl_optim_at *at) {
     if (jump > 0) at->number[0] = bucket;
 }
 
-static void ormo_step(const void *conf, const struct pl_optim_at *at,
-                      const struct pl_optim_block *b) {
+static PL_VARIANTS(void, ormo_step,
+                   (const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b),
+                   (conf, at, b)) {
     double beta = ((const struct momentum *)conf)->beta, jump = at->number[1];
     double late = at->number[0] - ceil((double)at->base / at->n_workers);
     /* beta + … + beta^jump of the old momentum, then the weight of this gradient by now */
