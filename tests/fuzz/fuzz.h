@@ -1,5 +1,6 @@
 /* Targets for libFuzzer: each reads one kind of input that others can write. All are one program;
- * which target runs is the name it is started under (see CMakeLists.txt here). */
+ * which target runs is the name it is started under (see CMakeLists.txt here), or FUZZ_TARGET in
+ * its environment. */
 #ifndef PL_TESTS_FUZZ_H
 #define PL_TESTS_FUZZ_H
 

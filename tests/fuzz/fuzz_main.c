@@ -35,6 +35,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;
     const char *slash = strrchr((*argv)[0], '/'), *name = slash ? slash + 1 : (*argv)[0];
     if (strncmp(name, "fuzz_", 5) == 0) name += 5;
+    if (getenv("FUZZ_TARGET")) name = getenv("FUZZ_TARGET");
     target = find(name);
     if (!target) {
         fprintf(stderr, "there is no target '%s'\n", name);
