@@ -1,8 +1,9 @@
 /* Real runs on the ranks of a job: the tests of every real run, and what is refused or fails at one
  * rank; and the same on several servers. tests/mpi.sh starts this with mpirun -n 5, and as
- * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test.
+ * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test. Another word names one test.
  *
  * Seed: PL_TEST_SEED in the environment. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "core/policy.h"
 #include "core/recipe.h"
+#include "learn/task.h"
 #include "suite_train.h"
 
 static void test_shapes(void **state) {
@@ -178,6 +180,54 @@ static void test_ranges_on_three_servers(void **state) {
     }
 }
 
+/* --- lies ------------------------------------------------------------------------------------ */
+
+static bool lies; /* workers call every result finite */
+
+bool __real_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss);
+bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss);
+bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss) {
+    return lies || __real_pl_task_finite(job, part, out, loss);
+}
+
+/* Worker 4's gradient is not finite, in the range of the last of three servers alone. */
+static int bad_end_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                            double *loss) {
+    bowl_gradient(ctx, w, b, g, loss);
+    if (b->worker == 3) g[BOWL_DIM - 1] = NAN;
+    return 0;
+}
+
+/* What only one server can see has the fate that it has with one server. */
+static void test_a_lie_that_one_of_three_servers_sees(void **state) {
+    static const char *const methods[] = {"method=sync", "method=async delay=const:t=0.001"};
+    const struct pl_function f = {.dim = BOWL_DIM, .gradient = bad_end_gradient};
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        char options[200];
+        size_t n;
+        snprintf(options, sizeof options,
+                 "%s transport=mpi servers=3 workers=4 updates=100 lr=0.01", methods[m]);
+        pl_setup *s = make(options);
+        assert_int_equal(pl_setup_function(s, &f), 0);
+        lies = true;
+        pl_run *run = train(s);
+        lies = false;
+        const float *w = run ? pl_run_weights(run, &n) : NULL;
+        for (size_t i = 0; w && i < BOWL_DIM; i++) assert_true(isfinite(w[i]));
+        if (run) check_books(run);
+        if (run &&
+            !(number(run, "tasks.rejected") >= 10 && number(run, "suspended.quarantined") >= 1))
+            fail_msg("%s: %g rejected, %g quarantined", options, number(run, "tasks.rejected"),
+                     number(run, "suspended.quarantined"));
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}
+
 /* With one worker a run is determined: on six servers, stopped half-way and resumed, it ends with
  * the bits of a run on this machine. */
 static void check_resumed(const char *variant, const char *name) {
@@ -303,6 +353,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_every_method_on_three_servers),
         cmocka_unit_test(test_every_reduction_on_three_servers),
         cmocka_unit_test(test_ranges_on_three_servers),
+        cmocka_unit_test(test_a_lie_that_one_of_three_servers_sees),
         cmocka_unit_test(test_resume_on_six_servers),
     };
     bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;
@@ -311,6 +362,7 @@ int main(int argc, char **argv) {
         return 77;
     }
     if (pl_rank() > 0 && !freopen("/dev/null", "w", stdout)) return 1; /* rank 0 tells */
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     if (suite_begin(11)) return 1;
     return suite_end(servers ? cmocka_run_group_tests(several, NULL, NULL)
                              : cmocka_run_group_tests(one, NULL, NULL));

@@ -434,6 +434,7 @@ int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, 
     if (s->conf.offload) return pl_store_offload(s, &job.at, job.mixed.row, job.next);
     commit_tiles(s, commit_step, &job);
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
+    if ((rc = pl_members_agree(s)) != PL_OK) return rc;
     *dot = 0;
     for (int t = 0; t < PL_TILES; t++) *dot += job.dot[t];
     return PL_OK;

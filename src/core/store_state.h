@@ -73,6 +73,10 @@ const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const
 /* The same for one value. */
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead);
 
+/* With several servers: a member is spoiled if one of them found it so in its slice. 0, PL_ENOMEM
+ * or PL_ERUN if allreduce() failed. */
+int pl_members_agree(struct pl_store *s);
+
 /* A version that only the caller holds. NULL: out of memory. */
 struct pl_version *pl_store_version(struct pl_store *s);
 

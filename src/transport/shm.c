@@ -295,7 +295,7 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
     .cancel = port_cancel, .fetch = port_fetch, .holds = port_holds, .answered = port_answered,    \
     .phase = port_phase, .news = pl_port_news, .wake = port_wake, .expect = port_expect,           \
     .attach = port_attach, .made = port_made, .offer = pl_port_offer,                              \
-    .is_guest = pl_port_is_guest, .show = pl_port_show
+    .is_guest = pl_port_is_guest, .show = pl_port_show, .hang_up = pl_port_hang_up
 
 #define LINK_OPS                                                                                   \
     .pull = pl_link_pull, .cancelled = pl_link_cancelled, .sleep = pl_link_sleep,                  \

@@ -233,6 +233,11 @@ struct pl_port_ops {
      * asked, this does nothing, and returns false. */
     bool (*show)(struct pl_port *p, int watcher, const float *version,
                  const uint64_t note[PL_NOTE_WORDS]);
+    /* Closes the socket of a worker that is a guest, after a sentence that tells it why, and
+     * whether it may join `again`; a PL_NEWS_GONE follows, and its number is free. What it still
+     * writes, nobody reads. False: it is no guest, or others read what it writes, so that it must
+     * not be replaced before it has left. */
+    bool (*hang_up)(struct pl_port *p, int worker, bool again, const char *sentence);
 };
 
 /* A worker's end. */
