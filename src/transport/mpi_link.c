@@ -12,13 +12,15 @@
 #include "sys/futex.h"
 #include "transport/mpi.h"
 #include "transport/mpi_exchange.h"
+#include "transport/mpi_memory.h"
 #include "transport/server_group.h"
 
 #define LINK_GRACE_NS 5000000000u /* within which the server must send its last message */
 #define LINK_VECTORS (1u << 21)   /* numbers of vectors are not higher */
 
 struct pl_link {
-    float *w, *out; /* [dim] the server's vector, and the result for it */
+    struct pl_segment w, out;     /* [dim] the server's vector, and the result for it, if sent */
+    struct pl_port_memory memory; /* of the server; segment.at NULL: none */
     struct pl_wire in;
     struct pl_outbox outbox;
     int n_servers;
@@ -47,6 +49,10 @@ struct pl_link {
 
 static void link_send(struct pl_link *l, const struct pl_wire *w) {
     pl_outbox_send(&l->outbox, 0, WIRE_UP, w);
+}
+
+static float *link_floats(const struct pl_segment *s) {
+    return s->at;
 }
 
 static float *link_vector(size_t dim) {
@@ -116,15 +122,24 @@ static void link_receive_order(struct pl_link *l) {
                     (!o->out || link_own(l, o->out)) && (!o->base || link_own(l, o->base));
         if (!room) pl_mpi_break(pl_mpi_rank());
     }
+    if (o->flags & WIRE_SHARED &&
+        (!pl_mpi_memory_at(&l->memory, o->in) || !pl_mpi_memory_at(&l->memory, o->out)))
+        pl_mpi_break(pl_mpi_rank());
     if (o->flags & WIRE_WITH_TERMS) {
         l->asked = false;
         MPI_Irecv(&l->terms, sizeof l->terms, MPI_BYTE, 0, WIRE_TERMS, pl_mpi_comm(),
                   &l->receive[0]);
     }
     if (!(o->flags & WIRE_WITH_VECTOR)) return;
-    if (l->n_servers == 1) pl_wire_receive(l->w, o->range, (int)o->n_ranges, 0, l->receive);
+    float *w = link_floats(&l->w);
+    if (l->n_servers == 1) pl_wire_receive(w, o->range, (int)o->n_ranges, 0, l->receive);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_receive(l->w, &l->range[i], 1, i, &l->receive[i]);
+        pl_wire_receive(w, &l->range[i], 1, i, &l->receive[i]);
+}
+
+static void link_map(struct pl_link *l, const struct pl_wire *offer) {
+    bool mapped = !l->memory.segment.at && pl_mpi_memory_map(offer, link_dim(l), &l->memory);
+    link_send(l, &(struct pl_wire){.kind = WIRE_MAPPED, .flags = mapped});
 }
 
 static void link_read(struct pl_link *l) {
@@ -135,6 +150,7 @@ static void link_read(struct pl_link *l) {
         l->fresh = true;
         link_receive_order(l);
         break;
+    case WIRE_MEMORY: link_map(l, &w); break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
         if (l->fresh && w.task == l->order.task) {
@@ -192,8 +208,9 @@ static void link_free(struct pl_link *l) {
     for (int i = 0; i < PL_TERMS; i++) free(l->foreign[i]);
     for (uint32_t i = 0; i < l->n_own; i++) free(l->own[i]);
     free(l->own);
-    free(l->w);
-    free(l->out);
+    pl_segment_free(&l->w);
+    pl_segment_free(&l->out);
+    pl_segment_free(&l->memory.segment);
     free(l);
 }
 
@@ -207,12 +224,12 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
         return pl_fail(why, PL_EUSAGE, "rank %d cannot work on a vector of %zu parameters",
                        pl_mpi_rank(), dim);
     struct pl_link *l = calloc(1, sizeof *l);
-    if (l) l->w = link_vector(dim);
-    if (l) l->out = link_vector(dim);
-    if (!l || !l->w || !l->out) {
+    if (!l || pl_segment_new(dim * sizeof(float), false, &l->w) ||
+        pl_segment_new(dim * sizeof(float), false, &l->out)) {
         if (l) link_free(l);
         return pl_fail(why, PL_ENOMEM, "out of memory for two vectors of %zu parameters", dim);
     }
+    l->memory.segment.fd = -1;
     l->n_servers = n_servers;
     for (int i = 0; i < n_servers; i++) {
         l->range[i] = range[i];
@@ -257,15 +274,18 @@ void pl_mpi_detach(struct pl_link *l) {
 
 static struct pl_order link_order(struct pl_link *l) {
     const struct pl_wire *w = &l->order;
-    bool terms = w->flags & WIRE_WITH_TERMS;
+    bool terms = w->flags & WIRE_WITH_TERMS, shared = w->flags & WIRE_SHARED;
     struct pl_order o = {.task = w->task,
                          .n_inputs = terms ? (int)l->terms.n : 1,
                          .input = l->input,
                          .base = w->base ? link_own(l, w->base) : NULL,
-                         .out = w->out ? link_own(l, w->out) : l->out,
+                         .out = shared   ? pl_mpi_memory_at(&l->memory, w->out)
+                                : w->out ? link_own(l, w->out)
+                                         : link_floats(&l->out),
                          .stays = w->flags & WIRE_STAYS,
                          .n_ranges = (int)w->n_ranges};
-    if (!terms) l->input[0] = (struct pl_input){.v = l->w, .c = 1, .writer = -1};
+    const float *v = shared ? pl_mpi_memory_at(&l->memory, w->in) : link_floats(&l->w);
+    if (!terms) l->input[0] = (struct pl_input){.v = v, .c = 1, .writer = -1};
     memcpy(o.range, w->range, sizeof o.range);
     if (l->n_servers > 1) o.range[0].n = link_dim(l);
     memcpy(o.note, w->note, sizeof o.note);
@@ -288,6 +308,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     l->fresh = false;
     l->task = l->order.task;
     l->pulled_ns = now;
+    if (l->order.flags & WIRE_SHARED) pl_mpi_memory_sync(&l->memory);
     *out = link_order(l);
     return PL_OK;
 }
@@ -314,9 +335,10 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
 
 static void link_send_result(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
-    if (l->n_servers == 1) pl_wire_send(l->out, o->range, (int)o->n_ranges, 0, l->send);
+    const float *out = link_floats(&l->out);
+    if (l->n_servers == 1) pl_wire_send(out, o->range, (int)o->n_ranges, 0, l->send);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_send(l->out, &l->range[i], 1, i, &l->send[i]);
+        pl_wire_send(out, &l->range[i], 1, i, &l->send[i]);
 }
 
 /* A result of an order that was cancelled is not sent: the next pull lets the order go. */
@@ -326,14 +348,17 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
         link_send(l, &(struct pl_wire){.kind = WIRE_BASE, .task = r->task});
         return;
     }
-    bool vector = r->defect == PL_NO_DEFECT && !(l->order.flags & WIRE_STAYS);
-    link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
-                                   .flags = vector ? WIRE_WITH_VECTOR : 0,
-                                   .task = r->task,
-                                   .loss = r->loss,
-                                   .samples = r->samples,
-                                   .defect = r->defect,
-                                   .took_ns = pl_now_ns() - l->pulled_ns});
+    bool shared = l->order.flags & WIRE_SHARED;
+    bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
+    if (shared) pl_mpi_memory_sync(&l->memory);
+    link_send(
+        l, &(struct pl_wire){.kind = WIRE_RESULT,
+                             .flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0),
+                             .task = r->task,
+                             .loss = r->loss,
+                             .samples = r->samples,
+                             .defect = r->defect,
+                             .took_ns = pl_now_ns() - l->pulled_ns});
     if (vector) link_send_result(l);
     l->task = 0;
     atomic_store(&l->flag, false);

@@ -33,7 +33,21 @@ static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     }
     pl_port_enqueue(&p->queue, PL_NEWS_JOINED, worker, NULL);
     w->waiting = waiting;
-    if (waiting) pl_mpi_port_send_order(p, worker);
+    if (p->memory.segment.fd >= 0 && pl_mpi_near(pl_mpi_port_rank(p, worker))) {
+        const struct pl_wire offer = pl_mpi_memory_offer(&p->memory);
+        w->offered = true; /* orders wait for its answer */
+        pl_mpi_port_send(p, worker, &offer);
+    } else if (waiting) {
+        pl_mpi_port_send_order(p, worker);
+    }
+}
+
+static void news_mapped(struct pl_port *p, int worker, bool shares) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->offered) return;
+    w->offered = false;
+    w->shares = shares;
+    if (w->waiting && !w->shutdown) pl_mpi_port_send_order(p, worker);
 }
 
 /* When the worker took the order and when it answered, by this machine's clock: the time that it
@@ -62,6 +76,7 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
         pl_mpi_port_receive_vector(p, worker, &w->sent);
         return true;
     }
+    if (m->flags & WIRE_SHARED) pl_mpi_memory_sync(&p->memory);
     pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &w->result);
     news_freed(p, worker);
     return false;
@@ -105,6 +120,7 @@ static void news_read(struct pl_port *p, int worker) {
         if (p->worker[worker].busy && m.flags <= PL_PHASE_COMPUTING)
             p->worker[worker].phase = (enum pl_phase)m.flags;
         break;
+    case WIRE_MAPPED: news_mapped(p, worker, m.flags == 1); break;
     case WIRE_BYE: news_bye(p, worker); break;
     default: break;
     }

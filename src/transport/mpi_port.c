@@ -37,8 +37,10 @@ static void port_free(struct pl_port *p) {
 }
 
 static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, struct pl_why *why) {
-    int rc = pl_port_memory_new(conf, false, &p->memory, why);
+    bool shared = pl_mpi_memory_wanted(p->n_servers, p->n_workers);
+    int rc = pl_port_memory_new(conf, shared, &p->memory, why);
     if (rc) return rc;
+    if (shared) pl_mpi_memory_begin(&p->memory);
     size_t n = (size_t)p->n_workers;
     p->worker = calloc(n, sizeof *p->worker);
     p->in = calloc(n, sizeof *p->in);
@@ -179,23 +181,26 @@ static bool port_keep(struct pl_port *p, int worker, const struct pl_order *o) {
     return true;
 }
 
-/* A vector is not sent to a worker that has it already. */
+/* A vector is not sent to a worker that has it already, or reads it where it is. */
 void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
     const struct pl_order *o = &w->order;
     const struct pl_input *input = &w->input;
     bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
-    bool vector = input->v && (!whole || input->stamp == 0 || input->stamp != w->stamp);
+    bool shared = w->shares && input->v && !o->stays;
+    bool vector = input->v && !shared && (!whole || input->stamp == 0 || input->stamp != w->stamp);
     uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (input->v ? 0 : WIRE_WITH_TERMS) |
-                     (o->stays ? WIRE_STAYS : 0);
+                     (o->stays ? WIRE_STAYS : 0) | (shared ? WIRE_SHARED : 0);
     struct pl_wire m = {.kind = WIRE_ORDER,
                         .flags = flags,
                         .task = o->task,
-                        .out = o->stays ? pl_port_memory_number(&p->memory, o->out) : 0,
+                        .in = shared ? pl_port_memory_number(&p->memory, input->v) : 0,
+                        .out = o->stays || shared ? pl_port_memory_number(&p->memory, o->out) : 0,
                         .base = pl_port_memory_number(&p->memory, o->base),
                         .n_ranges = (uint32_t)o->n_ranges};
     for (int i = 0; i < o->n_ranges; i++) m.range[i] = o->range[i];
     for (int i = 0; i < PL_NOTE_WORDS; i++) m.note[i] = o->note[i];
+    if (shared) pl_mpi_memory_sync(&p->memory);
     pl_mpi_port_send(p, worker, &m);
     pl_group_log_own(p, ENTRY_SENT, worker, vector);
     if (vector) {
@@ -221,7 +226,7 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
         return;
     }
     if (port_follows()) return; /* the log tells when it is sent */
-    if (w->joined && !w->busy) pl_mpi_port_send_order(p, worker);
+    if (w->joined && !w->busy && !w->offered) pl_mpi_port_send_order(p, worker);
 }
 
 static void port_cancel(struct pl_port *p, int worker) {

@@ -6,6 +6,7 @@
 #define PL_TRANSPORT_MPI_PORT_H
 
 #include "transport/mpi_exchange.h"
+#include "transport/mpi_memory.h"
 #include "transport/port.h"
 #include "transport/server_group.h"
 
@@ -14,6 +15,7 @@
  * one that waits. */
 struct pl_mpi_worker {
     bool expected, joined;
+    bool offered, shares;  /* it was offered the memory of the port; it has it */
     bool shutdown;         /* it was told to leave: nothing more is sent */
     bool busy;             /* it has `sent` and has not answered */
     bool waiting;          /* `order` was not sent yet */

@@ -14,6 +14,13 @@
  *                                          ◀──  HELLO    first of all;  BYE  last of all
  *   SHUTDOWN                               ──▶           last of all, after BYE or before it
  *
+ * Between the hello and the first order, a worker on the server's host is offered the memory of the
+ * port, and answers whether it has it. Then vectors are not sent: both ends read and write them
+ * where they are, and messages have their numbers (mpi_memory.h).
+ *
+ *   MEMORY where it is                     ──▶
+ *                                          ◀──  MAPPED   whether it is there
+ *
  * An order has no vector if the worker has it already, or if terms follow instead: a list of the
  * vectors that the worker asks their writers for (mpi_exchange.h). A result has none if it cannot
  * be used, or stays with the worker.
@@ -59,15 +66,18 @@ enum wire_kind {
     WIRE_SHUTDOWN,
     WIRE_CLOSE, /* after SHUTDOWN, if vectors stayed with their writers: they are not asked for any
                    more */
-    WIRE_BASE
+    WIRE_BASE,
+    WIRE_MEMORY, /* see mpi_memory.h */
+    WIRE_MAPPED  /* flags: 1 if the worker has the memory */
 };
 
-#define WIRE_PROTOCOL 5
+#define WIRE_PROTOCOL 6
 
 /* flags of orders and results */
 #define WIRE_WITH_VECTOR 1 /* a vector follows */
 #define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
 #define WIRE_STAYS 4       /* base and result stay with the worker */
+#define WIRE_SHARED 8      /* input and result are in memory that both ends have */
 
 struct pl_wire {
     uint32_t kind, flags;
@@ -78,7 +88,8 @@ struct pl_wire {
     double loss;
     uint32_t samples, defect;
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */
-    uint32_t out, base;           /* numbers of vectors that stay with the worker; 0: none */
+    uint32_t in, out;             /* numbers of vectors in shared memory; `out` also of one that */
+    uint32_t base;                /* stays with the worker, as does the base; 0: none */
     uint32_t n_ranges;            /* with several servers: one, rank 0's own */
     struct pl_range range[PL_RANGES];
 };
@@ -112,7 +123,8 @@ void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_
 MPI_Comm pl_mpi_comm(void); /* of all ranks, used by this library only */
 int pl_mpi_rank(void);
 int pl_mpi_size(void);
-bool pl_mpi_broken(void); /* MPI reported an error: nothing can be sent or received any more */
+bool pl_mpi_near(int rank); /* it is on this host */
+bool pl_mpi_broken(void);   /* MPI reported an error: nothing can be sent or received any more */
 /* A rank does not answer: nothing is sent or received any more, and the job is aborted when this
  * process ends. */
 void pl_mpi_break(int rank);
