@@ -271,6 +271,13 @@ static enum pl_phase port_phase(struct pl_port *p, int worker) {
     return p->worker[worker].phase;
 }
 
+static bool port_progress(struct pl_port *p) {
+    if (pl_mpi_broken()) return false;
+    if (port_follows()) return pl_group_moves(p);
+    pl_mpi_port_look(p);
+    return p->n_moving > 0;
+}
+
 static void port_wake(struct pl_port *p) {
     atomic_store(&p->woken, true);
     pl_futex_ring(&p->wake_server);
@@ -364,6 +371,7 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                              .holds = port_holds,
                                              .phase = port_phase,
                                              .news = pl_mpi_port_news,
+                                             .progress = port_progress,
                                              .wake = port_wake,
                                              .expect = port_expect,
                                              .attach = port_attach,

@@ -86,6 +86,7 @@ struct pl_group_wait pl_group_wait_new(uint64_t grace_ns);
 bool pl_group_wait_is_over(struct pl_port *p, struct pl_group_wait *w, uint64_t now);
 
 int pl_group_open(struct pl_port *p);   /* 0 or PL_ENOMEM */
+bool pl_group_moves(struct pl_port *p); /* whether a follower sends or receives vectors */
 bool pl_group_close(struct pl_port *p); /* false: something is still being sent or received */
 
 #endif

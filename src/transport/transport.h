@@ -206,6 +206,9 @@ struct pl_port_ops {
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
+    /* Sends and receives what it can without waiting; news stays for news(). Called between two
+     * pieces of other work. Whether a vector is on its way. NULL: nothing has to be moved. */
+    bool (*progress)(struct pl_port *p);
     /* From any thread, or a signal handler: the next news(), or the one that waits, returns
      * PL_NEWS_NONE. */
     void (*wake)(struct pl_port *p);
