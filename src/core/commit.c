@@ -470,6 +470,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     }
     job.at = commit_begin(s, lr);
     if (!s->conf.offload) {
+        if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, job.next->lookahead);
         commit_tiles(s, commit_step, &job);
     } else if ((rc = pl_store_offload(s, &job.at, job.mixed.row, job.next)) != 0) {
         pl_store_release(s, job.next);

@@ -53,7 +53,8 @@ static int ends_engine(struct server *s) {
                                   .host = pl_leases_host(s->leases, ends_update, s),
                                   .watch = s->conf->watch,
                                   .slice = pl_shards_slice(&s->shards, 0),
-                                  .parallel_for = pl_tile_threads_for(&s->tile_threads)};
+                                  .parallel_for = pl_tile_threads_for(&s->tile_threads),
+                                  .writes = pl_tile_threads_writes};
     float *w0;
     int rc = ends_first(s, &w0);
     if (!rc && s->several && pl_group_scatter(s->port, w0, w0))

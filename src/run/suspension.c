@@ -2,7 +2,6 @@
 
 #include "run/server_state.h"
 
-
 /* The worker leaves. Its order is not cancelled: what it answers shows that it is alive, and until
  * then its vectors are not used for anything else. */
 static int suspension_begin(struct server *s, int worker, uint64_t until_ns) {

@@ -8,7 +8,7 @@ struct pl_tile_threads pl_tile_threads_of(size_t dim, int n_threads, const struc
                                           struct pl_port *port) {
     size_t most = dim / TILE_THREADS_SLICE;
     int n = most < (size_t)n_threads ? (int)most : n_threads;
-    return (struct pl_tile_threads){.n = n, .ops = ops, .port = port};
+    return (struct pl_tile_threads){.n = n, .dim = dim, .ops = ops, .port = port};
 }
 
 int pl_tile_threads_start(struct pl_tile_threads *t) {
@@ -38,6 +38,14 @@ static void tile_work_run(struct pl_work *work, int thread) {
     atomic_store_explicit(&w->done, true, memory_order_release);
 }
 
+/* Tiles 0 … i of what is written are complete. */
+static void tile_threads_done(struct pl_tile_threads *t, int i) {
+    size_t from, n;
+    if (!t->writes) return;
+    pl_tile(t->dim, i, &from, &n);
+    if (n > 0) t->ops->written(t->port, t->writes, from + n);
+}
+
 /* While the threads of the pool compute, this one moves messages. */
 static void tile_threads_conduct(struct pl_tile_threads *t, int n, void (*job)(void *arg, int i),
                                  void *arg) {
@@ -54,6 +62,7 @@ static void tile_threads_conduct(struct pl_tile_threads *t, int n, void (*job)(v
                !atomic_load_explicit(&tile[i].done, memory_order_acquire))
             pl_yield();
         pl_pool_wait(t->pool, &tile[i].work);
+        tile_threads_done(t, i);
     }
     for (int i = n_submitted; i < n; i++) job(arg, i); /* there was no memory for the queue */
 }
@@ -67,9 +76,16 @@ static void tile_threads_run(void *ctx, int n, void (*job)(void *arg, int i), vo
     } else {
         for (int i = 0; i < n; i++) {
             job(arg, i);
+            tile_threads_done(t, i);
             if (t->ops->progress) t->ops->progress(t->port);
         }
     }
+    t->writes = NULL;
+}
+
+void pl_tile_threads_writes(void *ctx, const pl_real *v) {
+    struct pl_tile_threads *t = ctx;
+    t->writes = t->n > 0 && t->ops->written ? v : NULL;
 }
 
 struct pl_parallel_for pl_tile_threads_for(struct pl_tile_threads *t) {

@@ -11,6 +11,7 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "transport/mpi.h"
+#include "transport/mpi_chunks.h"
 #include "transport/mpi_exchange.h"
 #include "transport/mpi_memory.h"
 #include "transport/server_group.h"
@@ -28,6 +29,9 @@ struct pl_link {
     MPI_Request request;                 /* persistent, for small messages */
     MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
     MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
+
+    struct pl_chunks_in chunks; /* of the vector, if it comes in chunks */
+    uint64_t n_chunks;          /* that the server has sent, from its last message */
 
     struct pl_exchange exchange;
     struct pl_wire_terms terms; /* of the order */
@@ -48,7 +52,7 @@ struct pl_link {
 };
 
 static void link_send(struct pl_link *l, const struct pl_wire *w) {
-    pl_outbox_send(&l->outbox, 0, WIRE_UP, w);
+    pl_outbox_send(&l->outbox, w);
 }
 
 static float *link_floats(const struct pl_segment *s) {
@@ -160,6 +164,7 @@ static void link_read(struct pl_link *l) {
         break;
     case WIRE_SHUTDOWN:
         l->shutdown = true;
+        l->n_chunks = w.task;
         atomic_store(&l->flag, true);
         if (!l->exchange.open) return; /* the last message */
         break;
@@ -194,10 +199,18 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
     return done || pl_mpi_broken();
 }
 
+/* Whether all of the order's vector is here. */
+static bool link_has_vector(struct pl_link *l) {
+    bool chunks = pl_chunks_received(&l->chunks);
+    return link_done(l, l->receive) &&
+           (chunks || !(l->fresh || l->unwanted) || !(l->order.flags & WIRE_WITH_CHUNKS));
+}
+
 /* The next order is sent when this one is let go, so all that it brings must have arrived. */
 static void link_let_go(struct pl_link *l, bool received) {
     if (!l->unwanted || !received || !pl_exchange_received(&l->exchange)) return;
     l->unwanted = false;
+    pl_chunks_again(&l->chunks);
     link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->order.task});
 }
 
@@ -236,7 +249,9 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
         l->receive[i] = l->send[i] = MPI_REQUEST_NULL;
     }
     l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
-    pl_outbox_new(&l->outbox);
+    pl_outbox_new(&l->outbox, 0, WIRE_UP);
+    struct pl_cut_vector cut = pl_cut_vector(dim, n_servers);
+    pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
     MPI_Start(&l->request);
     link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
@@ -256,7 +271,8 @@ void pl_mpi_detach(struct pl_link *l) {
             link_send(l, &(struct pl_wire){.kind = WIRE_BYE});
             bye = true;
         }
-        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_done(l, l->send);
+        if (l->shutdown && l->chunks.n_total < l->n_chunks) received = false;
         bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
                        pl_exchange_settled(&l->exchange);
         if (settled && link_read_all(l)) break;
@@ -267,6 +283,8 @@ void pl_mpi_detach(struct pl_link *l) {
     }
     if (pl_mpi_broken()) return;
     MPI_Request_free(&l->request);
+    pl_outbox_free(&l->outbox);
+    pl_chunks_close(&l->chunks);
     link_free(l);
 }
 
@@ -294,16 +312,20 @@ static struct pl_order link_order(struct pl_link *l) {
 
 int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     uint64_t began = pl_now_ns(), now = began;
-    if (l->task) link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
+    if (l->task) {
+        pl_chunks_again(&l->chunks);
+        link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
+    }
     l->task = 0;
     atomic_store(&l->flag, false);
     for (;; now = pl_now_ns()) {
         link_look(l);
-        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_done(l, l->send);
         if (l->shutdown) return PL_ECANCELLED;
         link_let_go(l, received);
         if (l->fresh && received && sent && link_has_inputs(l)) break;
-        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, !received || !sent || l->fresh);
+        bool moving = !received || !sent || l->fresh || pl_chunks_move(&l->chunks);
+        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, moving);
     }
     l->fresh = false;
     l->task = l->order.task;
@@ -351,6 +373,7 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     bool shared = l->order.flags & WIRE_SHARED;
     bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
     if (shared) pl_mpi_memory_sync(&l->memory);
+    pl_chunks_again(&l->chunks);
     link_send(
         l, &(struct pl_wire){.kind = WIRE_RESULT,
                              .flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0),

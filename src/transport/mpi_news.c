@@ -9,7 +9,8 @@ void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
     if (w->shutdown) return;
     w->shutdown = true;
     w->waiting = false;
-    pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_SHUTDOWN});
+    pl_mpi_port_send(p, worker,
+                     &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->chunks[worker].n_total});
 }
 
 /* The worker has no order any more: one that waits is sent. */
@@ -24,6 +25,8 @@ static void news_freed(struct pl_port *p, int worker) {
 static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     struct pl_mpi_worker *w = &p->worker[worker];
     bool waiting = w->waiting;
+    p->chunks[worker].n_total = 0;
+    p->chunks[worker].v = NULL;
     *w = (struct pl_mpi_worker){
         .joined = true, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
     const struct pl_range *last = &p->range[p->n_servers - 1];
@@ -140,6 +143,8 @@ bool pl_mpi_port_look(struct pl_port *p) {
     int n = 0;
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
     pl_exchange_look(&p->exchange);
+    for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
+        if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     /* what was sent first: a result may free its worker for the next order */
     for (int i = 0; i < n; i++)

@@ -29,6 +29,7 @@ static void port_free(struct pl_port *p) {
     free(p->outbox);
     free(p->request);
     free(p->which);
+    free(p->chunks);
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
@@ -47,18 +48,20 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     p->outbox = calloc(n, sizeof *p->outbox);
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
+    p->chunks = calloc(n, sizeof *p->chunks);
     p->terms = calloc(n, sizeof *p->terms);
     p->exchanges = calloc(n, sizeof *p->exchanges);
     /* of each worker: joined, two bases and results (one of an order that was replaced), gone */
     if (!pl_port_queue_new(&p->queue, 6 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
-        !p->request || !p->which || !p->terms || !p->exchanges || pl_group_open(p))
+        !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges || pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
 
 static void port_listen(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
-        pl_outbox_new(&p->outbox[w]);
+        pl_outbox_new(&p->outbox[w], pl_mpi_port_rank(p, w), WIRE_DOWN);
+        pl_chunks_new(&p->chunks[w]);
         p->request[w] = MPI_REQUEST_NULL;
         p->request[p->n_workers + w] = MPI_REQUEST_NULL;
         p->request[2 * p->n_workers + w] = MPI_REQUEST_NULL;
@@ -97,6 +100,7 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     p->over_ctx = conf->over_ctx;
     p->n_servers = conf->range ? conf->n_servers : 1;
     p->range[0].n = conf->dim;
+    p->cut = pl_cut_vector(conf->dim, p->n_servers);
     for (int i = 0; conf->range && i < p->n_servers; i++) p->range[i] = conf->range[i];
     rc = port_allocate(p, conf, why);
     if (rc) {
@@ -115,7 +119,7 @@ static float *port_vector(struct pl_port *p, int writer) {
 /* --- sending and receiving --------------------------------------------------------------- */
 
 void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w) {
-    pl_outbox_send(&p->outbox[worker], pl_mpi_port_rank(p, worker), WIRE_DOWN, w);
+    pl_outbox_send(&p->outbox[worker], w);
 }
 
 /* The request for what is sent to a worker. It is free: the worker has answered its last order, so
@@ -138,6 +142,23 @@ void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_o
     p->n_moving++;
     pl_wire_receive(o->out, o->range, o->n_ranges, pl_mpi_port_rank(p, worker),
                     &p->request[p->n_workers + worker]);
+}
+
+static void port_send_chunks(struct pl_port *p, int worker, const float *v, size_t n) {
+    if (pl_chunks_send(&p->chunks[worker], &p->cut, pl_mpi_port_rank(p, worker), v, n))
+        p->n_moving++;
+}
+
+/* A worker that has answered is sent what is complete of its next vector. */
+static void port_forward(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    w->upcoming = p->cut.n > 0 && w->joined && !w->busy && !w->waiting && !w->offered &&
+                  !w->shares && !w->shutdown;
+}
+
+static void port_written(struct pl_port *p, const float *v, size_t n) {
+    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
+        if (p->worker[w].upcoming) port_send_chunks(p, w, v, n);
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -189,8 +210,14 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
     bool shared = w->shares && input->v && !o->stays;
     bool vector = input->v && !shared && (!whole || input->stamp == 0 || input->stamp != w->stamp);
-    uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (input->v ? 0 : WIRE_WITH_TERMS) |
-                     (o->stays ? WIRE_STAYS : 0) | (shared ? WIRE_SHARED : 0);
+    bool chunks = vector && whole && p->cut.n > 0;
+    uint32_t flags = (chunks   ? WIRE_WITH_CHUNKS
+                      : vector ? WIRE_WITH_VECTOR
+                               : 0) |
+                     (input->v ? 0 : WIRE_WITH_TERMS) | (o->stays ? WIRE_STAYS : 0) |
+                     (shared ? WIRE_SHARED : 0);
+    const float *forwarded = p->chunks[worker].v;
+    if (forwarded && (!chunks || forwarded != input->v)) pl_mpi_break(0); /* cannot be */
     struct pl_wire m = {.kind = WIRE_ORDER,
                         .flags = flags,
                         .task = o->task,
@@ -204,7 +231,11 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     pl_mpi_port_send(p, worker, &m);
     pl_group_log_own(p, ENTRY_SENT, worker, vector);
     if (vector) {
-        pl_mpi_port_send_vector(p, worker, o, input->v);
+        if (chunks)
+            port_send_chunks(p, worker, input->v, p->dim);
+        else
+            pl_mpi_port_send_vector(p, worker, o, input->v);
+        p->chunks[worker].v = NULL;
         w->stamp = whole ? input->stamp : 0;
     } else if (!input->v) {
         MPI_Isend(&p->terms[worker], sizeof *p->terms, MPI_BYTE, pl_mpi_port_rank(p, worker),
@@ -214,7 +245,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     w->sent = *o;
     w->sent_ns = pl_now_ns();
     w->busy = true;
-    w->waiting = w->cancelling = false;
+    w->waiting = w->cancelling = w->upcoming = false;
     w->phase = PL_PHASE_COMPUTING;
 }
 
@@ -289,7 +320,7 @@ static void port_wake(struct pl_port *p) {
  * exchange is not settled; -1: all are done. */
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
-        if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) ||
+        if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) || p->chunks[w].moving ||
             p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
@@ -327,7 +358,9 @@ static void port_close(struct pl_port *p) {
     if (late >= 0) pl_mpi_break(late);
     if (pl_mpi_broken() || !pl_group_close(p)) return;
     pl_exchange_close(&p->exchange);
-    for (int w = 0; w < p->n_workers && !port_follows(); w++) {
+    for (int w = 0; w < p->n_workers; w++) {
+        pl_outbox_free(&p->outbox[w]);
+        if (port_follows()) continue;
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);
         MPI_Request_free(&p->request[w]);
@@ -367,6 +400,8 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                              .vector = port_vector,
                                              .tell = port_tell,
                                              .cancel = port_cancel,
+                                             .forward = port_forward,
+                                             .written = port_written,
                                              .fetch = port_fetch,
                                              .holds = port_holds,
                                              .phase = port_phase,

@@ -5,6 +5,7 @@
 #ifndef PL_TRANSPORT_MPI_PORT_H
 #define PL_TRANSPORT_MPI_PORT_H
 
+#include "transport/mpi_chunks.h"
 #include "transport/mpi_exchange.h"
 #include "transport/mpi_memory.h"
 #include "transport/port.h"
@@ -20,6 +21,7 @@ struct pl_mpi_worker {
     bool busy;             /* it has `sent` and has not answered */
     bool waiting;          /* `order` was not sent yet */
     bool cancelling;       /* it was told to cancel `sent` */
+    bool upcoming;         /* its next order is on the vector that is being written */
     struct pl_order order; /* the latest; task 0: none, or it was cancelled */
     struct pl_input input; /* its only one; v NULL: it has terms instead */
     struct pl_order sent;
@@ -41,6 +43,8 @@ struct pl_port {
     MPI_Request *request;
     int *which; /* what a test found */
     int n_moving;
+    struct pl_cut_vector cut;     /* of vectors that are sent in chunks, */
+    struct pl_chunks_out *chunks; /* [n_workers] which these are */
 
     struct pl_port_queue queue;
     atomic_bool woken;

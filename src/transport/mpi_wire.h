@@ -52,7 +52,8 @@ enum { /* tags */
        WIRE_BYTES,
        WIRE_TERMS, /* of vectors that stay with their writers: see mpi_exchange.h */
        WIRE_ASK,
-       WIRE_STAYED
+       WIRE_STAYED,
+       WIRE_CHUNK /* of a vector: see mpi_chunks.h */
 };
 
 enum wire_kind {
@@ -63,7 +64,7 @@ enum wire_kind {
     WIRE_PHASE, /* flags: enum pl_phase */
     WIRE_ORDER,
     WIRE_CANCEL,
-    WIRE_SHUTDOWN,
+    WIRE_SHUTDOWN, /* task: the number of chunks that were sent */
     WIRE_CLOSE, /* after SHUTDOWN, if vectors stayed with their writers: they are not asked for any
                    more */
     WIRE_BASE,
@@ -74,10 +75,11 @@ enum wire_kind {
 #define WIRE_PROTOCOL 6
 
 /* flags of orders and results */
-#define WIRE_WITH_VECTOR 1 /* a vector follows */
-#define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
-#define WIRE_STAYS 4       /* base and result stay with the worker */
-#define WIRE_SHARED 8      /* input and result are in memory that both ends have */
+#define WIRE_WITH_VECTOR 1  /* a vector follows */
+#define WIRE_WITH_TERMS 2   /* a struct pl_wire_terms follows */
+#define WIRE_STAYS 4        /* base and result stay with the worker */
+#define WIRE_WITH_CHUNKS 16 /* a vector comes in chunks, and perhaps came before */
+#define WIRE_SHARED 8       /* input and result are in memory that both ends have */
 
 struct pl_wire {
     uint32_t kind, flags;
@@ -103,12 +105,13 @@ void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MP
 #define WIRE_ROOM 8
 struct pl_outbox {
     struct pl_wire wire[WIRE_ROOM];
-    MPI_Request request[WIRE_ROOM];
+    MPI_Request request[WIRE_ROOM]; /* persistent */
     int next;
 };
 
-void pl_outbox_new(struct pl_outbox *o);
-void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire *w);
+void pl_outbox_new(struct pl_outbox *o, int rank, int tag);
+void pl_outbox_free(struct pl_outbox *o); /* all of it was sent */
+void pl_outbox_send(struct pl_outbox *o, const struct pl_wire *w);
 bool pl_outbox_sent(struct pl_outbox *o); /* all of it */
 
 /* One step of a wait that has lasted for `waited_ns` and has `left_ns` to go. At first it only
