@@ -27,6 +27,29 @@ static void test_shapes(void **state) {
     check_replay("model=quadratic:dim=7 updates=300 method=abs");
 }
 
+/* Vectors that are sent in chunks, the first before the last is computed: whole and of parts of the
+ * workers, replaced, cancelled, and sent again or not. */
+static void test_long_vectors(void **state) {
+    (void)state;
+    static const char *const methods[] = {
+        "method=sync",
+        "method=async",
+        "method=ssp",
+        "method=sync optim=nesterov threads=1",
+        "method=gap-aware optim=momentum threads=3",
+        "method=local-sgd:u=2",
+        "policy=ksync:k=2,cancel=yes delay=exp:mean=0.002",
+        "policy=kbatchsync:k=5 delay=exp:mean=0.001",
+        "policy=kasync:k=2 delay=exp:mean=0.001",
+    };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char options[200];
+        snprintf(options, sizeof options, "model=mlp:hidden=%d updates=15 transport=mpi %s",
+                 i % 2 ? 3000 : 3333, methods[i]);
+        check_replay(options);
+    }
+}
+
 /* --- cancels --------------------------------------------------------------------------------- */
 
 static int n_taken_back, n_overdue; /* of worker 1's tasks */
@@ -341,6 +364,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_every_method_as_simulated),
         cmocka_unit_test(test_twenty_asynchronous_runs),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_long_vectors),
         cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_a_cancel_reaches_who_computes),
         cmocka_unit_test(test_peers),

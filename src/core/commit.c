@@ -432,6 +432,7 @@ int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, 
     if (rc) return rc;
     job.at = pl_commit_begin(s, lr);
     if (s->conf.offload) return pl_store_offload(s, &job.at, job.mixed.row, job.next);
+    if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, job.next->lookahead);
     commit_tiles(s, commit_step, &job);
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
     if ((rc = pl_members_agree(s)) != PL_OK) return rc;

@@ -47,7 +47,7 @@ static int publish_parts(struct pl_store *s) {
 
 bool pl_store_discards(const struct pl_store *s) {
     return s->optim->n_vectors == 0 && s->correct->n_vectors == 0 && !s->own && !s->direction &&
-           !s->last && !s->conf.offload && !s->conf.slice.allreduce;
+           !s->last && !s->conf.offload && !s->conf.slice.allreduce && !s->conf.writes;
 }
 
 /* What a commit changes besides the new version. */

@@ -79,6 +79,9 @@ struct pl_store_conf {
     bool sum_members;                    /* multiplied by the number of members */
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
+    /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
+     * of the next version, tile i in job i. NULL: nobody has to know. */
+    void (*writes)(void *ctx, const pl_real *v);
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
     const struct pl_offload_ops *offload; /* NULL: this process computes commits */

@@ -29,6 +29,7 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
     conf.dim = dim;
     conf.parallel_for = e->conf.parallel_for;
+    conf.writes = e->conf.writes;
     if (pl_vectors_new(&e->vectors)) return pl_fail(why, PL_ENOMEM, "out of memory");
     e->owns_vectors = true;
     pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);

@@ -51,6 +51,9 @@ struct pl_host_ops {
     void (*taken)(void *ctx, int vector);
     /* An update is about to be made. NULL: nothing to do. */
     void (*update)(void *ctx);
+    /* After update(): this worker will be started on the version that the update makes, as soon as
+     * it is made. NULL: nothing to do. */
+    void (*upcoming)(void *ctx, int worker);
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
     int (*fetch)(void *ctx, const int *vector, int n);
@@ -78,6 +81,7 @@ struct pl_engine_conf {
     bool follows;
     struct pl_slice slice; /* of the vectors that this engine has; whole == 0: all of them */
     struct pl_parallel_for parallel_for;
+    void (*writes)(void *ctx, const pl_real *v); /* of the store; see pl_store_conf */
 };
 
 struct pl_engine;

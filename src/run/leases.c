@@ -390,6 +390,11 @@ static void leases_update(void *ctx) {
     leases_tidy(l);
 }
 
+static void leases_upcoming(void *ctx, int worker) {
+    struct pl_leases *l = ctx;
+    if (l->ops->forward) l->ops->forward(l->port, worker);
+}
+
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner) {
     l->update = update;
     l->owner = owner;
@@ -398,6 +403,7 @@ struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owne
                                 .cancel = leases_cancel,
                                 .taken = leases_taken,
                                 .update = leases_update,
+                                .upcoming = leases_upcoming,
                                 .fetch = leases_fetch,
                                 .writable = leases_writable,
                                 .settle = leases_settle,
