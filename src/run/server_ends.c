@@ -54,7 +54,7 @@ static int ends_engine(struct server *s) {
                                   .watch = s->conf->watch,
                                   .slice = pl_shards_slice(&s->shards, 0),
                                   .parallel_for = pl_tile_threads_for(&s->tile_threads),
-                                  .writes = pl_tile_threads_writes};
+                                  .writes = s->ops->written ? pl_tile_threads_writes : NULL};
     float *w0;
     int rc = ends_first(s, &w0);
     if (!rc && s->several && pl_group_scatter(s->port, w0, w0))
