@@ -188,7 +188,7 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
 int main(int argc, char **argv) {
     float *x = bench_floats(BENCH_FLOATS);
     int n_cores = pl_cores();
-    pl_gram_init();
+    openblas_set_num_threads(1);
     printf("commits of K gradients, medians of %d, milliseconds\n", BENCH_REPEATS);
     printf("%-24s %3s %9s %3s %9s %9s %9s %9s %7s %7s\n", "reduce", "K", "params", "thr", "commit",
            "read", "ssyrk", "sgemm", "/read", "/blas");
