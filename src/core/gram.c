@@ -9,17 +9,20 @@
 
 #define GRAM_NAME gram_tile_baseline
 #define GRAM_TARGET
+#define GRAM_KEEP(v)
 #define GRAM_BYTES 16
 #include "core/gram_tile.h"
 
 #if defined(__x86_64__)
 #define GRAM_NAME gram_tile_avx2
 #define GRAM_TARGET __attribute__((target("avx2")))
+#define GRAM_KEEP(v)
 #define GRAM_BYTES 32
 #include "core/gram_tile.h"
 
 #define GRAM_NAME gram_tile_avx512
 #define GRAM_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define GRAM_KEEP(v) __asm__("" : "+v"(v))
 #define GRAM_BYTES 64
 #include "core/gram_tile.h"
 #endif

@@ -1,6 +1,7 @@
 /* A tile of inner products, with vectors of GRAM_BYTES bytes. gram.c includes this file once per
  * instruction set, with GRAM_NAME and GRAM_TARGET: gcc splits vectors that are wider than those of
- * a function's own set before it inlines the function, so PL_VARIANTS is of no use here. */
+ * a function's own set before it inlines the function, so PL_VARIANTS is of no use here. With
+ * enough registers, GRAM_KEEP keeps the compiler from loading a vector once per product. */
 
 /* out [GRAM_SIDE * GRAM_SIDE]: the inner products of each of three rows y with three rows x.
  * Meanwhile `next` [width] is fetched into the second-level cache. */
@@ -9,6 +10,7 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
     typedef pl_real vector __attribute__((vector_size(GRAM_BYTES)));
     typedef pl_real loaded
         __attribute__((vector_size(GRAM_BYTES), aligned(sizeof(pl_real)), may_alias));
+    typedef pl_real quarter __attribute__((vector_size(4 * sizeof(pl_real))));
     const pl_real *x0 = x[0], *x1 = x[1], *x2 = x[2], *y0 = y[0], *y1 = y[1], *y2 = y[2];
     pl_real lane[GRAM_SIDE * GRAM_SIDE][PL_GRAM_LANES];
     size_t whole = width - width % PL_GRAM_LANES;
@@ -18,15 +20,21 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
         for (size_t at = l; at < whole; at += PL_GRAM_LANES) {
             vector a = *(const loaded *)(x0 + at), b = *(const loaded *)(x1 + at);
             vector c = *(const loaded *)(x2 + at), v = *(const loaded *)(y0 + at);
+            GRAM_KEEP(a);
+            GRAM_KEEP(b);
+            GRAM_KEEP(c);
+            GRAM_KEEP(v);
             __builtin_prefetch(next + at, 0, 2);
             s0 += a * v;
             s1 += b * v;
             s2 += c * v;
             v = *(const loaded *)(y1 + at);
+            GRAM_KEEP(v);
             s3 += a * v;
             s4 += b * v;
             s5 += c * v;
             v = *(const loaded *)(y2 + at);
+            GRAM_KEEP(v);
             s6 += a * v;
             s7 += b * v;
             s8 += c * v;
@@ -38,14 +46,16 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
         for (int p = 0; p < GRAM_SIDE * GRAM_SIDE; p++)
             lane[p][l] += x[p % GRAM_SIDE][whole + l] * y[p / GRAM_SIDE][whole + l];
     for (int p = 0; p < GRAM_SIDE * GRAM_SIDE; p++) {
-        pl_real *sum = lane[p];
-        __asm__("" : "+r"(sum) : : "memory"); /* one after the other: all at once take longer */
-        for (int half = PL_GRAM_LANES / 2; half > 0; half /= 2)
-            for (int l = 0; l < half; l++) sum[l] += sum[l + half];
-        out[p] = sum[0];
+        quarter q[4];
+        pl_real four[4];
+        memcpy(q, lane[p], sizeof q);
+        q[0] = (q[0] + q[2]) + (q[1] + q[3]);
+        memcpy(four, q, sizeof four);
+        out[p] = (four[0] + four[2]) + (four[1] + four[3]);
     }
 }
 
 #undef GRAM_NAME
 #undef GRAM_TARGET
+#undef GRAM_KEEP
 #undef GRAM_BYTES
