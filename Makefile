@@ -15,6 +15,8 @@ FAULTS      = 10000
 SEEDS       = 100000
 FROM        = 1
 SECONDS     = 60
+PARTS       =
+OUT         =
 JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
@@ -26,7 +28,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test fuzz agree storm storm-seeds bench install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test fuzz agree storm storm-seeds bench bench-docs install sanitize check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -70,16 +72,19 @@ storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=1
 	@$(compile) $(BUILD) --parallel $(JOBS) --target test_storm
 	@STORM_FROM=$(FROM) STORM_SEEDS=$(SEEDS) $(BUILD)/tests/test_storm
 
-bench: setup ## install packages, build, run the benchmarks
+bench: setup ## install packages, build, run the benchmarks (PARTS='store reduce', OUT=DIR)
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product bench
-	@for source in bench/bench_*.c; do \
-	    program=$(BUILD)/bench/$$(basename $$source .c); \
-	    echo "== $$program"; \
-	    [ -x $$program ] || { echo "skipped: needs MPI (make setup)"; continue; }; \
-	    PACELINE=$(BUILD)/paceline BENCH_PEERS=$(BUILD)/bench \
-	        BENCH_SCRIPTS=bench $$program || exit 1; \
-	done
+	@other=clang; ! grep -q '^CMAKE_C_COMPILER:.*clang' $(BUILD)/CMakeCache.txt || other=gcc; \
+	case ' $(or $(PARTS),compilers) ' in \
+	*' compilers '*) ! command -v $$other >/dev/null || { \
+	    $(configure) -B build-$$other -DCMAKE_C_COMPILER=$$other && \
+	    $(compile) build-$$other --parallel $(JOBS) --target bench_reduce; };; \
+	esac
+	@scripts/bench --build $(BUILD) --out '$(or $(OUT),$(BUILD)/bench)' $(PARTS)
+
+bench-docs: ## write the tables of docs/benchmarks.md from docs/bench/
+	@scripts/bench --docs
 
 install: build ## install the program, library, header and man page (PREFIX=/usr/local, DESTDIR=)
 	@DESTDIR='$(DESTDIR)' cmake --install $(BUILD) --prefix '$(PREFIX)'

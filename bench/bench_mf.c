@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "limits.h"
 #include "model/mf.h"
 #include "sys/pool.h"
 
@@ -68,10 +69,8 @@ struct bench_triad {
 static void bench_tile(void *arg, int i, int thread) {
     const struct bench_triad *t = arg;
     size_t n = BENCH_TRIAD / BENCH_TILES, from = (size_t)i * n;
-    float *restrict a = t->a + from;
-    const float *restrict b = t->b + from, *restrict c = t->c + from;
     (void)thread;
-    for (size_t j = 0; j < n; j++) a[j] = b[j] - 1e-3f * c[j];
+    bench_triad(t->a + from, t->b + from, t->c + from, 1e-3f, n);
 }
 
 /* --- the table --------------------------------------------------------------------------- */
@@ -120,6 +119,7 @@ static void bench_case(const struct pl_data *data, const struct pl_grid *grid, i
             b.sweep = pl_mf_sweep_plain;
             if (t == 0) twin[at] = bench_blocks(&b);
         }
+    bool row = k == 40 && step == PL_MF_ADAPTIVE && pl_grid_side(grid) == 16; /* fpsgd's own */
     double one = bench_median(fast[0], BENCH_REPEATS), plain = bench_median(twin, BENCH_REPEATS);
     for (int t = 0; t < 2; t++) {
         double seconds = bench_median(fast[t], BENCH_REPEATS);
@@ -128,6 +128,13 @@ static void bench_case(const struct pl_data *data, const struct pl_grid *grid, i
         printf("%4d %-9s %3d %8d %9.2f %9.0f %7.1f %7.1f %7.2f", k, step ? "adaptive" : "plain",
                pl_grid_side(grid), t + 1, 1e-6 * ratings / seconds, bytes / ratings, rate, limit,
                rate / limit);
+        double speed = 1e-6 * ratings / seconds;
+        if (row && t == 0)
+            bench_row("mf.twin", speed, "M/s", "plain loop", 1e-6 * ratings / plain,
+                      plain / seconds);
+        if (row && t == 1)
+            bench_row("mf.threads", speed, "M/s", "one thread", 1e-6 * ratings / one,
+                      one / seconds);
         if (t == 0)
             printf(" %7.2f %7s\n", plain / seconds, "");
         else
@@ -142,6 +149,7 @@ static void bench_case(const struct pl_data *data, const struct pl_grid *grid, i
 int main(int argc, char **argv) {
     static const int sides[] = {2, 16};
     int ks[] = {8, 16, 40, 128}, n_ks = sizeof ks / sizeof *ks;
+    bench_begin();
     if (argc > 1) {
         ks[0] = (int)strtol(argv[1], NULL, 10);
         n_ks = 1;

@@ -16,8 +16,9 @@
 
 struct bench_case {
     const char *name, *model, *data;
-    double flops; /* per sample, forward; see bench_cases */
-    double first; /* the part of it that is the first layer's */
+    const char *key; /* of its row in the summary; NULL: none */
+    double flops;    /* per sample, forward; see bench_cases */
+    double first;    /* the part of it that is the first layer's */
 };
 
 /* Seconds of one 512^3 product. */
@@ -60,6 +61,7 @@ static int bench_run(const struct bench_case *k, const float *a, const float *b,
     double rate = flops / t_step * 1e-9;
     double limit = 2.0 * BENCH_SIDE * BENCH_SIDE * BENCH_SIDE / t_peer * 1e-9;
     printf("%-24s %8.3f %10.1f %10.1f %8.2f\n", k->name, t_step * 1e3, rate, limit, rate / limit);
+    if (k->key) bench_row(k->key, rate, "GFLOP/s", "SGEMM", limit, rate / limit);
     free(x);
     free(w);
     free(g);
@@ -73,20 +75,23 @@ int main(void) {
     /* digits at 28 pixels stand in for MNIST: flops do not care */
     const double conv1 = 2.0 * 784 * 25 * 32, conv2 = 2.0 * 196 * 800 * 64;
     const struct bench_case cases[] = {
-        {"softmax 784-10", "softmax", "digits:side=28,samples=128,test=0", 2.0 * 784 * 10,
-         2.0 * 784 * 10},
-        {"mlp 784-256-10", "mlp:hidden=256", "digits:side=28,samples=128,test=0",
+        {"softmax 784-10", "softmax", "digits:side=28,samples=128,test=0", "model.softmax",
+         2.0 * 784 * 10, 2.0 * 784 * 10},
+        {"mlp 784-256-10", "mlp:hidden=256", "digits:side=28,samples=128,test=0", "model.mlp",
          2.0 * (784 * 256 + 256 * 10), 2.0 * 784 * 256},
-        {"mlp 784-512-256-10", "mlp:hidden=512,256", "digits:side=28,samples=128,test=0",
+        {"mlp 784-512-256-10", "mlp:hidden=512,256", "digits:side=28,samples=128,test=0", NULL,
          2.0 * (784 * 512 + 512 * 256 + 256 * 10), 2.0 * 784 * 512},
-        {"cnn 28x28 32,64 512", "cnn", "digits:side=28,samples=128,test=0",
+        {"cnn 28x28 32,64 512", "cnn", "digits:side=28,samples=128,test=0", "model.cnn.large",
          conv1 + conv2 + 2.0 * (3136 * 512 + 512 * 10), conv1},
         {"cnn 16x16 8,16 64", "cnn:filters=8,16,dense=64", "digits:samples=128,test=0",
-         2.0 * (256 * 25 * 8 + 64 * 200 * 16 + 256 * 64 + 64 * 10), 2.0 * 256 * 25 * 8},
+         "model.cnn.small", 2.0 * (256 * 25 * 8 + 64 * 200 * 16 + 256 * 64 + 64 * 10),
+         2.0 * 256 * 25 * 8},
     };
     size_t square = (size_t)BENCH_SIDE * BENCH_SIDE;
     float *a = bench_floats(square), *b = bench_floats(square), *c = bench_floats(square);
     int rc = 0;
+    bench_begin();
+    bench_about("OpenBLAS", openblas_get_config());
     openblas_set_num_threads(1);
     printf("one thread, batch of %d, medians of %d\n", BENCH_BATCH, BENCH_REPEATS);
     printf("%-24s %8s %10s %10s %8s\n", "gradient step", "ms", "GFLOP/s", "SGEMM", "ratio");

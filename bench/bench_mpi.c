@@ -94,6 +94,8 @@ static void push_pull(int rank) {
         printf("    %3d MB: %.2f ms; MPI_Send and MPI_Recv %.2f ms, %.1f GB/s; ratio %.2f\n",
                sizes[i] / 250000, 1e3 * o, 1e3 * b, 8e-9 * sizes[i] / b, b / o);
         fflush(stdout);
+        if (sizes[i] == ROUND_DIM)
+            bench_row("mpi.pushpull", 1e3 * o, "ms", "MPI_Send and MPI_Recv", 1e3 * b, o / b);
     }
 }
 
@@ -158,6 +160,9 @@ static void rounds(int rank, int size) {
     if (rank != 0) return;
     double o = bench_median(ours, 3), t = bench_median(theirs, 3);
     printf("    %d workers: %.1f ms; MPI_Allreduce %.1f ms; ratio %.2f\n", size - 1, o, t, o / t);
+    char key[32];
+    snprintf(key, sizeof key, "mpi.round.%d", size - 1);
+    bench_row(key, o, "ms", "MPI_Allreduce", t, o / t);
 }
 
 /* --- idle --------------------------------------------------------------------------------- */
@@ -210,6 +215,7 @@ static void ask(const char *self, int ranks, const char *what) {
 
 int main(int argc, char **argv) {
     if (argc > 1) return as_rank(argv[1]);
+    bench_begin();
     printf("(a) push and pull of a vector, one worker\n");
     fflush(stdout);
     ask(argv[0], 2, "push-pull");

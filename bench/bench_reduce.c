@@ -14,6 +14,7 @@
 #include "bench.h"
 #include "core/gram.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -25,44 +26,46 @@ struct bench_case {
     const char *reduce;
     int k;
     size_t dim;
+    const char *key; /* of its row in the summary, on all cores; NULL: none */
 };
 
 static const struct bench_case bench_cases[] = {
-    {"mean", 20, BENCH_DIM},
-    {"median", 20, BENCH_DIM},
-    {"trimmed:f=6", 20, BENCH_DIM},
-    {"mean-around-median:f=6", 20, BENCH_DIM},
-    {"phocas:f=6", 20, BENCH_DIM},
-    {"krum:f=6", 20, BENCH_DIM},
-    {"multikrum:f=6", 20, BENCH_DIM},
-    {"geomedian:f=6", 20, BENCH_DIM},
-    {"centered-clip", 20, BENCH_DIM},
-    {"mda:f=6", 20, BENCH_DIM},
-    {"bulyan:f=4", 20, BENCH_DIM},
-    {"nnm+trimmed:f=6", 20, BENCH_DIM},
-    {"bucketing:s=2+krum:f=3", 20, BENCH_DIM},
+    {"mean", 20, BENCH_DIM, NULL},
+    {"median", 20, BENCH_DIM, "reduce.median.20"},
+    {"trimmed:f=6", 20, BENCH_DIM, "reduce.trimmed.20"},
+    {"mean-around-median:f=6", 20, BENCH_DIM, "reduce.around.20"},
+    {"phocas:f=6", 20, BENCH_DIM, NULL},
+    {"krum:f=6", 20, BENCH_DIM, "reduce.krum"},
+    {"multikrum:f=6", 20, BENCH_DIM, NULL},
+    {"geomedian:f=6", 20, BENCH_DIM, "reduce.geomedian"},
+    {"centered-clip", 20, BENCH_DIM, NULL},
+    {"mda:f=6", 20, BENCH_DIM, NULL},
+    {"bulyan:f=4", 20, BENCH_DIM, NULL},
+    {"nnm+trimmed:f=6", 20, BENCH_DIM, NULL},
+    {"bucketing:s=2+krum:f=3", 20, BENCH_DIM, NULL},
     /* growth with the number of gradients … */
-    {"median", 5, 3000000},
-    {"median", 10, 3000000},
-    {"median", 20, 3000000},
-    {"median", 40, 3000000},
-    {"median", 64, 3000000},
-    {"mean-around-median", 64, 3000000},
-    {"krum", 5, 3000000},
-    {"krum", 10, 3000000},
-    {"krum", 20, 3000000},
-    {"krum", 40, 3000000},
-    {"krum", 64, 3000000},
+    {"median", 5, 3000000, NULL},
+    {"median", 10, 3000000, NULL},
+    {"median", 20, 3000000, NULL},
+    {"median", 40, 3000000, NULL},
+    {"median", 64, 3000000, "reduce.median.64"},
+    {"trimmed", 64, 3000000, "reduce.trimmed.64"},
+    {"mean-around-median", 64, 3000000, "reduce.around.64"},
+    {"krum", 5, 3000000, NULL},
+    {"krum", 10, 3000000, NULL},
+    {"krum", 20, 3000000, NULL},
+    {"krum", 40, 3000000, NULL},
+    {"krum", 64, 3000000, NULL},
     /* … and with the model */
-    {"median", 20, 10000},
-    {"median", 20, 100000},
-    {"median", 20, 1000000},
-    {"krum", 20, 10000},
-    {"krum", 20, 100000},
-    {"krum", 20, 1000000},
-    {"geomedian", 20, 10000},
-    {"geomedian", 20, 100000},
-    {"geomedian", 20, 1000000},
+    {"median", 20, 10000, NULL},
+    {"median", 20, 100000, NULL},
+    {"median", 20, 1000000, NULL},
+    {"krum", 20, 10000, NULL},
+    {"krum", 20, 100000, NULL},
+    {"krum", 20, 1000000, NULL},
+    {"geomedian", 20, 10000, NULL},
+    {"geomedian", 20, 100000, NULL},
+    {"geomedian", 20, 1000000, NULL},
 };
 
 /* --- peers ------------------------------------------------------------------------------- */
@@ -77,16 +80,10 @@ struct bench_peer {
 static void bench_read(void *arg, int tile, int thread) {
     struct bench_peer *p = arg;
     size_t from, n;
-    float lane[64] = {0};
     (void)thread;
     pl_tile(p->dim, tile, &from, &n);
-    for (int m = 0; m < p->k; m++) {
-        const float *restrict x = p->x + (size_t)m * p->dim + from;
-        for (size_t i = 0; i + 64 <= n; i += 64)
-            for (size_t l = 0; l < 64; l++) lane[l] += x[i + l];
-    }
     p->sum[tile] = 0;
-    for (int l = 0; l < 64; l++) p->sum[tile] += (double)lane[l];
+    for (int m = 0; m < p->k; m++) p->sum[tile] += bench_sum(p->x + (size_t)m * p->dim + from, n);
 }
 
 static void bench_syrk(void *arg, int tile, int thread) {
@@ -137,6 +134,22 @@ static double bench_commit(struct pl_store *s, const struct bench_case *c, const
     return bench_now() - start;
 }
 
+/* Medians in seconds; syrk and gemm are 0 if the rule needs no distances. */
+static void bench_tell(const struct bench_case *c, int n_threads, double commit, double read,
+                       double syrk, double gemm) {
+    double blas = syrk < gemm ? syrk : gemm, limit = blas > 0 ? blas : read;
+    printf("%-24s %3d %9zu %3d %9.3f %9.3f", c->reduce, c->k, c->dim, n_threads, commit * 1e3,
+           read * 1e3);
+    if (blas > 0)
+        printf(" %9.3f %9.3f %7.2f %7.2f\n", syrk * 1e3, gemm * 1e3, read / commit, blas / commit);
+    else
+        printf(" %9s %9s %7.2f %7s\n", "", "", read / commit, "");
+    fflush(stdout);
+    if (!c->key || n_threads != pl_cores()) return;
+    const char *peer = blas <= 0 ? "reading once" : syrk < gemm ? "SSYRK" : "SGEMM";
+    bench_row(c->key, commit * 1e3, "ms", peer, limit * 1e3, limit / commit);
+}
+
 static void bench_run(const struct bench_case *c, int n_threads, const float *x) {
     struct pl_store_conf conf = {.dim = c->dim, .n_workers = c->k, .k = c->k, .rate = {.lr = 1e-3}};
     struct bench_peer peer = {.x = x, .k = c->k, .dim = c->dim};
@@ -165,18 +178,10 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
         }
         commit[at] = bench_commit(s, c, x);
     }
-    double t = bench_median(commit, BENCH_REPEATS), read = bench_median(peers[0], BENCH_REPEATS);
-    printf("%-24s %3d %9zu %3d %9.3f %9.3f", c->reduce, c->k, c->dim, n_threads, t * 1e3,
-           read * 1e3);
-    if (geometry) {
-        double syrk = bench_median(peers[1], BENCH_REPEATS);
-        double gemm = bench_median(peers[2], BENCH_REPEATS);
-        printf(" %9.3f %9.3f %7.2f %7.2f\n", syrk * 1e3, gemm * 1e3, read / t,
-               (syrk < gemm ? syrk : gemm) / t);
-    } else {
-        printf(" %9s %9s %7.2f %7s\n", "", "", read / t, "");
-    }
-    fflush(stdout);
+    bench_tell(c, n_threads, bench_median(commit, BENCH_REPEATS),
+               bench_median(peers[0], BENCH_REPEATS),
+               geometry ? bench_median(peers[1], BENCH_REPEATS) : 0,
+               geometry ? bench_median(peers[2], BENCH_REPEATS) : 0);
     pl_store_free(s);
     pl_pool_free(pool);
     pl_chain_free(&conf.reduce);
@@ -184,18 +189,29 @@ static void bench_run(const struct bench_case *c, int n_threads, const float *x)
     free(conf.optim.conf);
 }
 
-/* An argument keeps the rules whose spec contains it. */
+/* Whether an argument chooses the case, by a part of its spec or by its key. */
+static bool bench_chosen(const struct bench_case *c, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strstr(c->reduce, argv[i]) || (c->key && strcmp(c->key, argv[i]) == 0)) return true;
+    return argc < 2 || (argc == 2 && strcmp(argv[1], "one") == 0);
+}
+
+/* Arguments choose cases; `one` as the first one adds runs on one thread. */
 int main(int argc, char **argv) {
-    float *x = bench_floats(BENCH_FLOATS);
+    float *x = NULL;
     int n_cores = pl_cores();
+    bool alone = argc > 1 && strcmp(argv[1], "one") == 0;
+    bench_begin();
     openblas_set_num_threads(1);
     printf("commits of K gradients, medians of %d, milliseconds\n", BENCH_REPEATS);
     printf("%-24s %3s %9s %3s %9s %9s %9s %9s %7s %7s\n", "reduce", "K", "params", "thr", "commit",
            "read", "ssyrk", "sgemm", "/read", "/blas");
     for (size_t i = 0; i < sizeof bench_cases / sizeof *bench_cases; i++) {
-        if (argc > 1 && !strstr(bench_cases[i].reduce, argv[1])) continue;
-        if (n_cores > 1 && bench_cases[i].dim >= BENCH_DIM) bench_run(&bench_cases[i], 1, x);
-        bench_run(&bench_cases[i], n_cores, x);
+        const struct bench_case *c = &bench_cases[i];
+        if (!bench_chosen(c, argc, argv)) continue;
+        if (!x) x = bench_floats(BENCH_FLOATS);
+        if (alone && n_cores > 1 && c->dim >= BENCH_DIM) bench_run(c, 1, x);
+        bench_run(c, n_cores, x);
     }
     free(x);
     return 0;

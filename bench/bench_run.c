@@ -2,15 +2,18 @@
  *
  * Workers here answer at once (their gradient is what lies in their slot), so that all that is left
  * is the run itself: telling, answering, reducing, stepping. Processes over shared memory, as
- * `paceline train` runs them. Peers are timed in the same run: the machine's own y = y + a x on as
- * many threads, Open MPI's all-reduce and Gloo's over the same bytes, synchronous SGD. */
+ * `paceline train` runs them. Peers are timed in turn with it: the machine's own w' = w - a g on as
+ * many threads and as many vectors, Open MPI's all-reduce and Gloo's over the same bytes,
+ * synchronous SGD. */
 #include <math.h>
 #include <paceline.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -44,14 +47,16 @@ static void bench_say(void *ctx, int warning, const char *sentence) {
     if (!strstr(sentence, "is slow")) fprintf(stderr, "benchmark: %s\n", sentence);
 }
 
-/* Where a run was when half of its time was over: memory is touched for the first time before. */
+/* Where a run was when half of its time was over and every worker had had several turns: memory is
+ * touched for the first time before. */
 struct bench_half {
-    double when, time, updates;
+    double when, least; /* seconds, updates */
+    double time, updates;
 };
 
 static int bench_tick(void *ctx, const struct pl_point *p) {
     struct bench_half *h = ctx;
-    if (h->updates == 0 && p->time >= h->when) {
+    if (h->updates == 0 && p->time >= h->when && (double)p->updates >= h->least) {
         h->time = p->time;
         h->updates = (double)p->updates;
     }
@@ -80,64 +85,95 @@ static pl_run *bench_train(size_t dim, const char *options, struct bench_half *h
     return run;
 }
 
-/* Seconds per update in the second half of a run of so many seconds: the median of a few. */
+/* Seconds per update in the second half of a run of so many seconds; of a longer one if there are
+ * too few updates; NAN if there are too few even in a minute. */
 static double bench_update(const char *method, int workers, size_t dim, double seconds) {
-    double t[BENCH_REPEATS];
-    char options[200];
-    snprintf(options, sizeof options, "method=%s workers=%d time=%g eval-every=1000 lr=1e-6",
-             method, workers, seconds);
-    for (int i = 0; i < BENCH_REPEATS; i++) {
-        struct bench_half half = {.when = seconds / 2};
+    for (; seconds < 60; seconds *= 2) {
+        char options[200];
+        struct bench_half half = {.when = seconds / 2, .least = 3 * workers};
+        snprintf(options, sizeof options, "method=%s workers=%d time=%g eval-every=1000 lr=1e-6",
+                 method, workers, seconds);
         pl_run *run = bench_train(dim, options, &half);
-        t[i] = (pl_run_number(run, "time") - half.time) /
-               (pl_run_number(run, "updates") - half.updates);
+        double time = pl_run_number(run, "time") - half.time;
+        double updates = pl_run_number(run, "updates") - half.updates;
         pl_run_free(run);
+        if (half.updates > 0 && updates >= 4) return time / updates;
     }
+    return NAN;
+}
+
+/* The median of a few; NAN if any is. Sorts t. */
+static double bench_middle(double *t) {
+    for (int i = 0; i < BENCH_REPEATS; i++)
+        if (isnan(t[i])) return NAN;
     return bench_median(t, BENCH_REPEATS);
 }
 
 /* --- the machine's own rate -------------------------------------------------------------- */
 
-struct bench_axpy {
-    float *x, *y;
+#define BENCH_ASYNC 2 /* workers of (a) */
+/* What lives in such a run: the newest version, the next, and the one that each worker started
+ * from; a gradient for each worker, and the one that is taken. */
+#define BENCH_VERSIONS (BENCH_ASYNC + 2)
+#define BENCH_GRADIENTS (BENCH_ASYNC + 1)
+#define BENCH_STEPS 23
+
+struct bench_step {
+    float *version[BENCH_VERSIONS], *gradient[BENCH_GRADIENTS];
+    const float *w, *g;
+    float *next;
 };
 
-static void bench_axpy_tile(void *arg, int tile, int thread) {
-    const struct bench_axpy *v = arg;
+static void bench_step_tile(void *arg, int tile, int thread) {
+    const struct bench_step *v = arg;
     size_t from, n;
     (void)thread;
     pl_tile(BENCH_DIM, tile, &from, &n);
-    float *restrict y = v->y + from;
-    const float *restrict x = v->x + from;
-    for (size_t i = 0; i < n; i++) y[i] += 1e-6f * x[i];
+    bench_triad(v->next + from, v->w + from, v->g + from, 1e-6f, n);
 }
 
-static double bench_axpy(void) {
-    struct bench_axpy v = {bench_floats(BENCH_DIM), bench_floats(BENCH_DIM)};
-    struct pl_pool *pool;
-    double t[31];
-    bench_need(!pl_pool_new(pl_cores(), &pool), "out of memory");
-    for (int i = -3; i < 31; i++) {
+/* Median seconds of w' = w - a g on all cores, version after version and gradient after gradient,
+ * so that no cache holds more of them than it does in the run. */
+static double bench_limit(struct bench_step *v, struct pl_pool *pool) {
+    double t[BENCH_STEPS];
+    for (int i = -8; i < BENCH_STEPS; i++) {
+        int at = i + 8;
+        v->w = v->version[at % BENCH_VERSIONS];
+        v->next = v->version[(at + 1) % BENCH_VERSIONS];
+        v->g = v->gradient[at % BENCH_GRADIENTS];
         double start = bench_now();
-        pl_pool_each(pool, PL_TILES, bench_axpy_tile, &v);
+        pl_pool_each(pool, PL_TILES, bench_step_tile, v);
         if (i >= 0) t[i] = bench_now() - start;
     }
-    pl_pool_free(pool);
-    free(v.x);
-    free(v.y);
-    return bench_median(t, 31);
+    return bench_median(t, BENCH_STEPS);
 }
 
-/* (a) Every update reads the gradient and the model and writes the model, 12 bytes a parameter, as
- * many as y = y + a x; and its worker reads the gradient once, to see that it is finite: 4 more. */
+/* (a) What an update cannot avoid: the gradient and the model are read and the next model is
+ * written, 12 bytes per parameter, as many as the limit's. */
 static void bench_async(void) {
-    double axpy = bench_axpy(), update = bench_update("async", 2, BENCH_DIM, 4);
-    double rate = 16e-9 * BENCH_DIM / update, limit = 12e-9 * BENCH_DIM / axpy;
-    printf("(a) asynchronous updates of %d parameters, 2 workers, %d threads\n", BENCH_DIM,
-           pl_cores());
-    printf("    %.2f ms an update, %.1f GB/s; y = y + a x %.2f ms, %.1f GB/s; ratio %.2f\n",
-           update * 1e3, rate, axpy * 1e3, limit, rate / limit);
+    struct bench_step v;
+    struct pl_pool *pool;
+    double limits[BENCH_REPEATS], updates[BENCH_REPEATS];
+    for (int i = 0; i < BENCH_VERSIONS; i++) v.version[i] = bench_floats(BENCH_DIM);
+    for (int i = 0; i < BENCH_GRADIENTS; i++) v.gradient[i] = bench_floats(BENCH_DIM);
+    bench_need(!pl_pool_new(pl_cores(), &pool), "out of memory");
+    for (int i = 0; i < BENCH_REPEATS; i++) {
+        limits[i] = bench_limit(&v, pool);
+        updates[i] = bench_update("async", BENCH_ASYNC, BENCH_DIM, 4);
+    }
+    double limit = bench_middle(limits);
+    double update = bench_middle(updates);
+    printf("(a) asynchronous updates of %d parameters, %d workers, %d threads\n", BENCH_DIM,
+           BENCH_ASYNC, pl_cores());
+    printf("    %.2f ms an update, %.1f GB/s; w' = w - a g over %d versions and %d gradients "
+           "%.2f ms, %.1f GB/s; ratio %.2f\n",
+           update * 1e3, 12e-9 * BENCH_DIM / update, BENCH_VERSIONS, BENCH_GRADIENTS, limit * 1e3,
+           12e-9 * BENCH_DIM / limit, limit / update);
     fflush(stdout);
+    bench_row("run.async", update * 1e3, "ms", "w - a g", limit * 1e3, limit / update);
+    pl_pool_free(pool);
+    for (int i = 0; i < BENCH_VERSIONS; i++) free(v.version[i]);
+    for (int i = 0; i < BENCH_GRADIENTS; i++) free(v.gradient[i]);
 }
 
 /* --- rounds ------------------------------------------------------------------------------ */
@@ -158,10 +194,30 @@ static double bench_peer(const char *format, int workers) {
     return ms;
 }
 
+static void bench_round_size(int processes, const char *mpi, const char *gloo) {
+    double ours[BENCH_REPEATS], a[BENCH_REPEATS], b[BENCH_REPEATS];
+    char key[32];
+    for (int i = 0; i < BENCH_REPEATS; i++) {
+        ours[i] = 1e3 * bench_update("sync", processes, BENCH_DIM, 3);
+        a[i] = bench_peer(mpi, processes);
+        b[i] = bench_peer(gloo, processes);
+    }
+    double mine = bench_middle(ours);
+    double t_mpi = bench_middle(a), t_gloo = bench_middle(b);
+    double better = fmin(t_mpi, t_gloo); /* of the one that is there */
+    printf("    %10d %10.2f %10.2f %10.2f %10.2f\n", processes, mine, t_mpi, t_gloo, mine / better);
+    fflush(stdout);
+    snprintf(key, sizeof key, "run.round.%d", processes);
+    if (isnan(better))
+        bench_missing(key, "neither Open MPI nor PyTorch with Gloo is installed");
+    else
+        bench_row(key, mine, "ms", better == t_mpi ? "Open MPI" : "Gloo", better, mine / better);
+}
+
 /* (b) All send 40 MB, all have the sum (here: the stepped model) afterwards. */
 static void bench_round(void) {
     char mpi[300], gloo[300];
-    const char *here = getenv("BENCH_PEERS"); /* where the peers are; make bench says */
+    const char *here = getenv("BENCH_PEERS"); /* where the peers are; scripts/bench sets them */
     const char *scripts = getenv("BENCH_SCRIPTS");
     snprintf(mpi, sizeof mpi,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
@@ -173,14 +229,8 @@ static void bench_round(void) {
              scripts ? scripts : "bench");
     printf("(b) a synchronous round of %d MB, milliseconds\n", BENCH_DIM / 250000);
     printf("    %10s %10s %10s %10s %10s\n", "processes", "ours", "Open MPI", "Gloo", "of better");
-    static const int sizes[] = {2, 4};
-    for (int i = 0; i < 2; i++) {
-        double ours = 1e3 * bench_update("sync", sizes[i], BENCH_DIM, 4);
-        double a = bench_peer(mpi, sizes[i]), b = bench_peer(gloo, sizes[i]);
-        double better = fmin(isnan(a) ? INFINITY : a, isnan(b) ? INFINITY : b);
-        printf("    %10d %10.2f %10.2f %10.2f %10.2f\n", sizes[i], ours, a, b, ours / better);
-        fflush(stdout);
-    }
+    bench_round_size(2, mpi, gloo);
+    bench_round_size(4, mpi, gloo);
 }
 
 /* --- what it is worth -------------------------------------------------------------------- */
@@ -241,26 +291,50 @@ static void bench_idle(void) {
     fflush(stdout);
 }
 
+/* Whether there is memory for that many workers' vectors: two versions and a slot each. */
+static bool bench_fits(int workers, size_t dim) {
+    double bytes = 3.2 * (workers + 2) * 4 * (double)dim;
+    return bytes < 0.7 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
 /* (e) Microseconds per asynchronous update. */
 static void bench_growth(void) {
     static const int workers[] = {2, 8, 16, 64};
-    static const size_t dims[] = {1000, 100000, 10000000};
+    static const size_t dims[] = {1000, 100000, BENCH_DIM};
+    double t[4][BENCH_REPEATS], median[4];
     printf("(e) microseconds per asynchronous update, workers across\n    %10s", "parameters");
     for (int i = 0; i < 4; i++) printf(" %9d", workers[i]);
-    for (int d = 0; d < 3; d++) {
-        printf("\n    %10zu", dims[d]);
-        for (int i = 0; i < 4; i++) {
-            printf(" %9.1f",
-                   1e6 * bench_update("async", workers[i], dims[d], dims[d] < 1000000 ? 1 : 4));
-            fflush(stdout);
-        }
-    }
     putchar('\n');
+    for (int d = 0; d < 3; d++) {
+        if (!bench_fits(64, dims[d])) {
+            printf("    %10zu needs more memory than there is\n", dims[d]);
+            bench_missing("run.growth", "too little memory for 64 workers");
+            continue;
+        }
+        for (int r = 0; r < BENCH_REPEATS; r++)
+            for (int i = 0; i < 4; i++)
+                t[i][r] = bench_update("async", workers[i], dims[d],
+                                       dims[d] < 1000000 ? 1
+                                       : workers[i] < 64 ? 3
+                                                         : 12);
+        printf("    %10zu", dims[d]);
+        for (int i = 0; i < 4; i++) {
+            median[i] = bench_middle(t[i]);
+            printf(" %9.1f", 1e6 * median[i]);
+        }
+        putchar('\n');
+        fflush(stdout);
+        if (dims[d] == BENCH_DIM)
+            bench_row("run.growth", 1e3 * median[3], "ms", "2 workers", 1e3 * median[0],
+                      median[3] / median[0]);
+    }
 }
 
-/* Those whose letters are given: bench_run ac; all where none is. */
+/* The parts whose letters are given, as in bench_run ac; all but (c), which takes five minutes, if
+ * none are. */
 int main(int argc, char **argv) {
-    const char *which = argc > 1 ? argv[1] : "abcde";
+    const char *which = argc > 1 ? argv[1] : "abde";
+    bench_begin();
     if (strchr(which, 'a')) bench_async();
     if (strchr(which, 'b')) bench_round();
     if (strchr(which, 'c')) bench_straggler();

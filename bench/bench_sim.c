@@ -88,7 +88,8 @@ static pl_setup *bench_timing_setup(const char *policy, int n_workers, double pe
     return s;
 }
 
-/* One row; returns nanoseconds per task. `per_update`: tasks that one update starts. */
+/* One row; returns nanoseconds per task. `per_update`: tasks that one update starts; at_8: the time
+ * with 8 workers, NAN if this is it, 0 if growth is not of interest. */
 static double bench_timing(const char *policy, int n_workers, double per_update, double at_8) {
     double run[BENCH_TIMING_REPEATS], heap[BENCH_TIMING_REPEATS], tasks;
     pl_setup *s = bench_timing_setup(policy, n_workers, per_update);
@@ -107,6 +108,10 @@ static double bench_timing(const char *policy, int n_workers, double per_update,
     if (at_8 > 0) printf(" %8.2f %8.2f", t_run / at_8, log(n_workers) / log(8));
     printf("\n");
     fflush(stdout);
+    if (isnan(at_8)) { /* the first row */
+        bench_row("sim.task.ns", t_run, "ns", "100 ns", 100, t_run / 100);
+        bench_row("sim.task.heap", t_run, "ns", "heap", t_heap, t_run / t_heap);
+    }
     return t_run;
 }
 
@@ -161,12 +166,13 @@ static void bench_memory(const char *policy, double updates) {
 struct bench_case {
     const char *method, *model, *data;
     int updates;
+    const char *key; /* of its rows in the summary, less the number of threads; NULL: none */
 };
 
 static const struct bench_case bench_cases[] = {
-    {"async", "mlp:hidden=256", "digits:side=28,samples=4096,test=0", 240},
-    {"gap-aware", "mlp:hidden=256", "digits:side=28,samples=4096,test=0", 240},
-    {"async", "cnn:filters=8,16,dense=64", "digits:samples=4096,test=0", 60},
+    {"async", "mlp:hidden=256", "digits:side=28,samples=4096,test=0", 240, "sim.mlp"},
+    {"gap-aware", "mlp:hidden=256", "digits:side=28,samples=4096,test=0", 240, "sim.gap"},
+    {"async", "cnn:filters=8,16,dense=64", "digits:samples=4096,test=0", 60, NULL},
 };
 
 /* What it takes to compute gradients without a simulator. */
@@ -275,9 +281,15 @@ static void bench_overhead(const struct bench_case *c, int n_threads, double *al
            n_threads, bench_median(begin, BENCH_MODEL_REPEATS), t_run, t_task,
            100 * (t_run / t_task - 1), t_gradient, 100 * (t_run / t_gradient - 1), *alone / t_run);
     fflush(stdout);
+    if (c->key && n_threads <= 2) {
+        char key[64];
+        snprintf(key, sizeof key, "%s.%d", c->key, n_threads);
+        bench_row(key, t_run, "ms", "bare gradients", t_gradient, t_run / t_gradient);
+    }
 }
 
 int main(void) {
+    bench_begin();
     printf("peak memory of the process, MB\n%-21s %8s %8s\n", "policy", "workers", "MB");
     bench_memory("kasync:k=1", 1000000);
     bench_memory("kbatchasync:k=8", 100000);
@@ -293,7 +305,12 @@ int main(void) {
     for (size_t i = 0; i < sizeof bench_cases / sizeof *bench_cases; i++) {
         double alone = NAN;
         bench_overhead(&bench_cases[i], 1, &alone);
-        if (n_cores > 1) bench_overhead(&bench_cases[i], n_cores, &alone);
+        if (n_cores > 1) bench_overhead(&bench_cases[i], 2, &alone);
+        if (n_cores > 2) bench_overhead(&bench_cases[i], n_cores, &alone);
+    }
+    if (n_cores < 2) {
+        bench_missing("sim.mlp.2", "there is one core");
+        bench_missing("sim.gap.2", "there is one core");
     }
     return 0;
 }

@@ -9,6 +9,7 @@
  * Two sets of workers take turns, so that every contribution is one version old. */
 #include "bench.h"
 #include "core/store.h"
+#include "limits.h"
 #include "sys/pool.h"
 
 #define BENCH_DIM 10000000
@@ -18,26 +19,27 @@
 struct bench_case {
     const char *correct, *optim;
     int k;
-    int bytes; /* per parameter; g is every member's */
+    int bytes;       /* per parameter; g is every member's */
+    const char *key; /* of its rows in the summary, less ".1" and ".all"; NULL: none */
 };
 
 static const struct bench_case bench_cases[] = {
-    {"none", "sgd", 1, 12},      /* g, w; w' */
-    {"none", "momentum", 1, 20}, /* g, w, v; v, w' */
-    {"none", "nesterov", 1, 24}, /* g, w, v; v, w', ahead */
-    {"none", "adam", 1, 28},     /* g, w, m, s; m, s, w' */
-    {"none", "dana", 1, 32},     /* g, w, v_i, S; v_i, S, w', ahead */
-    {"none", "ormo", 1, 20},     /* g, w, u; u, w' */
-    {"lag", "momentum", 1, 20},  /* as momentum */
-    {"clip", "sgd", 1, 16},      /* g for its norm; g, w; w' */
-    {"distance", "sgd", 1, 20},  /* w, base for their distance; g, w; w' */
-    {"dc", "sgd", 1, 16},        /* g, w, base; w' */
-    {"gap", "sgd", 1, 24},       /* g, w, base, R; R, w' */
-    {"gap", "momentum", 1, 32},  /* g, w, base, R, v; R, v, w' */
-    {"gap", "dana", 1, 44},      /* g, w, base, R, v_i, S; R, v_i, S, w', ahead */
-    {"none", "sgd", 8, 40},      /* 8 g, w; w' */
-    {"none", "momentum", 8, 48}, /* 8 g, w, v; v, w' */
-    {"gap", "momentum", 8, 60},  /* 8 g, w, base, R, v; R, v, w' */
+    {"none", "sgd", 1, 12, NULL},                     /* g, w; w' */
+    {"none", "momentum", 1, 20, NULL},                /* g, w, v; v, w' */
+    {"none", "nesterov", 1, 24, NULL},                /* g, w, v; v, w', ahead */
+    {"none", "adam", 1, 28, "store.adam"},            /* g, w, m, s; m, s, w' */
+    {"none", "dana", 1, 32, NULL},                    /* g, w, v_i, S; v_i, S, w', ahead */
+    {"none", "ormo", 1, 20, NULL},                    /* g, w, u; u, w' */
+    {"lag", "momentum", 1, 20, NULL},                 /* as momentum */
+    {"clip", "sgd", 1, 16, "store.clip"},             /* g for its norm; g, w; w' */
+    {"distance", "sgd", 1, 20, "store.distance"},     /* w, base for their distance; g, w; w' */
+    {"dc", "sgd", 1, 16, NULL},                       /* g, w, base; w' */
+    {"gap", "sgd", 1, 24, "store.gap.sgd"},           /* g, w, base, R; R, w' */
+    {"gap", "momentum", 1, 32, "store.gap.momentum"}, /* g, w, base, R, v; R, v, w' */
+    {"gap", "dana", 1, 44, "store.gap.dana"},  /* g, w, base, R, v_i, S; R, v_i, S, w', ahead */
+    {"none", "sgd", 8, 40, "store.mean8"},     /* 8 g, w; w' */
+    {"none", "momentum", 8, 48, NULL},         /* 8 g, w, v; v, w' */
+    {"gap", "momentum", 8, 60, "store.gap.8"}, /* 8 g, w, base, R, v; R, v, w' */
 };
 
 /* --- the peer ---------------------------------------------------------------------------- */
@@ -51,9 +53,7 @@ static void bench_triad_tile(void *arg, int tile, int thread) {
     size_t from, n;
     (void)thread;
     pl_tile(BENCH_DIM, tile, &from, &n);
-    float *restrict a = t->a + from, s = t->s;
-    const float *restrict b = t->b + from, *restrict c = t->c + from;
-    for (size_t i = 0; i < n; i++) a[i] = b[i] - s * c[i];
+    bench_triad(t->a + from, t->b + from, t->c + from, t->s, n);
 }
 
 /* --- a commit ---------------------------------------------------------------------------- */
@@ -115,6 +115,11 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     printf("%-10s %-10s %3d %8d %8d %8.2f %8.1f %8.1f %8.2f\n", c->correct, c->optim, c->k,
            n_threads, c->bytes, t_commit * 1e3, rate, limit, rate / limit);
     fflush(stdout);
+    if (c->key) {
+        char key[64];
+        snprintf(key, sizeof key, "%s.%s", c->key, n_threads > 1 ? "all" : "1");
+        bench_row(key, rate, "GB/s", "triad", limit, rate / limit);
+    }
     pl_store_free(s);
     pl_pool_free(pool);
     free(conf.correct.conf);
@@ -127,6 +132,7 @@ int main(void) {
                                 bench_floats(BENCH_DIM), 1e-3f};
     float *g[BENCH_GROUP_MAX];
     int n_cores = pl_cores();
+    bench_begin();
     for (int i = 0; i < BENCH_GROUP_MAX; i++) g[i] = bench_floats(BENCH_DIM);
     printf("commit of %d parameters, medians of %d, against the triad a = b - s c\n", BENCH_DIM,
            BENCH_REPEATS);
@@ -134,7 +140,13 @@ int main(void) {
            "B/param", "ms", "GB/s", "triad", "ratio");
     for (size_t i = 0; i < sizeof bench_cases / sizeof *bench_cases; i++) {
         bench_run(&bench_cases[i], 1, &triad, g);
-        if (n_cores > 1) bench_run(&bench_cases[i], n_cores, &triad, g);
+        if (n_cores > 1) {
+            bench_run(&bench_cases[i], n_cores, &triad, g);
+        } else if (bench_cases[i].key) {
+            char key[64];
+            snprintf(key, sizeof key, "%s.all", bench_cases[i].key);
+            bench_missing(key, "there is one core");
+        }
     }
     for (int i = 0; i < BENCH_GROUP_MAX; i++) free(g[i]);
     free(triad.a);
