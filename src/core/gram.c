@@ -51,7 +51,7 @@ static void gram_products(int n, size_t width, const pl_real *const *x, size_t a
                 b[p] = x[j + p < n ? j + p : n - 1];
             }
             if (ahead >= width && n_fetched < n) next = x[n_fetched++] + width;
-            gram_tile[pl_isa](a, b, width, next, out);
+            gram_tile[pl_isa](a, i == j ? a : b, width, next, out);
             for (int p = 0; p < GRAM_SIDE * GRAM_SIDE; p++) {
                 int row = i + p % GRAM_SIDE, column = j + p / GRAM_SIDE;
                 if (row < n && column <= row) room[row * n + column] = out[p];

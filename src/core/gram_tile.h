@@ -3,8 +3,9 @@
  * a function's own set before it inlines the function, so PL_VARIANTS is of no use here. With
  * enough registers, GRAM_KEEP keeps the compiler from loading a vector once per product. */
 
-/* out [GRAM_SIDE * GRAM_SIDE]: the inner products of each of three rows y with three rows x.
- * Meanwhile `next` [width] is fetched into the second-level cache. */
+/* out [GRAM_SIDE * GRAM_SIDE]: the inner products of each of three rows y with three rows x. If x
+ * and y are one array, a tile on the diagonal, those above it are not valid. Meanwhile `next`
+ * [width] is fetched into the second-level cache. */
 GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const *y, size_t width,
                                   const pl_real *next, pl_real *out) {
     typedef pl_real vector __attribute__((vector_size(GRAM_BYTES)));
@@ -13,11 +14,12 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
     typedef pl_real quarter __attribute__((vector_size(4 * sizeof(pl_real))));
     const pl_real *x0 = x[0], *x1 = x[1], *x2 = x[2], *y0 = y[0], *y1 = y[1], *y2 = y[2];
     pl_real lane[GRAM_SIDE * GRAM_SIDE][PL_GRAM_LANES];
+    bool diagonal = x == y;
     size_t whole = width - width % PL_GRAM_LANES;
     for (size_t l = 0; l < PL_GRAM_LANES; l += GRAM_BYTES / sizeof(pl_real)) {
         vector s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, s4 = {0}, s5 = {0}, s6 = {0}, s7 = {0},
                s8 = {0};
-        for (size_t at = l; at < whole; at += PL_GRAM_LANES) {
+        for (size_t at = l; at < whole && !diagonal; at += PL_GRAM_LANES) {
             vector a = *(const loaded *)(x0 + at), b = *(const loaded *)(x1 + at);
             vector c = *(const loaded *)(x2 + at), v = *(const loaded *)(y0 + at);
             GRAM_KEEP(a);
@@ -39,6 +41,17 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
             s7 += b * v;
             s8 += c * v;
         }
+        for (size_t at = l; at < whole && diagonal; at += PL_GRAM_LANES) {
+            vector a = *(const loaded *)(x0 + at), b = *(const loaded *)(x1 + at);
+            vector c = *(const loaded *)(x2 + at);
+            __builtin_prefetch(next + at, 0, 2);
+            s0 += a * a;
+            s1 += b * a;
+            s2 += c * a;
+            s4 += b * b;
+            s5 += c * b;
+            s8 += c * c;
+        }
         vector s[] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
         for (int p = 0; p < GRAM_SIDE * GRAM_SIDE; p++) memcpy(lane[p] + l, &s[p], sizeof s[p]);
     }
@@ -47,11 +60,9 @@ GRAM_TARGET static void GRAM_NAME(const pl_real *const *x, const pl_real *const 
             lane[p][l] += x[p % GRAM_SIDE][whole + l] * y[p / GRAM_SIDE][whole + l];
     for (int p = 0; p < GRAM_SIDE * GRAM_SIDE; p++) {
         quarter q[4];
-        pl_real four[4];
         memcpy(q, lane[p], sizeof q);
         q[0] = (q[0] + q[2]) + (q[1] + q[3]);
-        memcpy(four, q, sizeof four);
-        out[p] = (four[0] + four[2]) + (four[1] + four[3]);
+        out[p] = (q[0][0] + q[0][2]) + (q[0][1] + q[0][3]);
     }
 }
 
