@@ -202,7 +202,7 @@ int main(int argc, char **argv) {
     int n_cores = pl_cores();
     bool alone = argc > 1 && strcmp(argv[1], "one") == 0;
     bench_begin();
-    pl_gram_init();
+    openblas_set_num_threads(1);
     printf("commits of K gradients, medians of %d, milliseconds\n", BENCH_REPEATS);
     printf("%-24s %3s %9s %3s %9s %9s %9s %9s %7s %7s\n", "reduce", "K", "params", "thr", "commit",
            "read", "ssyrk", "sgemm", "/read", "/blas");

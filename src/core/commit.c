@@ -20,6 +20,7 @@ struct commit_job {
     bool plain;   /* no rule changes members before they are reduced */
     bool raw;     /* … and nobody writes to them: they are read where they are, without scratch */
     bool kept;    /* … as the previous pass kept them */
+    bool judged;  /* the previous pass has found those that are not finite */
     struct pl_mixed mixed;
     struct commit_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
@@ -72,39 +73,46 @@ static void commit_sums(void *arg, int tile) {
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
                                        pl_real *room, pl_real *mine) {
     const struct pl_store *s = job->s;
-    if (job->raw)
-        return pl_member_judge(&s->member[m], s->member[m].vector + at, n, pl_member_zeros);
+    if (job->raw) {
+        const pl_real *v = s->member[m].vector + at;
+        if (job->judged && !__atomic_load_n(&s->member[m].spoiled, __ATOMIC_RELAXED)) return v;
+        return pl_member_judge(&s->member[m], v, n, pl_member_zeros);
+    }
     if (job->kept) return s->kept[m] + at;
     pl_member_correct(s, m, at, n, room, mine);
     return mine;
 }
 
-/* The pass between: inner products of all members and, last, of the previous result. */
+/* The pass between: inner products of all members and, last, of the previous result. Members that
+ * are used as they are need no pass for the finite check: the square of one that fails is not
+ * finite, and only then each is judged. */
 static void commit_gram(void *arg, int tile) {
     struct commit_job *job = arg;
     struct pl_store *s = job->s;
-    int side = s->n_members + 1;
-    size_t square = (size_t)side * (size_t)side, from, n_tile;
-    double *sum = s->gram + (size_t)tile * square;
-    pl_real *x = s->scratch + (size_t)tile * s->scratch_room;
-    pl_real *room = x + (size_t)side * PL_GRAM_BLOCK, shared[PL_BLOCK];
-    bool last = pl_reduce_remembers(&s->conf.reduce);
+    const pl_real *x[PL_GRAM_MAX + 1];
+    size_t side = (size_t)s->n_members + 1, from, n_tile;
+    double *sum = s->gram + (size_t)tile * side * side;
+    pl_real *block = s->scratch + (size_t)tile * s->scratch_room;
+    pl_real *room = block + side * PL_GRAM_BLOCK, shared[PL_BLOCK];
+    int n_rows = s->n_members + pl_reduce_remembers(&s->conf.reduce);
     commit_tile(s, tile, &from, &n_tile);
-    memset(sum, 0, square * sizeof *sum);
-    for (size_t at = from; at < from + n_tile; at += PL_GRAM_BLOCK) {
-        size_t n = from + n_tile - at < PL_GRAM_BLOCK ? from + n_tile - at : PL_GRAM_BLOCK;
-        for (int m = 0; m < side; m++) {
-            pl_real *to = x + (size_t)m * PL_GRAM_BLOCK;
-            const pl_real *v = m < s->n_members ? commit_corrected(job, m, at, n, shared, to)
-                               : last           ? s->last + at
-                                                : NULL;
-            if (!v)
-                memset(to, 0, n * sizeof *to);
-            else if (v != to)
-                memcpy(to, v, n * sizeof *to);
-            if (m < s->n_members && s->n_kept > 0) memcpy(s->kept[m] + at, to, n * sizeof *to);
+    for (size_t at = from, left = n_tile; left > 0;) {
+        size_t n = left < PL_GRAM_BLOCK ? left : PL_GRAM_BLOCK;
+        left -= n;
+        for (int m = 0; m < s->n_members; m++)
+            x[m] = job->raw ? s->member[m].vector + at
+                            : commit_corrected(job, m, at, n, shared,
+                                               s->n_kept > 0 ? s->kept[m] + at
+                                                             : block + (size_t)m * PL_GRAM_BLOCK);
+        if (n_rows > s->n_members) x[s->n_members] = s->last + at;
+        bool added = pl_gram_add(n_rows, n, x, job->raw ? left : 0, room, sum, side);
+        if (!added && job->raw) {
+            for (int m = 0; m < s->n_members; m++)
+                x[m] = commit_corrected(job, m, at, n, NULL, NULL);
+            added = pl_gram_add(n_rows, n, x, 0, room, sum, side);
         }
-        pl_gram_add(side, n, x, PL_GRAM_BLOCK, room, sum);
+        if (!added) pl_gram_add_wide(n_rows, n, x, sum, side);
+        at += n;
     }
 }
 
@@ -151,13 +159,13 @@ static const pl_real *commit_sum_plain(const struct commit_job *job,
     const double *weight = job->mixed.row;
     for (int m = 0; m < s->n_members; m++) {
         d->member[m] = s->member[m].vector + at;
-        if ((pl_real)weight[m] == 0) pl_member_judge(&s->member[m], d->member[m], n, NULL);
+        if ((pl_real)weight[m] == 0 && !job->judged)
+            pl_member_judge(&s->member[m], d->member[m], n, NULL);
     }
     d->member[s->n_members] = s->last ? s->last + at : NULL;
     int one = commit_only(weight, job->mixed.width);
     if (one == s->n_members) return d->member[one];
-    if (one >= 0 && job->raw)
-        return pl_member_judge(&s->member[one], d->member[one], n, pl_member_zeros);
+    if (one >= 0 && job->raw) return commit_corrected(job, one, at, n, NULL, NULL);
     pl_vec_weighted(job->mixed.width, d->member, weight, n, out);
     return pl_vec_finite(out, n) ? out : NULL;
 }
@@ -174,6 +182,7 @@ static const pl_real *commit_sum(const struct commit_job *job, const struct comm
     int one = commit_only(mixed->row, mixed->width);
     bool first = true;
     for (int m = 0; m < s->n_members; m++) {
+        if (job->judged && mixed->row[m] == 0) continue;
         v = commit_corrected(job, m, at, n, room, m == one ? out : d->corrected);
         if (m == one)
             selected = v;
@@ -387,6 +396,7 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
         commit_tiles(s, commit_gram, job);
         if (commit_allreduce(s, s->gram, square)) return PL_ERUN;
         job->kept = s->correct->apply;
+        job->judged = true;
         double *sum = s->gram + PL_TILES * square;
         memset(sum, 0, square * sizeof *sum);
         for (size_t t = 0; t < PL_TILES; t++)

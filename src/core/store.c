@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/gram.h"
 #include "core/store_state.h"
 
 #define STORE_MANY (UINT64_C(1) << 62) /* more commits or samples than any run has */
@@ -117,7 +116,6 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     s->progress.epoch = conf->rate.epoch_samples;
     s->correct = (const struct pl_correct *)conf->correct.entry;
     s->geometry = pl_reduce_geometry(&conf->reduce);
-    if (s->geometry) pl_gram_init();
     s->optim = (const struct pl_optim *)conf->optim.entry;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
     s->vectors = conf->vectors;

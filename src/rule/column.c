@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "rule/reduce.h"
 
 #define COLUMN_ROWS 4  /* rows per block */
@@ -23,31 +24,25 @@ typedef __typeof__(_Generic((pl_real)0, float : (int32_t)0, double : (int64_t)0)
 
 #define COLUMN_MAX (sizeof(column_key) == 4 ? (column_key)INT32_MAX : (column_key)INT64_MAX)
 
-static inline column_key column_flip(column_key k) {
+PL_ISA_BODY column_key column_flip(column_key k) {
     return k < 0 ? k ^ COLUMN_MAX : k;
 }
 
-static inline column_key column_from(pl_real x) {
-    column_key k;
-    memcpy(&k, &x, sizeof k);
-    return column_flip(k);
-}
-
-static inline pl_real column_to(column_key k) {
+PL_ISA_BODY pl_real column_to(column_key k) {
     pl_real x;
     k = column_flip(k);
     memcpy(&x, &k, sizeof x);
     return x;
 }
 
-static inline void column_swap(column_key *low, column_key *high) {
+PL_ISA_BODY void column_swap(column_key *low, column_key *high) {
     column_key a = *low, b = *high;
     *low = a < b ? a : b;
     *high = a > b ? a : b;
 }
 
 /* Sorts four rows. */
-static inline void column_order4(column_key *v) {
+PL_ISA_BODY void column_order4(column_key *v) {
     column_swap(&v[0], &v[1]);
     column_swap(&v[2], &v[3]);
     column_swap(&v[0], &v[2]);
@@ -56,7 +51,7 @@ static inline void column_order4(column_key *v) {
 }
 
 /* Merges two sorted fours into eight. */
-static inline void column_order8(column_key *v) {
+PL_ISA_BODY void column_order8(column_key *v) {
     column_swap(&v[0], &v[4]);
     column_swap(&v[1], &v[5]);
     column_swap(&v[2], &v[6]);
@@ -69,7 +64,7 @@ static inline void column_order8(column_key *v) {
 }
 
 /* Merges two sorted eights into sixteen. */
-static inline void column_order16(column_key *v) {
+PL_ISA_BODY void column_order16(column_key *v) {
     for (int i = 0; i < 8; i++) column_swap(&v[i], &v[i + 8]);
     for (int i = 4; i < 8; i++) column_swap(&v[i], &v[i + 4]);
     for (int i = 2; i < 14; i += 4) {
@@ -80,7 +75,7 @@ static inline void column_order16(column_key *v) {
 }
 
 /* Merges two sorted sixteens into thirty-two. */
-static inline void column_order32(column_key *v) {
+PL_ISA_BODY void column_order32(column_key *v) {
     for (int i = 0; i < 16; i++) column_swap(&v[i], &v[i + 16]);
     for (int i = 8; i < 16; i++) column_swap(&v[i], &v[i + 8]);
     for (int i = 0; i < 4; i++) column_swap(&v[i + 4], &v[i + 8]);
@@ -95,12 +90,14 @@ static inline void column_order32(column_key *v) {
 
 /* Sorts n rows; n is a compile-time constant. Missing numbers are the largest, and the compiler
  * removes the operations on them. */
-static inline void column_order(const size_t n, column_key *row) {
+PL_ISA_BODY void column_order(const size_t n, column_key *row) {
     for (size_t l = 0; l < PL_LANES; l++) {
         column_key v[32];
         /* by sixteen: longer loops are not unrolled, and v would not stay in registers */
-        for (size_t i = 0; i < 16; i++) v[i] = i < n ? row[i * PL_LANES + l] : COLUMN_MAX;
-        for (size_t i = 16; i < 32; i++) v[i] = i < n ? row[i * PL_LANES + l] : COLUMN_MAX;
+        for (size_t i = 0; i < 16; i++)
+            v[i] = i < n ? column_flip(row[i * PL_LANES + l]) : COLUMN_MAX;
+        for (size_t i = 16; i < 32; i++)
+            v[i] = i < n ? column_flip(row[i * PL_LANES + l]) : COLUMN_MAX;
         column_order4(v);
         if (n > 4) column_order4(v + 4);
         if (n > 8) column_order4(v + 8);
@@ -119,32 +116,8 @@ static inline void column_order(const size_t n, column_key *row) {
     }
 }
 
-static void column_sort4(column_key *row) {
-    column_order(4, row);
-}
-
-static void column_sort8(column_key *row) {
-    column_order(8, row);
-}
-
-static void column_sort12(column_key *row) {
-    column_order(12, row);
-}
-
-static void column_sort16(column_key *row) {
-    column_order(16, row);
-}
-
-static void column_sort20(column_key *row) {
-    column_order(20, row);
-}
-
-static void column_sort24(column_key *row) {
-    column_order(24, row);
-}
-
 /* Splits two sorted fours: the four smallest go to low and the four largest to high, sorted. */
-static void column_merge4(column_key *restrict low, column_key *restrict high) {
+PL_ISA_BODY void column_merge4(column_key *restrict low, column_key *restrict high) {
     for (size_t l = 0; l < PL_LANES; l++) {
         column_key v[8];
         for (size_t i = 0; i < 4; i++) v[i] = low[i * PL_LANES + l];
@@ -157,7 +130,7 @@ static void column_merge4(column_key *restrict low, column_key *restrict high) {
 
 /* Merges sorted sixteens, of which the last may be shorter: fours are the elements of Batcher's
  * odd-even merge sort, whose first rounds made the sixteens. */
-static void column_merge(int n_rows, column_key *row) {
+PL_ISA_BODY void column_merge(int n_rows, column_key *row) {
     size_t size = (size_t)n_rows / COLUMN_ROWS, block = COLUMN_ROWS * PL_LANES;
     for (size_t p = 4; p < size; p *= 2)
         for (size_t k = p; k > 0; k /= 2)
@@ -167,34 +140,44 @@ static void column_merge(int n_rows, column_key *row) {
                         column_merge4(row + i * block, row + (i + k) * block);
 }
 
-/* Loads n lanes of all members, from `at` on, into row [n_members][PL_LANES]; missing lanes are 0.
- * Pads with the largest value to a multiple of COLUMN_ROWS rows and returns their number. */
-static int column_load(int n_members, const pl_real *const *member, size_t at, size_t n,
-                       column_key *restrict row) {
-    for (int m = 0; m < n_members; m++, row += PL_LANES) {
-        const pl_real *restrict x = member[m] + at;
-        if (n == PL_LANES)
-            for (int l = 0; l < PL_LANES; l++) row[l] = column_from(x[l]);
-        else
-            for (int l = 0; l < PL_LANES; l++) row[l] = (size_t)l < n ? column_from(x[l]) : 0;
-    }
+/* Copies n lanes of all members, from `at` on, to row [n_members][PL_LANES], as bits: column_order
+ * makes keys of them. Missing lanes are 0. Pads with the largest value to a multiple of COLUMN_ROWS
+ * rows and returns their number. */
+PL_ISA_BODY int column_load(int n_members, const pl_real *const *member, size_t at, size_t n,
+                            column_key *restrict row) {
     int n_rows = n_members;
+    if (n < PL_LANES) memset(row, 0, (size_t)n_members * PL_LANES * sizeof *row);
+    for (int m = 0; m < n_members; m++, row += PL_LANES)
+        if (n == PL_LANES)
+            memcpy(row, member[m] + at, PL_LANES * sizeof *row);
+        else
+            memcpy(row, member[m] + at, n * sizeof *row);
     for (; n_rows % COLUMN_ROWS; n_rows++, row += PL_LANES)
         for (int l = 0; l < PL_LANES; l++) row[l] = COLUMN_MAX;
     return n_rows;
 }
 
+/* Sorts rows [n][PL_LANES], n a multiple of COLUMN_ROWS and at most COLUMN_MOST. */
+PL_ISA_BODY void column_few(int n, column_key *row) {
+    switch (n / COLUMN_ROWS) {
+    case 1: column_order(4, row); break;
+    case 2: column_order(8, row); break;
+    case 3: column_order(12, row); break;
+    case 4: column_order(16, row); break;
+    case 5: column_order(20, row); break;
+    default: column_order(24, row);
+    }
+}
+
 /* Sorts rows [n][PL_LANES], n a multiple of COLUMN_ROWS. */
-static void column_sort(int n, column_key *row) {
-    static void (*const sort[])(column_key *) = {column_sort4,  column_sort8,  column_sort12,
-                                                 column_sort16, column_sort20, column_sort24};
+PL_ISA_BODY void column_sort(int n, column_key *row) {
     int most = n <= COLUMN_MOST ? COLUMN_MOST : 16;
     for (int i = 0; i < n; i += most)
-        sort[(n - i < most ? n - i : most) / COLUMN_ROWS - 1](row + (size_t)i * PL_LANES);
+        column_few(n - i < most ? n - i : most, row + (size_t)i * PL_LANES);
     if (n > most) column_merge(n, row);
 }
 
-static void column_median(int n, const column_key *restrict row, pl_real *restrict out) {
+PL_ISA_BODY void column_median(int n, const column_key *restrict row, pl_real *restrict out) {
     const column_key *a = row + (n - 1) / 2 * PL_LANES, *b = row + n / 2 * PL_LANES;
     const pl_real half = (pl_real)0.5;
     if (a == b)
@@ -204,7 +187,8 @@ static void column_median(int n, const column_key *restrict row, pl_real *restri
 }
 
 /* The mean of sorted rows from … to-1. */
-static void column_mean(int from, int to, const column_key *restrict row, pl_real *restrict out) {
+PL_ISA_BODY void column_mean(int from, int to, const column_key *restrict row,
+                             pl_real *restrict out) {
     pl_real share = (pl_real)(1.0 / (to - from)), sum[PL_LANES] = {0};
     for (int i = from; i < to; i++)
         for (int l = 0; l < PL_LANES; l++)
@@ -213,15 +197,15 @@ static void column_mean(int from, int to, const column_key *restrict row, pl_rea
 }
 
 /* The value closer to the centre; the lower one if both are equally close. */
-static inline pl_real column_closer(pl_real low, pl_real high, pl_real centre) {
+PL_ISA_BODY pl_real column_closer(pl_real low, pl_real high, pl_real centre) {
     return high - centre < centre - low ? high : low;
 }
 
 /* The mean of the `keep` values closest to centre; of two equally close values the smaller. They
  * are adjacent among the sorted values, and a window of that length has one value of every residue
  * class. Within a class, move up as long as the next value is closer. */
-static void column_closest(int n, int keep, const column_key *restrict row,
-                           const pl_real *restrict centre, pl_real *restrict out) {
+PL_ISA_BODY void column_closest(int n, int keep, const column_key *restrict row,
+                                const pl_real *restrict centre, pl_real *restrict out) {
     pl_real share = (pl_real)(1.0 / keep), sum[PL_LANES] = {0};
     for (int i = 0; i < keep; i++) {
         const column_key *mine = row + i * PL_LANES, *next = mine + keep * PL_LANES;
@@ -245,8 +229,10 @@ static void column_closest(int n, int keep, const column_key *restrict row,
 enum column_rule { COLUMN_MEDIAN, COLUMN_TRIMMED, COLUMN_MEDIAN_CLOSEST, COLUMN_TRIMMED_CLOSEST };
 
 /* Drops `drop` values: at each end if trimmed, in total if the closest are kept. */
-static void column_reduce(enum column_rule rule, int n_members, int drop,
-                          const pl_real *const *member, size_t n, pl_real *room, pl_real *out) {
+static PL_VARIANTS(void, column_reduce,
+                   (enum column_rule rule, int n_members, int drop, const pl_real *const *member,
+                    size_t n, pl_real *room, pl_real *out),
+                   (rule, n_members, drop, member, n, room, out)) {
     column_key *row = (column_key *)(void *)room;
     for (size_t at = 0; at < n; at += PL_LANES) {
         pl_real centre[PL_LANES], result[PL_LANES];
