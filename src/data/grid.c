@@ -7,6 +7,10 @@ struct pl_grid {
     int g;
     size_t *start; /* [g g + 1]: entries of block b are start[b] … start[b + 1] - 1 */
     size_t *size;  /* [g g]: number of ratings in block b */
+    struct grid_half {
+        size_t n;      /* entries of the first half of a block */
+        uint32_t user; /* steps before the second */
+    } * half;          /* [g g] */
     struct pl_grid_entry *entry;
 };
 
@@ -127,6 +131,21 @@ static void grid_fill(struct grid_maker *m, struct pl_grid *grid) {
     grid->start[0] = 0;
 }
 
+static void grid_halve(struct pl_grid *grid) {
+    size_t n_blocks = (size_t)grid->g * (size_t)grid->g;
+    for (size_t b = 0; b < n_blocks; b++) {
+        const struct pl_grid_entry *e = grid->entry + grid->start[b];
+        size_t n = grid->start[b + 1] - grid->start[b], i = 0;
+        uint32_t user = 0;
+        for (; i < n; i++) {
+            uint32_t step = e[i].where >> 24;
+            if (step > 0 && 2 * i >= n) break;
+            user += step == PL_GRID_FAR ? e[i].where & PL_GRID_ITEM : step;
+        }
+        grid->half[b] = (struct grid_half){i, user};
+    }
+}
+
 int pl_grid_new(const struct pl_ratings *r, int g, struct pl_grid **out) {
     size_t n_blocks = (size_t)g * (size_t)g;
     struct grid_maker m = {.r = NULL};
@@ -135,15 +154,18 @@ int pl_grid_new(const struct pl_ratings *r, int g, struct pl_grid **out) {
     grid->g = g;
     grid->start = calloc(n_blocks + 1, sizeof *grid->start);
     grid->size = calloc(n_blocks, sizeof *grid->size);
-    int rc = grid->start && grid->size ? grid_maker_new(&m, r, g) : PL_ENOMEM;
+    grid->half = calloc(n_blocks, sizeof *grid->half);
+    int rc = grid->start && grid->size && grid->half ? grid_maker_new(&m, r, g) : PL_ENOMEM;
     if (!rc) {
         grid_sort(&m);
         grid_count(&m, grid);
         grid->entry = malloc((grid->start[n_blocks] + 1) * sizeof *grid->entry);
-        if (grid->entry)
+        if (grid->entry) {
             grid_fill(&m, grid);
-        else
+            grid_halve(grid);
+        } else {
             rc = PL_ENOMEM;
+        }
     }
     grid_maker_free(&m);
     if (rc)
@@ -157,6 +179,7 @@ void pl_grid_free(struct pl_grid *grid) {
     if (!grid) return;
     free(grid->start);
     free(grid->size);
+    free(grid->half);
     free(grid->entry);
     free(grid);
 }
@@ -173,4 +196,10 @@ const struct pl_grid_entry *pl_grid_block(const struct pl_grid *grid, int row, i
     size_t b = (size_t)row * (size_t)grid->g + (size_t)col;
     *n = grid->start[b + 1] - grid->start[b];
     return grid->entry + grid->start[b];
+}
+
+size_t pl_grid_half(const struct pl_grid *grid, int row, int col, uint32_t *user) {
+    const struct grid_half *h = &grid->half[(size_t)row * (size_t)grid->g + (size_t)col];
+    *user = h->user;
+    return h->n;
 }
