@@ -450,6 +450,10 @@ static void conv_equals_its_twin(void **state) {
         {.h = 2, .w = 2, .n_in = 6, .n_out = 3, .kernel = 5, .out_pad = 0},
         {.h = 2, .w = 9, .n_in = 2, .n_out = 1, .kernel = 1, .out_pad = 0},
         {.h = 14, .w = 14, .n_in = 32, .n_out = 16, .kernel = 5, .out_pad = 0},
+        {.h = 9, .w = 11, .n_in = 8, .n_out = 16, .kernel = 5, .out_pad = 2},
+        {.h = 6, .w = 7, .n_in = 16, .n_out = 8, .kernel = 3, .out_pad = 0},
+        {.h = 4, .w = 28, .n_in = 1, .n_out = 48, .kernel = 5, .out_pad = 1},
+        {.h = 6, .w = 6, .n_in = 3, .n_out = 64, .kernel = 3, .out_pad = 0},
     };
     (void)state;
     for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)

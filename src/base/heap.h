@@ -36,7 +36,12 @@ static inline const struct pl_timed *pl_heap_top(struct pl_heap *h) {
 }
 
 /* Removes and returns the earliest event. The heap must not be empty. */
-struct pl_timed pl_heap_pop(struct pl_heap *h);
+static inline struct pl_timed pl_heap_pop(struct pl_heap *h) {
+    if (h->hole) pl_heap_close(h);
+    h->hole = true;
+    h->n--;
+    return h->item[0];
+}
 
 /* Removes the events for which keep() returns false. The others keep their order. */
 void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct pl_timed *),

@@ -238,13 +238,15 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
 
 static void control_count_arrival(struct pl_control *c, const struct pl_event *e,
                                   uint64_t spent_ns) {
-    double total = (double)spent_ns * 1e-9, sent = (double)e->comm_ns * 1e-9;
+    double total = pl_control_seconds(spent_ns), sent = 0;
     if (c->dropped) {
         c->time.wasted += total;
         return;
     }
-    if (sent > total) sent = total;
-    c->time.communication += sent;
+    if (e->comm_ns > 0) {
+        sent = pl_control_seconds(e->comm_ns < spent_ns ? e->comm_ns : spent_ns);
+        c->time.communication += sent;
+    }
     c->time.compute += total - sent;
 }
 

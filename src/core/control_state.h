@@ -64,10 +64,15 @@ static inline void pl_control_link(struct pl_control *c, int i, int *first, int 
     *last = i;
 }
 
+/* Less than CONTROL_MANY ns; the conversion of a signed number is one instruction. */
+static inline double pl_control_seconds(uint64_t ns) {
+    return (double)(int64_t)ns * 1e-9;
+}
+
 /* Changes of state. The time a worker was idle is added up here; the time it was busy is added up
  * when the fate of its task is known. */
 static inline void pl_control_end_idle(struct pl_control *c, struct pl_worker *w, uint64_t now_ns) {
-    c->time.idle += (double)(now_ns - w->since_ns) * 1e-9;
+    if (now_ns > w->since_ns) c->time.idle += pl_control_seconds(now_ns - w->since_ns);
     c->view.n_idle--;
     pl_control_unlink(c, w, &c->view.idle, &c->idle_last);
 }

@@ -5,16 +5,20 @@
 
 #include "core/control_state.h"
 
+static int referee_grow(struct control_group *g, struct pl_why *why) {
+    size_t room = g->room ? 2 * g->room : 64;
+    struct pl_member *grown = realloc(g->member, room * sizeof *grown);
+    if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
+    g->member = grown;
+    g->room = room;
+    return PL_OK;
+}
+
 /* Adds a worker's last arrival to the open group. */
-static int referee_join_group(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+static inline int referee_join_group(struct pl_control *c, struct pl_action *a,
+                                     struct pl_why *why) {
     struct control_group *g = &c->open;
-    if (g->n == g->room) {
-        size_t room = g->room ? 2 * g->room : 64;
-        struct pl_member *grown = realloc(g->member, room * sizeof *grown);
-        if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
-        g->member = grown;
-        g->room = room;
-    }
+    if (g->n == g->room && referee_grow(g, why)) return PL_ENOMEM;
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
     if (c->models->take) c->models->take(c->replicas, a->worker, a->factor);

@@ -1,7 +1,7 @@
 /* Carrying plans out: the one place where an action of a policy takes effect. */
 #include "engine/engine_state.h"
 
-static int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
+static inline int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
     struct pl_start start = {.worker = a->worker,
                              .task = a->task,
                              .version = a->version,

@@ -212,17 +212,18 @@ static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
 
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why) {
-    bool result = event->kind == PL_ARRIVE || event->kind == PL_REJECT;
     bool known = event->worker >= 0 && event->worker < e->view->n_workers;
-    if (pl_event_has_worker(event) && !known) /* control says which workers there are */
+    if (!known && pl_event_has_worker(event)) /* control says which workers there are */
         return engine_step(e, event, why);
-    const struct pl_worker *w = result ? &e->view->worker[event->worker] : NULL;
-    if (w && (w->state != PL_BUSY || w->task != event->task)) return PL_OK;
-    if (w && event->now_ns - w->since_ns > e->longest_ns)
-        e->longest_ns = event->now_ns - w->since_ns;
-    if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows) {
-        int rc = engine_arrive(e, event, defect, why);
-        if (rc) return rc;
+    if (event->kind == PL_ARRIVE || event->kind == PL_REJECT) {
+        const struct pl_worker *w = &e->view->worker[event->worker];
+        if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
+        if (event->now_ns - w->since_ns > e->longest_ns)
+            e->longest_ns = event->now_ns - w->since_ns;
+        int rc = PL_OK;
+        if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows)
+            rc = engine_arrive(e, event, defect, why);
+        return rc ? rc : engine_step(e, event, why);
     }
     if (event->kind == PL_BASE_READY && e->vectors && !e->conf.follows && !engine_base(e, event))
         return PL_OK;

@@ -164,12 +164,11 @@ static void cnn_enter(const struct cnn *m, const float *restrict x, uint32_t n,
 
 /* Runs the stages. Returns the parameters of the dense layers, or NULL when cancelled. */
 static const float *cnn_forward(const struct cnn *m, const float *w, const struct pl_batch *batch,
-                                const struct cnn_layout *l, bool keep,
-                                const struct pl_cancel *cancel) {
+                                const struct cnn_layout *l, const struct pl_cancel *cancel) {
     cnn_enter(m, batch->x, batch->n, l->in[0]);
     for (int s = 0; s < m->n_stages; s++) {
-        if (pl_conv_forward(&m->stage[s], w, l->in[s], batch->n, l->in[s + 1],
-                            keep ? l->which[s] : NULL, l->work, cancel))
+        if (pl_conv_forward(&m->stage[s], w, l->in[s], batch->n, l->in[s + 1], l->which[s], l->work,
+                            cancel))
             return NULL;
         w += pl_conv_dim(&m->stage[s]);
     }
@@ -181,7 +180,7 @@ static int cnn_gradient(const struct pl_model *base, const float *w, const struc
     const struct cnn *m = (const struct cnn *)base;
     struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
     int top = m->n_stages;
-    const float *w_at = cnn_forward(m, w, batch, &l, true, cancel);
+    const float *w_at = cnn_forward(m, w, batch, &l, cancel);
     if (!w_at) return PL_ECANCELLED;
     float *g_at = g + (w_at - w);
     int rc = pl_dense_gradient(&m->dense, w_at, l.in[top], batch->label, batch->target, batch->n,
@@ -199,7 +198,7 @@ static void cnn_score(const struct pl_model *base, const float *w, const struct 
                       float *scratch, double *loss, uint32_t *n_right) {
     const struct cnn *m = (const struct cnn *)base;
     struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
-    const float *w_dense = cnn_forward(m, w, batch, &l, false, NULL);
+    const float *w_dense = cnn_forward(m, w, batch, &l, NULL);
     pl_dense_score(&m->dense, w_dense, l.in[m->n_stages], batch->label, batch->target, batch->n,
                    l.work, loss, n_right);
 }

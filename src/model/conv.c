@@ -6,8 +6,12 @@
  * product of the gathered windows col [positions][kernel kernel n_in] and W^T is again [position]
  * [channel], the layout that the next stage reads.
  *
- * The work is done in strips of an even number of picture lines, as many as keep col within
- * CONV_STRIP floats, so col is still in the second-level cache when the product reads it.
+ * A stage with few filters is computed without gathering (model/narrow.h): the windows are read
+ * from the picture, whose overlap keeps them in the first-level cache, and so are, for the gradient
+ * of the input, the windows of the gradient of the output.
+ *
+ * Otherwise the work is done in strips of an even number of picture lines, as many as keep col
+ * within CONV_STRIP floats, so col is still in the second-level cache when the product reads it.
  *
  * Max pooling commutes with adding a bias and with ReLU, so pooling comes first, directly from the
  * strip of products: relu(max(z) + b). The full-resolution z never leaves the strip. The backward
@@ -17,9 +21,12 @@
 #include <cblas.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "model/model.h"
+#include "model/narrow.h"
 
 #define CONV_STRIP ((size_t)1 << 17) /* floats of gathered windows: 512 KiB */
+#define CONV_NARROW 32               /* filters, or floats of a window, below which it pays */
 
 static uint32_t conv_pad(const struct pl_conv *c) {
     return c->kernel / 2;
@@ -57,8 +64,22 @@ size_t pl_conv_which_size(const struct pl_conv *c) {
     return (size_t)(c->h / 2) * (c->w / 2) * c->n_out;
 }
 
+/* Whether there are few enough columns to be the lanes of vectors, and no lane is idle on any
+ * processor: all of them compute the same way. */
+static bool conv_narrow(uint32_t n_columns, size_t window) {
+    bool few = n_columns <= CONV_NARROW || window <= CONV_NARROW;
+    return few && (n_columns == 8 || n_columns % 16 == 0);
+}
+
+/* the number of floats of one picture's output before pooling, with a zero border */
+static size_t conv_flat(const struct pl_conv *c) {
+    return (size_t)(c->h + 2 * conv_pad(c)) * (c->w + 2 * conv_pad(c)) * c->n_out;
+}
+
 size_t pl_conv_scratch(const struct pl_conv *c) {
-    return 2 * (size_t)conv_strip_lines(c) * conv_width(c) * (conv_window(c) + c->n_out);
+    size_t gathered = 2 * (size_t)conv_strip_lines(c) * conv_width(c) * (conv_window(c) + c->n_out);
+    size_t narrow = conv_flat(c) + 2 * conv_window(c) * c->n_out;
+    return gathered > narrow ? gathered : narrow;
 }
 
 /* The offset in out, past the border, of pooled line `line` of all pictures. */
@@ -77,61 +98,94 @@ static size_t conv_in_at(const struct pl_conv *c, uint64_t pooled_line, uint32_t
 }
 
 /* in: padded lines, `row` floats apart; col [width][kernel][run], run = kernel n_in */
-static void conv_gather(const float *restrict in, size_t row, size_t width, size_t kernel,
-                        size_t step, size_t run, float *restrict col) {
+static PL_VARIANTS(void, conv_gather,
+                   (const float *restrict in, size_t row, size_t width, size_t kernel, size_t step,
+                    size_t run, float *restrict col),
+                   (in, row, width, kernel, step, run, col)) {
     for (size_t x = 0; x < width; x++, in += step)
         for (size_t k = 0; k < kernel; k++, col += run)
             for (size_t j = 0; j < run; j++) col[j] = in[k * row + j];
 }
 
 /* The reverse: adds col to the lines it was gathered from. */
-static void conv_scatter(float *restrict in, size_t row, size_t width, size_t kernel, size_t step,
-                         size_t run, const float *restrict col) {
+static PL_VARIANTS(void, conv_scatter,
+                   (float *restrict in, size_t row, size_t width, size_t kernel, size_t step,
+                    size_t run, const float *restrict col),
+                   (in, row, width, kernel, step, run, col)) {
     for (size_t x = 0; x < width; x++, in += step)
         for (size_t k = 0; k < kernel; k++, col += run)
             for (size_t j = 0; j < run; j++) in[k * row + j] += col[j];
 }
 
-/* Pools z [2][2 pw][n_out] into one line out [pw][n_out] and, unless NULL, which [pw][n_out]. */
-static void conv_pool(const float *restrict z, const float *restrict b, size_t pw, size_t n_out,
-                      float *restrict out, uint8_t *restrict which) {
-    for (size_t x = 0; x < pw; x++, z += 2 * n_out, out += n_out) {
+/* Eight channels. Comparisons of vectors are -1 or 0 in each lane; these masks do what ?: does. */
+typedef float conv_floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t conv_masks __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint8_t conv_bytes __attribute__((vector_size(8), aligned(1), may_alias));
+#define CONV_LANES 8
+#define CONV_MASK(test, v) ((conv_floats)((test) & (conv_masks)(v)))
+#define CONV_CHOOSE(test, a, b)                                                                    \
+    ((conv_floats)(((test) & (conv_masks)(a)) | (~(test) & (conv_masks)(b))))
+#define CONV_AT(p) (*(const conv_floats *)(p))
+
+/* One pooled value, and the position of its maximum. */
+static float conv_pool_one(float p, float q, float r, float s, float b, uint8_t *which) {
+    float pq = q > p ? q : p, rs = s > r ? s : r, max = rs > pq ? rs : pq;
+    *which = rs > pq ? (uint8_t)(2 | (s > r)) : (uint8_t)(q > p);
+    return max + b > 0 ? max + b : 0;
+}
+
+/* Pools two lines z [2][2 pw][n_out] into one, out [pw][n_out] and which [pw][n_out]. */
+static PL_VARIANTS(void, conv_pool,
+                   (const float *restrict z, const float *restrict b, size_t pw, size_t n_out,
+                    float *restrict out, uint8_t *restrict which),
+                   (z, b, pw, n_out, out, which)) {
+    for (size_t x = 0; x < pw; x++, z += 2 * n_out, out += n_out, which += n_out) {
         const float *z2 = z + 2 * pw * n_out;
-        for (size_t f = 0; f < n_out; f++) {
-            float p = z[f], q = z[n_out + f], r = z2[f], s = z2[n_out + f];
-            float pq = q > p ? q : p, rs = s > r ? s : r, max = rs > pq ? rs : pq;
-            out[f] = max + b[f] > 0 ? max + b[f] : 0;
+        size_t f = 0;
+        for (; f + CONV_LANES <= n_out; f += CONV_LANES) {
+            conv_floats p = CONV_AT(z + f), q = CONV_AT(z + n_out + f);
+            conv_floats r = CONV_AT(z2 + f), s = CONV_AT(z2 + n_out + f);
+            conv_masks right = q > p, right2 = s > r;
+            conv_floats pq = CONV_CHOOSE(right, q, p), rs = CONV_CHOOSE(right2, s, r);
+            conv_masks below = rs > pq;
+            conv_floats max = CONV_CHOOSE(below, rs, pq) + CONV_AT(b + f);
+            conv_masks at = (below & (2 | (right2 & 1))) | (~below & right & 1);
+            *(conv_floats *)(out + f) = CONV_MASK(max > 0, max);
+            *(conv_bytes *)(which + f) = __builtin_convertvector(at, conv_bytes);
         }
-        if (!which) continue;
-        for (size_t f = 0; f < n_out; f++) {
-            float p = z[f], q = z[n_out + f], r = z2[f], s = z2[n_out + f];
-            uint8_t pq = q > p, rs = (uint8_t)(2 | (s > r));
-            which[f] = (s > r ? s : r) > (q > p ? q : p) ? rs : pq;
-        }
-        which += n_out;
+        for (; f < n_out; f++)
+            out[f] = conv_pool_one(z[f], z[n_out + f], z2[f], z2[n_out + f], b[f], which + f);
     }
 }
 
-/* The backward pass: if out is positive, delta [pw][n_out] goes to the position of the maximum. The
- * other positions get zero. Adds to db [n_out]. */
-static void conv_unpool(const float *restrict delta, const float *restrict out,
-                        const uint8_t *restrict which, size_t pw, size_t n_out, float *restrict dz,
-                        float *restrict db) {
-    for (size_t x = 0; x < pw; x++) {
-        float *dz2 = dz + 2 * pw * n_out;
-        for (size_t f = 0; f < n_out; f++) {
-            float v = out[f] > 0 ? delta[f] : 0;
-            int at = which[f];
-            db[f] += v;
-            dz[f] = at == 0 ? v : 0;
-            dz[n_out + f] = at == 1 ? v : 0;
-            dz2[f] = at == 2 ? v : 0;
-            dz2[n_out + f] = at == 3 ? v : 0;
+/* The backward pass: if out is positive, delta [pw][n_out] goes to the position of the maximum in
+ * the lines dz and dz2 [2 pw][n_out]. The other positions get zero. Adds to db [n_out]. */
+static PL_VARIANTS(void, conv_unpool,
+                   (const float *restrict delta, const float *restrict out,
+                    const uint8_t *restrict which, size_t pw, size_t n_out, float *restrict dz,
+                    float *restrict dz2, float *restrict db),
+                   (delta, out, which, pw, n_out, dz, dz2, db)) {
+    for (size_t x = 0; x < pw; x++, delta += n_out, out += n_out, which += n_out) {
+        size_t f = 0;
+        for (; f + CONV_LANES <= n_out; f += CONV_LANES) {
+            conv_floats v = CONV_MASK(CONV_AT(out + f) > 0, CONV_AT(delta + f));
+            conv_masks at = __builtin_convertvector(*(const conv_bytes *)(which + f), conv_masks);
+            *(conv_floats *)(db + f) += v;
+            *(conv_floats *)(dz + f) = CONV_MASK(at == 0, v);
+            *(conv_floats *)(dz + n_out + f) = CONV_MASK(at == 1, v);
+            *(conv_floats *)(dz2 + f) = CONV_MASK(at == 2, v);
+            *(conv_floats *)(dz2 + n_out + f) = CONV_MASK(at == 3, v);
         }
-        delta += n_out;
-        out += n_out;
-        which += n_out;
+        for (; f < n_out; f++) {
+            float v = out[f] > 0 ? delta[f] : 0;
+            db[f] += v;
+            dz[f] = which[f] == 0 ? v : 0;
+            dz[n_out + f] = which[f] == 1 ? v : 0;
+            dz2[f] = which[f] == 2 ? v : 0;
+            dz2[n_out + f] = which[f] == 3 ? v : 0;
+        }
         dz += 2 * n_out;
+        dz2 += 2 * n_out;
     }
 }
 
@@ -144,8 +198,85 @@ static void conv_gather_strip(const struct pl_conv *c, const float *in, uint64_t
                     (size_t)c->kernel * c->n_in, col + i * width * conv_window(c));
 }
 
+/* All windows of a picture whose lines are w + 2 pad positions of n_channels. */
+static struct pl_rows conv_windows(const struct pl_conv *c, size_t n_channels, size_t n_lines,
+                                   size_t width) {
+    size_t row = (c->w + 2 * (size_t)conv_pad(c)) * n_channels;
+    return (struct pl_rows){.n_runs = c->kernel,
+                            .run = c->kernel * n_channels,
+                            .apart = row,
+                            .n_lines = n_lines,
+                            .width = width,
+                            .next = row,
+                            .step = n_channels};
+}
+
+static int conv_narrow_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
+                               float *out, uint8_t *which, float *scratch,
+                               const struct pl_cancel *cancel) {
+    const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out, ph = c->h / 2;
+    const struct pl_rows lines = conv_windows(c, c->n_in, 2, width);
+    float *packed = scratch, *z = scratch + window * n_out;
+    if (c->out_pad) memset(out, 0, n * pl_conv_out_size(c) * sizeof *out);
+    pl_narrow_pack(w, window, n_out, packed);
+    for (uint32_t i = 0; i < n; i++) {
+        if (pl_cancelled(cancel)) return PL_ECANCELLED;
+        for (size_t y = 0; y < ph; y++) {
+            uint64_t line = i * ph + y;
+            pl_narrow_product(&lines, in + conv_in_at(c, line, 0), packed, n_out, z);
+            conv_pool(z, w + window * n_out, width / 2, n_out, out + conv_out_at(c, line),
+                      which + line * (width / 2) * n_out);
+        }
+    }
+    return PL_OK;
+}
+
+/* w [n_out][kernel][kernel][n_in] to [n_in][kernel][kernel][n_out] packed, the kernel turned by
+ * half a turn: the product of a window of output gradients with it is an input gradient. */
+static void conv_turn(const struct pl_conv *c, const float *w, float *room, float *packed) {
+    const size_t kernels = (size_t)c->kernel * c->kernel, n_in = c->n_in, n_out = c->n_out;
+    for (size_t f = 0; f < n_out; f++)
+        for (size_t k = 0; k < kernels; k++)
+            for (size_t i = 0; i < n_in; i++)
+                room[(i * kernels + kernels - 1 - k) * n_out + f] = w[(f * kernels + k) * n_in + i];
+    pl_narrow_pack(room, kernels * n_out, n_in, packed);
+}
+
+static int conv_narrow_backward(const struct pl_conv *c, const float *w, const float *in,
+                                const float *out, const uint8_t *which, const float *d_out,
+                                uint32_t n, float *g, float *d_in, float *scratch,
+                                const struct pl_cancel *cancel) {
+    const size_t pad = conv_pad(c), width = conv_width(c), window = conv_window(c);
+    const size_t n_out = c->n_out, n_in = c->n_in, ph = c->h / 2;
+    const size_t row = (c->w + 2 * pad) * n_out, in_row = (c->w + 2 * pad) * n_in;
+    const struct pl_rows windows = conv_windows(c, n_in, 2 * ph, width);
+    const struct pl_rows line = conv_windows(c, n_out, 1, c->w);
+    float *flat = scratch, *turned = flat + conv_flat(c), *sum = turned + window * n_out;
+    float *dz = flat + pad * row + pad * n_out; /* past the border */
+    if (d_in) conv_turn(c, w, sum, turned);
+    memset(sum, 0, window * n_out * sizeof *sum);
+    memset(flat, 0, conv_flat(c) * sizeof *flat);
+    memset(g + window * n_out, 0, n_out * sizeof *g);
+    for (uint32_t i = 0; i < n; i++) {
+        if (pl_cancelled(cancel)) return PL_ECANCELLED;
+        for (size_t y = 0; y < ph; y++) {
+            size_t at = conv_out_at(c, i * ph + y);
+            conv_unpool(d_out + at, out + at, which + (i * ph + y) * (width / 2) * n_out, width / 2,
+                        n_out, dz + 2 * y * row, dz + (2 * y + 1) * row, g + window * n_out);
+        }
+        pl_narrow_gradient(&windows, in + i * pl_conv_in_size(c), dz, row, n_out, sum);
+        for (size_t y = 0; d_in && y < c->h; y++)
+            pl_narrow_product(&line, flat + y * row, turned, n_in,
+                              d_in + i * pl_conv_in_size(c) + (y + pad) * in_row + pad * n_in);
+    }
+    pl_narrow_unpack(sum, window, n_out, g);
+    return PL_OK;
+}
+
 int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
                     float *out, uint8_t *which, float *scratch, const struct pl_cancel *cancel) {
+    if (conv_narrow(c->n_out, conv_window(c)))
+        return conv_narrow_forward(c, w, in, n, out, which, scratch, cancel);
     const uint64_t n_lines = (uint64_t)n * (c->h / 2);
     const uint32_t strip = conv_strip_lines(c);
     const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out;
@@ -159,8 +290,7 @@ int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, ui
                     (int)window, 1, col, (int)window, w, (int)window, 0, z, (int)n_out);
         for (uint32_t i = 0; i < now; i++)
             conv_pool(z + 2 * i * width * n_out, w + window * n_out, width / 2, n_out,
-                      out + conv_out_at(c, line + i),
-                      which ? which + (line + i) * (width / 2) * n_out : NULL);
+                      out + conv_out_at(c, line + i), which + (line + i) * (width / 2) * n_out);
     }
     return PL_OK;
 }
@@ -168,9 +298,12 @@ int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, ui
 int pl_conv_backward(const struct pl_conv *c, const float *w, const float *in, const float *out,
                      const uint8_t *which, const float *d_out, uint32_t n, float *g, float *d_in,
                      float *scratch, const struct pl_cancel *cancel) {
+    size_t window = conv_window(c);
+    if (conv_narrow(c->n_out, window) && (!d_in || conv_narrow(c->n_in, window)))
+        return conv_narrow_backward(c, w, in, out, which, d_out, n, g, d_in, scratch, cancel);
     const uint64_t n_lines = (uint64_t)n * (c->h / 2);
     const uint32_t strip = conv_strip_lines(c);
-    const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out;
+    const size_t width = conv_width(c), n_out = c->n_out;
     const size_t row = (size_t)(c->w + 2 * conv_pad(c)) * c->n_in;
     float *col = scratch, *dz = scratch + 2 * strip * width * window;
     memset(g, 0, pl_conv_dim(c) * sizeof *g);
@@ -182,7 +315,8 @@ int pl_conv_backward(const struct pl_conv *c, const float *w, const float *in, c
         for (uint32_t i = 0; i < now; i++) {
             size_t at = conv_out_at(c, line + i);
             conv_unpool(d_out + at, out + at, which + (line + i) * (width / 2) * n_out, width / 2,
-                        n_out, dz + 2 * i * width * n_out, g + window * n_out);
+                        n_out, dz + 2 * i * width * n_out, dz + (2 * i + 1) * width * n_out,
+                        g + window * n_out);
         }
         conv_gather_strip(c, in, line, now, col);
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)n_out, (int)window, m, 1, dz,

@@ -24,7 +24,7 @@ size_t pl_conv_which_size(const struct pl_conv *c); /* bytes of `which` for one 
 size_t pl_conv_scratch(const struct pl_conv *c);    /* floats, for any number of pictures */
 
 /* Writes the values and the zero border of out. which [n][ph][pw][n_out] records the position of
- * each maximum, 0..3, for the backward pass; it may be NULL. Returns 0 or PL_ECANCELLED. */
+ * each maximum, 0..3, for the backward pass. Returns 0 or PL_ECANCELLED. */
 int pl_conv_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
                     float *out, uint8_t *which, float *scratch, const struct pl_cancel *cancel);
 

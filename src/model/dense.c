@@ -1,10 +1,11 @@
 /* Dense layers on CBLAS.
  *
  * Everything that grows with the layer is one SGEMM: forward A W^T, weight gradient D^T A, input
- * gradient D W. The other passes touch [n][width] once each: bias and ReLU together after the
- * forward product, ReLU mask and bias gradient together after the backward one. The input gradient
- * of the first layer is computed only on request. ReLU is max(z, 0) with derivative 0 at 0, so the
- * activation itself is the mask and pre-activations are not stored. */
+ * gradient D W. (The forward product of a layer with few outputs is narrow.h's.) The other passes
+ * touch [n][width] once each: bias and ReLU together after the forward product, ReLU mask and bias
+ * gradient together after the backward one. The input gradient of the first layer is computed only
+ * on request. ReLU is max(z, 0) with derivative 0 at 0, so the activation itself is the mask and
+ * pre-activations are not stored. */
 #include "model/dense.h"
 
 #include <cblas.h>
@@ -12,8 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/narrow.h"
+
+#define DENSE_NARROW 16 /* at most so many outputs: SGEMM would copy more than it computes */
 
 int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
                   uint32_t n_out, struct pl_why *why) {
@@ -49,10 +54,21 @@ static size_t dense_hidden_max(const struct pl_dense *d) {
     return max;
 }
 
-size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
-    size_t floats = 2 * dense_hidden_max(d); /* two alternating deltas */
+/* Activations and two alternating deltas. */
+static size_t dense_values(const struct pl_dense *d, uint32_t n) {
+    size_t floats = 2 * dense_hidden_max(d);
     for (int l = 1; l <= d->n_layers; l++) floats += d->width[l];
     return floats * n;
+}
+
+/* Packed weights and outputs of the largest narrow layer follow. */
+size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
+    size_t most = 0;
+    for (int l = 0; l < d->n_layers; l++) {
+        size_t room = pl_narrow_width(d->width[l + 1]) * ((size_t)d->width[l] + n);
+        if (d->width[l + 1] <= DENSE_NARROW && room > most) most = room;
+    }
+    return dense_values(d, n) + most;
 }
 
 void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer) {
@@ -85,8 +101,9 @@ bool pl_dense_tensor(const struct pl_dense *d, size_t offset, int i, struct pl_m
 }
 
 /* z [n][out] += b [out], and ReLU if it is a hidden layer */
-static void dense_bias(float *restrict z, const float *restrict b, size_t n, size_t out,
-                       bool relu) {
+static PL_VARIANTS(void, dense_bias,
+                   (float *restrict z, const float *restrict b, size_t n, size_t out, bool relu),
+                   (z, b, n, out, relu)) {
     for (size_t i = 0; i < n; i++, z += out) {
         if (relu)
             for (size_t j = 0; j < out; j++) z[j] = z[j] + b[j] > 0 ? z[j] + b[j] : 0;
@@ -97,8 +114,10 @@ static void dense_bias(float *restrict z, const float *restrict b, size_t n, siz
 
 /* Zeroes delta [n][out] where act [n][out] is not positive (act may be NULL: no mask) and writes
  * its sums over n to db [out]. */
-static void dense_mask(float *restrict delta, const float *restrict act, size_t n, size_t out,
-                       float *restrict db) {
+static PL_VARIANTS(void, dense_mask,
+                   (float *restrict delta, const float *restrict act, size_t n, size_t out,
+                    float *restrict db),
+                   (delta, act, n, out, db)) {
     memset(db, 0, out * sizeof *db);
     for (size_t i = 0; i < n; i++, delta += out) {
         if (act) {
@@ -109,15 +128,31 @@ static void dense_mask(float *restrict delta, const float *restrict act, size_t 
     }
 }
 
+/* act [n][out] = x [n][in] w^T; room as in pl_dense_scratch */
+static void dense_product(const float *x, const float *w, size_t n, size_t in, size_t out,
+                          float *room, float *act) {
+    if (out > DENSE_NARROW) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)out, (int)in, 1, x,
+                    (int)in, w, (int)in, 0, act, (int)out);
+        return;
+    }
+    const struct pl_rows rows = {.n_runs = 1, .run = in, .n_lines = 1, .width = n, .step = in};
+    size_t width = pl_narrow_width(out);
+    float *z = room + in * width;
+    pl_narrow_pack(w, in, out, room);
+    pl_narrow_product(&rows, x, room, out, z);
+    for (size_t i = 0; i < n; i++) memcpy(act + i * out, z + i * width, out * sizeof *act);
+}
+
 /* Stores the activations of layer l in act [n][width[l + 1]], one layer after the other. Returns
  * the last ones, the logits, or NULL when cancelled. */
 static float *dense_forward(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
                             float *act, const struct pl_cancel *cancel) {
+    float *room = act + dense_values(d, n);
     for (int l = 0; l < d->n_layers; l++) {
         size_t in = d->width[l], out = d->width[l + 1];
         if (pl_cancelled(cancel)) return NULL;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)out, (int)in, 1, x,
-                    (int)in, w, (int)in, 0, act, (int)out);
+        dense_product(x, w, n, in, out, room, act);
         dense_bias(act, w + in * out, n, out, l + 1 < d->n_layers);
         x = act;
         act += n * out;

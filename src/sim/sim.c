@@ -16,12 +16,6 @@ static double sim_seconds(uint64_t ns) {
     return (double)ns * 1e-9;
 }
 
-int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, uint64_t task) {
-    if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
-        return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
-    return PL_OK;
-}
-
 /* --- watching ---------------------------------------------------------------------------- */
 
 /* Compares the models that workers compute on now. */
@@ -140,7 +134,7 @@ static int sim_stands(struct sim *s) {
 /* When the clock ends the run. */
 static uint64_t sim_until(const struct sim *s) {
     if (s->replay) return pl_replay_until(s->replay);
-    return s->job->limits.seconds > 0 ? pl_sim_ns(s->job->limits.seconds) : SIM_END_NS;
+    return s->job->limits.seconds > 0 ? pl_delay_ns(s->job->limits.seconds) : SIM_END_NS;
 }
 
 /* When the policy must be woken. The timer is not queued: it is often set again, and comes after
@@ -187,7 +181,7 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
 }
 
 int pl_sim_after(struct sim *s) {
-    int rc = pl_sim_verdicts(s);
+    int rc = s->job->model ? pl_sim_verdicts(s) : PL_OK;
     if (rc) return rc;
     if (s->view->n_alive == 0 && s->n_script == 0 && s->n_away == 0 && !s->replay)
         return pl_fail(s->why, PL_ERUN, "all workers have left at %g s, and none will join",
@@ -261,10 +255,10 @@ static int sim_make(struct sim *s) {
     const struct pl_job *job = s->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
-    s->steps = pl_job_steps(job);
-    s->update_ns = pl_sim_ns(job->update_time);
+    s->update_ns = pl_delay_ns(job->update_time);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
-    if (!s->worker)
+    if (!s->worker ||
+        pl_ahead_init(&s->ahead, job->delay, job->n_workers, job->seed, pl_job_steps(job)))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     bool computes = job->model && !s->stepped;
     int rc = computes ? pl_prefetch_new(job, &s->prefetch, s->why) : PL_OK;
@@ -293,7 +287,7 @@ static int sim_begin(struct sim *s) {
     for (size_t i = 0; !rc && i < s->n_script; i++)
         rc = pl_sim_push(s, s->conf->script->line[i].when_ns, SIM_SCRIPT, 0, i);
     if (!rc && job->model && job->eval_every > 0) {
-        s->eval_ns = pl_sim_ns(job->eval_every) > 0 ? pl_sim_ns(job->eval_every) : 1;
+        s->eval_ns = pl_delay_ns(job->eval_every) > 0 ? pl_delay_ns(job->eval_every) : 1;
         rc = pl_sim_push(s, 0, SIM_EVAL, 0, 0);
     }
     if (s->prefetch) pl_prefetch_need(s->prefetch, 0);
@@ -327,6 +321,7 @@ void pl_sim_close(struct sim *s) {
     pl_prefetch_free(s->prefetch);
     pl_replay_free(s->replay);
     pl_heap_free(&s->heap);
+    pl_ahead_free(&s->ahead);
     free(s->worker);
     free(s->room);
 }

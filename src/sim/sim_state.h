@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "sim/prefetch.h"
 #include "sim/sim.h"
+#include "timing/ahead.h"
 
 #define SIM_END_NS 9000000000000000000u /* the clock stops here: 285 years */
 
@@ -43,6 +44,7 @@ struct sim {
     struct pl_why *why;
     struct pl_heap heap;
     struct pl_net net;
+    struct pl_ahead ahead; /* how long tasks take */
     bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
@@ -56,7 +58,6 @@ struct sim {
     uint64_t still_version; /* and the version when they were last too many */
     float *room;            /* [dim] for a model that is not a version, and for the drift */
     enum pl_cancels cancels;
-    uint32_t steps;
     int n_away;                      /* workers that left and join again by themselves */
     size_t n_script;                 /* lines that are still to come */
     bool interrupted;                /* the watch ended the run */
@@ -65,15 +66,12 @@ struct sim {
     struct pl_outcome *out;
 };
 
-/* Rounds to nearest, halves up. */
-static inline uint64_t pl_sim_ns(double seconds) {
-    double ns = seconds * 1e9;
-    if (!(ns < 1e18)) return (uint64_t)1e18;
-    uint64_t whole = (uint64_t)ns;
-    return whole + (ns - (double)whole >= 0.5);
+static inline int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who,
+                              uint64_t task) {
+    if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
+    return PL_OK;
 }
-
-int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who, uint64_t task);
 
 static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t task) {
     return s->view->worker[worker].state == PL_BUSY && s->view->worker[worker].task == task;

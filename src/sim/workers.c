@@ -27,6 +27,15 @@ static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, ui
                         : pl_net_tell(&s->net, at);
 }
 
+/* How long the task computes. */
+static uint64_t workers_duration(struct sim *s, const struct pl_start *start) {
+    double work = s->worker[start->worker].work;
+    uint32_t worker = (uint32_t)start->worker;
+    if (work == 1) return pl_ahead_ns(&s->ahead, worker, start->task);
+    return pl_delay_ns(
+        work * pl_delay_draw(s->job->delay, s->job->seed, worker, start->task, s->ahead.steps));
+}
+
 /* Decides when a task that starts now is done, and queues that. */
 static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_t *finish) {
     struct sim_worker *w = &s->worker[start->worker];
@@ -46,9 +55,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
     if (at > SIM_END_NS)
         at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
     w->late_ns = 0;
-    double seconds =
-        pl_delay_draw(s->job->delay, s->job->seed, (uint32_t)start->worker, start->task, s->steps);
-    *finish = at + pl_sim_ns(seconds * w->work);
+    *finish = at + workers_duration(s, start);
     if (start->base != PL_NO_VECTOR) {
         int rc = pl_sim_push(s, at, SIM_BASE_READY, start->worker, start->task);
         if (rc) return rc;

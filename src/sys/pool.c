@@ -32,7 +32,7 @@ struct pl_pool {
     } each;
 
     struct pool_thread *thread;
-    int n_threads; /* started; 0: the owner runs everything */
+    int n_threads; /* started, beside the owner; 0: the owner runs everything */
 };
 
 /* --- the queue: an indexed binary heap --------------------------------------------------- */
@@ -65,31 +65,42 @@ static void pool_remove(struct pl_pool *p, struct pl_work *w) {
 
 /* --- threads ----------------------------------------------------------------------------- */
 
+/* Runs the most urgent waiting work, if there is any and the window lets it begin. Like the next
+ * function it is called with the lock, and leaves it while it runs. */
+static bool pool_run_next(struct pl_pool *p, int thread) {
+    if (p->n == 0 || p->ahead >= p->window) return false;
+    struct pl_work *w = p->heap[0];
+    pool_remove(p, w);
+    w->state = PL_WORK_RUNNING;
+    p->ahead++;
+    pthread_mutex_unlock(&p->lock);
+    w->run(w, thread);
+    pthread_mutex_lock(&p->lock);
+    w->state = PL_WORK_DONE;
+    return true;
+}
+
+/* Runs the next piece of the current pl_pool_each, if there is one. */
+static bool pool_run_each(struct pl_pool *p, int thread) {
+    if (p->each.next >= p->each.n) return false;
+    int i = p->each.next++;
+    pthread_mutex_unlock(&p->lock);
+    p->each.job(p->each.arg, i, thread);
+    pthread_mutex_lock(&p->lock);
+    p->each.n_left--;
+    return true;
+}
+
 static void *pool_main(void *arg) {
     struct pool_thread *t = arg;
     struct pl_pool *p = t->pool;
     pl_fpu_flush();
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
-        if (p->each.next < p->each.n) {
-            int i = p->each.next++;
-            pthread_mutex_unlock(&p->lock);
-            p->each.job(p->each.arg, i, t->index);
-            pthread_mutex_lock(&p->lock);
-            if (--p->each.n_left == 0) pthread_cond_signal(&p->done);
-        } else if (p->n > 0 && p->ahead < p->window) {
-            struct pl_work *w = p->heap[0];
-            pool_remove(p, w);
-            w->state = PL_WORK_RUNNING;
-            p->ahead++;
-            pthread_mutex_unlock(&p->lock);
-            w->run(w, t->index);
-            pthread_mutex_lock(&p->lock);
-            w->state = PL_WORK_DONE;
+        if (pool_run_each(p, t->index) || pool_run_next(p, t->index))
             pthread_cond_signal(&p->done);
-        } else {
+        else
             pthread_cond_wait(&p->more, &p->lock);
-        }
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -105,8 +116,8 @@ int pl_pool_new(int n_threads, struct pl_pool **out) {
     *out = p;
     if (n_threads <= 1) return PL_OK;
     p->thread = calloc((size_t)n_threads, sizeof *p->thread);
-    for (int i = 0; p->thread && i < n_threads; i++) {
-        /* the owner has index 0 */
+    for (int i = 0; p->thread && i < n_threads - 1; i++) {
+        /* the owner has index 0, and is one of the threads */
         p->thread[i] = (struct pool_thread){.pool = p, .index = i + 1};
         if (pthread_create(&p->thread[i].id, NULL, pool_main, &p->thread[i])) break;
         p->n_threads++;
@@ -174,7 +185,9 @@ void pl_pool_wait(struct pl_pool *p, struct pl_work *w) {
         pthread_mutex_lock(&p->lock);
         w->state = PL_WORK_DONE;
     }
-    while (w->state != PL_WORK_DONE) pthread_cond_wait(&p->done, &p->lock);
+    /* another thread is at it: in the meantime this one does what will be needed next */
+    while (w->state != PL_WORK_DONE)
+        if (!pool_run_next(p, 0)) pthread_cond_wait(&p->done, &p->lock);
     w->state = PL_WORK_NEW;
     p->ahead--;
     if (p->n > 0) pthread_cond_signal(&p->more);
@@ -206,7 +219,8 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
     p->each.next = 0;
     p->each.n = p->each.n_left = n;
     pthread_cond_broadcast(&p->more);
-    while (p->each.n_left > 0) pthread_cond_wait(&p->done, &p->lock);
+    while (p->each.n_left > 0)
+        if (!pool_run_each(p, 0)) pthread_cond_wait(&p->done, &p->lock);
     p->each.n = 0;
     pthread_mutex_unlock(&p->lock);
 }

@@ -2,8 +2,9 @@
  *
  * The owner (one thread) submits work with a key, waits for it when it needs the result, or drops
  * it. Threads take the waiting work with the smallest key. At most `window` pieces of work are
- * running, or finished and not yet collected. With one thread there is no pool thread: the owner
- * runs the work when it waits for it.
+ * running, or finished and not yet collected. The owner is one of the threads: while it waits, it
+ * runs what it waits for, or else the most urgent work, so that a pool keeps as many cores busy as
+ * it has threads and no more. With one thread it runs everything.
  *
  * Threads: run() executes on pool threads, or on the owner inside pl_pool_wait. The owner calls
  * everything else. */
@@ -25,8 +26,9 @@ struct pl_work {
 };
 
 struct pl_pool;
-int pl_pool_new(int n_threads, struct pl_pool **out); /* 0 or PL_ENOMEM */
-void pl_pool_free(struct pl_pool *p);                 /* the queue must be empty */
+/* `n_threads` with the owner. 0 or PL_ENOMEM. */
+int pl_pool_new(int n_threads, struct pl_pool **out);
+void pl_pool_free(struct pl_pool *p); /* the queue must be empty */
 
 /* The number of distinct thread indices that run() may see. */
 int pl_pool_size(const struct pl_pool *p);

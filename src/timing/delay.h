@@ -32,6 +32,14 @@ void pl_delay_free(struct pl_delay *d);
 double pl_delay_draw(const struct pl_delay *d, uint64_t seed, uint32_t worker, uint64_t task,
                      uint32_t steps);
 
+/* Seconds in nanoseconds: rounded to nearest, halves up, and at most 1e18. */
+static inline uint64_t pl_delay_ns(double seconds) {
+    double ns = seconds * 1e9;
+    if (!(ns < 1e18)) return (uint64_t)1e18;
+    int64_t whole = (int64_t)ns; /* conversions of signed numbers are single instructions */
+    return (uint64_t)whole + (ns - (double)whole >= 0.5);
+}
+
 /* Tells whether all workers follow one law at one speed. */
 bool pl_delay_alike(const struct pl_delay *d);
 

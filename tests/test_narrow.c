@@ -1,0 +1,187 @@
+/* Products with few columns against plain loops, bit for bit, on every instruction set that this
+ * processor has; and gradients of models, which must not depend on the set either. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/isa.h"
+#include "base/rng.h"
+#include "model/model.h"
+#include "model/narrow.h"
+#include "seed.h"
+
+static uint64_t test_seed;
+
+static float *test_floats(size_t n, uint32_t stream) {
+    struct pl_rng rng;
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, stream, n);
+    for (size_t i = 0; i < n; i++) x[i] = (float)pl_rng_normal(&rng);
+    return x;
+}
+
+struct test_case {
+    struct pl_rows rows;
+    size_t n_out;
+};
+
+/* Where element k of row i of a line is. */
+static size_t test_at(const struct pl_rows *r, size_t line, size_t i, size_t k) {
+    return line * r->next + i * r->step + k / r->run * r->apart + k % r->run;
+}
+
+/* z [n][n_out]: each sum in the order of k */
+static void plain_product(const struct test_case *c, const float *x, const float *w, float *z) {
+    const struct pl_rows *r = &c->rows;
+    size_t n_in = r->n_runs * r->run;
+    for (size_t line = 0; line < r->n_lines; line++)
+        for (size_t i = 0; i < r->width; i++)
+            for (size_t j = 0; j < c->n_out; j++) {
+                float sum = 0;
+                for (size_t k = 0; k < n_in; k++)
+                    sum += x[test_at(r, line, i, k)] * w[j * n_in + k];
+                *z++ = sum;
+            }
+}
+
+/* g [n_out][n_in] += the sum over rows, in their order */
+static void plain_gradient(const struct test_case *c, const float *x, const float *d, float *g) {
+    const struct pl_rows *r = &c->rows;
+    size_t n_in = r->n_runs * r->run;
+    for (size_t j = 0; j < c->n_out; j++)
+        for (size_t k = 0; k < n_in; k++) {
+            float sum = 0;
+            for (size_t i = 0; i < r->n_lines * r->width; i++)
+                sum += x[test_at(r, i / r->width, i % r->width, k)] * d[i * c->n_out + j];
+            g[j * n_in + k] += sum;
+        }
+}
+
+static void test_same(const float *a, const float *b, size_t n, const char *what) {
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+            fail_msg("%s: %s[%zu] is %a, its twin %a", pl_isa_name(pl_isa), what, i, (double)a[i],
+                     (double)b[i]);
+}
+
+static void test_one(const struct test_case *c) {
+    const struct pl_rows *r = &c->rows;
+    size_t n_in = r->n_runs * r->run, n = r->n_lines * r->width;
+    size_t last = test_at(r, r->n_lines - 1, r->width - 1, n_in - 1);
+    float *x = test_floats(last + 1, 1), *w = test_floats(n_in * c->n_out, 2);
+    float *plain_z = test_floats(n * c->n_out, 3), *plain_g = test_floats(n_in * c->n_out, 4);
+    size_t width = pl_narrow_width(c->n_out);
+    float *packed = test_floats(n_in * width, 5), *z = test_floats(n * width, 6);
+    float *flat = test_floats(n * c->n_out, 7), *g = test_floats(n_in * c->n_out, 8);
+
+    plain_product(c, x, w, plain_z);
+    pl_narrow_pack(w, n_in, c->n_out, packed);
+    pl_narrow_product(r, x, packed, c->n_out, z);
+    for (size_t i = 0; i < n; i++) memcpy(flat + i * c->n_out, z + i * width, c->n_out * sizeof *z);
+    test_same(flat, plain_z, n * c->n_out, "product");
+
+    memcpy(plain_g, w, n_in * c->n_out * sizeof *w);
+    plain_gradient(c, x, plain_z, plain_g);
+    pl_narrow_gradient(r, x, z, r->width * width, c->n_out, packed);
+    pl_narrow_unpack(packed, n_in, c->n_out, g);
+    test_same(g, plain_g, n_in * c->n_out, "gradient");
+    free(x);
+    free(w);
+    free(plain_z);
+    free(plain_g);
+    free(packed);
+    free(z);
+    free(flat);
+    free(g);
+}
+
+/* Calls `test` with every instruction set. */
+static void on_every_set(void (*test)(void *), void *arg) {
+    enum pl_isa before = pl_isa;
+    for (int isa = 0; isa < PL_N_ISAS; isa++) {
+        if (!pl_isa_present((enum pl_isa)isa)) continue;
+        pl_isa = (enum pl_isa)isa;
+        test(arg);
+    }
+    pl_isa = before;
+}
+
+static void test_products(void *arg) {
+    (void)arg;
+    for (size_t n_out = 1; n_out <= 33; n_out += n_out < 18 ? 1 : 5) {
+        const struct test_case rows = {
+            {.n_runs = 1, .run = 37, .n_lines = 1, .width = 29, .step = 37}, n_out};
+        const struct test_case windows = {
+            {.n_runs = 3, .run = 9, .apart = 40, .n_lines = 5, .width = 11, .next = 40, .step = 3},
+            n_out};
+        const struct test_case one = {{.n_runs = 1, .run = 1, .n_lines = 1, .width = 1, .step = 1},
+                                      n_out};
+        test_one(&rows);
+        test_one(&windows);
+        test_one(&one);
+    }
+}
+
+static void products_equal_plain_loops(void **state) {
+    (void)state;
+    on_every_set(test_products, NULL);
+}
+
+struct test_gradient {
+    const char *model;
+    float *first; /* of the first set; NULL before it */
+};
+
+static void test_gradients(void *arg) {
+    struct test_gradient *t = arg;
+    struct pl_why why;
+    struct pl_data *data;
+    struct pl_model *m;
+    uint32_t index[24];
+    uint16_t label[24];
+    double loss;
+    assert_int_equal(pl_data_open("digits:samples=24,test=0", 1, &data, &why), PL_OK);
+    assert_int_equal(pl_model_open(t->model, data, &m, &why), PL_OK);
+    float *x = test_floats(24 * data->dim, 1), *w = test_floats(m->dim, 2);
+    float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 24), 4);
+    for (uint32_t i = 0; i < 24; i++) index[i] = i;
+    pl_data_rows(data, false, index, 24, x, label);
+    m->kind->init(m, 1, w);
+    struct pl_batch batch = {.n = 24, .x = x, .label = label};
+    assert_int_equal(m->kind->gradient(m, w, &batch, g, &loss, scratch, NULL), PL_OK);
+    if (t->first) test_same(g, t->first, m->dim, t->model);
+    if (t->first) free(g);
+    if (!t->first) t->first = g;
+    free(x);
+    free(w);
+    free(scratch);
+    pl_model_close(m);
+    pl_data_free(data);
+}
+
+static void gradients_have_the_same_bits_on_every_set(void **state) {
+    static const char *const models[] = {"softmax", "mlp:hidden=24", "cnn:filters=8,16,dense=64",
+                                         "cnn:filters=32,24,dense=12", "cnn:filters=5,kernel=3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct test_gradient t = {.model = models[i]};
+        on_every_set(test_gradients, &t);
+        free(t.first);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_equal_plain_loops),
+        cmocka_unit_test(gradients_have_the_same_bits_on_every_set),
+    };
+    test_seed = seed_of_test(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
