@@ -38,7 +38,7 @@ struct grid_maker {
     const struct pl_ratings *r;
     uint16_t *row_of, *col_of;         /* [n_users], [n_items] */
     uint32_t *user_local, *item_local; /* the same */
-    uint32_t *first, *second;          /* [n_train]: permutations of the ratings */
+    struct pl_rating *first, *second;  /* [n_train]: sorted by item, then by user */
     uint32_t *count;                   /* [max(n_users, n_items) + 1] */
     uint32_t *last;                    /* [g g]: the previous user of each block */
 };
@@ -74,18 +74,19 @@ static void grid_maker_free(struct grid_maker *m) {
     free(m->last);
 }
 
-/* Sorts by user, then by item: two stable counting sorts, by item first. */
+/* Sorts by user, then by item: two stable counting sorts, by item first. They move the ratings
+ * themselves, so that every pass reads in order. */
 static void grid_sort(struct grid_maker *m) {
     const struct pl_rating *r = m->r->rating;
     uint32_t n = m->r->n_train, *count = m->count;
     memset(count, 0, ((size_t)m->r->n_items + 1) * sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[r[i].item + 1]++;
     for (uint32_t v = 0; v < m->r->n_items; v++) count[v + 1] += count[v];
-    for (uint32_t i = 0; i < n; i++) m->first[count[r[i].item]++] = i;
+    for (uint32_t i = 0; i < n; i++) m->first[count[r[i].item]++] = r[i];
     memset(count, 0, ((size_t)m->r->n_users + 1) * sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[r[i].user + 1]++;
     for (uint32_t u = 0; u < m->r->n_users; u++) count[u + 1] += count[u];
-    for (uint32_t i = 0; i < n; i++) m->second[count[r[m->first[i]].user]++] = m->first[i];
+    for (uint32_t i = 0; i < n; i++) m->second[count[m->first[i].user]++] = m->first[i];
 }
 
 /* Tells whether the step to this user fits into an entry. */
@@ -100,7 +101,7 @@ static size_t grid_block(const struct grid_maker *m, int g, const struct pl_rati
 /* Counts the entries and ratings of each block into start[b + 1] and size[b]. */
 static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
     for (uint32_t i = 0; i < m->r->n_train; i++) {
-        const struct pl_rating *r = &m->r->rating[m->second[i]];
+        const struct pl_rating *r = &m->second[i];
         size_t b = grid_block(m, grid->g, r);
         uint32_t user = m->user_local[r->user];
         grid->size[b]++;
@@ -116,7 +117,7 @@ static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
 static void grid_fill(struct grid_maker *m, struct pl_grid *grid) {
     size_t n_blocks = (size_t)grid->g * (size_t)grid->g;
     for (uint32_t i = 0; i < m->r->n_train; i++) {
-        const struct pl_rating *r = &m->r->rating[m->second[i]];
+        const struct pl_rating *r = &m->second[i];
         size_t b = grid_block(m, grid->g, r);
         uint32_t user = m->user_local[r->user], step = user - m->last[b];
         if (!grid_near(step)) {
