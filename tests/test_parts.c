@@ -554,7 +554,9 @@ static void test_a_commit_touches_its_ranges(void **state) {
                     pl_progress_epochs(pl_store_progress(s)) == round / 2.0);
         for (size_t i = 0; i < STORE_DIM; i++) {
             bool in = (i - range[0].from < range[0].n) || (i - range[1].from < range[1].n);
-            assert_true(v->model[i] == (in ? vector[i] : 0));
+            size_t at =
+                i - range[0].from < range[0].n ? i - range[0].from : range[0].n + i - range[1].from;
+            assert_true(v->model[i] == (in ? vector[at] : 0));
         }
         for (size_t i = 0; i < STORE_DIM; i++) vector[i] += 1;
     }

@@ -351,10 +351,12 @@ static int ranges_of(uint64_t part, struct pl_range range[PL_RANGES]) {
     return PL_RANGES;
 }
 
-static bool in_ranges(uint64_t part, size_t i) {
+/* The length of the result on a part, and what its number i was in the vector. */
+static size_t result_of(uint64_t part, size_t i, size_t *was) {
     struct pl_range r[PL_RANGES];
     ranges_of(part, r);
-    return i - r[0].from < r[0].n || i - r[1].from < r[1].n;
+    *was = i < r[0].n ? r[0].from + i : r[1].from + i - r[0].n;
+    return r[0].n + r[1].n;
 }
 
 /* Where memory is not shared it may spoil all the rest: that is not sent. */
@@ -368,9 +370,10 @@ static void part_worker(struct crew *c, struct pl_link *l, int worker) {
         bool wrong = part != 1000 + o.task || o.n_ranges != ranges_of(part, range) ||
                      memcmp(o.range, range, sizeof range) != 0;
         for (size_t i = 0; i < c->dim; i++) {
-            bool in = in_ranges(part, i);
-            wrong = wrong || (in && w[i] != (float)(o.task + i));
-            if (in || !crew_in_place(c)) o.out[i] = in ? -w[i] : 99;
+            size_t was;
+            bool in = i < result_of(part, i, &was);
+            wrong = wrong || (in && w[was] != (float)(o.task + was));
+            if (in || !crew_in_place(c)) o.out[i] = in ? -w[was] : 99;
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
@@ -395,8 +398,11 @@ static void ranges_are_what_is_sent(void **state) {
             for (size_t i = 0; i < c.dim; i++) c.slot[0][i] = -7;
             c.t->port.tell(c.p, 0, &o);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
-            for (size_t i = 0; i < c.dim; i++)
-                assert_true(c.slot[0][i] == (in_ranges(o.note[0], i) ? -(float)(task + i) : -7));
+            for (size_t i = 0; i < c.dim; i++) {
+                size_t was;
+                bool in = i < result_of(o.note[0], i, &was);
+                assert_true(c.slot[0][i] == (in ? -(float)(task + was) : -7));
+            }
         }
         assert_int_equal(atomic_load(&c.notes->n_wrong), 0);
         c.t->port.shutdown(c.p, CREW_PATIENCE_NS);

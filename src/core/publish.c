@@ -23,12 +23,14 @@ static void publish_end(struct pl_store *s) {
     s->newest->lr = pl_store_rate(s);
 }
 
-/* Copies new values of a range, block by block; a block that is not finite stays as it was. */
-static void publish_range(struct pl_store *s, struct store_member *m, const struct pl_range *r) {
-    pl_real copy[PL_BLOCK], *w = s->newest->model;
-    for (size_t at = r->from, end = r->from + r->n; at < end; at += PL_BLOCK) {
-        size_t n = end - at < PL_BLOCK ? end - at : PL_BLOCK;
-        const pl_real *v = pl_member_read(m, at, n, w + at, copy);
+/* Copies new values of a range, which begin at `first` in the member's vector, block by block; a
+ * block that is not finite stays as it was. */
+static void publish_range(struct pl_store *s, struct store_member *m, const struct pl_range *r,
+                          size_t first) {
+    pl_real copy[PL_BLOCK], *w = s->newest->model + r->from;
+    for (size_t at = 0; at < r->n; at += PL_BLOCK) {
+        size_t n = r->n - at < PL_BLOCK ? r->n - at : PL_BLOCK;
+        const pl_real *v = pl_member_read(m, first + at, n, w + at, copy);
         if (v != w + at) memcpy(w + at, v, n * sizeof *v);
     }
 }
@@ -37,7 +39,8 @@ static void publish_range(struct pl_store *s, struct store_member *m, const stru
 static int publish_parts(struct pl_store *s) {
     for (int m = 0; m < s->n_members; m++)
         for (int i = 0; i < s->member[m].n_ranges; i++)
-            publish_range(s, &s->member[m], &s->member[m].range[i]);
+            publish_range(s, &s->member[m], &s->member[m].range[i],
+                          pl_range_total(s->member[m].range, i));
     pl_commit_begin(s, pl_store_rate(s));
     publish_end(s);
     return PL_OK;

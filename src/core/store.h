@@ -116,8 +116,8 @@ void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL i
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector);
 
-/* The same for new values of ranges of the model: those of range i are at vector + range[i].from.
- * All members of a group are of the same kind. */
+/* The same for new values of ranges of the model: `vector` has them one range after the other. All
+ * members of a group are of the same kind. */
 int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
                        int n_ranges, const pl_real *vector);
 

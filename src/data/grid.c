@@ -7,6 +7,10 @@ struct pl_grid {
     int g;
     size_t *start; /* [g g + 1]: entries of block b are start[b] … start[b + 1] - 1 */
     size_t *size;  /* [g g]: number of ratings in block b */
+    struct grid_half {
+        size_t n;      /* entries of the first half of a block */
+        uint32_t user; /* steps before the second */
+    } * half;          /* [g g] */
     struct pl_grid_entry *entry;
 };
 
@@ -34,7 +38,7 @@ struct grid_maker {
     const struct pl_ratings *r;
     uint16_t *row_of, *col_of;         /* [n_users], [n_items] */
     uint32_t *user_local, *item_local; /* the same */
-    uint32_t *first, *second;          /* [n_train]: permutations of the ratings */
+    struct pl_rating *first, *second;  /* [n_train]: sorted by item, then by user */
     uint32_t *count;                   /* [max(n_users, n_items) + 1] */
     uint32_t *last;                    /* [g g]: the previous user of each block */
 };
@@ -70,18 +74,19 @@ static void grid_maker_free(struct grid_maker *m) {
     free(m->last);
 }
 
-/* Sorts by user, then by item: two stable counting sorts, by item first. */
+/* Sorts by user, then by item: two stable counting sorts, by item first. They move the ratings
+ * themselves, so that every pass reads in order. */
 static void grid_sort(struct grid_maker *m) {
     const struct pl_rating *r = m->r->rating;
     uint32_t n = m->r->n_train, *count = m->count;
     memset(count, 0, ((size_t)m->r->n_items + 1) * sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[r[i].item + 1]++;
     for (uint32_t v = 0; v < m->r->n_items; v++) count[v + 1] += count[v];
-    for (uint32_t i = 0; i < n; i++) m->first[count[r[i].item]++] = i;
+    for (uint32_t i = 0; i < n; i++) m->first[count[r[i].item]++] = r[i];
     memset(count, 0, ((size_t)m->r->n_users + 1) * sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[r[i].user + 1]++;
     for (uint32_t u = 0; u < m->r->n_users; u++) count[u + 1] += count[u];
-    for (uint32_t i = 0; i < n; i++) m->second[count[r[m->first[i]].user]++] = m->first[i];
+    for (uint32_t i = 0; i < n; i++) m->second[count[m->first[i].user]++] = m->first[i];
 }
 
 /* Tells whether the step to this user fits into an entry. */
@@ -96,7 +101,7 @@ static size_t grid_block(const struct grid_maker *m, int g, const struct pl_rati
 /* Counts the entries and ratings of each block into start[b + 1] and size[b]. */
 static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
     for (uint32_t i = 0; i < m->r->n_train; i++) {
-        const struct pl_rating *r = &m->r->rating[m->second[i]];
+        const struct pl_rating *r = &m->second[i];
         size_t b = grid_block(m, grid->g, r);
         uint32_t user = m->user_local[r->user];
         grid->size[b]++;
@@ -112,7 +117,7 @@ static void grid_count(struct grid_maker *m, struct pl_grid *grid) {
 static void grid_fill(struct grid_maker *m, struct pl_grid *grid) {
     size_t n_blocks = (size_t)grid->g * (size_t)grid->g;
     for (uint32_t i = 0; i < m->r->n_train; i++) {
-        const struct pl_rating *r = &m->r->rating[m->second[i]];
+        const struct pl_rating *r = &m->second[i];
         size_t b = grid_block(m, grid->g, r);
         uint32_t user = m->user_local[r->user], step = user - m->last[b];
         if (!grid_near(step)) {
@@ -127,6 +132,21 @@ static void grid_fill(struct grid_maker *m, struct pl_grid *grid) {
     grid->start[0] = 0;
 }
 
+static void grid_halve(struct pl_grid *grid) {
+    size_t n_blocks = (size_t)grid->g * (size_t)grid->g;
+    for (size_t b = 0; b < n_blocks; b++) {
+        const struct pl_grid_entry *e = grid->entry + grid->start[b];
+        size_t n = grid->start[b + 1] - grid->start[b], i = 0;
+        uint32_t user = 0;
+        for (; i < n; i++) {
+            uint32_t step = e[i].where >> 24;
+            if (step > 0 && 2 * i >= n) break;
+            user += step == PL_GRID_FAR ? e[i].where & PL_GRID_ITEM : step;
+        }
+        grid->half[b] = (struct grid_half){i, user};
+    }
+}
+
 int pl_grid_new(const struct pl_ratings *r, int g, struct pl_grid **out) {
     size_t n_blocks = (size_t)g * (size_t)g;
     struct grid_maker m = {.r = NULL};
@@ -135,15 +155,18 @@ int pl_grid_new(const struct pl_ratings *r, int g, struct pl_grid **out) {
     grid->g = g;
     grid->start = calloc(n_blocks + 1, sizeof *grid->start);
     grid->size = calloc(n_blocks, sizeof *grid->size);
-    int rc = grid->start && grid->size ? grid_maker_new(&m, r, g) : PL_ENOMEM;
+    grid->half = calloc(n_blocks, sizeof *grid->half);
+    int rc = grid->start && grid->size && grid->half ? grid_maker_new(&m, r, g) : PL_ENOMEM;
     if (!rc) {
         grid_sort(&m);
         grid_count(&m, grid);
         grid->entry = malloc((grid->start[n_blocks] + 1) * sizeof *grid->entry);
-        if (grid->entry)
+        if (grid->entry) {
             grid_fill(&m, grid);
-        else
+            grid_halve(grid);
+        } else {
             rc = PL_ENOMEM;
+        }
     }
     grid_maker_free(&m);
     if (rc)
@@ -157,6 +180,7 @@ void pl_grid_free(struct pl_grid *grid) {
     if (!grid) return;
     free(grid->start);
     free(grid->size);
+    free(grid->half);
     free(grid->entry);
     free(grid);
 }
@@ -173,4 +197,10 @@ const struct pl_grid_entry *pl_grid_block(const struct pl_grid *grid, int row, i
     size_t b = (size_t)row * (size_t)grid->g + (size_t)col;
     *n = grid->start[b + 1] - grid->start[b];
     return grid->entry + grid->start[b];
+}
+
+size_t pl_grid_half(const struct pl_grid *grid, int row, int col, uint32_t *user) {
+    const struct grid_half *h = &grid->half[(size_t)row * (size_t)grid->g + (size_t)col];
+    *user = h->user;
+    return h->n;
 }

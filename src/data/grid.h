@@ -43,4 +43,9 @@ struct pl_grid_entry {
 /* Returns the entries of a block in order; user numbers start from 0 plus the first step. */
 const struct pl_grid_entry *pl_grid_block(const struct pl_grid *grid, int row, int col, size_t *n);
 
+/* Returns the number of entries in the first half of a block, and in *user the steps before the
+ * second half. No user has ratings in both. The second half begins with the first user that begins
+ * in the middle or later, and may be empty. */
+size_t pl_grid_half(const struct pl_grid *grid, int row, int col, uint32_t *user);
+
 #endif

@@ -24,6 +24,18 @@ int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range r
     return PL_RANGES;
 }
 
+size_t pl_part_most(const struct pl_job *job) {
+    size_t most[PL_RANGES] = {0};
+    struct pl_range range[PL_RANGES];
+    if (!job->grid) return job->model->dim;
+    for (int i = 0; i < pl_grid_side(job->grid); i++) { /* a row and a column at a time */
+        int n = pl_part_ranges(job, (struct pl_part){i, i}, range);
+        for (int j = 0; j < n; j++)
+            if (range[j].n > most[j]) most[j] = range[j].n;
+    }
+    return most[0] + most[1];
+}
+
 uint32_t pl_part_samples(const struct pl_job *job, struct pl_part p) {
     if (!pl_part_is(p) || !job->grid) return job->batch * pl_job_steps(job);
     return (uint32_t)pl_grid_size(job->grid, p.row, p.col);

@@ -109,21 +109,23 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->workspace->scratch, c->cancel);
 }
 
-/* Sweeps once over the ratings of a block, on copies of its ranges in `out`. */
+/* Sweeps once over the ratings of a block, on copies of its ranges, one after the other in `out`.
+ */
 static int task_sweep(void *ctx, bool adaptive, double *loss) {
     const struct task_call *c = ctx;
     const struct pl_job *job = c->job;
     const struct pl_task_at *at = c->at;
     uint64_t side = (uint64_t)pl_grid_side(job->grid);
     struct pl_range range[PL_RANGES];
+    float *to = c->out;
     int n = pl_part_ranges(job, at->part, range);
-    for (int i = 0; i < n; i++)
-        memcpy(c->out + range[i].from, at->w + range[i].from, range[i].n * sizeof *c->out);
+    for (int i = 0; i < n; to += range[i++].n)
+        memcpy(to, at->w + range[i].from, range[i].n * sizeof *to);
     /* LIBMF's first iteration has as many blocks as the grid */
     bool first = at->version < side * side;
     return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
-                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first,
-                       c->out + range[0].from, c->out + range[1].from, loss, c->cancel);
+                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first, c->out,
+                       c->out + range[0].n, loss, c->cancel);
 }
 
 int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out) {
@@ -226,9 +228,7 @@ int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member
 bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss) {
     struct pl_range range[PL_RANGES];
     int n = pl_part_ranges(job, part, range);
-    for (int i = 0; i < n; i++)
-        if (!pl_vec_finite(out + range[i].from, range[i].n)) return false;
-    return isfinite(loss);
+    return pl_vec_finite(out, pl_range_total(range, n)) && isfinite(loss);
 }
 
 /* --- evaluation -------------------------------------------------------------------------- */

@@ -40,13 +40,20 @@ const struct pl_mf *pl_mf(const struct pl_model *m);
  * g x g grid reads and writes. n may be 0. */
 void pl_mf_ranges(const struct pl_model *m, int g, int row, int col, size_t from[2], size_t n[2]);
 
-/* Sweeps one block of a grid made from the model's ratings. p and q hold the two ranges. `first`
- * (adaptive step only) changes just the first 8 factors, as LIBMF does in its first iteration.
- * *loss is the mean squared error, each rating's before its step; 0 for an empty block. `cancel` is
- * polled every few thousand ratings. Returns 0, or PL_ECANCELLED with p and q partly changed. */
+/* Sweeps one block of a grid made from the model's ratings. p and q hold the two ranges. Plain
+ * steps take the ratings in the grid's order; adaptive ones take a rating of the first half of the
+ * block, one of the second half, and so on (pl_grid_half). `first` (adaptive step only) changes
+ * just the first 8 factors, as LIBMF does in its first iteration. *loss is the mean squared error,
+ * each rating's before its step; 0 for an empty block. `cancel` is polled every few thousand
+ * ratings. Returns 0, or PL_ECANCELLED with p and q partly changed. */
 int pl_mf_sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                 enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
                 const struct pl_cancel *cancel);
+
+/* Its adaptive steps (mf_adaptive.c). */
+int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int row, int col,
+                         double lr, bool first, float *p, float *q, double *loss,
+                         const struct pl_cancel *cancel);
 
 /* The same, written as simply as possible, for tests and benchmarks to compare with. It sums in
  * another order, so results differ in the last digits. */

@@ -10,7 +10,11 @@
  * find only its own block free. LIBMF asks for at least 2T+1 rows and takes 20 (fine=yes).
  *
  * A block counts as used when its result arrives: a block whose task was lost or rejected is done
- * again. */
+ * again.
+ *
+ * The choice looks at every free row, but only at those of its blocks that were used as little as
+ * any in the row: bits say which. All others are looked at only in a row that has fewer uses than
+ * all rows before it, or whose least used blocks are in the columns of busy workers. */
 #include <string.h>
 
 #include "paceline_policy.h"
@@ -23,9 +27,12 @@ struct blocks {
     bool fine;
 };
 
+/* A state of zeros is one where no block has been used. */
 struct blocks_state {
     struct blocks conf;
-    uint64_t used[]; /* [grid][grid] */
+    /* used [grid][grid]: how often; least [grid]: the smallest count of each row; above [grid]
+     * [words]: a bit per column, whether the block was used more often than the least of its row */
+    uint64_t cell[];
 };
 
 static const struct pl_opt blocks_opts[] = {
@@ -53,9 +60,25 @@ static const char *blocks_check(const void *conf, int n_workers) {
                  "would find no free block but its own";
 }
 
+static size_t blocks_words(size_t grid) {
+    return (grid + 63) / 64;
+}
+
 static size_t blocks_room(const void *conf, int n_workers) {
     size_t n = (size_t)blocks_grid(conf, n_workers);
-    return n * n * sizeof(uint64_t);
+    return n * (n + 1 + blocks_words(n)) * sizeof(uint64_t);
+}
+
+/* The tables of a state. */
+struct blocks_tables {
+    size_t grid, words;
+    uint64_t *used, *least, *above;
+};
+
+static struct blocks_tables blocks_tables(struct blocks_state *s, int n_workers) {
+    size_t grid = (size_t)blocks_grid(&s->conf, n_workers);
+    uint64_t *least = s->cell + grid * grid;
+    return (struct blocks_tables){grid, blocks_words(grid), s->cell, least, least + grid};
 }
 
 static struct pl_knobs blocks_knobs(const void *conf) {
@@ -63,44 +86,77 @@ static struct pl_knobs blocks_knobs(const void *conf) {
     return (struct pl_knobs){1, PL_NO_BOUND};
 }
 
-/* Rows and columns without a busy worker. */
-struct blocks_free {
-    int row[BLOCKS_MAX], column[BLOCKS_MAX], n_rows, n_columns;
+static void blocks_count(struct blocks_tables *t, size_t row, size_t column) {
+    uint64_t *used = t->used + row * t->grid, *above = t->above + row * t->words;
+    bool lowest = used[column]++ == t->least[row];
+    above[column / 64] |= UINT64_C(1) << column % 64;
+    if (!lowest) return;
+    for (size_t j = 0; j < t->grid; j++)
+        if (used[j] == t->least[row]) return;
+    t->least[row]++; /* that of a row grows by one at a time: some block was used once more */
+    memset(above, 0, t->words * sizeof *above);
+    for (size_t j = 0; j < t->grid; j++)
+        if (used[j] > t->least[row]) above[j / 64] |= UINT64_C(1) << j % 64;
+}
+
+/* Free rows and columns, and the choice so far. */
+struct blocks_choice {
+    bool busy_row[BLOCKS_MAX];
+    uint64_t busy[BLOCKS_MAX / 64]; /* a bit per column */
+    size_t row, column;
+    uint64_t least;
+    uint32_t n_equal;
 };
 
-static void blocks_look(const struct pl_view *v, int grid, struct blocks_free *f) {
-    bool row[BLOCKS_MAX] = {false}, column[BLOCKS_MAX] = {false};
+static void blocks_look(const struct pl_view *v, struct blocks_choice *c) {
+    *c = (struct blocks_choice){.least = UINT64_MAX};
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
-        row[v->worker[i].row] = true;
-        column[v->worker[i].col] = true;
-    }
-    f->n_rows = f->n_columns = 0;
-    for (int i = 0; i < grid; i++) {
-        if (!row[i]) f->row[f->n_rows++] = i;
-        if (!column[i]) f->column[f->n_columns++] = i;
+        c->busy_row[v->worker[i].row] = true;
+        c->busy[v->worker[i].col / 64] |= UINT64_C(1) << v->worker[i].col % 64;
     }
 }
 
-static void blocks_next(const struct blocks_state *s, const struct pl_view *v, int worker,
+static void blocks_consider(struct blocks_choice *c, struct pl_rng *rng, uint64_t used, size_t row,
+                            size_t column) {
+    if (used > c->least) return;
+    c->n_equal = used < c->least ? 1 : c->n_equal + 1;
+    c->least = used;
+    /* the n-th of equal blocks replaces the choice with probability 1/n: all are as likely */
+    if (c->n_equal > 1 && pl_rng_below(rng, c->n_equal) > 0) return;
+    c->row = row;
+    c->column = column;
+}
+
+/* Considers the blocks of a row in order. Once the choice has as few uses as any in the row, only
+ * those at the row's least can matter, unless `all` do. */
+static void blocks_row(const struct blocks_tables *t, struct blocks_choice *c, struct pl_rng *rng,
+                       size_t row, bool all) {
+    const uint64_t *used = t->used + row * t->grid, *above = t->above + row * t->words;
+    size_t column = 0;
+    for (; (all || c->least > t->least[row]) && column < t->grid; column++)
+        if (!(c->busy[column / 64] >> column % 64 & 1))
+            blocks_consider(c, rng, used[column], row, column);
+    if (c->least < t->least[row]) return;
+    for (size_t word = column / 64; word < t->words; word++) {
+        uint64_t rest = ~above[word] & ~c->busy[word];
+        if (word == column / 64) rest &= UINT64_MAX << column % 64;
+        if (word == t->grid / 64) rest &= (UINT64_C(1) << t->grid % 64) - 1;
+        for (; rest; rest &= rest - 1)
+            blocks_consider(c, rng, t->least[row], row, word * 64 + (size_t)__builtin_ctzll(rest));
+    }
+}
+
+static void blocks_next(struct blocks_state *s, const struct pl_view *v, int worker,
                         struct pl_plan *p) {
-    int grid = blocks_grid(&s->conf, v->n_workers), row = 0, column = 0;
-    struct blocks_free f;
-    uint64_t least = UINT64_MAX;
-    uint32_t n_equal = 0;
-    blocks_look(v, grid, &f);
-    for (int i = 0; i < f.n_rows; i++)
-        for (int j = 0; j < f.n_columns; j++) {
-            uint64_t used = s->used[f.row[i] * grid + f.column[j]];
-            if (used > least) continue;
-            n_equal = used < least ? 1 : n_equal + 1;
-            least = used;
-            /* the n-th of equal blocks replaces the choice with probability 1/n: all are as likely
-             */
-            if (n_equal > 1 && pl_rng_below(v->rng, n_equal) > 0) continue;
-            row = f.row[i];
-            column = f.column[j];
-        }
-    pl_start_part(p, worker, row, column);
+    struct blocks_tables t = blocks_tables(s, v->n_workers);
+    struct blocks_choice c;
+    blocks_look(v, &c);
+    /* the tables of a damaged checkpoint may hide all free blocks: then every one is considered */
+    for (int all = 0; all < 2 && c.n_equal == 0; all++)
+        for (size_t row = 0; row < t.grid; row++)
+            if (!c.busy_row[row] && (all || t.least[row] <= c.least))
+                blocks_row(&t, &c, v->rng, row, all);
+    pl_start_part(p, worker, (int)c.row, (int)c.column);
 }
 
 static void blocks_arrive(void *state, const struct pl_view *v, const struct pl_arrival *a,
@@ -109,7 +165,8 @@ static void blocks_arrive(void *state, const struct pl_view *v, const struct pl_
     const struct pl_worker *w = &v->worker[a->worker];
     pl_take(p, 1);
     pl_commit(p, 1);
-    s->used[w->row * blocks_grid(&s->conf, v->n_workers) + w->col]++;
+    struct blocks_tables t = blocks_tables(s, v->n_workers);
+    blocks_count(&t, (size_t)w->row, (size_t)w->col);
     blocks_next(s, v, a->worker, p);
 }
 

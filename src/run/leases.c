@@ -67,6 +67,7 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     conf->n_versions = ((correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
     conf->n_slots = n + leases_group(job);
     conf->n_own = 1 + leases_group(job); /* all of the group may be one worker's */
+    if (job->grid) conf->slot_dim = pl_part_most(job);
     if (pl_job_peers(job)) {
         conf->n_versions = 2;
         conf->n_own = LEASES_REPLICA;
@@ -179,7 +180,7 @@ static float *leases_copy(struct pl_leases *l, struct pl_vectors *table, int vec
     float *v = pl_vector_at(table, vector);
     float *copy = in_port ? leases_get(l, PL_SERVER) : malloc(l->dim * sizeof *copy);
     if (!copy) return NULL;
-    memcpy(copy, v, l->dim * sizeof *copy);
+    memcpy(copy, v, (l->job->grid ? pl_part_most(l->job) : l->dim) * sizeof *copy);
     l->copy[l->n_copies++] = (struct leases_copy){copy, in_port};
     pl_vector_bind(table, vector, copy);
     return v;

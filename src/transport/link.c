@@ -130,7 +130,8 @@ static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl
         if (r[0] > dim || r[1] > dim - r[0]) return false;
         o->range[i] = (struct pl_range){r[0], r[1]};
     }
-    return true;
+    size_t slot = l->shape.slot_dim ? l->shape.slot_dim : dim;
+    return pl_range_total(o->range, o->n_ranges) <= slot;
 }
 
 /* bfloat16, if the order says so and has one version as input. */

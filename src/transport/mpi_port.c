@@ -139,8 +139,9 @@ void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_orde
 }
 
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o) {
+    const struct pl_range all = {0, pl_range_total(o->range, o->n_ranges)};
     p->n_moving++;
-    pl_wire_receive(o->out, o->range, o->n_ranges, pl_mpi_port_rank(p, worker),
+    pl_wire_receive(o->out, &all, 1, pl_mpi_port_rank(p, worker),
                     &p->request[p->n_workers + worker]);
 }
 

@@ -10,7 +10,7 @@
 
 int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_port_memory *out,
                        struct pl_why *why) {
-    struct pl_shape s = {.dim = conf->dim};
+    struct pl_shape s = {.dim = conf->dim, .slot_dim = conf->slot_dim};
     *out = (struct pl_port_memory){.segment = {.fd = -1}};
     if (conf->n_workers > 0) s.n_workers = (uint64_t)conf->n_workers;
     if (conf->n_versions > 0) s.n_versions = (uint64_t)conf->n_versions;
@@ -44,15 +44,21 @@ void pl_port_memory_free(struct pl_port_memory *m) {
     pl_segment_free(&m->segment);
 }
 
-static float *port_vector_at(const struct pl_port_memory *m, size_t from, size_t i) {
-    return (float *)(void *)((char *)m->segment.at + from + i * m->shape.stride);
+static float *port_version(const struct pl_port_memory *m, size_t i) {
+    size_t at = m->shape.versions + i * m->shape.stride;
+    return (float *)(void *)((char *)m->segment.at + at);
+}
+
+static float *port_slot(const struct pl_port_memory *m, size_t i) {
+    size_t at = m->shape.slots + i * m->shape.slot_stride;
+    return (float *)(void *)((char *)m->segment.at + at);
 }
 
 float *pl_port_memory_vector(struct pl_port_memory *m, int writer) {
     if (writer >= 0 && m->areas) return pl_areas_vector(m->areas, writer);
-    size_t *n = writer < 0 ? &m->n_versions : &m->n_slots;
-    if (*n == (writer < 0 ? m->shape.n_versions : m->shape.n_slots)) return NULL;
-    return port_vector_at(m, writer < 0 ? m->shape.versions : m->shape.slots, (*n)++);
+    if (writer < 0)
+        return m->n_versions < m->shape.n_versions ? port_version(m, m->n_versions++) : NULL;
+    return m->n_slots < m->shape.n_slots ? port_slot(m, m->n_slots++) : NULL;
 }
 
 uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v) {
@@ -60,14 +66,13 @@ uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v) {
     const struct pl_shape *s = &m->shape;
     size_t at = (size_t)((const char *)v - (const char *)m->segment.at);
     if (at < s->slots) return (uint32_t)((at - s->versions) / s->stride) + 1;
-    return (uint32_t)(s->n_versions + (at - s->slots) / s->stride) + 1;
+    return (uint32_t)(s->n_versions + (at - s->slots) / s->slot_stride) + 1;
 }
 
 float *pl_port_memory_at(const struct pl_port_memory *m, uint32_t number) {
     size_t i = number - 1, n = m->shape.n_versions;
     if (number < 1 || i >= n + m->n_slots || (i < n && i >= m->n_versions)) return NULL;
-    return i < n ? port_vector_at(m, m->shape.versions, i)
-                 : port_vector_at(m, m->shape.slots, i - n);
+    return i < n ? port_version(m, i) : port_slot(m, i - n);
 }
 
 /* --- workers ----------------------------------------------------------------------------- */

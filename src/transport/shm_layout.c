@@ -23,6 +23,7 @@ static bool layout_plausible(const struct pl_shape *s) {
     return layout_within(s->n_workers, MAX_MANY) && layout_within(s->n_versions, MAX_MANY) &&
            layout_within(s->n_slots, MAX_MANY) && layout_within(s->dim, MAX_DIM) &&
            s->n_watchers <= MAX_MANY && s->n_own <= s->n_slots && (s->n_own || !s->n_watchers) &&
+           s->slot_dim <= s->dim && !(s->slot_dim && s->n_own) &&
            s->half <= (PL_HALF_RESULT | PL_HALF_MODEL) && (s->n_own || !s->half);
 }
 
@@ -56,11 +57,12 @@ bool pl_shape_of(struct pl_shape *s) {
     s->halves = s->half_stride = 0;
     s->mailboxes = layout_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
     s->stride = layout_round(s->dim * sizeof(float), 64);
+    s->slot_stride = layout_round((s->slot_dim ? s->slot_dim : s->dim) * sizeof(float), 64);
     if (s->n_own) return layout_areas(s);
     s->mailbox_step = sizeof(struct pl_mailbox);
     s->versions = layout_round(s->mailboxes + s->n_workers * s->mailbox_step, PL_PAGE);
     s->versions_end = s->slots = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
-    s->size = layout_round(s->slots + s->n_slots * s->stride, PL_PAGE);
+    s->size = layout_round(s->slots + s->n_slots * s->slot_stride, PL_PAGE);
     return true;
 }
 
@@ -70,21 +72,22 @@ struct pl_mailbox *pl_shape_mailbox(const struct pl_shape *s, void *at, int seat
 }
 
 /* Whether it is one of n vectors that begin at `from`. */
-static bool layout_is_vector(const struct pl_shape *s, uint64_t offset, size_t from, uint64_t n) {
-    return offset >= from && (offset - from) / s->stride < n && (offset - from) % s->stride == 0;
+static bool layout_is_vector(uint64_t offset, size_t from, size_t stride, uint64_t n) {
+    return offset >= from && (offset - from) / stride < n && (offset - from) % stride == 0;
 }
 
 bool pl_shape_is_version(const struct pl_shape *s, uint64_t offset) {
-    return layout_is_vector(s, offset, s->versions, s->n_versions);
+    return layout_is_vector(offset, s->versions, s->stride, s->n_versions);
 }
 
 int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset) {
-    if (s->n_own == 0) return layout_is_vector(s, offset, s->slots, s->n_slots) ? -1 : -2;
+    if (s->n_own == 0)
+        return layout_is_vector(offset, s->slots, s->slot_stride, s->n_slots) ? -1 : -2;
     if (offset < s->slots) return -2;
     uint64_t owner = (offset - s->slots) / s->mailbox_step;
     if (owner >= s->n_workers) return -2;
-    return layout_is_vector(s, offset, s->slots + owner * s->mailbox_step, s->n_own) ? (int)owner
-                                                                                     : -2;
+    size_t first = s->slots + owner * s->mailbox_step;
+    return layout_is_vector(offset, first, s->stride, s->n_own) ? (int)owner : -2;
 }
 
 /* Each word is stored with release and loaded with acquire: a reader of a new word finds the

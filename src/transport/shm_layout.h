@@ -103,10 +103,11 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_BOOL_LOCK_FREE == 2,
 /* The size of a segment, and what follows from it. */
 struct pl_shape {
     uint64_t n_workers, n_watchers, dim, n_versions, n_slots;
+    uint64_t slot_dim;                       /* length of a slot; 0: dim. Not with areas */
     uint64_t n_own;                          /* slots in each area; 0: there are no areas */
     uint64_t half;                           /* PL_HALF_… */
     size_t mailboxes, versions, slots, size; /* offsets, and the total */
-    size_t stride;                           /* bytes of a vector, a multiple of 64 */
+    size_t stride, slot_stride;              /* bytes of a vector, multiples of 64 */
     size_t mailbox_step;                     /* from one mailbox to the next; with areas, their
                                                 size, and `slots` is that of the first */
     size_t halves, half_stride;              /* versions as bfloat16; 0: none */

@@ -61,13 +61,15 @@ struct pl_order {
                                      are valid until the next pull() */
     float *base;  /* [dim] where the worker writes the sum of its inputs before it computes; NULL:
                      there is one input, times 1, and the worker reads it where it lies */
-    float *out;   /* [dim] for the result; came from vector(worker), as did base */
+    float *out;   /* [dim], or the ranges one after the other: for the result; came from
+                     vector(worker), as did base */
     bool stays;   /* base and result stay with the worker that wrote them, and others read them
                      there; the order is neither replaced nor cancelled. Otherwise the result is
                      brought to the server with its news. If there are several servers, orders do
                      not stay and have one input of the server's */
-    int n_ranges; /* at least 1; of inputs and result only these ranges are read, written and sent.
-                     If they are not the whole vector, the stamp does not count */
+    int n_ranges; /* at least 1; of the inputs only these ranges are read and sent, and the result
+                     has nothing but these, the second right after the first. If they are not the
+                     whole vector, the stamp does not count */
     struct pl_range range[PL_RANGES];
     uint64_t note[PL_NOTE_WORDS]; /* arrives unchanged */
     /* After pull(), for a guest of a port that has conf.half; otherwise NULL. */
@@ -154,6 +156,7 @@ struct pl_port_conf {
     /* Vectors that the server writes, and vectors that workers write, at most; memory is used when
      * they are first asked for. */
     int n_versions, n_slots;
+    size_t slot_dim; /* length of a vector that workers write; 0: dim. Not of a port that listens */
     /* The vectors that one worker writes, at most; 0: n_slots. A port that listens has room for as
      * many of each worker, in memory of its own. */
     int n_own;

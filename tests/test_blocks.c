@@ -1,0 +1,155 @@
+/* Policy `blocks`: it chooses what a scan over all blocks of the grid would choose, with the same
+ * random draws, while workers arrive in any order and leave.
+ *
+ * Seed: PL_TEST_SEED in the environment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/opt.h"
+#include "base/rng.h"
+#include "core/plan.h"
+#include "seed.h"
+
+extern const struct pl_policy pl_policy_blocks;
+
+static uint64_t test_seed;
+
+#define MOST 70 /* workers */
+
+struct run {
+    int n_workers, grid;
+    void *state;
+    struct pl_worker worker[MOST];
+    struct pl_view view;
+    struct pl_rng rng;
+    uint64_t *used; /* [grid][grid] as the test counts */
+    struct pl_action action[2 * MOST + 3];
+};
+
+/* Lists the busy workers. */
+static void list_busy(struct run *r) {
+    r->view.busy = -1;
+    for (int i = r->n_workers - 1; i >= 0; i--) {
+        if (r->worker[i].state != PL_BUSY) continue;
+        r->worker[i].next = r->view.busy;
+        r->view.busy = i;
+    }
+}
+
+static void run_open(struct run *r, int n_workers, int grid) {
+    struct {
+        int grid;
+        bool fine;
+    } conf = {grid, false};
+    memset(r, 0, sizeof *r);
+    r->n_workers = n_workers;
+    r->grid = grid;
+    assert_int_equal(sizeof conf, pl_policy_blocks.id.conf_size);
+    r->state = calloc(1, pl_policy_blocks.state_size + pl_policy_blocks.room(&conf, n_workers));
+    r->used = calloc((size_t)grid * (size_t)grid, sizeof *r->used);
+    assert_true(r->state && r->used);
+    memcpy(r->state, &conf, sizeof conf);
+    pl_rng_init(&r->rng, test_seed, PL_STREAM_INIT, 0, (uint64_t)grid);
+    r->view = (struct pl_view){
+        .n_workers = n_workers, .worker = r->worker, .idle = -1, .busy = -1, .rng = &r->rng};
+}
+
+static void run_close(struct run *r) {
+    free(r->state);
+    free(r->used);
+}
+
+static bool is_free(const struct run *r, int row, int column) {
+    for (int i = r->view.busy; i >= 0; i = r->worker[i].next)
+        if (r->worker[i].row == row || r->worker[i].col == column) return false;
+    return true;
+}
+
+/* The reference: every block in turn. */
+static void scan(const struct run *r, struct pl_rng *rng, int *row, int *column) {
+    uint64_t least = UINT64_MAX;
+    uint32_t n_equal = 0;
+    for (int i = 0; i < r->grid; i++)
+        for (int j = 0; j < r->grid; j++) {
+            uint64_t used = r->used[i * r->grid + j];
+            if (used > least || !is_free(r, i, j)) continue;
+            n_equal = used < least ? 1 : n_equal + 1;
+            least = used;
+            if (n_equal > 1 && pl_rng_below(rng, n_equal) > 0) continue;
+            *row = i;
+            *column = j;
+        }
+}
+
+/* The worker joins (if it is not there) or arrives; both choose, and it starts. */
+static void run_event(struct run *r, int worker) {
+    struct pl_plan plan = {.action = r->action, .room = sizeof r->action / sizeof *r->action};
+    struct pl_worker *w = &r->worker[worker];
+    bool joins = w->state != PL_BUSY;
+    int row = -1, column = -1;
+    w->state = PL_IDLE;
+    list_busy(r);
+    if (!joins) r->used[w->row * r->grid + w->col]++;
+    struct pl_rng rng = r->rng;
+    scan(r, &rng, &row, &column);
+    if (joins)
+        pl_policy_blocks.join(r->state, &r->view, worker, &plan);
+    else
+        pl_policy_blocks.arrive(r->state, &r->view, &(struct pl_arrival){.worker = worker}, &plan);
+    const struct pl_action *a = &plan.action[plan.n - 1];
+    assert_true(a->verb == PL_START && a->worker == worker);
+    assert_true(a->row == row && a->col == column);
+    assert_memory_equal(&rng, &r->rng, sizeof rng);
+    w->row = row;
+    w->col = column;
+    w->state = PL_BUSY;
+    list_busy(r);
+}
+
+static void chooses_as_a_scan_does(void **state) {
+    static const struct {
+        int n_workers, grid, events;
+    } cases[] = {{1, 2, 100},   {1, 20, 3000}, {2, 20, 3000}, {3, 4, 1000},
+                 {9, 10, 3000}, {20, 64, 600}, {31, 65, 600}, {MOST, 130, 400}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r;
+        struct pl_rng order;
+        run_open(&r, cases[i].n_workers, cases[i].grid);
+        pl_rng_init(&order, test_seed, PL_STREAM_INIT, 1, i);
+        for (int e = 0; e < cases[i].events; e++) {
+            int worker = (int)pl_rng_below(&order, (uint32_t)r.n_workers);
+            if (pl_rng_below(&order, 20) == 0) { /* it leaves, and its block was not done */
+                r.worker[worker].state = PL_GONE;
+                list_busy(&r);
+                continue;
+            }
+            run_event(&r, worker);
+        }
+        run_close(&r);
+    }
+}
+
+/* Blocks of one row and column that stay busy: the others are used again and again meanwhile. */
+static void chooses_around_a_worker_that_is_stuck(void **state) {
+    struct run r;
+    (void)state;
+    run_open(&r, 2, 5);
+    run_event(&r, 0);
+    for (int e = 0; e < 2000; e++) run_event(&r, 1);
+    for (int e = 0; e < 2000; e++) run_event(&r, e % 2);
+    run_close(&r);
+}
+
+int main(void) {
+    test_seed = seed_of_test(1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chooses_as_a_scan_does),
+        cmocka_unit_test(chooses_around_a_worker_that_is_stuck),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
