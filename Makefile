@@ -56,8 +56,9 @@ test: setup-test ## install packages, build, run every test
 	@$(compile) $(BUILD) --parallel $(JOBS)
 	@$(run_tests) $(BUILD)
 
-fuzz: setup-dev ## fuzz every reader with clang's libFuzzer, SECONDS=60 each (build-fuzz/)
-	@tests/fuzz/run build-fuzz $(SECONDS) $(JOBS)
+fuzz: setup-dev ## fuzz every reader with libFuzzer, SECONDS=60 or RUNS=N each (build-fuzz/)
+	@tests/fuzz/run build-fuzz $(if $(RUNS),runs=$(RUNS),seconds=$(SECONDS)) jobs=$(JOBS) \
+	    $(if $(LIMIT),limit=$(LIMIT)) $(TARGETS)
 
 agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline

@@ -151,7 +151,7 @@ static double all_reduce(int rank) {
     return 1e3 * most;
 }
 
-static void rounds(int rank, int size) {
+static void rounds(int rank, int size, bool shared) {
     double ours[3], theirs[3];
     for (int i = 0; i < 3; i++) {
         theirs[i] = all_reduce(rank);
@@ -159,7 +159,9 @@ static void rounds(int rank, int size) {
     }
     if (rank != 0) return;
     double o = bench_median(ours, 3), t = bench_median(theirs, 3);
-    printf("    %d workers: %.1f ms; MPI_Allreduce %.1f ms; ratio %.2f\n", size - 1, o, t, o / t);
+    printf("    %d workers%s: %.1f ms; MPI_Allreduce %.1f ms; ratio %.2f\n", size - 1,
+           shared ? "" : ", vectors sent as between hosts", o, t, o / t);
+    if (!shared) return;
     char key[32];
     snprintf(key, sizeof key, "mpi.round.%d", size - 1);
     bench_row(key, o, "ms", "MPI_Allreduce", t, o / t);
@@ -198,40 +200,43 @@ static int as_rank(const char *what) {
     int rank, size;
     bench_need(!pl_mpi_begin(&rank, &size, NULL), "MPI does not begin");
     if (strcmp(what, "push-pull") == 0) push_pull(rank);
-    if (strcmp(what, "rounds") == 0) rounds(rank, size);
+    if (strcmp(what, "rounds") == 0) rounds(rank, size, true);
+    if (strcmp(what, "rounds-sent") == 0) rounds(rank, size, false);
     if (strcmp(what, "idle") == 0) idle(rank, size);
     fflush(stdout);
     return 0;
 }
 
-static void ask(const char *self, int ranks, const char *what) {
+/* `shared`: ranks share vectors, as they do on one host; otherwise they are sent. */
+static void ask(const char *self, int ranks, bool shared, const char *what) {
     char command[600];
     snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
-             "--bind-to none --mca btl self,vader -n %d %s %s",
-             ranks, self, what);
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PACELINE_MPI_SHARED=%s "
+             "mpirun --oversubscribe --bind-to none --mca btl self,vader -n %d %s %s",
+             shared ? "yes" : "no", ranks, self, what);
     bench_need(system(command) == 0, "mpirun failed");
 }
 
 int main(int argc, char **argv) {
     if (argc > 1) return as_rank(argv[1]);
     bench_begin();
-    printf("(a) push and pull of a vector, one worker\n");
+    printf("(a) push and pull of a vector that is sent, one worker\n");
     fflush(stdout);
-    ask(argv[0], 2, "push-pull");
+    ask(argv[0], 2, false, "push-pull");
     printf("(b) a synchronous round of %d MB, workers and a server against workers alone\n",
            ROUND_DIM / 250000);
     fflush(stdout);
     for (int workers = 2; workers <= 4; workers += 2) {
         char options[60];
         snprintf(options, sizeof options, "method=sync time=3 workers=%d", workers);
-        ask(argv[0], workers + 1, "rounds");
+        ask(argv[0], workers + 1, true, "rounds");
+        ask(argv[0], workers + 1, false, "rounds-sent");
         printf("      the same over shared memory, without MPI: %.1f ms\n",
                1e3 * train(ROUND_DIM, options));
         fflush(stdout);
     }
     printf("(c) idle ranks\n");
     fflush(stdout);
-    ask(argv[0], 5, "idle");
+    ask(argv[0], 5, true, "idle");
     return 0;
 }

@@ -6,7 +6,12 @@
  * with the model far larger than any cache. The ratio is bytes per second over bytes per second:
  * 1 is a commit that only waits for memory, less is one that computes, or reads something twice.
  *
- * Two sets of workers take turns, so that every contribution is one version old. */
+ * Two sets of workers take turns, so that every contribution is one version old.
+ *
+ *   bench_store [ROW...]    all rows, or those whose name contains one of the arguments; a name is
+ *                           correct,optim,K,threads: gap,momentum,8,1 */
+#include <string.h>
+
 #include "bench.h"
 #include "core/store.h"
 #include "limits.h"
@@ -127,7 +132,15 @@ static void bench_run(const struct bench_case *c, int n_threads, struct bench_tr
     free(conf.optim.conf);
 }
 
-int main(void) {
+static bool bench_chosen(const struct bench_case *c, int n_threads, int argc, char **argv) {
+    char name[64];
+    snprintf(name, sizeof name, "%s,%s,%d,%d", c->correct, c->optim, c->k, n_threads);
+    for (int i = 1; i < argc; i++)
+        if (strstr(name, argv[i])) return true;
+    return argc < 2;
+}
+
+int main(int argc, char **argv) {
     struct bench_triad triad = {bench_floats(BENCH_DIM), bench_floats(BENCH_DIM),
                                 bench_floats(BENCH_DIM), 1e-3f};
     float *g[BENCH_GROUP_MAX];
@@ -139,12 +152,14 @@ int main(void) {
     printf("%-10s %-10s %3s %8s %8s %8s %8s %8s %8s\n", "correct", "optim", "K", "threads",
            "B/param", "ms", "GB/s", "triad", "ratio");
     for (size_t i = 0; i < sizeof bench_cases / sizeof *bench_cases; i++) {
-        bench_run(&bench_cases[i], 1, &triad, g);
+        const struct bench_case *c = &bench_cases[i];
+        if (bench_chosen(c, 1, argc, argv)) bench_run(c, 1, &triad, g);
+        if (!bench_chosen(c, n_cores, argc, argv)) continue;
         if (n_cores > 1) {
-            bench_run(&bench_cases[i], n_cores, &triad, g);
-        } else if (bench_cases[i].key) {
+            bench_run(c, n_cores, &triad, g);
+        } else if (c->key) {
             char key[64];
-            snprintf(key, sizeof key, "%s.all", bench_cases[i].key);
+            snprintf(key, sizeof key, "%s.all", c->key);
             bench_missing(key, "there is one core");
         }
     }

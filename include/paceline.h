@@ -409,7 +409,8 @@ PL_API const char *pl_client_server(const pl_client *client);
  *   PL_ETIMEDOUT     nothing came in time; call again
  *   PL_EINTR         a signal was caught, or pl_client_interrupt was called; call again, or close
  *   PL_ECANCELLED    the run has ended
- *   PL_ERUN          the server is gone without having ended the run
+ *   PL_ERUN          the server is gone without having ended the run, or has hung up:
+ * pl_client_why() says why. A worker that was only too slow has joined again, if there was a place
  * A task that was pulled and not answered comes again, unless it was cancelled. */
 PL_API int pl_client_pull(pl_client *client, double seconds, struct pl_client_task *task);
 

@@ -387,7 +387,16 @@ struct pl_policy {
     void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
     /* The timer has expired. NULL if the policy never sets one. */
     void (*timer)(void *state, const struct pl_view *, struct pl_plan *);
+    /* Whether every start is PL_FETCH, so that the version of a task can be given up as soon as the
+     * task is done. NULL: some may be PL_KEEP. */
+    bool (*fetches)(const void *conf);
 };
+
+/* For policies that never use PL_KEEP. */
+static inline bool pl_always_fetches(const void *conf) {
+    (void)conf;
+    return true;
+}
 
 #ifdef __cplusplus
 }

@@ -45,9 +45,13 @@ ranks 2 "$PACELINE" --version >/dev/null 2>err || {
 
 # --- the suites
 if [ -x "$BUILD_DIR/tests/mpi_ranks" ]; then
-    : >notes
-    PL_TEST_SHARED=$work/notes ranks 5 "$BUILD_DIR/tests/test_race" || fail "test_race under mpirun"
-    ranks 5 "$BUILD_DIR/tests/mpi_ranks" || fail "mpi_ranks under mpirun"
+    for shared in yes no; do # vectors in memory that ranks share, and sent as between hosts
+        : >notes
+        PACELINE_MPI_SHARED=$shared PL_TEST_SHARED=$work/notes ranks 5 \
+            "$BUILD_DIR/tests/test_race" || fail "test_race under mpirun, shared: $shared"
+        PACELINE_MPI_SHARED=$shared ranks 5 "$BUILD_DIR/tests/mpi_ranks" ||
+            fail "mpi_ranks under mpirun, shared: $shared"
+    done
     ranks 7 "$BUILD_DIR/tests/mpi_ranks" servers || fail "mpi_ranks servers under mpirun"
 fi
 

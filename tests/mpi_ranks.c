@@ -1,8 +1,9 @@
 /* Real runs on the ranks of a job: the tests of every real run, and what is refused or fails at one
  * rank; and the same on several servers. tests/mpi.sh starts this with mpirun -n 5, and as
- * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test.
+ * `mpi_ranks servers` with mpirun -n 7; alone it has nothing to test. Another word names one test.
  *
  * Seed: PL_TEST_SEED in the environment. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "core/policy.h"
 #include "core/recipe.h"
+#include "learn/task.h"
 #include "suite_train.h"
 
 static void test_shapes(void **state) {
@@ -23,6 +25,29 @@ static void test_shapes(void **state) {
     check_replay("method=dana-ga updates=60");
     check_replay("method=local-sgd:u=3 updates=10");
     check_replay("model=quadratic:dim=7 updates=300 method=abs");
+}
+
+/* Vectors that are sent in chunks, the first before the last is computed: whole and of parts of the
+ * workers, replaced, cancelled, and sent again or not. */
+static void test_long_vectors(void **state) {
+    (void)state;
+    static const char *const methods[] = {
+        "method=sync",
+        "method=async",
+        "method=ssp",
+        "method=sync optim=nesterov threads=1",
+        "method=gap-aware optim=momentum threads=3",
+        "method=local-sgd:u=2",
+        "policy=ksync:k=2,cancel=yes delay=exp:mean=0.002",
+        "policy=kbatchsync:k=5 delay=exp:mean=0.001",
+        "policy=kasync:k=2 delay=exp:mean=0.001",
+    };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char options[200];
+        snprintf(options, sizeof options, "model=mlp:hidden=%d updates=15 transport=mpi %s",
+                 i % 2 ? 3000 : 3333, methods[i]);
+        check_replay(options);
+    }
 }
 
 /* --- cancels --------------------------------------------------------------------------------- */
@@ -178,6 +203,54 @@ static void test_ranges_on_three_servers(void **state) {
     }
 }
 
+/* --- lies ------------------------------------------------------------------------------------ */
+
+static bool lies; /* workers call every result finite */
+
+bool __real_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss);
+bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss);
+bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+                           double loss) {
+    return lies || __real_pl_task_finite(job, part, out, loss);
+}
+
+/* Worker 4's gradient is not finite, in the range of the last of three servers alone. */
+static int bad_end_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                            double *loss) {
+    bowl_gradient(ctx, w, b, g, loss);
+    if (b->worker == 3) g[BOWL_DIM - 1] = NAN;
+    return 0;
+}
+
+/* What only one server can see has the fate that it has with one server. */
+static void test_a_lie_that_one_of_three_servers_sees(void **state) {
+    static const char *const methods[] = {"method=sync", "method=async delay=const:t=0.001"};
+    const struct pl_function f = {.dim = BOWL_DIM, .gradient = bad_end_gradient};
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        char options[200];
+        size_t n;
+        snprintf(options, sizeof options,
+                 "%s transport=mpi servers=3 workers=4 updates=100 lr=0.01", methods[m]);
+        pl_setup *s = make(options);
+        assert_int_equal(pl_setup_function(s, &f), 0);
+        lies = true;
+        pl_run *run = train(s);
+        lies = false;
+        const float *w = run ? pl_run_weights(run, &n) : NULL;
+        for (size_t i = 0; w && i < BOWL_DIM; i++) assert_true(isfinite(w[i]));
+        if (run) check_books(run);
+        if (run &&
+            !(number(run, "tasks.rejected") >= 10 && number(run, "suspended.quarantined") >= 1))
+            fail_msg("%s: %g rejected, %g quarantined", options, number(run, "tasks.rejected"),
+                     number(run, "suspended.quarantined"));
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}
+
 /* With one worker a run is determined: on six servers, stopped half-way and resumed, it ends with
  * the bits of a run on this machine. */
 static void check_resumed(const char *variant, const char *name) {
@@ -291,6 +364,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_every_method_as_simulated),
         cmocka_unit_test(test_twenty_asynchronous_runs),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_long_vectors),
         cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_a_cancel_reaches_who_computes),
         cmocka_unit_test(test_peers),
@@ -303,6 +377,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_every_method_on_three_servers),
         cmocka_unit_test(test_every_reduction_on_three_servers),
         cmocka_unit_test(test_ranges_on_three_servers),
+        cmocka_unit_test(test_a_lie_that_one_of_three_servers_sees),
         cmocka_unit_test(test_resume_on_six_servers),
     };
     bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;
@@ -311,6 +386,7 @@ int main(int argc, char **argv) {
         return 77;
     }
     if (pl_rank() > 0 && !freopen("/dev/null", "w", stdout)) return 1; /* rank 0 tells */
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     if (suite_begin(11)) return 1;
     return suite_end(servers ? cmocka_run_group_tests(several, NULL, NULL)
                              : cmocka_run_group_tests(one, NULL, NULL));

@@ -250,6 +250,11 @@ void crew_dismiss(void) {
     if (notes) atomic_store(&notes->dismissed, true);
 }
 
+bool crew_in_place(const struct crew *c) {
+    const char *shared = getenv("PACELINE_MPI_SHARED");
+    return c->t->shared || !shared || strcmp(shared, "no") != 0;
+}
+
 static struct pl_news crew_next(struct crew *c, bool pass_results) {
     struct pl_news n;
     uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;

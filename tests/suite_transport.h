@@ -103,4 +103,7 @@ void crew_dismiss(void);
 /* Whether processes can be made here; prints why not. */
 bool crew_forks(const struct pl_transport *t);
 
+/* Whether both ends have vectors in the same memory, so that nothing is sent. */
+bool crew_in_place(const struct crew *c);
+
 #endif

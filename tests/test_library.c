@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "api/setup.h"
+#include "comma.h"
 
 #define WORKERS 2
 
@@ -38,27 +39,12 @@ static void must(pl_setup *s, const char *key, const char *value) {
 
 /* --- numbers ------------------------------------------------------------------------------ */
 
-/* Builds a locale that differs from C in its numbers. */
-static bool use_comma(void) {
-    char command[600];
-    FILE *f = fopen(in_folder("comma"), "w");
-    assert_non_null(f);
-    fputs("LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3;3\nEND LC_NUMERIC\n",
-          f);
-    fclose(f);
-    snprintf(command, sizeof command,
-             "localedef -c --no-archive -i %s/comma %s/xx_XX >/dev/null 2>&1", folder, folder);
-    if (system(command) < 0) return false;
-    setenv("LOCPATH", folder, 1);
-    return setlocale(LC_NUMERIC, "xx_XX") && strcmp(localeconv()->decimal_point, ",") == 0;
-}
-
 static void numbers_have_a_point(void **state) {
     (void)state;
     char text[200];
     pl_setup *s = NULL;
     pl_run *run = NULL;
-    if (!use_comma()) {
+    if (!use_comma(folder)) {
         print_message("skipped: localedef cannot make a locale here\n");
         skip();
     }

@@ -512,6 +512,15 @@ static void segments_have_no_name_and_keep_their_size(void **state) {
     int zero = open("/dev/zero", O_RDWR);
     assert_int_equal(pl_segment_map(zero, PL_PAGE, &(struct pl_segment){0}), PL_EDATA);
     pl_segment_free(&t);
+    /* found where a process has it, and nothing else is */
+    assert_int_equal(pl_segment_find((int)getpid(), s.fd, 3 * PL_PAGE, &t), 0);
+    *(char *)t.at = 7;
+    assert_int_equal(*(char *)s.at, 7);
+    pl_segment_free(&t);
+    assert_int_equal(pl_segment_find((int)getpid(), s.fd, 3 * PL_PAGE + 1, &t), PL_EDATA);
+    assert_int_equal(pl_segment_find((int)getpid(), 0, 1, &t), PL_EDATA);
+    assert_int_equal(pl_segment_find((int)getpid(), -1, 1, &t), PL_EDATA);
+    assert_int_equal(pl_segment_find(0, s.fd, PL_PAGE, &t), PL_EDATA);
     pl_segment_free(&s);
     pl_segment_free(&s);
     assert_int_equal(pl_segment_new(0, true, &s), PL_ENOMEM);

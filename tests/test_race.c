@@ -373,7 +373,7 @@ static void part_worker(struct crew *c, struct pl_link *l, int worker) {
             size_t was;
             bool in = i < result_of(part, i, &was);
             wrong = wrong || (in && w[was] != (float)(o.task + was));
-            if (in || !c->t->shared) o.out[i] = in ? -w[was] : 99;
+            if (in || !crew_in_place(c)) o.out[i] = in ? -w[was] : 99;
         }
         if (wrong) atomic_fetch_add(&c->notes->n_wrong, 1);
         c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 1});
@@ -441,7 +441,7 @@ static void a_stamp_is_sent_once(void **state) {
         for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
             uint64_t task = i + 1;
             for (size_t j = 0; j < c.dim; j++) c.version[0][j] = (float)task;
-            if (c.t->shared || tasks[i].sent) seen = (float)task;
+            if (crew_in_place(&c) || tasks[i].sent) seen = (float)task;
             struct pl_order o = crew_order(&c, task, c.version[0], c.slot[0]);
             c.input.stamp = tasks[i].stamp;
             c.t->port.tell(c.p, 0, &o);

@@ -38,6 +38,7 @@ struct twin {
     const double *velocity; /* NULL: the gradient itself */
     double *direction;
     uint64_t n_corrected, n_commits;
+    int n_group, n_left; /* members of the group, and those not yet corrected, this one included */
 };
 
 struct twin_member {
@@ -83,11 +84,15 @@ static void distance(struct twin *t, const struct twin_member *m, double *out) {
     twin_scale(t, m->g, eta / t->lr, out);
 }
 
+/* With momentum, the statistics of all members of a group are updated before the first penalty. */
 static void gap(struct twin *t, const struct twin_member *m, double *out) {
     const double *v = t->velocity ? t->velocity : m->g;
+    int n_updates = !t->velocity ? 1 : t->n_left == t->n_group ? t->n_group : 0;
+    double n = (double)t->n_corrected + (t->velocity ? t->n_left - 1 : 0);
     for (size_t i = 0; i < t->dim; i++) {
-        t->mean_square[i] = 0.999 * t->mean_square[i] + 0.001 * v[i] * v[i];
-        double r = t->mean_square[i] / (1 - pow(0.999, (double)t->n_corrected));
+        for (int k = 0; k < n_updates; k++)
+            t->mean_square[i] = 0.999 * t->mean_square[i] + 0.001 * v[i] * v[i];
+        double r = t->mean_square[i] / (1 - pow(0.999, n));
         double moved = fabs(t->w[i] - m->base[i]), c = t->lr_max * (sqrt(r) + 1e-8);
         out[i] = m->g[i] / (1 + moved / c);
     }
@@ -298,6 +303,8 @@ static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step,
         for (size_t i = 0; i < t->dim; i++) g[i] = m.g[i] + decay * t->w[i];
         m.g = g;
         t->n_corrected++;
+        t->n_group = n;
+        t->n_left = n - k;
         correct(t, &m, one);
         double weight = by_samples ? m.samples / samples : 1.0 / n;
         for (size_t i = 0; i < t->dim; i++) u[i] += weight * one[i];

@@ -346,12 +346,12 @@ int main(void) {
     printf(
         "%llu servers, %llu messages, %llu updates; faults: %llu kills, %llu freezes, %llu lies, "
         "%llu repeated results, %llu bursts of delay, %llu processes that could not start; "
-        "%llu requests\n",
+        "%llu requests; %llu guests were hung up on\n",
         (unsigned long long)c->servers, (unsigned long long)c->events,
         (unsigned long long)c->updates, (unsigned long long)c->kills,
         (unsigned long long)c->freezes, (unsigned long long)c->lies, (unsigned long long)c->repeats,
         (unsigned long long)c->bursts, (unsigned long long)c->failed_starts,
-        (unsigned long long)c->words);
+        (unsigned long long)c->words, (unsigned long long)c->hung_up);
     clear_folder(saved);
     clear_folder(kept);
     unlink(tape);

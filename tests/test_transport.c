@@ -207,6 +207,39 @@ static void story_holds(struct crew *c, struct pl_link *a, struct pl_link *b) {
     holds_is(c, 7); /* at the end of the story it goes, and takes nothing along */
 }
 
+static void answered_is(struct crew *c, bool answered) {
+    if (c->t->port.answered) assert_true(c->t->port.answered(c->p, 0) == answered);
+}
+
+static void story_answered(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    (void)b;
+    answered_is(c, false);
+    tell(c, 0, 1);
+    answered_is(c, false);
+    pull_is(c, a, 1);
+    answered_is(c, false);
+    push(c, a, 1);
+    answered_is(c, true); /* before it is news */
+    result_is(c, 0, 1);
+    answered_is(c, true);
+    tell(c, 0, 2);
+    answered_is(c, false); /* that was 1 */
+    pull_is(c, a, 2);
+    tell(c, 0, 3);
+    push(c, a, 2);
+    answered_is(c, false); /* 3 is its latest */
+    pull_is(c, a, 3);
+    push(c, a, 3);
+    answered_is(c, true);
+    c->t->port.cancel(c->p, 0);
+    answered_is(c, false); /* there is no latest */
+}
+
+static void answered_tells_what_is_not_news_yet(void **state) {
+    (void)state;
+    on_all(story_answered);
+}
+
 static void holds_tells_when_vectors_are_free(void **state) {
     (void)state;
     on_all(story_holds);
@@ -596,6 +629,7 @@ int main(void) {
         cmocka_unit_test(a_new_order_replaces_the_last),
         cmocka_unit_test(a_cancel_strikes_its_order_alone),
         cmocka_unit_test(holds_tells_when_vectors_are_free),
+        cmocka_unit_test(answered_tells_what_is_not_news_yet),
         cmocka_unit_test(a_lying_box_harms_nobody_else),
         cmocka_unit_test(sums_arrive_whole),
         cmocka_unit_test(a_sum_that_cannot_be_is_not_taken),

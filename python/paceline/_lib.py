@@ -210,6 +210,7 @@ CANCELS = c.CFUNCTYPE(c.c_int, c.c_void_p)
 ARRIVE = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(View), c.POINTER(Arrival), c.c_void_p)
 MOVE = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(View), c.c_int, c.c_void_p)
 TIMER = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(View), c.c_void_p)
+FETCHES = c.CFUNCTYPE(c.c_bool, c.c_void_p)
 
 
 class PolicyStruct(c.Structure):
@@ -231,6 +232,7 @@ class PolicyStruct(c.Structure):
         ("join", MOVE),
         ("leave", MOVE),
         ("timer", TIMER),
+        ("fetches", FETCHES),
     ]
 
 

@@ -13,6 +13,7 @@
 #include "run/stepper.h"
 #include "run/worker.h"
 #include "sys/clock.h"
+#include "sys/numerals.h"
 #include "transport/guest.h"
 
 #define CLIENT_WAIT 30             /* seconds, unless the caller sets them */
@@ -22,6 +23,8 @@
 #define CLIENT_NAME 32
 
 struct pl_client {
+    char path[128];        /* of the server's socket, */
+    struct pl_guest guest; /* and what it was told, for joining again */
     struct pl_link *link;
     int role, worker;
     size_t dim;
@@ -91,6 +94,31 @@ static int client_memory(struct pl_client *s, uint64_t can) {
     return ok ? PL_OK : pl_fail(&s->why, PL_ENOMEM, "out of memory for %zu parameters", s->dim);
 }
 
+/* Joins, for the first time or in place of a link that was lost, which stays if this fails. */
+static int client_enter(struct pl_client *s, const struct pl_guest_conf *guest) {
+    struct pl_welcome welcome;
+    struct pl_link *link = NULL;
+    int rc = pl_guest_connect(guest, &link, &welcome, &s->why);
+    if (rc) return rc;
+    pl_stepper_free(s->stepper); /* its rule may still write a result */
+    pl_shm.link.detach(s->link);
+    free(s->w);
+    free(s->out);
+    s->link = link;
+    s->stepper = NULL;
+    s->w = s->out = NULL;
+    s->stepping = s->any = s->lr_sent = false;
+    s->pushed = 0;
+    s->worker = s->role == PL_ROLE_WORKER ? welcome.worker : -1;
+    s->dim = welcome.dim;
+    memcpy(s->server, welcome.about, sizeof s->server);
+    rc = pl_about_read(s->server, &s->about);
+    if (rc)
+        return pl_fail(&s->why, rc, "the server at '%.200s' is of another version of Paceline",
+                       guest->path);
+    return client_memory(s, guest->guest.can);
+}
+
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
     struct pl_guest_conf guest = {
         .path = conf->path,
@@ -99,7 +127,6 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
         .guest = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_GUEST_WATCHER : PL_GUEST_WORKER,
                   .dim = conf->dim}};
-    struct pl_welcome welcome;
     if (!conf->path || conf->role < PL_ROLE_WORKER || conf->role > PL_ROLE_EVALUATOR)
         return pl_fail(&s->why, PL_EUSAGE, "a client needs the path of a socket and a role");
     guest.guest.can = client_rules(conf->rules ? conf->rules : pl_about_gradient(), &s->why);
@@ -107,21 +134,15 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
     if (conf->fingerprint)
         snprintf(guest.guest.fingerprint, sizeof guest.guest.fingerprint, "%016llx",
                  (unsigned long long)conf->fingerprint);
-    int rc = pl_guest_connect(&guest, &s->link, &welcome, &s->why);
-    if (rc) return rc;
     s->role = conf->role;
     s->raw = conf->raw != 0;
-    s->worker = conf->role == PL_ROLE_WORKER ? welcome.worker : -1;
-    s->dim = welcome.dim;
-    memcpy(s->server, welcome.about, sizeof s->server);
-    rc = pl_about_read(s->server, &s->about);
-    if (rc)
-        return pl_fail(&s->why, rc, "the server at '%.200s' is of another version of Paceline",
-                       conf->path);
-    return client_memory(s, guest.guest.can);
+    s->guest = guest.guest;
+    snprintf(s->path, sizeof s->path, "%s", conf->path);
+    return client_enter(s, &guest);
 }
 
 int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why, size_t why_max) {
+    PL_NUMERALS;
     struct pl_client *s = calloc(1, sizeof *s);
     int rc = s ? client_connect(s, conf) : PL_ENOMEM;
     if (why_max > 0) snprintf(why, why_max, "%s", s ? s->why.text : "out of memory");
@@ -248,7 +269,25 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
     return PL_OK;
 }
 
+/* The server is not there any more, or not for this worker: one that was too slow joins again, if
+ * there is still a place. PL_ETIMEDOUT: it has. */
+static int client_lost(struct pl_client *s) {
+    struct pl_guest_conf guest = {.path = s->path, .guest = s->guest};
+    char sentence[PL_WORD_MAX], refused[PL_WHY_MAX];
+    bool again = false;
+    if (!pl_guest_farewell(s->link, sentence, &again))
+        return pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
+    if (!again) return pl_fail(&s->why, PL_ERUN, "the server hung up: %s", sentence);
+    int rc = client_enter(s, &guest);
+    if (!rc) return PL_ETIMEDOUT;
+    snprintf(refused, sizeof refused, "%s", s->why.text);
+    return pl_fail(&s->why, rc == PL_EINTR ? rc : PL_ERUN,
+                   "the server hung up: %.100s; and it cannot join again: %.300s", sentence,
+                   refused);
+}
+
 int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
+    PL_NUMERALS;
     uint64_t now = pl_now_ns(), wait = seconds < 0 ? UINT64_MAX : client_ns(seconds, 0);
     uint64_t end = wait > UINT64_MAX - now ? UINT64_MAX : now + wait;
     uint64_t slice = s->role == PL_ROLE_WORKER ? CLIENT_SLICE_NS : 2 * CLIENT_SLICE_NS;
@@ -260,12 +299,11 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
         if (atomic_exchange(&s->interrupted, false)) return PL_EINTR;
         uint64_t left = end > now ? end - now : 0;
         rc = client_goes_on(s) ? PL_OK : client_look(s, left < slice ? left : slice);
+        if (rc == PL_ECANCELLED && pl_guest_lost(s->link)) rc = client_lost(s);
         if (rc != PL_ETIMEDOUT) break;
         now = pl_now_ns();
         if (now >= end) return rc;
     }
-    if (rc == PL_ECANCELLED && pl_guest_lost(s->link))
-        rc = pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
     if (rc) return rc;
     s->has_task = true;
     *task = s->task;
@@ -322,6 +360,7 @@ static int client_score(struct pl_client *s) {
 }
 
 int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
+    PL_NUMERALS;
     if (!s->has_task) return client_no_task(s);
     if (s->role == PL_ROLE_EVALUATOR) return client_score(s);
     const struct pl_about *a = &s->about;
@@ -355,6 +394,7 @@ int pl_client_fail(pl_client *s) {
 /* --- requests ------------------------------------------------------------------------------- */
 
 int pl_client_report(pl_client *s, const char *name, double value) {
+    PL_NUMERALS;
     size_t n = strlen(name), used = strlen(s->numbers);
     bool ok = n > 0 && n < CLIENT_NAME && s->n_numbers < CLIENT_NUMBERS;
     for (size_t i = 0; ok && i < n; i++)
@@ -373,6 +413,7 @@ int pl_client_report(pl_client *s, const char *name, double value) {
 }
 
 int pl_client_set_lr(pl_client *s, double lr) {
+    PL_NUMERALS;
     char word[64];
     if (!(lr >= 0 && lr <= 1e6))
         return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");

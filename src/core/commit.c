@@ -1,4 +1,5 @@
-/* A commit: correct -> reduce -> optim, from version v and the open group to version v + 1. */
+/* The arithmetic of a commit: correct -> reduce -> optim, from version v and the open group to
+ * version v + 1. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,65 +17,14 @@ struct commit_job {
     struct pl_version *next;
     struct pl_optim_at at;
     size_t block; /* elements processed at a time; fewer for large groups */
-    bool raw;     /* members are reduced as they arrived, without scratch */
+    bool plain;   /* no rule changes members before they are reduced */
+    bool raw;     /* … and nobody writes to them: they are read where they are, without scratch */
     bool kept;    /* … as the previous pass kept them */
     struct pl_mixed mixed;
     struct commit_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
     double dot[PL_TILES];
 };
-
-static const pl_real *commit_velocity(const struct pl_store *s, int worker, size_t at) {
-    switch (s->optim->velocity) {
-    case PL_VELOCITY_STATE: return s->optim_state[0] + at;
-    case PL_VELOCITY_OWN: return s->own[worker] + at;
-    case PL_VELOCITY_DIRECTION: return s->direction ? s->direction + at : NULL;
-    default: return NULL;
-    }
-}
-
-static const pl_real commit_zeros[PL_BLOCK];
-
-/* The piece of a block that begins at element i of the n elements at `at` of the slice. The
- * learning rate is the workers' own unless they send gradients. */
-static struct pl_piece commit_piece(const struct pl_store *s, size_t at, size_t i, size_t n) {
-    struct pl_piece p = pl_ranges_piece(&s->conf.ranges, s->from + at + i, s->from + at + n);
-    if (s->conf.sends != PL_SENDS_GRADIENT) p.lr_factor = 1;
-    return p;
-}
-
-/* g and out may be the same. */
-static void commit_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
-                         pl_real *out) {
-    const pl_real *g = b->g, *restrict w = b->w;
-    for (size_t i = 0; i < b->n;) {
-        struct pl_piece p = commit_piece(s, at, i, b->n);
-        pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
-        for (size_t end = i + p.n; i < end; i++) out[i] = g[i] + decay * w[i];
-    }
-}
-
-/* One block of a member as a gradient. A model is subtracted from the newest version, and weight
- * decay is added; both use tmp. */
-static struct pl_correct_block commit_block(const struct pl_store *s, struct store_member *m,
-                                            size_t at, size_t n, pl_real *tmp) {
-    const pl_real *w = s->newest->model + at;
-    const pl_real *nothing = s->conf.sends == PL_SENDS_MODEL ? w : commit_zeros;
-    struct pl_correct_block b = {.n = n,
-                                 .g = pl_member_read(m, at, n, nothing, tmp),
-                                 .w = w,
-                                 .base = m->base ? m->base->lookahead + at : NULL,
-                                 .velocity = commit_velocity(s, m->worker, at)};
-    for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
-    if (s->conf.sends == PL_SENDS_MODEL) {
-        for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
-        b.g = tmp;
-    } else if (s->conf.weight_decay != 0 && !s->optim->decouples) {
-        commit_decay(s, at, &b, tmp);
-        b.g = tmp;
-    }
-    return b;
-}
 
 /* The parameters of a tile, relative to the first element of the slice. Returns the number of
  * buffers, which follow them. */
@@ -86,54 +36,46 @@ static size_t commit_tile(const struct pl_store *s, int tile, size_t *from, size
     return all - *n;
 }
 
+/* Adds the sums of a block. They are not finite if what they are taken over is not; only then it is
+ * judged here. */
+static void commit_add_sums(const struct pl_store *s, int m, size_t at, size_t n, double *sum) {
+    pl_real tmp[PL_BLOCK];
+    double add[PL_RULE_SUMS] = {0};
+    struct pl_correct_block b = pl_member_block(s, &s->member[m], at, n, false, tmp);
+    s->correct->sums(s->conf.correct.conf, &b, add);
+    bool finite = true;
+    for (int i = 0; i < PL_RULE_SUMS; i++) finite = finite && isfinite(add[i]);
+    if (!finite) {
+        memset(add, 0, sizeof add);
+        b = pl_member_block(s, &s->member[m], at, n, true, tmp);
+        s->correct->sums(s->conf.correct.conf, &b, add);
+    }
+    for (int i = 0; i < PL_RULE_SUMS; i++) sum[i] += add[i];
+}
+
 /* First pass: the sums that corrections need. */
 static void commit_sums(void *arg, int tile) {
     struct commit_job *job = arg;
     struct pl_store *s = job->s;
-    pl_real tmp[PL_BLOCK];
     size_t from, n_tile;
     commit_tile(s, tile, &from, &n_tile);
     for (int m = 0; m < s->n_members; m++) {
         double *sum = job->sum[tile * s->n_members + m];
         for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
             size_t n = from + n_tile - at < PL_BLOCK ? from + n_tile - at : PL_BLOCK;
-            struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
-            s->correct->sums(s->conf.correct.conf, &b, sum);
+            commit_add_sums(s, m, at, n, sum);
         }
-    }
-}
-
-/* Applies the correction piece by piece: each range has its own learning rate. */
-static void commit_apply(const struct pl_store *s, const struct store_member *m, size_t at,
-                         const struct pl_correct_block *b, pl_real *out) {
-    for (size_t i = 0; i < b->n;) {
-        struct pl_piece p = commit_piece(s, at, i, b->n);
-        struct pl_correct_at rate = m->at;
-        struct pl_correct_block part = {.n = p.n,
-                                        .g = b->g + i,
-                                        .w = b->w + i,
-                                        .base = b->base ? b->base + i : NULL,
-                                        .velocity = b->velocity ? b->velocity + i : NULL};
-        for (int v = 0; v < s->correct->n_vectors; v++) part.state[v] = b->state[v] + i;
-        rate.lr *= p.lr_factor;
-        rate.lr_max *= p.lr_factor;
-        s->correct->apply(s->conf.correct.conf, &rate, &part, out + i);
-        i += p.n;
     }
 }
 
 /* One corrected block of a member; written into mine [n] unless it exists already. */
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
-                                       pl_real *mine) {
+                                       pl_real *room, pl_real *mine) {
     const struct pl_store *s = job->s;
-    pl_real tmp[PL_BLOCK];
-    if (job->raw) return pl_member_judge(&s->member[m], s->member[m].vector + at, n, commit_zeros);
+    if (job->raw)
+        return pl_member_judge(&s->member[m], s->member[m].vector + at, n, pl_member_zeros);
     if (job->kept) return s->kept[m] + at;
-    struct pl_correct_block b = commit_block(s, &s->member[m], at, n, tmp);
-    if (s->correct->apply)
-        commit_apply(s, &s->member[m], at, &b, mine);
-    else
-        memcpy(mine, b.g, n * sizeof *mine);
+    pl_member_correct(s, m, at, n, room, mine);
     return mine;
 }
 
@@ -145,7 +87,7 @@ static void commit_gram(void *arg, int tile) {
     size_t square = (size_t)side * (size_t)side, from, n_tile;
     double *sum = s->gram + (size_t)tile * square;
     pl_real *x = s->scratch + (size_t)tile * s->scratch_room;
-    pl_real *room = x + (size_t)side * PL_GRAM_BLOCK;
+    pl_real *room = x + (size_t)side * PL_GRAM_BLOCK, shared[PL_BLOCK];
     bool last = pl_reduce_remembers(&s->conf.reduce);
     commit_tile(s, tile, &from, &n_tile);
     memset(sum, 0, square * sizeof *sum);
@@ -153,7 +95,7 @@ static void commit_gram(void *arg, int tile) {
         size_t n = from + n_tile - at < PL_GRAM_BLOCK ? from + n_tile - at : PL_GRAM_BLOCK;
         for (int m = 0; m < side; m++) {
             pl_real *to = x + (size_t)m * PL_GRAM_BLOCK;
-            const pl_real *v = m < s->n_members ? commit_corrected(job, m, at, n, to)
+            const pl_real *v = m < s->n_members ? commit_corrected(job, m, at, n, shared, to)
                                : last           ? s->last + at
                                                 : NULL;
             if (!v)
@@ -166,13 +108,19 @@ static void commit_gram(void *arg, int tile) {
     }
 }
 
+/* The only vector with a weight, if that is 1; -1 if there is no such vector. */
+static int commit_only(const double *weight, int n) {
+    int one = -1;
+    for (int m = 0; m < n; m++)
+        if (weight[m] != 0) one = one < 0 && weight[m] == 1 ? m : n;
+    return one < n ? one : -1;
+}
+
 /* A weighted sum, or the member itself if the weights select one. */
 static const pl_real *commit_mixed(const struct commit_job *job, const pl_real *const *member,
                                    const double *weight, size_t n, pl_real *out) {
-    int one = -1;
-    for (int m = 0; m < job->mixed.width; m++)
-        if (weight[m] != 0) one = one < 0 && weight[m] == 1 ? m : job->mixed.width;
-    if (one >= 0 && one < job->mixed.width) return member[one];
+    int one = commit_only(weight, job->mixed.width);
+    if (one >= 0) return member[one];
     return pl_vec_weighted(job->mixed.width, member, weight, n, out);
 }
 
@@ -194,14 +142,62 @@ static struct commit_workspace commit_workspace(const struct commit_job *job, in
     return d;
 }
 
+/* The weighted sum of members that no rule changes, each of which is read once, several at a time.
+ * The sum is not finite if one of them is not; then it is not used: returns NULL. */
+static const pl_real *commit_sum_plain(const struct commit_job *job,
+                                       const struct commit_workspace *d, size_t at, size_t n,
+                                       pl_real *out) {
+    struct pl_store *s = job->s;
+    const double *weight = job->mixed.row;
+    for (int m = 0; m < s->n_members; m++) {
+        d->member[m] = s->member[m].vector + at;
+        if ((pl_real)weight[m] == 0) pl_member_judge(&s->member[m], d->member[m], n, NULL);
+    }
+    d->member[s->n_members] = s->last ? s->last + at : NULL;
+    int one = commit_only(weight, job->mixed.width);
+    if (one == s->n_members) return d->member[one];
+    if (one >= 0 && job->raw)
+        return pl_member_judge(&s->member[one], d->member[one], n, pl_member_zeros);
+    pl_vec_weighted(job->mixed.width, d->member, weight, n, out);
+    return pl_vec_finite(out, n) ? out : NULL;
+}
+
+/* The same in general: each member is corrected and added while it is in the cache. */
+static const pl_real *commit_sum(const struct commit_job *job, const struct commit_workspace *d,
+                                 size_t at, size_t n, pl_real *out) {
+    struct pl_store *s = job->s;
+    const struct pl_mixed *mixed = &job->mixed;
+    const pl_real *v = job->plain ? commit_sum_plain(job, d, at, n, out) : NULL;
+    if (v) return v;
+    pl_real room[PL_BLOCK];
+    const pl_real *selected = NULL;
+    int one = commit_only(mixed->row, mixed->width);
+    bool first = true;
+    for (int m = 0; m < s->n_members; m++) {
+        v = commit_corrected(job, m, at, n, room, m == one ? out : d->corrected);
+        if (m == one)
+            selected = v;
+        else
+            first = pl_vec_accumulate(1, &v, mixed->row + m, n, first, out);
+    }
+    if (selected) return selected;
+    if (mixed->width > s->n_members) {
+        v = s->last + at;
+        first = pl_vec_accumulate(1, &v, mixed->row + s->n_members, n, first, out);
+    }
+    if (first) memset(out, 0, n * sizeof *out);
+    return out;
+}
+
 static const pl_real *commit_reduce(struct commit_job *job, const struct commit_workspace *d,
                                     size_t at, size_t n, pl_real *out) {
     struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
+    if (!mixed->rule) return commit_sum(job, d, at, n, out);
+    pl_real room[PL_BLOCK];
     for (int m = 0; m < s->n_members; m++)
-        d->member[m] = commit_corrected(job, m, at, n, d->corrected + (size_t)m * job->block);
+        d->member[m] = commit_corrected(job, m, at, n, room, d->corrected + (size_t)m * job->block);
     d->member[s->n_members] = s->last ? s->last + at : NULL;
-    if (!mixed->rule) return commit_mixed(job, d->member, mixed->row, n, out);
     for (int i = 0; i < mixed->at.n; i++) {
         pl_real *to = d->mixture + (size_t)i * job->block;
         if (mixed->row)
@@ -220,7 +216,7 @@ static const pl_real *commit_reduce(struct commit_job *job, const struct commit_
 static void commit_optim(const struct commit_job *job, size_t at, size_t n, const pl_real *u) {
     struct pl_store *s = job->s;
     for (size_t end = at + n; at < end;) {
-        struct pl_piece p = commit_piece(s, at, 0, end - at);
+        struct pl_piece p = pl_member_piece(s, at, 0, end - at);
         struct pl_optim_at rate = job->at;
         struct pl_optim_block b = {.n = p.n,
                                    .u = u,
@@ -318,6 +314,8 @@ static int commit_correct(struct pl_store *s, struct commit_job *job, double lr)
         struct pl_correct_at *at = &s->member[m].at;
         *at = (struct pl_correct_at){.lag = s->member[m].lag,
                                      .count = ++s->n_corrected,
+                                     .member = m,
+                                     .n_members = s->n_members,
                                      .lr = lr,
                                      .lr_max = s->lr_max,
                                      .n_workers = s->conf.n_workers};
@@ -331,7 +329,7 @@ static int commit_correct(struct pl_store *s, struct commit_job *job, double lr)
     return PL_OK;
 }
 
-/* Blocks are shorter if every member has one in scratch. */
+/* Blocks are shorter if every member has one in scratch: if a rule reads all of them at once. */
 static struct commit_plan commit_plan(struct commit_job *job) {
     const struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
@@ -340,11 +338,11 @@ static struct commit_plan commit_plan(struct commit_job *job) {
     for (int m = 0; m < s->n_members; m++) mixes |= mixed->factor[m] != 1;
     mixes &= mixed->rule != NULL;
     job->block = PL_GROUP_BLOCK / n & ~(size_t)15;
-    if (job->block > PL_BLOCK || (raw && !mixes)) job->block = PL_BLOCK;
+    if (job->block > PL_BLOCK || !mixed->rule || (raw && !mixes)) job->block = PL_BLOCK;
     if (job->block < 16) job->block = 16;
     return (struct commit_plan){.pointers = ((2 * n + 2) * sizeof(void *) / sizeof(pl_real) + 15) &
                                             ~(size_t)15,
-                                .corrected = raw ? 0 : n * job->block,
+                                .corrected = raw ? 0 : (mixed->rule ? n : 1) * job->block,
                                 .mixture = mixes ? n * job->block : 0,
                                 .lanes = mixed->rule ? PL_ROOM(n) : 0};
 }
@@ -406,8 +404,7 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
     return commit_scratch(s, room) ? PL_OK : PL_ENOMEM;
 }
 
-/* Tells the optimizer about a commit, and stores its numbers. */
-static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
+struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->progress.n_commits,
                              .n_workers = s->conf.n_workers,
@@ -418,76 +415,26 @@ static struct pl_optim_at commit_begin(struct pl_store *s, double lr) {
     return at;
 }
 
-/* The newest version contains the group. */
-static void commit_end(struct pl_store *s) {
-    struct pl_tally t = {0};
-    for (int m = 0; m < s->n_members; m++) {
-        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
-        pl_store_release(s, s->member[m].base);
-    }
-    s->n_members = 0;
-    pl_rate_commit(&s->conf.rate, &s->progress, &t);
-    s->newest->id = s->progress.n_commits;
-    s->newest->lr = pl_store_rate(s);
-}
-
-/* Copies new values of a range, which begin at `first` in the member's vector, block by block; a
- * block that is not finite stays as it was. */
-static void commit_range(struct pl_store *s, struct store_member *m, const struct pl_range *r,
-                         size_t first) {
-    pl_real copy[PL_BLOCK], *w = s->newest->model + r->from;
-    for (size_t at = 0; at < r->n; at += PL_BLOCK) {
-        size_t n = r->n - at < PL_BLOCK ? r->n - at : PL_BLOCK;
-        const pl_real *v = pl_member_read(m, first + at, n, w + at, copy);
-        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
-    }
-}
-
-/* Nothing but the members' ranges is read or written. */
-static int commit_parts(struct pl_store *s) {
-    for (int m = 0; m < s->n_members; m++)
-        for (int i = 0; i < s->member[m].n_ranges; i++)
-            commit_range(s, &s->member[m], &s->member[m].range[i],
-                         pl_range_total(s->member[m].range, i));
-    commit_begin(s, pl_store_rate(s));
-    commit_end(s);
-    return PL_OK;
-}
-
-int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
-    if (s->n_members > 0 && s->member[0].n_ranges > 0) return commit_parts(s);
+int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot) {
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
     bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
     double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
-    struct commit_job job = {.s = s, .next = pl_store_version(s)};
-    if (!job.next) return PL_ENOMEM;
+    struct commit_job job = {.s = s, .next = next};
     bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
-    job.raw = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
+    job.plain = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
+    job.raw = job.plain;
     for (int m = 0; m < s->n_members; m++) job.raw = job.raw && !s->member[m].guarded;
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
-    if (rc) {
-        pl_store_release(s, job.next);
-        return rc;
-    }
-    job.at = commit_begin(s, lr);
-    if (!s->conf.offload) {
-        commit_tiles(s, commit_step, &job);
-    } else if ((rc = pl_store_offload(s, &job.at, job.mixed.row, job.next)) != 0) {
-        pl_store_release(s, job.next);
-        return rc;
-    }
+    if (rc) return rc;
+    job.at = pl_commit_begin(s, lr);
+    if (s->conf.offload) return pl_store_offload(s, &job.at, job.mixed.row, job.next);
+    if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, job.next->lookahead);
+    commit_tiles(s, commit_step, &job);
     if (s->last && commit_allreduce(s, job.dot, 1)) return PL_ERUN;
-
-    if (measure) {
-        measure->dot = s->last && s->progress.n_commits > 1 ? 0 : NAN;
-        for (int t = 0; t < PL_TILES; t++) measure->dot += job.dot[t];
-    }
-    pl_store_release(s, s->newest);
-    s->newest = job.next;
-    pl_vector_complete(s->vectors, s->newest->model_vector);
-    pl_vector_complete(s->vectors, s->newest->lookahead_vector);
-    commit_end(s);
+    if ((rc = pl_members_agree(s)) != PL_OK) return rc;
+    *dot = 0;
+    for (int t = 0; t < PL_TILES; t++) *dot += job.dot[t];
     return PL_OK;
 }

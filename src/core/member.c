@@ -1,7 +1,10 @@
 /* Reading the members of a group: what is judged is what is used. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/store_state.h"
+
+const pl_real pl_member_zeros[PL_BLOCK];
 
 const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
                                const pl_real *instead) {
@@ -17,7 +20,102 @@ const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const
     return pl_member_judge(m, v, n, instead);
 }
 
+int pl_members_agree(struct pl_store *s) {
+    const struct pl_slice *slice = &s->conf.slice;
+    size_t n = (size_t)s->n_members;
+    if (!slice->allreduce || n == 0) return PL_OK;
+    double *row = calloc(PL_TILES * n, sizeof *row);
+    if (!row) return PL_ENOMEM;
+    for (size_t m = 0; m < n && slice->first < slice->end; m++)
+        row[(size_t)slice->first * n + m] = s->member[m].spoiled;
+    int rc = slice->allreduce(slice->ctx, row, n);
+    for (size_t i = 0; !rc && i < PL_TILES * n; i++)
+        s->member[i % n].spoiled = s->member[i % n].spoiled || row[i] != 0;
+    free(row);
+    return rc;
+}
+
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
     pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
     return *pl_member_judge(m, &v, 1, &instead);
+}
+
+static const pl_real *member_velocity(const struct pl_store *s, int worker, size_t at) {
+    switch (s->optim->velocity) {
+    case PL_VELOCITY_STATE: return s->optim_state[0] + at;
+    case PL_VELOCITY_OWN: return s->own[worker] + at;
+    case PL_VELOCITY_DIRECTION: return s->direction ? s->direction + at : NULL;
+    default: return NULL;
+    }
+}
+
+/* g and out may be the same. */
+static void member_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
+                         pl_real *out) {
+    const pl_real *g = b->g, *restrict w = b->w;
+    for (size_t i = 0; i < b->n;) {
+        struct pl_piece p = pl_member_piece(s, at, i, b->n);
+        pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
+        for (size_t end = i + p.n; i < end; i++) out[i] = g[i] + decay * w[i];
+    }
+}
+
+struct pl_piece pl_member_piece(const struct pl_store *s, size_t at, size_t i, size_t n) {
+    struct pl_piece p = pl_ranges_piece(&s->conf.ranges, s->from + at + i, s->from + at + n);
+    if (s->conf.sends != PL_SENDS_GRADIENT) p.lr_factor = 1;
+    return p;
+}
+
+struct pl_correct_block pl_member_block(const struct pl_store *s, struct store_member *m, size_t at,
+                                        size_t n, bool judged, pl_real *tmp) {
+    const pl_real *w = s->newest->model + at;
+    const pl_real *nothing = s->conf.sends == PL_SENDS_MODEL ? w : pl_member_zeros;
+    struct pl_correct_block b = {.n = n,
+                                 .g = judged ? pl_member_read(m, at, n, nothing, tmp)
+                                             : m->vector + at,
+                                 .w = w,
+                                 .base = m->base ? m->base->lookahead + at : NULL,
+                                 .velocity = member_velocity(s, m->worker, at)};
+    for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
+    if (s->conf.sends == PL_SENDS_MODEL) {
+        for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
+        b.g = tmp;
+    } else if (s->conf.weight_decay != 0 && !s->optim->decouples) {
+        member_decay(s, at, &b, tmp);
+        b.g = tmp;
+    }
+    return b;
+}
+
+/* Piece by piece: each range has its own learning rate. */
+static void member_apply(const struct pl_store *s, const struct store_member *m, size_t at,
+                         const struct pl_correct_block *b, pl_real *out) {
+    for (size_t i = 0; i < b->n;) {
+        struct pl_piece p = pl_member_piece(s, at, i, b->n);
+        struct pl_correct_at rate = m->at;
+        struct pl_correct_block part = {.n = p.n,
+                                        .g = b->g + i,
+                                        .w = b->w + i,
+                                        .base = b->base ? b->base + i : NULL,
+                                        .velocity = b->velocity ? b->velocity + i : NULL,
+                                        .room = b->room + i,
+                                        .room_is_set = b->room_is_set};
+        for (int v = 0; v < s->correct->n_vectors; v++) part.state[v] = b->state[v] + i;
+        rate.lr *= p.lr_factor;
+        rate.lr_max *= p.lr_factor;
+        s->correct->apply(s->conf.correct.conf, &rate, &part, out + i);
+        i += p.n;
+    }
+}
+
+void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
+                       pl_real *out) {
+    pl_real tmp[PL_BLOCK];
+    struct pl_correct_block b = pl_member_block(s, &s->member[m], at, n, true, tmp);
+    b.room = room;
+    b.room_is_set = m > 0;
+    if (s->correct->apply)
+        member_apply(s, &s->member[m], at, &b, out);
+    else
+        memcpy(out, b.g, n * sizeof *out);
 }

@@ -43,7 +43,8 @@ struct pl_offload {
 
 #ifdef PL_STEP
 /* One element of a member: as a gradient, and corrected. */
-static inline pl_real pl_offload_corrected(const struct pl_offload *o, int m, size_t i) {
+static inline pl_real pl_offload_corrected(const struct pl_offload *o, int m, size_t i,
+                                           pl_real *room) {
     const struct pl_offload_member *x = &o->member[m];
     const pl_real *w = o->block.w + i;
     pl_real g = x->vector[i];
@@ -61,18 +62,22 @@ static inline pl_real pl_offload_corrected(const struct pl_offload *o, int m, si
     b.velocity = o->velocity ? o->velocity + i : NULL;
     for (int s = 0; s < PL_RULE_VECTORS; s++)
         b.state[s] = o->correct_state[s] ? o->correct_state[s] + i : NULL;
+    b.room = room;
+    b.room_is_set = m > 0;
     PL_APPLY(o->correct_conf, &x->at, &b, &out);
     g = out;
+#else
+    (void)room;
 #endif
     return g;
 }
 
 /* Element i: correct, reduce, optim. The members are added in the order of the group. */
 static inline void pl_offload_element(const struct pl_offload *o, size_t i) {
-    pl_real u = o->first ? 0 : o->reduced[i];
+    pl_real u = o->first ? 0 : o->reduced[i], room = 0;
     bool any = !o->first;
     for (int m = 0; m < o->n_members; m++) {
-        pl_real g = pl_offload_corrected(o, m, i), c = (pl_real)o->member[m].weight;
+        pl_real g = pl_offload_corrected(o, m, i, &room), c = (pl_real)o->member[m].weight;
         if (c == 0) continue;
         u = any ? u + c * g : c * g;
         any = true;

@@ -45,9 +45,14 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
 bool pl_vec_finite(const pl_real *x, size_t n);
 
 /* Writes the weighted sum of n vectors, added in the given order, into out, and returns out.
- * Vectors of weight 0 are not read. */
+ * Vectors of weight 0 are not read. If one of the others has an element that is not finite, neither
+ * is the sum. */
 const pl_real *pl_vec_weighted(int n, const pl_real *const *vector, const double *weight,
                                size_t n_elements, pl_real *out);
+/* Adds it to out, or, if `first`, writes it there unless all weights are 0. Returns whether the
+ * next sum is still the first. */
+bool pl_vec_accumulate(int n, const pl_real *const *vector, const double *weight, size_t n_elements,
+                       bool first, pl_real *out);
 
 /* --- filter ------------------------------------------------------------------------------ */
 
@@ -99,8 +104,10 @@ extern const struct pl_family pl_filter_family;
 struct pl_correct_at {
     uint64_t lag;
     uint64_t count; /* contributions corrected so far, this one included: 1, 2, … */
-    double lr;      /* learning rate of this commit; in apply() that of the range */
-    double lr_max;  /* largest learning rate so far; the same */
+    int member;     /* which of the n_members of its group it is, from 0 */
+    int n_members;
+    double lr;     /* learning rate of this commit; in apply() that of the range */
+    double lr_max; /* largest learning rate so far; the same */
     int n_workers;
     double sum[PL_RULE_SUMS];       /* from sums(), over the whole vector */
     double number[PL_RULE_NUMBERS]; /* the rule's own, kept between calls */
@@ -114,6 +121,8 @@ struct pl_correct_block {
     const pl_real *base;             /* what the worker computed on, for PL_NEEDS_BASE */
     const pl_real *velocity;         /* the optimizer's momentum; NULL if it has none */
     pl_real *state[PL_RULE_VECTORS]; /* zero at first */
+    pl_real *room;                   /* scratch for what the members of a group share */
+    bool room_is_set;                /* it is as the member before this one left it */
 };
 
 struct pl_correct {
@@ -124,7 +133,8 @@ struct pl_correct {
     void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
     /* One factor for the whole vector, once per contribution; may update at->number. NULL: 1. */
     double (*factor)(const void *conf, struct pl_correct_at *at);
-    /* Element by element, out != g. NULL: the vector is unchanged. */
+    /* Element by element, out != g. Called for the members of a group in order. NULL: the vector is
+     * unchanged. */
     void (*apply)(const void *conf, const struct pl_correct_at *at,
                   const struct pl_correct_block *b, pl_real *out);
 };
@@ -222,7 +232,7 @@ struct pl_optim {
     bool per_worker; /* a vector per worker, in block->own */
     bool decouples;  /* applies at->weight_decay itself; it is not added to contributions */
     enum pl_velocity velocity;
-    double lr; /* the learning rate, unless one is given */
+    double lr;                             /* the learning rate, unless one is given */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);

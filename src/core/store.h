@@ -79,6 +79,9 @@ struct pl_store_conf {
     bool sum_members;                    /* multiplied by the number of members */
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
+    /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
+     * of the next version, tile i in job i. NULL: nobody has to know. */
+    void (*writes)(void *ctx, const pl_real *v);
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
     const struct pl_offload_ops *offload; /* NULL: this process computes commits */
@@ -131,6 +134,9 @@ bool pl_store_rereads(const struct pl_store *s);
  * member `i` of that group had any. 0, PL_ENOMEM, or PL_ERUN if allreduce() failed. */
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure);
 bool pl_store_is_spoiled(const struct pl_store *s, int i);
+/* Whether the new version is what it would be without its spoiled members. Otherwise a rule changes
+ * vectors in place, and only the blocks that are not finite contribute nothing. */
+bool pl_store_discards(const struct pl_store *s);
 
 /* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */

@@ -72,11 +72,34 @@ const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const
                               pl_real *copy);
 /* The same for one value. */
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead);
+extern const pl_real pl_member_zeros[PL_BLOCK];
+
+/* The piece of a block that begins at element i of the n elements at `at` of the slice. The
+ * learning rate is the workers' own unless they send gradients. */
+struct pl_piece pl_member_piece(const struct pl_store *s, size_t at, size_t i, size_t n);
+/* One block of a member as a gradient, judged or not. A model is subtracted from the newest
+ * version, and weight decay is added; both use tmp [n]. */
+struct pl_correct_block pl_member_block(const struct pl_store *s, struct store_member *m, size_t at,
+                                        size_t n, bool judged, pl_real *tmp);
+/* One block of member m, judged and corrected, into out [n]. `room` [n] is kept from the first
+ * member of the group to the last, which are corrected in order. */
+void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
+                       pl_real *out);
+
+/* With several servers: a member is spoiled if one of them found it so in its slice. 0, PL_ENOMEM
+ * or PL_ERUN if allreduce() failed. */
+int pl_members_agree(struct pl_store *s);
 
 /* A version that only the caller holds. NULL: out of memory. */
 struct pl_version *pl_store_version(struct pl_store *s);
 
 double pl_store_rate(const struct pl_store *s); /* the learning rate now */
+
+/* Writes version `next` from the members of the group; *dot is the inner product of its reduced
+ * vector and the previous one, if that is kept. 0, PL_ENOMEM or PL_ERUN. */
+int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot);
+/* Tells the optimizer about a commit, and stores its numbers. */
+struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr);
 
 /* Whether the rules can be carried out elsewhere. */
 int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);

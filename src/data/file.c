@@ -9,12 +9,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/input.h"
 
-#define FILE_PIECE ((size_t)1 << 20) /* size of the first buffer and of the largest read */
+#define FILE_PIECE ((size_t)1 << 20) /* size of the largest read */
+#define FILE_FIRST ((size_t)1 << 12) /* size of the first buffer, or that of the file: */
 #define FILE_GZ_BUFFER (1u << 17)
+
+/* Small files get small buffers. What is compressed needs more later. */
+static size_t file_buffer(const struct pl_file *f, size_t most) {
+    size_t size = f->size < most ? (size_t)f->size : most;
+    return size > FILE_FIRST ? size : FILE_FIRST;
+}
 
 int pl_file_open(struct pl_file *f, const char *path, struct pl_why *why) {
     f->gz = NULL;
@@ -22,12 +30,14 @@ int pl_file_open(struct pl_file *f, const char *path, struct pl_why *why) {
     const char *wrong;
     int fd = pl_input_open(path, &wrong);
     if (fd < 0) return pl_fail(why, PL_EIO, "%s cannot be opened: %s", path, wrong);
+    struct stat st;
+    f->size = fstat(fd, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
     f->gz = gzdopen(fd, "rb");
     if (!f->gz) {
         close(fd);
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
-    gzbuffer(f->gz, FILE_GZ_BUFFER);
+    gzbuffer(f->gz, (unsigned)file_buffer(f, FILE_GZ_BUFFER));
     return PL_OK;
 }
 
@@ -67,7 +77,7 @@ int pl_file_rest(struct pl_file *f, uint64_t max, uint8_t **out, size_t *n, stru
     int rc = PL_OK;
     do {
         if (have == room) {
-            size_t more = room ? room * 2 : FILE_PIECE;
+            size_t more = room ? room * 2 : file_buffer(f, FILE_PIECE) + 1;
             if (more > max) more = (size_t)max + (max == 0);
             uint8_t *grown = more > room ? realloc(buf, more) : NULL;
             if (!grown) {

@@ -12,6 +12,7 @@
 struct pl_file {
     gzFile gz;
     const char *path;
+    uint64_t size; /* of the file as it lies on the disk */
 };
 
 /* Opens a regular file; directories, pipes and devices are errors. `path` must outlive the file. */

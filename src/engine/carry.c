@@ -14,15 +14,29 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     w->part = start.part;
     start.acked = w->acked;
     start.applied = w->applied;
+    start.checks = !e->judges || e->spoiled;
     int rc = e->models->start(e, a, &start);
+    if (rc == PL_EPOLICY)
+        return pl_control_broke(e->control, why,
+                                "it keeps a version, but declares that it always fetches");
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 
-static int carry_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
-                        struct pl_why *why) {
+/* Names the workers that the rest of the plan starts on the version that is about to be made. */
+static void carry_upcoming(const struct pl_engine *e, const struct pl_plan *plan, size_t commit) {
+    const struct pl_host_ops *h = &e->conf.host;
+    for (size_t i = commit + 1; h->upcoming && i < plan->n; i++)
+        if (plan->action[i].verb == PL_START && plan->action[i].from == PL_FETCH)
+            h->upcoming(h->ctx, plan->action[i].worker);
+}
+
+static int carry_commit(struct pl_engine *e, const struct pl_plan *plan, size_t i,
+                        struct pl_measure *measure, struct pl_why *why) {
+    const struct pl_action *a = &plan->action[i];
     const struct pl_limits *l = &e->job->limits;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
+    carry_upcoming(e, plan, i);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
@@ -47,7 +61,7 @@ int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *commi
         case PL_DROP: carry_unused(e, a->worker); break;
         case PL_COMMIT:
             *committed = true;
-            rc = carry_commit(e, a, measure, why);
+            rc = carry_commit(e, plan, i, measure, why);
             break;
         case PL_START: rc = carry_start(e, a, why); break;
         case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); break;

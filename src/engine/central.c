@@ -5,17 +5,40 @@
 
 #include "engine/engine_state.h"
 
+/* What reads a result before the commit, or remembers that it came, has to know that it is finite.
+ */
+static bool central_judges(const struct pl_engine *e) {
+    const struct pl_job *job = e->job;
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    bool remembers = local->n_vectors && local->n_vectors(job->local.conf) > 0;
+    return pl_store_discards(e->store) && !pl_filter_any(&job->filter) && !remembers &&
+           !job->attack.entry && !job->spread && !job->grid && e->conf.slice.whole == 0;
+}
+
+/* Whether the input of a task is of no use after it. */
+static bool central_gives_up(const struct pl_engine *e) {
+    const struct pl_job *job = e->job;
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
+    return policy->fetches && policy->fetches(job->policy.conf) && !job->grid &&
+           !(correct->id.needs & PL_NEEDS_BASE) && !pl_filter_any(&job->filter);
+}
+
 static int central_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {
     struct pl_store_conf conf = pl_job_store(e->job);
     if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
     conf.dim = dim;
     conf.parallel_for = e->conf.parallel_for;
+    conf.writes = e->conf.writes;
     if (pl_vectors_new(&e->vectors)) return pl_fail(why, PL_ENOMEM, "out of memory");
     e->owns_vectors = true;
     pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
     conf.vectors = e->vectors;
     conf.offload = e->conf.host.offload;
-    return pl_store_new(&conf, w0, &e->store, why);
+    int rc = pl_store_new(&conf, w0, &e->store, why);
+    if (!rc) e->judges = central_judges(e);
+    e->gives_up = central_gives_up(e);
+    return rc;
 }
 
 /* Starts a task on the newest version, or on the one that the worker has. A worker keeps its output
@@ -29,7 +52,9 @@ static int central_start(struct pl_engine *e, const struct pl_action *a, struct 
     if (fetches) {
         w->base = pl_store_newest(e->store);
         pl_store_hold(e->store, w->base);
+        w->base_id = w->base->id;
     }
+    if (!w->base) return PL_EPOLICY;
     struct pl_combination input = {.n = 1, .term = {{w->base->lookahead_vector, 1}}};
     start->input = &input;
     start->output = w->output;
@@ -90,6 +115,7 @@ static void central_judge(struct pl_engine *e) {
             pl_standing_good(e, m[i].worker);
             continue;
         }
+        e->spoiled = true;
         pl_control_spoiled(e->control, i);
         if (present) pl_standing_failed(e, &event, "that is not finite");
     }

@@ -246,6 +246,18 @@ void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
 }
 
+bool pl_engine_judges(const struct pl_engine *e) {
+    return e->judges;
+}
+
+bool pl_engine_answered(struct pl_engine *e, int worker) {
+    struct engine_worker *w = &e->worker[worker];
+    if (!e->gives_up || !w->base) return false;
+    pl_store_release(e->store, w->base);
+    w->base = NULL;
+    return true;
+}
+
 void pl_engine_set_lr(struct pl_engine *e, double lr) {
     if (e->store) pl_store_set_lr(e->store, lr);
     pl_rate_set(&e->rate, lr);

@@ -34,6 +34,7 @@ struct pl_start {
     struct pl_part part;
     uint64_t acked;   /* the worker's last task whose result counted; 0: none */
     uint64_t applied; /* its last task that is part of the newest version; 0: none */
+    bool checks; /* the worker has to look whether its result is finite: see pl_engine_judges */
 };
 
 /* What a host does for an engine. */
@@ -50,6 +51,9 @@ struct pl_host_ops {
     void (*taken)(void *ctx, int vector);
     /* An update is about to be made. NULL: nothing to do. */
     void (*update)(void *ctx);
+    /* After update(): this worker will be started on the version that the update makes, as soon as
+     * it is made. NULL: nothing to do. */
+    void (*upcoming)(void *ctx, int worker);
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
     int (*fetch)(void *ctx, const int *vector, int n);
@@ -77,6 +81,7 @@ struct pl_engine_conf {
     bool follows;
     struct pl_slice slice; /* of the vectors that this engine has; whole == 0: all of them */
     struct pl_parallel_for parallel_for;
+    void (*writes)(void *ctx, const pl_real *v); /* of the store; see pl_store_conf */
 };
 
 struct pl_engine;
@@ -93,6 +98,16 @@ void pl_engine_free(struct pl_engine *e); /* NULL is fine */
  * A result whose task is not its worker's current one has no effect. */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
+
+/* Whether commits leave out results that are not finite as if they had never come. Workers then
+ * need not read their results once more to look for such values, until a commit finds the first:
+ * from then on they are told to look, and what they find is rejected on arrival, before the policy
+ * decides. */
+bool pl_engine_judges(const struct pl_engine *e);
+
+/* The worker has sent the result of its current task, which need not have been an event yet.
+ * Returns whether the engine no longer holds the task's input: nothing will read it again. */
+bool pl_engine_answered(struct pl_engine *e, int worker);
 
 /* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
 void pl_engine_set_lr(struct pl_engine *e, double lr);

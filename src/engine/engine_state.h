@@ -7,7 +7,9 @@
 #include "learn/reference_gradient.h"
 
 struct engine_worker {
-    const struct pl_version *base; /* of its task, held; NULL: none, or there is no central model */
+    const struct pl_version *base; /* of its task, held; NULL: none, it was given up after the task
+                                      was done, or there is no central model */
+    uint64_t base_id;              /* its number */
     int output;                    /* vector that it writes; PL_NO_VECTOR: none */
     struct pl_part part;
     uint64_t acked, taken, applied; /* its last task that counted, joined a group, was committed */
@@ -77,6 +79,9 @@ struct pl_engine {
     int *needed; /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
     bool ended, told_median;
+    bool judges;   /* see pl_engine_judges */
+    bool gives_up; /* see pl_engine_answered */
+    bool spoiled;  /* a commit has left a member out */
 };
 
 /* Ends the run, unless its events come from a recording or another engine. */

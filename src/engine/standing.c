@@ -71,13 +71,12 @@ static void standing_judge(struct pl_engine *e, int worker, uint64_t now_ns) {
 
 void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const char *defect) {
     struct engine_standing *s = &e->standing[event->worker];
-    const struct pl_version *base = e->worker[event->worker].base;
     uint64_t began = e->view->worker[event->worker].since_ns;
     standing_warn(e, event, defect);
     s->n_failed++;
     s->n_strikes++;
     s->failed_ns += event->now_ns > began ? event->now_ns - began : 0;
-    s->failed_version = base ? base->id : 0;
+    s->failed_version = e->worker[event->worker].base_id;
     if (standing_diverged(e)) {
         e->out->diverged = true;
         pl_engine_over(e);

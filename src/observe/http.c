@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "sys/lock.h"
+#include "sys/numerals.h"
 
 #define HTTP_CONNECTIONS 64
 #define HTTP_CROWD 48     /* with this many, the oldest is closed to make room */
@@ -214,6 +215,7 @@ static bool http_is_ours(struct MHD_Connection *connection, const struct pl_http
 static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *version, const char *data,
                                     size_t *data_size, void **request) {
+    PL_NUMERALS; /* the thread is not ours */
     struct pl_http *h = cls;
     struct pl_http_answer a = {.status = MHD_HTTP_NOT_FOUND, .type = "text/plain; charset=utf-8"};
     (void)version, (void)data, (void)data_size, (void)request;

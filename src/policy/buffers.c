@@ -108,5 +108,6 @@ const struct pl_policy pl_policy_buffers = {
     .knobs = buffers_knobs,
     .groups = buffers_groups,
     .arrive = buffers_arrive,
+    .fetches = pl_always_fetches,
     .leave = buffers_leave,
 };

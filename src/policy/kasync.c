@@ -55,6 +55,10 @@ static enum pl_cancels kasync_cancels(const void *conf) {
     return ((const struct kasync *)conf)->stop ? PL_CANCELS_STALE : PL_CANCELS_NONE;
 }
 
+static bool kasync_fetches(const void *conf) {
+    return ((const struct kasync *)conf)->fetch == 1;
+}
+
 static void kasync_start(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
     if (s->fetch == 1) {
         pl_start_idle(p, v);
@@ -103,4 +107,5 @@ const struct pl_policy pl_policy_kasync = {
     .cancels = kasync_cancels,
     .arrive = kasync_arrive,
     .leave = kasync_leave,
+    .fetches = kasync_fetches,
 };

@@ -35,4 +35,5 @@ const struct pl_policy pl_policy_kbatchasync = {
     .state_size = sizeof(struct kbatchasync),
     .knobs = kbatchasync_knobs,
     .arrive = kbatchasync_arrive,
+    .fetches = pl_always_fetches,
 };

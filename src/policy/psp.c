@@ -260,6 +260,7 @@ const struct pl_policy pl_policy_psp = {
     .state_size = sizeof(struct psp_state),
     .knobs = psp_knobs,
     .arrive = psp_arrive,
+    .fetches = pl_always_fetches,
     .join = psp_join,
     .leave = psp_leave,
     .timer = psp_timer,

@@ -85,6 +85,7 @@ const struct pl_policy pl_policy_ssp = {
     .state_size = sizeof(struct ssp_state),
     .knobs = ssp_knobs,
     .arrive = ssp_arrive,
+    .fetches = pl_always_fetches,
     .join = ssp_join,
     .leave = ssp_leave,
 };

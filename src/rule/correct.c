@@ -92,11 +92,15 @@ static const struct pl_correct correct_distance = {
  * Barkai, Hakimi, Schuster, "Gap-aware mitigation of gradient staleness", ICLR 2020. The gap is
  * the distance the model travelled since the worker read it, in units of an average update:
  *   R = G R + (1-G) v^2 (v before this update; g^2 without momentum), bias-corrected,
- *   C = eta_max (sqrt(R) + eps),   G = 1 + |w - base| / C,   g <- g / G.
+ *   C = eta_max (sqrt(R) + eps),   G = 1 + |w - base| / C,   g <- g / G = g C / (|w - base| + C).
  * Per parameter, as the paper recommends; form=scalar uses norms of the whole vectors. C uses
  * eta_max, not the current rate, so the penalty shrinks when the rate decays. */
 
 enum { GAP_PARAMETER, GAP_SCALAR };
+
+/* Bounds of C: where nothing moved there is no penalty, even if C is 0 or R overflows. */
+#define GAP_LEAST 1e-37
+#define GAP_MOST 1e38
 
 struct gap {
     double decay, eps;
@@ -142,20 +146,28 @@ static PL_VARIANTS(void, gap_apply,
         memcpy(out, g, b->n * sizeof *g);
         return;
     }
+    /* with momentum, all members of a group have the same v and hence one R and one C, which are
+     * those after the last of them */
     const pl_real *v = b->velocity ? b->velocity : g;
-    pl_real *restrict r = b->state[0];
-    pl_real decay = (pl_real)c->decay, rest = (pl_real)(1 - c->decay), eps = (pl_real)c->eps;
-    pl_real fix = (pl_real)(1 / (1 - pow(c->decay, (double)at->count)));
-    pl_real eta = (pl_real)at->lr_max;
-    for (size_t i = 0; i < b->n; i++) {
-        r[i] = decay * r[i] + rest * v[i] * v[i];
-        pl_real unit = eta * ((pl_real)sqrt(r[i] * fix) + eps);
-        pl_real moved = (pl_real)fabs(w[i] - base[i]);
-        /* no movement, no penalty, even if the unit is 0; written without a branch so that the loop
-         * is vectorised */
-        unit += moved > 0 ? 0 : 1;
-        out[i] = g[i] / (1 + moved / unit);
+    int shared = b->velocity ? at->n_members - at->member : 1;
+    pl_real *restrict r = b->state[0], *restrict unit = b->room;
+    if (!b->velocity || at->member == 0) {
+        double kept = pow(c->decay, shared);
+        pl_real decay = (pl_real)kept, rest = (pl_real)(1 - kept);
+        for (size_t i = 0; i < b->n; i++) r[i] = decay * r[i] + rest * v[i] * v[i];
     }
+    if (!b->velocity || !b->room_is_set) {
+        double last = (double)at->count + shared - 1;
+        pl_real fix = (pl_real)(1 / (1 - pow(c->decay, last)));
+        pl_real eta = (pl_real)at->lr_max, eps = (pl_real)c->eps;
+        for (size_t i = 0; i < b->n; i++) {
+            pl_real x = eta * ((pl_real)sqrt(r[i] * fix) + eps);
+            x = x > (pl_real)GAP_LEAST ? x : (pl_real)GAP_LEAST;
+            unit[i] = x < (pl_real)GAP_MOST ? x : (pl_real)GAP_MOST;
+        }
+    }
+    for (size_t i = 0; i < b->n; i++)
+        out[i] = g[i] * (unit[i] / ((pl_real)fabs(w[i] - base[i]) + unit[i]));
 }
 
 static const struct pl_correct correct_gap = {

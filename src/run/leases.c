@@ -5,6 +5,7 @@
 
 #include "learn/replica_mean.h"
 #include "run/worker.h"
+#include "sys/segment.h"
 
 /* The most vectors that a replica can need: one for every term of its model, of its task's input
  * and of its inbox, and the two of its task. */
@@ -112,12 +113,26 @@ void pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
 
 /* --- memory --------------------------------------------------------------------------------- */
 
+/* Gives up versions whose workers have sent their results, so that their memory is used again. A
+ * server that workers wait for would otherwise touch new memory for every one of them. */
+static void leases_reclaim(struct pl_leases *l) {
+    if (!l->engine || !l->ops->answered) return;
+    for (int i = 0; i < l->job->n_workers; i++) {
+        struct lease *w = &l->worker[i];
+        if (w->vector == PL_NO_VECTOR || w->guest || !l->ops->answered(l->port, i)) continue;
+        if (pl_engine_answered(l->engine, i)) w->vector = PL_NO_VECTOR;
+    }
+}
+
 /* Prefers the worker's own memory: over MPI, only that is at its rank. */
 static float *leases_get(void *ctx, int writer) {
     struct pl_leases *l = ctx;
     struct leases_spare *s = &l->spare[writer + 1];
+    if (s->n == 0 && writer == PL_SERVER) leases_reclaim(l);
     if (s->n == 0) {
         float *v = l->ops->vector(l->port, writer);
+        /* workers obtain the memory that they write themselves, at the same time */
+        if (v && writer == PL_SERVER) pl_segment_populate(v, l->dim * sizeof *v);
         if (v || writer == PL_SERVER) return v;
     }
     for (int i = 1; s->n == 0 && i <= l->job->n_workers; i++) s = &l->spare[i];
@@ -336,7 +351,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .lr = start->lr,
                                                .acked = start->acked,
                                                .applied = start->applied,
-                                               .part = pl_part_number(start->part)});
+                                               .part = pl_part_number(start->part),
+                                               .checks = start->checks});
     l->ops->tell(l->port, start->worker, &order);
     if (start->stays)
         return PL_OK; /* the replicas hold what an order reads, and none is replaced */
@@ -375,6 +391,11 @@ static void leases_update(void *ctx) {
     leases_tidy(l);
 }
 
+static void leases_upcoming(void *ctx, int worker) {
+    struct pl_leases *l = ctx;
+    if (l->ops->forward) l->ops->forward(l->port, worker);
+}
+
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner) {
     l->update = update;
     l->owner = owner;
@@ -383,6 +404,7 @@ struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owne
                                 .cancel = leases_cancel,
                                 .taken = leases_taken,
                                 .update = leases_update,
+                                .upcoming = leases_upcoming,
                                 .fetch = leases_fetch,
                                 .writable = leases_writable,
                                 .settle = leases_settle,

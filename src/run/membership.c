@@ -108,6 +108,12 @@ bool pl_membership_end(struct pl_membership *c, int worker) {
     return true;
 }
 
+bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence) {
+    if (!c->t->port.hang_up || !c->t->port.hang_up(c->port, worker, again, sentence)) return false;
+    c->worker[worker].ended = true;
+    return true;
+}
+
 void pl_membership_expel(struct pl_membership *c, int worker) {
     if (c->worker[worker].here) c->n_here--;
     c->worker[worker].here = false;

@@ -56,6 +56,9 @@ bool pl_membership_is_guest(const struct pl_membership *c, int worker);   /* not
 bool pl_membership_is_process(const struct pl_membership *c, int worker); /* started here */
 /* Ends a worker that is a process started here; its PL_NEWS_GONE follows. Returns whether it is. */
 bool pl_membership_end(struct pl_membership *c, int worker);
+/* Hangs up on a guest, so that its place becomes free; false: it is no guest, or cannot be replaced
+ * before it has left. */
+bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence);
 /* Counts a worker out that cannot be ended. */
 void pl_membership_expel(struct pl_membership *c, int worker);
 

@@ -9,22 +9,9 @@
 #include "sys/clock.h"
 #include "sys/fpu.h"
 
-#define SERVER_SLICE 131072           /* parameters for which waking a thread pays off */
 #define SHUTDOWN_GRACE_NS 2000000000u /* for workers to leave at the end */
 
 /* --- the host of an engine ---------------------------------------------------------------- */
-
-/* How many threads a commit is split over. */
-static int ends_threads(const struct server *s) {
-    size_t most = s->job->model->dim / SERVER_SLICE;
-    return most < (size_t)s->job->n_threads ? (int)most : s->job->n_threads;
-}
-
-/* The pool is created after the engine. */
-static void ends_parallel_for(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    const struct server *s = ctx;
-    pl_pool_team(s->pool, n, job, arg);
-}
 
 /* Makes an update take as long as --update-time specifies. */
 static void ends_linger(struct server *s) {
@@ -60,12 +47,14 @@ static int ends_first(struct server *s, float **w0) {
 }
 
 static int ends_engine(struct server *s) {
-    struct pl_engine_conf conf = {
-        .job = s->job,
-        .host = pl_leases_host(s->leases, ends_update, s),
-        .watch = s->conf->watch,
-        .slice = pl_shards_slice(&s->shards, 0),
-        .parallel_for = {ends_threads(s) > 1 ? ends_parallel_for : NULL, s}};
+    s->tile_threads =
+        pl_tile_threads_of(s->shards.cut.range[0].n, s->job->n_threads, s->ops, s->port);
+    struct pl_engine_conf conf = {.job = s->job,
+                                  .host = pl_leases_host(s->leases, ends_update, s),
+                                  .watch = s->conf->watch,
+                                  .slice = pl_shards_slice(&s->shards, 0),
+                                  .parallel_for = pl_tile_threads_for(&s->tile_threads),
+                                  .writes = s->ops->written ? pl_tile_threads_writes : NULL};
     float *w0;
     int rc = ends_first(s, &w0);
     if (!rc && s->several && pl_group_scatter(s->port, w0, w0))
@@ -156,8 +145,7 @@ static void ends_wake(void *ctx) {
 static int ends_helpers(struct server *s) {
     if (!s->job->model->kind->outside && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
-    int n = ends_threads(s);
-    if (n > 1 && pl_pool_new(n, &s->pool)) return ends_memory(s);
+    if (pl_tile_threads_start(&s->tile_threads)) return ends_memory(s);
     if (!s->conf->save_dir) return PL_OK;
     struct pl_saver_model model = {pl_server_model, s, s->room != NULL};
     return pl_saver_new(s->conf, s->several ? &s->shards : NULL, &model, ends_wake, s, &s->saver,
@@ -289,7 +277,7 @@ static void ends_free(struct server *s) {
     pl_leases_free(s->leases);
     pl_stragglers_free(s->stragglers);
     if (s->port) s->ops->close(s->port);
-    if (s->pool) pl_pool_free(s->pool);
+    pl_tile_threads_free(&s->tile_threads);
     free(s->room);
     free(s->end_room);
     free(s->shards.whole);

@@ -14,7 +14,7 @@
 #include "run/server.h"
 #include "run/shards.h"
 #include "run/suspension.h"
-#include "sys/pool.h"
+#include "run/tile_threads.h"
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
@@ -30,9 +30,9 @@ struct server {
     struct pl_engine *engine;
     const struct pl_view *view;
     struct pl_leases *leases;
-    struct pl_shards shards; /* what the servers share */
-    bool several;            /* there are other servers */
-    struct pl_pool *pool;    /* for commits; NULL: they are not split */
+    struct pl_shards shards;             /* what the servers share */
+    bool several;                        /* there are other servers */
+    struct pl_tile_threads tile_threads; /* for commits */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_stragglers *stragglers;
@@ -50,8 +50,8 @@ struct server {
     float *end_room;         /* [dim] likewise */
     struct pl_suspension *suspension; /* [n_workers] */
     int n_suspended;
-    uint64_t awake_ns;   /* when the server was last found to have been stopped itself */
-    uint64_t alone_ns;   /* when to give up because no worker is left; 0: some are here */
+    uint64_t awake_ns; /* when the server was last found to have been stopped itself */
+    uint64_t alone_ns; /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_guests guests;
     struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "run/leases.h"
+#include "run/tile_threads.h"
 #include "sys/fpu.h"
 #include "transport/mpi.h"
 
@@ -129,6 +130,7 @@ int pl_shards_archive(struct pl_shards *s, struct pl_engine *e, const struct pl_
 struct shards_follower {
     struct pl_shards shards;
     struct pl_leases *leases;
+    struct pl_tile_threads tile_threads;
     struct pl_engine *engine;
     struct pl_outcome out;
     struct pl_why *why;
@@ -164,7 +166,8 @@ static int shards_follower_engine(struct shards_follower *f, int rank, const flo
     struct pl_engine_conf conf = {.job = f->shards.job,
                                   .host = pl_leases_host(f->leases, NULL, NULL),
                                   .follows = true,
-                                  .slice = pl_shards_slice(&f->shards, rank)};
+                                  .slice = pl_shards_slice(&f->shards, rank),
+                                  .parallel_for = pl_tile_threads_for(&f->tile_threads)};
     int rc = pl_engine_new(&conf, w0, &f->out, &f->engine, f->why);
     if (!rc) pl_leases_engine(f->leases, f->engine);
     return rc;
@@ -182,6 +185,9 @@ static int shards_follower_open(struct shards_follower *f, int rank) {
     float *w0 = malloc(conf.dim * sizeof *w0);
     if (!w0 || pl_leases_new(job, conf.dim, port, f->shards.port, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
+    f->tile_threads = pl_tile_threads_of(conf.dim, job->n_threads, port, f->shards.port);
+    if (!rc && pl_tile_threads_start(&f->tile_threads))
+        rc = pl_fail(f->why, PL_ENOMEM, "out of memory for threads");
     if (!rc) rc = pl_group_scatter(f->shards.port, NULL, w0);
     if (!rc) rc = shards_follower_engine(f, rank, w0);
     free(w0);
@@ -202,6 +208,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     }
     pl_engine_free(f.engine);
     pl_leases_free(f.leases);
+    pl_tile_threads_free(&f.tile_threads);
     if (f.shards.port) pl_mpi_transport()->port.close(f.shards.port);
     pl_fpu_restore(fpu);
     if (rc && !why->text[0]) pl_fail(why, rc, "%s", pl_status_text(rc));

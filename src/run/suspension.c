@@ -2,7 +2,6 @@
 
 #include "run/server_state.h"
 
-
 /* The worker leaves. Its order is not cancelled: what it answers shows that it is alive, and until
  * then its vectors are not used for anything else. */
 static int suspension_begin(struct server *s, int worker, uint64_t until_ns) {
@@ -26,7 +25,10 @@ static void suspension_over(struct server *s, int worker) {
 static int suspension_evict(struct server *s, int worker) {
     int rc = suspension_begin(s, worker, UINT64_MAX);
     s->suspension[worker].evicted = true;
-    if (!pl_membership_end(&s->membership, worker)) pl_membership_expel(&s->membership, worker);
+    if (!pl_membership_end(&s->membership, worker) &&
+        !pl_membership_hang_up(&s->membership, worker, false,
+                               "this worker was evicted, because its results could not be used"))
+        pl_membership_expel(&s->membership, worker);
     return rc;
 }
 
@@ -57,12 +59,16 @@ int pl_suspension_look(struct server *s, uint64_t now) {
     return rc;
 }
 
-/* A worker that can be restarted is ended; another one is waited for, without the run. */
+/* A worker that can be restarted is ended, and a guest is hung up on; another one is waited for,
+ * without the run. */
 static int suspension_freeze(struct server *s, int worker) {
     bool ends = s->conf->respawn && pl_membership_is_process(&s->membership, worker);
+    bool leaves = !ends && pl_membership_hang_up(&s->membership, worker, true,
+                                                 "this worker did not answer for too long");
     pl_engine_frozen(s->engine, worker, pl_server_now(s),
-                     ends ? "; it is ended and will be restarted"
-                          : "; the run continues without it until it does");
+                     ends     ? "; it is ended and will be restarted"
+                     : leaves ? "; its place is free"
+                              : "; the run continues without it until it does");
     int rc = suspension_begin(s, worker, 0);
     if (ends) pl_membership_end(&s->membership, worker);
     return rc;

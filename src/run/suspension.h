@@ -1,8 +1,8 @@
 /* Workers that have left the run and are still there: quarantined, because their results could not
  * be used, or frozen, because no result came. For the engine they have left. Their order stands: a
  * worker that is suspended joins again once it has answered it and its quarantine is over. A
- * process that is evicted, or frozen while --respawn is set, is ended; then it is gone like any
- * other.
+ * process that is evicted, or frozen while --respawn is set, is ended, and a guest is hung up on if
+ * the transport can do that; then it is gone like any other.
  *
  * Threads: the server's executes everything here. */
 #ifndef PL_RUN_SUSPENSION_H

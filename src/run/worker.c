@@ -71,7 +71,7 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
     if (rc == PL_ECANCELLED) return;
     if (rc)
         r.defect = PL_NOT_COMPUTED;
-    else if (!pl_task_finite(w->job, at.part, o->out, r.loss))
+    else if (!isfinite(r.loss) || (note.checks && !pl_task_finite(w->job, at.part, o->out, r.loss)))
         r.defect = PL_NOT_FINITE;
     w->pushed = o->task;
     worker_report_wait(w, false);

@@ -17,6 +17,7 @@ struct pl_run_note {
     uint64_t acked;   /* the worker's last task whose result was accepted; 0: none */
     uint64_t applied; /* its last task whose result is in the newest version; 0: none */
     uint64_t part;    /* the number of its part */
+    uint64_t checks; /* whether the worker looks if its result is finite; otherwise a commit does */
 };
 _Static_assert(sizeof(struct pl_run_note) <= PL_NOTE_WORDS * sizeof(uint64_t), "an order has room");
 

@@ -155,6 +155,9 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     struct sim_worker *w = &s->worker[e->worker];
     /* a recorded reject by the filter has samples, and the filter will reject it again */
     bool bad = e->kind == PL_REJECT && (e->samples == 0 || !pl_filter_any(&s->job->filter));
+    /* real workers may leave it to the commit to look whether a result is finite */
+    bool judged = s->replay && e->kind == PL_ARRIVE && pl_engine_judges(s->engine) &&
+                  pl_recording_is_real(s->conf->replay);
     e->kind = PL_ARRIVE;
     e->samples = pl_part_samples(s->job, w->now->at.part);
     /* the place of this one must not go to a task that may be cancelled */
@@ -166,7 +169,8 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
                        "the gradient of worker %d, task %llu, failed with status %d", e->worker + 1,
                        (unsigned long long)e->task, rc);
     e->loss = w->now->loss;
-    *defect = !w->now->finite ? "that is not finite" : bad ? "" : NULL;
+    bool finite = w->now->finite || (judged && isfinite(e->loss));
+    *defect = !finite ? "that is not finite" : bad ? "" : NULL;
     if (!*defect) w->now->sent = e->task;
     pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
                    w->now->vector);

@@ -218,7 +218,7 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
     p->each.arg = arg;
     p->each.next = 0;
     p->each.n = p->each.n_left = n;
-    pthread_cond_broadcast(&p->more);
+    for (int i = 0; i < p->n_threads && i + 1 < n; i++) pthread_cond_signal(&p->more);
     while (p->each.n_left > 0)
         if (!pool_run_each(p, 0)) pthread_cond_wait(&p->done, &p->lock);
     p->each.n = 0;

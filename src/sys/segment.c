@@ -4,11 +4,18 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/status.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; unknown to older ones, which then do nothing */
+#endif
+
+#define SEGMENT_NAME "paceline"
 
 /* Takes ownership of the descriptor, even on failure. */
 static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
@@ -25,7 +32,7 @@ static int segment_map(int fd, size_t size, int flags, struct pl_segment *out) {
 /* sealed: a process that gets the descriptor cannot shrink it under the others */
 int pl_segment_file(size_t size, bool final) {
     if (size == 0 || size > PTRDIFF_MAX) return -1;
-    int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create(SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return -1;
     if (!fchmod(fd, 0600) && !ftruncate(fd, (off_t)size) &&
         !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | (final ? F_SEAL_SEAL : 0)))
@@ -56,6 +63,17 @@ int pl_segment_map(int fd, size_t size, struct pl_segment *out) {
         return PL_EDATA;
     }
     return segment_map(fd, size, MAP_SHARED, out);
+}
+
+/* Nothing else than a segment is opened: to open a device or a pipe may do something. */
+int pl_segment_find(int pid, int fd, size_t size, struct pl_segment *out) {
+    static const char name[] = "/memfd:" SEGMENT_NAME;
+    char path[64], is[sizeof name];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    ssize_t n = readlink(path, is, sizeof is);
+    if (n < (ssize_t)sizeof name || memcmp(is, name, sizeof name - 1) != 0) return PL_EDATA;
+    int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    return opened < 0 ? PL_EDATA : pl_segment_map(opened, size, out);
 }
 
 void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size) {
@@ -91,6 +109,13 @@ int pl_segment_reader(int fd) {
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void pl_segment_populate(void *at, size_t size) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)at & ~(page - 1),
+              to = ((uintptr_t)at + size + page - 1) & ~(page - 1);
+    madvise((void *)from, to - from, MADV_POPULATE_WRITE);
 }
 
 void pl_segment_free(struct pl_segment *s) {

@@ -1,7 +1,8 @@
 /* Zero-filled memory that costs nothing until it is touched.
  *
- * A shared segment has no name, so no other process can open it, and the kernel frees it when the
- * last process that maps it ends. It is passed on by fork, or as a descriptor over a socket. */
+ * A shared segment has no name, and the kernel frees it when the last process that maps it ends. It
+ * is passed on by fork, as a descriptor over a socket, or to a process of the same user that is
+ * told where to find it. */
 #ifndef PL_SYS_SEGMENT_H
 #define PL_SYS_SEGMENT_H
 
@@ -20,8 +21,16 @@ int pl_segment_new(size_t size, bool shared, struct pl_segment *out); /* 0 or PL
  * PL_EDATA if the segment is shorter than `size`. */
 int pl_segment_map(int fd, size_t size, struct pl_segment *out);
 
+/* Maps the segment that process `pid`, of the same user, has as descriptor `fd`. Returns 0,
+ * PL_ENOMEM, or PL_EDATA if there is no segment of this size. */
+int pl_segment_find(int pid, int fd, size_t size, struct pl_segment *out);
+
 /* Makes [from, from + size) read-only for this process; both are multiples of PL_PAGE. */
 void pl_segment_protect(const struct pl_segment *s, size_t from, size_t size);
+
+/* Memory that is about to be written as a whole is obtained at once: page by page, as it is
+ * touched, takes about twice as long. It is best effort. */
+void pl_segment_populate(void *at, size_t size);
 
 void pl_segment_free(struct pl_segment *s);
 

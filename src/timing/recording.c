@@ -450,3 +450,8 @@ uint64_t pl_digest(const float *w, size_t dim) {
     for (size_t l = 0; l < DIGEST_LANES; l++) digest = (digest ^ lane[l]) * DIGEST_PRIME;
     return (digest ^ dim) * DIGEST_PRIME;
 }
+
+bool pl_recording_is_real(const struct pl_recording *r) {
+    char run[200]; /* the description begins with the run's id and kind */
+    return pl_recording_line(r->text, "run", run, sizeof run) && strstr(run, "\"kind\":\"train\"");
+}

@@ -57,6 +57,9 @@ bool pl_recording_is(const char *path);
 /* Copies the value of the line "key=value" of `text` to out[max]; false if there is none. */
 bool pl_recording_line(const char *text, const char *key, char *out, size_t max);
 
+/* Whether the run had real workers: it was not simulated. */
+bool pl_recording_is_real(const struct pl_recording *r);
+
 /* The digest of weights stored at the end of a recording: depends on every bit and on the order; 0
  * for none. */
 uint64_t pl_digest(const float *w, size_t dim);

@@ -78,6 +78,31 @@ int pl_greeting_receive(int sock, void *data, size_t n, int *fd, int room, int *
     return PL_EDATA;
 }
 
+/* One line that can be printed. */
+static bool greeting_printable(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~') return false;
+    return n > 0 && n < PL_WORD_MAX;
+}
+
+bool pl_greeting_said(const char *data, size_t n, struct pl_said *out) {
+    if (n < 1) return false;
+    *out = (struct pl_said){.what = data[0]};
+    switch (out->what) {
+    case PL_SAID_READY: return true;
+    case PL_SAID_WORD:
+        out->word = data + 1;
+        out->n = n - 1;
+        return greeting_printable(out->word, out->n);
+    case PL_SAID_ASK:
+    case PL_SAID_DONE:
+        if (n != 1 + sizeof out->number) return false;
+        memcpy(&out->number, data + 1, sizeof out->number);
+        return true;
+    default: return false;
+    }
+}
+
 /* HOST:PORT, as other options take it. */
 static bool greeting_is_port(const char *path) {
     const char *colon = strrchr(path, ':');

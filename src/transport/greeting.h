@@ -6,6 +6,7 @@
  *                     ◀───────────────────────     pl_answer, with descriptors if it is welcome
  *                     ◀───────────────────────     pl_more: descriptors of the other areas
  *   a byte PL_SAID_…, and text or a number ──▶     for as long as it stays
+ *                     ◀───────────────────────     a sentence, if the server hangs up on it
  *
  * Threads: any. */
 #ifndef PL_TRANSPORT_GREETING_H
@@ -51,6 +52,21 @@ enum {
     PL_SAID_ASK,       /* and a number: show me the newest version */
     PL_SAID_DONE       /* and the same number: I have copied it */
 };
+
+/* The first byte of the sentence with which the server hangs up: whether the guest may join again.
+ */
+enum { PL_FAREWELL = '-', PL_FAREWELL_AGAIN = '+' };
+
+/* What a guest said. */
+struct pl_said {
+    int what;
+    uint64_t number;
+    const char *word; /* of PL_SAID_WORD: printable, and not terminated */
+    size_t n;         /* its length, below PL_WORD_MAX; 0: none */
+};
+
+/* Reads a message of n bytes; false: it makes no sense. */
+bool pl_greeting_said(const char *data, size_t n, struct pl_said *out);
 
 /* One message, with descriptors. False: it cannot be sent without waiting. */
 bool pl_greeting_send(int sock, const void *data, size_t n, const int *fd, int n_fds);

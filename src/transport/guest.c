@@ -184,13 +184,17 @@ static int guest_map(int sock, const struct pl_answer *a, const struct pl_shape 
 
 int pl_guest_connect(const struct pl_guest_conf *conf, struct pl_link **out,
                      struct pl_welcome *welcome, struct pl_why *why) {
+    int sock = -1, rc = guest_call(conf, &sock, why);
+    return rc ? rc : pl_guest_enter(conf, sock, out, welcome, why);
+}
+
+int pl_guest_enter(const struct pl_guest_conf *conf, int sock, struct pl_link **out,
+                   struct pl_welcome *welcome, struct pl_why *why) {
     struct pl_answer answer;
     struct pl_shape shape;
     struct pl_link_conf link = {.shape = &shape, .guest = true, .segment = {.fd = -1}};
-    int fd[PL_GIVEN] = {-1, -1, -1}, sock = -1;
-    int rc = guest_call(conf, &sock, why);
-    if (rc) return rc;
-    rc = guest_greet(conf, sock, &answer, fd, &shape, why);
+    int fd[PL_GIVEN] = {-1, -1, -1};
+    int rc = guest_greet(conf, sock, &answer, fd, &shape, why);
     if (!rc) {
         rc = guest_map(sock, &answer, &shape, fd, &link.segment);
         pl_areas_took(fd);
@@ -227,6 +231,17 @@ int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
 
 bool pl_guest_lost(const struct pl_link *l) {
     return l->lost && !atomic_load(&l->head->shutdown);
+}
+
+bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
+    ssize_t n = l->sock >= 0 ? recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT) : 0;
+    /* what this guest said and the server did not read comes first, as an error */
+    if (n < 0 && errno == ECONNRESET) n = recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT);
+    if (n <= 0) return false;
+    *again = out[0] == PL_FAREWELL_AGAIN;
+    for (ssize_t i = 1; i < n; i++) out[i - 1] = out[i] < ' ' || out[i] > '~' ? '?' : out[i];
+    out[n - 1] = '\0';
+    return true;
 }
 
 /* Sends, and waits while the server takes no more. */

@@ -35,6 +35,9 @@ struct pl_welcome {
  * is not a server of this protocol. */
 int pl_guest_connect(const struct pl_guest_conf *conf, struct pl_link **out,
                      struct pl_welcome *welcome, struct pl_why *why);
+/* The same over a socket that is connected to a server, and that is closed if this fails. */
+int pl_guest_enter(const struct pl_guest_conf *conf, int sock, struct pl_link **out,
+                   struct pl_welcome *welcome, struct pl_why *why);
 
 /* As pl_shm.link.pull, with a limit: also PL_ETIMEDOUT or PL_EINTR. The worker then has no order;
  * one that it had not answered comes again. */
@@ -42,6 +45,10 @@ int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out);
 
 /* After PL_ECANCELLED: whether the server has gone without shutting down. */
 bool pl_guest_lost(const struct pl_link *l);
+
+/* After PL_ECANCELLED: the sentence with which the server hung up, and whether the guest may join
+ * again; false: it did not. */
+bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
 
 /* Sends one line of text, of 1 to PL_WORD_MAX - 1 bytes without control characters. The server
  * takes a few at once and PL_WORDS_PER_SECOND in the long run; beyond that this waits. 0,

@@ -9,6 +9,8 @@
 #include "transport/shm_layout.h"
 #include "transport/transport.h"
 
+#define PL_LINK_READY 8
+
 /* The inside, which link.c and guest.c share. */
 struct pl_link {
     struct pl_shape shape;
@@ -26,6 +28,8 @@ struct pl_link {
     uint64_t task;                   /* that was pulled and not answered; 0: none */
     uint64_t answered;               /* the last that was */
     uint64_t pulled_ns, looked_ns;
+    float *ready[PL_LINK_READY]; /* vectors that it wrote last, whose memory it has */
+    unsigned n_ready;
     bool lost;         /* the server is gone */
     bool guest, peers; /* it came as a guest; it can read what others write */
     uint64_t question; /* a watcher's last */

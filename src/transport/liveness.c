@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -124,13 +125,6 @@ static void liveness_pay(struct liveness_seat *s, uint64_t now) {
     s->paid_ns += LIVENESS_SECOND / PL_WORDS_PER_SECOND;
 }
 
-/* One line that can be printed. */
-static bool liveness_printable(const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (text[i] < ' ' || text[i] > '~') return false;
-    return n > 0 && n < PL_WORD_MAX;
-}
-
 static void liveness_add_word(struct liveness_seat *s, const char *text, size_t n) {
     if (!s->words && !(s->words = calloc(1, sizeof *s->words))) return;
     struct liveness_words *w = s->words;
@@ -149,23 +143,17 @@ static int liveness_waiting(int sock) {
 /* Reads one message; false: there is no other. What makes no sense is ignored, and paid for. */
 static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
     struct liveness_seat *s = &l->seat[seat];
-    char said[1 + PL_WORD_MAX];
-    uint64_t number = 0;
-    ssize_t n = recv(s->ours, said, sizeof said, MSG_DONTWAIT);
+    char data[1 + PL_WORD_MAX];
+    struct pl_said said;
+    ssize_t n = recv(s->ours, data, sizeof data, MSG_DONTWAIT);
     if (n < 1) return n == 0 && liveness_waiting(s->ours) > 0; /* an empty message, or the end */
-    int what = said[0];
-    bool numbered = n == 1 + (ssize_t)sizeof number;
-    if (numbered) memcpy(&number, said + 1, sizeof number);
-    if (what != PL_SAID_READY && what != PL_SAID_DONE) liveness_pay(s, now);
-    if (what == PL_SAID_WORD) {
-        if (l->deaf || !liveness_printable(said + 1, (size_t)n - 1) || !liveness_has_room(l, s))
-            return true;
-        liveness_add_word(s, said + 1, (size_t)n - 1);
-    } else if (what != PL_SAID_READY &&
-               !(numbered && (what == PL_SAID_ASK || what == PL_SAID_DONE))) {
-        return true;
+    if (data[0] != PL_SAID_READY && data[0] != PL_SAID_DONE) liveness_pay(s, now);
+    if (!pl_greeting_said(data, (size_t)n, &said)) return true;
+    if (said.what == PL_SAID_WORD) {
+        if (l->deaf || !liveness_has_room(l, s)) return true;
+        liveness_add_word(s, said.word, said.n);
     }
-    l->conf.said(l->conf.ctx, seat, what, number);
+    l->conf.said(l->conf.ctx, seat, said.what, said.number);
     return true;
 }
 
@@ -204,6 +192,20 @@ bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]) {
 void pl_liveness_deaf(struct pl_liveness *l) {
     pl_lock_enter(l->lock);
     l->deaf = true;
+    pl_lock_leave(l->lock);
+    liveness_wake_watcher(l);
+}
+
+/* The watcher finds that the guest is gone. */
+void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence) {
+    char text[PL_WORD_MAX];
+    snprintf(text, sizeof text, "%c%s", again ? PL_FAREWELL_AGAIN : PL_FAREWELL, sentence);
+    pl_lock_enter(l->lock);
+    int sock = l->seat[seat].ours;
+    if (sock >= 0) {
+        pl_greeting_send(sock, text, strlen(text), NULL, 0);
+        shutdown(sock, SHUT_RDWR);
+    }
     pl_lock_leave(l->lock);
     liveness_wake_watcher(l);
 }

@@ -3,7 +3,7 @@
  * Between the server and every worker or watcher there is a socket. When either end dies, for
  * whatever reason, the kernel closes its end and the other one sees it: the server in a thread that
  * watches all sockets, a worker whenever it checks. What guests are and what they send is in
- * greeting.h; the server sends nothing after its answer.
+ * greeting.h; after its answer the server sends nothing but the sentence with which it hangs up.
  *
  * Words are kept here until the owner of the port takes them: a few per seat, and so many per
  * second. What a guest says beyond that stays in its socket, and when that is full the guest waits,
@@ -52,6 +52,8 @@ unsigned pl_liveness_words(struct pl_liveness *l, int seat);                   /
 bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /* takes one */
 void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
 void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */
+/* Sends a guest this sentence and closes the connection; gone() follows. */
+void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence);
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the
  * socket of `seat`. Nothing else may be called there. */

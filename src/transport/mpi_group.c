@@ -103,8 +103,7 @@ bool pl_group_close(struct pl_port *p) {
     return true;
 }
 
-/* Whether a follower is sending or receiving vectors. */
-static bool group_follower_moves(struct pl_port *p) {
+bool pl_group_moves(struct pl_port *p) {
     int done = 0;
     MPI_Testall(3 * p->n_workers, p->request, &done, MPI_STATUSES_IGNORE);
     return !done;
@@ -153,7 +152,7 @@ int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
             if (group_follower_do(p, &e)) return PL_ERUN;
             continue;
         }
-        pl_wire_pause(&p->wake_server, 0, now - quiet, PL_FOREVER, group_follower_moves(p));
+        pl_wire_pause(&p->wake_server, 0, now - quiet, PL_FOREVER, pl_group_moves(p));
     }
     return PL_ERUN;
 }

@@ -11,14 +11,17 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "transport/mpi.h"
+#include "transport/mpi_chunks.h"
 #include "transport/mpi_exchange.h"
+#include "transport/mpi_memory.h"
 #include "transport/server_group.h"
 
 #define LINK_GRACE_NS 5000000000u /* within which the server must send its last message */
 #define LINK_VECTORS (1u << 21)   /* numbers of vectors are not higher */
 
 struct pl_link {
-    float *w, *out; /* [dim] the server's vector, and the result for it */
+    struct pl_segment w, out;     /* [dim] the server's vector, and the result for it, if sent */
+    struct pl_port_memory memory; /* of the server; segment.at NULL: none */
     struct pl_wire in;
     struct pl_outbox outbox;
     int n_servers;
@@ -26,6 +29,9 @@ struct pl_link {
     MPI_Request request;                 /* persistent, for small messages */
     MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
     MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
+
+    struct pl_chunks_in chunks; /* of the vector, if it comes in chunks */
+    uint64_t n_chunks;          /* that the server has sent, from its last message */
 
     struct pl_exchange exchange;
     struct pl_wire_terms terms; /* of the order */
@@ -46,7 +52,11 @@ struct pl_link {
 };
 
 static void link_send(struct pl_link *l, const struct pl_wire *w) {
-    pl_outbox_send(&l->outbox, 0, WIRE_UP, w);
+    pl_outbox_send(&l->outbox, w);
+}
+
+static float *link_floats(const struct pl_segment *s) {
+    return s->at;
 }
 
 static float *link_vector(size_t dim) {
@@ -116,15 +126,24 @@ static void link_receive_order(struct pl_link *l) {
                     (!o->out || link_own(l, o->out)) && (!o->base || link_own(l, o->base));
         if (!room) pl_mpi_break(pl_mpi_rank());
     }
+    if (o->flags & WIRE_SHARED &&
+        (!pl_mpi_memory_at(&l->memory, o->in) || !pl_mpi_memory_at(&l->memory, o->out)))
+        pl_mpi_break(pl_mpi_rank());
     if (o->flags & WIRE_WITH_TERMS) {
         l->asked = false;
         MPI_Irecv(&l->terms, sizeof l->terms, MPI_BYTE, 0, WIRE_TERMS, pl_mpi_comm(),
                   &l->receive[0]);
     }
     if (!(o->flags & WIRE_WITH_VECTOR)) return;
-    if (l->n_servers == 1) pl_wire_receive(l->w, o->range, (int)o->n_ranges, 0, l->receive);
+    float *w = link_floats(&l->w);
+    if (l->n_servers == 1) pl_wire_receive(w, o->range, (int)o->n_ranges, 0, l->receive);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_receive(l->w, &l->range[i], 1, i, &l->receive[i]);
+        pl_wire_receive(w, &l->range[i], 1, i, &l->receive[i]);
+}
+
+static void link_map(struct pl_link *l, const struct pl_wire *offer) {
+    bool mapped = !l->memory.segment.at && pl_mpi_memory_map(offer, link_dim(l), &l->memory);
+    link_send(l, &(struct pl_wire){.kind = WIRE_MAPPED, .flags = mapped});
 }
 
 static void link_read(struct pl_link *l) {
@@ -135,6 +154,7 @@ static void link_read(struct pl_link *l) {
         l->fresh = true;
         link_receive_order(l);
         break;
+    case WIRE_MEMORY: link_map(l, &w); break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
         if (l->fresh && w.task == l->order.task) {
@@ -144,6 +164,7 @@ static void link_read(struct pl_link *l) {
         break;
     case WIRE_SHUTDOWN:
         l->shutdown = true;
+        l->n_chunks = w.task;
         atomic_store(&l->flag, true);
         if (!l->exchange.open) return; /* the last message */
         break;
@@ -178,10 +199,18 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
     return done || pl_mpi_broken();
 }
 
+/* Whether all of the order's vector is here. */
+static bool link_has_vector(struct pl_link *l) {
+    bool chunks = pl_chunks_received(&l->chunks);
+    return link_done(l, l->receive) &&
+           (chunks || !(l->fresh || l->unwanted) || !(l->order.flags & WIRE_WITH_CHUNKS));
+}
+
 /* The next order is sent when this one is let go, so all that it brings must have arrived. */
 static void link_let_go(struct pl_link *l, bool received) {
     if (!l->unwanted || !received || !pl_exchange_received(&l->exchange)) return;
     l->unwanted = false;
+    pl_chunks_again(&l->chunks);
     link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->order.task});
 }
 
@@ -192,8 +221,9 @@ static void link_free(struct pl_link *l) {
     for (int i = 0; i < PL_TERMS; i++) free(l->foreign[i]);
     for (uint32_t i = 0; i < l->n_own; i++) free(l->own[i]);
     free(l->own);
-    free(l->w);
-    free(l->out);
+    pl_segment_free(&l->w);
+    pl_segment_free(&l->out);
+    pl_segment_free(&l->memory.segment);
     free(l);
 }
 
@@ -207,19 +237,21 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
         return pl_fail(why, PL_EUSAGE, "rank %d cannot work on a vector of %zu parameters",
                        pl_mpi_rank(), dim);
     struct pl_link *l = calloc(1, sizeof *l);
-    if (l) l->w = link_vector(dim);
-    if (l) l->out = link_vector(dim);
-    if (!l || !l->w || !l->out) {
+    if (!l || pl_segment_new(dim * sizeof(float), false, &l->w) ||
+        pl_segment_new(dim * sizeof(float), false, &l->out)) {
         if (l) link_free(l);
         return pl_fail(why, PL_ENOMEM, "out of memory for two vectors of %zu parameters", dim);
     }
+    l->memory.segment.fd = -1;
     l->n_servers = n_servers;
     for (int i = 0; i < n_servers; i++) {
         l->range[i] = range[i];
         l->receive[i] = l->send[i] = MPI_REQUEST_NULL;
     }
     l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
-    pl_outbox_new(&l->outbox);
+    pl_outbox_new(&l->outbox, 0, WIRE_UP);
+    struct pl_cut_vector cut = pl_cut_vector(dim, n_servers);
+    pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
     MPI_Start(&l->request);
     link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
@@ -239,7 +271,8 @@ void pl_mpi_detach(struct pl_link *l) {
             link_send(l, &(struct pl_wire){.kind = WIRE_BYE});
             bye = true;
         }
-        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_done(l, l->send);
+        if (l->shutdown && l->chunks.n_total < l->n_chunks) received = false;
         bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
                        pl_exchange_settled(&l->exchange);
         if (settled && link_read_all(l)) break;
@@ -250,6 +283,8 @@ void pl_mpi_detach(struct pl_link *l) {
     }
     if (pl_mpi_broken()) return;
     MPI_Request_free(&l->request);
+    pl_outbox_free(&l->outbox);
+    pl_chunks_close(&l->chunks);
     link_free(l);
 }
 
@@ -257,15 +292,18 @@ void pl_mpi_detach(struct pl_link *l) {
 
 static struct pl_order link_order(struct pl_link *l) {
     const struct pl_wire *w = &l->order;
-    bool terms = w->flags & WIRE_WITH_TERMS;
+    bool terms = w->flags & WIRE_WITH_TERMS, shared = w->flags & WIRE_SHARED;
     struct pl_order o = {.task = w->task,
                          .n_inputs = terms ? (int)l->terms.n : 1,
                          .input = l->input,
                          .base = w->base ? link_own(l, w->base) : NULL,
-                         .out = w->out ? link_own(l, w->out) : l->out,
+                         .out = shared   ? pl_mpi_memory_at(&l->memory, w->out)
+                                : w->out ? link_own(l, w->out)
+                                         : link_floats(&l->out),
                          .stays = w->flags & WIRE_STAYS,
                          .n_ranges = (int)w->n_ranges};
-    if (!terms) l->input[0] = (struct pl_input){.v = l->w, .c = 1, .writer = -1};
+    const float *v = shared ? pl_mpi_memory_at(&l->memory, w->in) : link_floats(&l->w);
+    if (!terms) l->input[0] = (struct pl_input){.v = v, .c = 1, .writer = -1};
     memcpy(o.range, w->range, sizeof o.range);
     if (l->n_servers > 1) o.range[0].n = link_dim(l);
     memcpy(o.note, w->note, sizeof o.note);
@@ -274,20 +312,25 @@ static struct pl_order link_order(struct pl_link *l) {
 
 int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     uint64_t began = pl_now_ns(), now = began;
-    if (l->task) link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
+    if (l->task) {
+        pl_chunks_again(&l->chunks);
+        link_send(l, &(struct pl_wire){.kind = WIRE_FREE, .task = l->task});
+    }
     l->task = 0;
     atomic_store(&l->flag, false);
     for (;; now = pl_now_ns()) {
         link_look(l);
-        bool received = link_done(l, l->receive), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_done(l, l->send);
         if (l->shutdown) return PL_ECANCELLED;
         link_let_go(l, received);
         if (l->fresh && received && sent && link_has_inputs(l)) break;
-        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, !received || !sent || l->fresh);
+        bool moving = !received || !sent || l->fresh || pl_chunks_move(&l->chunks);
+        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, moving);
     }
     l->fresh = false;
     l->task = l->order.task;
     l->pulled_ns = now;
+    if (l->order.flags & WIRE_SHARED) pl_mpi_memory_sync(&l->memory);
     *out = link_order(l);
     return PL_OK;
 }
@@ -315,9 +358,10 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
 static void link_send_result(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
     const struct pl_range all = {0, pl_range_total(o->range, (int)o->n_ranges)};
-    if (l->n_servers == 1) pl_wire_send(l->out, &all, 1, 0, l->send);
+    const float *out = link_floats(&l->out);
+    if (l->n_servers == 1) pl_wire_send(out, &all, 1, 0, l->send);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_send(l->out, &l->range[i], 1, i, &l->send[i]);
+        pl_wire_send(out, &l->range[i], 1, i, &l->send[i]);
 }
 
 /* A result of an order that was cancelled is not sent: the next pull lets the order go. */
@@ -327,14 +371,18 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
         link_send(l, &(struct pl_wire){.kind = WIRE_BASE, .task = r->task});
         return;
     }
-    bool vector = r->defect == PL_NO_DEFECT && !(l->order.flags & WIRE_STAYS);
-    link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
-                                   .flags = vector ? WIRE_WITH_VECTOR : 0,
-                                   .task = r->task,
-                                   .loss = r->loss,
-                                   .samples = r->samples,
-                                   .defect = r->defect,
-                                   .took_ns = pl_now_ns() - l->pulled_ns});
+    bool shared = l->order.flags & WIRE_SHARED;
+    bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
+    if (shared) pl_mpi_memory_sync(&l->memory);
+    pl_chunks_again(&l->chunks);
+    link_send(
+        l, &(struct pl_wire){.kind = WIRE_RESULT,
+                             .flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0),
+                             .task = r->task,
+                             .loss = r->loss,
+                             .samples = r->samples,
+                             .defect = r->defect,
+                             .took_ns = pl_now_ns() - l->pulled_ns});
     if (vector) link_send_result(l);
     l->task = 0;
     atomic_store(&l->flag, false);

@@ -9,7 +9,8 @@ void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
     if (w->shutdown) return;
     w->shutdown = true;
     w->waiting = false;
-    pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_SHUTDOWN});
+    pl_mpi_port_send(p, worker,
+                     &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->chunks[worker].n_total});
 }
 
 /* The worker has no order any more: one that waits is sent. */
@@ -24,6 +25,8 @@ static void news_freed(struct pl_port *p, int worker) {
 static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     struct pl_mpi_worker *w = &p->worker[worker];
     bool waiting = w->waiting;
+    p->chunks[worker].n_total = 0;
+    p->chunks[worker].v = NULL;
     *w = (struct pl_mpi_worker){
         .joined = true, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
     const struct pl_range *last = &p->range[p->n_servers - 1];
@@ -33,7 +36,21 @@ static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     }
     pl_port_enqueue(&p->queue, PL_NEWS_JOINED, worker, NULL);
     w->waiting = waiting;
-    if (waiting) pl_mpi_port_send_order(p, worker);
+    if (p->memory.segment.fd >= 0 && pl_mpi_near(pl_mpi_port_rank(p, worker))) {
+        const struct pl_wire offer = pl_mpi_memory_offer(&p->memory);
+        w->offered = true; /* orders wait for its answer */
+        pl_mpi_port_send(p, worker, &offer);
+    } else if (waiting) {
+        pl_mpi_port_send_order(p, worker);
+    }
+}
+
+static void news_mapped(struct pl_port *p, int worker, bool shares) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->offered) return;
+    w->offered = false;
+    w->shares = shares;
+    if (w->waiting && !w->shutdown) pl_mpi_port_send_order(p, worker);
 }
 
 /* When the worker took the order and when it answered, by this machine's clock: the time that it
@@ -62,6 +79,7 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
         pl_mpi_port_receive_vector(p, worker, &w->sent);
         return true;
     }
+    if (m->flags & WIRE_SHARED) pl_mpi_memory_sync(&p->memory);
     pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &w->result);
     news_freed(p, worker);
     return false;
@@ -105,6 +123,7 @@ static void news_read(struct pl_port *p, int worker) {
         if (p->worker[worker].busy && m.flags <= PL_PHASE_COMPUTING)
             p->worker[worker].phase = (enum pl_phase)m.flags;
         break;
+    case WIRE_MAPPED: news_mapped(p, worker, m.flags == 1); break;
     case WIRE_BYE: news_bye(p, worker); break;
     default: break;
     }
@@ -124,6 +143,8 @@ bool pl_mpi_port_look(struct pl_port *p) {
     int n = 0;
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
     pl_exchange_look(&p->exchange);
+    for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
+        if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     /* what was sent first: a result may free its worker for the next order */
     for (int i = 0; i < n; i++)

@@ -29,6 +29,7 @@ static void port_free(struct pl_port *p) {
     free(p->outbox);
     free(p->request);
     free(p->which);
+    free(p->chunks);
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
@@ -37,26 +38,30 @@ static void port_free(struct pl_port *p) {
 }
 
 static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, struct pl_why *why) {
-    int rc = pl_port_memory_new(conf, false, &p->memory, why);
+    bool shared = pl_mpi_memory_wanted(p->n_servers, p->n_workers);
+    int rc = pl_port_memory_new(conf, shared, &p->memory, why);
     if (rc) return rc;
+    if (shared) pl_mpi_memory_begin(&p->memory);
     size_t n = (size_t)p->n_workers;
     p->worker = calloc(n, sizeof *p->worker);
     p->in = calloc(n, sizeof *p->in);
     p->outbox = calloc(n, sizeof *p->outbox);
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
+    p->chunks = calloc(n, sizeof *p->chunks);
     p->terms = calloc(n, sizeof *p->terms);
     p->exchanges = calloc(n, sizeof *p->exchanges);
     /* of each worker: joined, two bases and results (one of an order that was replaced), gone */
     if (!pl_port_queue_new(&p->queue, 6 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
-        !p->request || !p->which || !p->terms || !p->exchanges || pl_group_open(p))
+        !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges || pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
 
 static void port_listen(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
-        pl_outbox_new(&p->outbox[w]);
+        pl_outbox_new(&p->outbox[w], pl_mpi_port_rank(p, w), WIRE_DOWN);
+        pl_chunks_new(&p->chunks[w]);
         p->request[w] = MPI_REQUEST_NULL;
         p->request[p->n_workers + w] = MPI_REQUEST_NULL;
         p->request[2 * p->n_workers + w] = MPI_REQUEST_NULL;
@@ -95,6 +100,7 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     p->over_ctx = conf->over_ctx;
     p->n_servers = conf->range ? conf->n_servers : 1;
     p->range[0].n = conf->dim;
+    p->cut = pl_cut_vector(conf->dim, p->n_servers);
     for (int i = 0; conf->range && i < p->n_servers; i++) p->range[i] = conf->range[i];
     rc = port_allocate(p, conf, why);
     if (rc) {
@@ -113,7 +119,7 @@ static float *port_vector(struct pl_port *p, int writer) {
 /* --- sending and receiving --------------------------------------------------------------- */
 
 void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w) {
-    pl_outbox_send(&p->outbox[worker], pl_mpi_port_rank(p, worker), WIRE_DOWN, w);
+    pl_outbox_send(&p->outbox[worker], w);
 }
 
 /* The request for what is sent to a worker. It is free: the worker has answered its last order, so
@@ -137,6 +143,23 @@ void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_o
     p->n_moving++;
     pl_wire_receive(o->out, &all, 1, pl_mpi_port_rank(p, worker),
                     &p->request[p->n_workers + worker]);
+}
+
+static void port_send_chunks(struct pl_port *p, int worker, const float *v, size_t n) {
+    if (pl_chunks_send(&p->chunks[worker], &p->cut, pl_mpi_port_rank(p, worker), v, n))
+        p->n_moving++;
+}
+
+/* A worker that has answered is sent what is complete of its next vector. */
+static void port_forward(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    w->upcoming = p->cut.n > 0 && w->joined && !w->busy && !w->waiting && !w->offered &&
+                  !w->shares && !w->shutdown;
+}
+
+static void port_written(struct pl_port *p, const float *v, size_t n) {
+    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
+        if (p->worker[w].upcoming) port_send_chunks(p, w, v, n);
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -180,27 +203,40 @@ static bool port_keep(struct pl_port *p, int worker, const struct pl_order *o) {
     return true;
 }
 
-/* A vector is not sent to a worker that has it already. */
+/* A vector is not sent to a worker that has it already, or reads it where it is. */
 void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
     const struct pl_order *o = &w->order;
     const struct pl_input *input = &w->input;
     bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
-    bool vector = input->v && (!whole || input->stamp == 0 || input->stamp != w->stamp);
-    uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (input->v ? 0 : WIRE_WITH_TERMS) |
-                     (o->stays ? WIRE_STAYS : 0);
+    bool shared = w->shares && input->v && !o->stays;
+    bool vector = input->v && !shared && (!whole || input->stamp == 0 || input->stamp != w->stamp);
+    bool chunks = vector && whole && p->cut.n > 0;
+    uint32_t flags = (chunks   ? WIRE_WITH_CHUNKS
+                      : vector ? WIRE_WITH_VECTOR
+                               : 0) |
+                     (input->v ? 0 : WIRE_WITH_TERMS) | (o->stays ? WIRE_STAYS : 0) |
+                     (shared ? WIRE_SHARED : 0);
+    const float *forwarded = p->chunks[worker].v;
+    if (forwarded && (!chunks || forwarded != input->v)) pl_mpi_break(0); /* cannot be */
     struct pl_wire m = {.kind = WIRE_ORDER,
                         .flags = flags,
                         .task = o->task,
-                        .out = o->stays ? pl_port_memory_number(&p->memory, o->out) : 0,
+                        .in = shared ? pl_port_memory_number(&p->memory, input->v) : 0,
+                        .out = o->stays || shared ? pl_port_memory_number(&p->memory, o->out) : 0,
                         .base = pl_port_memory_number(&p->memory, o->base),
                         .n_ranges = (uint32_t)o->n_ranges};
     for (int i = 0; i < o->n_ranges; i++) m.range[i] = o->range[i];
     for (int i = 0; i < PL_NOTE_WORDS; i++) m.note[i] = o->note[i];
+    if (shared) pl_mpi_memory_sync(&p->memory);
     pl_mpi_port_send(p, worker, &m);
     pl_group_log_own(p, ENTRY_SENT, worker, vector);
     if (vector) {
-        pl_mpi_port_send_vector(p, worker, o, input->v);
+        if (chunks)
+            port_send_chunks(p, worker, input->v, p->dim);
+        else
+            pl_mpi_port_send_vector(p, worker, o, input->v);
+        p->chunks[worker].v = NULL;
         w->stamp = whole ? input->stamp : 0;
     } else if (!input->v) {
         MPI_Isend(&p->terms[worker], sizeof *p->terms, MPI_BYTE, pl_mpi_port_rank(p, worker),
@@ -210,7 +246,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     w->sent = *o;
     w->sent_ns = pl_now_ns();
     w->busy = true;
-    w->waiting = w->cancelling = false;
+    w->waiting = w->cancelling = w->upcoming = false;
     w->phase = PL_PHASE_COMPUTING;
 }
 
@@ -222,7 +258,7 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
         return;
     }
     if (port_follows()) return; /* the log tells when it is sent */
-    if (w->joined && !w->busy) pl_mpi_port_send_order(p, worker);
+    if (w->joined && !w->busy && !w->offered) pl_mpi_port_send_order(p, worker);
 }
 
 static void port_cancel(struct pl_port *p, int worker) {
@@ -267,6 +303,13 @@ static enum pl_phase port_phase(struct pl_port *p, int worker) {
     return p->worker[worker].phase;
 }
 
+static bool port_progress(struct pl_port *p) {
+    if (pl_mpi_broken()) return false;
+    if (port_follows()) return pl_group_moves(p);
+    pl_mpi_port_look(p);
+    return p->n_moving > 0;
+}
+
 static void port_wake(struct pl_port *p) {
     atomic_store(&p->woken, true);
     pl_futex_ring(&p->wake_server);
@@ -278,7 +321,7 @@ static void port_wake(struct pl_port *p) {
  * exchange is not settled; -1: all are done. */
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
-        if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) ||
+        if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) || p->chunks[w].moving ||
             p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
@@ -316,7 +359,9 @@ static void port_close(struct pl_port *p) {
     if (late >= 0) pl_mpi_break(late);
     if (pl_mpi_broken() || !pl_group_close(p)) return;
     pl_exchange_close(&p->exchange);
-    for (int w = 0; w < p->n_workers && !port_follows(); w++) {
+    for (int w = 0; w < p->n_workers; w++) {
+        pl_outbox_free(&p->outbox[w]);
+        if (port_follows()) continue;
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);
         MPI_Request_free(&p->request[w]);
@@ -356,10 +401,13 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                              .vector = port_vector,
                                              .tell = port_tell,
                                              .cancel = port_cancel,
+                                             .forward = port_forward,
+                                             .written = port_written,
                                              .fetch = port_fetch,
                                              .holds = port_holds,
                                              .phase = port_phase,
                                              .news = pl_mpi_port_news,
+                                             .progress = port_progress,
                                              .wake = port_wake,
                                              .expect = port_expect,
                                              .attach = port_attach,

@@ -5,7 +5,9 @@
 #ifndef PL_TRANSPORT_MPI_PORT_H
 #define PL_TRANSPORT_MPI_PORT_H
 
+#include "transport/mpi_chunks.h"
 #include "transport/mpi_exchange.h"
+#include "transport/mpi_memory.h"
 #include "transport/port.h"
 #include "transport/server_group.h"
 
@@ -14,10 +16,12 @@
  * one that waits. */
 struct pl_mpi_worker {
     bool expected, joined;
+    bool offered, shares;  /* it was offered the memory of the port; it has it */
     bool shutdown;         /* it was told to leave: nothing more is sent */
     bool busy;             /* it has `sent` and has not answered */
     bool waiting;          /* `order` was not sent yet */
     bool cancelling;       /* it was told to cancel `sent` */
+    bool upcoming;         /* its next order is on the vector that is being written */
     struct pl_order order; /* the latest; task 0: none, or it was cancelled */
     struct pl_input input; /* its only one; v NULL: it has terms instead */
     struct pl_order sent;
@@ -39,6 +43,8 @@ struct pl_port {
     MPI_Request *request;
     int *which; /* what a test found */
     int n_moving;
+    struct pl_cut_vector cut;     /* of vectors that are sent in chunks, */
+    struct pl_chunks_out *chunks; /* [n_workers] which these are */
 
     struct pl_port_queue queue;
     atomic_bool woken;
@@ -84,6 +90,7 @@ struct pl_group_wait pl_group_wait_new(uint64_t grace_ns);
 bool pl_group_wait_is_over(struct pl_port *p, struct pl_group_wait *w, uint64_t now);
 
 int pl_group_open(struct pl_port *p);   /* 0 or PL_ENOMEM */
+bool pl_group_moves(struct pl_port *p); /* whether a follower sends or receives vectors */
 bool pl_group_close(struct pl_port *p); /* false: something is still being sent or received */
 
 #endif

@@ -41,17 +41,23 @@ void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MP
     MPI_Type_free(&type);
 }
 
-void pl_outbox_new(struct pl_outbox *o) {
-    for (int i = 0; i < WIRE_ROOM; i++) o->request[i] = MPI_REQUEST_NULL;
+void pl_outbox_new(struct pl_outbox *o, int rank, int tag) {
+    for (int i = 0; i < WIRE_ROOM; i++)
+        MPI_Send_init(&o->wire[i], sizeof o->wire[i], MPI_BYTE, rank, tag, pl_mpi_comm(),
+                      &o->request[i]);
     o->next = 0;
 }
 
-void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire *w) {
+void pl_outbox_free(struct pl_outbox *o) {
+    for (int i = 0; i < WIRE_ROOM; i++) MPI_Request_free(&o->request[i]);
+}
+
+void pl_outbox_send(struct pl_outbox *o, const struct pl_wire *w) {
     int at = o->next;
     o->next = (at + 1) % WIRE_ROOM;
     MPI_Wait(&o->request[at], MPI_STATUS_IGNORE); /* was sent long ago, see WIRE_ROOM */
     o->wire[at] = *w;
-    MPI_Isend(&o->wire[at], sizeof *w, MPI_BYTE, rank, tag, pl_mpi_comm(), &o->request[at]);
+    MPI_Start(&o->request[at]);
 }
 
 bool pl_outbox_sent(struct pl_outbox *o) {

@@ -14,6 +14,13 @@
  *                                          ◀──  HELLO    first of all;  BYE  last of all
  *   SHUTDOWN                               ──▶           last of all, after BYE or before it
  *
+ * Between the hello and the first order, a worker on the server's host is offered the memory of the
+ * port, and answers whether it has it. Then vectors are not sent: both ends read and write them
+ * where they are, and messages have their numbers (mpi_memory.h).
+ *
+ *   MEMORY where it is                     ──▶
+ *                                          ◀──  MAPPED   whether it is there
+ *
  * An order has no vector if the worker has it already, or if terms follow instead: a list of the
  * vectors that the worker asks their writers for (mpi_exchange.h). A result has none if it cannot
  * be used, or stays with the worker.
@@ -45,7 +52,8 @@ enum { /* tags */
        WIRE_BYTES,
        WIRE_TERMS, /* of vectors that stay with their writers: see mpi_exchange.h */
        WIRE_ASK,
-       WIRE_STAYED
+       WIRE_STAYED,
+       WIRE_CHUNK /* of a vector: see mpi_chunks.h */
 };
 
 enum wire_kind {
@@ -56,18 +64,22 @@ enum wire_kind {
     WIRE_PHASE, /* flags: enum pl_phase */
     WIRE_ORDER,
     WIRE_CANCEL,
-    WIRE_SHUTDOWN,
+    WIRE_SHUTDOWN, /* task: the number of chunks that were sent */
     WIRE_CLOSE, /* after SHUTDOWN, if vectors stayed with their writers: they are not asked for any
                    more */
-    WIRE_BASE
+    WIRE_BASE,
+    WIRE_MEMORY, /* see mpi_memory.h */
+    WIRE_MAPPED  /* flags: 1 if the worker has the memory */
 };
 
-#define WIRE_PROTOCOL 5
+#define WIRE_PROTOCOL 6
 
 /* flags of orders and results */
-#define WIRE_WITH_VECTOR 1 /* a vector follows */
-#define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
-#define WIRE_STAYS 4       /* base and result stay with the worker */
+#define WIRE_WITH_VECTOR 1  /* a vector follows */
+#define WIRE_WITH_TERMS 2   /* a struct pl_wire_terms follows */
+#define WIRE_STAYS 4        /* base and result stay with the worker */
+#define WIRE_WITH_CHUNKS 16 /* a vector comes in chunks, and perhaps came before */
+#define WIRE_SHARED 8       /* input and result are in memory that both ends have */
 
 struct pl_wire {
     uint32_t kind, flags;
@@ -78,7 +90,8 @@ struct pl_wire {
     double loss;
     uint32_t samples, defect;
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */
-    uint32_t out, base;           /* numbers of vectors that stay with the worker; 0: none */
+    uint32_t in, out;             /* numbers of vectors in shared memory; `out` also of one that */
+    uint32_t base;                /* stays with the worker, as does the base; 0: none */
     uint32_t n_ranges;            /* with several servers: one, rank 0's own */
     struct pl_range range[PL_RANGES];
 };
@@ -92,12 +105,13 @@ void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MP
 #define WIRE_ROOM 8
 struct pl_outbox {
     struct pl_wire wire[WIRE_ROOM];
-    MPI_Request request[WIRE_ROOM];
+    MPI_Request request[WIRE_ROOM]; /* persistent */
     int next;
 };
 
-void pl_outbox_new(struct pl_outbox *o);
-void pl_outbox_send(struct pl_outbox *o, int rank, int tag, const struct pl_wire *w);
+void pl_outbox_new(struct pl_outbox *o, int rank, int tag);
+void pl_outbox_free(struct pl_outbox *o); /* all of it was sent */
+void pl_outbox_send(struct pl_outbox *o, const struct pl_wire *w);
 bool pl_outbox_sent(struct pl_outbox *o); /* all of it */
 
 /* One step of a wait that has lasted for `waited_ns` and has `left_ns` to go. At first it only
@@ -112,7 +126,8 @@ void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_
 MPI_Comm pl_mpi_comm(void); /* of all ranks, used by this library only */
 int pl_mpi_rank(void);
 int pl_mpi_size(void);
-bool pl_mpi_broken(void); /* MPI reported an error: nothing can be sent or received any more */
+bool pl_mpi_near(int rank); /* it is on this host */
+bool pl_mpi_broken(void);   /* MPI reported an error: nothing can be sent or received any more */
 /* A rank does not answer: nothing is sent or received any more, and the job is aborted when this
  * process ends. */
 void pl_mpi_break(int rank);

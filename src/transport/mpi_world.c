@@ -16,6 +16,7 @@ static struct {
     bool ours; /* we finalize it: the embedding program had not initialized it */
     bool broken;
     int rank, size;
+    bool *near; /* [size] ranks on this host; NULL: not known */
     MPI_Comm comm;
     char error[PL_WHY_MAX]; /* what MPI reported first */
 } world;
@@ -30,6 +31,10 @@ int pl_mpi_rank(void) {
 
 int pl_mpi_size(void) {
     return world.size;
+}
+
+bool pl_mpi_near(int rank) {
+    return world.near && rank >= 0 && rank < world.size && world.near[rank];
 }
 
 bool pl_mpi_broken(void) {
@@ -54,11 +59,33 @@ static void world_error(MPI_Comm *comm, int *code, ...) {
 }
 
 static void world_end(void) {
+    free(world.near);
+    world.near = NULL;
     if (!world.ours) return;
     if (world.broken)
         MPI_Abort(world.comm, 1);
     else
         MPI_Finalize();
+}
+
+/* Finds the ranks of this host. All ranks call it. */
+static void world_find_near(void) {
+    MPI_Comm host;
+    MPI_Group all, here;
+    int n = 0;
+    MPI_Comm_split_type(world.comm, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &host);
+    MPI_Comm_group(world.comm, &all);
+    MPI_Comm_group(host, &here);
+    MPI_Group_size(here, &n);
+    world.near = calloc((size_t)world.size, sizeof *world.near);
+    for (int i = 0; world.near && i < n; i++) {
+        int rank = MPI_UNDEFINED;
+        MPI_Group_translate_ranks(here, 1, &i, all, &rank);
+        if (rank >= 0 && rank < world.size) world.near[rank] = true;
+    }
+    MPI_Group_free(&here);
+    MPI_Group_free(&all);
+    MPI_Comm_free(&host);
 }
 
 static int world_start(struct pl_why *why) {
@@ -84,6 +111,7 @@ static int world_start(struct pl_why *why) {
     MPI_Errhandler_free(&handler);
     MPI_Comm_rank(world.comm, &world.rank);
     MPI_Comm_size(world.comm, &world.size);
+    world_find_near();
     world.begun = true;
     return PL_OK;
 }

@@ -190,6 +190,15 @@ static uint64_t port_holds(const struct pl_port *p, int worker) {
     return held != w->task ? held : 0;
 }
 
+static bool port_answered(struct pl_port *p, int worker) {
+    const struct pl_seat *w = &p->seat[worker];
+    uint64_t word[PL_SEQLOCK_WORDS];
+    unsigned seq;
+    return pl_port_knows(w) && w->task != 0 &&
+           pl_seqlock_read(&pl_port_mailbox(p, worker)->result, word, &seq) &&
+           word[PL_RESULT_OWNER] == atomic_load(&w->owner) && word[PL_RESULT_TASK] == w->task;
+}
+
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
     if (!pl_port_knows(&p->seat[worker]) || !pl_port_is_joined(p, worker)) return PL_PHASE_AWAY;
     unsigned phase = atomic_load_explicit(&pl_port_mailbox(p, worker)->phase, memory_order_relaxed);
@@ -283,9 +292,10 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 
 #define PORT_OPS                                                                                   \
     .shutdown = port_shutdown, .close = port_close, .vector = port_vector, .tell = port_tell,      \
-    .cancel = port_cancel, .fetch = port_fetch, .holds = port_holds, .phase = port_phase,          \
-    .news = pl_port_news, .wake = port_wake, .expect = port_expect, .attach = port_attach,         \
-    .made = port_made, .offer = pl_port_offer, .is_guest = pl_port_is_guest, .show = pl_port_show
+    .cancel = port_cancel, .fetch = port_fetch, .holds = port_holds, .answered = port_answered,    \
+    .phase = port_phase, .news = pl_port_news, .wake = port_wake, .expect = port_expect,           \
+    .attach = port_attach, .made = port_made, .offer = pl_port_offer,                              \
+    .is_guest = pl_port_is_guest, .show = pl_port_show, .hang_up = pl_port_hang_up
 
 #define LINK_OPS                                                                                   \
     .pull = pl_link_pull, .cancelled = pl_link_cancelled, .sleep = pl_link_sleep,                  \

@@ -110,6 +110,12 @@ bool pl_port_is_guest(const struct pl_port *p, int worker) {
     return atomic_load(&p->seat[worker].guest);
 }
 
+bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
+    if (!pl_port_is_guest(p, worker) || pl_areas_peers(p->memory.areas)) return false;
+    pl_liveness_hang_up(p->liveness, worker, again, sentence);
+    return true;
+}
+
 /* --- watchers ---------------------------------------------------------------------------- */
 
 bool pl_port_show(struct pl_port *p, int watcher, const float *version,

@@ -81,6 +81,7 @@ int pl_port_reader(void *port, int seat);
 void pl_port_said(void *port, int seat, int what, uint64_t number);
 void pl_port_offer(struct pl_port *p, int worker);
 bool pl_port_is_guest(const struct pl_port *p, int worker);
+bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence);
 bool pl_port_show(struct pl_port *p, int watcher, const float *version,
                   const uint64_t note[PL_NOTE_WORDS]);
 void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t now);

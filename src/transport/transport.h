@@ -196,6 +196,11 @@ struct pl_port_ops {
     /* For a worker that is expected or has joined; for others these do nothing. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
+    /* The worker's next order will be a plain one on the vector that the server writes next, and is
+     * told before anything else happens to it. While the vector is written, written() tells that
+     * its first n elements are complete, so that they can be sent. NULL: of no use. */
+    void (*forward)(struct pl_port *p, int worker);
+    void (*written)(struct pl_port *p, const float *v, size_t n);
     /* Brings vectors that stayed with their writers to the server's memory, at what[i].v; if memory
      * is shared, there is nothing to do. 0, PL_ENOMEM, or PL_ERUN if a writer does not answer. */
     int (*fetch)(struct pl_port *p, const struct pl_input *what, int n);
@@ -205,10 +210,16 @@ struct pl_port_ops {
      * that was replaced before that. Once it does not hold an earlier order, that is free for good.
      * A broken worker may claim to hold a task that never was. */
     uint64_t (*holds)(const struct pl_port *p, int worker);
+    /* Whether the worker has sent the result of its latest order, which news() need not have
+     * returned yet; it does not touch the input any more. NULL: the port does not know. */
+    bool (*answered)(struct pl_port *p, int worker);
     enum pl_phase (*phase)(struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
+    /* Sends and receives what it can without waiting; news stays for news(). Called between two
+     * pieces of other work. Whether a vector is on its way. NULL: nothing has to be moved. */
+    bool (*progress)(struct pl_port *p);
     /* From any thread, or a signal handler: the next news(), or the one that waits, returns
      * PL_NEWS_NONE. */
     void (*wake)(struct pl_port *p);
@@ -233,6 +244,11 @@ struct pl_port_ops {
      * asked, this does nothing, and returns false. */
     bool (*show)(struct pl_port *p, int watcher, const float *version,
                  const uint64_t note[PL_NOTE_WORDS]);
+    /* Closes the socket of a worker that is a guest, after a sentence that tells it why, and
+     * whether it may join `again`; a PL_NEWS_GONE follows, and its number is free. What it still
+     * writes, nobody reads. False: it is no guest, or others read what it writes, so that it must
+     * not be replaced before it has left. */
+    bool (*hang_up)(struct pl_port *p, int worker, bool again, const char *sentence);
 };
 
 /* A worker's end. */

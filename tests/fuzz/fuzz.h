@@ -1,5 +1,6 @@
 /* Targets for libFuzzer: each reads one kind of input that others can write. All are one program;
- * which target runs is the name it is started under (see CMakeLists.txt here). */
+ * which target runs is the name it is started under (see CMakeLists.txt here), or FUZZ_TARGET in
+ * its environment. */
 #ifndef PL_TESTS_FUZZ_H
 #define PL_TESTS_FUZZ_H
 
@@ -11,7 +12,8 @@ struct fuzz_target {
     void (*run)(const uint8_t *data, size_t n);
 };
 
-extern const struct fuzz_target fuzz_files[], fuzz_texts[], fuzz_runs[], fuzz_mailboxes[];
+extern const struct fuzz_target fuzz_files[], fuzz_texts[], fuzz_runs[], fuzz_mailboxes[],
+    fuzz_guests[];
 
 /* A file in memory with these contents; `slot` 0 … 7 are different files. Returns its path. */
 const char *fuzz_file(int slot, const uint8_t *data, size_t n);
@@ -26,6 +28,8 @@ struct fuzz_piece {
 };
 struct fuzz_piece fuzz_cut(struct fuzz_piece *rest);
 uint64_t fuzz_number(struct fuzz_piece *rest, int bytes); /* little-endian; 0 bits past the end */
+
+void fuzz_recording(const char *path); /* reads a recording in every way */
 
 /* Ends the program as a failure. */
 #define FUZZ_MUST(condition)                                                                       \

@@ -2,13 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "data/data.h"
 #include "fuzz.h"
+#include "model/model.h"
 #include "run/checkpoint.h"
-#include "run/tensors.h"
-#include "timing/measured.h"
-#include "timing/recording.h"
+#include "run/tensors_header.h"
 
 #define ROWS 4
 
@@ -103,47 +103,78 @@ static void cifar(const uint8_t *data, size_t n) {
 }
 
 static void recording(const uint8_t *data, size_t n) {
-    struct pl_recording r;
-    struct pl_measured *m = NULL;
-    struct pl_why why = {.text = ""};
-    const char *path = fuzz_file(0, data, n);
-    int rc = pl_recording_read(path, &r, &why);
-    FUZZ_MUST(rc == 0 || why.text[0]);
-    if (rc == 0) {
-        char line[100];
-        for (size_t i = 0; i < r.n_events; i++)
-            FUZZ_MUST(r.event[i].worker >= 0 && r.event[i].worker < r.n_workers);
-        pl_recording_line(r.text, "method", line, sizeof line);
-        pl_recording_free(&r);
-        if (pl_measured_recording(path, &m, &why) == 0) pl_measured_free(m);
+    fuzz_recording(fuzz_file(0, data, n));
+}
+
+static void use_tensors(struct pl_tensors *t) {
+    uint8_t sum = 0;
+    for (size_t i = 0; i < pl_tensors_count(t); i++) {
+        const struct pl_tensor *one = pl_tensors_at(t, i);
+        for (size_t b = 0; b < one->bytes; b++) sum ^= ((const uint8_t *)one->data)[b];
+        FUZZ_MUST(pl_tensors_find(t, one->name) != NULL);
+        pl_tensor_finite(one);
     }
-    pl_recording_is(path);
+    if (sum == 0) pl_tensors_meta(t, "setup");
 }
 
 static void safetensors(const uint8_t *data, size_t n) {
     struct pl_tensors *t = NULL;
-    struct pl_saved *s = NULL;
     struct pl_why why = {.text = ""};
     const char *path = fuzz_file(0, data, n);
-    if (pl_tensors_read(path, &t, &why) == 0) {
-        uint8_t sum = 0;
-        for (size_t i = 0; i < pl_tensors_count(t); i++) {
-            const struct pl_tensor *one = pl_tensors_at(t, i);
-            for (size_t b = 0; b < one->bytes; b++) sum ^= ((const uint8_t *)one->data)[b];
-            FUZZ_MUST(pl_tensors_find(t, one->name) != NULL);
-            pl_tensor_finite(one);
-        }
-        if (sum == 0) pl_tensors_meta(t, "setup");
-    }
+    if (pl_tensors_read(path, &t, &why) == 0)
+        use_tensors(t);
+    else
+        FUZZ_MUST(why.text[0]);
     pl_tensors_free(t);
     t = NULL;
     if (pl_tensors_head(path, &t, &why) == 0) pl_tensors_meta(t, "updates");
     pl_tensors_free(t);
-    if (pl_checkpoint_read(path, &s, &why) == 0) {
+}
+
+/* A checkpoint whose checksum and hash are right: the input is the rest of its header, behind the
+ * hash, and the data. */
+static const char *seal(const uint8_t *data, size_t n) {
+    static char file[1 << 16];
+    struct fuzz_piece rest = {data, n}, header = fuzz_cut(&rest);
+    char *at = file + 8, digits[TENSORS_SHA_DIGITS + 1];
+    struct sha256_ctx sha;
+    memcpy(at, TENSORS_FRONT "00000000" TENSORS_BETWEEN, TENSORS_SHA_AT);
+    memset(at + TENSORS_SHA_AT, '0', TENSORS_SHA_DIGITS);
+    size_t n_header = TENSORS_SHA_AT + TENSORS_SHA_DIGITS + header.n;
+    FUZZ_MUST(8 + n_header + rest.n <= sizeof file);
+    if (header.n) memcpy(at + TENSORS_SHA_AT + TENSORS_SHA_DIGITS, header.data, header.n);
+    if (rest.n) memcpy(at + n_header, rest.data, rest.n);
+    pl_tensors_put_length((unsigned char *)file, n_header);
+    pl_tensors_sha(at, n_header, &sha);
+    sha256_update(&sha, rest.n, (const uint8_t *)at + n_header);
+    pl_tensors_sha_digits(&sha, digits);
+    memcpy(at + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS);
+    unsigned long crc = crc32_z(pl_tensors_crc(at, n_header), (uint8_t *)at + n_header, rest.n);
+    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
+    memcpy(at + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
+    return fuzz_file(0, (const uint8_t *)file, 8 + n_header + rest.n);
+}
+
+static void checkpoint(const uint8_t *data, size_t n) {
+    static struct pl_model *model;
+    struct pl_saved *s = NULL;
+    struct pl_why why = {.text = ""};
+    float w[4];
+    if (!model) FUZZ_MUST(pl_model_open("quadratic:dim=4", NULL, &model, &why) == 0);
+    if (pl_checkpoint_read(seal(data, n), &s, &why) == 0) {
         uint64_t whole[4];
+        double number[4];
+        uint8_t byte[4];
         struct pl_archive a = pl_saved_archive(s);
-        a.wholes(a.ctx, "control", whole, 4);
+        a.wholes(a.ctx, "control.counts", whole, 4);
+        a.numbers(a.ctx, "control.seconds", number, 4);
+        a.bytes(a.ctx, "policy", byte, 4);
+        a.reals(a.ctx, "last", w, 4);
         pl_saved_resumable(s, &why);
+        if (pl_saved_weights(s, model, w, &why)) FUZZ_MUST(why.text[0]);
+        pl_saved_text(s, "setup");
+    } else {
+        FUZZ_MUST(why.text[0]);
     }
     pl_saved_free(s);
 }
@@ -156,4 +187,5 @@ const struct fuzz_target fuzz_files[] = {{"libsvm", libsvm},
                                          {"cifar", cifar},
                                          {"recording", recording},
                                          {"safetensors", safetensors},
+                                         {"checkpoint", checkpoint},
                                          {NULL, NULL}};

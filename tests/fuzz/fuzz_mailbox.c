@@ -16,10 +16,8 @@ static struct pl_port *port;
 static float *version, *slot[WORKERS];
 
 static void open_port(void) {
-    struct pl_port_conf conf = {.n_workers = WORKERS,
-                                .dim = DIM,
-                                .n_versions = VECTORS,
-                                .n_slots = VECTORS};
+    struct pl_port_conf conf = {
+        .n_workers = WORKERS, .dim = DIM, .n_versions = VECTORS, .n_slots = VECTORS};
     struct pl_why why;
     FUZZ_MUST(pl_inproc.port.open(&conf, &port, &why) == 0);
     version = pl_inproc.port.vector(port, -1);

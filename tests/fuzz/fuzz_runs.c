@@ -1,5 +1,6 @@
-/* Whole runs that hostile contents drive: recordings whose checksums are right, the state in a
- * checkpoint, and requests from workers. */
+/* Contents that are hostile although their checksums are right: recordings and the state in a
+ * checkpoint, as they are read (events, state) and with the whole run that they drive (replay,
+ * resume); and requests from workers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "fuzz.h"
 #include "run/server_state.h"
 #include "sim/sim.h"
+#include "timing/measured.h"
+#include "timing/recording.h"
 
 #define WORKERS 3
 #define EVENTS 64
@@ -35,7 +38,7 @@ static pl_setup *setup_of(const char *method) {
     return s;
 }
 
-/* --- replay ------------------------------------------------------------------------------- */
+/* --- recordings --------------------------------------------------------------------------- */
 
 static uint8_t file[4096 + 56 * EVENTS];
 static size_t file_n;
@@ -45,14 +48,8 @@ static void put(uint64_t x, int bytes) {
 }
 
 /* The format of docs/recording.md; the input decides what happened when. */
-static void replay(const uint8_t *data, size_t n) {
-    struct fuzz_piece rest = {data, n};
-    pl_setup *s = setup_of(methods[fuzz_number(&rest, 1) % N_METHODS]);
-    char *text = NULL;
-    pl_run *run = NULL;
+static const char *write_recording(const char *text, struct fuzz_piece *rest) {
     uint64_t now = 0, task[WORKERS] = {0};
-    FUZZ_MUST(pl_setup_text(s, &text) == 0 && strlen(text) < 4000);
-    file_n = 0;
     memcpy(file, "\x89PLREC\r\n", 8);
     file_n = 8;
     put(1, 4);
@@ -63,25 +60,56 @@ static void replay(const uint8_t *data, size_t n) {
     file_n += strlen(text);
     uint32_t crc = (uint32_t)crc32(0, file, (uInt)file_n);
     put(crc, 4);
-    for (int i = 0; i < EVENTS && rest.n > 0; i++) {
+    for (int i = 0; i < EVENTS && rest->n > 0; i++) {
         uint8_t link[4] = {(uint8_t)crc, (uint8_t)(crc >> 8), (uint8_t)(crc >> 16),
                            (uint8_t)(crc >> 24)};
         size_t from = file_n;
-        uint64_t what = fuzz_number(&rest, 1), worker = (what >> 3) % WORKERS, odd = what >> 5;
-        now += odd == 1 ? fuzz_number(&rest, 8) : fuzz_number(&rest, 1) * 100000000;
+        uint64_t what = fuzz_number(rest, 1), worker = (what >> 3) % WORKERS, odd = what >> 5;
+        now += odd == 1 ? fuzz_number(rest, 8) : fuzz_number(rest, 1) * 100000000;
         task[worker] += (what & 7) == 2;
         put(what & 7, 4);
-        put(odd == 2 ? fuzz_number(&rest, 4) : worker, 4);
+        put(odd == 2 ? fuzz_number(rest, 4) : worker, 4);
         put(now, 8);
-        put(odd == 3 ? fuzz_number(&rest, 8) : task[worker], 8);
-        put(odd == 4 ? fuzz_number(&rest, 8) : 0, 8);
+        put(odd == 3 ? fuzz_number(rest, 8) : task[worker], 8);
+        put(odd == 4 ? fuzz_number(rest, 8) : 0, 8);
         put(0, 8);
-        put(odd == 5 ? fuzz_number(&rest, 8) : 0, 8);
-        put(odd == 6 ? fuzz_number(&rest, 4) : 1, 4);
+        put(odd == 5 ? fuzz_number(rest, 8) : 0, 8);
+        put(odd == 6 ? fuzz_number(rest, 4) : 1, 4);
         crc = (uint32_t)crc32(crc32(0, link, 4), file + from, 52);
         put(crc, 4);
     }
-    if (pl_replay(s, fuzz_file(0, file, file_n), &run) == 0) {
+    return fuzz_file(0, file, file_n);
+}
+
+void fuzz_recording(const char *path) {
+    struct pl_recording r;
+    struct pl_measured *m = NULL;
+    struct pl_why why = {.text = ""};
+    char line[100];
+    pl_recording_is(path);
+    if (pl_recording_read(path, &r, &why)) {
+        FUZZ_MUST(why.text[0]);
+        return;
+    }
+    for (size_t i = 0; i < r.n_events; i++)
+        FUZZ_MUST(r.event[i].worker >= 0 && r.event[i].worker < r.n_workers);
+    pl_recording_line(r.text, "method", line, sizeof line);
+    pl_recording_free(&r);
+    if (pl_measured_recording(path, &m, &why) == 0) pl_measured_free(m);
+}
+
+static void events(const uint8_t *data, size_t n) {
+    struct fuzz_piece rest = {data, n};
+    fuzz_recording(write_recording("method=async\nworkers=3\n", &rest));
+}
+
+static void replay(const uint8_t *data, size_t n) {
+    struct fuzz_piece rest = {data, n};
+    pl_setup *s = setup_of(methods[fuzz_number(&rest, 1) % N_METHODS]);
+    char *text = NULL;
+    pl_run *run = NULL;
+    FUZZ_MUST(pl_setup_text(s, &text) == 0 && strlen(text) < 4000);
+    if (pl_replay(s, write_recording(text, &rest), &run) == 0) {
         FUZZ_MUST(pl_run_text(run, "replay") != NULL);
         FUZZ_MUST(pl_run_json(run) != NULL);
     } else {
@@ -92,7 +120,8 @@ static void replay(const uint8_t *data, size_t n) {
     free(text);
 }
 
-/* --- resume ------------------------------------------------------------------------------- */
+/* --- the state in checkpoints
+ * ------------------------------------------------------------------------------- */
 
 static size_t fill(struct fuzz_piece *rest, void *v, size_t n, size_t size) {
     uint64_t how = fuzz_number(rest, 1);
@@ -159,7 +188,7 @@ static void resume(const uint8_t *data, size_t n) {
     free(out.weights);
 }
 
-/* --- requests ----------------------------------------------------------------------------- */
+/* --- engines ------------------------------------------------------------------------------- */
 
 static int start(void *ctx, const struct pl_start *s) {
     (void)ctx, (void)s;
@@ -170,17 +199,47 @@ static void cancel(void *ctx, int worker) {
     (void)ctx, (void)worker;
 }
 
+static struct pl_engine *engine_of(const struct pl_built *b, const float *w0,
+                                   struct pl_outcome *out) {
+    struct pl_engine_conf conf = {.job = &b->job, .host = {.start = start, .cancel = cancel}};
+    struct pl_engine *e = NULL;
+    struct pl_why why = {.text = ""};
+    *out = pl_outcome_none();
+    FUZZ_MUST(pl_engine_new(&conf, w0, out, &e, &why) == 0);
+    return e;
+}
+
+/* What is read from a checkpoint, and the first events after it. */
+static void state(const uint8_t *data, size_t n) {
+    struct fuzz_piece rest = {data, n};
+    const struct pl_built *b = built_of((size_t)fuzz_number(&rest, 1) % N_METHODS);
+    const float w0[4] = {1, 2, 3, 4};
+    struct pl_outcome out;
+    struct pl_why why = {.text = ""};
+    struct pl_archive archive = {true, &rest, reals, wholes, numbers, bytes};
+    struct pl_engine *e = engine_of(b, w0, &out);
+    int rc = pl_engine_archive(e, &archive);
+    const struct pl_view *v = pl_engine_view(e);
+    for (int w = 0; !rc && w < WORKERS; w++) {
+        struct pl_event join = {.kind = PL_JOIN, .worker = w, .now_ns = v->now_ns};
+        rc = pl_engine_event(e, &join, NULL, &why);
+    }
+    pl_engine_free(e);
+}
+
 /* Lines, each with a byte for its sender. They come as the transport delivers them: printable. */
 static void request(const uint8_t *data, size_t n) {
+    static struct pl_engine *engine; /* of many inputs */
+    static struct pl_outcome out;
     struct fuzz_piece rest = {data, n};
     const struct pl_built *b = built_of(1);
-    struct pl_outcome out = pl_outcome_none();
     struct pl_why why = {.text = ""};
-    float w0[4] = {1, 2, 3, 4};
+    const float w0[4] = {1, 2, 3, 4};
     struct pl_server_conf conf = {.job = &b->job};
     struct server s = {.conf = &conf, .job = &b->job, .why = &why, .out = &out, .tick_ns = 1};
-    struct pl_engine_conf engine = {.job = &b->job, .host = {.start = start, .cancel = cancel}};
-    FUZZ_MUST(pl_engine_new(&engine, w0, &out, &s.engine, &why) == 0);
+    if (!engine) engine = engine_of(b, w0, &out);
+    pl_engine_set_lr(engine, b->job.rate.lr);
+    s.engine = engine;
     s.view = pl_engine_view(s.engine);
     s.guests.watcher = -1;
     while (rest.n > 0) {
@@ -198,8 +257,10 @@ static void request(const uint8_t *data, size_t n) {
         pl_guests_news(&s, &(struct pl_news){.kind = PL_NEWS_WORD, .worker = guest, .word = word});
     }
     FUZZ_MUST(s.view->version == 0);
-    pl_engine_free(s.engine);
+    if (!pl_engine_ended(engine)) return;
+    pl_engine_free(engine);
+    engine = NULL;
 }
 
-const struct fuzz_target fuzz_runs[] = {
-    {"replay", replay}, {"resume", resume}, {"request", request}, {NULL, NULL}};
+const struct fuzz_target fuzz_runs[] = {{"events", events}, {"replay", replay},   {"state", state},
+                                        {"resume", resume}, {"request", request}, {NULL, NULL}};

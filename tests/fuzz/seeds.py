@@ -65,16 +65,36 @@ def main():
     for m in range(24):
         put("replay", "method-%02d" % m, bytes([m]) + joins + done + bytes([6, 1, 5, 200]))
         put("resume", "method-%02d" % m, bytes([m, 1, 2, 3, 4]) + bytes([0] * 20 + [100, 5, 200] * 20))
+        put("state", "method-%02d" % m, bytes([m]) + bytes([0] * 20 + [100, 5, 200] * 20))
+    put("events", "whole", joins + done + bytes([6, 1, 5, 200]))
+    put("events", "odd", joins + bytes([2 | 3 << 5, 10]) + bytes(8) + bytes([2 | 2 << 5, 1]) + bytes(4))
+    # of an answer: workers, half, n_more, spoilt numbers, then flags and descriptors
+    put("greeting", "worker", bytes([0, 0, 0, 0, 3 | 8, 0]) + struct.pack("<4H", 1, 8192 + 4096, 4160, 1 << 3))
+    put("greeting", "peers", bytes([2, 3, 2, 0, 3 | 8, 1, 0, 1 | 8]) + bytes(40))
+    put("greeting", "short", bytes([0, 0, 0, 1, 8]) + bytes(8) + bytes([3, 0, 1, 2, 0]))
+    put("hello", "worker", bytes([128, 133, 129, 0, 133, 133]))
+    put("hello", "watcher", bytes([0, 5, 1, 1 | 2, 5, 8, 5, 9, 4, 1, 9]) + bytes(8) + bytes([5, 3]))
+    put("hello", "said", bytes([4]) + piece(b"\2checkpoint") + bytes([4]) + piece(b"\3" + bytes(8)) + bytes([4]) + piece(b"\1"))
+    put("bf16", "work", bytes([0, 0, 1, 7, 2, 0]) + bytes(range(32)) + bytes([3]) + bytes(range(16)) + bytes([6]) + bytes(8) + bytes([7]))
+    put("bf16", "watch", bytes([0, 1, 5, 3, 7, 6, 5, 4, 7]))
     put("request", "all", "\0lr 0.5\n\1checkpoint\n\3score 0 loss=1.5 test_accuracy=0.5 x=2\n\2end\n")
     put("mailbox", "work", bytes([2, 18, 34, 15, 0, 1, 16, 2, 3, 9]) + bytes(8) + bytes([15, 19, 1]) + bytes(8) + bytes([31, 10, 15, 11]))
     put("mailbox", "nonsense", bytes([2, 15, 8, 40, 0]) + b"\xff" * 8 + bytes([7]) + b"\xff" * 8 + bytes([15, 4]) + b"\xee" * 8 + bytes([5]) + b"\x01" * 8 + bytes([15]))
     with tempfile.TemporaryDirectory() as t:
-        base = [program, "simulate", "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"]
-        subprocess.run(base + ["--record", t + "/a.rec"], check=True, stdout=subprocess.DEVNULL)
+        def run(*words):
+            subprocess.run(["paceline", *words, "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"],
+                           executable=program, cwd=t, check=True, stdout=subprocess.DEVNULL)
+        run("simulate", "--record", "a.rec")
         put("recording", "whole", open(t + "/a.rec", "rb").read())
-        subprocess.run([program, "train", "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4",
-                        "--spawn", "threads", "--checkpoint", t + "/c"], check=True, stdout=subprocess.DEVNULL)
-        put("safetensors", "checkpoint", open(t + "/c/latest", "rb").read())
+        run("train", "--spawn", "threads", "--checkpoint", "c")
+        whole = open(t + "/c/latest", "rb").read()
+        put("safetensors", "checkpoint", whole)
+    n = struct.unpack("<Q", whole[:8])[0]
+    front = 26 + 8 + 12 + 64  # up to the end of the hash; the run's identity is long and left out
+    header = whole[8 + front:8 + n]
+    at, end = header.index(b',"run":'), header.index(b'},"')
+    put("checkpoint", "whole", piece(header[:at] + header[end:]) + whole[8 + n:])
+    put("checkpoint", "weights", piece(b'"},"minimum":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}') + bytes(16))
     head = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
     put("safetensors", "foreign", struct.pack("<Q", len(head)) + head + struct.pack("<2f", 1, 2))
 

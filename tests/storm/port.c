@@ -310,6 +310,7 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     if (conf->n_workers > STORM_WORKERS) storm_fail("%d workers", conf->n_workers);
     storm.n_workers = conf->n_workers;
     storm.dim = conf->dim;
+    storm.peers = conf->peers;
     storm.open = true;
     storm.shutdown = storm.woken = false;
     storm.opened_ns = storm.now_ns;
@@ -440,6 +441,17 @@ static void port_offer(struct pl_port *p, int worker) {
 static bool port_is_guest(const struct pl_port *p, int worker) {
     (void)p;
     return worker < storm.n_workers && storm.worker[worker].guest;
+}
+
+/* For the server, a guest that it hangs up on is like one that dies: what it still does happens in
+ * memory of its own. */
+static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
+    (void)again;
+    if (!port_is_guest(p, worker) || storm.peers) return false;
+    storm_say("worker %d is hung up on: %s", worker + 1, sentence);
+    storm.counts.hung_up++;
+    storm_kill(worker);
+    return true;
 }
 
 static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
@@ -585,7 +597,8 @@ static void port_detach(struct pl_link *l) {
              .attach = port_attach,                                                                \
              .made = port_made,                                                                    \
              .offer = port_offer,                                                                  \
-             .is_guest = port_is_guest},                                                           \
+             .is_guest = port_is_guest,                                                            \
+             .hang_up = port_hang_up},                                                             \
     .link = {.pull = port_pull,                                                                    \
              .cancelled = port_cancelled,                                                          \
              .sleep = port_sleep,                                                                  \

@@ -77,7 +77,8 @@ struct storm_worker {
 enum storm_kind { STORM_KILL, STORM_FREEZE, STORM_REPEAT, STORM_NO_START, STORM_NET, STORM_FAULTS };
 
 struct storm_counts {
-    uint64_t events, kills, freezes, lies, repeats, bursts, words, failed_starts, updates, servers;
+    uint64_t events, kills, freezes, lies, repeats, bursts, words, hung_up, failed_starts, updates,
+        servers;
 };
 
 struct storm {
@@ -91,7 +92,8 @@ struct storm {
     float **memory; /* [n_memory] all vectors */
     int *writer;
     int n_memory, n_versions, n_slots;
-    int n_own; /* vectors that one worker writes, at most; 0: any number */
+    int n_own;  /* vectors that one worker writes, at most; 0: any number */
+    bool peers; /* workers read what others write */
     bool open, shutdown, woken;
     uint64_t opened_ns;
     uint64_t fault_ns, mean_fault_ns, calm_ns; /* the next; between two; none from then on */

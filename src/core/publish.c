@@ -1,0 +1,154 @@
+/* A commit as a whole: what the members' arithmetic (commit.c) makes becomes the newest version,
+ * and members that are not finite are left out.
+ *
+ * Versions are immutable, so a version that was made with such a member is not published but
+ * written again without it. Rules that change vectors in place cannot go back: with them the blocks
+ * that are not finite contribute nothing. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/store_state.h"
+
+/* The newest version contains the group. */
+static void publish_end(struct pl_store *s) {
+    struct pl_tally t = {0};
+    for (int m = 0; m < s->n_members; m++) {
+        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
+        pl_store_release(s, s->member[m].base);
+    }
+    s->n_members = 0;
+    pl_rate_commit(&s->conf.rate, &s->progress, &t);
+    s->newest->id = s->progress.n_commits;
+    s->newest->lr = pl_store_rate(s);
+}
+
+/* Copies new values of a range, which begin at `first` in the member's vector, block by block; a
+ * block that is not finite stays as it was. */
+static void publish_range(struct pl_store *s, struct store_member *m, const struct pl_range *r,
+                          size_t first) {
+    pl_real copy[PL_BLOCK], *w = s->newest->model + r->from;
+    for (size_t at = 0; at < r->n; at += PL_BLOCK) {
+        size_t n = r->n - at < PL_BLOCK ? r->n - at : PL_BLOCK;
+        const pl_real *v = pl_member_read(m, first + at, n, w + at, copy);
+        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
+    }
+}
+
+/* Nothing but the members' ranges is read or written. */
+static int publish_parts(struct pl_store *s) {
+    for (int m = 0; m < s->n_members; m++)
+        for (int i = 0; i < s->member[m].n_ranges; i++)
+            publish_range(s, &s->member[m], &s->member[m].range[i],
+                          pl_range_total(s->member[m].range, i));
+    pl_commit_begin(s, pl_store_rate(s));
+    publish_end(s);
+    return PL_OK;
+}
+
+/* --- members that are left out ------------------------------------------------------------- */
+
+bool pl_store_discards(const struct pl_store *s) {
+    return s->optim->n_vectors == 0 && s->correct->n_vectors == 0 && !s->own && !s->direction &&
+           !s->last && !s->conf.offload && !s->conf.slice.allreduce && !s->conf.writes;
+}
+
+/* What a commit changes besides the new version. */
+struct publish_before {
+    double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
+    uint64_t n_corrected, n_commits, n_medians;
+};
+
+static struct publish_before publish_before(const struct pl_store *s) {
+    struct publish_before b = {.lr_max = s->lr_max,
+                               .n_corrected = s->n_corrected,
+                               .n_commits = s->progress.n_commits,
+                               .n_medians = s->n_medians};
+    memcpy(b.correct_number, s->correct_number, sizeof b.correct_number);
+    memcpy(b.optim_number, s->optim_number, sizeof b.optim_number);
+    return b;
+}
+
+static void publish_go_back(struct pl_store *s, const struct publish_before *b) {
+    s->lr_max = b->lr_max;
+    s->n_corrected = b->n_corrected;
+    s->progress.n_commits = b->n_commits;
+    s->n_medians = b->n_medians;
+    memcpy(s->correct_number, b->correct_number, sizeof b->correct_number);
+    memcpy(s->optim_number, b->optim_number, sizeof b->optim_number);
+}
+
+/* Nothing is left of the group: the model stays as it is. */
+static void publish_same(struct pl_store *s, struct pl_version *next) {
+    size_t bytes = s->conf.dim * sizeof *next->model;
+    pl_commit_begin(s, pl_store_rate(s));
+    memcpy(next->model, s->newest->model, bytes);
+    if (next->lookahead != next->model) memcpy(next->lookahead, s->newest->lookahead, bytes);
+}
+
+struct publish_row {
+    struct store_member member;
+    uint32_t samples;
+    int worker;
+};
+
+static void publish_set(struct pl_store *s, int i, const struct publish_row *row) {
+    s->member[i] = row->member;
+    s->samples[i] = row->samples;
+    s->worker[i] = row->worker;
+}
+
+/* Writes the version again, as if the spoiled members had never been in the group. If a worker
+ * spoils its vector only now, the blocks contribute nothing: there is no third time. */
+static int publish_without(struct pl_store *s, double factor, struct pl_version *next,
+                           double *dot) {
+    int n = s->n_members, rc = PL_OK;
+    struct publish_row *row = malloc((size_t)n * sizeof *row);
+    if (!row) return PL_ENOMEM;
+    s->n_members = 0;
+    for (int i = 0; i < n; i++) {
+        row[i] = (struct publish_row){s->member[i], s->samples[i], s->worker[i]};
+        if (!row[i].member.spoiled) publish_set(s, s->n_members++, &row[i]);
+    }
+    if (s->n_members > 0)
+        rc = pl_commit_write(s, factor, next, dot);
+    else
+        publish_same(s, next);
+    for (int i = 0, used = 0; i < n; i++)
+        if (!row[i].member.spoiled) row[i].member.spoiled = s->member[used++].spoiled;
+    for (int i = 0; i < n; i++) publish_set(s, i, &row[i]);
+    s->n_members = n;
+    free(row);
+    return rc;
+}
+
+static bool publish_is_spoiled(const struct pl_store *s) {
+    for (int i = 0; i < s->n_members; i++)
+        if (s->member[i].spoiled) return true;
+    return false;
+}
+
+/* --- commits ------------------------------------------------------------------------------- */
+
+int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
+    if (s->n_members > 0 && s->member[0].n_ranges > 0) return publish_parts(s);
+    struct publish_before before = publish_before(s);
+    struct pl_version *next = pl_store_version(s);
+    double dot = 0;
+    int rc = next ? pl_commit_write(s, factor, next, &dot) : PL_ENOMEM;
+    if (!rc && pl_store_discards(s) && publish_is_spoiled(s)) {
+        publish_go_back(s, &before);
+        rc = publish_without(s, factor, next, &dot);
+    }
+    if (rc) {
+        pl_store_release(s, next);
+        return rc;
+    }
+    if (measure) measure->dot = s->last && s->progress.n_commits > 1 ? dot : NAN;
+    pl_store_release(s, s->newest);
+    s->newest = next;
+    pl_vector_complete(s->vectors, next->model_vector);
+    pl_vector_complete(s->vectors, next->lookahead_vector);
+    publish_end(s);
+    return PL_OK;
+}

@@ -1,0 +1,221 @@
+/* Workers of other programs that are evicted, or that do not answer: the server hangs up on them,
+ * and another program gets their place. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "suite_train.h"
+
+enum { DIM = 5 };
+
+struct server {
+    pid_t pid;
+    char path[200], out[200];
+};
+
+static struct server serve(const char *options) {
+    static int n;
+    struct server s;
+    char all[500];
+    skip_processes();
+    snprintf(s.path, sizeof s.path, "%s.%d", path_of("socket"), n);
+    snprintf(s.out, sizeof s.out, "%s.%d", path_of("out"), n++);
+    snprintf(all, sizeof all,
+             "model=external:dim=5 workers=2 method=async updates=1000000000 time=60 lr=0.001 "
+             "wait=20 listen=%s %s",
+             s.path, options);
+    s.pid = fork();
+    assert_true(s.pid >= 0);
+    if (s.pid) return s;
+    pl_setup *setup = make(all);
+    pl_run *run = NULL;
+    FILE *f = fopen(s.out, "w");
+    pl_setup_log(setup, NULL, NULL);
+    int rc = pl_train(setup, &run);
+    if (f) fprintf(f, "%s\n", rc ? pl_setup_why(setup) : pl_run_json(run));
+    if (f) fclose(f);
+    pl_run_free(run);
+    pl_setup_free(setup);
+    _exit(rc ? 1 : 0);
+}
+
+/* The end of the run: whether its JSON object has this text. */
+static void served(const struct server *s, const char *has) {
+    char text[8192] = "";
+    int status;
+    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    FILE *f = fopen(s->out, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) || !strstr(text, has))
+        fail_msg("%s\nhas no %s", text, has);
+}
+
+static pl_client *join(const struct server *s, char why[400]) {
+    pl_client *c = NULL;
+    struct pl_client_conf conf = {.path = s->path, .dim = DIM};
+    why[0] = '\0';
+    pl_client_open(&conf, &c, why, 400);
+    return c;
+}
+
+static pl_client *join_now(const struct server *s) {
+    char why[400];
+    pl_client *c = join(s, why);
+    if (!c) fail_msg("%s", why);
+    return c;
+}
+
+/* Tries for up to 20 s, as long as all places are taken. */
+static pl_client *join_later(const struct server *s) {
+    char why[400];
+    pl_client *c = NULL;
+    for (int i = 0; !c && i < 2000; i++) {
+        c = join(s, why);
+        if (!c && !strstr(why, "has all its 2 workers already")) fail_msg("%s", why);
+        if (!c) nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    if (!c) fail_msg("nobody was hung up on: %s", why);
+    return c;
+}
+
+/* One task, with this value in every coordinate of the result. */
+static int answer(pl_client *c, float value, int *worker) {
+    struct pl_client_task t;
+    int rc = pl_client_pull(c, 20, &t);
+    if (rc) return rc;
+    for (int i = 0; i < DIM; i++) t.out[i] = value;
+    if (worker) *worker = t.worker;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+    assert_int_equal(pl_client_push(c, DIM, 1, 1), PL_OK);
+    return PL_OK;
+}
+
+static void *work(void *client) {
+    int rc;
+    while ((rc = answer(client, 0, NULL)) == PL_OK) continue;
+    assert_int_equal(rc, PL_ECANCELLED); /* the run has ended */
+    return NULL;
+}
+
+/* Client b is hung up on with this sentence; another one takes its place and ends the run. */
+static void check_replaced(const struct server *s, pl_client *b, int place, const char *sentence) {
+    struct pl_client_task t;
+    int worker = -1;
+    pl_client *c = join_later(s);
+    assert_int_equal(pl_client_pull(b, 20, &t), PL_ERUN);
+    if (!strstr(pl_client_why(b), sentence)) fail_msg("%s", pl_client_why(b));
+    for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, &worker), PL_OK);
+    assert_int_equal(worker, place);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c);
+    pl_client_close(b);
+    pl_client_close(c);
+}
+
+static void test_frozen(void **state) {
+    (void)state;
+    struct server s = serve("evict=0.3");
+    struct pl_client_task t;
+    pl_client *a = join_now(&s), *b = join_now(&s);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
+    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK); /* and never answers */
+    check_replaced(&s, b, t.worker, "did not answer for too long; and it cannot join again");
+    pthread_join(other, NULL);
+    pl_client_close(a);
+    served(&s, "\"frozen\":1");
+}
+
+/* A result that comes after the server has hung up is not used for anything. */
+static void test_late(void **state) {
+    (void)state;
+    struct server s = serve("evict=0.3");
+    struct pl_client_task t;
+    pl_client *a = join_now(&s), *b = join_now(&s);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
+    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK);
+    pl_client *c = join_later(&s);
+    struct pl_client_task next;
+    assert_int_equal(pl_client_pull(c, 20, &next), PL_OK);
+    for (int i = 0; i < DIM; i++) next.out[i] = 0;
+    for (int i = 0; i < DIM; i++) t.out[i] = NAN; /* memory of its own, not c's */
+    pl_client_push(b, DIM, 1, 1);
+    for (int i = 0; i < DIM; i++) assert_true(next.out[i] == 0);
+    assert_int_equal(pl_client_push(c, DIM, 1, 1), PL_OK);
+    for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, NULL), PL_OK);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c);
+    pl_client_close(b);
+    pl_client_close(c);
+    pthread_join(other, NULL);
+    pl_client_close(a);
+    served(&s, "\"rejected\":0");
+}
+
+/* A worker that was only slow joins again by itself, if its place is still free. */
+static void test_slow(void **state) {
+    (void)state;
+    struct server s = serve("evict=0.3");
+    struct pl_client_task t;
+    pl_client *a = join_now(&s), *b = join_now(&s);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
+    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK);
+    sleep(2); /* the server looks once per second */
+    pl_client_push(b, DIM, 1, 1);
+    for (int i = 0; i < 20; i++) assert_int_equal(answer(b, 0, NULL), PL_OK);
+    assert_int_equal(pl_client_end(b), PL_OK);
+    work(b);
+    pl_client_close(b);
+    pthread_join(other, NULL);
+    pl_client_close(a);
+    served(&s, "\"frozen\":1");
+}
+
+static void test_evicted(void **state) {
+    (void)state;
+    struct server s = serve("evict=off");
+    int worker = -1, rc;
+    pl_client *a = join_now(&s), *b = join_now(&s);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
+    while ((rc = answer(b, NAN, &worker)) == PL_OK) continue;
+    assert_int_equal(rc, PL_ERUN);
+    if (!strstr(pl_client_why(b), "the server hung up: this worker was evicted"))
+        fail_msg("%s", pl_client_why(b));
+    pl_client *c = join_later(&s);
+    int place = -1;
+    for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, &place), PL_OK);
+    assert_int_equal(place, worker);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c);
+    pl_client_close(b);
+    pl_client_close(c);
+    pthread_join(other, NULL);
+    pl_client_close(a);
+    served(&s, "\"evicted\":1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_evicted),
+    };
+    int rc = suite_begin(1);
+    if (rc) return rc;
+    return suite_end(cmocka_run_group_tests_name("hangup", tests, NULL, NULL));
+}
