@@ -357,8 +357,8 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
 
 static void link_send_result(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
-    const float *out = link_floats(&l->out);
     const struct pl_range all = {0, pl_range_total(o->range, (int)o->n_ranges)};
+    const float *out = link_floats(&l->out);
     if (l->n_servers == 1) pl_wire_send(out, &all, 1, 0, l->send);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
         pl_wire_send(out, &l->range[i], 1, i, &l->send[i]);
