@@ -183,12 +183,12 @@ static void *work_thread(void *arg) {
 
 static void test_external(void **state) {
     (void)state;
-    struct server s = serve("model=external:dim=5 workers=2 method=async updates=200 lr=0.1");
+    struct server s = serve("model=external:dim=5 workers=2 method=sync updates=200 lr=0.1");
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, work_thread, &s), 0);
     pl_client *c = join(&s, (struct pl_client_conf){.dim = DIM});
     const char *about = pl_client_server(c);
-    if (!strstr(about, "\"model\":\"external:dim=5\"") || !strstr(about, "\"method\":\"async\"") ||
+    if (!strstr(about, "\"model\":\"external:dim=5\"") || !strstr(about, "\"method\":\"sync\"") ||
         !strstr(about, "\"rule\":\"gradient\"") || !strstr(about, "\"dim\":5,"))
         fail_msg("%s", about);
     work(c, 0);
