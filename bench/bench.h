@@ -49,8 +49,8 @@ static inline float *bench_floats(size_t n) {
 
 /* --- rows of the summary ----------------------------------------------------------------- */
 
-/* The file that $BENCH_ROWS names gets one JSON object per line; without it there is none. Names,
- * units and reasons are plain text without quotes and backslashes. */
+/* Rows are appended to the file that $BENCH_ROWS names, one JSON object per line; NULL if it names
+ * none. Names, units and reasons are plain text without quotes and backslashes. */
 static inline FILE *bench_rows(void) {
     const char *path = getenv("BENCH_ROWS");
     if (!path || !*path) return NULL;

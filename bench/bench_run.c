@@ -85,8 +85,8 @@ static pl_run *bench_train(size_t dim, const char *options, struct bench_half *h
     return run;
 }
 
-/* Seconds per update in the second half of a run of so many seconds; of a longer one if there are
- * too few updates; NAN if there are too few even in a minute. */
+/* Seconds per update, timed in the second half of a run. A run with too few updates is repeated at
+ * twice the length, up to a minute; NAN if that is not enough. */
 static double bench_update(const char *method, int workers, size_t dim, double seconds) {
     for (; seconds < 60; seconds *= 2) {
         char options[200];
