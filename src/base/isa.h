@@ -11,7 +11,8 @@
  * multiply-adds, so each sum has the order that it has in the text. What the body calls is compiled
  * for the set too if it is inlined. A call costs a jump; the body should be a loop over a block.
  *
- * aarch64 has one set: its baseline includes vectors of 128 bits (NEON). */
+ * aarch64 has one set: its baseline includes vectors of 128 bits (NEON). With PL_ONE_VARIANT,
+ * as for fuzzing, loops are compiled once: for the baseline, and not for common sizes as well. */
 #ifndef PL_BASE_ISA_H
 #define PL_BASE_ISA_H
 
@@ -46,7 +47,7 @@ int pl_isa_check(struct pl_why *why);
 
 #define PL_ISA_BODY static inline __attribute__((always_inline))
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PL_ONE_VARIANT)
 #define PL_VARIANTS(type, name, parameters, arguments)                                             \
     type name parameters;                                                                          \
     PL_ISA_BODY type name##_body parameters;                                                       \
