@@ -36,7 +36,7 @@ export ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1
 ranks() { # n, command …
     n=$1
     shift
-    timeout -k 5 "${limit_s:-200}" "$MPIEXEC" -n "$n" "$@"
+    timeout -k 5 "${limit_s:-300}" "$MPIEXEC" -n "$n" "$@"
 }
 small='--model softmax --data digits:samples=400,test=50 --batch 8 --eval-samples 100'
 # The shell of each rank notes its process and becomes the program: sh -c "$each" sh PROGRAM …
