@@ -101,7 +101,7 @@ def paceline(rank, a, say):
             at = time.perf_counter()
             if held_out(model) <= a["target"]:
                 reached = at - begin - looked
-                opt._client.end()
+                opt._session.client.end()
             looked += time.perf_counter() - at
     if rank == 0:
         say.send((statistics.median(times[WARM_UP:] or times), reached, step))

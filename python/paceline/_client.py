@@ -10,10 +10,11 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from . import _lib
 from .errors import UsageError, error
 
-__all__ = ["Client", "DELTA", "GRADIENT", "MODEL", "Tensors"]
+__all__ = ["Client", "EVALUATOR", "SLICE", "Tensors", "WAIT", "WORKER"]
 
-GRADIENT, DELTA, MODEL, NUMBERS = range(4)
 WORKER, EVALUATOR = range(2)
+SLICE = 0.25  # seconds after which a wait looks at signals and at the server
+WAIT = 60.0  # seconds for which a client waits for its server
 _CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
 
 

@@ -26,7 +26,8 @@ def work(role, say, method="async", make=net, pause=0.0, **options):
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         opt = pl.Optimizer(optimizer, model, method, role=role, **options)
-        server = opt._server._process.pid if opt._server else 0
+        server = opt._session.server
+        server = server._process.pid if server else 0
         say.send(("began", role.rank, server))
         step = 0
         while not opt.ended:
@@ -190,7 +191,7 @@ class Failures(unittest.TestCase):
 
     def test_nobody_there(self):
         role = roles(2)[1]
-        with unittest.mock.patch("paceline.torch._WAIT", 0.5):
+        with unittest.mock.patch("paceline.torch._session.WAIT", 0.5):
             with self.assertRaises(paceline.FileError):
                 model = net()
                 pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)

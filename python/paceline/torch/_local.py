@@ -11,12 +11,12 @@ import torch
 
 from ._vector import Vector
 
-__all__ = ["INNER", "Inner"]
+__all__ = ["LOCAL_RULES", "LocalRule"]
 
-INNER = ("steps", "own", "overlap", "overlap-local", "elastic")
+LOCAL_RULES = ("steps", "own", "overlap", "overlap-local", "elastic")
 
 
-class Inner:
+class LocalRule:
     """The local rule of one worker."""
 
     def __init__(self, rule: str, options: Dict[str, float], workers: int, vector: Vector) -> None:

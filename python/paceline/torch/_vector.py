@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Set, Tuple
 
 import torch
 
-from ._client import Tensors
-from .errors import UsageError
+from .._client import Tensors
+from ..errors import UsageError
 
 __all__ = ["Vector"]
 
