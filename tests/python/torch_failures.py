@@ -4,6 +4,7 @@ clear exception, and never a hang."""
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import unittest
 import unittest.mock
@@ -13,6 +14,7 @@ import torch
 import paceline
 import paceline.torch as pl
 from paceline import _roles
+from paceline.torch._evaluator import Evaluator
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 FORK = multiprocessing.get_context("fork")
@@ -302,6 +304,28 @@ class Tasks(unittest.TestCase):
         self.assertGreater(second["abandoned"], 0)
         self.assertEqual(stopped, [])  # it never came to the end of its two seconds
         self.assertEqual(first["run"]["updates"], 60)
+
+
+class Evaluators(unittest.TestCase):
+    def test_version_while_closing(self):
+        """A version that comes while the evaluator closes does not keep it waiting."""
+        arrives = threading.Event()
+
+        class Seat:
+            def pull(self, seconds):
+                return arrives.wait(seconds) or False
+
+            def close(self):
+                pass
+
+        evaluator = Evaluator(Seat(), None, None, None)
+        closing = threading.Thread(target=evaluator.close, daemon=True)
+        closing.start()
+        while not evaluator._closing:
+            time.sleep(0.001)
+        arrives.set()
+        closing.join(LIMIT)
+        self.assertFalse(closing.is_alive())
 
 
 if __name__ == "__main__":

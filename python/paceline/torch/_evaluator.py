@@ -69,7 +69,8 @@ class Evaluator:
                 if got:
                     self._free.clear()
                     self._ready.set()
-                    self._free.wait()
+                    while not self._free.wait(SLICE) and not self._closing:
+                        pass
         self.ended = True
         self._ready.set()
 
