@@ -46,7 +46,7 @@ class Tensors:
 
 
 class Client:
-    """One seat in a run. Belongs to the process that opened it."""
+    """One seat in a run. It belongs to the process that opened it; a forked child cannot use it."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Client:
     def close(self) -> None:
         """Leaves the run."""
         handle, self._handle = self._handle, None
-        # a forked child has a copy of the object, but not the seat
+        # a forked child has a copy of the object only
         if handle and os.getpid() == self._pid:
             self._lib.pl_client_close(handle)
 
@@ -100,7 +100,8 @@ class Client:
             raise error(status, why or self._lib.pl_status_text(status).decode())
 
     def pull(self, seconds: float) -> Optional[bool]:
-        """True: `task` is the next task. False: nothing came in time. None: the run has ended."""
+        """Waits for the next task or, as an evaluator, for a newer version: at most this long.
+        Returns True if `task` has it, False if nothing came, None if the run has ended."""
         status = self._lib.pl_client_pull(self._handle, seconds, self._task)
         if status == 0:
             return True

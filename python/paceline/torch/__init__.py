@@ -1,4 +1,4 @@
-"""Trains a model of PyTorch with any method of Paceline, by wrapping its optimizer.
+"""Trains a PyTorch model with any method of Paceline: wrap its optimizer, and start N processes.
 
     import paceline.torch as pl
 

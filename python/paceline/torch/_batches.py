@@ -29,7 +29,7 @@ def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
     number of updates. Workers may have loaders of different lengths."""
     opt = _current.optimizer()
     if opt is None:
-        raise UsageError("paceline.torch.batches needs a paceline.torch.Optimizer made before")
+        raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
     if epochs is None and not opt._limited:
         epochs = 1
     first = opt.version // max(1, len(loader)) if hasattr(loader, "__len__") else 0
@@ -46,5 +46,5 @@ def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
             if opt.ended:
                 return
         if not any_batch:
-            raise UsageError("the loader is empty, so this worker has nothing to compute")
+            raise UsageError("the loader has no mini-batches, so this worker has nothing to compute")
         done += 1

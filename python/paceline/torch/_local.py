@@ -1,4 +1,4 @@
-"""Local rules whose steps an optimizer of PyTorch takes: where a task begins, and what it sends.
+"""Local rules whose steps a PyTorch optimizer takes: where a task begins, and what it sends.
 
 The formulas are those of src/rule/local.c; the steps in between are the optimizer's. What a rule
 keeps counts once the server has accepted the result."""

@@ -1,4 +1,4 @@
-"""An optimizer of PyTorch whose steps are those of a run with many workers."""
+"""The optimizer that a training script uses: each step is a result of one worker of the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Abandoned(Exception):
 
 
 class Optimizer(torch.optim.Optimizer):
-    """An optimizer of PyTorch whose steps are those of a run with many workers.
+    """Wraps a PyTorch optimizer; each step is a result of one worker of the run.
 
     `method` and all other options are those of `paceline train`, for example `updates=400` or
     `checkpoint="ck"`; those of rank 0 count. If the method sends gradients, the hyper-parameters
@@ -53,8 +53,12 @@ class Optimizer(torch.optim.Optimizer):
         **options: Any,
     ) -> None:
         self._ready = False
-        if isinstance(optimizer, Optimizer) or not isinstance(optimizer, torch.optim.Optimizer):
-            raise UsageError("optimizer must be one of torch.optim")
+        if isinstance(optimizer, Optimizer):
+            raise UsageError("optimizer is a paceline.torch.Optimizer; give the one that it wraps")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"optimizer must be a torch.optim.Optimizer, but is a {type(optimizer).__name__}"
+            )
         self.optimizer, self.model = optimizer, model
         super().__init__(optimizer.param_groups, dict(optimizer.defaults))
         self._share()
@@ -73,7 +77,10 @@ class Optimizer(torch.optim.Optimizer):
         if not at.sends_gradients and not at.takes_steps:
             refuse_plain(optimizer, at, len(self._vector.buffers))
         if zero_copy and at.takes_steps:
-            raise UsageError("zero_copy needs a method that sends gradients; steps are in place")
+            raise UsageError(
+                f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
+                "which change the parameters in place; leave zero_copy out"
+            )
         self._sent_rate: Any = self._rule.lr or None
         self._local: Optional[LocalRule] = None  # the steps are taken here
         self._steps_left = 0
@@ -100,7 +107,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def version(self) -> int:
-        """Of the weights in the model: the number of updates."""
+        """The version of the weights in the model: the number of updates so far."""
         return self._session.version
 
     @property
@@ -152,7 +159,9 @@ class Optimizer(torch.optim.Optimizer):
             raise RunEnded("the run has ended; check opt.ended, or loop over paceline.torch.batches")
         self._check()
         self._counts["steps"] += 1
-        value = math.nan if loss is None else float(getattr(loss, "detach", lambda: loss)())
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach()
+        value = math.nan if loss is None else float(loss)
         if self._session.cancelled():
             self._abandon()
         elif self._local:
@@ -197,7 +206,7 @@ class Optimizer(torch.optim.Optimizer):
         self.state = self.optimizer.state
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients, except inside `no_sync()`."""
+        """Clears the gradients. Does nothing inside `no_sync()`."""
         if not self._accumulating:
             self.optimizer.zero_grad(set_to_none=set_to_none)
 
@@ -235,7 +244,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def task(self) -> Iterator[None]:
-        """Around the computation of one result: if the server cancels the task, the computation
+        """Encloses the computation of one result. If the server cancels the task, the computation
         stops at the next module (forward) or parameter (backward), and the block is left.
 
             for x, y in pl.batches(loader):
@@ -271,9 +280,9 @@ class Optimizer(torch.optim.Optimizer):
         self._session.close()
 
     def summary(self) -> Dict[str, Any]:
-        """What happened: "steps", "results", "abandoned" tasks and seconds "waited" of this worker;
-        on rank 0, once the run has ended, also "run", the object that `paceline train --json`
-        prints, "method", and "trouble", why it ended early."""
+        """What this worker did: "steps", "results", "abandoned" tasks and seconds "waited". On rank
+        0, once the run has ended, also "run" (the object that `paceline train --json` prints),
+        "method", and "trouble" (why the run ended early, or None)."""
         out: Dict[str, Any] = dict(self._counts, waited=self._session.waited)
         out.update(rank=self.role.rank, version=self.version)
         result = self._session.result

@@ -1,4 +1,4 @@
-"""From an optimizer of PyTorch to the options of the server, or a sentence why it cannot be."""
+"""Translates a PyTorch optimizer into options of the server, or says why that is impossible."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _optim(optimizer: Any, at: Columns, given: bool) -> str:
     if given:
         if optim != "sgd":
             raise UsageError(
-                f"optim={at.optim} and {kind} both say how the server changes the model; leave out "
+                f"optim={at.optim} and {kind} both set how the server changes the model; leave out "
                 "optim, or wrap a plain torch.optim.SGD"
             )
         return at.optim
@@ -185,11 +185,11 @@ def refuse_plain(optimizer: Any, at: Columns, n_buffers: int) -> None:
 
 def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
     """The options that replace the wrapped optimizer, and the factors of its groups."""
-    for name, of in (("lr", "lr"), ("weight_decay", "weight_decay")):
+    for name in ("lr", "weight_decay"):
         if options.get(name) is not None:
             raise UsageError(
-                f"{name}={options[name]} is given twice; set {of} of {type(optimizer).__name__}, "
-                "and leave the option out"
+                f"{name}={options[name]} is an option here and a hyper-parameter of "
+                f"{type(optimizer).__name__}; set it there, and leave the option out"
             )
     rates = [float(g["lr"]) for g in optimizer.param_groups]
     decays = [float(g.get("weight_decay", 0)) for g in optimizer.param_groups]
@@ -222,9 +222,9 @@ def layout(vector: Vector, groups: List[List[int]], made: Rule) -> str:
 
 
 def options(optimizer: Any, method: Optional[str] = None, **more: Any) -> Dict[str, Any]:
-    """The options of a run that stand for an optimizer: "lr", "optim" and "weight_decay", for
-    `paceline.simulate`. Raises UsageError if the method cannot have it. Simulated workers with
-    local steps take those of plain SGD."""
+    """Translates an optimizer into options for `paceline.simulate`: "lr", "optim" and
+    "weight_decay". Raises UsageError if the method cannot use it. Under methods with local steps,
+    simulated workers take the steps of plain SGD, so only "lr" is returned."""
     given = dict(more, method=method) if method else dict(more)
     at = columns(given)
     made = rule(optimizer, at, given)
@@ -233,5 +233,8 @@ def options(optimizer: Any, method: Optional[str] = None, **more: Any) -> Dict[s
     if at.takes_steps:
         made.options = {"lr": made.lr}
     if any(f != 1 for f in made.lr_factor + made.decay_factor):
-        raise UsageError("a simulation has one param group; give every parameter the same lr")
+        raise UsageError(
+            f"the param groups of {type(optimizer).__name__} differ in lr or weight_decay, but a "
+            "simulation has one lr and one weight_decay; give every group the same"
+        )
     return dict(made.options)
