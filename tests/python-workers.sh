@@ -1,5 +1,5 @@
 #!/bin/sh
-# Workers that are PyTorch programs: tests/python/torch_{exact,methods,failures,examples,adapters}.py.
+# Workers that are PyTorch programs: every tests/python/torch_*.py but torch_simulate and torch_gpu.
 set -eu
 if [ -n "${SANITIZE:-}" ]; then
     echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
