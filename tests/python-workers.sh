@@ -21,7 +21,7 @@ unset PACELINE # the variable tells Python programs who they are
 export PYTHONDONTWRITEBYTECODE=1 PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" OMP_NUM_THREADS=1
 export PYTHONPATH="$SOURCE_DIR/python:$SOURCE_DIR/tests/python"
 export PYTHON=$python PATH="$BUILD_DIR:$PATH"
-for t in exact methods failures examples adapters; do
+for t in exact methods failures evaluate examples adapters; do
     echo "-- $t"
     $python "$SOURCE_DIR/tests/python/torch_$t.py"
 done
