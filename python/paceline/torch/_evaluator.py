@@ -102,7 +102,8 @@ def evaluate(
     """Evaluates a run in a process of its own, until the run ends. Returns how often.
 
     `function(model)` returns the test loss or a dict of numbers. The process is not one of the
-    ranks: start it with the variable PACELINE of a worker."""
+    ranks. `role` names the run: it is `role` of any worker's Optimizer. By default it comes from
+    the environment, so PACELINE must be that of a worker."""
     vector = Vector(model, set())
     tensors, _ = vector.describe()
     role = role or _roles.find()
