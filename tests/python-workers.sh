@@ -1,10 +1,10 @@
 #!/bin/sh
-# Workers that are PyTorch programs: tests/python/torch_{exact,methods,failures,examples}.py.
+# Workers that are PyTorch programs: every tests/python/torch_*.py but torch_simulate and torch_gpu.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
 find_python_with_torch
 unset PACELINE # the variable tells Python programs who they are
 export PYTHON="$python" PATH="$BUILD_DIR:$PATH" OMP_NUM_THREADS=1
-for t in exact methods failures examples; do
+for t in exact methods failures evaluate examples adapters; do
     echo "-- $t"
     $python "$SOURCE_DIR/tests/python/torch_$t.py"
 done
