@@ -102,6 +102,40 @@ static void test_one(const struct test_case *c) {
     free(g);
 }
 
+/* Two pictures at a time give what one after the other gives. */
+static void test_pair(const struct pl_rows *r) {
+    const struct test_case c = {*r, 8};
+    size_t n_in = r->n_runs * r->run, n = r->n_lines * r->width;
+    size_t size = test_at(r, r->n_lines - 1, r->width - 1, n_in - 1) + 1;
+    float *x = test_floats(2 * size, 1), *xs = test_floats(2 * size, 2);
+    float *w = test_floats(n_in * 8, 3), *packed = test_floats(n_in * 8, 4);
+    float *plain_z = test_floats(2 * n * 8, 5), *z = test_floats(2 * n * 8, 6);
+    float *zs = test_floats(2 * n * 8, 7), *doubled = test_floats(2 * n_in * 8, 8);
+    float *g = test_floats(n_in * 8, 9);
+
+    for (size_t i = 0; i < 2; i++) plain_product(&c, x + i * size, w, plain_z + i * n * 8);
+    pl_narrow_pack(w, n_in, 8, packed);
+    pl_narrow_interleave(packed, packed, n_in * 8, doubled);
+    pl_narrow_interleave(x, x + size, size, xs);
+    pl_narrow_product_pair(r, xs, doubled, z, z + n * 8);
+    test_same(z, plain_z, 2 * n * 8, "product of a pair");
+
+    for (size_t i = 0; i < 2; i++) plain_gradient(&c, x + i * size, plain_z + i * n * 8, w);
+    pl_narrow_interleave(z, z + n * 8, n * 8, zs);
+    pl_narrow_gradient_pair(r, xs, zs, r->width * 8, packed);
+    pl_narrow_unpack(packed, n_in, 8, g);
+    test_same(g, w, n_in * 8, "gradient of a pair");
+    free(x);
+    free(xs);
+    free(w);
+    free(packed);
+    free(plain_z);
+    free(z);
+    free(zs);
+    free(doubled);
+    free(g);
+}
+
 /* Calls `test` with every instruction set. */
 static void on_every_set(void (*test)(void *), void *arg) {
     enum pl_isa before = pl_isa;
@@ -129,6 +163,25 @@ static void test_products(void *arg) {
     }
 }
 
+static void test_pairs(void *arg) {
+    (void)arg;
+    for (size_t width = 1; width <= 23; width++) {
+        const struct pl_rows rows = {.n_runs = 3,
+                                     .run = width + 4,
+                                     .apart = 110,
+                                     .n_lines = 4,
+                                     .width = width,
+                                     .next = 110,
+                                     .step = 3};
+        test_pair(&rows);
+    }
+}
+
+static void pairs_equal_single_pictures(void **state) {
+    (void)state;
+    on_every_set(test_pairs, NULL);
+}
+
 static void products_equal_plain_loops(void **state) {
     (void)state;
     on_every_set(test_products, NULL);
@@ -144,17 +197,17 @@ static void test_gradients(void *arg) {
     struct pl_why why;
     struct pl_data *data;
     struct pl_model *m;
-    uint32_t index[24];
-    uint16_t label[24];
+    uint32_t index[25];
+    uint16_t label[25];
     double loss;
-    assert_int_equal(pl_data_open("digits:samples=24,test=0", 1, &data, &why), PL_OK);
+    assert_int_equal(pl_data_open("digits:samples=25,test=0", 1, &data, &why), PL_OK);
     assert_int_equal(pl_model_open(t->model, data, &m, &why), PL_OK);
-    float *x = test_floats(24 * data->dim, 1), *w = test_floats(m->dim, 2);
-    float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 24), 4);
-    for (uint32_t i = 0; i < 24; i++) index[i] = i;
-    pl_data_rows(data, false, index, 24, x, label);
+    float *x = test_floats(25 * data->dim, 1), *w = test_floats(m->dim, 2);
+    float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 25), 4);
+    for (uint32_t i = 0; i < 25; i++) index[i] = i;
+    pl_data_rows(data, false, index, 25, x, label);
     m->kind->init(m, 1, w);
-    struct pl_batch batch = {.n = 24, .x = x, .label = label};
+    struct pl_batch batch = {.n = 25, .x = x, .label = label};
     assert_int_equal(m->kind->gradient(m, w, &batch, g, &loss, scratch, NULL), PL_OK);
     if (t->first) test_same(g, t->first, m->dim, t->model);
     if (t->first) free(g);
@@ -180,6 +233,7 @@ static void gradients_have_the_same_bits_on_every_set(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_equal_plain_loops),
+        cmocka_unit_test(pairs_equal_single_pictures),
         cmocka_unit_test(gradients_have_the_same_bits_on_every_set),
     };
     test_seed = seed_of_test(1);

@@ -7,7 +7,9 @@
 #ifndef PL_MODEL_NARROW_H
 #define PL_MODEL_NARROW_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Rows of a matrix, or the windows of a convolution. A row has n_runs runs of `run` consecutive
  * elements, the runs `apart` elements apart. Rows are in n_lines lines of `width`; a row begins
@@ -33,5 +35,21 @@ void pl_narrow_product(const struct pl_rows *rows, const float *x, const float *
  * l * apart. Each sum over the rows is added as a whole. */
 void pl_narrow_gradient(const struct pl_rows *rows, const float *x, const float *d, size_t apart,
                         size_t n_out, float *packed);
+
+/* Eight columns fill half a vector of sixteen lanes. Two pictures that are interleaved, a number of
+ * the first and then one of the second, fill it; their sums remain apart, so the results are those
+ * of one picture after the other. Whether that pays on this processor: */
+bool pl_narrow_pairs(size_t n_out);
+
+/* both [n][2] from a [n] and b [n] */
+void pl_narrow_interleave(const float *a, const float *b, size_t n, float *both);
+
+/* The same for two pictures of eight columns. x, d and the packed weights of the product are
+ * interleaved (the weights with themselves); z [n][8] is of the first picture and z2 of the second.
+ * All sizes are those of one picture. */
+void pl_narrow_product_pair(const struct pl_rows *rows, const float *x, const float *packed,
+                            float *z, float *z2);
+void pl_narrow_gradient_pair(const struct pl_rows *rows, const float *x, const float *d,
+                             size_t apart, float *packed);
 
 #endif
