@@ -136,6 +136,56 @@ static void test_pair(const struct pl_rows *r) {
     free(g);
 }
 
+/* The three products of a dense layer, in the orders that narrow.h gives. */
+static void plain_dense(const float *x, const float *w, const float *d, size_t n, size_t n_in,
+                        size_t n_out, float *z, float *g, float *dx) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n_out; j++) {
+            float lane[16] = {0}, half[4];
+            for (size_t k = 0; k < (n_in + 15) / 16 * 16; k++)
+                lane[k % 16] += k < n_in ? x[i * n_in + k] * w[j * n_in + k] : 0;
+            for (size_t l = 0; l < 4; l++)
+                half[l] = (lane[l] + lane[l + 8]) + (lane[l + 4] + lane[l + 12]);
+            z[i * n_out + j] = (half[0] + half[2]) + (half[1] + half[3]);
+        }
+    for (size_t j = 0; j < n_out; j++)
+        for (size_t k = 0; k < n_in; k++) {
+            float sum = 0;
+            for (size_t i = 0; i < n; i++) sum += d[i * n_out + j] * x[i * n_in + k];
+            g[j * n_in + k] = sum;
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_in; k++) {
+            float sum = 0;
+            for (size_t j = 0; j < n_out; j++) sum += d[i * n_out + j] * w[j * n_in + k];
+            dx[i * n_in + k] = sum;
+        }
+}
+
+static void test_dense(size_t n, size_t n_in, size_t n_out) {
+    float *x = test_floats(n * n_in, 1), *w = test_floats(n_out * n_in, 2);
+    float *d = test_floats(n * n_out, 3), *plain_z = test_floats(n * n_out, 4);
+    float *plain_g = test_floats(n_out * n_in, 5), *plain_dx = test_floats(n * n_in, 6);
+    float *z = test_floats(n * n_out, 7), *g = test_floats(n_out * n_in, 8);
+    float *dx = test_floats(n * n_in, 9);
+    plain_dense(x, w, d, n, n_in, n_out, plain_z, plain_g, plain_dx);
+    pl_narrow_forward(x, w, n, n_in, n_out, z);
+    pl_narrow_weights(d, x, n, n_in, n_out, g);
+    pl_narrow_inputs(d, w, n, n_in, n_out, dx);
+    test_same(z, plain_z, n * n_out, "dense product");
+    test_same(g, plain_g, n_out * n_in, "dense weight gradient");
+    test_same(dx, plain_dx, n * n_in, "dense input gradient");
+    free(x);
+    free(w);
+    free(d);
+    free(plain_z);
+    free(plain_g);
+    free(plain_dx);
+    free(z);
+    free(g);
+    free(dx);
+}
+
 /* Calls `test` with every instruction set. */
 static void on_every_set(void (*test)(void *), void *arg) {
     enum pl_isa before = pl_isa;
@@ -165,6 +215,7 @@ static void test_products(void *arg) {
 
 static void test_pairs(void *arg) {
     (void)arg;
+    if (!pl_narrow_pairs(8)) return;
     for (size_t width = 1; width <= 23; width++) {
         const struct pl_rows rows = {.n_runs = 3,
                                      .run = width + 4,
@@ -180,6 +231,21 @@ static void test_pairs(void *arg) {
 static void pairs_equal_single_pictures(void **state) {
     (void)state;
     on_every_set(test_pairs, NULL);
+}
+
+static void test_dense_layers(void *arg) {
+    static const size_t rows[] = {1, 2, 15, 16, 17, 32, 33, 70};
+    static const size_t inputs[] = {1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 48, 100, 384, 400, 801};
+    (void)arg;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
+            for (size_t j = 1; j <= PL_NARROW_MAX; j += 3) test_dense(rows[i], inputs[k], j);
+    for (size_t j = 1; j <= PL_NARROW_MAX; j++) test_dense(35, 52, j);
+}
+
+static void dense_layers_equal_plain_loops(void **state) {
+    (void)state;
+    on_every_set(test_dense_layers, NULL);
 }
 
 static void products_equal_plain_loops(void **state) {
@@ -234,6 +300,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_equal_plain_loops),
         cmocka_unit_test(pairs_equal_single_pictures),
+        cmocka_unit_test(dense_layers_equal_plain_loops),
         cmocka_unit_test(gradients_have_the_same_bits_on_every_set),
     };
     test_seed = seed_of_test(1);
