@@ -175,6 +175,9 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
                    w->now->vector);
     w->now->vector = NULL;
+    /* the memory of the input, which was just read, can hold the next version; the drift still
+     * looks at what workers computed on */
+    if (!s->job->spread) pl_engine_answered(s->engine, e->worker);
     return PL_OK;
 }
 
