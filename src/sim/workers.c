@@ -216,8 +216,9 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .now_ns = s->now_ns,
                          .worker = t->who,
                          .task = t->task,
-                         .comm_ns = w->comm_ns};
-    return pl_sim_bring(s, &e);
+                         .comm_ns = w->comm_ns,
+                         .loss = NAN};
+    return s->job->model ? pl_sim_bring(s, &e) : pl_engine_event(s->engine, &e, NULL, s->why);
 }
 
 /* The base of a worker is complete: its peers may read it. */
