@@ -163,7 +163,7 @@ static PL_VARIANTS(void, gap_apply,
     int shared = b->velocity ? at->n_members - at->member : 1;
     pl_real *restrict r = b->state[0], *restrict unit = b->room;
     bool moves = !b->velocity || at->member == 0, sets = !b->velocity || !b->room_is_set;
-    double kept = moves ? pow(c->decay, shared) : 1;
+    double kept = shared == 1 ? c->decay : pow(c->decay, shared);
     double last = (double)at->count + shared - 1;
     pl_real decay = (pl_real)kept, rest = (pl_real)(1 - kept);
     pl_real fix = sets ? (pl_real)(1 / (1 - pow(c->decay, last))) : 1;
