@@ -22,8 +22,7 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 
-/* Names the workers that the rest of the plan starts on the version that is about to be made. */
-static void carry_upcoming(const struct pl_engine *e, const struct pl_plan *plan, size_t commit) {
+void pl_engine_upcoming(const struct pl_engine *e, const struct pl_plan *plan, size_t commit) {
     const struct pl_host_ops *h = &e->conf.host;
     for (size_t i = commit + 1; h->upcoming && i < plan->n; i++)
         if (plan->action[i].verb == PL_START && plan->action[i].from == PL_FETCH)
@@ -36,7 +35,7 @@ static int carry_commit(struct pl_engine *e, const struct pl_plan *plan, size_t 
     const struct pl_limits *l = &e->job->limits;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
-    carry_upcoming(e, plan, i);
+    pl_engine_upcoming(e, plan, i);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
