@@ -27,7 +27,7 @@ fail() {
     n_failed=$((n_failed + 1))
 }
 
-timeout -k 5 120 "$MPIEXEC" -n 4 "$BUILD_DIR/tests/mpi_draft" || fail "mpi_draft under mpirun"
+timeout -k 5 200 "$MPIEXEC" -n 4 "$BUILD_DIR/tests/mpi_draft" || fail "mpi_draft under mpirun"
 
 timeout -k 5 60 "$MPIEXEC" -n 4 "$BUILD_DIR/tests/mpi_draft" dies >/dev/null 2>&1
 status=$?

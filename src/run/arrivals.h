@@ -4,7 +4,7 @@
  * whether the next ones lead to an update, and drafts that update while they arrive: receiving,
  * computing and sending overlap. Nothing is decided on what is not complete: the results become
  * events when they are, in the order in which they were announced. A draft is given up if a result
- * stalls, if there is other news to handle, or if it takes too long.
+ * stalls, if other news waits, or if it takes too long.
  *
  * Threads: the thread that decides. */
 #ifndef PL_RUN_ARRIVALS_H

@@ -5,6 +5,7 @@
 
 #define TILE_THREADS_SLICE 131072        /* parameters for which waking a thread pays off */
 #define TILE_THREADS_STALL_NS 100000000u /* for more of a result to arrive */
+#define TILE_THREADS_OTHERS_NS 20000000u /* while other news waits */
 
 struct pl_tile_threads pl_tile_threads_of(size_t dim, int n_threads, const struct pl_port_ops *ops,
                                           struct pl_port *port) {
@@ -51,7 +52,7 @@ void pl_tile_threads_await(struct pl_tile_threads *t, const int *worker, int n, 
     t->awaited = worker;
     t->n_awaited = n;
     t->arrived = 0;
-    t->progress_ns = pl_now_ns();
+    t->progress_ns = t->alone_ns = pl_now_ns();
     t->until_ns = until_ns;
     t->gave_up = t->stalled = false;
 }
@@ -67,8 +68,9 @@ static bool tile_threads_has(struct pl_tile_threads *t, int i) {
     if (arrived > t->arrived) t->progress_ns = now;
     t->arrived = arrived;
     if (arrived >= from + n) return true;
+    if (!others) t->alone_ns = now;
     t->stalled = now - t->progress_ns > TILE_THREADS_STALL_NS;
-    t->gave_up = t->stalled || others || now > t->until_ns;
+    t->gave_up = t->stalled || now - t->alone_ns > TILE_THREADS_OTHERS_NS || now > t->until_ns;
     return false;
 }
 

@@ -6,7 +6,7 @@
  * does so after every tile that it has computed itself.
  *
  * Tiles of a draft wait until their range of the results that are still on their way has arrived.
- * The wait has an end: when nothing has arrived for a while, when there is other news, or at a
+ * The wait has an end: when nothing has arrived for a while, when other news waits, or at a
  * given time, the tiles that are left are not computed.
  *
  * Threads: tiles run on the threads of a pool; the thread that decides calls everything here. */
@@ -25,6 +25,7 @@ struct pl_tile_threads {
     int n_awaited;         /* 0: everything is here */
     size_t arrived;        /* elements of all of these, */
     uint64_t progress_ns;  /* when there were last more, */
+    uint64_t alone_ns;     /* when there was last no other news, */
     uint64_t until_ns;     /* and how long to wait at most */
     bool gave_up, stalled; /* not all tiles were computed; because nothing more arrived */
     struct pl_pool *pool;
