@@ -66,33 +66,37 @@ static uint64_t arrivals_until(const struct server *s) {
     return s->zero_ns + until;
 }
 
-static const struct pl_coming *arrivals_of(const struct server *s, int worker) {
+static struct pl_coming *arrivals_of(const struct server *s, int worker) {
     for (int i = 0; i < s->arrivals.n; i++)
         if (s->arrivals.coming[i].worker == worker) return &s->arrivals.coming[i];
     return NULL;
 }
 
+static bool arrivals_unread(const struct pl_arrivals *a) {
+    for (int i = 0; i < a->n; i++)
+        if (a->coming[i].over) return true;
+    return false;
+}
+
 /* Those that have kept the draft waiting are not waited for again. */
 static void arrivals_note_stall(struct server *s, int n) {
-    struct pl_arrivals *a = &s->arrivals;
+    const struct pl_arrivals *a = &s->arrivals;
     bool others;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < a->n; j++)
-            if (a->coming[j].worker == a->worker[i] &&
-                s->ops->arrived(s->port, &a->worker[i], 1, &others) <= s->tile_threads.arrived)
-                a->coming[j].stalled = true;
+    for (int i = 0; i < n; i++) {
+        struct pl_coming *c = arrivals_of(s, a->worker[i]);
+        size_t arrived = s->ops->arrived(s->port, &a->worker[i], 1, &others);
+        if (c && arrived <= s->tile_threads.arrived) c->stalled = true;
+    }
 }
 
 /* The results that the draft waited for are complete. */
 static int arrivals_deliver(struct server *s, int n) {
     int rc = PL_OK;
     for (int i = 0; !rc && i < n && !pl_engine_ended(s->engine); i++) {
-        int worker = s->arrivals.worker[i];
-        const struct pl_coming *c = arrivals_of(s, worker);
-        if (!c) continue; /* a verdict about another worker's result cannot do this */
-        const struct pl_result result = c->result;
-        pl_arrivals_over(s, worker);
-        rc = pl_server_result(s, worker, &result);
+        struct pl_coming *c = arrivals_of(s, s->arrivals.worker[i]);
+        if (!c) continue; /* cannot be: no news was read */
+        c->over = true;
+        rc = pl_server_result(s, c->worker, &c->result);
         if (!rc) rc = pl_suspension_verdicts(s);
     }
     return rc;
@@ -107,7 +111,8 @@ static void arrivals_learn(struct pl_arrivals *a, bool used) {
 
 int pl_arrivals_draft(struct server *s) {
     struct pl_arrivals *a = &s->arrivals;
-    if (a->n == 0 || pl_engine_ended(s->engine) || !pl_tile_threads_can_await(&s->tile_threads))
+    if (a->n == 0 || arrivals_unread(a) || pl_engine_ended(s->engine) ||
+        !pl_tile_threads_can_await(&s->tile_threads))
         return PL_OK;
     int n = pl_engine_foresee(s->engine, a->event, arrivals_events(s));
     if (n == 0) return PL_OK;

@@ -20,6 +20,7 @@ struct pl_arrivals {
         int worker;
         struct pl_result result;
         bool stalled; /* a draft has waited for it in vain */
+        bool over;    /* it has become an event; the news that it is complete is still to be read */
     } * coming;       /* [n] in the order in which they were announced */
     int n;
     struct pl_event *event; /* [n_workers] what they will be */
