@@ -171,8 +171,8 @@ static void test_a_rank_that_freezes_half_way(void **state) {
         char options[200];
         snprintf(options, sizeof options,
                  "model=mlp:hidden=2500 updates=%d transport=mpi workers=3 evict=0.6 "
-                 "delay=const:t=0.01 %s",
-                 m ? 40 : 25, methods[m]);
+                 "delay=const:t=0.03 %s",
+                 m ? 60 : 25, methods[m]);
         n_results = n_drafts = n_dropped = n_frozen = 0;
         stops_at = pl_rank() == 2 ? 4 : 0;
         pause_s = 1.5;
