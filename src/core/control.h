@@ -90,6 +90,10 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                    uint64_t seed, struct pl_control **out, struct pl_why *why);
 void pl_control_free(struct pl_control *c);
 
+/* Makes *out a copy of c without its listeners, so that events can be tried. *out is NULL, or an
+ * earlier copy of c. 0, PL_ENOMEM, or PL_EUSAGE if the policy has peers or a grid. */
+int pl_control_copy(const struct pl_control *c, struct pl_control **out);
+
 /* The event log: called after every event, with its plan. Up to PL_LISTENERS functions are called
  * in the order in which they were added. */
 #define PL_LISTENERS 8

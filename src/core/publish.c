@@ -50,32 +50,26 @@ static int publish_parts(struct pl_store *s) {
 
 bool pl_store_discards(const struct pl_store *s) {
     return s->optim->n_vectors == 0 && s->correct->n_vectors == 0 && !s->own && !s->direction &&
-           !s->last && !s->conf.offload && !s->conf.slice.allreduce && !s->conf.writes;
+           !s->last && !s->conf.offload && !s->conf.slice.allreduce;
 }
 
-/* What a commit changes besides the new version. */
-struct publish_before {
-    double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
-    uint64_t n_corrected, n_commits, n_medians;
-};
-
-static struct publish_before publish_before(const struct pl_store *s) {
-    struct publish_before b = {.lr_max = s->lr_max,
-                               .n_corrected = s->n_corrected,
-                               .n_commits = s->progress.n_commits,
-                               .n_medians = s->n_medians};
-    memcpy(b.correct_number, s->correct_number, sizeof b.correct_number);
-    memcpy(b.optim_number, s->optim_number, sizeof b.optim_number);
-    return b;
+struct pl_commit_numbers pl_commit_numbers(const struct pl_store *s) {
+    struct pl_commit_numbers n = {.lr_max = s->lr_max,
+                                  .n_corrected = s->n_corrected,
+                                  .n_commits = s->progress.n_commits,
+                                  .n_medians = s->n_medians};
+    memcpy(n.correct_number, s->correct_number, sizeof n.correct_number);
+    memcpy(n.optim_number, s->optim_number, sizeof n.optim_number);
+    return n;
 }
 
-static void publish_go_back(struct pl_store *s, const struct publish_before *b) {
-    s->lr_max = b->lr_max;
-    s->n_corrected = b->n_corrected;
-    s->progress.n_commits = b->n_commits;
-    s->n_medians = b->n_medians;
-    memcpy(s->correct_number, b->correct_number, sizeof b->correct_number);
-    memcpy(s->optim_number, b->optim_number, sizeof b->optim_number);
+void pl_commit_go_back(struct pl_store *s, const struct pl_commit_numbers *n) {
+    s->lr_max = n->lr_max;
+    s->n_corrected = n->n_corrected;
+    s->progress.n_commits = n->n_commits;
+    s->n_medians = n->n_medians;
+    memcpy(s->correct_number, n->correct_number, sizeof n->correct_number);
+    memcpy(s->optim_number, n->optim_number, sizeof n->optim_number);
 }
 
 /* Nothing is left of the group: the model stays as it is. */
@@ -105,6 +99,7 @@ static int publish_without(struct pl_store *s, double factor, struct pl_version 
     int n = s->n_members, rc = PL_OK;
     struct publish_row *row = malloc((size_t)n * sizeof *row);
     if (!row) return PL_ENOMEM;
+    if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, NULL);
     s->n_members = 0;
     for (int i = 0; i < n; i++) {
         row[i] = (struct publish_row){s->member[i], s->samples[i], s->worker[i]};
@@ -122,7 +117,7 @@ static int publish_without(struct pl_store *s, double factor, struct pl_version 
     return rc;
 }
 
-static bool publish_is_spoiled(const struct pl_store *s) {
+bool pl_members_spoiled(const struct pl_store *s) {
     for (int i = 0; i < s->n_members; i++)
         if (s->member[i].spoiled) return true;
     return false;
@@ -132,12 +127,16 @@ static bool publish_is_spoiled(const struct pl_store *s) {
 
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
     if (s->n_members > 0 && s->member[0].n_ranges > 0) return publish_parts(s);
-    struct publish_before before = publish_before(s);
-    struct pl_version *next = pl_store_version(s);
+    struct pl_commit_numbers before = pl_commit_numbers(s);
+    struct pl_version *next = pl_draft_take(s, factor);
     double dot = 0;
-    int rc = next ? pl_commit_write(s, factor, next, &dot) : PL_ENOMEM;
-    if (!rc && pl_store_discards(s) && publish_is_spoiled(s)) {
-        publish_go_back(s, &before);
+    int rc = PL_OK;
+    if (!next) {
+        next = pl_store_version(s);
+        rc = next ? pl_commit_write(s, factor, next, &dot) : PL_ENOMEM;
+    }
+    if (!rc && pl_store_discards(s) && pl_members_spoiled(s)) {
+        pl_commit_go_back(s, &before);
         rc = publish_without(s, factor, next, &dot);
     }
     if (rc) {

@@ -159,6 +159,7 @@ static void store_free_vectors(struct pl_store *s) {
 
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
+    pl_store_drop_draft(s);
     for (int i = 0; i < s->n_members; i++) pl_store_release(s, s->member[i].base);
     pl_store_release(s, s->newest);
     for (int i = 0; i < s->n_versions; i++) free(s->version[i]);
@@ -175,6 +176,8 @@ void pl_store_free(struct pl_store *s) {
     for (int i = 0; i < s->n_kept; i++) free(s->kept[i]);
     free(s->kept);
     free(s->gram);
+    free(s->draft.member);
+    free(s->draft.samples);
     pl_mixer_free(s->mixer);
     free(s);
 }

@@ -80,7 +80,8 @@ struct pl_store_conf {
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
     /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
-     * of the next version, tile i in job i. NULL: nobody has to know. */
+     * of the next version, tile i in job i. v NULL: what was written last is void, and perhaps
+     * written again. NULL: nobody has to know. */
     void (*writes)(void *ctx, const pl_real *v);
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
@@ -137,6 +138,22 @@ bool pl_store_is_spoiled(const struct pl_store *s, int i);
 /* Whether the new version is what it would be without its spoiled members. Otherwise a rule changes
  * vectors in place, and only the blocks that are not finite contribute nothing. */
 bool pl_store_discards(const struct pl_store *s);
+
+/* --- drafts ---
+ *
+ * A draft is the version that the next commit is expected to make, written before that commit: a
+ * caller whose members are still on their way can let parallel_for wait for each tile of them. The
+ * commit publishes the draft if it has the same group and makes the same version; otherwise it
+ * drops the draft and writes its own. Rules that change vectors in place have no drafts. */
+
+/* Removes the members from number n_open on from the group. */
+void pl_store_take_back(struct pl_store *s, int n_open);
+/* Writes a draft of a commit of the whole group, and then takes the members from number n_open on
+ * back. If a member is not finite, there is no draft. 0, PL_ENOMEM, or PL_EUSAGE if there can be
+ * none. */
+int pl_store_draft(struct pl_store *s, int n_open, double factor);
+/* Returns whether there was a draft. */
+bool pl_store_drop_draft(struct pl_store *s);
 
 /* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */

@@ -1,4 +1,4 @@
-/* The inside of the store, which store.c and commit.c share. */
+/* The inside of the store, which the files of its commits share. */
 #ifndef PL_CORE_STORE_STATE_H
 #define PL_CORE_STORE_STATE_H
 
@@ -16,6 +16,23 @@ struct store_member {
     int n_ranges; /* 0: a vector to be reduced */
     bool guarded; /* its worker may still write to the vector */
     bool spoiled; /* a value was not finite when it was read */
+};
+
+/* What a commit changes besides the new version, if it can be written again. */
+struct pl_commit_numbers {
+    double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
+    uint64_t n_corrected, n_commits, n_medians;
+};
+
+/* A version that was made of a group before that was complete. */
+struct pl_draft {
+    struct pl_version *next; /* NULL: there is none */
+    const struct pl_version *newest;
+    struct store_member *member; /* [n] the group, */
+    uint32_t *samples;           /* [n] */
+    int n, room;
+    double factor, rate; /* and the commit */
+    struct pl_commit_numbers before, after;
 };
 
 struct pl_store {
@@ -60,6 +77,7 @@ struct pl_store {
     uint64_t n_corrected;
     struct pl_progress progress;
     double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
+    struct pl_draft draft;
 };
 
 /* Judges a block v [n] of a member while it is in the cache. Values that are not finite are never
@@ -100,6 +118,14 @@ double pl_store_rate(const struct pl_store *s); /* the learning rate now */
 int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot);
 /* Tells the optimizer about a commit, and stores its numbers. */
 struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr);
+
+struct pl_commit_numbers pl_commit_numbers(const struct pl_store *s);
+void pl_commit_go_back(struct pl_store *s, const struct pl_commit_numbers *n);
+bool pl_members_spoiled(const struct pl_store *s); /* one of them is */
+
+/* The draft, which is the caller's now, if this commit of the group makes the same version.
+ * Otherwise the draft is dropped: returns NULL. */
+struct pl_version *pl_draft_take(struct pl_store *s, double factor);
 
 /* Whether the rules can be carried out elsewhere. */
 int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);

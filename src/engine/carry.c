@@ -31,10 +31,10 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 
-/* Names the workers that the rest of the plan starts on the version that is about to be made. */
-static void carry_upcoming(const struct pl_engine *e, const struct pl_action *commit,
-                           const struct pl_action *end) {
+void pl_engine_upcoming(const struct pl_engine *e, const struct pl_action *commit,
+                        const struct pl_action *end) {
     const struct pl_host_ops *h = &e->conf.host;
+    if (!h->upcoming) return;
     for (const struct pl_action *a = commit + 1; a < end; a++)
         if (a->verb == PL_START && a->from == PL_FETCH) h->upcoming(h->ctx, a->worker);
 }
@@ -45,7 +45,7 @@ static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
     const struct pl_limits *l = &e->job->limits;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
-    if (e->conf.host.upcoming) carry_upcoming(e, a, end);
+    pl_engine_upcoming(e, a, end);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);

@@ -5,14 +5,18 @@
 
 #include "engine/engine_state.h"
 
-/* What reads a result before the commit, or remembers that it came, has to know that it is finite.
- */
+/* Whether a commit can be written again, and nothing else reads a result before it. */
+static bool central_rewrites(const struct pl_engine *e) {
+    const struct pl_job *job = e->job;
+    return pl_store_discards(e->store) && !pl_filter_any(&job->filter) && !job->attack.entry &&
+           !job->spread && !job->grid && e->conf.slice.whole == 0;
+}
+
+/* What remembers that a result came has to know that it is finite. */
 static bool central_judges(const struct pl_engine *e) {
     const struct pl_job *job = e->job;
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    bool remembers = local->n_vectors && local->n_vectors(job->local.conf) > 0;
-    return pl_store_discards(e->store) && !pl_filter_any(&job->filter) && !remembers &&
-           !job->attack.entry && !job->spread && !job->grid && e->conf.slice.whole == 0;
+    return e->rewrites && !(local->n_vectors && local->n_vectors(job->local.conf) > 0);
 }
 
 /* Whether the input of a task is of no use after it. */
@@ -36,7 +40,8 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     conf.vectors = e->vectors;
     conf.offload = e->conf.host.offload;
     int rc = pl_store_new(&conf, w0, &e->store, why);
-    if (!rc) e->judges = central_judges(e);
+    e->rewrites = !rc && central_rewrites(e);
+    e->judges = central_judges(e);
     e->gives_up = central_gives_up(e);
     return rc;
 }

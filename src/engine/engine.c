@@ -90,6 +90,7 @@ void pl_engine_free(struct pl_engine *e) {
     pl_reference_free(e->reference);
     if (e->owns_vectors) pl_vectors_free(e->vectors);
     pl_control_free(e->control);
+    pl_control_free(e->copy);
     free(e->worker);
     free(e->standing);
     free(e->group);
@@ -107,10 +108,7 @@ static void engine_reject(struct pl_engine *e, struct pl_event *event, const cha
     if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
 }
 
-/* What a worker claims about its result is compared with what it was asked for. Returns NULL if the
- * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
- * unknown. */
-static const char *engine_claim(const struct pl_engine *e, const struct pl_event *event) {
+const char *pl_engine_claim(const struct pl_engine *e, const struct pl_event *event) {
     bool own = e->job->model && e->job->model->kind->outside;
     uint32_t ordered =
         own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
@@ -174,7 +172,7 @@ static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char
                          struct pl_why *why) {
     bool finite = true;
     int rc = PL_OK;
-    if (!defect) defect = engine_claim(e, event);
+    if (!defect) defect = pl_engine_claim(e, event);
     if (!defect && e->worker[event->worker].bad_base == event->task) finite = false;
     if (!defect && finite)
         rc = engine_settle(e, event->worker, pl_engine_output(e, event->worker), false, &finite);

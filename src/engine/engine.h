@@ -105,6 +105,23 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
  * decides. */
 bool pl_engine_judges(const struct pl_engine *e);
 
+/* --- drafts: an update that is prepared while its last results are still on their way ---------
+ *
+ * A host whose results take long to arrive learns of them before they are complete. It may then
+ * draft the update: the new version is written tile by tile, as far as parallel_for lets it, and
+ * workers that will compute on it are upcoming(). When the results are complete and have become
+ * events, in the order that was foreseen, the update is there already. If it turns out otherwise,
+ * the draft is dropped and nothing has happened; writes(NULL) tells that what was written is void.
+ */
+
+bool pl_engine_drafts(const struct pl_engine *e); /* its rules and its policy allow it */
+/* Tries n arrivals whose vectors are not complete yet. Returns after how many of them the first
+ * update follows; 0: none does, or it cannot be drafted. */
+int pl_engine_foresee(struct pl_engine *e, const struct pl_event *event, int n);
+/* Drafts the update that was just foreseen. 0, or a status if there is no draft. */
+int pl_engine_draft(struct pl_engine *e);
+bool pl_engine_drop_draft(struct pl_engine *e); /* whether there was one */
+
 /* The worker has sent the result of its current task, which need not have been an event yet.
  * Returns whether the engine no longer holds the task's input: nothing will read it again. */
 bool pl_engine_answered(struct pl_engine *e, int worker);

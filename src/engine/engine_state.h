@@ -79,6 +79,9 @@ struct pl_engine {
     int *needed; /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
     bool ended, told_median;
+    struct pl_control *copy;        /* on which events were tried; NULL: none yet */
+    const struct pl_plan *foreseen; /* its last plan, with a commit; NULL: none */
+    bool rewrites; /* a commit can be written again, and nothing else reads results before it */
     bool judges;   /* see pl_engine_judges */
     bool gives_up; /* see pl_engine_answered */
     bool spoiled;  /* a commit has left a member out */
@@ -112,6 +115,15 @@ int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_
 static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {
     return e->models->progress ? e->models->progress(e) : NULL;
 }
+
+/* What a worker claims about its result is compared with what it was asked for. Returns NULL if the
+ * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
+ * unknown. */
+const char *pl_engine_claim(const struct pl_engine *e, const struct pl_event *event);
+
+/* Names the workers that the rest of the plan starts on the version that its commit makes. */
+void pl_engine_upcoming(const struct pl_engine *e, const struct pl_action *commit,
+                        const struct pl_action *end);
 
 int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why);
 

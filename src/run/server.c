@@ -84,7 +84,7 @@ static uint64_t server_way(const struct server *s, int worker, const struct pl_r
                             atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
 }
 
-static int server_result(struct server *s, int worker, const struct pl_result *r) {
+int pl_server_result(struct server *s, int worker, const struct pl_result *r) {
     if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
     if (pl_suspension_result(s, worker, r->task)) return PL_OK;
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
@@ -102,6 +102,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
 
 static int server_gone(struct server *s, int worker) {
     int rc = PL_OK;
+    pl_arrivals_over(s, worker);
     pl_leases_gone(s->leases, worker);
     pl_suspension_gone(s, worker);
     if (s->view->worker[worker].state != PL_GONE) rc = pl_server_move(s, PL_LEAVE, worker);
@@ -116,7 +117,10 @@ static int server_news(struct server *s, const struct pl_news *n) {
         pl_membership_here(&s->membership, n->worker);
         return pl_server_join(s, n->worker);
     case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
-    case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
+    case PL_NEWS_COMING: pl_arrivals_announced(s, n->worker, &n->result); return PL_OK;
+    case PL_NEWS_RESULT:
+        pl_arrivals_over(s, n->worker);
+        return pl_server_result(s, n->worker, &n->result);
     case PL_NEWS_WORD:
     case PL_NEWS_ASK:
     case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
@@ -270,6 +274,7 @@ int pl_server_loop(struct server *s) {
         int rc = server_ring(s);
         if (!rc) rc = server_news(s, &news);
         if (!rc) rc = pl_suspension_verdicts(s);
+        if (!rc && news.kind != PL_NEWS_NONE) rc = pl_arrivals_draft(s);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
             pl_saver_look(s->saver, s->engine, pl_server_now(s));

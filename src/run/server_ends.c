@@ -118,7 +118,8 @@ static int ends_open(struct server *s) {
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
         rc = ends_memory(s);
-    if (!rc && !(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)))
+    if (!rc && (!(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)) ||
+                pl_arrivals_new(&s->arrivals, s->ops, job->n_workers)))
         rc = ends_memory(s);
     if (!rc && (pl_leases_new(job, port.dim, s->ops, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
@@ -282,6 +283,7 @@ static void ends_free(struct server *s) {
     free(s->end_room);
     free(s->shards.whole);
     free(s->suspension);
+    pl_arrivals_free(&s->arrivals);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {

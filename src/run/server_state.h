@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
+#include "run/arrivals.h"
 #include "run/guests.h"
 #include "run/leases.h"
 #include "run/membership.h"
@@ -33,6 +34,7 @@ struct server {
     struct pl_shards shards;             /* what the servers share */
     bool several;                        /* there are other servers */
     struct pl_tile_threads tile_threads; /* for commits */
+    struct pl_arrivals arrivals;         /* results on their way */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_stragglers *stragglers;
@@ -64,6 +66,7 @@ struct server {
 uint64_t pl_server_now(const struct server *s);                            /* on the run's clock */
 int pl_server_move(struct server *s, enum pl_event_kind kind, int worker); /* joins or leaves */
 int pl_server_join(struct server *s, int worker);
+int pl_server_result(struct server *s, int worker, const struct pl_result *r); /* is complete */
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
 int pl_server_model(void *server, float *room, struct pl_model_now *out);

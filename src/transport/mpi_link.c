@@ -30,8 +30,9 @@ struct pl_link {
     MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
     MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
 
-    struct pl_chunks_in chunks; /* of the vector, if it comes in chunks */
-    uint64_t n_chunks;          /* that the server has sent, from its last message */
+    struct pl_chunks_in chunks;  /* of the vector, if it comes in chunks */
+    struct pl_pieces_out pieces; /* of the result, likewise */
+    uint64_t n_chunks;           /* that the server has sent, from its last message */
 
     struct pl_exchange exchange;
     struct pl_wire_terms terms; /* of the order */
@@ -44,6 +45,7 @@ struct pl_link {
     struct pl_wire order; /* the latest; `fresh`: it was not pulled yet */
     bool fresh, shutdown;
     bool unwanted; /* the latest was cancelled; its vector may still be on its way */
+    bool voids;    /* the chunks that are coming, or have come, are void */
     uint64_t task; /* that was pulled and not answered; 0: none */
     uint64_t pulled_ns;
     atomic_bool flag;
@@ -155,6 +157,7 @@ static void link_read(struct pl_link *l) {
         link_receive_order(l);
         break;
     case WIRE_MEMORY: link_map(l, &w); break;
+    case WIRE_VOID: l->voids = true; break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
         if (l->fresh && w.task == l->order.task) {
@@ -206,8 +209,18 @@ static bool link_has_vector(struct pl_link *l) {
            (chunks || !(l->fresh || l->unwanted) || !(l->order.flags & WIRE_WITH_CHUNKS));
 }
 
-/* The next order is sent when this one is let go, so all that it brings must have arrived. */
+static bool link_has_sent(struct pl_link *l) {
+    return link_done(l, l->send) && pl_pieces_sent(&l->pieces);
+}
+
+/* The next order is sent when this one is let go, so all that it brings must have arrived. The same
+ * holds for what was sent before it and is void. */
 static void link_let_go(struct pl_link *l, bool received) {
+    if (l->voids && pl_chunks_received(&l->chunks)) {
+        l->voids = false;
+        pl_chunks_again(&l->chunks);
+        link_send(l, &(struct pl_wire){.kind = WIRE_FREE});
+    }
     if (!l->unwanted || !received || !pl_exchange_received(&l->exchange)) return;
     l->unwanted = false;
     pl_chunks_again(&l->chunks);
@@ -252,6 +265,7 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
     pl_outbox_new(&l->outbox, 0, WIRE_UP);
     struct pl_cut_vector cut = pl_cut_vector(dim, n_servers);
     pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
+    pl_pieces_new(&l->pieces, &cut, link_floats(&l->out));
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
     MPI_Start(&l->request);
     link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
@@ -271,7 +285,7 @@ void pl_mpi_detach(struct pl_link *l) {
             link_send(l, &(struct pl_wire){.kind = WIRE_BYE});
             bye = true;
         }
-        bool received = link_has_vector(l), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_has_sent(l);
         if (l->shutdown && l->chunks.n_total < l->n_chunks) received = false;
         bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
                        pl_exchange_settled(&l->exchange);
@@ -285,6 +299,7 @@ void pl_mpi_detach(struct pl_link *l) {
     MPI_Request_free(&l->request);
     pl_outbox_free(&l->outbox);
     pl_chunks_close(&l->chunks);
+    pl_pieces_free(&l->pieces);
     link_free(l);
 }
 
@@ -320,7 +335,7 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     atomic_store(&l->flag, false);
     for (;; now = pl_now_ns()) {
         link_look(l);
-        bool received = link_has_vector(l), sent = link_done(l, l->send);
+        bool received = link_has_vector(l), sent = link_has_sent(l);
         if (l->shutdown) return PL_ECANCELLED;
         link_let_go(l, received);
         if (l->fresh && received && sent && link_has_inputs(l)) break;
@@ -355,10 +370,20 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
     return PL_OK;
 }
 
+/* Whether the result is sent in chunks: if it has the length of a vector that is. */
+static bool link_cuts(const struct pl_link *l) {
+    const struct pl_wire *o = &l->order;
+    return l->pieces.n > 0 && o->n_ranges == 1 && o->range[0].n == link_dim(l);
+}
+
 static void link_send_result(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
     const struct pl_range all = {0, pl_range_total(o->range, (int)o->n_ranges)};
     const float *out = link_floats(&l->out);
+    if (link_cuts(l)) {
+        pl_pieces_send(&l->pieces);
+        return;
+    }
     if (l->n_servers == 1) pl_wire_send(out, &all, 1, 0, l->send);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
         pl_wire_send(out, &l->range[i], 1, i, &l->send[i]);
@@ -375,14 +400,14 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
     if (shared) pl_mpi_memory_sync(&l->memory);
     pl_chunks_again(&l->chunks);
-    link_send(
-        l, &(struct pl_wire){.kind = WIRE_RESULT,
-                             .flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0),
-                             .task = r->task,
-                             .loss = r->loss,
-                             .samples = r->samples,
-                             .defect = r->defect,
-                             .took_ns = pl_now_ns() - l->pulled_ns});
+    uint32_t with = !vector ? 0 : link_cuts(l) ? WIRE_WITH_CHUNKS : WIRE_WITH_VECTOR;
+    link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
+                                   .flags = with | (shared ? WIRE_SHARED : 0),
+                                   .task = r->task,
+                                   .loss = r->loss,
+                                   .samples = r->samples,
+                                   .defect = r->defect,
+                                   .took_ns = pl_now_ns() - l->pulled_ns});
     if (vector) link_send_result(l);
     l->task = 0;
     atomic_store(&l->flag, false);

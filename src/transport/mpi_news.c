@@ -74,6 +74,14 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
     struct pl_mpi_worker *w = &p->worker[worker];
     if (!w->busy) return false;
     w->result = news_judge(w, m);
+    bool cut = p->cut.n > 0 && w->sent.n_ranges == 1 && w->sent.range[0].n == p->dim;
+    if (m->flags & WIRE_WITH_CHUNKS && !cut) pl_port_spoil(&w->result);
+    if (m->flags & WIRE_WITH_CHUNKS && cut) {
+        pl_pieces_receive(&p->pieces[worker], &p->cut, pl_mpi_port_rank(p, worker), w->sent.out);
+        p->n_moving++;
+        if (!w->result.defect) pl_port_enqueue(&p->queue, PL_NEWS_COMING, worker, &w->result);
+        return true;
+    }
     if (m->flags & WIRE_WITH_VECTOR) {
         pl_group_log_own(p, ENTRY_COMES, worker, 0);
         pl_mpi_port_receive_vector(p, worker, &w->sent);
@@ -96,6 +104,11 @@ static void news_base(struct pl_port *p, int worker, uint64_t task) {
  * vector. */
 static void news_let_go(struct pl_port *p, int worker, uint64_t task) {
     struct pl_mpi_worker *w = &p->worker[worker];
+    if (task == 0 && w->voids) {
+        w->voids = false;
+        if (w->waiting && !w->busy && !w->shutdown) pl_mpi_port_send_order(p, worker);
+        return;
+    }
     if (!w->busy || task != w->sent.task) return;
     if (w->order.task == w->sent.task) w->waiting = true;
     news_freed(p, worker);
@@ -145,7 +158,13 @@ bool pl_mpi_port_look(struct pl_port *p) {
     pl_exchange_look(&p->exchange);
     for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
         if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
-    if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
+    bool received = false;
+    for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
+        if (pl_pieces_received(&p->pieces[w], &p->cut)) {
+            news_received(p, w);
+            received = true;
+        }
+    if (n == MPI_UNDEFINED || pl_mpi_broken()) return received;
     /* what was sent first: a result may free its worker for the next order */
     for (int i = 0; i < n; i++)
         if (p->which[i] / p->n_workers == 2) p->n_moving--;
@@ -157,7 +176,7 @@ bool pl_mpi_port_look(struct pl_port *p) {
         default: break;
         }
     }
-    return n > 0;
+    return n > 0 || received;
 }
 
 /* MPI itself has failed: all workers are gone. */

@@ -30,6 +30,7 @@ static void port_free(struct pl_port *p) {
     free(p->request);
     free(p->which);
     free(p->chunks);
+    free(p->pieces);
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
@@ -49,11 +50,14 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
     p->chunks = calloc(n, sizeof *p->chunks);
+    p->pieces = calloc(n, sizeof *p->pieces);
     p->terms = calloc(n, sizeof *p->terms);
     p->exchanges = calloc(n, sizeof *p->exchanges);
-    /* of each worker: joined, two bases and results (one of an order that was replaced), gone */
-    if (!pl_port_queue_new(&p->queue, 6 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
-        !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges || pl_group_open(p))
+    /* of each worker: joined, two bases and results (one of an order that was replaced), which were
+     * coming, gone */
+    if (!pl_port_queue_new(&p->queue, 8 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
+        !p->request || !p->which || !p->chunks || !p->pieces || !p->terms || !p->exchanges ||
+        pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
@@ -150,16 +154,51 @@ static void port_send_chunks(struct pl_port *p, int worker, const float *v, size
         p->n_moving++;
 }
 
-/* A worker that has answered is sent what is complete of its next vector. */
+/* A worker that has answered, though its result may still be on its way, is sent what is complete
+ * of its next vector. */
 static void port_forward(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    w->upcoming = p->cut.n > 0 && w->joined && !w->busy && !w->waiting && !w->offered &&
-                  !w->shares && !w->shutdown;
+    bool answered = !w->busy || p->pieces[worker].receives;
+    w->upcoming = p->cut.n > 0 && w->joined && answered && !w->waiting && !w->offered &&
+                  !w->voids && !w->shares && !w->shutdown;
 }
 
 static void port_written(struct pl_port *p, const float *v, size_t n) {
     for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
         if (p->worker[w].upcoming) port_send_chunks(p, w, v, n);
+}
+
+/* What a worker was sent early is not its next vector. Of what it had, some is overwritten. What is
+ * still being sent may change meanwhile: the worker does not use it. */
+static void port_retract_one(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    struct pl_chunks_out *o = &p->chunks[worker];
+    bool sent = o->v && o->n_sent > 0;
+    w->upcoming = false;
+    if (sent && pl_chunks_void(o, &p->cut, pl_mpi_port_rank(p, worker))) p->n_moving++;
+    o->v = NULL;
+    if (!sent) return;
+    w->voids = true;
+    w->stamp = 0;
+    pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_VOID});
+}
+
+static void port_retract(struct pl_port *p) {
+    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
+        if (p->worker[w].joined && !p->worker[w].shutdown) port_retract_one(p, w);
+}
+
+static size_t port_arrived(struct pl_port *p, const int *worker, int n, bool *others) {
+    size_t least = p->dim;
+    pl_mpi_port_look(p);
+    int n_own = 0;
+    for (int i = 0; i < n; i++) {
+        size_t first = pl_pieces_first(&p->pieces[worker[i]], &p->cut);
+        if (first < least) least = first;
+        n_own += pl_port_queued(&p->queue, PL_NEWS_RESULT, worker[i]);
+    }
+    *others = p->queue.n > n_own + pl_port_queued(&p->queue, PL_NEWS_COMING, -1) || pl_mpi_broken();
+    return least;
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -208,6 +247,8 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
     const struct pl_order *o = &w->order;
     const struct pl_input *input = &w->input;
+    if (p->chunks[worker].v && p->chunks[worker].v != input->v) port_retract_one(p, worker);
+    if (w->offered || w->voids) return; /* sent when the worker has answered that */
     bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
     bool shared = w->shares && input->v && !o->stays;
     bool vector = input->v && !shared && (!whole || input->stamp == 0 || input->stamp != w->stamp);
@@ -217,8 +258,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
                                : 0) |
                      (input->v ? 0 : WIRE_WITH_TERMS) | (o->stays ? WIRE_STAYS : 0) |
                      (shared ? WIRE_SHARED : 0);
-    const float *forwarded = p->chunks[worker].v;
-    if (forwarded && (!chunks || forwarded != input->v)) pl_mpi_break(0); /* cannot be */
+    if (p->chunks[worker].v && !chunks) pl_mpi_break(0); /* cannot be */
     struct pl_wire m = {.kind = WIRE_ORDER,
                         .flags = flags,
                         .task = o->task,
@@ -258,7 +298,7 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
         return;
     }
     if (port_follows()) return; /* the log tells when it is sent */
-    if (w->joined && !w->busy && !w->offered) pl_mpi_port_send_order(p, worker);
+    if (w->joined && !w->busy) pl_mpi_port_send_order(p, worker);
 }
 
 static void port_cancel(struct pl_port *p, int worker) {
@@ -322,7 +362,7 @@ static void port_wake(struct pl_port *p) {
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
         if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) || p->chunks[w].moving ||
-            p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
+            p->pieces[w].receives || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
     return pl_exchange_settled(&p->exchange) ? -1 : 0;
@@ -403,6 +443,8 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                              .cancel = port_cancel,
                                              .forward = port_forward,
                                              .written = port_written,
+                                             .retract = port_retract,
+                                             .arrived = port_arrived,
                                              .fetch = port_fetch,
                                              .holds = port_holds,
                                              .phase = port_phase,

@@ -22,6 +22,7 @@ struct pl_mpi_worker {
     bool waiting;          /* `order` was not sent yet */
     bool cancelling;       /* it was told to cancel `sent` */
     bool upcoming;         /* its next order is on the vector that is being written */
+    bool voids;            /* chunks that it was sent are void; orders wait for its answer */
     struct pl_order order; /* the latest; task 0: none, or it was cancelled */
     struct pl_input input; /* its only one; v NULL: it has terms instead */
     struct pl_order sent;
@@ -44,7 +45,8 @@ struct pl_port {
     int *which; /* what a test found */
     int n_moving;
     struct pl_cut_vector cut;     /* of vectors that are sent in chunks, */
-    struct pl_chunks_out *chunks; /* [n_workers] which these are */
+    struct pl_chunks_out *chunks; /* [n_workers] which these are, */
+    struct pl_pieces_in *pieces;  /* [n_workers] and results that come in chunks */
 
     struct pl_port_queue queue;
     atomic_bool woken;
@@ -67,7 +69,7 @@ int pl_mpi_port_rank(const struct pl_port *p, int worker);
 
 /* mpi_port.c */
 void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w);
-void pl_mpi_port_send_order(struct pl_port *p, int worker); /* the one that waits */
+void pl_mpi_port_send_order(struct pl_port *p, int worker); /* the one that waits, if it can */
 /* Vectors of an order: the whole, or the ranges it has. */
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v);

@@ -7,9 +7,11 @@
  *   server                                     worker
  *   ORDER  task, note, ranges  [+ vector]  ──▶           sent only to a worker that has answered
  *   CANCEL task                            ──▶
+ *   VOID                                   ──▶           chunks that were sent early are void
  *                                          ◀──  BASE     task: its base is complete
  *                                          ◀──  RESULT   task, loss, samples  [+ vector]
- *                                          ◀──  FREE     task: it is not computed any more
+ *                                          ◀──  FREE     task: it is not computed any more; 0: it
+ *                                                        has received what is void
  *                                          ◀──  PHASE
  *                                          ◀──  HELLO    first of all;  BYE  last of all
  *   SHUTDOWN                               ──▶           last of all, after BYE or before it
@@ -53,7 +55,8 @@ enum { /* tags */
        WIRE_TERMS, /* of vectors that stay with their writers: see mpi_exchange.h */
        WIRE_ASK,
        WIRE_STAYED,
-       WIRE_CHUNK /* of a vector: see mpi_chunks.h */
+       WIRE_CHUNK, /* of a vector of the server's: see mpi_chunks.h */
+       WIRE_PIECE  /* the same of a result */
 };
 
 enum wire_kind {
@@ -69,16 +72,17 @@ enum wire_kind {
                    more */
     WIRE_BASE,
     WIRE_MEMORY, /* see mpi_memory.h */
-    WIRE_MAPPED  /* flags: 1 if the worker has the memory */
+    WIRE_MAPPED, /* flags: 1 if the worker has the memory */
+    WIRE_VOID    /* see mpi_chunks.h */
 };
 
-#define WIRE_PROTOCOL 6
+#define WIRE_PROTOCOL 7
 
 /* flags of orders and results */
 #define WIRE_WITH_VECTOR 1  /* a vector follows */
 #define WIRE_WITH_TERMS 2   /* a struct pl_wire_terms follows */
 #define WIRE_STAYS 4        /* base and result stay with the worker */
-#define WIRE_WITH_CHUNKS 16 /* a vector comes in chunks, and perhaps came before */
+#define WIRE_WITH_CHUNKS 16 /* the vector comes in chunks, and perhaps came before */
 #define WIRE_SHARED 8       /* input and result are in memory that both ends have */
 
 struct pl_wire {

@@ -106,6 +106,15 @@ void pl_port_enqueue(struct pl_port_queue *q, enum pl_news_kind kind, int worker
     if (r) news->result = *r;
 }
 
+int pl_port_queued(const struct pl_port_queue *q, enum pl_news_kind kind, int worker) {
+    int n = 0;
+    for (int i = 0; i < q->n; i++) {
+        const struct pl_news *news = &q->news[(q->first + i) % q->room];
+        n += news->kind == kind && (worker < 0 || news->worker == worker);
+    }
+    return n;
+}
+
 bool pl_port_dequeue(struct pl_port_queue *q, struct pl_news *out) {
     if (q->n == 0) return false;
     *out = q->news[q->first];

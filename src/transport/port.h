@@ -40,7 +40,9 @@ struct pl_port_queue {
 
 bool pl_port_queue_new(struct pl_port_queue *q, int room); /* false: out of memory */
 void pl_port_enqueue(struct pl_port_queue *q, enum pl_news_kind kind, int worker,
-                     const struct pl_result *r);                    /* r: NULL is fine */
+                     const struct pl_result *r); /* r: NULL is fine */
+/* How many of this kind there are, about this worker or, if it is -1, about all. */
+int pl_port_queued(const struct pl_port_queue *q, enum pl_news_kind kind, int worker);
 bool pl_port_dequeue(struct pl_port_queue *q, struct pl_news *out); /* false: it is empty */
 
 #endif

@@ -10,6 +10,7 @@
  *   tell(worker, order)    ── task, inputs, output ──▶    pull() -> order
  *   cancel(worker)         ── forget it ─────────────▶    cancelled(), between layers
  *   news() -> BASE         ◀── the base is complete ──    push(base)
+ *   news() -> COMING       ◀── the result is on its way
  *   news() -> RESULT       ◀── task, loss, samples ───    push(result)
  *   news() -> JOINED, GONE ◀── it connected, it left
  *   news() -> WORD         ◀── a line of text ────────    pl_guest_say()
@@ -99,6 +100,7 @@ enum pl_news_kind {
     PL_NEWS_NONE,
     PL_NEWS_JOINED,
     PL_NEWS_BASE,
+    PL_NEWS_COMING, /* the RESULT that will follow when its vector is complete: see arrived() */
     PL_NEWS_RESULT,
     PL_NEWS_WORD, /* a worker or watcher said something */
     PL_NEWS_DONE, /* what was shown to the watcher is not read any more: it has copied it, is gone,
@@ -110,16 +112,17 @@ enum pl_news_kind {
 /* A worker's JOINED comes before its results, and its GONE after the last that was complete. A
  * worker that was expected and died before it connected has only a GONE. From GONE on, its number
  * is free. A BASE comes before the RESULT of the same task. It need not wake the server, which
- * finds it when it looks next; that of an order that was replaced may be missing.
+ * finds it when it looks next; that of an order that was replaced may be missing. A COMING comes
+ * before the RESULT of the same task, and need not: it never does if memory is shared.
  *
  * Watchers are numbered from n_workers on. They have WORD, ASK and DONE, and neither JOINED nor
  * GONE. A worker's words come after its JOINED and before its GONE. */
 struct pl_news {
     enum pl_news_kind kind;
     int worker;              /* or watcher; -1 with PL_NEWS_NONE */
-    struct pl_result result; /* of BASE only the task, of RESULT everything. Values are checked for
-                                being plausible, the task is not: an implausible result is
-                                PL_NOT_COMPUTED, with no samples */
+    struct pl_result result; /* of BASE only the task, of RESULT and COMING everything. Values are
+                                checked for being plausible, the task is not: an implausible result
+                                is PL_NOT_COMPUTED, with no samples */
     const char *word;        /* of WORD: one line of printable UTF-8 or ASCII, neither empty nor
                                 longer than PL_WORD_MAX - 1; valid until the next news() */
 };
@@ -198,9 +201,15 @@ struct pl_port_ops {
     void (*cancel)(struct pl_port *p, int worker);
     /* The worker's next order will be a plain one on the vector that the server writes next, and is
      * told before anything else happens to it. While the vector is written, written() tells that
-     * its first n elements are complete, so that they can be sent. NULL: of no use. */
+     * its first n elements are complete, so that they can be sent. retract() takes all of that
+     * back: the vector is not what workers will be told to compute on. NULL: of no use. */
     void (*forward)(struct pl_port *p, int worker);
     void (*written)(struct pl_port *p, const float *v, size_t n);
+    void (*retract)(struct pl_port *p);
+    /* Moves messages, and returns how many elements of the results that are on their way from these
+     * n workers have arrived, from the first one on, of each of them: dim if all are complete.
+     * *others: there is other news. NULL: there is no PL_NEWS_COMING. */
+    size_t (*arrived)(struct pl_port *p, const int *worker, int n, bool *others);
     /* Brings vectors that stayed with their writers to the server's memory, at what[i].v; if memory
      * is shared, there is nothing to do. 0, PL_ENOMEM, or PL_ERUN if a writer does not answer. */
     int (*fetch)(struct pl_port *p, const struct pl_input *what, int n);
