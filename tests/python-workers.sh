@@ -1,5 +1,5 @@
 #!/bin/sh
-# Workers that are PyTorch programs: tests/python/torch_{exact,methods,failures,examples}.py.
+# Workers that are PyTorch programs: every tests/python/torch_*.py but torch_simulate and torch_gpu.
 set -eu
 if [ -n "${SANITIZE:-}" ]; then
     echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
@@ -21,7 +21,7 @@ unset PACELINE # the variable tells Python programs who they are
 export PYTHONDONTWRITEBYTECODE=1 PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" OMP_NUM_THREADS=1
 export PYTHONPATH="$SOURCE_DIR/python:$SOURCE_DIR/tests/python"
 export PYTHON=$python PATH="$BUILD_DIR:$PATH"
-for t in exact methods failures examples; do
+for t in exact methods failures evaluate examples adapters; do
     echo "-- $t"
     $python "$SOURCE_DIR/tests/python/torch_$t.py"
 done

@@ -26,6 +26,7 @@ fail() {
     exit 1
 }
 
+modules() { (cd "$1" && find . -name '*.py' | sort); }
 one='import paceline as p; print(p.simulate(model="none", updates=3)["updates"], p.__file__)'
 
 echo "-- tests"
@@ -36,6 +37,8 @@ echo "-- by make install"
 DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "cmake --install"; }
 packages=$work/dest/opt/paceline/lib/python3/dist-packages
+modules "$SOURCE_DIR/python/paceline" >"$work/modules"
+modules "$packages/paceline" | diff "$work/modules" - || fail "modules are missing"
 [ -f "$packages/paceline/py.typed" ] || fail "py.typed is not installed"
 (cd "$work" && PYTHONPATH=$packages $python -c "$one") | grep "3.0 $packages" ||
     fail "the installed package"
@@ -50,6 +53,7 @@ cp -r "$SOURCE_DIR/python" "$work/python"
 PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so $python -m pip install --no-build-isolation --no-deps \
     --no-index --disable-pip-version-check --target "$work/site" "$work/python" >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "pip install"; }
+modules "$work/site/paceline" | diff "$work/modules" - || fail "pip: modules are missing"
 [ -s "$work/site/paceline/libpaceline.so" ] || fail "the library is not in the package"
 (cd "$work" && PYTHONPATH=$work/site $python -c "$one") | grep "3.0 $work/site" ||
     fail "the package that pip installed"
