@@ -1,25 +1,9 @@
 #!/bin/sh
 # The Python package, without PyTorch: tests/python/test_*.py, and the three ways to install it.
-set -eu
-if [ -n "${SANITIZE:-}" ]; then
-    echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
-    exit 77
-fi
-: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
-python=
-for p in /usr/bin/python3 python3; do
-    if command -v $p >/dev/null && $p -c 'import sys; sys.exit(sys.version_info < (3, 9))'; then
-        python=$p
-        break
-    fi
-done
-if [ -z "$python" ]; then
-    echo "skipped: there is no Python 3.9 or later"
-    exit 77
-fi
+. "${SOURCE_DIR:?}/tests/shell/python.sh"
+find_python 'import sys; sys.exit(sys.version_info < (3, 9))' "there is no Python 3.9 or later"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export PYTHONDONTWRITEBYTECODE=1
 
 fail() {
     echo "FAIL: $*" >&2

@@ -102,6 +102,90 @@ static void test_one(const struct test_case *c) {
     free(g);
 }
 
+/* Two pictures at a time give what one after the other gives. */
+static void test_pair(const struct pl_rows *r) {
+    const struct test_case c = {*r, 8};
+    size_t n_in = r->n_runs * r->run, n = r->n_lines * r->width;
+    size_t size = test_at(r, r->n_lines - 1, r->width - 1, n_in - 1) + 1;
+    float *x = test_floats(2 * size, 1), *xs = test_floats(2 * size, 2);
+    float *w = test_floats(n_in * 8, 3), *packed = test_floats(n_in * 8, 4);
+    float *plain_z = test_floats(2 * n * 8, 5), *z = test_floats(2 * n * 8, 6);
+    float *zs = test_floats(2 * n * 8, 7), *doubled = test_floats(2 * n_in * 8, 8);
+    float *g = test_floats(n_in * 8, 9);
+
+    for (size_t i = 0; i < 2; i++) plain_product(&c, x + i * size, w, plain_z + i * n * 8);
+    pl_narrow_pack(w, n_in, 8, packed);
+    pl_narrow_interleave(packed, packed, n_in * 8, doubled);
+    pl_narrow_interleave(x, x + size, size, xs);
+    pl_narrow_product_pair(r, xs, doubled, z, z + n * 8);
+    test_same(z, plain_z, 2 * n * 8, "product of a pair");
+
+    for (size_t i = 0; i < 2; i++) plain_gradient(&c, x + i * size, plain_z + i * n * 8, w);
+    pl_narrow_interleave(z, z + n * 8, n * 8, zs);
+    pl_narrow_gradient_pair(r, xs, zs, r->width * 8, packed);
+    pl_narrow_unpack(packed, n_in, 8, g);
+    test_same(g, w, n_in * 8, "gradient of a pair");
+    free(x);
+    free(xs);
+    free(w);
+    free(packed);
+    free(plain_z);
+    free(z);
+    free(zs);
+    free(doubled);
+    free(g);
+}
+
+/* The three products of a dense layer, in the orders that narrow.h gives. */
+static void plain_dense(const float *x, const float *w, const float *d, size_t n, size_t n_in,
+                        size_t n_out, float *z, float *g, float *dx) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n_out; j++) {
+            float lane[16] = {0}, half[4];
+            for (size_t k = 0; k < (n_in + 15) / 16 * 16; k++)
+                lane[k % 16] += k < n_in ? x[i * n_in + k] * w[j * n_in + k] : 0;
+            for (size_t l = 0; l < 4; l++)
+                half[l] = (lane[l] + lane[l + 8]) + (lane[l + 4] + lane[l + 12]);
+            z[i * n_out + j] = (half[0] + half[2]) + (half[1] + half[3]);
+        }
+    for (size_t j = 0; j < n_out; j++)
+        for (size_t k = 0; k < n_in; k++) {
+            float sum = 0;
+            for (size_t i = 0; i < n; i++) sum += d[i * n_out + j] * x[i * n_in + k];
+            g[j * n_in + k] = sum;
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_in; k++) {
+            float sum = 0;
+            for (size_t j = 0; j < n_out; j++) sum += d[i * n_out + j] * w[j * n_in + k];
+            dx[i * n_in + k] = sum;
+        }
+}
+
+static void test_dense(size_t n, size_t n_in, size_t n_out) {
+    float *x = test_floats(n * n_in, 1), *w = test_floats(n_out * n_in, 2);
+    float *d = test_floats(n * n_out, 3), *plain_z = test_floats(n * n_out, 4);
+    float *plain_g = test_floats(n_out * n_in, 5), *plain_dx = test_floats(n * n_in, 6);
+    float *z = test_floats(n * n_out, 7), *g = test_floats(n_out * n_in, 8);
+    float *dx = test_floats(n * n_in, 9);
+    plain_dense(x, w, d, n, n_in, n_out, plain_z, plain_g, plain_dx);
+    pl_narrow_forward(x, w, n, n_in, n_out, z);
+    pl_narrow_weights(d, x, n, n_in, n_out, g);
+    pl_narrow_inputs(d, w, n, n_in, n_out, dx);
+    test_same(z, plain_z, n * n_out, "dense product");
+    test_same(g, plain_g, n_out * n_in, "dense weight gradient");
+    test_same(dx, plain_dx, n * n_in, "dense input gradient");
+    free(x);
+    free(w);
+    free(d);
+    free(plain_z);
+    free(plain_g);
+    free(plain_dx);
+    free(z);
+    free(g);
+    free(dx);
+}
+
 /* Calls `test` with every instruction set. */
 static void on_every_set(void (*test)(void *), void *arg) {
     enum pl_isa before = pl_isa;
@@ -129,6 +213,41 @@ static void test_products(void *arg) {
     }
 }
 
+static void test_pairs(void *arg) {
+    (void)arg;
+    if (!pl_narrow_pairs(8)) return;
+    for (size_t width = 1; width <= 23; width++) {
+        const struct pl_rows rows = {.n_runs = 3,
+                                     .run = width + 4,
+                                     .apart = 110,
+                                     .n_lines = 4,
+                                     .width = width,
+                                     .next = 110,
+                                     .step = 3};
+        test_pair(&rows);
+    }
+}
+
+static void pairs_equal_single_pictures(void **state) {
+    (void)state;
+    on_every_set(test_pairs, NULL);
+}
+
+static void test_dense_layers(void *arg) {
+    static const size_t rows[] = {1, 2, 15, 16, 17, 32, 33, 70};
+    static const size_t inputs[] = {1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 48, 100, 384, 400, 801};
+    (void)arg;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
+            for (size_t j = 1; j <= PL_NARROW_MAX; j += 3) test_dense(rows[i], inputs[k], j);
+    for (size_t j = 1; j <= PL_NARROW_MAX; j++) test_dense(35, 52, j);
+}
+
+static void dense_layers_equal_plain_loops(void **state) {
+    (void)state;
+    on_every_set(test_dense_layers, NULL);
+}
+
 static void products_equal_plain_loops(void **state) {
     (void)state;
     on_every_set(test_products, NULL);
@@ -144,17 +263,17 @@ static void test_gradients(void *arg) {
     struct pl_why why;
     struct pl_data *data;
     struct pl_model *m;
-    uint32_t index[24];
-    uint16_t label[24];
+    uint32_t index[25];
+    uint16_t label[25];
     double loss;
-    assert_int_equal(pl_data_open("digits:samples=24,test=0", 1, &data, &why), PL_OK);
+    assert_int_equal(pl_data_open("digits:samples=25,test=0", 1, &data, &why), PL_OK);
     assert_int_equal(pl_model_open(t->model, data, &m, &why), PL_OK);
-    float *x = test_floats(24 * data->dim, 1), *w = test_floats(m->dim, 2);
-    float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 24), 4);
-    for (uint32_t i = 0; i < 24; i++) index[i] = i;
-    pl_data_rows(data, false, index, 24, x, label);
+    float *x = test_floats(25 * data->dim, 1), *w = test_floats(m->dim, 2);
+    float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 25), 4);
+    for (uint32_t i = 0; i < 25; i++) index[i] = i;
+    pl_data_rows(data, false, index, 25, x, label);
     m->kind->init(m, 1, w);
-    struct pl_batch batch = {.n = 24, .x = x, .label = label};
+    struct pl_batch batch = {.n = 25, .x = x, .label = label};
     assert_int_equal(m->kind->gradient(m, w, &batch, g, &loss, scratch, NULL), PL_OK);
     if (t->first) test_same(g, t->first, m->dim, t->model);
     if (t->first) free(g);
@@ -180,6 +299,8 @@ static void gradients_have_the_same_bits_on_every_set(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_equal_plain_loops),
+        cmocka_unit_test(pairs_equal_single_pictures),
+        cmocka_unit_test(dense_layers_equal_plain_loops),
         cmocka_unit_test(gradients_have_the_same_bits_on_every_set),
     };
     test_seed = seed_of_test(1);

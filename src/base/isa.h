@@ -12,7 +12,8 @@
  * for the set too if it is inlined (PL_ISA_BODY). The body may ask for `isa`, the set that it is
  * compiled for. A call costs a jump; the body should be a loop over a block.
  *
- * aarch64 has one set: its baseline includes vectors of 128 bits (NEON). */
+ * aarch64 has one set: its baseline includes vectors of 128 bits (NEON). With PL_ONE_VARIANT,
+ * as for fuzzing, loops are compiled once: for the baseline, and not for common sizes as well. */
 #ifndef PL_BASE_ISA_H
 #define PL_BASE_ISA_H
 
@@ -52,7 +53,7 @@ int pl_isa_check(struct pl_why *why);
 #define PL_ISA_PARAMETERS(list) (PL_ISA_LIST list, __attribute__((unused)) const enum pl_isa isa)
 #define PL_ISA_ARGUMENTS(list, isa) (PL_ISA_LIST list, isa)
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PL_ONE_VARIANT)
 #define PL_VARIANTS(type, name, parameters, arguments)                                             \
     type name parameters;                                                                          \
     PL_ISA_BODY type name##_body PL_ISA_PARAMETERS(parameters);                                    \

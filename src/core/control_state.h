@@ -29,7 +29,7 @@ struct pl_control {
     struct control_arrival {
         uint32_t samples;
         double loss;
-    } * arrival; /* [n_workers] their last arrivals, which may be deferred */
+    } * arrival; /* [n_workers] their deferred arrivals */
     int n_deferred;
     bool dropped; /* the result that has just arrived */
 

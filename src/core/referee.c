@@ -14,15 +14,14 @@ static int referee_grow(struct control_group *g, struct pl_why *why) {
     return PL_OK;
 }
 
-/* Adds a worker's last arrival to the open group. */
+/* Adds an arrival of a->worker to the open group. */
 static inline int referee_join_group(struct pl_control *c, struct pl_action *a,
-                                     struct pl_why *why) {
+                                     const struct control_arrival *b, struct pl_why *why) {
     struct control_group *g = &c->open;
     if (g->n == g->room && referee_grow(g, why)) return PL_ENOMEM;
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
     if (c->models->take) c->models->take(c->replicas, a->worker, a->factor);
-    const struct control_arrival *b = &c->arrival[a->worker];
     g->member[g->n++] = (struct pl_member){
         a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
     c->view.n_taken++;
@@ -30,34 +29,42 @@ static inline int referee_join_group(struct pl_control *c, struct pl_action *a,
     return PL_OK;
 }
 
+/* Whether there is such a worker; a negative number becomes a large one. */
+static inline bool referee_knows(const struct pl_control *c, int worker) {
+    return (unsigned)worker < (unsigned)c->view.n_workers;
+}
+
 static int referee_take(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
-    if (a->worker < 0 || a->worker >= c->view.n_workers || !c->worker[a->worker].deferred)
+    if (!referee_knows(c, a->worker) || !c->worker[a->worker].deferred)
         return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
     c->worker[a->worker].deferred = false;
     c->n_deferred--;
-    return referee_join_group(c, a, why);
+    return referee_join_group(c, a, &c->arrival[a->worker], why);
 }
 
 static void referee_commit(struct pl_control *c, struct pl_action *a) {
-    struct control_group closed = c->open;
-    for (size_t i = 0; i < closed.n; i++) {
-        uint64_t lag = closed.member[i].lag;
-        c->lag_sum += lag;
-        c->n_fresh += lag == 0;
-        if (lag > c->lag_max) c->lag_max = lag;
-        c->worker[closed.member[i].worker].n_contributed = 0;
+    struct pl_member *member = c->open.member, *spare = c->closed.member;
+    size_t n = c->open.n, room = c->open.room;
+    for (const struct pl_member *m = member; m < member + n; m++) {
+        c->lag_sum += m->lag;
+        c->n_fresh += m->lag == 0;
+        if (m->lag > c->lag_max) c->lag_max = m->lag;
+        c->worker[m->worker].n_contributed = 0;
     }
-    c->fates.applied += closed.n;
+    c->fates.applied += n;
     c->view.n_taken = c->view.n_contributors = 0;
-    c->open = c->closed;
+    c->open.member = spare; /* field by field: what was just written in parts is slow to copy */
+    c->open.room = c->closed.room;
     c->open.n = 0;
-    c->closed = closed;
+    c->closed.member = member;
+    c->closed.room = room;
+    c->closed.n = n;
     a->version = ++c->view.version;
 }
 
 static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
                          struct pl_why *why) {
-    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_IDLE)
+    if (!referee_knows(c, a->worker) || c->worker[a->worker].state != PL_IDLE)
         return pl_control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
     if (a->from == PL_KEEP && (!c->models->central || w->base == CONTROL_NO_VERSION))
@@ -67,7 +74,8 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
     if (c->models->start && c->models->start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
-    if (c->grid_locks.side > 0 || a->row >= 0 || a->col >= 0) {
+    bool on_part = (a->row & a->col) >= 0; /* one of them is not negative */
+    if (c->grid_locks.side > 0 || on_part) {
         char room[128];
         const char *no = pl_grid_locks_enter(&c->grid_locks, a, c->view.n_taken, room);
         if (no) return pl_control_broke(c, why, no);
@@ -91,7 +99,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
 
 static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
                           struct pl_why *why) {
-    if (a->worker < 0 || a->worker >= c->view.n_workers || c->worker[a->worker].state != PL_BUSY)
+    if (!referee_knows(c, a->worker) || c->worker[a->worker].state != PL_BUSY)
         return pl_control_broke(c, why, "it cancelled a worker that is not busy");
     if (!c->models->central)
         return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
@@ -112,11 +120,11 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
     if (arrived && e->kind != PL_ARRIVE)
         return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
     if (!arrived) return referee_take(c, a, why);
+    const struct control_arrival arrival = {e->samples, e->loss};
     a->worker = e->worker;
+    if (a->verb == PL_TAKE) return referee_join_group(c, a, &arrival, why);
     a->task = c->worker[e->worker].task;
-    c->arrival[e->worker] = (struct control_arrival){e->samples, e->loss};
     switch (a->verb) {
-    case PL_TAKE: return referee_join_group(c, a, why);
     case PL_DROP:
         c->fates.dropped++;
         c->dropped = true;
@@ -126,6 +134,7 @@ static int referee_decide(struct pl_control *c, const struct pl_event *e, struct
         if (!c->models->central)
             return pl_control_broke(c, why,
                                     "it deferred a result of a worker with a model of its own");
+        c->arrival[e->worker] = arrival;
         c->worker[e->worker].deferred = true;
         c->n_deferred++;
         return PL_OK;
@@ -146,8 +155,8 @@ int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, str
     if (c->plan.overflow)
         return pl_control_broke(c, why, "its plan is longer than any correct plan");
     int n_decided = 0;
-    for (size_t n = 0; n < c->plan.n; n++) {
-        struct pl_action *a = &c->plan.action[n];
+    struct pl_action *end = c->plan.action + c->plan.n;
+    for (struct pl_action *a = c->plan.action; a < end; a++) {
         int rc = PL_OK;
         const char *no = NULL;
         if (!isfinite(a->factor))
@@ -162,10 +171,10 @@ int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, str
             if (c->view.n_taken == 0)
                 return pl_control_broke(c, why, "it committed an empty group");
             referee_commit(c, a);
-            break;
+            continue;
         case PL_START: rc = referee_start(c, a, e->now_ns, why); break;
         case PL_CANCEL: rc = referee_cancel(c, a, e->now_ns, why); break;
-        case PL_STOP: c->stopped = true; break;
+        case PL_STOP: c->stopped = true; continue;
         default: no = c->models->exchange(c->replicas, a); break;
         }
         if (no) return pl_control_broke(c, why, no);

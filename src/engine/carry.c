@@ -1,14 +1,23 @@
-/* Carrying plans out: the one place where an action of a policy takes effect. */
+/* One event and what follows from it. Carrying plans out is here: the one place where an action of
+ * a policy takes effect. */
+#include <math.h>
+
 #include "engine/engine_state.h"
 
+/* Written field by field: zeroing the struct first takes longer than all the rest. */
 static inline int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
-    struct pl_start start = {.worker = a->worker,
-                             .task = a->task,
-                             .version = a->version,
-                             .base = PL_NO_VECTOR,
-                             .output = PL_NO_VECTOR,
-                             .sends = a->sends,
-                             .part = {a->row, a->col}};
+    struct pl_start start;
+    start.worker = a->worker;
+    start.task = a->task;
+    start.version = a->version;
+    start.lr = 0;
+    start.input = NULL;
+    start.base = start.output = PL_NO_VECTOR;
+    start.sends = a->sends;
+    start.stays = false;
+    start.part = (struct pl_part){a->row, a->col};
+    start.acked = start.applied = 0;
+    start.checks = false;
     if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, &start);
     struct engine_worker *w = &e->worker[a->worker];
     w->part = start.part;
@@ -23,20 +32,20 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
 }
 
 /* Names the workers that the rest of the plan starts on the version that is about to be made. */
-static void carry_upcoming(const struct pl_engine *e, const struct pl_plan *plan, size_t commit) {
+static void carry_upcoming(const struct pl_engine *e, const struct pl_action *commit,
+                           const struct pl_action *end) {
     const struct pl_host_ops *h = &e->conf.host;
-    for (size_t i = commit + 1; h->upcoming && i < plan->n; i++)
-        if (plan->action[i].verb == PL_START && plan->action[i].from == PL_FETCH)
-            h->upcoming(h->ctx, plan->action[i].worker);
+    for (const struct pl_action *a = commit + 1; a < end; a++)
+        if (a->verb == PL_START && a->from == PL_FETCH) h->upcoming(h->ctx, a->worker);
 }
 
-static int carry_commit(struct pl_engine *e, const struct pl_plan *plan, size_t i,
-                        struct pl_measure *measure, struct pl_why *why) {
-    const struct pl_action *a = &plan->action[i];
+static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
+                               const struct pl_action *end, struct pl_measure *measure,
+                               struct pl_why *why) {
     const struct pl_limits *l = &e->job->limits;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
-    carry_upcoming(e, plan, i);
+    if (e->conf.host.upcoming) carry_upcoming(e, a, end);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
@@ -48,27 +57,47 @@ static void carry_unused(struct pl_engine *e, int worker) {
     if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, worker);
 }
 
-int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
-                    struct pl_measure *measure, struct pl_why *why) {
-    *committed = false;
-    for (size_t i = 0; i < plan->n; i++) {
-        const struct pl_action *a = &plan->action[i];
+/* *committed: the plan made an update, and *measure has its measurements. */
+static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
+                             struct pl_measure *measure, struct pl_why *why) {
+    const struct pl_action *end = plan->action + plan->n;
+    for (const struct pl_action *a = plan->action; a < end; a++) {
         int rc = PL_OK;
         switch (a->verb) {
         case PL_TAKE:
-            if (e->models->take) rc = e->models->take(e, a, why);
+            if (!e->models->take) continue;
+            rc = e->models->take(e, a, why);
             break;
-        case PL_DROP: carry_unused(e, a->worker); break;
+        case PL_DROP: carry_unused(e, a->worker); continue;
         case PL_COMMIT:
             *committed = true;
-            rc = carry_commit(e, plan, i, measure, why);
+            rc = carry_commit(e, a, end, measure, why);
             break;
         case PL_START: rc = carry_start(e, a, why); break;
-        case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); break;
-        case PL_STOP: pl_engine_over(e); break;
-        default: break; /* a deferred result stays where it is; the replicas do exchanges */
+        case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); continue;
+        case PL_STOP: pl_engine_over(e); continue;
+        default: continue; /* a deferred result stays where it is; the replicas do exchanges */
         }
         if (rc) return rc;
     }
     return PL_OK;
+}
+
+/* What a commit measured comes as an event of its own. A plan has at most one commit and this event
+ * leads to none, so it nests once. */
+static int carry_measured(struct pl_engine *e, const struct pl_event *event,
+                          const struct pl_measure *measure, struct pl_why *why) {
+    struct pl_event measured = {.kind = PL_MEASURED, .now_ns = event->now_ns, .measure = *measure};
+    return pl_engine_step(e, &measured, why);
+}
+
+int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
+    const struct pl_plan *plan;
+    struct pl_measure measure = {.dot = NAN};
+    bool committed = false;
+    int rc = pl_control_step(e->control, event, &plan, why);
+    if (!rc) rc = carry_plan(e, plan, &committed, &measure, why);
+    if (rc || !committed || !e->store || e->conf.follows || !pl_control_measures(e->control))
+        return rc;
+    return carry_measured(e, event, &measure, why);
 }

@@ -170,19 +170,6 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static int engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
-    const struct pl_plan *plan;
-    struct pl_measure measure = {.dot = NAN};
-    bool committed;
-    int rc = pl_control_step(e->control, event, &plan, why);
-    if (!rc) rc = pl_engine_carry(e, plan, &committed, &measure, why);
-    if (rc || !committed || !e->store || e->conf.follows || !pl_control_measures(e->control))
-        return rc;
-    /* a plan has at most one commit and this event leads to none, so it nests once */
-    struct pl_event measured = {.kind = PL_MEASURED, .now_ns = event->now_ns, .measure = measure};
-    return engine_step(e, &measured, why);
-}
-
 static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char *defect,
                          struct pl_why *why) {
     bool finite = true;
@@ -210,27 +197,38 @@ static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
     return false;
 }
 
-int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
-                    struct pl_why *why) {
+/* A result; `event` has its worker. */
+static int engine_result(struct pl_engine *e, struct pl_event *event, const char *defect,
+                         struct pl_why *why) {
+    const struct pl_worker *w = &e->view->worker[event->worker];
+    if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
+    uint64_t spent_ns = event->now_ns - w->since_ns;
+    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
+    if (!e->job->model) return pl_engine_step(e, event, why);
+    int rc = PL_OK;
+    if (event->kind == PL_ARRIVE && !e->conf.follows) rc = engine_arrive(e, event, defect, why);
+    return rc ? rc : pl_engine_step(e, event, why);
+}
+
+/* Everything but results. */
+static int engine_other(struct pl_engine *e, struct pl_event *event, struct pl_why *why) {
     bool known = event->worker >= 0 && event->worker < e->view->n_workers;
     if (!known && pl_event_has_worker(event)) /* control says which workers there are */
-        return engine_step(e, event, why);
-    if (event->kind == PL_ARRIVE || event->kind == PL_REJECT) {
-        const struct pl_worker *w = &e->view->worker[event->worker];
-        if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
-        if (event->now_ns - w->since_ns > e->longest_ns)
-            e->longest_ns = event->now_ns - w->since_ns;
-        int rc = PL_OK;
-        if (event->kind == PL_ARRIVE && e->job->model && !e->conf.follows)
-            rc = engine_arrive(e, event, defect, why);
-        return rc ? rc : engine_step(e, event, why);
-    }
+        return pl_engine_step(e, event, why);
     if (event->kind == PL_BASE_READY && e->vectors && !e->conf.follows && !engine_base(e, event))
         return PL_OK;
     if (event->kind == PL_LEAVE && e->standing) pl_standing_left(e, event->worker);
-    int rc = engine_step(e, event, why);
+    int rc = pl_engine_step(e, event, why);
     if (event->kind == PL_LEAVE) engine_forget(e, event->worker);
     return rc;
+}
+
+int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
+                    struct pl_why *why) {
+    bool known = event->worker >= 0 && event->worker < e->view->n_workers;
+    if (known && (event->kind == PL_ARRIVE || event->kind == PL_REJECT))
+        return engine_result(e, event, defect, why);
+    return engine_other(e, event, why);
 }
 
 int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why) {

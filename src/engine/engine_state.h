@@ -105,9 +105,8 @@ void pl_standing_arrived(struct pl_engine *e, int worker);
 void pl_standing_good(struct pl_engine *e, int worker);
 void pl_standing_left(struct pl_engine *e, int worker);
 
-/* Carries out a plan. *committed: it made an update, and *measure has its measurements. */
-int pl_engine_carry(struct pl_engine *e, const struct pl_plan *plan, bool *committed,
-                    struct pl_measure *measure, struct pl_why *why);
+/* Hands an event to control and carries out the plan. */
+int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_why *why);
 
 /* NULL: timing alone. */
 static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {

@@ -76,12 +76,6 @@ static size_t conv_flat(const struct pl_conv *c) {
     return (size_t)(c->h + 2 * conv_pad(c)) * (c->w + 2 * conv_pad(c)) * c->n_out;
 }
 
-size_t pl_conv_scratch(const struct pl_conv *c) {
-    size_t gathered = 2 * (size_t)conv_strip_lines(c) * conv_width(c) * (conv_window(c) + c->n_out);
-    size_t narrow = conv_flat(c) + 2 * conv_window(c) * c->n_out;
-    return gathered > narrow ? gathered : narrow;
-}
-
 /* The offset in out, past the border, of pooled line `line` of all pictures. */
 static size_t conv_out_at(const struct pl_conv *c, uint64_t line) {
     uint32_t ph = c->h / 2;
@@ -211,21 +205,66 @@ static struct pl_rows conv_windows(const struct pl_conv *c, size_t n_channels, s
                             .step = n_channels};
 }
 
+/* Work space of a stage with few filters: weights as the product reads them, alone and interleaved
+ * with themselves; two pictures of outputs, and the two interleaved; two pictures of inputs,
+ * interleaved. */
+struct conv_room {
+    float *packed, *doubled, *flat[2], *flats, *ins, *sum;
+    size_t floats;
+};
+
+static struct conv_room conv_room(const struct pl_conv *c, float *scratch) {
+    const size_t weights = conv_window(c) * c->n_out, flat = conv_flat(c);
+    size_t at[] = {weights, 2 * weights, flat, flat, 2 * flat, 2 * pl_conv_in_size(c), weights};
+    size_t floats = 0;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        size_t size = at[i];
+        at[i] = floats;
+        floats += size;
+    }
+    if (!scratch) return (struct conv_room){.floats = floats};
+    return (struct conv_room){.packed = scratch + at[0],
+                              .doubled = scratch + at[1],
+                              .flat = {scratch + at[2], scratch + at[3]},
+                              .flats = scratch + at[4],
+                              .ins = scratch + at[5],
+                              .sum = scratch + at[6],
+                              .floats = floats};
+}
+
+size_t pl_conv_scratch(const struct pl_conv *c) {
+    size_t gathered = 2 * (size_t)conv_strip_lines(c) * conv_width(c) * (conv_window(c) + c->n_out);
+    size_t narrow = conv_room(c, NULL).floats;
+    return gathered > narrow ? gathered : narrow;
+}
+
 static int conv_narrow_forward(const struct pl_conv *c, const float *w, const float *in, uint32_t n,
                                float *out, uint8_t *which, float *scratch,
                                const struct pl_cancel *cancel) {
     const size_t width = conv_width(c), window = conv_window(c), n_out = c->n_out, ph = c->h / 2;
+    const size_t size = pl_conv_in_size(c);
     const struct pl_rows lines = conv_windows(c, c->n_in, 2, width);
-    float *packed = scratch, *z = scratch + window * n_out;
+    const struct conv_room room = conv_room(c, scratch);
+    const bool pairs = pl_narrow_pairs(n_out);
     if (c->out_pad) memset(out, 0, n * pl_conv_out_size(c) * sizeof *out);
-    pl_narrow_pack(w, window, n_out, packed);
-    for (uint32_t i = 0; i < n; i++) {
+    pl_narrow_pack(w, window, n_out, room.packed);
+    if (pairs) pl_narrow_interleave(room.packed, room.packed, window * n_out, room.doubled);
+    for (uint32_t i = 0, m; i < n; i += m, in += m * size) {
+        m = pairs && i + 1 < n ? 2 : 1; /* pictures at a time */
         if (pl_cancelled(cancel)) return PL_ECANCELLED;
+        if (m == 2) pl_narrow_interleave(in, in + size, size, room.ins);
         for (size_t y = 0; y < ph; y++) {
-            uint64_t line = i * ph + y;
-            pl_narrow_product(&lines, in + conv_in_at(c, line, 0), packed, n_out, z);
-            conv_pool(z, w + window * n_out, width / 2, n_out, out + conv_out_at(c, line),
-                      which + line * (width / 2) * n_out);
+            const size_t at = conv_in_at(c, y, 0);
+            if (m == 2)
+                pl_narrow_product_pair(&lines, room.ins + 2 * at, room.doubled, room.flat[0],
+                                       room.flat[1]);
+            else
+                pl_narrow_product(&lines, in + at, room.packed, n_out, room.flat[0]);
+            for (uint32_t p = 0; p < m; p++) {
+                uint64_t line = (i + p) * ph + y;
+                conv_pool(room.flat[p], w + window * n_out, width / 2, n_out,
+                          out + conv_out_at(c, line), which + line * (width / 2) * n_out);
+            }
         }
     }
     return PL_OK;
@@ -242,34 +281,62 @@ static void conv_turn(const struct pl_conv *c, const float *w, float *room, floa
     pl_narrow_pack(room, kernels * n_out, n_in, packed);
 }
 
+/* Adds the weight gradients of m pictures to room->sum, and writes their input gradients to d_in
+ * unless it is NULL. */
+static void conv_narrow_products(const struct pl_conv *c, const struct conv_room *room,
+                                 const float *in, uint32_t m, float *d_in) {
+    const size_t pad = conv_pad(c), n_out = c->n_out, n_in = c->n_in, size = pl_conv_in_size(c);
+    const size_t row = (c->w + 2 * pad) * n_out, in_row = (c->w + 2 * pad) * n_in;
+    const size_t border = pad * row + pad * n_out;
+    const struct pl_rows windows = conv_windows(c, n_in, 2 * (c->h / 2), conv_width(c));
+    const struct pl_rows line = conv_windows(c, n_out, 1, c->w);
+    const bool pair = m == 2 && pl_narrow_pairs(n_out), pair_in = m == 2 && pl_narrow_pairs(n_in);
+    if (pair || pair_in)
+        pl_narrow_interleave(room->flat[0], room->flat[1], conv_flat(c), room->flats);
+    if (pair) {
+        pl_narrow_interleave(in, in + size, size, room->ins);
+        pl_narrow_gradient_pair(&windows, room->ins, room->flats + 2 * border, row, room->sum);
+    }
+    for (uint32_t p = 0; !pair && p < m; p++)
+        pl_narrow_gradient(&windows, in + p * size, room->flat[p] + border, row, n_out, room->sum);
+    for (size_t y = 0; d_in && y < c->h; y++) {
+        float *to = d_in + (y + pad) * in_row + pad * n_in;
+        if (pair_in)
+            pl_narrow_product_pair(&line, room->flats + 2 * y * row, room->doubled, to, to + size);
+        for (uint32_t p = 0; !pair_in && p < m; p++)
+            pl_narrow_product(&line, room->flat[p] + y * row, room->packed, n_in, to + p * size);
+    }
+}
+
 static int conv_narrow_backward(const struct pl_conv *c, const float *w, const float *in,
                                 const float *out, const uint8_t *which, const float *d_out,
                                 uint32_t n, float *g, float *d_in, float *scratch,
                                 const struct pl_cancel *cancel) {
-    const size_t pad = conv_pad(c), width = conv_width(c), window = conv_window(c);
-    const size_t n_out = c->n_out, n_in = c->n_in, ph = c->h / 2;
-    const size_t row = (c->w + 2 * pad) * n_out, in_row = (c->w + 2 * pad) * n_in;
-    const struct pl_rows windows = conv_windows(c, n_in, 2 * ph, width);
-    const struct pl_rows line = conv_windows(c, n_out, 1, c->w);
-    float *flat = scratch, *turned = flat + conv_flat(c), *sum = turned + window * n_out;
-    float *dz = flat + pad * row + pad * n_out; /* past the border */
-    if (d_in) conv_turn(c, w, sum, turned);
-    memset(sum, 0, window * n_out * sizeof *sum);
-    memset(flat, 0, conv_flat(c) * sizeof *flat);
-    memset(g + window * n_out, 0, n_out * sizeof *g);
-    for (uint32_t i = 0; i < n; i++) {
-        if (pl_cancelled(cancel)) return PL_ECANCELLED;
-        for (size_t y = 0; y < ph; y++) {
-            size_t at = conv_out_at(c, i * ph + y);
-            conv_unpool(d_out + at, out + at, which + (i * ph + y) * (width / 2) * n_out, width / 2,
-                        n_out, dz + 2 * y * row, dz + (2 * y + 1) * row, g + window * n_out);
-        }
-        pl_narrow_gradient(&windows, in + i * pl_conv_in_size(c), dz, row, n_out, sum);
-        for (size_t y = 0; d_in && y < c->h; y++)
-            pl_narrow_product(&line, flat + y * row, turned, n_in,
-                              d_in + i * pl_conv_in_size(c) + (y + pad) * in_row + pad * n_in);
+    const size_t pad = conv_pad(c), width = conv_width(c), weights = conv_window(c) * c->n_out;
+    const size_t n_out = c->n_out, ph = c->h / 2, row = (c->w + 2 * pad) * n_out;
+    const struct conv_room room = conv_room(c, scratch);
+    const bool pairs = pl_narrow_pairs(n_out) || (d_in && pl_narrow_pairs(c->n_in));
+    if (d_in) {
+        conv_turn(c, w, room.sum, room.packed);
+        pl_narrow_interleave(room.packed, room.packed, weights, room.doubled);
     }
-    pl_narrow_unpack(sum, window, n_out, g);
+    memset(room.sum, 0, weights * sizeof *room.sum);
+    memset(room.flat[0], 0, conv_flat(c) * sizeof *room.flat[0]);
+    memset(room.flat[1], 0, conv_flat(c) * sizeof *room.flat[1]);
+    memset(g + weights, 0, n_out * sizeof *g);
+    for (uint32_t i = 0, m; i < n; i += m) {
+        m = pairs && i + 1 < n ? 2 : 1; /* pictures at a time */
+        if (pl_cancelled(cancel)) return PL_ECANCELLED;
+        for (uint64_t line = i * ph; line < (i + m) * ph; line++) {
+            size_t at = conv_out_at(c, line);
+            float *dz = room.flat[line / ph - i] + (pad + 2 * (line % ph)) * row + pad * n_out;
+            conv_unpool(d_out + at, out + at, which + line * (width / 2) * n_out, width / 2, n_out,
+                        dz, dz + row, g + weights);
+        }
+        conv_narrow_products(c, &room, in + i * pl_conv_in_size(c), m,
+                             d_in ? d_in + i * pl_conv_in_size(c) : NULL);
+    }
+    pl_narrow_unpack(room.sum, conv_window(c), n_out, g);
     return PL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Dense layers on CBLAS.
  *
  * Everything that grows with the layer is one SGEMM: forward A W^T, weight gradient D^T A, input
- * gradient D W. (The forward product of a layer with few outputs is narrow.h's.) The other passes
+ * gradient D W. (Those of a layer with few outputs are narrow.h's.) The other passes
  * touch [n][width] once each: bias and ReLU together after the forward product, ReLU mask and bias
  * gradient together after the backward one. The input gradient of the first layer is computed only
  * on request. ReLU is max(z, 0) with derivative 0 at 0, so the activation itself is the mask and
@@ -15,10 +15,9 @@
 
 #include "base/isa.h"
 #include "base/rng.h"
+#include "model/loss.h"
 #include "model/model.h"
 #include "model/narrow.h"
-
-#define DENSE_NARROW 16 /* at most so many outputs: SGEMM would copy more than it computes */
 
 int pl_dense_plan(struct pl_dense *d, uint64_t n_in, const struct pl_list_of *hidden,
                   uint32_t n_out, struct pl_why *why) {
@@ -55,20 +54,10 @@ static size_t dense_hidden_max(const struct pl_dense *d) {
 }
 
 /* Activations and two alternating deltas. */
-static size_t dense_values(const struct pl_dense *d, uint32_t n) {
+size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
     size_t floats = 2 * dense_hidden_max(d);
     for (int l = 1; l <= d->n_layers; l++) floats += d->width[l];
     return floats * n;
-}
-
-/* Packed weights and outputs of the largest narrow layer follow. */
-size_t pl_dense_scratch(const struct pl_dense *d, uint32_t n) {
-    size_t most = 0;
-    for (int l = 0; l < d->n_layers; l++) {
-        size_t room = pl_narrow_width(d->width[l + 1]) * ((size_t)d->width[l] + n);
-        if (d->width[l + 1] <= DENSE_NARROW && room > most) most = room;
-    }
-    return dense_values(d, n) + most;
 }
 
 void pl_dense_he(float *w, size_t n, size_t n_in, uint64_t seed, uint32_t layer) {
@@ -128,70 +117,50 @@ static PL_VARIANTS(void, dense_mask,
     }
 }
 
-/* act [n][out] = x [n][in] w^T; room as in pl_dense_scratch */
+/* act [n][out] = x [n][in] w^T */
 static void dense_product(const float *x, const float *w, size_t n, size_t in, size_t out,
-                          float *room, float *act) {
-    if (out > DENSE_NARROW) {
+                          float *act) {
+    if (out <= PL_NARROW_MAX)
+        pl_narrow_forward(x, w, n, in, out, act);
+    else
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)out, (int)in, 1, x,
                     (int)in, w, (int)in, 0, act, (int)out);
-        return;
-    }
-    const struct pl_rows rows = {.n_runs = 1, .run = in, .n_lines = 1, .width = n, .step = in};
-    size_t width = pl_narrow_width(out);
-    float *z = room + in * width;
-    pl_narrow_pack(w, in, out, room);
-    pl_narrow_product(&rows, x, room, out, z);
-    for (size_t i = 0; i < n; i++) memcpy(act + i * out, z + i * width, out * sizeof *act);
+}
+
+/* g [out][in] = delta^T x */
+static void dense_weights(const float *delta, const float *x, size_t n, size_t in, size_t out,
+                          float *g) {
+    if (out <= PL_NARROW_MAX)
+        pl_narrow_weights(delta, x, n, in, out, g);
+    else
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)n, 1, delta,
+                    (int)out, x, (int)in, 0, g, (int)in);
+}
+
+/* dx [n][in] = delta w */
+static void dense_inputs(const float *delta, const float *w, size_t n, size_t in, size_t out,
+                         float *dx) {
+    if (out <= PL_NARROW_MAX)
+        pl_narrow_inputs(delta, w, n, in, out, dx);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)in, (int)out, 1, delta,
+                    (int)out, w, (int)in, 0, dx, (int)in);
 }
 
 /* Stores the activations of layer l in act [n][width[l + 1]], one layer after the other. Returns
  * the last ones, the logits, or NULL when cancelled. */
 static float *dense_forward(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
                             float *act, const struct pl_cancel *cancel) {
-    float *room = act + dense_values(d, n);
     for (int l = 0; l < d->n_layers; l++) {
         size_t in = d->width[l], out = d->width[l + 1];
         if (pl_cancelled(cancel)) return NULL;
-        dense_product(x, w, n, in, out, room, act);
+        dense_product(x, w, n, in, out, act);
         dense_bias(act, w + in * out, n, out, l + 1 < d->n_layers);
         x = act;
         act += n * out;
         w += (in + 1) * out;
     }
     return act - (size_t)n * d->width[d->n_layers];
-}
-
-/* Cross-entropy of one row z [k] with its class: log sum exp(z) - z[label], after subtracting the
- * largest z so that exp cannot overflow. p [k] receives the softmax; may be z. */
-static double dense_entropy(const float *z, size_t k, unsigned label, float *p) {
-    float max = z[0], target = z[label];
-    for (size_t j = 1; j < k; j++) max = z[j] > max ? z[j] : max;
-    double sum = 0;
-    for (size_t j = 0; j < k; j++) {
-        p[j] = expf(z[j] - max);
-        sum += p[j];
-    }
-    float inv = (float)(1.0 / sum);
-    for (size_t j = 0; j < k; j++) p[j] *= inv;
-    return log(sum) + ((double)max - target);
-}
-
-/* Replaces the outputs z [n][k] by their derivatives of the mean loss, and returns the summed loss:
- * cross-entropy, or the squared error (z - y)^2 of the only output. */
-static double dense_loss(float *z, size_t n, size_t k, const uint16_t *label, const float *target) {
-    double sum = 0, share = 1.0 / (double)n;
-    for (size_t i = 0; i < n; i++) {
-        if (target) {
-            double e = (double)z[i] - target[i];
-            sum += e * e;
-            z[i] = (float)(2 * share * e);
-            continue;
-        }
-        sum += dense_entropy(z + i * k, k, label[i], z + i * k);
-        z[i * k + label[i]] -= 1;
-        for (size_t j = 0; j < k; j++) z[i * k + j] *= (float)share;
-    }
-    return sum;
 }
 
 int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
@@ -204,19 +173,17 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
 
     float *act = logit, *delta = logit;                                       /* of layer l */
     float *spare[2] = {logit + n * k, logit + n * (k + dense_hidden_max(d))}; /* next deltas */
-    double sum = dense_loss(logit, n, k, label, target);
+    double sum = pl_loss_gradient(logit, n, k, label, target);
     for (int l = top; l >= 0; l--) {
         size_t in = d->width[l], out = d->width[l + 1];
         if (pl_cancelled(cancel)) return PL_ECANCELLED;
         at -= (in + 1) * out;
         dense_mask(delta, l < top ? act : NULL, n, out, g + at + in * out);
         const float *below = l > 0 ? act - n * in : x; /* [n][in] */
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)n, 1, delta,
-                    (int)out, below, (int)in, 0, g + at, (int)in);
+        dense_weights(delta, below, n, in, out, g + at);
         float *next = l > 0 ? spare[l % 2] : dx; /* [n][in] */
         if (!next) break;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)in, (int)out, 1, delta,
-                    (int)out, w + at, (int)in, 0, next, (int)in);
+        dense_inputs(delta, w + at, n, in, out, next);
         delta = next;
         if (l > 0) act -= n * in;
     }
@@ -240,6 +207,6 @@ void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, co
         for (size_t j = 1; j < k; j++) best = z[j] > z[best] ? j : best;
         /* a model that has diverged gets nothing right */
         *n_right += best == label[i] && !isnan(z[best]);
-        *loss += dense_entropy(z, k, label[i], z);
     }
+    if (!target) pl_loss_entropy(logit, n, k, label, loss);
 }

@@ -136,6 +136,17 @@ static double gap_factor(const void *conf, struct pl_correct_at *at) {
     return unit > 0 ? 1 / (1 + sqrt(at->sum[0]) / unit) : 1;
 }
 
+/* C of a parameter, within its bounds. */
+PL_ISA_BODY pl_real gap_unit(pl_real r, pl_real fix, pl_real eta, pl_real eps) {
+    pl_real x = eta * ((pl_real)sqrt(r * fix) + eps);
+    x = x > (pl_real)GAP_LEAST ? x : (pl_real)GAP_LEAST;
+    return x < (pl_real)GAP_MOST ? x : (pl_real)GAP_MOST;
+}
+
+PL_ISA_BODY pl_real gap_divide(pl_real g, pl_real w, pl_real base, pl_real unit) {
+    return g * (unit / ((pl_real)fabs(w - base) + unit));
+}
+
 static PL_VARIANTS(void, gap_apply,
                    (const void *conf, const struct pl_correct_at *at,
                     const struct pl_correct_block *b, pl_real *restrict out),
@@ -151,23 +162,24 @@ static PL_VARIANTS(void, gap_apply,
     const pl_real *v = b->velocity ? b->velocity : g;
     int shared = b->velocity ? at->n_members - at->member : 1;
     pl_real *restrict r = b->state[0], *restrict unit = b->room;
-    if (!b->velocity || at->member == 0) {
-        double kept = pow(c->decay, shared);
-        pl_real decay = (pl_real)kept, rest = (pl_real)(1 - kept);
-        for (size_t i = 0; i < b->n; i++) r[i] = decay * r[i] + rest * v[i] * v[i];
-    }
-    if (!b->velocity || !b->room_is_set) {
-        double last = (double)at->count + shared - 1;
-        pl_real fix = (pl_real)(1 / (1 - pow(c->decay, last)));
-        pl_real eta = (pl_real)at->lr_max, eps = (pl_real)c->eps;
+    bool moves = !b->velocity || at->member == 0, sets = !b->velocity || !b->room_is_set;
+    double kept = shared == 1 ? c->decay : pow(c->decay, shared);
+    double last = (double)at->count + shared - 1;
+    pl_real decay = (pl_real)kept, rest = (pl_real)(1 - kept);
+    pl_real fix = sets ? (pl_real)(1 / (1 - pow(c->decay, last))) : 1;
+    pl_real eta = (pl_real)at->lr_max, eps = (pl_real)c->eps;
+    if (moves && sets) { /* in one loop, roots and divisions are computed while memory is read */
         for (size_t i = 0; i < b->n; i++) {
-            pl_real x = eta * ((pl_real)sqrt(r[i] * fix) + eps);
-            x = x > (pl_real)GAP_LEAST ? x : (pl_real)GAP_LEAST;
-            unit[i] = x < (pl_real)GAP_MOST ? x : (pl_real)GAP_MOST;
+            pl_real now = decay * r[i] + rest * v[i] * v[i], x = gap_unit(now, fix, eta, eps);
+            r[i] = now;
+            unit[i] = x;
+            out[i] = gap_divide(g[i], w[i], base[i], x);
         }
+        return;
     }
-    for (size_t i = 0; i < b->n; i++)
-        out[i] = g[i] * (unit[i] / ((pl_real)fabs(w[i] - base[i]) + unit[i]));
+    for (size_t i = 0; moves && i < b->n; i++) r[i] = decay * r[i] + rest * v[i] * v[i];
+    for (size_t i = 0; sets && i < b->n; i++) unit[i] = gap_unit(r[i], fix, eta, eps);
+    for (size_t i = 0; i < b->n; i++) out[i] = gap_divide(g[i], w[i], base[i], unit[i]);
 }
 
 static const struct pl_correct correct_gap = {

@@ -180,7 +180,7 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     return PL_OK;
 }
 
-int pl_sim_after(struct sim *s) {
+static inline int sim_after(struct sim *s) {
     int rc = s->job->model ? pl_sim_verdicts(s) : PL_OK;
     if (rc) return rc;
     if (s->view->n_alive == 0 && s->n_script == 0 && s->n_away == 0 && !s->replay)
@@ -190,6 +190,10 @@ int pl_sim_after(struct sim *s) {
     if (s->heap.n > SIM_QUEUE) sim_tidy(s);
     if (s->prefetch || s->n_events % SIM_TICK == 0) sim_tick(s);
     return PL_OK;
+}
+
+int pl_sim_after(struct sim *s) {
+    return sim_after(s);
 }
 
 int pl_sim_loop(struct sim *s) {
@@ -211,7 +215,7 @@ int pl_sim_loop(struct sim *s) {
         int rc = s->n_still >= SIM_STILL ? sim_stands(s) : PL_OK;
         if (!rc) rc = sim_handle(s, &t);
         if (!rc && s->stepped && pl_stepped_waits(s->stepped)) return PL_OK;
-        if (!rc) rc = pl_sim_after(s);
+        if (!rc) rc = sim_after(s);
         if (rc) return rc;
     }
     if (s->replay && !pl_engine_ended(s->engine)) s->now_ns = end_ns;

@@ -175,6 +175,9 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
                    w->now->vector);
     w->now->vector = NULL;
+    /* the memory of the input, which was just read, can hold the next version; the drift still
+     * looks at what workers computed on */
+    if (!s->job->spread) pl_engine_answered(s->engine, e->worker);
     return PL_OK;
 }
 
@@ -213,8 +216,9 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .now_ns = s->now_ns,
                          .worker = t->who,
                          .task = t->task,
-                         .comm_ns = w->comm_ns};
-    return pl_sim_bring(s, &e);
+                         .comm_ns = w->comm_ns,
+                         .loss = NAN};
+    return s->job->model ? pl_sim_bring(s, &e) : pl_engine_event(s->engine, &e, NULL, s->why);
 }
 
 /* The base of a worker is complete: its peers may read it. */
