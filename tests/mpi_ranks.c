@@ -207,13 +207,13 @@ static void test_ranges_on_three_servers(void **state) {
 
 static bool lies; /* workers call every result finite */
 
-bool __real_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+bool __real_pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out,
                            double loss);
-bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+bool __wrap_pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out,
                            double loss);
-bool __wrap_pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out,
+bool __wrap_pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out,
                            double loss) {
-    return lies || __real_pl_task_finite(job, part, out, loss);
+    return lies || __real_pl_task_finite(job, at, out, loss);
 }
 
 /* Worker 4's gradient is not finite, in the range of the last of three servers alone. */

@@ -22,6 +22,7 @@ static uint64_t test_seed;
 
 struct run {
     int n_workers, grid;
+    bool near;
     void *state;
     struct pl_worker worker[MOST];
     struct pl_view view;
@@ -40,12 +41,13 @@ static void list_busy(struct run *r) {
     }
 }
 
-static void run_open(struct run *r, int n_workers, int grid) {
+static void run_open(struct run *r, int n_workers, int grid, bool near) {
     struct {
         int grid;
-        bool fine;
-    } conf = {grid, false};
+        bool fine, near;
+    } conf = {grid, false, near};
     memset(r, 0, sizeof *r);
+    r->near = near;
     r->n_workers = n_workers;
     r->grid = grid;
     assert_int_equal(sizeof conf, pl_policy_blocks.id.conf_size);
@@ -85,6 +87,24 @@ static void scan(const struct run *r, struct pl_rng *rng, int *row, int *column)
         }
 }
 
+/* near=yes: of the blocks that are used as little as that one, those in the worker's last row, and
+ * only if there are none, those in its last column. */
+static void scan_near(const struct run *r, struct pl_rng *rng, int *row, int *column, int last_row,
+                      int last_column) {
+    uint64_t least = r->used[*row * r->grid + *column];
+    uint32_t n_equal = 0;
+    for (int pass = 0; pass < 2 && n_equal == 0; pass++)
+        for (int i = 0; i < r->grid; i++)
+            for (int j = 0; j < r->grid; j++) {
+                bool near = pass == 0 ? i == last_row : j == last_column;
+                if (!near || r->used[i * r->grid + j] != least || !is_free(r, i, j)) continue;
+                n_equal++;
+                if (n_equal > 1 && pl_rng_below(rng, n_equal) > 0) continue;
+                *row = i;
+                *column = j;
+            }
+}
+
 /* The worker joins (if it is not there) or arrives; both choose, and it starts. */
 static void run_event(struct run *r, int worker) {
     struct pl_plan plan = {.action = r->action, .room = sizeof r->action / sizeof *r->action};
@@ -96,6 +116,7 @@ static void run_event(struct run *r, int worker) {
     if (!joins) r->used[w->row * r->grid + w->col]++;
     struct pl_rng rng = r->rng;
     scan(r, &rng, &row, &column);
+    if (r->near && !joins) scan_near(r, &rng, &row, &column, w->row, w->col);
     if (joins)
         pl_policy_blocks.join(r->state, &r->view, worker, &plan);
     else
@@ -116,10 +137,12 @@ static void chooses_as_a_scan_does(void **state) {
     } cases[] = {{1, 2, 100},   {1, 20, 3000}, {2, 20, 3000}, {3, 4, 1000},
                  {9, 10, 3000}, {20, 64, 600}, {31, 65, 600}, {MOST, 130, 400}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t n = sizeof cases / sizeof *cases;
+    for (size_t k = 0; k < 2 * n; k++) {
+        size_t i = k % n;
         struct run r;
         struct pl_rng order;
-        run_open(&r, cases[i].n_workers, cases[i].grid);
+        run_open(&r, cases[i].n_workers, cases[i].grid, k >= n);
         pl_rng_init(&order, test_seed, PL_STREAM_INIT, 1, i);
         for (int e = 0; e < cases[i].events; e++) {
             int worker = (int)pl_rng_below(&order, (uint32_t)r.n_workers);
@@ -138,7 +161,7 @@ static void chooses_as_a_scan_does(void **state) {
 static void chooses_around_a_worker_that_is_stuck(void **state) {
     struct run r;
     (void)state;
-    run_open(&r, 2, 5);
+    run_open(&r, 2, 5, false);
     run_event(&r, 0);
     for (int e = 0; e < 2000; e++) run_event(&r, 1);
     for (int e = 0; e < 2000; e++) run_event(&r, e % 2);

@@ -37,10 +37,15 @@ static void publish_range(struct pl_store *s, struct store_member *m, const stru
 
 /* Nothing but the members' ranges is read or written. */
 static int publish_parts(struct pl_store *s) {
-    for (int m = 0; m < s->n_members; m++)
-        for (int i = 0; i < s->member[m].n_ranges; i++)
-            publish_range(s, &s->member[m], &s->member[m].range[i],
-                          pl_range_total(s->member[m].range, i));
+    for (int m = 0; m < s->n_members; m++) {
+        struct store_member *member = &s->member[m];
+        if (s->conf.adopt) {
+            member->spoiled = !s->conf.adopt(s->conf.adopt_ctx, member->vector);
+            continue;
+        }
+        for (int i = 0; i < member->n_ranges; i++)
+            publish_range(s, member, &member->range[i], pl_range_total(member->range, i));
+    }
     pl_commit_begin(s, pl_store_rate(s));
     publish_end(s);
     return PL_OK;

@@ -7,7 +7,8 @@
  *
  * If workers are handed parts of the model (policies with a grid), a result is the new values of
  * its ranges, and a commit writes those into the newest version, in place: no other worker reads or
- * writes these ranges meanwhile. A caller that needs a consistent model must copy it.
+ * writes these ranges meanwhile. A caller that needs a consistent model must copy it. The owner of
+ * the memory can also take the new values over where they are (conf.adopt); then it has the model.
  *
  * A commit runs correct -> reduce -> optim block by block. If a reduction depends on distances, a
  * separate pass computes the inner products of the members first. The vector is cut into PL_TILES
@@ -83,6 +84,11 @@ struct pl_store_conf {
      * of the next version, tile i in job i. v NULL: what was written last is void, and perhaps
      * written again. NULL: nobody has to know. */
     void (*writes)(void *ctx, const pl_real *v);
+    /* Members are parts, and their owner makes what `vector` refers to the model's, without a copy.
+     * Returns false if it is not finite: then the model stays as it is. NULL: a commit copies parts
+     * into the newest version. Otherwise that stays as it was first. */
+    bool (*adopt)(void *ctx, const pl_real *vector);
+    void *adopt_ctx;
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
     const struct pl_offload_ops *offload; /* NULL: this process computes commits */

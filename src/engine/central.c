@@ -39,6 +39,8 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
     conf.vectors = e->vectors;
     conf.offload = e->conf.host.offload;
+    conf.adopt = e->conf.host.adopt;
+    conf.adopt_ctx = e->conf.host.ctx;
     int rc = pl_store_new(&conf, w0, &e->store, why);
     e->rewrites = !rc && central_rewrites(e);
     e->judges = central_judges(e);
@@ -163,6 +165,10 @@ static bool central_needs_room(const struct pl_engine *e) {
 
 static int central_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
     const struct pl_version *v = pl_store_newest(e->store);
+    if (e->conf.host.adopt) {
+        e->conf.host.model(e->conf.host.ctx, room);
+        return PL_OK;
+    }
     if (central_needs_room(e)) {
         memcpy(room, v->model, e->job->model->dim * sizeof *room);
         return PL_OK;

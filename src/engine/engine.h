@@ -63,6 +63,11 @@ struct pl_host_ops {
      * the copy. `used`: the worker still computes with it. NULL if `writable` is. 0 or PL_ENOMEM.
      */
     int (*settle)(void *ctx, int vector, bool used);
+    /* Only if tasks are on parts. What the task that wrote to v has written becomes the model's,
+     * and is not copied. Returns false if it is not finite: then the model stays as it is. NULL:
+     * the engine copies it into the newest version. */
+    bool (*adopt)(void *ctx, const float *v);
+    void (*model)(void *ctx, float *w); /* copies the model to w [dim]; NULL if `adopt` is */
     struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
     /* Carries out commits if this process cannot read the vectors; the memory is not NULL then.
      * NULL: the engine carries them out. */

@@ -23,7 +23,9 @@ struct pl_part pl_part_of(const struct pl_job *job, uint64_t number);
 /* Fills in the ranges of a part and returns their number: one for everything. */
 int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range range[PL_RANGES]);
 
-/* Length of the longest result of a task: one part has its ranges, one after the other. */
+/* Length of the longest range of each kind, and of the longest result of a task: one part has its
+ * ranges, one after the other. */
+void pl_part_longest(const struct pl_job *job, size_t most[PL_RANGES]);
 size_t pl_part_most(const struct pl_job *job);
 
 /* Number of samples in a task on the part. */

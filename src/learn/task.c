@@ -114,23 +114,39 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->workspace->scratch, c->cancel);
 }
 
-/* Sweeps once over the ratings of a block, on copies of its ranges, one after the other in `out`.
- */
+/* Where the ranges of a task on a part are read, and where their new values are written: one after
+ * the other in `out`, unless they lie apart. Returns their number. */
+struct task_place {
+    const float *in;
+    float *out;
+    size_t n;
+};
+
+static int task_places(const struct pl_job *job, const struct pl_task_at *at, float *out,
+                       struct task_place place[PL_RANGES]) {
+    struct pl_range range[PL_RANGES];
+    int n = pl_part_ranges(job, at->part, range);
+    for (int i = 0; i < n; out += range[i++].n)
+        place[i] = at->strip_in[0]
+                       ? (struct task_place){at->strip_in[i], at->strip_out[i], range[i].n}
+                       : (struct task_place){at->w + range[i].from, out, range[i].n};
+    return n;
+}
+
+/* Sweeps once over the ratings of a block, on copies of its ranges. */
 static int task_sweep(void *ctx, bool adaptive, double *loss) {
     const struct task_call *c = ctx;
     const struct pl_job *job = c->job;
     const struct pl_task_at *at = c->at;
     uint64_t side = (uint64_t)pl_grid_side(job->grid);
-    struct pl_range range[PL_RANGES];
-    float *to = c->out;
-    int n = pl_part_ranges(job, at->part, range);
-    for (int i = 0; i < n; to += range[i++].n)
-        memcpy(to, at->w + range[i].from, range[i].n * sizeof *to);
+    struct task_place place[PL_RANGES] = {{0}};
+    int n = task_places(job, at, c->out, place);
+    for (int i = 0; i < n; i++) memcpy(place[i].out, place[i].in, place[i].n * sizeof(float));
     /* LIBMF's first iteration has as many blocks as the grid */
     bool first = at->version < side * side;
     return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
-                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first, c->out,
-                       c->out + range[0].n, loss, c->cancel);
+                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first, place[0].out,
+                       place[1].out, loss, c->cancel);
 }
 
 int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out) {
@@ -230,10 +246,13 @@ int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member
                            job->n_workers, member, n, job->model->dim);
 }
 
-bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss) {
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(job, part, range);
-    return pl_vec_finite(out, pl_range_total(range, n)) && isfinite(loss);
+bool pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out,
+                    double loss) {
+    struct task_place place[PL_RANGES] = {{0}};
+    int n = task_places(job, at, out, place);
+    for (int i = 0; i < n; i++)
+        if (!pl_vec_finite(place[i].out, place[i].n)) return false;
+    return isfinite(loss);
 }
 
 /* --- evaluation -------------------------------------------------------------------------- */

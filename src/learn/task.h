@@ -31,7 +31,11 @@ struct pl_task_at {
     uint32_t worker;
     uint64_t task; /* 1, 2, … */
     struct pl_part part;
-    const float *w;   /* [dim] the model that the worker was handed */
+    const float *w; /* [dim] the model that the worker was handed */
+    /* If strip_in[0] is not NULL, range i of the part is read there and not in w, and its new
+     * values are written to strip_out[i]. */
+    const float *strip_in[PL_RANGES];
+    float *strip_out[PL_RANGES];
     uint64_t version; /* its number */
     double lr;        /* learning rate at that version */
 };
@@ -57,7 +61,7 @@ void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const floa
 int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member, int n);
 
 /* Whether a result may be applied: every element of its part and the loss are finite. */
-bool pl_task_finite(const struct pl_job *job, struct pl_part part, const float *out, double loss);
+bool pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out, double loss);
 
 /* --- evaluation -------------------------------------------------------------------------- */
 

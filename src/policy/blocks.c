@@ -9,6 +9,9 @@
  * has more rows than there are workers: with equal numbers, a worker that finishes would always
  * find only its own block free. LIBMF asks for at least 2T+1 rows and takes 20 (fine=yes).
  *
+ * near=yes: of equally used blocks, one in the row or else the column of the block that the worker
+ * has just finished is next. Half of its factors, or more, are then still in the worker's cache.
+ *
  * A block counts as used when its result arrives: a block whose task was lost or rejected is done
  * again.
  *
@@ -24,7 +27,7 @@
 
 struct blocks {
     int grid;
-    bool fine;
+    bool fine, near;
 };
 
 /* A state of zeros is one where no block has been used. */
@@ -39,6 +42,8 @@ static const struct pl_opt blocks_opts[] = {
     PL_OPT_COUNT(struct blocks, grid, "auto", 1, BLOCKS_MAX,
                  "the matrix is cut into grid x grid blocks (auto: workers + 1)"),
     PL_OPT_BOOL(struct blocks, fine, "no", "finer grid=auto: 2 x workers + 1, at least 20"),
+    PL_OPT_BOOL(struct blocks, near, "no",
+                "of equally used blocks, prefer one with the worker's last users or items"),
     PL_OPT_END,
 };
 
@@ -146,8 +151,23 @@ static void blocks_row(const struct blocks_tables *t, struct blocks_choice *c, s
     }
 }
 
+/* Replaces the choice by an equal block in this row, or else in this column, if there is one. */
+static void blocks_near(const struct blocks_tables *t, struct blocks_choice *c, struct pl_rng *rng,
+                        size_t row, size_t column) {
+    struct blocks_choice near = *c;
+    near.n_equal = 0;
+    for (size_t j = 0; j < t->grid; j++)
+        if (!(c->busy[j / 64] >> j % 64 & 1) && t->used[row * t->grid + j] == c->least)
+            blocks_consider(&near, rng, c->least, row, j);
+    for (size_t i = 0, in_row = near.n_equal; in_row == 0 && i < t->grid; i++)
+        if (!c->busy_row[i] && t->used[i * t->grid + column] == c->least)
+            blocks_consider(&near, rng, c->least, i, column);
+    *c = near;
+}
+
+/* `last` is what the worker has just finished; NULL: it joins. */
 static void blocks_next(struct blocks_state *s, const struct pl_view *v, int worker,
-                        struct pl_plan *p) {
+                        const struct pl_worker *last, struct pl_plan *p) {
     struct blocks_tables t = blocks_tables(s, v->n_workers);
     struct blocks_choice c;
     blocks_look(v, &c);
@@ -156,6 +176,7 @@ static void blocks_next(struct blocks_state *s, const struct pl_view *v, int wor
         for (size_t row = 0; row < t.grid; row++)
             if (!c.busy_row[row] && (all || t.least[row] <= c.least))
                 blocks_row(&t, &c, v->rng, row, all);
+    if (s->conf.near && last) blocks_near(&t, &c, v->rng, (size_t)last->row, (size_t)last->col);
     pl_start_part(p, worker, (int)c.row, (int)c.column);
 }
 
@@ -167,11 +188,11 @@ static void blocks_arrive(void *state, const struct pl_view *v, const struct pl_
     pl_commit(p, 1);
     struct blocks_tables t = blocks_tables(s, v->n_workers);
     blocks_count(&t, (size_t)w->row, (size_t)w->col);
-    blocks_next(s, v, a->worker, p);
+    blocks_next(s, v, a->worker, w, p);
 }
 
 static void blocks_join(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
-    blocks_next(state, v, worker, p);
+    blocks_next(state, v, worker, NULL, p);
 }
 
 const struct pl_policy pl_policy_blocks = {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "learn/replica_mean.h"
+#include "run/strips.h"
 #include "run/worker.h"
 #include "sys/segment.h"
 
@@ -34,9 +35,11 @@ struct leases_spare {
 struct pl_leases {
     const struct pl_job *job;
     size_t dim;
+    const struct pl_transport *transport;
     const struct pl_port_ops *ops;
     struct pl_port *port;
     struct pl_engine *engine;
+    struct pl_strips *strips; /* of the model, if workers write to it block by block; or NULL */
     struct lease *worker;
     int n_old;                  /* workers that have an old version */
     struct leases_spare *spare; /* [1 + n_workers] memory by writer, the server first */
@@ -57,7 +60,13 @@ static int leases_group(const struct pl_job *job) {
     return job->groups.most < LEASES_MOST ? job->groups.most : LEASES_MOST;
 }
 
-void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
+/* Whether the model is in strips that workers write. */
+static bool leases_in_strips(const struct pl_job *job, const struct pl_transport *t) {
+    return job->grid && t->shared;
+}
+
+void pl_leases_room(const struct pl_job *job, const struct pl_transport *t,
+                    struct pl_port_conf *conf) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
@@ -68,6 +77,7 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     conf->n_slots = n + leases_group(job);
     conf->n_own = 1 + leases_group(job); /* all of the group may be one worker's */
     if (job->grid) conf->slot_dim = pl_part_most(job);
+    if (leases_in_strips(job, t)) conf->n_slots += n + pl_strips_slots(job);
     if (pl_job_peers(job)) {
         conf->n_versions = 2;
         conf->n_own = LEASES_REPLICA;
@@ -77,12 +87,12 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     if (conf->listen) conf->n_versions += conf->n_slots; /* results of guests may be copied */
 }
 
-int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_port_ops *ops,
+int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
                   struct pl_port *port, struct pl_leases **out) {
     struct pl_leases *l = calloc(1, sizeof *l);
     size_t n = (size_t)job->n_workers;
     if (!l) return PL_ENOMEM;
-    *l = (struct pl_leases){.job = job, .dim = dim, .ops = ops, .port = port};
+    *l = (struct pl_leases){.job = job, .dim = dim, .transport = t, .ops = &t->port, .port = port};
     l->most_group = leases_group(job);
     l->worker = calloc(n, sizeof *l->worker);
     l->spare = calloc(n + 1, sizeof *l->spare);
@@ -104,11 +114,15 @@ void pl_leases_free(struct pl_leases *l) {
     free(l->spare);
     free(l->worker);
     free(l->wanted);
+    pl_strips_free(l->strips);
     free(l);
 }
 
-void pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
+int pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
     l->engine = e;
+    if (!leases_in_strips(l->job, l->transport)) return PL_OK;
+    return pl_strips_new(l->job, l->ops, l->port, pl_engine_newest(e)->model,
+                         l->transport->processes, &l->strips);
 }
 
 /* --- memory --------------------------------------------------------------------------------- */
@@ -207,6 +221,7 @@ static void leases_taken(void *ctx, int vector) {
     struct pl_leases *l = ctx;
     size_t n;
     struct pl_vectors *table = pl_engine_vectors(l->engine);
+    if (l->strips) return; /* a worker has at most one result in the open group */
     pl_control_group(pl_engine_control(l->engine), &n);
     float *v = (int)n > l->most_group ? leases_copy(l, table, vector, false) : NULL;
     if (v) leases_put(l, vector, pl_vector_writer(table, vector), v);
@@ -344,6 +359,10 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     if (leases_uncopy(l, table, start->output) || leases_uncopy(l, table, start->base))
         return PL_ENOMEM;
     order.out = pl_vector_at(table, start->output);
+    if (l->strips && order.out) {
+        if (pl_strips_order(l->strips, start->part, order.out, &order)) return PL_ENOMEM;
+        order.out = order.strips.out[0];
+    }
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
     if (!order.out || (start->base != PL_NO_VECTOR && !order.base)) return PL_ENOMEM;
     leases_base_over(l, start->worker);
@@ -396,9 +415,18 @@ static void leases_upcoming(void *ctx, int worker) {
     if (l->ops->forward) l->ops->forward(l->port, worker);
 }
 
+static bool leases_adopt(void *ctx, const float *v) {
+    return pl_strips_adopt(((struct pl_leases *)ctx)->strips, v);
+}
+
+static void leases_model(void *ctx, float *w) {
+    pl_strips_model(((struct pl_leases *)ctx)->strips, w);
+}
+
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner) {
     l->update = update;
     l->owner = owner;
+    bool in_strips = leases_in_strips(l->job, l->transport);
     return (struct pl_host_ops){.ctx = l,
                                 .start = leases_start,
                                 .cancel = leases_cancel,
@@ -408,5 +436,7 @@ struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owne
                                 .fetch = leases_fetch,
                                 .writable = leases_writable,
                                 .settle = leases_settle,
+                                .adopt = in_strips ? leases_adopt : NULL,
+                                .model = in_strips ? leases_model : NULL,
                                 .memory = {leases_get, leases_put, l}};
 }

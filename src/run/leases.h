@@ -17,19 +17,22 @@
 #include "engine/engine.h"
 #include "transport/transport.h"
 
-/* Sets how many vectors a port must have room for. The caller has set conf->dim. */
-void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf);
+/* Sets how many vectors a port of transport `t` must have room for. The caller has set conf->dim
+ * and conf->listen. */
+void pl_leases_room(const struct pl_job *job, const struct pl_transport *t,
+                    struct pl_port_conf *conf);
 
 struct pl_leases;
 
 /* `dim` is the length of the port's vectors: the model's, or a slice's. 0 or PL_ENOMEM. */
-int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_port_ops *ops,
+int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
                   struct pl_port *port, struct pl_leases **out);
 void pl_leases_free(struct pl_leases *l); /* NULL is fine */
 
 /* What an engine needs of its host; update(owner), if not NULL, is called before each update. */
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner);
-void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
+int pl_leases_engine(struct pl_leases *l,
+                     struct pl_engine *e); /* before the first event; 0 or PL_ENOMEM */
 
 /* A guest, which the server did not start, may write to its results after it has sent them. */
 void pl_leases_guest(struct pl_leases *l, int worker, bool guest);

@@ -63,8 +63,7 @@ static int ends_engine(struct server *s) {
     free(w0);
     if (rc) return rc;
     s->view = pl_engine_view(s->engine);
-    pl_leases_engine(s->leases, s->engine);
-    return PL_OK;
+    return pl_leases_engine(s->leases, s->engine) ? ends_memory(s) : PL_OK;
 }
 
 static int ends_restore(struct server *s) {
@@ -112,7 +111,7 @@ static int ends_open(struct server *s) {
                                 .n_servers = n_servers,
                                 .over = ends_over,
                                 .over_ctx = s};
-    pl_leases_room(job, &port);
+    pl_leases_room(job, s->conf->transport, &port);
     int rc = pl_guests_open(s, &port);
     if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
@@ -121,7 +120,7 @@ static int ends_open(struct server *s) {
     if (!rc && (!(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)) ||
                 pl_arrivals_new(&s->arrivals, s->ops, job->n_workers)))
         rc = ends_memory(s);
-    if (!rc && (pl_leases_new(job, port.dim, s->ops, s->port, &s->leases) ||
+    if (!rc && (pl_leases_new(job, port.dim, s->conf->transport, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
         rc = ends_memory(s);
     if (!rc) rc = ends_engine(s);

@@ -169,8 +169,7 @@ static int shards_follower_engine(struct shards_follower *f, int rank, const flo
                                   .slice = pl_shards_slice(&f->shards, rank),
                                   .parallel_for = pl_tile_threads_for(&f->tile_threads)};
     int rc = pl_engine_new(&conf, w0, &f->out, &f->engine, f->why);
-    if (!rc) pl_leases_engine(f->leases, f->engine);
-    return rc;
+    return rc ? rc : pl_leases_engine(f->leases, f->engine);
 }
 
 static int shards_follower_open(struct shards_follower *f, int rank) {
@@ -178,12 +177,13 @@ static int shards_follower_open(struct shards_follower *f, int rank) {
     struct pl_port_conf conf = {.dim = f->shards.cut.range[rank].n,
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
-    pl_leases_room(job, &conf);
-    const struct pl_port_ops *port = &pl_mpi_transport()->port;
+    const struct pl_transport *t = pl_mpi_transport();
+    const struct pl_port_ops *port = &t->port;
+    pl_leases_room(job, t, &conf);
     int rc = port->open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
-    if (!w0 || pl_leases_new(job, conf.dim, port, f->shards.port, &f->leases))
+    if (!w0 || pl_leases_new(job, conf.dim, t, f->shards.port, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
     f->tile_threads = pl_tile_threads_of(conf.dim, job->n_threads, port, f->shards.port);
     if (!rc && pl_tile_threads_start(&f->tile_threads))

@@ -59,6 +59,10 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
                             .w = pl_worker_input(w->t, w->link, o),
                             .version = note.version,
                             .lr = note.lr};
+    for (int i = 0; i < o->n_ranges; i++) {
+        at.strip_in[i] = o->strips.in[i];
+        at.strip_out[i] = o->strips.out[i];
+    }
     struct pl_result r = {.task = o->task, .samples = pl_part_samples(w->job, at.part)};
     w->state.applied = note.applied;
     if (note.acked == 0) pl_local_state_forget(&w->state); /* it has joined, perhaps again */
@@ -71,7 +75,7 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
     if (rc == PL_ECANCELLED) return;
     if (rc)
         r.defect = PL_NOT_COMPUTED;
-    else if (!isfinite(r.loss) || (note.checks && !pl_task_finite(w->job, at.part, o->out, r.loss)))
+    else if (!isfinite(r.loss) || (note.checks && !pl_task_finite(w->job, &at, o->out, r.loss)))
         r.defect = PL_NOT_FINITE;
     w->pushed = o->task;
     worker_report_wait(w, false);

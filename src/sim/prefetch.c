@@ -106,7 +106,7 @@ static void prefetch_run(struct pl_work *w, int thread) {
     pl_lock_leave(p->lock);
     t->rc =
         pl_task_run(p->job, p->workspace[thread], &t->at, &t->state, t->vector, &t->loss, &cancel);
-    t->finite = t->rc == PL_OK && pl_task_finite(p->job, t->at.part, t->vector, t->loss);
+    t->finite = t->rc == PL_OK && pl_task_finite(p->job, &t->at, t->vector, t->loss);
 }
 
 int pl_prefetch_start(struct pl_prefetch *p, struct pl_prefetch_task *t, uint64_t finish_ns) {

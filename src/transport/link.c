@@ -134,6 +134,20 @@ static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl
     return pl_range_total(o->range, o->n_ranges) <= slot;
 }
 
+/* Reads where the ranges are, if they lie apart; false if that is impossible. */
+static bool link_strips(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
+    if (word[PL_ORDER_STRIP] == 0) return true;
+    for (int i = 0; i < o->n_ranges; i++) {
+        const uint64_t *at = &word[PL_ORDER_STRIP + 2 * i];
+        if (!pl_shape_in_slots(&l->shape, at[0], o->range[i].n) ||
+            !pl_shape_in_slots(&l->shape, at[1], o->range[i].n))
+            return false;
+        o->strips.in[i] = (const float *)(const void *)(l->at + at[0]);
+        o->strips.out[i] = (float *)(void *)(l->at + at[1]);
+    }
+    return true;
+}
+
 /* bfloat16, if the order says so and has one version as input. */
 static void link_halves(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
     const struct pl_shape *s = &l->shape;
@@ -162,7 +176,8 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
                            .out = link_own_slot(l, word[PL_ORDER_OUT]),
                            .stays = word[PL_ORDER_FLAGS] & PL_FLAG_STAYS};
     memcpy(o->note, &word[PL_ORDER_NOTE], sizeof o->note);
-    if (!o->out || !link_inputs(l, word[PL_ORDER_INPUT], o) || !link_ranges(l, word, o))
+    if (!o->out || !link_inputs(l, word[PL_ORDER_INPUT], o) || !link_ranges(l, word, o) ||
+        !link_strips(l, word, o))
         return LINK_NOTHING;
     link_halves(l, word, o);
     atomic_store(&b->held, task);

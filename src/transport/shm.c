@@ -141,6 +141,9 @@ static void port_write_order(struct pl_port *p, int worker, const struct pl_orde
     for (int i = 0; i < PL_RANGES && i < o->n_ranges; i++) {
         word[PL_ORDER_RANGE + 2 * i] = o->range[i].from;
         word[PL_ORDER_RANGE + 2 * i + 1] = o->range[i].n;
+        if (!o->strips.in[0]) continue;
+        word[PL_ORDER_STRIP + 2 * i] = pl_port_offset(p, o->strips.in[i]);
+        word[PL_ORDER_STRIP + 2 * i + 1] = pl_port_offset(p, o->strips.out[i]);
     }
     for (int i = 0; i < PL_NOTE_WORDS; i++) word[PL_ORDER_NOTE + i] = o->note[i];
     pl_port_write_order(p, worker, word);

@@ -90,6 +90,12 @@ int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset) {
     return layout_is_vector(offset, first, s->stride, s->n_own) ? (int)owner : -2;
 }
 
+bool pl_shape_in_slots(const struct pl_shape *s, uint64_t offset, uint64_t n) {
+    size_t room = s->n_slots * s->slot_stride;
+    return s->n_own == 0 && offset >= s->slots && offset % sizeof(float) == 0 &&
+           n <= room / sizeof(float) && offset - s->slots <= room - n * sizeof(float);
+}
+
 /* Each word is stored with release and loaded with acquire: a reader of a new word finds the
  * sequence odd or higher. This avoids fences, which the thread sanitizer does not know. */
 void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]) {

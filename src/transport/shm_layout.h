@@ -45,7 +45,8 @@ enum {
     PL_ORDER_OUT,
     PL_ORDER_FLAGS, /* PL_FLAG_…, and the number of ranges shifted by PL_FLAG_BITS */
     PL_ORDER_RANGE, /* from and n of each range */
-    PL_ORDER_NOTE = PL_ORDER_RANGE + 2 * PL_RANGES,
+    PL_ORDER_STRIP = PL_ORDER_RANGE + 2 * PL_RANGES, /* offsets of its input and output; 0: none */
+    PL_ORDER_NOTE = PL_ORDER_STRIP + 2 * PL_RANGES,
     PL_SEQLOCK_WORDS = PL_ORDER_NOTE + PL_NOTE_WORDS
 };
 
@@ -124,6 +125,8 @@ struct pl_mailbox *pl_shape_mailbox(const struct pl_shape *s, void *at, int seat
 bool pl_shape_is_version(const struct pl_shape *s, uint64_t offset);
 /* Whose slot it is; -1: anybody's, there are no areas; -2: it is not a slot. */
 int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset);
+/* Whether n floats at an offset are inside of slots that any worker may write. */
+bool pl_shape_in_slots(const struct pl_shape *s, uint64_t offset, uint64_t n);
 
 void pl_seqlock_write(struct pl_seqlock *c, const uint64_t word[PL_SEQLOCK_WORDS]);
 

@@ -72,6 +72,12 @@ struct pl_order {
                      has nothing but these, the second right after the first. If they are not the
                      whole vector, the stamp does not count */
     struct pl_range range[PL_RANGES];
+    /* If memory is shared and in[0] is not NULL: range i is read at in[i], and its result is
+     * written to out[i], not to the members above. Both are parts of vectors that workers write. */
+    struct pl_order_strips {
+        const float *in[PL_RANGES];
+        float *out[PL_RANGES];
+    } strips;
     uint64_t note[PL_NOTE_WORDS]; /* arrives unchanged */
     /* After pull(), for a guest of a port that has conf.half; otherwise NULL. */
     const uint16_t *half_in; /* [dim] the only input as bfloat16; input[0] is there as well */

@@ -35,9 +35,32 @@ static void invariants_apart(int worker, const struct pl_order *o, int other,
                    other + 1);
 }
 
+/* The same for strips of a model. A worker that left may read what others write, for a result that
+ * will not be used. */
+static void invariants_strips_apart(int worker, const struct pl_order *o, int other,
+                                    const struct storm_held *h) {
+    const struct pl_order *x = &h->order;
+    for (int i = 0; o->strips.in[0] && x->strips.in[0] && i < PL_RANGES; i++)
+        for (int j = 0; j < PL_RANGES; j++) {
+            if (x->strips.out[i] == o->strips.out[j])
+                storm_fail("worker %d is told to write a strip that worker %d may still write",
+                           worker + 1, other + 1);
+            if (x->strips.out[i] == o->strips.in[j])
+                storm_fail("worker %d is told to read a strip that worker %d may still write",
+                           worker + 1, other + 1);
+            if (x->strips.in[i] == o->strips.out[j] && storm.alive[other])
+                storm_fail("worker %d is told to write a strip that worker %d may still read",
+                           worker + 1, other + 1);
+        }
+}
+
 /* A model that workers are given is finite, and the same whenever they are. */
 static void invariants_version(int worker, const struct pl_order *o) {
     const struct pl_run_note note = pl_note_unpack(o);
+    for (int r = 0; o->strips.in[0] && r < o->n_ranges; r++)
+        for (size_t k = 0; k < o->range[r].n; k++)
+            if (!storm.huge && !isfinite(o->strips.in[r][k]))
+                storm_fail("worker %d is given a strip that is not finite", worker + 1);
     for (int i = 0; i < o->n_inputs; i++)
         for (int r = 0; r < o->n_ranges; r++)
             for (size_t k = 0; k < o->range[r].n; k++)
@@ -67,15 +90,20 @@ void storm_told(int worker, const struct pl_order *o) {
         storm_fail("worker %d is told to write to memory of the server or another", worker + 1);
     if (o->out == NULL || invariants_is_input(o, o->out))
         storm_fail("worker %d is told to write what it reads", worker + 1);
+    for (int i = 0; o->strips.in[0] && i < PL_RANGES; i++)
+        if (o->strips.in[i] == o->strips.out[i])
+            storm_fail("worker %d is told to write a strip that it reads", worker + 1);
     for (int i = 0; i < storm.n_workers; i++) {
         const struct storm_worker *w = &storm.worker[i];
         if (i == worker || !w->made || w->liar) continue;
         if (w->held.task) invariants_apart(worker, o, i, &w->held);
+        if (w->held.task) invariants_strips_apart(worker, o, i, &w->held);
         /* an order that it has not taken yet */
         if (w->order.task && w->order.task != w->answered && w->order.task != w->held.task) {
             struct storm_held later = {.order = w->order};
             later.order.input = w->input;
             invariants_apart(worker, o, i, &later);
+            invariants_strips_apart(worker, o, i, &later);
         }
     }
     invariants_version(worker, o);

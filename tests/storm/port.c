@@ -114,6 +114,7 @@ void storm_unwind(int worker) {
     if (w->given) { /* a process that is dead writes nothing */
         w->given->out = trash;
         if (w->given->base) w->given->base = trash;
+        for (int r = 0; r < PL_RANGES; r++) w->given->strips.out[r] = trash;
     }
     while (w->made) port_resume(w);
     w->held.task = 0;
@@ -155,6 +156,7 @@ void storm_kill(int worker) {
     storm_unwind(worker);
     w->held = held; /* the mailbox of a dead worker stays as it was until the server sees it */
     w->held.order.out = w->held.order.base = NULL;
+    for (int r = 0; r < PL_RANGES; r++) w->held.order.strips.out[r] = NULL;
     if (attached || w->expected) port_send(w, PL_NEWS_GONE, NULL);
 }
 
@@ -479,12 +481,19 @@ static struct storm_worker *port_worker(const struct pl_link *l) {
 /* What a worker that computes leaves in its output until it is done. */
 static void port_scribble(struct storm_worker *w) {
     struct pl_order *o = w->given;
-    for (int r = 0; r < o->n_ranges; r++)
-        for (size_t i = 0; i < o->range[r].n; i++) o->out[o->range[r].from + i] = NAN;
+    for (int r = 0; r < o->n_ranges; r++) {
+        float *to = o->strips.in[0] ? o->strips.out[r] : o->out + o->range[r].from;
+        for (size_t i = 0; i < o->range[r].n; i++) to[i] = NAN;
+    }
 }
 
 static uint64_t port_hash_inputs(const struct storm_held *h) {
     uint64_t hash = 0;
+    for (int r = 0; h->order.strips.in[0] && r < h->order.n_ranges; r++) {
+        struct pl_range strip = {0, h->order.range[r].n};
+        hash = hash * 31 + storm_hash(h->order.strips.in[r], &strip, 1);
+    }
+    if (h->order.strips.in[0]) return hash;
     for (int i = 0; i < h->order.n_inputs; i++)
         hash = hash * 31 + storm_hash(h->input[i].v, h->order.range, h->order.n_ranges);
     return hash;
