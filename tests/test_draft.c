@@ -108,8 +108,12 @@ static int host_start(void *ctx, const struct pl_start *s) {
     const float *w = pl_vector_at(pl_engine_vectors(h->engine), s->input->term[0].vector);
     h->worker[s->worker].busy = true;
     h->worker[s->worker].output = s->output;
-    h->worker[s->worker].at =
-        (struct pl_task_at){(uint32_t)s->worker, s->task, s->part, w, s->version, s->lr};
+    h->worker[s->worker].at = (struct pl_task_at){.worker = (uint32_t)s->worker,
+                                                  .task = s->task,
+                                                  .part = s->part,
+                                                  .w = w,
+                                                  .version = s->version,
+                                                  .lr = s->lr};
     return PL_OK;
 }
 
