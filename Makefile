@@ -24,7 +24,7 @@ have_cmake = command -v cmake >/dev/null || \
 configure = $(have_cmake); cmake --log-level=WARNING -S . -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
 # The -j of this make must not reach the makes that CMake starts; they get their own.
 compile   = env -u MAKELEVEL MAKEFLAGS=--no-print-directory cmake --build
-run_tests = ctest --output-on-failure --no-tests=error --parallel $(JOBS) --test-dir
+run_tests = ctest --output-on-failure --no-tests=error --parallel
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
@@ -54,7 +54,8 @@ demo: setup build ## install packages, build, race seven methods, then four for 
 test: setup-test ## install packages, build, run every test
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS)
-	@$(run_tests) $(BUILD)
+	@# Tests wait for half of their time, so two run per core.
+	@$(run_tests) $$((2 * $(JOBS))) --test-dir $(BUILD)
 
 fuzz: setup-dev ## fuzz every reader with libFuzzer, SECONDS=60 or RUNS=N each (build-fuzz/)
 	@tests/fuzz/run build-fuzz $(if $(RUNS),runs=$(RUNS),seconds=$(SECONDS)) jobs=$(JOBS) \
@@ -97,7 +98,7 @@ sanitize: setup ## run every test with address + undefined (build-asan/) and thr
 	@$(configure) -B build-tsan -DPACELINE_SANITIZE=thread
 	@$(compile) build-tsan --parallel $(JOBS)
 	@status=0; for b in build-asan build-tsan; do \
-	    echo "== $$b"; $(run_tests) $$b || status=1; \
+	    echo "== $$b"; $(run_tests) $(JOBS) --test-dir $$b || status=1; \
 	done; exit $$status
 
 check-compilers: setup-dev ## build with gcc and with clang; any warning is an error

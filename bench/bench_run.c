@@ -178,7 +178,7 @@ static void bench_async(void) {
 
 /* --- rounds ------------------------------------------------------------------------------ */
 
-/* Milliseconds that another program prints; NAN where it is not there. */
+/* Milliseconds that another program prints; NAN if it is not there or fails. */
 static double bench_peer(const char *format, int workers) {
     char command[400], line[200];
     double ms = NAN;
@@ -190,8 +190,7 @@ static double bench_peer(const char *format, int workers) {
         double x = strtod(line, &end);
         if (end != line && x > 0) ms = x;
     }
-    pclose(f);
-    return ms;
+    return pclose(f) == 0 ? ms : NAN; /* an error message may begin with a number */
 }
 
 static void bench_round_size(int processes, const char *mpi, const char *gloo) {

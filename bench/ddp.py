@@ -101,7 +101,7 @@ def paceline(rank, a, say):
             at = time.perf_counter()
             if held_out(model) <= a["target"]:
                 reached = at - begin - looked
-                opt._client.end()
+                opt._session.client.end()
             looked += time.perf_counter() - at
     if rank == 0:
         say.send((statistics.median(times[WARM_UP:] or times), reached, step))
@@ -124,6 +124,8 @@ def start(work, **a):
             p.join(30)
             if p.is_alive():
                 p.kill()
+    if told is None:
+        sys.exit(f"bench/ddp.py: {work.__name__} with {a['n']} processes took more than 570 s")
     return told
 
 
@@ -148,12 +150,10 @@ def main():
                 step, took, loss = start(ddp, **same)
                 if slow == 1:
                     theirs = step
-                    told = start(paceline, **same, method="sync", updates=a.steps, target=None)
-                    mine = told and told[0]
+                    mine, _, _ = start(paceline, **same, method="sync", updates=a.steps, target=None)
                 else:
                     theirs = took
-                    told = start(paceline, **same, method=a.method, updates=100 * a.steps, target=loss)
-                    mine = told and told[1]
+                    _, mine, _ = start(paceline, **same, method=a.method, updates=100 * a.steps, target=loss)
                 ratio = f"{mine / theirs:6.2f}" if mine else "   n/a"
                 shown = f"{mine:9.4f}s" if mine else "not reached"
                 print(f"{n:9} {millions:10.1f}M {slow:8.3g}x {theirs:9.4f}s {shown} {ratio}", flush=True)

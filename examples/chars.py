@@ -37,7 +37,8 @@ def load(path, length):
     with open(path, encoding="utf-8", errors="replace") as f:
         text = f.read()
     chars = sorted(set(text))
-    codes = torch.tensor([chars.index(ch) for ch in text])
+    code = {ch: i for i, ch in enumerate(chars)}
+    codes = torch.tensor([code[ch] for ch in text])
     if len(codes) < 4 * length:
         raise SystemExit(f"{path} has {len(codes)} characters; at least {4 * length} are needed")
     rows = codes.unfold(0, length + 1, max(1, length // 2))
@@ -49,10 +50,10 @@ def load(path, length):
 def main():
     p = common.parser(__doc__, batch=16, lr=1e-3)
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    p.add_argument("--text", default=os.path.join(here, "README.md"))
-    p.add_argument("--length", type=int, default=64, help="characters that it sees")
-    p.add_argument("--width", type=int, default=64)
-    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--text", default=os.path.join(here, "README.md"), help="file to learn from")
+    p.add_argument("--length", type=int, default=64, help="characters of context")
+    p.add_argument("--width", type=int, default=64, help="numbers per character")
+    p.add_argument("--layers", type=int, default=2, help="transformer layers")
     args = p.parse_args()
     torch.manual_seed(0)
     n_chars, train, test = load(args.text, args.length)

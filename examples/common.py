@@ -9,23 +9,26 @@ import paceline.torch as pl
 
 
 def parser(about, **defaults):
-    p = argparse.ArgumentParser(description=about)
+    p = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--method", default="sync", help="any of 'paceline list method'")
     p.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, …")
     p.add_argument("--simulate", action="store_true", help="on a virtual clock, in this process")
     p.add_argument("--workers", type=int, default=4, help="simulated workers")
     p.add_argument("--delay", default="exp:mean=1", help="simulated time per mini-batch")
-    p.add_argument("--updates", type=int, default=0, help="number of updates to stop after")
-    p.add_argument("--epochs", type=float, default=0, help="passes over the data to stop after")
+    p.add_argument("--updates", type=int, default=0, help="stop after N updates")
+    p.add_argument("--epochs", type=float, default=0,
+                   help="stop after N passes over the data (default 1 if --updates is not given)")
     p.add_argument("--batch", type=int, help="samples per mini-batch of a worker")
-    p.add_argument("--lr", type=float)
-    p.add_argument("--samples", type=int, default=0, help="number of samples to use, from the first")
+    p.add_argument("--lr", type=float, help="learning rate")
+    p.add_argument("--samples", type=int, default=0, help="use the first N training samples only")
     p.set_defaults(**defaults)
     return p
 
 
 def first_accepted(method, optimizers):
-    """The first optimizer that the method can have."""
+    """The first optimizer that the method accepts."""
     for optimizer in optimizers[:-1]:
         try:
             pl.options(optimizer, method)

@@ -19,9 +19,9 @@ def read(path, head):
 
 
 def load(folder):
-    """Images and labels for training and for testing; made up if there is no such folder."""
+    """Images and labels for training and for testing; synthetic if there is no such folder."""
     if not os.path.isdir(folder):
-        print(f"there is no {folder}; the images are made up")
+        print(f"{folder} does not exist; using synthetic images")
         g = torch.Generator().manual_seed(0)
         y = torch.randint(0, 10, (6000,), generator=g)
         means = torch.randn(10, 1, 28, 28, generator=g)
@@ -37,7 +37,8 @@ def load(folder):
 
 def main():
     p = common.parser(__doc__, batch=64, lr=0.05)
-    p.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    p.add_argument("--data", default="/usr/share/datasets/fashion-mnist",
+                   help="folder of the files; synthetic images if it does not exist")
     args = p.parse_args()
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -45,8 +46,10 @@ def main():
         nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10),
     )
     train, test = load(args.data)
-    optimizers = [torch.optim.SGD(model.parameters(), lr=args.lr / (1 + 9 * (m > 0)), momentum=m)
-                  for m in (0.9, 0)]
+    optimizers = [
+        torch.optim.SGD(model.parameters(), lr=args.lr / 10, momentum=0.9),
+        torch.optim.SGD(model.parameters(), lr=args.lr),
+    ]
     common.run(args, model, nn.functional.cross_entropy, train, test, optimizers)
 
 

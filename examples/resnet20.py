@@ -4,8 +4,9 @@ from epochs 80 and 120 on, momentum 0.9, weight decay 1e-4, 160 epochs.
     paceline launch -n 4 -- python3 examples/resnet20.py --data cifar-10-batches-bin --epochs 160
     python3 examples/resnet20.py --simulate --workers 32 --method dana --device cuda
 
---data is the folder of the binary version of CIFAR-10; without it, images are made up. Methods whose
-local steps are the library's own (downpour, eamsgd) need --norm group: BatchNorm has buffers."""
+--data is the folder of the binary version of CIFAR-10; without it, the images are synthetic. Methods
+whose local steps are the library's own (downpour, eamsgd) need --norm group, because BatchNorm has
+buffers."""
 
 import os
 
@@ -50,8 +51,11 @@ def load(folder):
         return (x[:5000], y[:5000]), (x[5000:], y[5000:])
     sets = []
     for files in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
-        raw = b"".join(open(os.path.join(folder, f), "rb").read() for f in files)
-        rows = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, 3073)
+        raw = bytearray()
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as f:
+                raw += f.read()
+        rows = torch.frombuffer(raw, dtype=torch.uint8).view(-1, 3073)
         mean, std = torch.tensor([0.491, 0.482, 0.447]), torch.tensor([0.247, 0.243, 0.262])
         x = (rows[:, 1:].view(-1, 3, 32, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
         sets.append((x, rows[:, 0].long()))
@@ -68,8 +72,8 @@ def schedule(workers):
 
 def main():
     p = common.parser(__doc__, batch=128, lr=0.1)
-    p.add_argument("--data", default="")
-    p.add_argument("--norm", choices=("batch", "group"), default="batch")
+    p.add_argument("--data", default="", help="folder of data_batch_1.bin … (default: synthetic)")
+    p.add_argument("--norm", choices=("batch", "group"), default="batch", help="kind of normalization")
     p.add_argument("--width", type=int, default=16, help="channels of the first stage")
     p.add_argument("--depth", type=int, default=3, help="blocks per stage; 3 is ResNet-20")
     args = p.parse_args()

@@ -1,21 +1,7 @@
 #!/bin/sh
 # The command line: exit statuses, one sentence on standard error for everything that is wrong, one
 # JSON object where it was asked for, and nothing lost or written over. Runs in a fresh directory.
-set -u
-: "${PACELINE:?}"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-bad=0
-
-fail() {
-    echo "FAIL: $*" >&2
-    bad=1
-}
-
-step() {
-    echo "-- $*"
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # Splits standard error in whole into the header of a run, in header, and everything else, in err.
 split() {

@@ -1,16 +1,6 @@
 #!/bin/sh
 # Finding things: one method or part explained, help, the manual, completion in shells.
-set -u
-: "${PACELINE:?}"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-bad=0
-
-fail() {
-    echo "FAIL: $*" >&2
-    bad=1
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # shows WORDS ARGUMENTS...: status 0 and WORDS on standard output
 shows() {

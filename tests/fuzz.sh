@@ -4,4 +4,4 @@ if [ -n "${SANITIZE:-}" ]; then
     echo "skipped: the targets have sanitizers of their own"
     exit 77
 fi
-exec "$SOURCE_DIR/tests/fuzz/run" "$BUILD_DIR/fuzz" seconds=1 jobs=2 seed=1
+exec "$SOURCE_DIR/tests/fuzz/run" "$BUILD_DIR/fuzz" seconds=1 jobs=1 seed=1

@@ -1,21 +1,7 @@
 #!/bin/sh
 # A run knows what it is: the header, run.json wherever a run leaves something, and folders of
 # checkpoints that belong to one run. Runs in a fresh directory.
-set -u
-: "${PACELINE:?}"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-bad=0
-
-fail() {
-    echo "FAIL: $*" >&2
-    bad=1
-}
-
-step() {
-    echo "-- $*"
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # works ARGUMENTS...: status 0; standard output in out, standard error in err.
 works() {

@@ -1,47 +1,8 @@
 #!/bin/sh
 # Runs on the ranks of a job, on this machine with more ranks than cores: the suites of transports
 # and of real runs, and the command line under mpirun.
-set -u
-: "${PACELINE:?}" "${BUILD_DIR:?}"
-
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-
-[ -n "${MPIEXEC:-}" ] ||
-    skip "built without MPI; Debian's libopenmpi-dev and openmpi-bin have it"
-command -v "$MPIEXEC" >/dev/null || skip "there is no $MPIEXEC; Debian's openmpi-bin has it"
-case ${SANITIZE:-} in *thread*) skip "thread sanitizer does not see other processes" ;; esac
-
-# As root, on loopback, more ranks than cores: in tests alone. Open MPI's leaks are its own.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
-export ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1
-
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-
-n_failed=0
-fail() {
-    echo "FAILED: $*"
-    n_failed=$((n_failed + 1))
-}
-
-ranks() { # n, command …
-    n=$1
-    shift
-    timeout -k 5 200 "$MPIEXEC" -n "$n" "$@"
-}
-small='--model softmax --data digits:samples=400,test=50 --batch 8 --eval-samples 100'
-
+. "${SOURCE_DIR:?}/tests/shell/mpi.sh"
 "$MPIEXEC" --version 2>&1 | head -1
-ranks 2 "$PACELINE" --version >/dev/null 2>err || {
-    cat err
-    skip "$MPIEXEC starts nothing here"
-}
 
 # --- the suites
 if [ -x "$BUILD_DIR/tests/mpi_ranks" ]; then
@@ -89,26 +50,26 @@ refused 'use servers 1' --method sgp --servers 2
 grep -q 'mpirun -n' err || fail "one rank: $(cat err)"
 
 # --- a rank that is killed: the job fails, and goes on with another number of ranks
-# shellcheck disable=SC2016 # for the shell of each rank
-each='echo $$ >pid.${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-x}}; exec "$@"'
+newest() {
+    find saved -name '*.safetensors' | sort | tail -1
+}
+has_saved() { # something newer than this
+    [ "$(newest)" != "$1" ]
+}
 saving="--method async --checkpoint saved --checkpoint-every 20 --resume auto"
 # shellcheck disable=SC2086
 ranks 4 sh -c "$each" sh "$PACELINE" train $saving $small --updates 1000000 \
     --delay exp:mean=0.002 --json >out 2>err &
 job=$!
-tries=0
-until ls saved/*.safetensors >/dev/null 2>&1 || [ $tries = 300 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-done
+await has_saved ''
 kill -KILL "$(cat pid.2)"
 wait $job && fail "a rank was killed and the job did not fail"
-last=$(find saved -name '*.safetensors' | sort | tail -1)
+last=$(newest)
 [ -n "$last" ] || fail "no checkpoint was there when a rank was killed"
 # shellcheck disable=SC2086
 ranks 3 sh -c "$each" sh "$PACELINE" train $saving $small --updates 1000000 --json >out 2>err &
 job=$!
-sleep 3
+await has_saved "$last" || fail "no checkpoint came after it was resumed: $(cat err)"
 kill -TERM "$(cat pid.0)"
 wait $job || fail "SIGTERM to rank 0 was no good end: $(cat err)"
 grep -q '"workers":2,' out || fail "resumed with another number of ranks: $(cat out err)"
@@ -118,5 +79,4 @@ grep -q '"running":' out || fail "no summary: $(cat out)"
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$PACELINE" train --transport shm --workers 2 \
     --model quadratic --updates 5 --json 2>err | grep -q '"workers":2' || fail "shm: $(cat err)"
 
-[ $n_failed = 0 ] && echo "mpi: all as it should be"
-[ $n_failed = 0 ]
+finish_test mpi

@@ -1,39 +1,16 @@
 #!/bin/sh
 # The Python package, without PyTorch: tests/python/test_*.py, and the three ways to install it.
-set -eu
-preload=
-case ${SANITIZE:-} in
-'') ;;
-*address*) # its library must be there before Python, which leaks by itself
-    preload=$("${CC:-cc}" -print-file-name=libasan.so)
-    export ASAN_OPTIONS=detect_leaks=0
-    ;;
-*)
-    echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
-    exit 77
-    ;;
-esac
-: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
-python=
-for p in /usr/bin/python3 python3; do
-    if command -v $p >/dev/null && $p -c 'import sys; sys.exit(sys.version_info < (3, 9))'; then
-        python=$p
-        break
-    fi
-done
-if [ -z "$python" ]; then
-    echo "skipped: there is no Python 3.9 or later"
-    exit 77
-fi
+. "${SOURCE_DIR:?}/tests/shell/python.sh"
+find_python 'import sys; sys.exit(sys.version_info < (3, 9))' "there is no Python 3.9 or later"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export PYTHONDONTWRITEBYTECODE=1
 
 fail() {
     echo "FAIL: $*" >&2
     exit 1
 }
 
+modules() { (cd "$1" && find . -name '*.py' | sort); }
 one='import paceline as p; print(p.simulate(model="none", updates=3)["updates"], p.__file__)'
 
 echo "-- tests"
@@ -46,6 +23,8 @@ echo "-- by make install"
 DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "cmake --install"; }
 packages=$work/dest/opt/paceline/lib/python3/dist-packages
+modules "$SOURCE_DIR/python/paceline" >"$work/modules"
+modules "$packages/paceline" | diff "$work/modules" - || fail "modules are missing"
 [ -f "$packages/paceline/py.typed" ] || fail "py.typed is not installed"
 (cd "$work" && PYTHONPATH=$packages $python -c "$one") | grep "3.0 $packages" ||
     fail "the installed package"
@@ -60,6 +39,7 @@ cp -r "$SOURCE_DIR/python" "$work/python"
 PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so $python -m pip install --no-build-isolation --no-deps \
     --no-index --disable-pip-version-check --target "$work/site" "$work/python" >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "pip install"; }
+modules "$work/site/paceline" | diff "$work/modules" - || fail "pip: modules are missing"
 [ -s "$work/site/paceline/libpaceline.so" ] || fail "the library is not in the package"
 (cd "$work" && PYTHONPATH=$work/site $python -c "$one") | grep "3.0 $work/site" ||
     fail "the package that pip installed"

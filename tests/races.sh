@@ -1,17 +1,7 @@
 #!/bin/sh
 # Races: rates tuned per method, what the table says, going on after an interruption, more methods
 # and seeds, the JSON object, divergence. Runs in a fresh directory.
-set -u
-: "${PACELINE:?}"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-bad=0
-
-fail() {
-    echo "FAIL: $*" >&2
-    bad=1
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # status, standard output and standard error of the program in $status, out and err
 run() {

@@ -202,7 +202,7 @@ void test_every_method_as_simulated(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         for (size_t i = first_spawn(); i < n_spawns(); i++) {
             char options[200];
-            snprintf(options, sizeof options, "method=%s %s %s delay=exp:mean=0.002", (*m)->name,
+            snprintf(options, sizeof options, "method=%s %s %s delay=exp:mean=0.001", (*m)->name,
                      spawns[i], options_of(*m));
             check_replay(options);
         }

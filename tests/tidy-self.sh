@@ -16,12 +16,17 @@ sed "/^export PENDING='/,/^'/c export PENDING=" "$SOURCE_DIR/tests/tidy" >"$work
 setting() { sed -n "s/^\(export \)\{0,1\}$1='\{0,1\}\([^']*\).*/\2/p" "$work/tests/tidy"; }
 pure=$(sed -n "/^PURE='/,/'$/p" "$work/tests/tidy" | sed "s/^PURE=//; s/'//g")
 
-make_tree() {
+# the tree in order, and its objects: made once, and copied after each breach
+restore_tree() {
     rm -rf "$tree" "$objects"
+    cp -r "$work/good/." "$work"
+    cd "$tree"
+}
+
+make_tree() {
     mkdir -p "$tree/include" "$tree/tests"
     for d in base core engine policy sim run cli; do mkdir -p "$tree/src/$d" "$objects/$d"; done
     cd "$tree"
-    [ ! -d "$work/good" ] || cp -r "$work/good/." "$objects"
     cat >include/paceline.h <<'END'
 const char *pl_status_text(int status);
 END
@@ -145,7 +150,7 @@ expect() {
     else
         printf 'caught: %s\n' "$out" | head -n 1
     fi
-    make_tree
+    restore_tree
 }
 
 repeat() { # count, text
@@ -155,7 +160,8 @@ repeat() { # count, text
 make_tree
 # shellcheck disable=SC2086 # a list
 compile policy/ksync policy/table base/journal base/status $pure
-cp -r "$objects" "$work/good"
+mkdir "$work/good"
+cp -r "$tree" "$objects" "$work/good"
 sh "$work/tests/tidy" "$tree" "$objects" || { echo "FAIL: the tree in order"; exit 1; }
 
 # who may include whom
@@ -277,7 +283,7 @@ if out=$(sh "$work/tests/tidy-sparing" "$tree") || [ "$(printf '%s\n' "$out" | w
     printf 'FAIL: PENDING spares too much or too little:\n%s\n' "$out"
     failures=$((failures + 1))
 fi
-make_tree
+restore_tree
 
 # object code
 plant() { # a line before the function, what stands for log(*at), the complaint
@@ -294,7 +300,6 @@ plant 'extern const int pl_more; const int pl_more = 1;' 1 \
     "must define the global symbol pl_policy_ksync alone"
 rm "$objects/policy/ksync.c.o"
 expect "src/policy/ksync.c:1: has no object file" "$objects"
-
 
 # … of decisions outside the families
 decision() { # what stands for pl_fail() in core/control.c, a line before it, the complaint

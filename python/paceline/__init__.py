@@ -86,8 +86,8 @@ __all__ = [
 ]
 
 
-def simulate(*, model: Any = None, **options: Any) -> Any:
-    """Runs on a virtual clock, and returns a `Run`.
+def simulate(*, model: Any = None, **options: Any) -> Run:
+    """Runs on a virtual clock.
 
     With a `model` of the library (a string, "mlp" by default) the options are those of `paceline
     simulate`. With a `torch.nn.Module` the gradients are computed by PyTorch; see
@@ -115,5 +115,5 @@ def list(family: Optional[str] = None) -> _builtins.list[Item]:
 
 
 def rank() -> int:
-    """The rank of this process among those that mpirun or srun started; -1 if it is alone."""
+    """The rank of this process under mpirun or srun; -1 if neither of them started it."""
     return int(_library().pl_rank())

@@ -10,10 +10,11 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from . import _lib
 from .errors import UsageError, error
 
-__all__ = ["Client", "DELTA", "GRADIENT", "MODEL", "Tensors"]
+__all__ = ["Client", "EVALUATOR", "SLICE", "Tensors", "WAIT", "WORKER"]
 
-GRADIENT, DELTA, MODEL, NUMBERS = range(4)
 WORKER, EVALUATOR = range(2)
+SLICE = 0.25  # seconds after which a wait looks at signals and at the server
+WAIT = 60.0  # seconds for which a client waits for its server
 _CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
 
 
@@ -45,7 +46,7 @@ class Tensors:
 
 
 class Client:
-    """One seat in a run. Belongs to the process that opened it."""
+    """One seat in a run. It belongs to the process that opened it; a forked child cannot use it."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Client:
     def close(self) -> None:
         """Leaves the run."""
         handle, self._handle = self._handle, None
-        # a forked child has a copy of the object, but not the seat
+        # a forked child has a copy of the object only
         if handle and os.getpid() == self._pid:
             self._lib.pl_client_close(handle)
 
@@ -99,7 +100,8 @@ class Client:
             raise error(status, why or self._lib.pl_status_text(status).decode())
 
     def pull(self, seconds: float) -> Optional[bool]:
-        """True: `task` is the next task. False: nothing came in time. None: the run has ended."""
+        """Waits for the next task or, as an evaluator, for a newer version: at most this long.
+        Returns True if `task` has it, False if nothing came, None if the run has ended."""
         status = self._lib.pl_client_pull(self._handle, seconds, self._task)
         if status == 0:
             return True

@@ -1,4 +1,4 @@
-"""Who this process is among those that were started together, and where their server listens."""
+"""The rank of this process among those that were started together, and their server's socket."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _number(env: Mapping[str, str], name: str) -> Optional[int]:
 
 
 def base_folder() -> str:
-    """A folder of this user for sockets, which nobody else can write to."""
+    """A folder for sockets that only this user can write to."""
     path = os.path.join(tempfile.gettempdir(), f"paceline-{os.getuid()}")
     try:
         os.mkdir(path, 0o700)

@@ -10,25 +10,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _lib
+from ._text import from_c, option_text
 from .errors import UsageError, error
-from .policy import Policy, bind
+from .policy import Policy
+from .policy._binding import Binding
 
 __all__ = ["Item", "ItemOption", "PlanRow", "Point", "Run", "Setup", "WorkerReport", "catalog"]
-
-
-def _text(value: Optional[bytes]) -> str:
-    return value.decode("utf-8", "replace") if value else ""
-
-
-def option_text(value: Any) -> str:
-    """The value of an option as the command line would take it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (list, tuple)):
-        return ",".join(option_text(v) for v in value)
-    if isinstance(value, float):
-        return repr(value)
-    return str(value)
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -139,12 +126,12 @@ class Run:
     def text(self, key: str) -> Optional[str]:
         """ "method", a column ("policy", "tuner", …), "replay" or "trouble"; None if unknown."""
         value = self._lib.pl_run_text(self._handle, key.encode())
-        return None if value is None else _text(value)
+        return None if value is None else from_c(value)
 
     @property
     def json(self) -> Dict[str, Any]:
         """The object that `paceline simulate --json` prints."""
-        return dict(json.loads(_text(self._lib.pl_run_json(self._handle))))
+        return dict(json.loads(from_c(self._lib.pl_run_json(self._handle))))
 
     @property
     def points(self) -> List[Point]:
@@ -260,8 +247,8 @@ class Setup:
         for policy in self._policies:
             policy.raise_failure()
         if status != 0:
-            why = _text(self._lib.pl_setup_why(self._handle))
-            raise error(status, why or _text(self._lib.pl_status_text(status)))
+            why = from_c(self._lib.pl_setup_why(self._handle))
+            raise error(status, why or from_c(self._lib.pl_status_text(status)))
 
     def set(self, **options: Any) -> "Setup":
         """Sets options, and returns the setup. None leaves an option as it is."""
@@ -282,7 +269,7 @@ class Setup:
         buffer = c.create_string_buffer(512)
         name = key.rstrip("_").replace("_", "-").encode()
         self._check(self._lib.pl_setup_get(self._handle, name, buffer, 512))
-        return _text(buffer.value)
+        return from_c(buffer.value)
 
     def add_policy(self, policy: Any) -> str:
         """Registers a `Policy` (an object or a class); returns the spec that selects it."""
@@ -291,7 +278,7 @@ class Setup:
             raise UsageError(
                 f"policy must be the name of a policy or a paceline.Policy, not {policy!r:.60}"
             )
-        bound = bind(policy, self._lib)
+        bound = Binding(policy, self._lib)
         self._policies.append(bound)
         self._check(self._lib.pl_setup_policy(self._handle, c.byref(bound.struct)))
         return bound.spec
@@ -310,7 +297,7 @@ class Setup:
     def _point(self, _: Any, point: Any) -> None:
         try:
             if self._on_point:
-                self._on_point(_copy(Point, point[0], more=_text(point[0].more)))
+                self._on_point(_copy(Point, point[0], more=from_c(point[0].more)))
         except BaseException as e:
             self.fail(e)
 
@@ -321,7 +308,7 @@ class Setup:
     def _say(self, _: Any, warning: int, sentence: bytes) -> None:
         try:
             if self._on_log:
-                self._on_log(bool(warning), _text(sentence))
+                self._on_log(bool(warning), from_c(sentence))
         except BaseException as e:
             self.fail(e)
 
@@ -393,7 +380,7 @@ class Setup:
             r = row[0]
             rows.append(
                 PlanRow(
-                    _text(r.policy),
+                    from_c(r.policy),
                     r.k,
                     r.time_per_update,
                     r.staleness,
@@ -419,18 +406,18 @@ def catalog(family: Optional[str] = None) -> List[Item]:
     def each(_: Any, item: Any) -> None:
         i = item[0]
         options = [
-            ItemOption(_text(o.name), _text(getattr(o, "def")), _text(o.help), _text(o.accepts))
+            ItemOption(from_c(o.name), from_c(getattr(o, "def")), from_c(o.help), from_c(o.accepts))
             for o in (i.option[n] for n in range(i.n_options))
         ]
         items.append(
             Item(
-                _text(i.family),
-                _text(i.name),
-                _text(i.brief),
-                _text(i.paper),
-                _text(i.when),
-                _text(i.command),
-                _text(i.detail),
+                from_c(i.family),
+                from_c(i.name),
+                from_c(i.brief),
+                from_c(i.paper),
+                from_c(i.when),
+                from_c(i.command),
+                from_c(i.detail),
                 options,
             )
         )

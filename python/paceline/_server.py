@@ -1,7 +1,7 @@
 """The server of a run of PyTorch workers: a process of its own, which rank 0 starts.
 
-`start` and `Server` are rank 0's side. `python -m paceline._server` is the process: it reads its
-options as JSON from standard input, and writes what came out to standard output."""
+`Server` is rank 0's side. `python -m paceline._server` is the process: it reads its options as JSON
+from standard input, and writes the result as JSON to standard output."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Server:
                 out, _ = self._process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise RunError("the server did not end in time") from None
+                raise RunError(f"the server did not end within {timeout:g} s and was killed") from None
             try:
                 self.result = dict(json.loads(out))
             except ValueError:

@@ -30,10 +30,11 @@ class _Data:
         self._torch, self._device = torch, device
         self._pair = isinstance(data, (tuple, list)) and len(data) == 2
         if self._pair:
-            if not all(isinstance(t, torch.Tensor) for t in data) or len(data[0]) != len(data[1]):
-                raise UsageError(f"{what} must be two tensors of the same length, or a data set")
+            fits = all(isinstance(t, torch.Tensor) for t in data) and len(data[0]) == len(data[1])
             self._x, self._y = data
-        elif not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        else:
+            fits = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        if not fits:
             raise UsageError(f"{what} must be two tensors of the same length, or a data set")
         self._set = data
         self.n = len(data[0]) if self._pair else len(data)
@@ -327,7 +328,9 @@ def simulate(
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise UsageError("model must be the name of a model or a torch.nn.Module")
+        raise UsageError(
+            f"model must be the name of a model or a torch.nn.Module, not a {type(model).__name__}"
+        )
     if vectors not in ("auto", "host", "device"):
         raise UsageError(f"vectors is 'auto', 'host' or 'device', not '{vectors}'")
     first = next(model.parameters(), None)

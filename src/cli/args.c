@@ -195,6 +195,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
             a->helped = true;
             return CLI_OK;
         }
+        if (strcmp(arg, "-o") == 0 && args_own(a, "out", 3)) arg = "--out";
         if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
             if (!a->takes_words || arg[0] == '-')
                 return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", arg,

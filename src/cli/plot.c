@@ -1,6 +1,5 @@
 /* paceline plot: draws a race or a run again. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli.h"
 
@@ -23,10 +22,7 @@ int cli_plot(int argc, char **argv) {
             "  paceline race sync async --data digits --time 50 --out mine\n"
             "  paceline plot mine\n"
             "  paceline plot mine -o mine.png\n"};
-    static char long_out[] = "--out";
     pl_setup *setup;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-o") == 0) argv[i] = long_out;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, argc, argv, setup);
     pl_setup_free(setup);

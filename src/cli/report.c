@@ -1,5 +1,4 @@
 /* paceline report: one HTML page from log directories, races and recordings. */
-#include <string.h>
 
 #include "cli.h"
 
@@ -36,10 +35,7 @@ int cli_report_page(int argc, char **argv) {
             "  paceline simulate --method kasync:k=4 --data digits --time 50 --log-dir logs\n"
             "  paceline report logs -o report.html\n"
             "  paceline report race --out race.html\n"};
-    static char long_out[] = "--out";
     pl_setup *setup;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-o") == 0) argv[i] = long_out;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, argc, argv, setup);
     if (status == CLI_OK && !args.helped)

@@ -1,8 +1,8 @@
 /* Sums in eight lanes: strict floating-point additions become independent and fill the vector
  * units, and their order depends only on n. Terms are computed a few at a time in one loop and
  * added to the lanes in another: every compiler vectorises the first, and the lanes of the second
- * are vectors of the smallest register, because plain arrays of lanes become scalar code in some.
- */
+ * are in vectors of the registers' width, because plain arrays of lanes become scalar code in some,
+ * and wider or narrower vectors are taken apart or put together term by term. */
 #include <stdint.h>
 #include <string.h>
 
@@ -10,27 +10,38 @@
 #include "core/rule.h"
 
 #define LANES 8
-#define WIDTH 2   /* lanes in a vector */
 #define CHUNK 32  /* terms computed at a time */
 #define AHEAD 512 /* elements from what is read to what is fetched next */
-
-typedef double vec_lanes __attribute__((vector_size(WIDTH * sizeof(double))));
 
 static double vec_fold(const double *lane) {
     return ((lane[0] + lane[4]) + (lane[1] + lane[5])) +
            ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-/* Adds term i to lane i % LANES. n is a multiple of LANES. */
-PL_ISA_BODY void vec_sum(const double *term, size_t n, double *lane) {
-    vec_lanes sum[LANES / WIDTH], next;
-    memcpy(sum, lane, sizeof sum);
-    for (size_t i = 0; i < n; i += LANES)
-        for (size_t v = 0; v < LANES / WIDTH; v++) {
-            memcpy(&next, term + i + v * WIDTH, sizeof next);
-            sum[v] += next;
-        }
-    memcpy(lane, sum, sizeof sum);
+/* Adds term i to lane i % LANES, for CHUNK terms, in vectors of `width` lanes. */
+#define VEC_SUM(name, width)                                                                       \
+    PL_ISA_BODY void name(const double *term, double *lane) {                                      \
+        typedef double vector __attribute__((vector_size((width) * sizeof(double))));              \
+        vector sum[LANES / (width)], next;                                                         \
+        memcpy(sum, lane, sizeof sum);                                                             \
+        for (size_t i = 0; i < CHUNK; i += LANES)                                                  \
+            for (size_t v = 0; v < LANES / (width); v++) {                                         \
+                memcpy(&next, term + i + v * (width), sizeof next);                                \
+                sum[v] += next;                                                                    \
+            }                                                                                      \
+        memcpy(lane, sum, sizeof sum);                                                             \
+    }
+
+VEC_SUM(vec_sum_by_2, 2)
+VEC_SUM(vec_sum_by_4, 4)
+VEC_SUM(vec_sum_by_8, 8)
+
+PL_ISA_BODY void vec_sum(enum pl_isa isa, const double *term, double *lane) {
+    switch ((int)isa - PL_ISA_BASELINE) { /* each set of x86_64 doubles the width */
+    case 0: vec_sum_by_2(term, lane); break;
+    case 1: vec_sum_by_4(term, lane); break;
+    default: vec_sum_by_8(term, lane); break;
+    }
 }
 
 /* Additions wait for each other, which leaves too few reads under way; these do not wait. */
@@ -45,7 +56,7 @@ PL_VARIANTS(double, pl_vec_dot, (const pl_real *a, const pl_real *b, size_t n), 
         vec_fetch(a + i);
         vec_fetch(b + i);
         for (size_t j = 0; j < CHUNK; j++) term[j] = (double)a[i + j] * (double)b[i + j];
-        vec_sum(term, CHUNK, lane);
+        vec_sum(isa, term, lane);
     }
     for (; i < n; i++) lane[i % LANES] += (double)a[i] * (double)b[i];
     return vec_fold(lane);
@@ -61,7 +72,7 @@ PL_VARIANTS(double, pl_vec_distance2, (const pl_real *a, const pl_real *b, size_
             double d = (double)a[i + j] - (double)b[i + j];
             term[j] = d * d;
         }
-        vec_sum(term, CHUNK, lane);
+        vec_sum(isa, term, lane);
     }
     for (; i < n; i++) {
         double d = (double)a[i] - (double)b[i];

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
 
 #define COLUMNS_SPLIT 96 /* `worker` word of the generator's key */
 
@@ -37,20 +36,8 @@ void pl_columns_free(struct pl_columns *c) {
 
 int pl_columns_deck(uint64_t n, double share, uint64_t seed, uint32_t **deck, uint64_t *n_test,
                     struct pl_why *why) {
-    void *mem;
-    struct pl_rng rng;
-    int rc = pl_rows_array(&mem, n, sizeof **deck, why);
-    if (rc) return rc;
-    uint32_t *order = mem;
-    pl_rng_init(&rng, seed, PL_STREAM_DATA, COLUMNS_SPLIT, 0);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t j = pl_rng_below(&rng, i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
     *n_test = (uint64_t)(share * (double)n);
-    *deck = order;
-    return PL_OK;
+    return pl_rows_deck(n, seed, COLUMNS_SPLIT, deck, why);
 }
 
 /* --- what is to be predicted --------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "data/rows.h"
 
 int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why) {
@@ -20,6 +21,22 @@ int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why) {
         return pl_fail(why, PL_ENOMEM, "out of memory: the data set needs an array of %llu bytes",
                        (unsigned long long)(n * size));
     *out = fresh;
+    return PL_OK;
+}
+
+int pl_rows_deck(uint64_t n, uint64_t seed, uint32_t use, uint32_t **out, struct pl_why *why) {
+    void *mem = NULL;
+    struct pl_rng rng;
+    int rc = pl_rows_array(&mem, n, sizeof **out, why);
+    if (rc) return rc;
+    uint32_t *deck = mem;
+    pl_rng_init(&rng, seed, PL_STREAM_DATA, use, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = pl_rng_below(&rng, i + 1);
+        deck[i] = deck[j];
+        deck[j] = i;
+    }
+    *out = deck;
     return PL_OK;
 }
 

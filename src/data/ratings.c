@@ -32,28 +32,10 @@ enum { RATINGS_USERS = 64, RATINGS_ITEMS, RATINGS_SPLIT };
 
 /* --- preparing a set from any source ------------------------------------------------------- */
 
-/* deck [n] = a random order of 0 … n-1 (Fisher and Yates) */
-static int ratings_deck(uint32_t n, uint64_t seed, uint32_t word, uint32_t **out,
-                        struct pl_why *why) {
-    void *mem;
-    struct pl_rng rng;
-    int rc = pl_rows_array(&mem, n, sizeof **out, why);
-    if (rc) return rc;
-    uint32_t *deck = mem;
-    pl_rng_init(&rng, seed, PL_STREAM_DATA, word, 0);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t j = pl_rng_below(&rng, i + 1);
-        deck[i] = deck[j];
-        deck[j] = i;
-    }
-    *out = deck;
-    return PL_OK;
-}
-
 static int ratings_shuffle(struct pl_ratings *r, uint64_t n, uint64_t seed, struct pl_why *why) {
     uint32_t *user = NULL, *item = NULL;
-    int rc = ratings_deck(r->n_users, seed, RATINGS_USERS, &user, why);
-    if (!rc) rc = ratings_deck(r->n_items, seed, RATINGS_ITEMS, &item, why);
+    int rc = pl_rows_deck(r->n_users, seed, RATINGS_USERS, &user, why);
+    if (!rc) rc = pl_rows_deck(r->n_items, seed, RATINGS_ITEMS, &item, why);
     for (uint64_t i = 0; !rc && i < n; i++) {
         r->rating[i].user = user[r->rating[i].user];
         r->rating[i].item = item[r->rating[i].item];

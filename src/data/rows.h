@@ -33,6 +33,10 @@ struct pl_data_kind {
 /* Allocates n items of `size` bytes, uninitialised; checks the limits above. */
 int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why);
 
+/* A random order of 0 … n-1 (Fisher and Yates), at most 2^32 of them. `use` tells the sequences of
+ * one data set apart: the `worker` word of the generator's key. */
+int pl_rows_deck(uint64_t n, uint64_t seed, uint32_t use, uint32_t **out, struct pl_why *why);
+
 #define PL_RATINGS_IDS_MAX ((uint64_t)1 << 24) /* users, and items */
 #define PL_RATINGS_MAX ((uint64_t)1 << 31)
 

@@ -271,6 +271,7 @@ ADAPTIVE_INLINE void adaptive_piece(struct adaptive *whole, size_t n, bool first
 
 ADAPTIVE_INLINE void adaptive_sized(struct adaptive *s, bool first) {
     switch (s->n_vectors) { /* k = 8, 16, 32, 40, 64, 100, 128 */
+#ifndef PL_ONE_VARIANT
     case 2: adaptive_piece(s, 2, first); break;
     case 4: adaptive_piece(s, 4, first); break;
     case 8: adaptive_piece(s, 8, first); break;
@@ -278,6 +279,7 @@ ADAPTIVE_INLINE void adaptive_sized(struct adaptive *s, bool first) {
     case 16: adaptive_piece(s, 16, first); break;
     case 25: adaptive_piece(s, 25, first); break;
     case 32: adaptive_piece(s, 32, first); break;
+#endif
     default: adaptive_piece(s, s->n_vectors, first); break;
     }
 }

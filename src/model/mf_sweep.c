@@ -227,6 +227,7 @@ SWEEP_INLINE void sweep_piece(struct sweep *whole, size_t n, bool pairs) {
 
 static PL_VARIANTS(void, sweep_sized, (struct sweep * s), (s)) {
     switch (s->n_vectors) { /* k = 8, 16, 32, 40, 64, 100, 128 */
+#ifndef PL_ONE_VARIANT
     case 2: sweep_piece(s, 2, true); break;
     case 4: sweep_piece(s, 4, true); break;
     case 8: sweep_piece(s, 8, false); break;
@@ -234,6 +235,7 @@ static PL_VARIANTS(void, sweep_sized, (struct sweep * s), (s)) {
     case 16: sweep_piece(s, 16, false); break;
     case 25: sweep_piece(s, 25, false); break;
     case 32: sweep_piece(s, 32, false); break;
+#endif
     default: sweep_piece(s, s->n_vectors, false); break;
     }
 }

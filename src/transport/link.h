@@ -33,6 +33,7 @@ struct pl_link {
     bool lost;         /* the server is gone */
     bool guest, peers; /* it came as a guest; it can read what others write */
     uint64_t question; /* a watcher's last */
+    uint64_t ask_ns;   /* when it asks again; 0: its last question was answered */
 };
 
 struct pl_link_conf {

@@ -206,14 +206,14 @@ class Exact(unittest.TestCase):
             (lambda m: ADAM(m.parameters(), amsgrad=True), dict(method="sync"), "amsgrad"),
             (lambda m: torch.optim.RMSprop(m.parameters()), dict(method="sync"), "no RMSprop"),
             (lambda m: ADAM(m.parameters()), dict(method="dana"), "optimizer of its own"),
-            (lambda m: SGD(m.parameters(), lr=0.1), dict(lr=0.3), "given twice"),
+            (lambda m: SGD(m.parameters(), lr=0.1), dict(lr=0.3), "leave the option out"),
             (
                 lambda m: SGD([{"params": [p], "momentum": i / 9} for i, p in enumerate(m.parameters())], lr=1),
                 dict(method="sync"),
                 "differ in momentum",
             ),
             (lambda m: ADAM(m.parameters()), dict(method="downpour"), "plain torch.optim.SGD"),
-            (lambda m: SGD(net(1).parameters(), lr=1), dict(method="sync"), "not the model's"),
+            (lambda m: SGD(net(1).parameters(), lr=1), dict(method="sync"), "does not have"),
             (lambda m: SGD(m.parameters(), lr=1), dict(method="sink"), "sink"),
             (lambda m: SGD(m.parameters(), lr=1), dict(wrkers=3), "wrkers"),
         ]

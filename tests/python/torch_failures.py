@@ -4,6 +4,7 @@ clear exception, and never a hang."""
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import unittest
 import unittest.mock
@@ -13,6 +14,7 @@ import torch
 import paceline
 import paceline.torch as pl
 from paceline import _roles
+from paceline.torch._evaluator import Evaluator
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 FORK = multiprocessing.get_context("fork")
@@ -26,7 +28,8 @@ def work(role, say, method="async", make=net, pause=0.0, **options):
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         opt = pl.Optimizer(optimizer, model, method, role=role, **options)
-        server = opt._server._process.pid if opt._server else 0
+        server = opt._session.server
+        server = server._process.pid if server else 0
         say.send(("began", role.rank, server))
         step = 0
         while not opt.ended:
@@ -190,7 +193,7 @@ class Failures(unittest.TestCase):
 
     def test_nobody_there(self):
         role = roles(2)[1]
-        with unittest.mock.patch("paceline.torch._WAIT", 0.5):
+        with unittest.mock.patch("paceline.torch._session.WAIT", 0.5):
             with self.assertRaises(paceline.FileError):
                 model = net()
                 pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
@@ -301,6 +304,28 @@ class Tasks(unittest.TestCase):
         self.assertGreater(second["abandoned"], 0)
         self.assertEqual(stopped, [])  # it never came to the end of its two seconds
         self.assertEqual(first["run"]["updates"], 60)
+
+
+class Evaluators(unittest.TestCase):
+    def test_version_while_closing(self):
+        """A version that comes while the evaluator closes does not keep it waiting."""
+        arrives = threading.Event()
+
+        class Seat:
+            def pull(self, seconds):
+                return arrives.wait(seconds) or False
+
+            def close(self):
+                pass
+
+        evaluator = Evaluator(Seat(), None, None, None)
+        closing = threading.Thread(target=evaluator.close, daemon=True)
+        closing.start()
+        while not evaluator._closing:
+            time.sleep(0.001)
+        arrives.set()
+        closing.join(LIMIT)
+        self.assertFalse(closing.is_alive())
 
 
 if __name__ == "__main__":

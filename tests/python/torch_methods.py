@@ -130,7 +130,7 @@ class Local(unittest.TestCase):
         for method in ("local-sgd:u=3", "diloco:u=4", "nodelay:u=3", "overlap-local-sgd:u=2", "sync-easgd:u=3"):
             with self.subTest(method):
                 mine, _ = train(method, make)
-                with unittest.mock.patch("paceline._translate.INNER", ()):
+                with unittest.mock.patch("paceline.torch._translate.LOCAL_RULES", ()):
                     theirs, _ = train(method, make)
                 self.assertLess(float((flat(mine) - flat(theirs)).abs().max()), 2e-6)
 

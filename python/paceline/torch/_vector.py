@@ -1,4 +1,4 @@
-"""A model of PyTorch as one vector: its parameters, then its buffers.
+"""A PyTorch model as one vector: its parameters, then its buffers.
 
 On the CPU the tensors stay where they are and are copied one by one. If all of them are on one GPU,
 they become views of one flat tensor there, and go through host memory in one transfer each way."""
@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Set, Tuple
 
 import torch
 
-from ._client import Tensors
-from .errors import UsageError
+from .._client import Tensors
+from ..errors import UsageError
 
 __all__ = ["Vector"]
 
@@ -39,8 +39,8 @@ class Vector:
         missing = len(trained - {id(p) for _, p in params})
         if missing:
             raise UsageError(
-                f"the optimizer has {missing} parameters that are not the model's; give the model "
-                "that contains all of them"
+                f"the optimizer has {missing} parameters that the model does not have; pass the "
+                "module that contains all of them"
             )
         self.names = [n for n, _ in params + buffers]
         self.params = [p for _, p in params]
@@ -49,13 +49,16 @@ class Vector:
         self.tensors = self.params + self.buffers
         for name, t in zip(self.names, self.tensors):
             if t.dtype not in _DTYPES:
-                raise UsageError(f"'{name}' is of type {t.dtype}, which a run cannot have")
+                raise UsageError(
+                    f"'{name}' is of type {t.dtype}; the types that a run can have are "
+                    + ", ".join(str(d).partition(".")[2] for d in _DTYPES)
+                )
         self.shapes = [t.shape for t in self.tensors]
         sizes = [t.numel() for t in self.tensors]
         self.sizes, self.dim = sizes, sum(sizes)
         self.n_params = sum(sizes[: len(self.params)])
         if self.dim == 0:
-            raise UsageError("the model has no parameters")
+            raise UsageError("the model has no parameters, so there is nothing to train")
         self._views: Dict[int, Tuple[torch.Tensor, List[torch.Tensor]]] = {}
         self._registered: List[int] = []
         self.flat: Any = None
@@ -63,7 +66,7 @@ class Vector:
         if self._can_be_flat():
             self._flatten()
         if zero_copy and (self.flat is not None or any(t.dtype != torch.float32 for t in self.params)):
-            raise UsageError("zero_copy needs single precision parameters on the CPU")
+            raise UsageError("zero_copy needs float32 parameters on the CPU; leave zero_copy out")
 
     # --- what the server has to know -----------------------------------------------------------
 

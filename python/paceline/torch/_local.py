@@ -1,4 +1,4 @@
-"""Local rules whose steps an optimizer of PyTorch takes: where a task begins, and what it sends.
+"""Local rules whose steps a PyTorch optimizer takes: where a task begins, and what it sends.
 
 The formulas are those of src/rule/local.c; the steps in between are the optimizer's. What a rule
 keeps counts once the server has accepted the result."""
@@ -11,12 +11,12 @@ import torch
 
 from ._vector import Vector
 
-__all__ = ["INNER", "Inner"]
+__all__ = ["LOCAL_RULES", "LocalRule"]
 
-INNER = ("steps", "own", "overlap", "overlap-local", "elastic")
+LOCAL_RULES = ("steps", "own", "overlap", "overlap-local", "elastic")
 
 
-class Inner:
+class LocalRule:
     """The local rule of one worker."""
 
     def __init__(self, rule: str, options: Dict[str, float], workers: int, vector: Vector) -> None:

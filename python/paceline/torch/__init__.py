@@ -1,0 +1,34 @@
+"""Trains a PyTorch model with any method of Paceline: wrap its optimizer, and start N processes.
+
+    import paceline.torch as pl
+
+    opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model,
+                       method="gap-aware", updates=400)
+    for x, y in pl.batches(loader):
+        opt.zero_grad(); loss = loss_fn(model(x), y); loss.backward(); opt.step(loss)
+    opt.close()
+
+Start the script with `paceline launch -n 8 -- python3 train.py`, torchrun, mpirun or srun. Rank 0
+starts the server, a process of its own. docs/from-ddp.md explains the interface."""
+
+from __future__ import annotations
+
+from .._roles import Role
+from ..errors import RunEnded
+from ._batches import batches
+from ._current import rank, world_size
+from ._evaluator import evaluate
+from ._optimizer import Abandoned, Optimizer
+from ._translate import options
+
+__all__ = [
+    "Abandoned",
+    "Optimizer",
+    "Role",
+    "RunEnded",
+    "batches",
+    "evaluate",
+    "options",
+    "rank",
+    "world_size",
+]

@@ -1,0 +1,128 @@
+"""Evaluators: a seat beside the workers' that gets versions of the model and reports numbers.
+
+`Evaluator` is the one that rank 0 has beside its worker; `evaluate` is a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from typing import Any, Callable, Optional
+
+import torch
+
+from .. import _client, _roles
+from .._client import SLICE, WAIT
+from .._roles import Role
+from ..errors import Error
+from ._vector import Vector
+
+__all__ = ["Evaluator", "evaluate"]
+
+Function = Callable[[torch.nn.Module], Any]
+
+
+def _call(function: Function, model: torch.nn.Module) -> Any:
+    """Calls it with the model in evaluation mode."""
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            return function(model)
+    finally:
+        for m, training in modes:
+            m.training = training
+
+
+def _score(seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function) -> None:
+    """Evaluates the version that the seat has pulled, and reports the numbers."""
+    vector.load(seat.task.w)
+    numbers = _call(function, model)
+    if not isinstance(numbers, dict):
+        numbers = {"test_loss": numbers}
+    for name, value in numbers.items():
+        seat.report(name, float(value))
+    seat.push(0, 0, math.nan)
+
+
+class Evaluator:
+    """The evaluator's seat on rank 0. A thread waits for versions, because a question to the server
+    takes a while; the model is evaluated by the worker's thread, between two tasks."""
+
+    def __init__(
+        self, seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function
+    ) -> None:
+        self.seat = seat
+        self.ended = False
+        self._vector, self._model, self._function = vector, model, function
+        self._ready, self._free = threading.Event(), threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(Error):
+            while not self._closing:
+                got = self.seat.pull(SLICE)
+                if got is None:
+                    break
+                if got:
+                    self._free.clear()
+                    self._ready.set()
+                    while not self._free.wait(SLICE) and not self._closing:
+                        pass
+        self.ended = True
+        self._ready.set()
+
+    def _go_on(self) -> None:
+        self._ready.clear()
+        self._free.set()
+
+    def look(self, seconds: float = 0) -> None:
+        """Evaluates the next version if there is one within this time. The thread leaves the
+        version alone meanwhile."""
+        if self._ready.wait(seconds) and not self.ended:
+            _score(self.seat, self._vector, self._model, self._function)
+            self._go_on()
+
+    def close(self) -> None:
+        self._closing = True
+        self._go_on()
+        self._thread.join()
+        self.seat.close()
+
+
+def evaluate(
+    model: torch.nn.Module,
+    function: Function,
+    *,
+    role: Optional[Role] = None,
+    wait: float = WAIT,
+) -> int:
+    """Evaluates a run in a process of its own, until the run ends. Returns how often.
+
+    `function(model)` returns the test loss or a dict of numbers. The process is not one of the
+    ranks. `role` names the run: it is `role` of any worker's Optimizer. By default it comes from
+    the environment, so PACELINE must be that of a worker."""
+    vector = Vector(model, set())
+    tensors, _ = vector.describe()
+    role = role or _roles.find()
+    seat = _client.Client(
+        role.socket,
+        role=_client.EVALUATOR,
+        wait=wait,
+        dim=vector.dim,
+        fingerprint=tensors.fingerprint(),
+    )
+    times = 0
+    try:
+        while True:
+            got = seat.pull(SLICE)
+            if got is None:
+                return times
+            if got:
+                _score(seat, vector, model, function)
+                times += 1
+    finally:
+        vector.release()
+        seat.close()

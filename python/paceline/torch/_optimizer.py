@@ -1,0 +1,304 @@
+"""The optimizer that a training script uses: each step is a result of one worker of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import torch
+
+from .. import _roles
+from .._roles import Role
+from ..errors import RunEnded, UsageError
+from . import _current
+from ._local import LocalRule
+from ._session import Session
+from ._translate import columns, layout, refuse_plain, rule
+from ._vector import Vector
+
+__all__ = ["Abandoned", "Optimizer"]
+
+
+class Abandoned(Exception):
+    """Raised inside `with opt.task():`, which catches it: the task is no longer wanted."""
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Wraps a PyTorch optimizer; each step is a result of one worker of the run.
+
+    `method` and all other options are those of `paceline train`, for example `updates=400` or
+    `checkpoint="ck"`; those of rank 0 count. If the method sends gradients, the hyper-parameters
+    of `optimizer` become the rule of the server. If it takes local steps, `optimizer` takes them
+    in every worker. Without updates, time or a target, the run ends when rank 0 closes.
+
+    The model gets the weights of rank 0 here, and the server's after every step. Its buffers (the
+    statistics of BatchNorm) are averaged over the results behind every update.
+
+    `evaluate(model)` is called on rank 0 from time to time (`eval_every`), with the newest weights
+    in the model, and returns the test loss or a dict of numbers, such as {"test_loss": 0.3,
+    "test_accuracy": 0.91}. `zero_copy` makes the parameters read-only views of shared memory
+    instead of copies: an operation that changes one in place ends the process. `role` replaces what
+    the environment says."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        method: Optional[str] = None,
+        *,
+        evaluate: Optional[Callable[[torch.nn.Module], Any]] = None,
+        zero_copy: bool = False,
+        role: Optional[Role] = None,
+        **options: Any,
+    ) -> None:
+        self._ready = False
+        if isinstance(optimizer, Optimizer):
+            raise UsageError("optimizer is a paceline.torch.Optimizer; give the one that it wraps")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"optimizer must be a torch.optim.Optimizer, but is a {type(optimizer).__name__}"
+            )
+        self.optimizer, self.model = optimizer, model
+        super().__init__(optimizer.param_groups, dict(optimizer.defaults))
+        self._share()
+        self.role = role or _roles.find(workers=int(options.get("workers") or 1))
+        self._accumulating = self._in_task = self._hooked = False
+        self._samples = 0
+        self._counts = {"steps": 0, "results": 0, "abandoned": 0}
+        self._losses: List[float] = []
+
+        if method is not None:
+            options["method"] = method
+        at = columns(options)
+        self._rule = rule(optimizer, at, options)
+        self._groups = [[id(p) for p in g["params"]] for g in self.param_groups]
+        self._vector = Vector(model, {i for g in self._groups for i in g}, zero_copy)
+        if not at.sends_gradients and not at.takes_steps:
+            refuse_plain(optimizer, at, len(self._vector.buffers))
+        if zero_copy and at.takes_steps:
+            raise UsageError(
+                f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
+                "which change the parameters in place; leave zero_copy out"
+            )
+        self._sent_rate: Any = self._rule.lr or None
+        self._local: Optional[LocalRule] = None  # the steps are taken here
+        self._steps_left = 0
+        if at.takes_steps:
+            self._local = LocalRule(at.local, at.local_options, self.role.world_size, self._vector)
+
+        self._session = Session(self.role, self._vector)
+        with self._session.opening():
+            self._session.open(
+                dict(options, **self._rule.options),
+                layout(self._vector, self._groups, self._rule),
+                at.local if self._local else "gradient",
+            )
+            if evaluate and self.role.rank == 0:
+                self._session.add_evaluator(model, evaluate)
+            self._next_task()
+        self._ready = True
+        _current.set_optimizer(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over for this worker."""
+        return self._session.ended
+
+    @property
+    def version(self) -> int:
+        """The version of the weights in the model: the number of updates so far."""
+        return self._session.version
+
+    @property
+    def _limited(self) -> bool:
+        """Whether the run has a limit of its own: updates, time, epochs or a target."""
+        return self._session.limited
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _next_task(self) -> None:
+        """Waits for the next task, and gives the model its weights."""
+        task = self._session.pull()
+        if task is None:
+            return
+        if self._local:
+            self._local.begin(task)
+            self._steps_left = max(1, int(task.steps))
+            self._losses.clear()
+            self._samples = 0
+        else:
+            self._vector.load(task.w)
+
+    def _count_samples(self, n: int) -> None:
+        """`batches` tells the size of the mini-batch that it hands out."""
+        self._samples = self._samples + n if self._local else n
+
+    def _check(self) -> None:
+        groups = [[id(p) for p in g["params"]] for g in self.param_groups]
+        if groups != self._groups:
+            raise UsageError(
+                "the parameters of the optimizer have changed since the run began; make a new "
+                "paceline.torch.Optimizer after close()"
+            )
+        self._vector.check()
+
+    def step(self, loss: Any = None, samples: int = 0) -> None:  # type: ignore[override]
+        """Sends what was computed, and waits for the next weights.
+
+        `loss` is the mean loss of the mini-batch, a tensor or a number; unknown if left out.
+        `samples` is the size of the mini-batch; `batches` fills it in. Does nothing inside
+        `no_sync()`. Raises RunEnded if the run had ended before."""
+        if callable(loss) and not isinstance(loss, torch.Tensor):
+            raise UsageError(
+                "step() takes the loss, not a closure: call loss.backward(), then step(loss)"
+            )
+        if self._accumulating:
+            return
+        if self.ended:
+            raise RunEnded("the run has ended; check opt.ended, or loop over paceline.torch.batches")
+        self._check()
+        self._counts["steps"] += 1
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach()
+        value = math.nan if loss is None else float(loss)
+        if self._session.cancelled():
+            self._abandon()
+        elif self._local:
+            self._local_step(self._local, value, samples)
+        else:
+            self._send_gradient(value, samples)
+
+    def _send_gradient(self, loss: float, samples: int) -> None:
+        client = self._session.client
+        if self.role.rank == 0:
+            rate = self._rule.rate(self.param_groups)
+            if rate != self._sent_rate:
+                client.set_lr(rate)
+                self._sent_rate = rate
+        self._vector.write_gradient(client.task.out)
+        self._push(samples or self._samples, loss)
+
+    def _local_step(self, local: LocalRule, loss: float, samples: int) -> None:
+        self.optimizer.step()
+        local.stepped()
+        self._losses.append(loss)
+        self._samples += samples
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            local.result(self._session.client.task)
+            self._push(self._samples, sum(self._losses) / len(self._losses))
+
+    def _push(self, samples: int, loss: float) -> None:
+        self._session.push(samples, loss)
+        self._counts["results"] += 1
+        self._next_task()
+
+    def _abandon(self) -> None:
+        self._counts["abandoned"] += 1
+        self._next_task()
+
+    # --- what a torch.optim.Optimizer has ------------------------------------------------------
+
+    def _share(self) -> None:
+        """Both have the same groups and state, so schedulers may use either."""
+        self.param_groups = self.optimizer.param_groups
+        self.state = self.optimizer.state
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients. Does nothing inside `no_sync()`."""
+        if not self._accumulating:
+            self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def add_param_group(self, param_group: Any) -> None:
+        if self._ready:
+            raise UsageError(
+                "param groups cannot be added to a run; make a new paceline.torch.Optimizer"
+            )
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The state of the wrapped optimizer, and the version of the weights. The state of the
+        server's rule is in its checkpoints (`checkpoint=`)."""
+        return dict(self.optimizer.state_dict(), paceline={"version": self.version})
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        own = {k: v for k, v in state_dict.items() if k != "paceline"}
+        self.optimizer.load_state_dict(own)
+        self._share()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulates gradients: `step` and `zero_grad` do nothing inside."""
+        before, self._accumulating = self._accumulating, True
+        try:
+            yield
+        finally:
+            self._accumulating = before
+
+    # --- abandoning ----------------------------------------------------------------------------
+
+    def _look(self, *_: Any) -> None:
+        if self._in_task and self._session.cancelled():
+            raise Abandoned
+
+    @contextlib.contextmanager
+    def task(self) -> Iterator[None]:
+        """Encloses the computation of one result. If the server cancels the task, the computation
+        stops at the next module (forward) or parameter (backward), and the block is left.
+
+            for x, y in pl.batches(loader):
+                with opt.task():
+                    opt.zero_grad(); loss = loss_fn(model(x), y); loss.backward(); opt.step(loss)
+
+        Without it, a cancelled task is computed to its end and abandoned by `step`."""
+        if not self._hooked:
+            self._hooked = True
+            for module in self.model.modules():
+                module.register_forward_pre_hook(self._look)
+            for p in self._vector.params:
+                if p.requires_grad:
+                    p.register_hook(self._look)
+        self._in_task = True
+        try:
+            yield
+        except Abandoned:
+            self._in_task = False
+            self._abandon()
+        finally:
+            self._in_task = False
+
+    # --- the run -------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Asks the server for a checkpoint, as soon as possible."""
+        self._session.checkpoint()
+
+    def close(self) -> None:
+        """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
+        final weights; if the run has no limit of its own, it ends now."""
+        self._session.close()
+
+    def summary(self) -> Dict[str, Any]:
+        """What this worker did: "steps", "results", "abandoned" tasks and seconds "waited". On rank
+        0, once the run has ended, also "run" (the object that `paceline train --json` prints),
+        "method", and "trouble" (why the run ended early, or None)."""
+        out: Dict[str, Any] = dict(self._counts, waited=self._session.waited)
+        out.update(rank=self.role.rank, version=self.version)
+        result = self._session.result
+        if result:
+            out["run"] = result["run"]
+            out.update(result["texts"])
+        return out
+
+    def __enter__(self) -> "Optimizer":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._session.abort()
+
+    def __repr__(self) -> str:
+        return f"paceline.torch.Optimizer({self.optimizer!r}, rank {self.role.rank})"

@@ -1,0 +1,81 @@
+"""Workers and evaluators of a run that `paceline train` serves, without PyTorch."""
+
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from paceline import _client
+
+LIMIT = 30  # seconds in which everything here must end
+
+
+class Clients(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        self.path = os.path.join(folder, "run.socket")
+        self.server = subprocess.Popen(
+            [os.environ["PACELINE"], "train", "--model", "external:dim=2", "--method", "async",
+             "--workers", "1", "--eval-every", "0.05", "--updates", "1000000000", "--listen", self.path],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.addCleanup(self.server.wait, LIMIT)
+        self.addCleanup(self.server.kill)
+
+    def work(self):
+        """A worker that pushes until the run ends."""
+        worker = _client.Client(self.path, wait=LIMIT, dim=2)
+        while True:
+            got = worker.pull(LIMIT)
+            if got is None:
+                worker.close()
+                return
+            if got:
+                time.sleep(0.001)
+                worker.push(2, 1, 0.5)
+
+    def evaluate(self, pull):
+        """Evaluates three versions, which `pull` waits for."""
+        working = threading.Thread(target=self.work, daemon=True)
+        working.start()
+        seat = _client.Client(self.path, wait=LIMIT, role=_client.EVALUATOR)
+        versions = []
+        for _ in range(3):
+            self.assertTrue(pull(seat), "no version came")
+            versions.append(seat.task.version)
+            seat.report("test_loss", 1.0)
+            seat.push(0, 0, math.nan)
+        self.assertEqual(versions, sorted(set(versions)))
+        seat.end()
+        seat.close()
+        working.join(LIMIT)
+        self.assertFalse(working.is_alive())
+
+    def test_evaluator_waits(self):
+        self.evaluate(lambda seat: seat.pull(LIMIT))
+
+    def test_evaluator_looks(self):
+        """An evaluator that has other things to do looks from time to time, without waiting."""
+
+        def look(pause):
+            def pull(seat):
+                end = time.monotonic() + LIMIT
+                while time.monotonic() < end:
+                    if seat.pull(0):
+                        return True
+                    time.sleep(pause)
+                return False
+
+            return pull
+
+        seldom, often = look(0.3), look(0)
+        self.evaluate(lambda seat: seldom(seat) and (seat.push(0, 0, math.nan) or often(seat)))
+
+
+if __name__ == "__main__":
+    unittest.main()
