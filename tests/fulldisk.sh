@@ -34,7 +34,7 @@ grep -q 'sim.* File too large; the run continues' "$dir/err" || fail "simulate: 
 nohup "$PACELINE" train $run --time 3 --json >"$dir/json" 2>"$dir/err" &
 pid=$!
 workers=
-for i in 1 2 3 4 5 6 7 8 9 10; do
+while kill -0 $pid 2>/dev/null; do
     sleep 0.2
     workers=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
     [ "$(echo "$workers" | wc -w)" -eq 2 ] && break

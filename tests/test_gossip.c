@@ -41,6 +41,7 @@ struct killer {
     int n_killed, n_ticks;
     int every; /* ticks from one kill to the next */
     int most;
+    uint64_t end; /* the run ends after this update; 0: not all have been killed */
 };
 
 static void note_pid(void *ctx, int worker, int pid) {
@@ -49,7 +50,11 @@ static void note_pid(void *ctx, int worker, int pid) {
 
 static int kill_one(void *ctx, const struct pl_point *p) {
     struct killer *k = ctx;
-    if (p->updates < 20 || k->n_killed >= k->most) return 0;
+    if (k->n_killed >= k->most) {
+        if (k->end == 0) k->end = p->updates + 500;
+        return p->updates >= k->end;
+    }
+    if (p->updates < 20) return 0;
     if (++k->n_ticks % k->every) return 0;
     int worker = k->n_killed++ % 5;
     if (k->pid[worker] > 0) kill(k->pid[worker], SIGKILL);
@@ -65,7 +70,7 @@ static void check_kills(const char *method, bool respawn) {
     const char *tape = path_of("tape");
     unlink(tape);
     snprintf(options, sizeof options,
-             "method=%s spawn=processes workers=6 time=1.5 updates=0 model=softmax "
+             "method=%s spawn=processes workers=6 time=60 updates=0 model=softmax "
              "delay=exp:mean=0.0005 respawn=%s record=%s",
              method, respawn ? "yes" : "no", tape);
     struct left before = look_around();

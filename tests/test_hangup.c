@@ -108,104 +108,96 @@ static void *work(void *client) {
     return NULL;
 }
 
-/* Client b is hung up on with this sentence; another one takes its place and ends the run. */
-static void check_replaced(const struct server *s, pl_client *b, int place, const char *sentence) {
+/* A server with two workers of other programs: a, which computes in a thread, and b, the test's. */
+struct scene {
+    struct server server;
+    pl_client *a, *b;
+    pthread_t thread;
+};
+
+static struct scene begin(const char *options) {
+    struct scene s = {.server = serve(options)};
+    s.a = join_now(&s.server);
+    s.b = join_now(&s.server);
+    assert_int_equal(pthread_create(&s.thread, NULL, work, s.a), 0);
+    return s;
+}
+
+/* The task that b does not answer in time. */
+static struct pl_client_task pull_b(const struct scene *s) {
     struct pl_client_task t;
+    assert_int_equal(pl_client_pull(s->b, 20, &t), PL_OK);
+    return t;
+}
+
+/* This client does 20 tasks and ends the run; returns its place. */
+static int last_tasks(pl_client *c) {
     int worker = -1;
-    pl_client *c = join_later(s);
-    assert_int_equal(pl_client_pull(b, 20, &t), PL_ERUN);
-    if (!strstr(pl_client_why(b), sentence)) fail_msg("%s", pl_client_why(b));
     for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, &worker), PL_OK);
-    assert_int_equal(worker, place);
     assert_int_equal(pl_client_end(c), PL_OK);
     work(c);
-    pl_client_close(b);
+    return worker;
+}
+
+/* c, if it is not NULL, has taken the place of b. */
+static void end(struct scene *s, pl_client *c, const char *has) {
+    pl_client_close(s->b);
     pl_client_close(c);
+    pthread_join(s->thread, NULL);
+    pl_client_close(s->a);
+    served(&s->server, has);
 }
 
 static void test_frozen(void **state) {
     (void)state;
-    struct server s = serve("evict=0.3");
-    struct pl_client_task t;
-    pl_client *a = join_now(&s), *b = join_now(&s);
-    pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
-    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK); /* and never answers */
-    check_replaced(&s, b, t.worker, "did not answer for too long; and it cannot join again");
-    pthread_join(other, NULL);
-    pl_client_close(a);
-    served(&s, "\"frozen\":1");
+    struct scene s = begin("evict=0.3");
+    struct pl_client_task t = pull_b(&s), none; /* and never answers */
+    pl_client *c = join_later(&s.server);
+    assert_int_equal(pl_client_pull(s.b, 20, &none), PL_ERUN);
+    if (!strstr(pl_client_why(s.b), "did not answer for too long; and it cannot join again"))
+        fail_msg("%s", pl_client_why(s.b));
+    assert_int_equal(last_tasks(c), t.worker);
+    end(&s, c, "\"frozen\":1");
 }
 
 /* A result that comes after the server has hung up is not used for anything. */
 static void test_late(void **state) {
     (void)state;
-    struct server s = serve("evict=0.3");
-    struct pl_client_task t;
-    pl_client *a = join_now(&s), *b = join_now(&s);
-    pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
-    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK);
-    pl_client *c = join_later(&s);
-    struct pl_client_task next;
+    struct scene s = begin("evict=0.3");
+    struct pl_client_task t = pull_b(&s), next;
+    pl_client *c = join_later(&s.server);
     assert_int_equal(pl_client_pull(c, 20, &next), PL_OK);
     for (int i = 0; i < DIM; i++) next.out[i] = 0;
     for (int i = 0; i < DIM; i++) t.out[i] = NAN; /* memory of its own, not c's */
-    pl_client_push(b, DIM, 1, 1);
+    pl_client_push(s.b, DIM, 1, 1);
     for (int i = 0; i < DIM; i++) assert_true(next.out[i] == 0);
     assert_int_equal(pl_client_push(c, DIM, 1, 1), PL_OK);
-    for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, NULL), PL_OK);
-    assert_int_equal(pl_client_end(c), PL_OK);
-    work(c);
-    pl_client_close(b);
-    pl_client_close(c);
-    pthread_join(other, NULL);
-    pl_client_close(a);
-    served(&s, "\"rejected\":0");
+    last_tasks(c);
+    end(&s, c, "\"rejected\":0");
 }
 
 /* A worker that was only slow joins again by itself, if its place is still free. */
 static void test_slow(void **state) {
     (void)state;
-    struct server s = serve("evict=0.3");
-    struct pl_client_task t;
-    pl_client *a = join_now(&s), *b = join_now(&s);
-    pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
-    assert_int_equal(pl_client_pull(b, 20, &t), PL_OK);
+    struct scene s = begin("evict=0.3");
+    pull_b(&s);
     sleep(2); /* the server looks once per second */
-    pl_client_push(b, DIM, 1, 1);
-    for (int i = 0; i < 20; i++) assert_int_equal(answer(b, 0, NULL), PL_OK);
-    assert_int_equal(pl_client_end(b), PL_OK);
-    work(b);
-    pl_client_close(b);
-    pthread_join(other, NULL);
-    pl_client_close(a);
-    served(&s, "\"frozen\":1");
+    pl_client_push(s.b, DIM, 1, 1);
+    last_tasks(s.b);
+    end(&s, NULL, "\"frozen\":1");
 }
 
 static void test_evicted(void **state) {
     (void)state;
-    struct server s = serve("evict=off");
+    struct scene s = begin("evict=off");
     int worker = -1, rc;
-    pl_client *a = join_now(&s), *b = join_now(&s);
-    pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, work, a), 0);
-    while ((rc = answer(b, NAN, &worker)) == PL_OK) continue;
+    while ((rc = answer(s.b, NAN, &worker)) == PL_OK) continue;
     assert_int_equal(rc, PL_ERUN);
-    if (!strstr(pl_client_why(b), "the server hung up: this worker was evicted"))
-        fail_msg("%s", pl_client_why(b));
-    pl_client *c = join_later(&s);
-    int place = -1;
-    for (int i = 0; i < 20; i++) assert_int_equal(answer(c, 0, &place), PL_OK);
-    assert_int_equal(place, worker);
-    assert_int_equal(pl_client_end(c), PL_OK);
-    work(c);
-    pl_client_close(b);
-    pl_client_close(c);
-    pthread_join(other, NULL);
-    pl_client_close(a);
-    served(&s, "\"evicted\":1");
+    if (!strstr(pl_client_why(s.b), "the server hung up: this worker was evicted"))
+        fail_msg("%s", pl_client_why(s.b));
+    pl_client *c = join_later(&s.server);
+    assert_int_equal(last_tasks(c), worker);
+    end(&s, c, "\"evicted\":1");
 }
 
 int main(void) {

@@ -17,8 +17,11 @@ static const struct pl_family *const families[] = {
     &pl_schedule_family, &pl_model_family,  &pl_data_family,  &pl_partition_family,
     &pl_delay_family,    &pl_attack_family};
 
-static const struct pl_entry list_none = {
-    .name = "none", .brief = "no model: simulate timing only", .paper = "", .opts = pl_no_opts};
+/* Not in the table of models: nothing is opened. */
+static const struct pl_model_kind list_none = {.id = {.name = "none",
+                                                      .brief = "no model: simulate timing only",
+                                                      .paper = "",
+                                                      .opts = pl_no_opts}};
 
 static size_t list_options(const struct pl_opt *opts, struct pl_item_option *out) {
     size_t n = 0;
@@ -187,7 +190,7 @@ int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *it
         found = true;
         for (const struct pl_entry *const *e = families[f]->table; *e; e++)
             list_entry(families[f], *e, each, ctx);
-        if (families[f] == &pl_model_family) list_entry(families[f], &list_none, each, ctx);
+        if (families[f] == &pl_model_family) list_entry(families[f], &list_none.id, each, ctx);
     }
     if (!family || strcmp(family, "option") == 0) {
         found = true;

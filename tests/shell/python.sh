@@ -4,10 +4,19 @@
 #     find_python 'import torch' "no Python can import torch (make setup-test installs it)"
 set -eu
 : "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
-if [ -n "${SANITIZE:-}" ]; then
+# what LD_PRELOAD must be for an instrumented library
+preload=
+case ${SANITIZE:-} in
+'') ;;
+*address*) # its library must be there before Python, which leaks by itself
+    preload=$("${CC:-cc}" -print-file-name=libasan.so)
+    export ASAN_OPTIONS=detect_leaks=0
+    ;;
+*)
     echo "skipped: Python cannot load an instrumented library ($SANITIZE)"
     exit 77
-fi
+    ;;
+esac
 export PYTHONDONTWRITEBYTECODE=1
 
 find_python() { # a statement, why the test is skipped if no interpreter can execute it
@@ -20,6 +29,10 @@ find_python() { # a statement, why the test is skipped if no interpreter can exe
 
 # The interpreter and the environment of tests/python/torch_*.py.
 find_python_with_torch() {
+    if [ -n "$preload" ]; then
+        echo "skipped: PyTorch is not loaded beside a sanitizer ($SANITIZE)"
+        exit 77
+    fi
     find_python 'import torch' "no Python can import torch (make setup-test installs it)"
     export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so"
     export PYTHONPATH="$SOURCE_DIR/python:$SOURCE_DIR/tests/python"
