@@ -42,9 +42,12 @@ struct host {
 static int host_start(void *ctx, const struct pl_start *s) {
     struct host *h = ctx;
     struct pl_vectors *v = pl_engine_vectors(h->engine);
-    struct pl_task_at at = {
-        (uint32_t)s->worker, s->task, s->part, pl_vector_at(v, s->input->term[0].vector),
-        s->version,          s->lr};
+    struct pl_task_at at = {.worker = (uint32_t)s->worker,
+                            .task = s->task,
+                            .part = s->part,
+                            .w = pl_vector_at(v, s->input->term[0].vector),
+                            .version = s->version,
+                            .lr = s->lr};
     h->busy[s->worker] = true;
     h->task[s->worker] = s->task;
     return pl_task_run(h->job, h->workspace, &at, &h->state[s->worker], pl_vector_at(v, s->output),
