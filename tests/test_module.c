@@ -42,9 +42,12 @@ static void training_does_not_load_mpi(void **state) {
 
 static void the_module_is_found(void **state) {
     const struct pl_mpi_layout ours = PL_MPI_LAYOUT;
-    const char *mpiexec = getenv("MPIEXEC");
+    const char *mpiexec = getenv("MPIEXEC"), *sanitize = getenv("SANITIZE");
     char error[300];
     (void)state;
+    /* at dlopen() the thread sanitizer counts OpenBLAS, which a suppression names, twice, and ends
+     */
+    if (sanitize && strstr(sanitize, "thread")) skip();
     assert_null(pl_module_load("libpaceline-no-such.so", PL_MPI_SYMBOL, error, sizeof error));
     assert_non_null(strstr(error, "libpaceline-no-such.so"));
     if (!mpiexec || !*mpiexec) skip(); /* built without MPI */
