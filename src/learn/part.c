@@ -26,10 +26,10 @@ int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range r
 
 void pl_part_longest(const struct pl_job *job, size_t most[PL_RANGES]) {
     struct pl_range range[PL_RANGES];
-    int n = 1, side = job->grid ? pl_grid_side(job->grid) : 1;
+    int side = job->grid ? pl_grid_side(job->grid) : 1;
     for (int j = 0; j < PL_RANGES; j++) most[j] = 0;
     for (int i = 0; i < side; i++) { /* a row and a column at a time */
-        n = pl_part_ranges(job, (struct pl_part){i, i}, range);
+        int n = pl_part_ranges(job, (struct pl_part){i, i}, range);
         for (int j = 0; j < n; j++)
             if (range[j].n > most[j]) most[j] = range[j].n;
     }

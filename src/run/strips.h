@@ -9,6 +9,9 @@
  * cancelled, or goes on after the server has given it up leaves the model as it was, and the model
  * is complete between any two events.
  *
+ * A strip is judged and then used where it lies, so this is for workers that the server started
+ * itself: they have the whole segment anyway. Programs of others never work on blocks (api/fit.c).
+ *
  * The two strips that a task writes belong to its output vector, for as long as that is held.
  *
  * Threads: all functions are called by the thread that decides. */
