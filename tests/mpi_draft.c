@@ -3,9 +3,10 @@
  * half-way through a result, without a word.
  *
  * A rank freezes half-way through a result because this program stands between the library and MPI:
- * it starts half of the sends, and the others later. */
+ * it starts half of the sends, and the others when the server has given the rank up. */
 #include <mpi.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "suite_train.h"
+#include "transport/mpi.h"
 
 #define DIM 300000
 
@@ -23,7 +25,7 @@
 
 static int stops_at; /* the result, 1, 2, 3, …, that this rank sends in two halves; 0: none */
 static int n_results;
-static double pause_s;               /* between the halves, without a call to MPI; 0: it dies */
+static bool dies; /* between the halves; otherwise it freezes until the server has given it up */
 static const MPI_Request *of_result; /* the first request for a result */
 
 #define IN_BETWEEN __attribute__((visibility("default")))
@@ -41,9 +43,15 @@ int MPI_Send_init(const void *v, int n, MPI_Datatype type, int rank, int tag, MP
     return PMPI_Send_init(v, n, type, rank, tag, comm, out);
 }
 
-static void rest(double seconds) {
-    struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
-    nanosleep(&t, NULL);
+/* Without a call to MPI. The server tells it by a signal, which does not depend on the load. */
+static void freeze(void) {
+    const struct timespec at_once = {0, 0}, limit = {60, 0};
+    sigset_t given_up;
+    sigemptyset(&given_up);
+    sigaddset(&given_up, SIGUSR1);
+    while (sigtimedwait(&given_up, NULL, &at_once) > 0) { /* it was slow before: that is past */
+    }
+    sigtimedwait(&given_up, NULL, &limit);
 }
 
 int MPI_Startall(int n, MPI_Request request[]) {
@@ -52,16 +60,17 @@ int MPI_Startall(int n, MPI_Request request[]) {
     int half = n / 2 < 64 ? n / 2 : 64, done = 0, rc = PMPI_Startall(half, request);
     for (int i = 0; i < 200 && !done; i++) { /* until the server has it */
         PMPI_Testall(half, request, &done, status);
-        rest(0.001);
+        usleep(1000);
     }
-    if (pause_s == 0) _exit(9);
-    rest(pause_s);
+    if (dies) _exit(9);
+    freeze();
     return rc ? rc : PMPI_Startall(n - half, request + half);
 }
 
 /* --- what the server does ------------------------------------------------------------------- */
 
 static int n_drafts, n_dropped, n_frozen;
+static pid_t process[4]; /* of every rank */
 
 int __real_pl_engine_draft(struct pl_engine *e);
 int __wrap_pl_engine_draft(struct pl_engine *e);
@@ -83,6 +92,7 @@ void __wrap_pl_engine_frozen(struct pl_engine *e, int worker, uint64_t now, cons
 void __wrap_pl_engine_frozen(struct pl_engine *e, int worker, uint64_t now, const char *next) {
     n_frozen++;
     __real_pl_engine_frozen(e, worker, now, next);
+    if (process[worker + 1] > 0) kill(process[worker + 1], SIGUSR1);
 }
 
 /* --- runs ----------------------------------------------------------------------------------- */
@@ -166,7 +176,12 @@ static void test_a_draft_that_is_void(void **state) {
  * its result is complete when the run has left it behind. */
 static void test_a_rank_that_freezes_half_way(void **state) {
     static const char *const methods[] = {"method=sync", "policy=kasync:k=2"};
+    int rank, size;
+    struct pl_why why;
+    pid_t self = getpid();
     (void)state;
+    assert_int_equal(pl_mpi_begin(&rank, &size, &why), 0);
+    MPI_Allgather(&self, sizeof self, MPI_BYTE, process, sizeof self, MPI_BYTE, MPI_COMM_WORLD);
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
         char options[200];
         snprintf(options, sizeof options,
@@ -175,7 +190,6 @@ static void test_a_rank_that_freezes_half_way(void **state) {
                  m ? 60 : 25, methods[m]);
         n_results = n_drafts = n_dropped = n_frozen = 0;
         stops_at = pl_rank() == 2 ? 4 : 0;
-        pause_s = 5; /* far longer than the deadline, for machines with much to do */
         check_replay(options);
         stops_at = 0;
         if (pl_rank() == 0 && (n_frozen < 1 || n_dropped < 1 || n_drafts - n_dropped < 1))
@@ -191,6 +205,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_a_draft_that_is_void),
         cmocka_unit_test(test_a_rank_that_freezes_half_way),
     };
+    sigset_t given_up;
+    sigemptyset(&given_up);
+    sigaddset(&given_up, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &given_up, NULL); /* before there are threads */
     if (pl_rank() < 0) {
         printf("skipped: mpirun did not start this; tests/mpi_draft.sh does\n");
         return 77;
@@ -199,6 +217,7 @@ int main(int argc, char **argv) {
     if (suite_begin(12)) return 1;
     if (argc > 1 && strcmp(argv[1], "dies") == 0) {
         stops_at = pl_rank() == 2 ? 3 : 0;
+        dies = true;
         check_replay("model=mlp:hidden=2500 updates=100 transport=mpi workers=3 method=sync");
         return 0; /* not at all */
     }
