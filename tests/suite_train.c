@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "suite_train.h"
+#include "folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +20,6 @@
 
 uint64_t test_seed;
 bool slow;
-static char test_dir[400];
 
 /* Where workers are: here, or, where mpirun started this program (tests/mpi.sh), on its ranks. All
  * ranks go through the same tests; only rank 0 has a run to look at. */
@@ -40,14 +40,6 @@ void skip_processes(void) {
         print_message("processes are not tested under thread sanitizer\n");
         skip();
     }
-}
-
-const char *path_of(const char *name) {
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
-    return path[turn];
 }
 
 void say(void *ctx, int warning, const char *sentence) {
@@ -165,7 +157,8 @@ static char *read_text(const char *path) {
  * the event log, and the same weights. */
 void check_replay(const char *options) {
     struct left before = look_around();
-    const char *tape = path_of("tape"), *real = path_of("real.txt"), *virtual = path_of("sim.txt");
+    const char *tape = folder_path("tape"), *real = folder_path("real.txt"),
+               *virtual = folder_path("sim.txt");
     unlink(tape);
     unlink(real);
     unlink(virtual);
@@ -263,15 +256,11 @@ void test_rejected(void **state) {
 /* --- beginning and end ---------------------------------------------------------------------- */
 
 int suite_begin(unsigned long long seed) {
-    const char *tmp = getenv("TMPDIR");
     test_seed = seed_of_test(seed);
     slow = seed_sanitized();
-    snprintf(test_dir, sizeof test_dir, "%s/paceline-train-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : 1;
+    return folder_make(NULL) ? 1 : 0;
 }
 
 int suite_end(int failed) {
-    char command[500];
-    snprintf(command, sizeof command, "rm -rf '%s'", test_dir);
-    return failed + (system(command) != 0);
+    return failed + (folder_clear(NULL) != 0);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "api/setup.h"
+#include "folder.h"
 
 extern uint64_t test_seed;
 extern bool slow; /* under a sanitizer: smaller */
@@ -22,14 +23,13 @@ size_t first_spawn(void);
 size_t n_spawns(void);
 void skip_processes(void);
 
-const char *path_of(const char *name); /* in the folder; good for the next three calls */
 void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
 
 pl_setup *make(const char *options); /* "key=value key=value …" over what all have in common */
 /* What a method needs besides: those that hand out blocks need a matrix. */
 const char *options_of(const struct pl_entry *method);
 
-pl_run *train(pl_setup *s);          /* NULL at a rank that worked for another */
+pl_run *train(pl_setup *s); /* NULL at a rank that worked for another */
 double number(const pl_run *run, const char *key);
 void check_books(const pl_run *run); /* every task has one fate */
 void check_same_weights(const pl_run *a, const pl_run *b);

@@ -19,17 +19,11 @@
 
 #include <cmocka.h>
 
+#include "folder.h"
 #include "seed.h"
 
 static uint64_t test_seed;
 static bool slow; /* under a sanitizer: smaller */
-static char test_dir[512];
-
-static const char *test_path(const char *name) {
-    static char path[800];
-    snprintf(path, sizeof path, "%s/%s", test_dir, name);
-    return path;
-}
 
 /* Pairs of keys and values; ends with NULL. */
 static pl_setup *make(const char *key, ...) {
@@ -629,7 +623,7 @@ static void plots_are_drawn_once(void **state) {
     const struct pl_curve curve[] = {{"it's \"one\"", point, 3}, {"two", point, 2}};
     char why[300], path[900];
     (void)state;
-    snprintf(path, sizeof path, "%s", test_path("a plot's.svg"));
+    snprintf(path, sizeof path, "%s", folder_path("a plot's.svg"));
     int rc = pl_plot(path, "title 'quoted'", curve, 2, why, sizeof why);
     if (rc == PL_EMISSING) {
         printf("skipped: %s\n", why);
@@ -651,9 +645,9 @@ static void plots_are_drawn_once(void **state) {
     assert_non_null(strstr(why, "exists"));
     assert_int_equal(file_size(path), size);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(pl_plot(test_path("plot.txt"), "t", curve, 1, why, sizeof why), PL_EUSAGE);
+    assert_int_equal(pl_plot(folder_path("plot.txt"), "t", curve, 1, why, sizeof why), PL_EUSAGE);
     check_sentence(why);
-    assert_int_equal(pl_plot(test_path("no/where.svg"), "t", curve, 1, why, sizeof why), PL_EIO);
+    assert_int_equal(pl_plot(folder_path("no/where.svg"), "t", curve, 1, why, sizeof why), PL_EIO);
     check_sentence(why);
 }
 
@@ -664,8 +658,8 @@ static void logs_are_written_once(void **state) {
     int n_lines = 0;
     const struct pl_point *p;
     (void)state;
-    snprintf(log, sizeof log, "%s", test_path("log.jsonl"));
-    snprintf(events, sizeof events, "%s", test_path("events.txt"));
+    snprintf(log, sizeof log, "%s", folder_path("log.jsonl"));
+    snprintf(events, sizeof events, "%s", folder_path("events.txt"));
     pl_setup *s = make("model", "quadratic", "method", "async", "updates", "30", "log", log,
                        "events", events, NULL);
     pl_run *run = run_setup(s), *again = NULL;
@@ -692,18 +686,6 @@ static void logs_are_written_once(void **state) {
     unlink(events);
 }
 
-static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_api_XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    return rmdir(test_dir); /* fails where a test left a file */
-}
-
 int main(void) {
     test_seed = seed_of_test(1);
     slow = seed_sanitized();
@@ -716,5 +698,5 @@ int main(void) {
         cmocka_unit_test(defaults_are_accepted),   cmocka_unit_test(options_are_read_back),
         cmocka_unit_test(plans_have_rows),         cmocka_unit_test(plots_are_drawn_once),
         cmocka_unit_test(logs_are_written_once)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

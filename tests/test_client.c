@@ -90,8 +90,8 @@ static struct server serve_with(const char *options, bool tensors) {
     static int n;
     struct server s;
     skip_processes();
-    snprintf(s.path, sizeof s.path, "%s.%d", path_of("socket"), n);
-    snprintf(s.out, sizeof s.out, "%s.%d", path_of("out"), n++);
+    snprintf(s.path, sizeof s.path, "%s.%d", folder_path("socket"), n);
+    snprintf(s.out, sizeof s.out, "%s.%d", folder_path("out"), n++);
     s.pid = fork();
     assert_true(s.pid >= 0);
     if (s.pid == 0) serve_child(&s, options, tensors);
@@ -260,7 +260,7 @@ static void test_no_server(void **state) {
     pl_client *c = NULL;
     char told[4096] = "";
     struct pl_client_conf conf = {
-        .path = path_of("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
+        .path = folder_path("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
     assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
     assert_non_null(strstr(why, "nobody"));
     assert_non_null(strstr(why, "after 0.1 s"));
@@ -445,7 +445,7 @@ static void *evaluate_thread(void *arg) {
 static void test_evaluator(void **state) {
     (void)state;
     char options[400], log[200];
-    snprintf(log, sizeof log, "%s", path_of("log.jsonl"));
+    snprintf(log, sizeof log, "%s", folder_path("log.jsonl"));
     snprintf(options, sizeof options,
              "model=external:dim=5 workers=1 method=async time=20 lr=0.002 "
              "target-accuracy=0.9 eval-every=0.01 log=%s",
@@ -500,10 +500,10 @@ static void test_evaluator_dies(void **state) {
 
 static void test_requests(void **state) {
     (void)state;
-    char options[600], folder[200], file[300];
-    snprintf(folder, sizeof folder, "%s", path_of("checkpoints"));
+    char options[600], saved[200], file[300];
+    snprintf(saved, sizeof saved, "%s", folder_path("checkpoints"));
     snprintf(options, sizeof options,
-             "model=external workers=1 method=async time=20 lr=0.1 checkpoint=%s", folder);
+             "model=external workers=1 method=async time=20 lr=0.1 checkpoint=%s", saved);
     struct server s = serve_with(options, true);
     pl_client *c = join(&s, (struct pl_client_conf){0});
     for (int i = 0; i < 10; i++) assert_int_equal(answer(c, 0), PL_OK);
@@ -518,7 +518,7 @@ static void test_requests(void **state) {
     assert_true(t.lr == 0);
     assert_int_equal(pl_client_checkpoint(c), PL_OK);
     struct stat st;
-    snprintf(file, sizeof file, "%s/latest", folder);
+    snprintf(file, sizeof file, "%s/latest", saved);
     for (int i = 0; i < 1000 && stat(file, &st); i++) usleep(10000);
     assert_int_equal(stat(file, &st), 0);
     assert_int_equal(pl_client_end(c), PL_OK);
@@ -527,7 +527,7 @@ static void test_requests(void **state) {
     if (!r.ok || !(said(&r, "time") < 19)) fail_msg("%s", r.text);
 
     /* it is resumed, with names and rate; eval says what it is */
-    snprintf(options, sizeof options, "resume=%s updates=10000", folder);
+    snprintf(options, sizeof options, "resume=%s updates=10000", saved);
     s = serve(options);
     const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},
                                           {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
@@ -540,7 +540,7 @@ static void test_requests(void **state) {
     pl_setup *setup;
     pl_run *run = NULL;
     assert_int_equal(pl_setup_new(&setup), 0);
-    assert_int_equal(pl_eval(setup, folder, &run), PL_EUSAGE);
+    assert_int_equal(pl_eval(setup, saved, &run), PL_EUSAGE);
     if (!strstr(pl_setup_why(setup), "5 parameters in 2 tensors ('fc.weight'"))
         fail_msg("%s", pl_setup_why(setup));
     pl_setup_free(setup);
@@ -578,20 +578,21 @@ static void test_bf16(void **state) {
 
 static void test_init_file(void **state) {
     (void)state;
-    const char *path = path_of("init.safetensors");
+    const char *path = folder_path("init.safetensors");
     const float w[3] = {1, 2, 3};
     const uint16_t half[2] = {0x3f80, 0xc000}; /* 1, -2 */
     const struct pl_tensor_info t[] = {
         {.name = "a", .shape = {3}, .n_dims = 1, .data = w},
         {.name = "b", .dtype = "BF16", .shape = {2, 1}, .n_dims = 2, .data = half}};
-    char why[400] = "", options[600], folder[200];
+    char why[400] = "", options[600], saved[200];
     if (pl_save_tensors(path, t, 2, "a lr=0\n", why, sizeof why)) fail_msg("%s", why);
-    assert_int_equal(pl_save_tensors(path_of("x"), t, 2, "c lr=0\n", why, sizeof why), PL_EUSAGE);
+    assert_int_equal(pl_save_tensors(folder_path("x"), t, 2, "c lr=0\n", why, sizeof why),
+                     PL_EUSAGE);
     assert_non_null(strstr(why, "'c'"));
-    snprintf(folder, sizeof folder, "%s", path_of("half"));
+    snprintf(saved, sizeof saved, "%s", folder_path("half"));
     snprintf(options, sizeof options,
              "model=external init=%s workers=1 method=async updates=3 lr=0.5 checkpoint=%s", path,
-             folder);
+             saved);
     struct server s = serve(options);
     pl_client *c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(t, 2)});
     struct pl_client_task task;
@@ -608,7 +609,7 @@ static void test_init_file(void **state) {
 /* Results have new values of buffers, which the update averages. */
 static void test_buffers(void **state) {
     (void)state;
-    const char *path = path_of("buffers.safetensors");
+    const char *path = folder_path("buffers.safetensors");
     const struct pl_tensor_info t[] = {
         {.name = "a.weight", .shape = {3}, .n_dims = 1},
         {.name = "a.running_mean", .shape = {1}, .n_dims = 1},

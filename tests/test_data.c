@@ -4,7 +4,6 @@
  * TMPDIR.
  *
  * Seed: PL_TEST_SEED in the environment. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,50 +17,21 @@
 
 #include "base/rng.h"
 #include "data/data.h"
+#include "folder.h"
 #include "seed.h"
 
 static uint64_t test_seed;
-static char test_dir[512];
 
 #define N_TRAIN 3
 #define N_TEST 2
 #define SIDE 2
 #define CIFAR_RECORD 3073
 
-static const char *test_path(const char *name) {
-    static char path[800];
-    snprintf(path, sizeof path, "%s/%s", test_dir, name);
-    return path;
-}
-
-static void test_write(const char *name, const void *bytes, size_t n) {
-    FILE *f = fopen(test_path(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void test_write_gz(const char *name, const void *bytes, size_t n) {
-    gzFile f = gzopen(test_path(name), "wb");
+    gzFile f = gzopen(folder_path(name), "wb");
     assert_non_null(f);
     assert_int_equal(gzwrite(f, bytes, (unsigned)n), n);
     assert_int_equal(gzclose(f), Z_OK);
-}
-
-static size_t test_read(const char *name, uint8_t *bytes, size_t max) {
-    FILE *f = fopen(test_path(name), "rb");
-    assert_non_null(f);
-    size_t n = fread(bytes, 1, max, f);
-    assert_int_equal(fclose(f), 0);
-    return n;
-}
-
-static void test_clean(void) {
-    DIR *dir = opendir(test_dir);
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.') unlink(test_path(e->d_name));
-    closedir(dir);
 }
 
 static struct pl_data *test_open(const char *spec) {
@@ -83,7 +53,7 @@ static void test_refused(const char *spec, int status, const char *word) {
 
 static const char *test_spec(const char *kind, const char *rest) {
     static char spec[1200];
-    snprintf(spec, sizeof spec, "%s:%s%s", kind, test_dir, rest);
+    snprintf(spec, sizeof spec, "%s:%s%s", kind, folder, rest);
     return spec;
 }
 
@@ -97,8 +67,8 @@ static uint8_t idx_test_pictures[16 + N_TEST * SIDE * SIDE] = {0, 0, 8, 3,    0,
 static uint8_t idx_test_labels[8 + N_TEST] = {0, 0, 8, 1, 0, 0, 0, N_TEST, 1, 2};
 
 static void idx_write(bool gz) {
-    void (*put)(const char *, const void *, size_t) = gz ? test_write_gz : test_write;
-    test_clean();
+    void (*put)(const char *, const void *, size_t) = gz ? test_write_gz : folder_write;
+    folder_empty(folder);
     for (uint8_t i = 0; i < N_TRAIN * SIDE * SIDE; i++) idx_pictures[16 + i] = (uint8_t)(20 * i);
     put(gz ? "train-images-idx3-ubyte.gz" : "train-images-idx3-ubyte", idx_pictures,
         sizeof idx_pictures);
@@ -140,45 +110,45 @@ static void idx_damage_is_refused(void **state) {
     (void)state;
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_pictures; n++) {
-        test_write("train-images-idx3-ubyte", idx_pictures, n);
+        folder_write("train-images-idx3-ubyte", idx_pictures, n);
         test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte is truncated");
     }
     memcpy(bytes, idx_pictures, sizeof idx_pictures);
-    test_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures + 1);
+    folder_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures + 1);
     test_refused(test_spec("idx", ""), PL_EDATA, "too long");
     /* any single wrong byte in the header is noticed, among them sizes up to 2^32 */
     for (size_t i = 0; i < 16; i++)
         for (int bit = 0; bit < 8; bit++) {
             memcpy(bytes, idx_pictures, sizeof idx_pictures);
             bytes[i] ^= (uint8_t)(1 << bit);
-            test_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures);
+            folder_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures);
             test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte");
         }
     /* sizes whose product comes to zero in 32 bits */
     static const uint8_t wrap[16] = {0, 0, 8, 3, 0x10, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0};
-    test_write("train-images-idx3-ubyte", wrap, sizeof wrap);
+    folder_write("train-images-idx3-ubyte", wrap, sizeof wrap);
     test_refused(test_spec("idx", ""), PL_EDATA, "truncated");
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_labels; n++) {
-        test_write("train-labels-idx1-ubyte", idx_labels, n);
+        folder_write("train-labels-idx1-ubyte", idx_labels, n);
         test_refused(test_spec("idx", ""), PL_EDATA, "train-labels-idx1-ubyte is truncated");
     }
     memcpy(bytes, idx_labels, sizeof idx_labels);
     bytes[9] = 10;
-    test_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels);
+    folder_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels);
     test_refused(test_spec("idx", ""), PL_EDATA, "label 1 is 10");
     test_refused(test_spec("idx", ",classes=7"), PL_EDATA, "label 0 is 7");
     bytes[7] = N_TRAIN + 1;
-    test_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels + 1);
+    folder_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels + 1);
     test_refused(test_spec("idx", ""), PL_EDATA, "has 4 labels");
     /* test pictures of another size */
     idx_write(false);
     memcpy(bytes, idx_test_pictures, sizeof idx_test_pictures);
     bytes[11] = 1;
     bytes[15] = 4;
-    test_write("t10k-images-idx3-ubyte", bytes, sizeof idx_test_pictures);
+    folder_write("t10k-images-idx3-ubyte", bytes, sizeof idx_test_pictures);
     test_refused(test_spec("idx", ""), PL_EDATA, "1x4");
-    unlink(test_path("t10k-images-idx3-ubyte"));
+    unlink(folder_path("t10k-images-idx3-ubyte"));
     test_refused(test_spec("idx", ""), PL_EIO, "t10k-images-idx3-ubyte");
     test_refused("idx", PL_EUSAGE, "idx:DIR");
     test_refused("idx:/nonexistent", PL_EIO, "/nonexistent");
@@ -190,10 +160,10 @@ static void gz_damage_is_refused(void **state) {
     uint8_t whole[256], bytes[256];
     (void)state;
     idx_write(true);
-    size_t n = test_read(name, whole, sizeof whole);
+    size_t n = folder_read(name, whole, sizeof whole);
     assert_in_range(n, 20, sizeof whole - 1);
     for (size_t cut = 0; cut < n; cut++) {
-        test_write(name, whole, cut);
+        folder_write(name, whole, cut);
         test_refused(test_spec("idx", ""), PL_EDATA, name);
     }
     for (size_t i = 0; i < n; i++)
@@ -202,7 +172,7 @@ static void gz_damage_is_refused(void **state) {
             struct pl_why why = {""};
             memcpy(bytes, whole, n);
             bytes[i] ^= (uint8_t)(1 << bit);
-            test_write(name, bytes, n);
+            folder_write(name, bytes, n);
             int rc = pl_data_open(test_spec("idx", ""), 1, &data, &why);
             if (rc == PL_OK) { /* time stamp and the like carry nothing */
                 const uint32_t index[N_TRAIN] = {0, 1, 2};
@@ -220,9 +190,9 @@ static void gz_damage_is_refused(void **state) {
     /* a compressed file that is no IDX, and a directory in place of a file */
     test_write_gz(name, "hello", 5);
     test_refused(test_spec("idx", ""), PL_EDATA, "is not an IDX file");
-    unlink(test_path(name));
+    unlink(folder_path(name));
     char dir[800];
-    snprintf(dir, sizeof dir, "%s", test_path("train-images-idx3-ubyte"));
+    snprintf(dir, sizeof dir, "%s", folder_path("train-images-idx3-ubyte"));
     assert_int_equal(mkdir(dir, 0700), 0);
     test_refused(test_spec("idx", ""), PL_EIO, "not a plain file");
     assert_int_equal(rmdir(dir), 0);
@@ -240,14 +210,14 @@ static void cifar_round_trip(void **state) {
     float *x = malloc(3072 * sizeof *x);
     char name[32];
     (void)state;
-    test_clean();
+    folder_empty(folder);
     for (uint8_t i = 0; i < 5; i++) {
         cifar_record(two, i);
         cifar_record(two + CIFAR_RECORD, (uint8_t)(9 - i));
         snprintf(name, sizeof name, "data_batch_%d.bin", i + 1);
-        test_write(name, two, 2 * CIFAR_RECORD);
+        folder_write(name, two, 2 * CIFAR_RECORD);
     }
-    test_write("test_batch.bin", two, CIFAR_RECORD);
+    folder_write("test_batch.bin", two, CIFAR_RECORD);
     struct pl_data *data = test_open(test_spec("cifar10", ""));
     assert_int_equal(data->n_train, 10);
     assert_int_equal(data->n_test, 1);
@@ -263,13 +233,13 @@ static void cifar_round_trip(void **state) {
 
     const size_t cuts[] = {0, 1, CIFAR_RECORD - 1, CIFAR_RECORD + 1, 2 * CIFAR_RECORD - 1};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-        test_write("data_batch_2.bin", two, cuts[i]);
+        folder_write("data_batch_2.bin", two, cuts[i]);
         test_refused(test_spec("cifar10", ""), PL_EDATA, "data_batch_2.bin");
     }
     two[CIFAR_RECORD] = 10;
-    test_write("data_batch_2.bin", two, 2 * CIFAR_RECORD);
+    folder_write("data_batch_2.bin", two, 2 * CIFAR_RECORD);
     test_refused(test_spec("cifar10", ""), PL_EDATA, "record 1 has label 10");
-    unlink(test_path("data_batch_2.bin"));
+    unlink(folder_path("data_batch_2.bin"));
     test_refused(test_spec("cifar10", ""), PL_EIO, "data_batch_2.bin");
     test_refused("cifar10", PL_EUSAGE, "cifar10:DIR");
     free(two);
@@ -279,12 +249,12 @@ static void cifar_round_trip(void **state) {
 /* ---- LIBSVM ---- */
 
 static void libsvm_write(const char *name, const char *text) {
-    test_write(name, text, strlen(text));
+    folder_write(name, text, strlen(text));
 }
 
 static void libsvm_round_trip(void **state) {
     (void)state;
-    test_clean();
+    folder_empty(folder);
     libsvm_write("a", "+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-1\r\n# all comment\n7\n-1 4:4\n"
                       "+1 1:1 2:2 3:3 4:4");
     libsvm_write("b", "7 6:1\n");
@@ -306,7 +276,7 @@ static void libsvm_round_trip(void **state) {
     pl_data_free(data);
 
     char rest[600];
-    snprintf(rest, sizeof rest, "/a,test=%s/b", test_dir);
+    snprintf(rest, sizeof rest, "/a,test=%s/b", folder);
     data = test_open(test_spec("libsvm", rest));
     assert_int_equal(data->n_train, 5);
     assert_int_equal(data->n_test, 1);
@@ -347,12 +317,12 @@ static void libsvm_damage_is_refused(void **state) {
         {"# nothing\n\n", "no rows"},
     };
     (void)state;
-    test_clean();
+    folder_empty(folder);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         libsvm_write("bad", bad[i].text);
         test_refused(test_spec("libsvm", "/bad"), PL_EDATA, bad[i].word);
     }
-    test_write("bad", "1 1:1\n2 1:1\0 2:1\n", 16);
+    folder_write("bad", "1 1:1\n2 1:1\0 2:1\n", 16);
     test_refused(test_spec("libsvm", "/bad"), PL_EDATA, "line 2");
     test_refused(test_spec("libsvm", "/none"), PL_EIO, "none");
     test_refused("libsvm", PL_EUSAGE, "libsvm:FILE");
@@ -364,12 +334,12 @@ static void libsvm_survives_noise(void **state) {
     struct pl_rng rng;
     char text[200];
     (void)state;
-    test_clean();
+    folder_empty(folder);
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 0, 0);
     for (int i = 0; i < 1500; i++) {
         uint32_t n = pl_rng_below(&rng, sizeof text);
         for (uint32_t j = 0; j < n; j++) text[j] = alphabet[pl_rng_below(&rng, sizeof alphabet)];
-        test_write("noise", text, n);
+        folder_write("noise", text, n);
         struct pl_data *data = NULL;
         struct pl_why why = {""};
         int rc = pl_data_open(test_spec("libsvm", "/noise"), 1, &data, &why);
@@ -590,19 +560,6 @@ static void draws_depend_on_nothing_else(void **state) {
     pl_data_free(data);
 }
 
-static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_data_XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_clean();
-    return rmdir(test_dir);
-}
-
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
@@ -621,5 +578,5 @@ int main(void) {
         cmocka_unit_test(epoch_order_is_uniform),
         cmocka_unit_test(draws_depend_on_nothing_else),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_make, folder_clear);
 }

@@ -165,7 +165,7 @@ static void check_run(const char *method) {
     const struct pl_function f = {.dim = 3, .gradient = late_gradient};
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
         char options[200], log[4096] = "";
-        const char *tape = path_of("tape");
+        const char *tape = folder_path("tape");
         remove(tape);
         snprintf(options, sizeof options, "method=%s workers=3 updates=120 delay=const:t=0.0005 %s",
                  method, spawns[i]);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,18 +19,9 @@
 
 #include "api/setup.h"
 #include "comma.h"
+#include "folder.h"
 
 #define WORKERS 2
-
-static char folder[] = "/tmp/paceline-library-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[4][200];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof *path, "%s/%s", folder, name);
-    return p;
-}
 
 static void must(pl_setup *s, const char *key, const char *value) {
     if (pl_setup_set(s, key, value)) fail_msg("%s: %s", key, pl_setup_why(s));
@@ -56,8 +46,8 @@ static void numbers_have_a_point(void **state) {
     must(s, "lr-schedule", "step:at=2.5,by=0.5");
     must(s, "workers", "4");
     must(s, "updates", "50");
-    must(s, "log", in_folder("log"));
-    must(s, "record", in_folder("rec"));
+    must(s, "log", folder_path("log"));
+    must(s, "record", folder_path("rec"));
     assert_int_not_equal(pl_setup_set(s, "lr", "0,25"), 0);
     assert_int_equal(pl_setup_get(s, "lr", text, sizeof text), 0);
     assert_string_equal(text, "0.25");
@@ -69,13 +59,13 @@ static void numbers_have_a_point(void **state) {
     pl_run_free(run);
     must(s, "log", "");
     must(s, "record", "");
-    if (pl_replay(s, in_folder("rec"), &run)) fail_msg("%s", pl_setup_why(s));
+    if (pl_replay(s, folder_path("rec"), &run)) fail_msg("%s", pl_setup_why(s));
     assert_true(pl_run_number(run, "replay.same") == 1);
     pl_run_free(run);
     pl_setup_free(s);
     /* the log has numbers with a point, and the program has its locale as before */
     char line[4000] = "";
-    FILE *f = fopen(in_folder("log"), "r");
+    FILE *f = fopen(folder_path("log"), "r");
     assert_non_null(f);
     for (int i = 0; i < 3; i++) assert_non_null(fgets(line, sizeof line, f));
     fclose(f);
@@ -154,11 +144,11 @@ static void workers_have_what_they_need(void **state) {
     struct crew crew = {.odd = ""};
     pl_run *run = NULL;
     pl_setup *s = make(&crew, look_at_descriptors);
-    must(s, "record", in_folder("fd.rec"));
-    must(s, "log", in_folder("fd.log"));
-    must(s, "events", in_folder("fd.events"));
-    must(s, "log-dir", in_folder("fd.dir"));
-    must(s, "listen", in_folder("fd.sock"));
+    must(s, "record", folder_path("fd.rec"));
+    must(s, "log", folder_path("fd.log"));
+    must(s, "events", folder_path("fd.events"));
+    must(s, "log-dir", folder_path("fd.dir"));
+    must(s, "listen", folder_path("fd.sock"));
     if (pl_setup_set(s, "metrics", "0")) fail_msg("%s", pl_setup_why(s));
     int rc = pl_train(s, &run);
     if (rc == PL_EMISSING) {
@@ -218,23 +208,11 @@ static void deaths_are_noticed_in_every_run(void **state) {
     assert_int_equal(atomic_load(&crew[1].workers), WORKERS);
 }
 
-static int begin(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int end(void **state) {
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_have_a_point),
         cmocka_unit_test(workers_have_what_they_need),
         cmocka_unit_test(deaths_are_noticed_in_every_run),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, folder_make, folder_clear);
 }

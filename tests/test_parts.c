@@ -222,7 +222,7 @@ static void check_run(const char *options, int (*tick)(void *ctx, const struct p
                       struct pids *pids, struct serial *s) {
     char said[600];
     struct left before = look_around();
-    const char *log = path_of("log"), *tape = path_of("tape");
+    const char *log = folder_path("log"), *tape = folder_path("tape");
     unlink(log);
     unlink(tape);
     snprintf(said, sizeof said, MATRIX " %s", options);
@@ -343,10 +343,10 @@ static void test_stopped_in_a_block(void **state) {
  * one is next, counting from the first on. */
 static void check_resumed(const char *method) {
     char options[600];
-    const char *log = path_of("log"), *tape = path_of("tape");
+    const char *log = folder_path("log"), *tape = folder_path("tape");
     char dir[300];
     struct serial a, b;
-    snprintf(dir, sizeof dir, "%s", path_of(method));
+    snprintf(dir, sizeof dir, "%s", folder_path(method));
     snprintf(options, sizeof options, MATRIX " method=%s lr=0.03 updates=37 checkpoint=%s", method,
              dir);
     unlink(log);

@@ -190,7 +190,7 @@ static void test_recipes(void **state) {
     X(ZERO_K, "fixed", "", "tuner 'mutant' broke its contract: it set K to 0")                     \
     X(K_BEYOND, "fixed", "", "tuner 'mutant' broke its contract: it set K to")                     \
     X(ZERO_BOUND, "fixed", "", "it set a staleness bound of 0")                                    \
-    X(MOVES_UNSAID, "fixed", "", "it changed the bound without")                         \
+    X(MOVES_UNSAID, "fixed", "", "it changed the bound without")                                   \
     X(K_FALLS, "fixed", "", "K fell from 3 to 2")
 
 enum wrong {

@@ -15,10 +15,11 @@
 
 #include "base/rng.h"
 #include "data/grid.h"
+#include "folder.h"
 #include "seed.h"
 
 static uint64_t test_seed;
-static char test_dir[300], test_file[400];
+static char test_file[500];
 
 static struct pl_data *test_open(const char *spec, uint64_t seed) {
     struct pl_data *data = NULL;
@@ -408,17 +409,15 @@ static void steps_of_every_length(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(test_dir, sizeof test_dir, "%s/paceline-ratings-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(test_dir)) return -1;
-    snprintf(test_file, sizeof test_file, "%s/ratings", test_dir);
-    return 0;
+    int failed = folder_make(state);
+    snprintf(test_file, sizeof test_file, "%s/ratings", folder);
+    return failed;
 }
 
 static int teardown(void **state) {
     (void)state;
     unlink(test_file);
-    return rmdir(test_dir);
+    return folder_remove(state);
 }
 
 int main(void) {

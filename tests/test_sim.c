@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "blocks.h"
+#include "folder.h"
 #include "seed.h"
 
 #define MAX_METHODS 64
@@ -23,7 +23,6 @@
 static unsigned long long test_seed;
 static bool slow;       /* under a sanitizer: smaller */
 static pl_setup *small; /* digits, a small network, five workers */
-static char test_dir[512];
 
 /* ---- setting up and running ---- */
 
@@ -93,13 +92,8 @@ static void check_points(const char *what, const pl_run *run) {
 }
 
 static const char *script(const char *text) {
-    static char path[600];
-    snprintf(path, sizeof path, "%s/script", test_dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    return path;
+    folder_write("script", text, strlen(text));
+    return folder_path("script");
 }
 
 /* ---- every method ---- */
@@ -579,11 +573,8 @@ static void timing_alone_needs_no_data(void **state) {
 }
 
 static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
     char seed[32];
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_sim_XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(test_dir) || pl_setup_new(&small)) return -1;
+    if (folder_make(state) || pl_setup_new(&small)) return -1;
     snprintf(seed, sizeof seed, "%llu", test_seed);
     set(small, "data", "digits:samples=1000,test=200");
     set(small, "model", "mlp:hidden=16");
@@ -596,12 +587,9 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    char path[600];
     (void)state;
     pl_setup_free(small);
-    snprintf(path, sizeof path, "%s/script", test_dir);
-    unlink(path);
-    return rmdir(test_dir);
+    return folder_end((const char *const[]){"script"}, 1);
 }
 
 int main(void) {

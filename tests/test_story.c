@@ -29,13 +29,12 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "folder.h"
 #include "paceline.h"
 
 #define N_WORKERS 8  /* in any story */
 #define N_FACTS 64   /* in any story */
 #define N_MEMBERS 16 /* in any group */
-
-static char folder[] = "story-XXXXXX"; /* of files that runs need and write */
 
 /* --- facts: what is expected of a log, and what it says ---------------------------------- */
 
@@ -393,7 +392,7 @@ static char *read_file(const char *path) {
 
 /* Runs it; the event log, to be freed. */
 static char *play(const struct story *s) {
-    char events[64], script[64];
+    char events[300], script[300];
     snprintf(events, sizeof events, "%s/events", folder);
     snprintf(script, sizeof script, "%s/script", folder);
     pl_setup *setup;
@@ -561,18 +560,8 @@ static void test_a_wrong_story_is_noticed(void **state) {
     free(good);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stories),
                                        cmocka_unit_test(test_a_wrong_story_is_noticed)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

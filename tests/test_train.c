@@ -202,7 +202,7 @@ static void test_left_alone(void **state) {
     struct pids pids = {0};
     char options[600];
     snprintf(options, sizeof options,
-             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", path_of("alone"));
+             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", folder_path("alone"));
     pl_setup *s = make(options);
     pl_run *run = NULL;
     s->made = note_pid;
@@ -242,7 +242,7 @@ static void test_server_killed(void **state) {
     snprintf(options, sizeof options,
              "method=kasync:k=2 delay=exp:mean=0.005 updates=1000000 checkpoint=%s "
              "checkpoint-every=10 resume=auto",
-             path_of("killed"));
+             folder_path("killed"));
     struct pids *pids =
         mmap(NULL, sizeof *pids, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(pids != MAP_FAILED);
@@ -303,7 +303,7 @@ static void test_resume_is_exact(void **state) {
                  variants[i]);
         pl_setup *s = make(options);
         pl_run *whole = train(s);
-        pl_setup_set(s, "checkpoint", path_of(name));
+        pl_setup_set(s, "checkpoint", folder_path(name));
         pl_setup_set(s, "updates", "20");
         pl_run *half = train(s);
         pl_setup_set(s, "resume", "auto");
@@ -327,7 +327,7 @@ static void test_resume_with_other_workers(void **state) {
         char options[700], dir[64];
         snprintf(dir, sizeof dir, "other-%s", (*m)->name);
         snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
-                 options_of(*m), path_of(dir));
+                 options_of(*m), folder_path(dir));
         pl_setup *s = make(options), *next = NULL;
         pl_run *run = train(s);
         pl_run_free(run);
@@ -335,13 +335,13 @@ static void test_resume_with_other_workers(void **state) {
         static const char *const updates[] = {"40", "50"};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pl_setup_new(&next), 0);
-            pl_setup_set(next, "resume", path_of(dir));
-            pl_setup_set(next, "checkpoint", path_of(dir));
+            pl_setup_set(next, "resume", folder_path(dir));
+            pl_setup_set(next, "checkpoint", folder_path(dir));
             pl_setup_set(next, "workers", workers[i]);
             pl_setup_set(next, "updates", updates[i]);
             pl_setup *again = NULL;
             pl_run *replay = NULL;
-            const char *tape = path_of("resumed.rec");
+            const char *tape = folder_path("resumed.rec");
             unlink(tape);
             pl_setup_set(next, "record", tape);
             run = train(next);
@@ -400,7 +400,7 @@ static void be_a_worker(const char *path, bool odd) {
 static void check_workers_that_come(const char *method) {
     struct left before = look_around();
     char options[600], log[4096] = "";
-    const char *path = path_of("run.socket");
+    const char *path = folder_path("run.socket");
     snprintf(options, sizeof options, "workers=3 method=%s spawn=none updates=300 listen=%s",
              method, path);
     pid_t pid[3];

@@ -205,7 +205,7 @@ static void be_a_guest(const char *path, enum lie lie) {
 static void check_lie(const char *method, enum lie lie) {
     char options[600], log[4096] = "", name[64];
     snprintf(name, sizeof name, "lie%d.socket", (int)lie);
-    const char *path = path_of(name);
+    const char *path = folder_path(name);
     /* a filter may doubt the honest ones as well, so that the run takes its time */
     bool filters = strstr(method, "filter=");
     snprintf(options, sizeof options, "workers=5 method=%s spawn=none %s lr=0.1 listen=%s", method,
@@ -348,7 +348,7 @@ static int freeze_and_wake(void *ctx, const struct pl_point *p) {
 static void check_frozen(const char *more, bool wakes) {
     struct victim v = {.wakes = wakes};
     char options[500], log[4096] = "";
-    const char *tape = path_of(wakes ? "woken.rec" : "restarted.rec");
+    const char *tape = folder_path(wakes ? "woken.rec" : "restarted.rec");
     snprintf(options, sizeof options,
              "method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=60 "
              "delay=const:t=0.002 local=gradient:beta=0.9 record=%s %s",
@@ -385,7 +385,7 @@ static void test_frozen(void **state) {
 }
 
 static double frozen_time(const char *evict, const char *lines, const char *key) {
-    const char *path = path_of("script");
+    const char *path = folder_path("script");
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs(lines, f);

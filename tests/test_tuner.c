@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "core/control.h"
+#include "folder.h"
 #include "paceline.h"
 #include "seed.h"
 #include "tuner/adasync_rules.h"
@@ -345,12 +346,10 @@ static void test_fastestk(void **state) {
 
 /* --- ABS on a virtual clock -------------------------------------------------------------- */
 
-static char folder[] = "tuner-XXXXXX";
-
 /* Runs with exponential delays; the largest applied staleness, and the event log where wanted. */
 static double simulate(const char *policy, const char *tuner, int n_workers, int updates,
                        char **log) {
-    char number[32], path[64];
+    char number[32], path[300];
     pl_setup *s;
     pl_run *run;
     assert_int_equal(pl_setup_new(&s), 0);
@@ -465,16 +464,6 @@ static void test_k_in_training(void **state) {
     }
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void) {
     seed = seed_of_test(1);
     slow = seed_sanitized();
@@ -485,5 +474,5 @@ int main(void) {
         cmocka_unit_test(test_abs_bound),        cmocka_unit_test(test_growing_bound),
         cmocka_unit_test(test_fastestk),         cmocka_unit_test(test_abs_staleness),
         cmocka_unit_test(test_abs_reductions),   cmocka_unit_test(test_k_in_training)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
