@@ -118,39 +118,11 @@ const char *encoded(const char *name, const char *text, uint32_t workers, uint32
 
 /* ---- setting up and running ---- */
 
-void set(pl_setup *s, const char *key, const char *value) {
-    if (pl_setup_set(s, key, value)) fail_msg("%s", pl_setup_why(s));
-}
-
-/* A copy of `from` with pairs of keys and values changed; ends with NULL. */
-pl_setup *change(const pl_setup *from, ...) {
-    pl_setup *s = NULL;
-    va_list ap;
-    assert_int_equal(pl_setup_copy(from, &s), 0);
-    va_start(ap, from);
-    for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
-    va_end(ap);
-    return s;
-}
-
-pl_run *simulate(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
-
 pl_run *replay(pl_setup *s, const char *file) {
     pl_run *run = NULL;
     if (pl_replay(s, file, &run)) fail_msg("%s", pl_setup_why(s));
     pl_setup_free(s);
     return run;
-}
-
-pl_setup *plain(void) {
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    return s;
 }
 
 void check_refused(pl_setup *s, const char *file, int rc, const char *word) {

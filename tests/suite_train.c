@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "suite_train.h"
 #include "folder.h"
+#include "setups.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,18 +55,12 @@ pl_setup *make(const char *options) {
     /* every rank makes its own */
     const char *data =
         pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits:samples=1000,test=200";
-    char text[1000], seed[32], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
+    char seed[32];
+    pl_setup *s = setup_of(common);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
-    pl_setup_set(s, "seed", seed);
-    snprintf(text, sizeof text, "%s %s %s", common, data, options);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        if (!*one) continue;
-        char *value = strchr(one, '=');
-        *value = '\0';
-        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
-    }
+    set(s, "seed", seed);
+    set_all(s, data);
+    set_all(s, options);
     return s;
 }
 

@@ -14,6 +14,7 @@
 #include "api/setup.h"
 #include "engine/engine.h"
 #include "seed.h"
+#include "setups.h"
 
 #define N_WORKERS 4
 #define DIM 5000
@@ -246,21 +247,6 @@ static int host_run(struct host *h, enum how how, bool reversed, bool bad) {
         pl_engine_drop_draft(h->engine);
     }
     return n_used;
-}
-
-static pl_setup *setup_of(const char *options) {
-    pl_setup *s;
-    char text[600], *at = text;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "%s", options);
-    while (*at) {
-        char *end = at + strcspn(at, " "), *equals = strchr(at, '=');
-        bool last = !*end;
-        *end = *equals = '\0';
-        if (pl_setup_set(s, at, equals + 1)) fail_msg("%s: %s", options, pl_setup_why(s));
-        at = last ? end : end + 1;
-    }
-    return s;
 }
 
 /* The same run with drafts and without has the same bits. */

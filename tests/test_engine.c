@@ -12,24 +12,10 @@
 #include "api/setup.h"
 #include "engine/engine.h"
 #include "learn/replica_mean.h"
+#include "setups.h"
 #include "sim/sim.h"
 
 #define MAX_WORKERS 8
-
-static pl_setup *setup_of(const char *options) {
-    pl_setup *s;
-    char text[600], *at = text;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "%s", options);
-    while (*at) {
-        char *end = at + strcspn(at, " "), *equals = strchr(at, '=');
-        bool last = !*end;
-        *end = *equals = '\0';
-        if (pl_setup_set(s, at, equals + 1)) fail_msg("%s: %s", options, pl_setup_why(s));
-        at = last ? end : end + 1;
-    }
-    return s;
-}
 
 static struct pl_built build(pl_setup *s) {
     struct pl_built b;

@@ -13,6 +13,7 @@
 #include <paceline.h>
 
 #include "core/filter.h"
+#include "setups.h"
 
 #define DIM 2
 
@@ -371,6 +372,13 @@ static void test_zeno_looks_now_and_then(void **state) {
 
 /* --- what does not fit ---------------------------------------------------------------------- */
 
+static pl_setup *make(const char *options) {
+    pl_setup *s = setup_of("model=softmax data=digits batch=8 lr=0.05 updates=300 threads=2 "
+                           "eval-samples=100 spawn=threads eval-every=1000");
+    set_all(s, options);
+    return s;
+}
+
 static void refuses(const char *options, const char *words);
 
 static void test_refusals(void **state) {
@@ -382,23 +390,6 @@ static void test_refusals(void **state) {
 }
 
 /* --- runs ----------------------------------------------------------------------------------- */
-
-static pl_setup *make(const char *options) {
-    char text[600], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text,
-             "model=softmax data=digits batch=8 lr=0.05 updates=300 eval-samples=100 threads=2 "
-             "spawn=threads eval-every=1000 %s",
-             options);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        char *value = strchr(one, '=');
-        if (!value) continue;
-        *value = '\0';
-        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
-    }
-    return s;
-}
 
 static void refuses(const char *options, const char *words) {
     pl_setup *s = make(options);

@@ -8,6 +8,7 @@
 
 #include "api/setup.h"
 #include "engine/engine.h"
+#include "setups.h"
 
 #define WORKERS 2
 #define BATCH 32
@@ -30,21 +31,13 @@ static void host_cancel(void *ctx, int worker) {
     (void)ctx, (void)worker;
 }
 
-static void host_set(struct host *h, const char *key, const char *value) {
-    if (pl_setup_set(h->setup, key, value)) fail_msg("%s", pl_setup_why(h->setup));
-}
-
 /* Options up to the engine, which is made by host_begin. */
 static void host_open(struct host *h, const char *method, const char *key, const char *value) {
     *h = (struct host){0};
-    assert_int_equal(pl_setup_new(&h->setup), 0);
-    host_set(h, "workers", "2");
-    host_set(h, "batch", "32");
-    host_set(h, "lr", "1");
-    host_set(h, "model", "softmax");
-    host_set(h, "data", "digits:samples=32,test=8"); /* one epoch per task */
-    host_set(h, "method", method);
-    host_set(h, key, value);
+    /* one epoch per task */
+    h->setup = setup_of("workers=2 batch=32 lr=1 model=softmax data=digits:samples=32,test=8");
+    set(h->setup, "method", method);
+    set(h->setup, key, value);
     if (pl_build(h->setup, PL_HOST_VIRTUAL, &h->built)) fail_msg("%s", pl_setup_why(h->setup));
 }
 

@@ -17,6 +17,7 @@
 #include "blocks.h"
 #include "folder.h"
 #include "seed.h"
+#include "setups.h"
 
 #define MAX_METHODS 64
 
@@ -25,32 +26,6 @@ static bool slow;       /* under a sanitizer: smaller */
 static pl_setup *small; /* digits, a small network, five workers */
 
 /* ---- setting up and running ---- */
-
-static void set(pl_setup *s, const char *key, const char *value) {
-    if (pl_setup_set(s, key, value)) fail_msg("%s", pl_setup_why(s));
-}
-
-static void set_list(pl_setup *s, va_list ap) {
-    for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
-}
-
-/* A copy of `from` with pairs of keys and values changed; ends with NULL. */
-static pl_setup *change(const pl_setup *from, ...) {
-    pl_setup *s = NULL;
-    va_list ap;
-    assert_int_equal(pl_setup_copy(from, &s), 0);
-    va_start(ap, from);
-    set_list(s, ap);
-    va_end(ap);
-    return s;
-}
-
-static pl_run *run_setup(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
 
 static double number(const pl_run *run, const char *key) {
     return pl_run_number(run, key);
@@ -138,7 +113,7 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
     char seed[32];
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (slow && t % 2) continue;
-        pl_run *run = run_setup(change(base, "threads", threads[t], NULL));
+        pl_run *run = simulate(change(base, "threads", threads[t], NULL));
         check_books(what, run);
         check_points(what, run);
         if (!first) {
@@ -155,7 +130,7 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
     if (learns && !(p[n - 1].loss < 0.8 * p[0].loss))
         fail_msg("%s: the loss went from %g to %g", what, p[0].loss, p[n - 1].loss);
     snprintf(seed, sizeof seed, "%llu", test_seed + 1);
-    pl_run *other = run_setup(change(base, "seed", seed, "threads", "2", NULL));
+    pl_run *other = simulate(change(base, "seed", seed, "threads", "2", NULL));
     assert_false(same_weights(first, other));
     pl_run_free(other);
     pl_run_free(first);
@@ -194,13 +169,13 @@ static void other_models_repeat_too(void **state) {
 /* With the same seed two methods see the same delays and the same mini-batches. */
 static void methods_share_their_random_numbers(void **state) {
     (void)state;
-    pl_run *a = run_setup(change(small, "method", "async", NULL));
-    pl_run *b = run_setup(change(small, "method", "ssp:s=inf", NULL));
+    pl_run *a = simulate(change(small, "method", "async", NULL));
+    pl_run *b = simulate(change(small, "method", "ssp:s=inf", NULL));
     assert_true(same_weights(a, b));
     pl_run_free(a);
     pl_run_free(b);
-    a = run_setup(change(small, "method", "sync", "updates", "50", NULL));
-    b = run_setup(change(small, "method", "kasync:k=all", "updates", "50", NULL));
+    a = simulate(change(small, "method", "sync", "updates", "50", NULL));
+    b = simulate(change(small, "method", "kasync:k=all", "updates", "50", NULL));
     assert_true(same_weights(a, b));
     assert_true(number(a, "time") == number(b, "time"));
     pl_run_free(a);
@@ -224,8 +199,8 @@ static void momentum_at_the_worker(void **state) {
     (void)state;
     pl_setup *s =
         change(small, "policy", "ksync:k=1", "method", "", "updates", "60", "workers", "1", NULL);
-    pl_run *there = run_setup(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
-    pl_run *here = run_setup(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
+    pl_run *there = simulate(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
+    pl_run *here = simulate(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
     assert_true(fabs(number(there, "loss") - number(here, "loss")) < 1e-4);
     pl_run_free(there);
     pl_run_free(here);
@@ -241,16 +216,16 @@ static void local_steps_are_steps(void **state) {
     (void)state;
     pl_setup *s = change(small, "policy", "ksync", "method", "", "updates", "40", "weight-decay",
                          "0.01", "lr-schedule", "warmup:over=20,unit=updates", NULL);
-    pl_run *gradient = run_setup(change(s, "local", "gradient", NULL));
-    pl_run *steps = run_setup(change(s, "local", "steps:u=1", NULL));
+    pl_run *gradient = simulate(change(s, "local", "gradient", NULL));
+    pl_run *steps = simulate(change(s, "local", "steps:u=1", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "time") == number(steps, "time"));
     pl_run_free(gradient);
     pl_run_free(steps);
     set(s, "workers", "1");
     set(s, "lr-schedule", "constant");
-    gradient = run_setup(change(s, "local", "gradient", NULL));
-    steps = run_setup(change(s, "local", "steps:u=4", "updates", "10", NULL));
+    gradient = simulate(change(s, "local", "gradient", NULL));
+    steps = simulate(change(s, "local", "steps:u=4", "updates", "10", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "epochs") == number(steps, "epochs"));
     pl_run_free(gradient);
@@ -263,11 +238,11 @@ static void local_steps_are_steps(void **state) {
 static void epochs_end_a_run(void **state) {
     (void)state;
     /* 1000 samples, 25 a task: 40 tasks an epoch */
-    pl_run *run = run_setup(
+    pl_run *run = simulate(
         change(small, "method", "async", "updates", "0", "epochs", "2", "batch", "25", NULL));
     assert_true(number(run, "updates") == 80 && number(run, "epochs") == 2);
     pl_run_free(run);
-    run = run_setup(
+    run = simulate(
         change(small, "method", "sync", "updates", "0", "epochs", "0.9", "batch", "25", NULL));
     assert_true(number(run, "updates") == 8); /* the first whole group that reaches it */
     pl_run_free(run);
@@ -275,7 +250,7 @@ static void epochs_end_a_run(void **state) {
 
 static void time_ends_a_run(void **state) {
     (void)state;
-    pl_run *run = run_setup(change(small, "method", "async", "updates", "0", "time", "12.5", NULL));
+    pl_run *run = simulate(change(small, "method", "async", "updates", "0", "time", "12.5", NULL));
     assert_true(number(run, "time") == 12.5);
     assert_true(number(run, "time_per_update") * number(run, "updates") <= 12.5);
     const struct pl_point *p;
@@ -288,7 +263,7 @@ static void targets_end_a_run(void **state) {
     (void)state;
     pl_setup *s =
         change(small, "method", "sync", "lr", "0.2", "updates", "2000", "eval-every", "5", NULL);
-    pl_run *run = run_setup(change(s, "target-loss", "1.2", NULL));
+    pl_run *run = simulate(change(s, "target-loss", "1.2", NULL));
     size_t n = pl_run_points(run, &p);
     assert_true(number(run, "loss") <= 1.2 && p[n - 2].loss > 1.2);
     /* between the last two evaluations, where a straight line crosses the target */
@@ -297,11 +272,11 @@ static void targets_end_a_run(void **state) {
     assert_true(fabs(number(run, "time_to_target") - crossed) < 1e-9);
     assert_true(number(run, "updates") < 2000);
     pl_run_free(run);
-    run = run_setup(change(s, "target-accuracy", "0.6", NULL));
+    run = simulate(change(s, "target-accuracy", "0.6", NULL));
     n = pl_run_points(run, &p);
     assert_true(number(run, "test_accuracy") >= 0.6 && p[n - 2].test_accuracy < 0.6);
     pl_run_free(run);
-    run = run_setup(change(s, "target-accuracy", "1", "updates", "3", NULL));
+    run = simulate(change(s, "target-accuracy", "1", "updates", "3", NULL));
     assert_true(isnan(number(run, "time_to_target")) && number(run, "updates") == 3);
     assert_non_null(strstr(pl_run_json(run), "\"time_to_target\":null"));
     pl_run_free(run);
@@ -315,9 +290,9 @@ static void the_end_is_evaluated(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         size_t n;
-        pl_run *run = run_setup(change(small, "method", "sync", "delay", "const:t=1", "model",
-                                       "quadratic:dim=1,noise=0", "lr", "0.1", "updates", "20",
-                                       "eval-every", every[i], NULL));
+        pl_run *run = simulate(change(small, "method", "sync", "delay", "const:t=1", "model",
+                                      "quadratic:dim=1,noise=0", "lr", "0.1", "updates", "20",
+                                      "eval-every", every[i], NULL));
         double w = pl_run_weights(run, &n)[0];
         assert_true(n == 1 && number(run, "time") == 20);
         assert_true(fabs(w - pow(0.9, 20)) < 1e-6);
@@ -359,7 +334,7 @@ static void watchers_see_and_stop(void **state) {
     (void)state;
     pl_setup *s = change(small, "method", "async", NULL);
     pl_setup_watch(s, watch_point, watch_tick, &w);
-    pl_run *run = run_setup(s);
+    pl_run *run = simulate(s);
     assert_int_equal(w.n_ticks, 40);
     assert_true(number(run, "updates") <= 40);
     assert_int_equal(w.n_points, pl_run_points(run, &p));
@@ -378,7 +353,7 @@ static void divergence_is_reported(void **state) {
                              "10", "model", "quadratic", "updates", "100000", "threads",
                              threads == 1 ? "1" : "2", NULL);
         pl_setup_log(s, watch_say, &w);
-        pl_run *run = run_setup(s);
+        pl_run *run = simulate(s);
         assert_true(pl_run_diverged(run));
         assert_true(number(run, "tasks.rejected") > 10 && number(run, "updates") < 1000);
         check_books("diverged", run);
@@ -386,7 +361,7 @@ static void divergence_is_reported(void **state) {
         assert_non_null(strstr(w.said, "not finite"));
         pl_run_free(run);
     }
-    pl_run *run = run_setup(change(small, "method", "async", "updates", "20", NULL));
+    pl_run *run = simulate(change(small, "method", "async", "updates", "20", NULL));
     assert_false(pl_run_diverged(run));
     pl_run_free(run);
 }
@@ -402,8 +377,8 @@ static void little_is_computed_in_vain(void **state) {
         for (int threads = 1; threads <= 5; threads += 2) {
             char text[16];
             snprintf(text, sizeof text, "%d", threads);
-            pl_run *run = run_setup(change(small, "policy", policies[i], "method", "", "threads",
-                                           text, "updates", slow ? "50" : "300", NULL));
+            pl_run *run = simulate(change(small, "policy", policies[i], "method", "", "threads",
+                                          text, "updates", slow ? "50" : "300", NULL));
             double most = number(run, "tasks.applied") + number(run, "tasks.dropped") +
                           number(run, "tasks.running") + 4 * threads;
             double computed = number(run, "gradients_computed");
@@ -432,8 +407,8 @@ static void workers_leave_and_join(void **state) {
     for (size_t m = 0; m < sizeof some / sizeof *some; m++) {
         pl_run *first = NULL;
         for (int threads = 1; threads <= 3; threads++) {
-            pl_run *run = run_setup(change(s, "method", some[m], "lr", sensible_rate(some[m]),
-                                           "threads", threads == 1 ? "1" : "3", NULL));
+            pl_run *run = simulate(change(s, "method", some[m], "lr", sensible_rate(some[m]),
+                                          "threads", threads == 1 ? "1" : "3", NULL));
             const struct pl_point *p;
             size_t n = pl_run_points(run, &p);
             check_books(some[m], run);
@@ -457,9 +432,9 @@ static void workers_leave_and_join(void **state) {
 }
 
 static double time_of(const char *policy, const char *lines, const char *updates, const char *net) {
-    pl_run *run = run_setup(change(small, "method", "", "policy", policy, "model", "none",
-                                   "workers", "2", "delay", "const:t=1", "updates", updates,
-                                   "script", script(lines), "net", net, "evict", "off", NULL));
+    pl_run *run = simulate(change(small, "method", "", "policy", policy, "model", "none", "workers",
+                                  "2", "delay", "const:t=1", "updates", updates, "script",
+                                  script(lines), "net", net, "evict", "off", NULL));
     double time = number(run, "time");
     check_books(lines, run);
     pl_run_free(run);
@@ -518,8 +493,8 @@ static void networks_take_time(void **state) {
     double share = -1, time = -1;
     (void)state;
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
-        pl_run *run = run_setup(
-            change(small, "method", "kasync:k=2", "updates", "100", "net", nets[i], NULL));
+        pl_run *run =
+            simulate(change(small, "method", "kasync:k=2", "updates", "100", "net", nets[i], NULL));
         check_books(nets[i], run);
         assert_true(number(run, "worker_time.communication") > share);
         assert_true(number(run, "time") > time);
@@ -529,8 +504,8 @@ static void networks_take_time(void **state) {
         pl_run_free(run);
     }
     /* by hand: a second of work and a tenth each way */
-    pl_run *run = run_setup(change(small, "method", "sync", "model", "none", "updates", "10",
-                                   "delay", "const:t=1", "net", "latency=0.1", NULL));
+    pl_run *run = simulate(change(small, "method", "sync", "model", "none", "updates", "10",
+                                  "delay", "const:t=1", "net", "latency=0.1", NULL));
     assert_true(fabs(number(run, "time") - 12) < 1e-6);
     assert_true(fabs(number(run, "worker_time.communication") - 0.2 / 1.2) < 1e-9);
     pl_run_free(run);
@@ -548,8 +523,8 @@ static void sampling_and_partitions(void **state) {
         for (int s = 0; s < 2; s++) {
             pl_setup *setup = change(small, "method", "sync", "updates", "30", "partition",
                                      partitions[p], "sampling", samplings[s], NULL);
-            run[n] = run_setup(change(setup, "threads", "1", NULL));
-            pl_run *again = run_setup(change(setup, "threads", "3", NULL));
+            run[n] = simulate(change(setup, "threads", "1", NULL));
+            pl_run *again = simulate(change(setup, "threads", "3", NULL));
             assert_true(same_weights(run[n], again));
             for (int i = 0; i < n; i++) assert_false(same_weights(run[i], run[n]));
             pl_run_free(again);
@@ -562,8 +537,8 @@ static void sampling_and_partitions(void **state) {
 static void timing_alone_needs_no_data(void **state) {
     (void)state;
     size_t n = 7;
-    pl_run *run = run_setup(change(small, "method", "abs", "model", "none", "data", "idx:/nowhere",
-                                   "updates", "300", NULL));
+    pl_run *run = simulate(change(small, "method", "abs", "model", "none", "data", "idx:/nowhere",
+                                  "updates", "300", NULL));
     assert_null(pl_run_weights(run, &n));
     assert_int_equal(n, 0);
     assert_true(isnan(number(run, "loss")) && number(run, "updates") == 300);
