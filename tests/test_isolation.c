@@ -35,26 +35,12 @@
 
 static uint64_t test_seed;
 
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][0]);
-    c->t->port.tell(c->p, worker, &o);
-}
-
-static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
-    struct pl_order o;
-    (void)worker;
-    while (c->t->link.pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
-        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
-    }
-}
-
 static void echo_guest(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
     if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
-    echo_worker(c, l, worker);
+    crew_echo(c, l, worker);
     c->t->link.detach(l);
     _exit(0);
 }
@@ -161,7 +147,7 @@ static void tasks_with_vandal(struct crew *c, pid_t pid) {
     for (uint64_t done = 0; done < 2000 || !atomic_load(&c->notes->gate); done++) {
         struct pl_news n;
         for (int w = 0; w < 2; w++)
-            if (done == 0) tell(c, w, ++task[w]);
+            if (done == 0) crew_tell(c, w, ++task[w]);
         do {
             c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
             assert_true(n.kind != PL_NEWS_NONE);
@@ -171,13 +157,12 @@ static void tasks_with_vandal(struct crew *c, pid_t pid) {
         } while (n.worker == 2 || n.kind != PL_NEWS_RESULT);
         assert_int_equal(n.result.task, task[n.worker]);
         assert_int_equal(n.result.defect, PL_NO_DEFECT);
-        for (size_t i = 0; i < c->dim; i++)
-            assert_true(c->own[n.worker][0][i] == c->version[n.worker][i] + (float)task[n.worker]);
+        crew_echoed(c, n.worker, task[n.worker]);
         if (done % 16 == 0) {
-            tell(c, 2, done / 16 + 1);
+            crew_tell(c, 2, done / 16 + 1);
             c->t->port.cancel(c->p, 2);
         }
-        tell(c, n.worker, ++task[n.worker]);
+        crew_tell(c, n.worker, ++task[n.worker]);
     }
 }
 
@@ -185,7 +170,7 @@ static void check_vandal(bool peers) {
     struct crew c;
     crew_open_with(&c, &pl_shm, 3, 50, true, (struct pl_port_conf){.peers = peers});
     for (int i = 0; i < 50; i++) c.version[0][i] = c.version[1][i] = (float)i;
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
     pid_t guest = start_guest(&c, echo_guest);
     crew_news(&c, PL_NEWS_JOINED, 1);
@@ -231,13 +216,13 @@ static void check_ghost(bool guest_first) {
     for (int round = 0; round < 4; round++) {
         pid_t guest = 0;
         if (guest_first == round % 2)
-            crew_spawn(&c, 0, echo_worker);
+            crew_spawn(&c, 0, crew_echo);
         else
             guest = start_guest(&c, echo_guest);
         crew_news(&c, PL_NEWS_JOINED, 0);
         for (size_t i = 0; i < c.dim; i++) c.own[0][5][i] = (float)round;
         for (uint64_t task = 1; task <= 500; task++) {
-            tell(&c, 0, task);
+            crew_tell(&c, 0, task);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
             for (size_t i = 0; i < c.dim; i++) assert_true(c.own[0][0][i] == (float)task);
         }
@@ -524,7 +509,7 @@ static void check_half(unsigned half) {
     crew_news(&c, PL_NEWS_JOINED, 0);
     for (uint64_t task = 1; task < 5; task++) {
         for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)i / (float)(2 * task + 1);
-        tell(&c, 0, task);
+        crew_tell(&c, 0, task);
         assert_int_equal(pl_guest_pull(l, 0, &o), 0);
         assert_true((o.half_out != NULL) == ((half & PL_HALF_RESULT) != 0));
         assert_true((o.half_in != NULL) == ((half & PL_HALF_MODEL) != 0));

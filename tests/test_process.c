@@ -29,27 +29,12 @@
 
 static uint64_t test_seed;
 
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][worker]);
-    c->t->port.tell(c->p, worker, &o);
-}
-
-static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
-    struct pl_order o;
-    (void)worker;
-    while (c->t->link.pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
-        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
-    }
-}
-
 static void result_is(struct crew *c, int worker, uint64_t task) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
     assert_int_equal(r.task, task);
     assert_int_equal(r.defect, PL_NO_DEFECT);
     assert_true(r.samples == 1 && r.loss == 2);
-    for (size_t i = 0; i < c->dim; i++)
-        assert_true(c->own[worker][worker][i] == c->version[worker][i] + (float)task);
+    crew_echoed(c, worker, task);
 }
 
 static void all_end_well(struct crew *c) {
@@ -68,14 +53,14 @@ static void a_killed_worker_is_gone(void **state) {
     if (!crew_forks(&pl_shm)) return;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 71, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
     for (int round = 0; round < 40; round++) {
         bool here = false, gone = false;
         uint64_t first = task + 1;
-        crew_spawn(&c, 0, echo_worker);
+        crew_spawn(&c, 0, crew_echo);
         for (uint64_t n = pl_rng_below(&rng, 30); n > 0; n--) {
-            tell(&c, 0, ++task);
+            crew_tell(&c, 0, ++task);
             crew_sleep(pl_rng_below(&rng, 40000));
         }
         kill(c.member[0].pid, SIGKILL);
@@ -94,7 +79,7 @@ static void a_killed_worker_is_gone(void **state) {
         assert_int_equal(crew_join(&c, 0), SIGKILL);
         assert_false(c.t->port.holds(c.p, 0));
         crew_silent(&c);
-        tell(&c, 1, (uint64_t)round + 1);
+        crew_tell(&c, 1, (uint64_t)round + 1);
         result_is(&c, 1, (uint64_t)round + 1);
     }
     all_end_well(&c);
@@ -115,7 +100,7 @@ static void a_worker_may_die_before_it_comes(void **state) {
     crew_open(&c, &pl_shm, 1, 3, false);
     for (int round = 0; round < 20; round++) {
         assert_int_equal(c.t->port.expect(c.p, 0, NULL), 0);
-        tell(&c, 0, 5);
+        crew_tell(&c, 0, 5);
         pid_t pid = fork();
         if (pid == 0) _exit(3);
         c.t->port.made(c.p, 0);
@@ -126,9 +111,9 @@ static void a_worker_may_die_before_it_comes(void **state) {
         crew_news(&c, PL_NEWS_GONE, 0);
         assert_int_equal(crew_join(&c, 0), SIGKILL);
     }
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    tell(&c, 0, 6);
+    crew_tell(&c, 0, 6);
     result_is(&c, 0, 6);
     all_end_well(&c);
 }
@@ -140,13 +125,13 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
     if (!crew_forks(&pl_shm)) return;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 72, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
     for (uint64_t round = 1; round < 30; round++) {
         int status;
-        tell(&c, 0, round);
+        crew_tell(&c, 0, round);
         crew_sleep(pl_rng_below(&rng, 60000));
         kill(c.member[0].pid, SIGSTOP);
         assert_int_equal(waitpid(c.member[0].pid, &status, WUNTRACED), c.member[0].pid);
@@ -154,7 +139,7 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
         bool early = false; /* it was done before it was stopped */
         for (uint64_t i = 0; i < 10; i++) {
             struct pl_news n;
-            tell(&c, 1, 100 * round + i);
+            crew_tell(&c, 1, 100 * round + i);
             do {
                 n = (struct pl_news){.kind = PL_NEWS_NONE};
                 c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
@@ -188,7 +173,7 @@ static void a_worker_cannot_write_a_version(void **state) {
     crew_open(&c, &pl_shm, 1, 50, false);
     crew_spawn(&c, 0, vandal);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    tell(&c, 0, 1);
+    crew_tell(&c, 0, 1);
     crew_news(&c, PL_NEWS_GONE, 0);
     assert_int_equal(WTERMSIG(crew_join(&c, 0)), SIGSEGV);
     for (int i = 0; i < 50; i++) assert_true(c.version[0][i] == 0);
@@ -220,13 +205,13 @@ static void a_mad_worker_harms_itself(void **state) {
     struct crew c;
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
     crew_spawn(&c, 1, noise_maker);
     for (uint64_t task = 1; task < 200 || !atomic_load(&c.notes->gate); task++) {
         struct pl_news n;
-        tell(&c, 0, task);
-        tell(&c, 1, task);
+        crew_tell(&c, 0, task);
+        crew_tell(&c, 1, task);
         c.t->port.cancel(c.p, 1);
         do {
             c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
@@ -240,9 +225,9 @@ static void a_mad_worker_harms_itself(void **state) {
     kill(c.member[1].pid, SIGKILL);
     crew_until(&c, PL_NEWS_GONE, 1);
     crew_join(&c, 1);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
-    tell(&c, 1, 7);
+    crew_tell(&c, 1, 7);
     result_is(&c, 1, 7);
     all_end_well(&c);
 }
@@ -336,7 +321,7 @@ static void guests_come_and_are_refused(void **state) {
     b = crew_guest(&c, 1);
     crew_news(&c, PL_NEWS_JOINED, 1);
     struct pl_order o;
-    tell(&c, 1, 4);
+    crew_tell(&c, 1, 4);
     assert_int_equal(c.t->link.pull(b, &o), 0);
     assert_int_equal(o.task, 4);
     c.t->port.shutdown(c.p, 0);
@@ -355,14 +340,14 @@ static void guests_and_children_mix(void **state) {
     uint64_t done[CREW_MAX] = {0};
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 8, 50, true);
-    for (int i = 0; i < 4; i++) crew_spawn(&c, 4 + i, echo_worker);
+    for (int i = 0; i < 4; i++) crew_spawn(&c, 4 + i, crew_echo);
     for (int i = 0; i < 4; i++) {
         if ((guest[i] = fork())) continue;
         struct pl_link *l;
         int worker;
         size_t dim;
         if (crew_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
-        echo_worker(&c, l, worker);
+        crew_echo(&c, l, worker);
         c.t->link.detach(l);
         _exit(0);
     }
@@ -373,7 +358,7 @@ static void guests_and_children_mix(void **state) {
         assert_true(n.kind == PL_NEWS_JOINED ? done[n.worker] == 0
                                              : n.result.task == done[n.worker]);
         if (n.kind == PL_NEWS_RESULT) left--;
-        if (done[n.worker] < 20) tell(&c, n.worker, ++done[n.worker]);
+        if (done[n.worker] < 20) crew_tell(&c, n.worker, ++done[n.worker]);
     }
     c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
     for (int i = 0; i < 4; i++) {
