@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 
@@ -30,20 +31,13 @@ struct rig {
     int n_taken;
 };
 
-static struct pl_choice rig_choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, 1, &choice.entry, &choice.conf, &why)) fail_msg("%s", why.text);
-    return choice;
-}
-
 /* Options that a test may set before rig_open. */
 static struct rig rig_plan(int n_workers, const char *correct, const char *optim, double lr) {
     return (struct rig){.conf = {.dim = DIM,
                                  .n_workers = n_workers,
-                                 .correct = rig_choice(&pl_correct_family, correct),
-                                 .reduce = {{rig_choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = rig_choice(&pl_optim_family, optim),
+                                 .correct = choose(&pl_correct_family, correct, 1),
+                                 .reduce = {{choose(&pl_reduce_family, "mean", 1)}, 1},
+                                 .optim = choose(&pl_optim_family, optim, 1),
                                  .rate = {.lr = lr}}};
 }
 
@@ -423,7 +417,7 @@ static void gap_by_hand(void **state) {
 static void gap_uses_the_largest_rate(void **state) {
     (void)state;
     struct rig r = rig_plan(2, "gap:decay=0,eps=0", "momentum:beta=0", 0.1);
-    r.conf.rate.schedule.link[0] = rig_choice(&pl_schedule_family, "step:at=1,by=0.1,unit=updates");
+    r.conf.rate.schedule.link[0] = choose(&pl_schedule_family, "step:at=1,by=0.1,unit=updates", 1);
     r.conf.rate.schedule.n = 1;
     rig_open(&r, 0, 0);
     rig_step(&r, 0, 3, 0);
@@ -537,7 +531,7 @@ static void group_weights(void **state) {
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct rig r = rig_plan(3, "none", "sgd", 1);
         pl_chain_free(&r.conf.reduce);
-        r.conf.reduce = (struct pl_chain){{rig_choice(&pl_reduce_family, row[i].reduce)}, 1};
+        r.conf.reduce = (struct pl_chain){{choose(&pl_reduce_family, row[i].reduce, 1)}, 1};
         r.conf.rate.by_k = row[i].by_k;
         r.conf.rate.epoch_samples = 4;
         rig_open(&r, 0, 0);
@@ -556,7 +550,7 @@ static void group_weights(void **state) {
 /* ---- schedules ---- */
 
 static double factor_at(const char *spec, double progress, int n_workers) {
-    struct pl_choice c = rig_choice(&pl_schedule_family, spec);
+    struct pl_choice c = choose(&pl_schedule_family, spec, 1);
     const struct pl_schedule *s = (const struct pl_schedule *)c.entry;
     double f = s->factor ? s->factor(c.conf, progress, n_workers) : 1;
     free(c.conf);
@@ -586,8 +580,8 @@ static void schedule_closed_forms(void **state) {
 static void schedules_chain(void **state) {
     (void)state;
     struct rig r = rig_plan(4, "none", "sgd", 0.8);
-    r.conf.rate.schedule.link[0] = rig_choice(&pl_schedule_family, "warmup:over=2,unit=epochs");
-    r.conf.rate.schedule.link[1] = rig_choice(&pl_schedule_family, "step:at=4,by=0.5,unit=updates");
+    r.conf.rate.schedule.link[0] = choose(&pl_schedule_family, "warmup:over=2,unit=epochs", 1);
+    r.conf.rate.schedule.link[1] = choose(&pl_schedule_family, "step:at=4,by=0.5,unit=updates", 1);
     r.conf.rate.schedule.n = 2;
     r.conf.rate.epoch_samples = 12;
     rig_open(&r, 0, 0);

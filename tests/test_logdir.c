@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "choices.h"
 #include "folder.h"
 #include "observe/logdir.h"
 #include "observe/tensorboard.h"
@@ -223,18 +224,8 @@ static void test_tensorboard(void **state) {
 
 /* Two workers, an update of 16 samples a second, from `start` on. */
 static void drive(struct pl_logdir *ld, int start, int n_updates) {
-    const struct pl_entry *policy, *tuner;
-    void *conf;
-    struct pl_control *c;
+    struct pl_control *c = control_of("ksync:k=all", "fixed", 2, 1);
     const struct pl_plan *plan;
-    assert_int_equal(pl_spec_parse(&pl_policy_family, "ksync:k=all", 2, &policy, &conf, &why), 0);
-    void *none;
-    assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", 2, &tuner, &none, &why), 0);
-    assert_int_equal(pl_control_new((const struct pl_policy *)policy, conf,
-                                    (const struct pl_tuner *)tuner, none, 2, 1, &c, &why),
-                     0);
-    free(conf);
-    free(none);
     pl_control_on_event(c, pl_logdir_event, ld);
     for (int w = 0; w < 2; w++) {
         struct pl_event e = {.kind = PL_JOIN, .worker = w, .now_ns = (uint64_t)start * 1000000000u};

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "blocks.h"
+#include "choices.h"
 #include "core/recipe.h"
 #include "learn/part.h"
 #include "model/mf.h"
@@ -436,18 +437,10 @@ static void test_kept_nonsense(void **state) {
                                        .bytes = kept_bytes};
     (void)state;
     for (uint64_t round = 0; round < 400; round++) {
-        const struct pl_entry *policy, *tuner;
-        void *conf, *none;
         struct pl_why why = {""};
-        struct pl_control *c = NULL;
         const struct pl_plan *plan;
         pl_rng_init(&kept_rng, test_seed, PL_STREAM_TEST, 9, round);
-        assert_int_equal(
-            pl_spec_parse(&pl_policy_family, policies[round % 4], 5, &policy, &conf, &why), 0);
-        assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", 5, &tuner, &none, &why), 0);
-        assert_int_equal(pl_control_new((const struct pl_policy *)policy, conf,
-                                        (const struct pl_tuner *)tuner, none, 5, round, &c, &why),
-                         0);
+        struct pl_control *c = control_of(policies[round % 4], "fixed", 5, round);
         assert_int_equal(pl_control_archive(c, &archive), 0);
         const struct pl_view *v = pl_control_view(c);
         for (int i = 0; i < 300; i++) {
@@ -463,8 +456,6 @@ static void test_kept_nonsense(void **state) {
                 fail_msg("%s, round %d: %s", policies[round % 4], (int)round, why.text);
         }
         pl_control_free(c);
-        free(conf);
-        free(none);
     }
 }
 

@@ -16,6 +16,7 @@
 #include "paceline.h"
 #include "seed.h"
 #include "sys/pool.h"
+#include "teams.h"
 
 static uint64_t test_seed;
 static int n_rounds = 400;
@@ -385,27 +386,6 @@ static void order_does_not_matter(void **state) {
             compare(spec[s], &g);
             group_free(&g);
         }
-}
-
-struct team_call {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void team_one(void *arg, int i, int thread) {
-    struct team_call *c = arg;
-    (void)thread;
-    c->job(c->arg, i);
-}
-
-static void team_threads(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    struct team_call call = {job, arg};
-    pl_pool_each(ctx, n, team_one, &call);
-}
-
-static void team_backwards(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    (void)ctx;
-    for (int i = n; i-- > 0;) job(arg, i);
 }
 
 /* Three commits on one team; the model afterwards. */

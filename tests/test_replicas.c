@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/control.h"
 #include "core/models.h"
 #include "learn/replica_mean.h"
@@ -298,17 +299,7 @@ struct seen { /* a run of control on numbers */
 };
 
 static struct seen look_at(const char *spec, int n, uint64_t seed) {
-    struct seen s = {.n = n};
-    const struct pl_entry *policy, *tuner;
-    void *conf = NULL, *tuner_conf = NULL;
-    struct pl_why why = {""};
-    if (pl_spec_parse(&pl_policy_family, spec, n, &policy, &conf, &why) ||
-        pl_spec_parse(&pl_tuner_family, "fixed", n, &tuner, &tuner_conf, &why) ||
-        pl_control_new((const struct pl_policy *)policy, conf, (const struct pl_tuner *)tuner,
-                       tuner_conf, n, seed, &s.control, &why))
-        fail_msg("%s", why.text);
-    free(conf);
-    free(tuner_conf);
+    struct seen s = {.n = n, .control = control_of(spec, "fixed", n, seed)};
     s.x = numbers_of(pl_control_replicas(s.control));
     pl_rng_init(&s.rng, seed, PL_STREAM_TEST, 4, 0);
     return s;

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 
@@ -332,14 +333,6 @@ struct pair {
     struct pl_rng rng;
 };
 
-static struct pl_choice pair_choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &choice.entry, &choice.conf, &why))
-        fail_msg("%s", why.text);
-    return choice;
-}
-
 static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, bool by_samples,
                       double decay) {
     struct pl_why why = {""};
@@ -349,11 +342,11 @@ static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, 
     *p = (struct pair){
         .conf = {.dim = dim,
                  .n_workers = N_WORKERS,
-                 .correct = pair_choice(&pl_correct_family, correct_twin[correct].spec),
-                 .reduce = {{pair_choice(&pl_reduce_family,
-                                         by_samples ? "mean:by=samples" : "mean")},
+                 .correct = choose(&pl_correct_family, correct_twin[correct].spec, N_WORKERS),
+                 .reduce = {{choose(&pl_reduce_family, by_samples ? "mean:by=samples" : "mean",
+                                    N_WORKERS)},
                             1},
-                 .optim = pair_choice(&pl_optim_family, optim_twin[optim].spec),
+                 .optim = choose(&pl_optim_family, optim_twin[optim].spec, N_WORKERS),
                  .rate = {.lr = LR},
                  .weight_decay = decay},
         .correct = correct_twin[correct].apply,
@@ -473,7 +466,7 @@ static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_
 }
 
 static bool optim_single(size_t optim) {
-    struct pl_choice c = pair_choice(&pl_optim_family, optim_twin[optim].spec);
+    struct pl_choice c = choose(&pl_optim_family, optim_twin[optim].spec, N_WORKERS);
     free(c.conf);
     return c.entry->needs & PL_NEEDS_ONE_AT_A_TIME;
 }

@@ -13,9 +13,11 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 #include "sys/pool.h"
+#include "teams.h"
 
 #define N_WORKERS 5
 #define N_VECTORS 3
@@ -39,21 +41,13 @@ static size_t test_specs(const struct pl_family *family, const char *const *more
     return n;
 }
 
-static struct pl_choice test_choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &choice.entry, &choice.conf, &why))
-        fail_msg("%s", why.text);
-    return choice;
-}
-
 static struct pl_store_conf test_conf(size_t dim, const char *correct, const char *optim) {
     return (struct pl_store_conf){
         .dim = dim,
         .n_workers = N_WORKERS,
-        .correct = test_choice(&pl_correct_family, correct),
-        .reduce = {{test_choice(&pl_reduce_family, "mean:by=samples")}, 1},
-        .optim = test_choice(&pl_optim_family, optim),
+        .correct = choose(&pl_correct_family, correct, N_WORKERS),
+        .reduce = {{choose(&pl_reduce_family, "mean:by=samples", N_WORKERS)}, 1},
+        .optim = choose(&pl_optim_family, optim, N_WORKERS),
         .rate = {.lr = 0.05}};
 }
 
@@ -93,32 +87,11 @@ static void team_forwards(void *ctx, int n, void (*job)(void *arg, int i), void 
     for (int i = 0; i < n; i++) job(arg, i);
 }
 
-static void team_backwards(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    (void)ctx;
-    for (int i = n; i-- > 0;) job(arg, i);
-}
-
 /* Odd tiles first, then the even ones backwards. */
 static void team_jumping(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
     (void)ctx;
     for (int i = 1; i < n; i += 2) job(arg, i);
     for (int i = (n - 1) & ~1; i >= 0; i -= 2) job(arg, i);
-}
-
-struct team_call {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void team_one(void *arg, int i, int thread) {
-    struct team_call *c = arg;
-    (void)thread;
-    c->job(c->arg, i);
-}
-
-static void team_threads(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    struct team_call call = {job, arg};
-    pl_pool_each(ctx, n, team_one, &call);
 }
 
 /* What a run comes to: two vectors and the dot products measured on the way. */
@@ -200,7 +173,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
 }
 
 static bool takes_groups(const char *optim) {
-    struct pl_choice c = test_choice(&pl_optim_family, optim);
+    struct pl_choice c = choose(&pl_optim_family, optim, N_WORKERS);
     free(c.conf);
     return !(c.entry->needs & PL_NEEDS_ONE_AT_A_TIME);
 }

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 #include "suite_train.h"
@@ -33,13 +34,6 @@ static void nap(long ms) {
 
 #define N_WORKERS 7
 #define DIM 5000
-
-static struct pl_choice choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice c;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &c.entry, &c.conf, &why)) fail_msg("%s", why.text);
-    return c;
-}
 
 static bool all_finite(const float *v) {
     for (int i = 0; i < DIM; i++)
@@ -70,9 +64,9 @@ static void check_commit(const char *reduce, const char *correct, const char *op
                                      .k = N_WORKERS,
                                      .sends = sends,
                                      .outer = 1,
-                                     .correct = choice(&pl_correct_family, correct),
-                                     .reduce = {{choice(&pl_reduce_family, reduce)}, 1},
-                                     .optim = choice(&pl_optim_family, optim),
+                                     .correct = choose(&pl_correct_family, correct, N_WORKERS),
+                                     .reduce = {{choose(&pl_reduce_family, reduce, N_WORKERS)}, 1},
+                                     .optim = choose(&pl_optim_family, optim, N_WORKERS),
                                      .rate = {.lr = 0.05}};
         struct pl_store *s = NULL;
         assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);
@@ -126,9 +120,9 @@ static void test_parts_use_what_is_finite(void **state) {
     struct pl_why why = {""};
     struct pl_store_conf conf = {.dim = DIM,
                                  .n_workers = 1,
-                                 .correct = choice(&pl_correct_family, "none"),
-                                 .reduce = {{choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = choice(&pl_optim_family, "sgd"),
+                                 .correct = choose(&pl_correct_family, "none", N_WORKERS),
+                                 .reduce = {{choose(&pl_reduce_family, "mean", N_WORKERS)}, 1},
+                                 .optim = choose(&pl_optim_family, "sgd", N_WORKERS),
                                  .rate = {.lr = 0.05}};
     struct pl_store *s = NULL;
     assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/control.h"
 #include "folder.h"
 #include "paceline.h"
@@ -189,17 +190,7 @@ static void test_adasync_measured(void **state) {
 /* --- under control ----------------------------------------------------------------------- */
 
 static struct pl_control *open_control(const char *policy, const char *tuner, int n_workers) {
-    struct pl_control *c = NULL;
-    struct pl_why why = {""};
-    const struct pl_entry *p, *t;
-    void *pc = NULL, *tc = NULL;
-    if (pl_spec_parse(&pl_policy_family, policy, n_workers, &p, &pc, &why) ||
-        pl_spec_parse(&pl_tuner_family, tuner, n_workers, &t, &tc, &why) ||
-        pl_control_new((const struct pl_policy *)p, pc, (const struct pl_tuner *)t, tc, n_workers,
-                       1, &c, &why))
-        fail_msg("%s", why.text);
-    free(pc);
-    free(tc);
+    struct pl_control *c = control_of(policy, tuner, n_workers, 1);
     for (int i = 0; i < n_workers; i++) {
         const struct pl_plan *plan;
         struct pl_event e = {.kind = PL_JOIN, .worker = i};
