@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -74,6 +75,10 @@ pl_run *train(pl_setup *s) {
     if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
     assert_true(pl_rank() > 0 ? !run : run != NULL);
     return run;
+}
+
+void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
 double number(const pl_run *run, const char *key) {
@@ -210,6 +215,17 @@ void test_twenty_asynchronous_runs(void **state) {
                  spawns[first_spawn() + (size_t)i % (n_spawns() - first_spawn())], i + 1);
         check_replay(options);
     }
+}
+
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {
+    (void)ctx;
+    (void)b;
+    *loss = 0;
+    for (int i = 0; i < 5; i++) {
+        g[i] = w[i] - (float)i;
+        *loss += 0.5 * g[i] * g[i];
+    }
+    return 0;
 }
 
 int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {

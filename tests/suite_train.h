@@ -44,8 +44,12 @@ void check_left(struct left before);
 /* A real run, and the simulator with the times that were recorded: the same. */
 void check_replay(const char *options);
 
-/* A gradient in three dimensions that is not finite at times. */
+void nap(long ms);
+
+/* A gradient in five dimensions, of half the squared distance to (0, 1, 2, 3, 4). */
 struct pl_samples;
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
+/* A gradient in three dimensions that is not finite at times. */
 int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
 
 void test_every_method_as_simulated(void **state);

@@ -9,19 +9,12 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "hosts.h"
 #include "learn/replica_mean.h"
 #include "setups.h"
 #include "sim/sim.h"
 
 #define MAX_WORKERS 8
-
-static struct pl_built build(pl_setup *s) {
-    struct pl_built b;
-    if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s", pl_setup_why(s));
-    return b;
-}
 
 /* --- a host in sixty lines ---------------------------------------------------------------- */
 
@@ -69,12 +62,7 @@ static int host_start(void *ctx, const struct pl_start *s) {
     h->worker[s->worker].sent = 0;
     h->worker[s->worker].busy = true;
     h->worker[s->worker].output = s->output;
-    h->worker[s->worker].at = (struct pl_task_at){.worker = (uint32_t)s->worker,
-                                                  .task = s->task,
-                                                  .part = s->part,
-                                                  .w = w,
-                                                  .version = s->version,
-                                                  .lr = s->lr};
+    h->worker[s->worker].at = task_of(s, w);
     return PL_OK;
 }
 

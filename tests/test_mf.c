@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "awkward.h"
 #include "base/rng.h"
 #include "model/mf.h"
 #include "paceline.h"
@@ -289,37 +290,12 @@ static void sweep_agrees_with_its_twin(void **state) {
     pl_data_free(d);
 }
 
-/* Runs of 1 to 7 ratings, items rated twice by a user, items that end one user's run and begin the
- * next one's, 345 users in a row without a rating among the first items (a step that takes
- * an entry of its own, where there are two segments), and more entries than a sweep's piece has. */
-static struct pl_data *awkward_ratings(void) {
-    const char *tmp = getenv("TMPDIR");
-    char spec[400], *path = spec + sizeof "ratings:" - 1;
-    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
-    int fd = mkstemp(path);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    assert_non_null(file);
-    for (int user = 0; user < 2000; user++)
-        for (int i = 0; i <= user % 7; i++) {
-            int item = (user * 5 + (i % 3 == 2 ? i - 1 : i) * 3) % 40;
-            if (user % 351 >= 5 + user / 351 % 2) item = 30 + item / 4;
-            fprintf(file, "%d %d %d\n", user, item, 1 + (user + i * i) % 5);
-        }
-    assert_int_equal(fclose(file), 0);
-    size_t n = strlen(spec);
-    snprintf(spec + n, sizeof spec - n, ",test=0,shuffle=no");
-    struct pl_data *d = test_open(spec, test_seed);
-    spec[n] = 0;
-    assert_int_equal(unlink(path), 0);
-    return d;
-}
-
 /* Pairs of ratings are for few factors and the plain step. Every number is compared: a rating that
  * is wrongly paired shows in its rows alone. */
 static void awkward_pairs_agree_with_the_twin(void **state) {
     static const int ks[] = {4, 8, 16};
     (void)state;
-    struct pl_data *d = awkward_ratings();
+    struct pl_data *d = awkward_ratings(true, test_seed);
     for (size_t i = 0; i < 6; i++) {
         char spec[32];
         snprintf(spec, sizeof spec, "mf:k=%d", ks[i / 2]);

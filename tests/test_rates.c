@@ -6,8 +6,7 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "hosts.h"
 #include "setups.h"
 
 #define WORKERS 2
@@ -38,7 +37,7 @@ static void host_open(struct host *h, const char *method, const char *key, const
     h->setup = setup_of("workers=2 batch=32 lr=1 model=softmax data=digits:samples=32,test=8");
     set(h->setup, "method", method);
     set(h->setup, key, value);
-    if (pl_build(h->setup, PL_HOST_VIRTUAL, &h->built)) fail_msg("%s", pl_setup_why(h->setup));
+    h->built = build(h->setup);
 }
 
 static void host_begin(struct host *h) {

@@ -70,23 +70,23 @@ static void note_pid(void *ctx, int worker, int pid) {
     atomic_store(&p->pid[worker], pid);
 }
 
-static void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
-/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
-static void strike(int pid, int number_) {
-    char path[64], text[256] = "";
+/* The state of a process, as a letter, and its parent; 0: there is none. */
+static char process_state(int pid, int *parent) {
+    char path[64], text[256], state = '\0';
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "r");
-    if (!f) return;
+    if (!f) return '\0';
     size_t n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = '\0';
     const char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c %d", &state, parent) == 2 ? state : '\0';
+}
+
+/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
+static void strike(int pid, int number_) {
     int parent = 0;
-    if (end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == (int)getpid())
-        kill(pid, number_);
+    if (process_state(pid, &parent) && parent == (int)getpid()) kill(pid, number_);
 }
 
 static void *storm(void *arg) {
@@ -224,15 +224,9 @@ static void test_left_alone(void **state) {
 /* --- the server dies ----------------------------------------------------------------------- */
 
 static bool alive(int pid) {
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    const char *end = strrchr(text, ')');
-    return end && end[2] != 'Z';
+    int parent;
+    char state = process_state(pid, &parent);
+    return state && state != 'Z';
 }
 
 static void test_server_killed(void **state) {
@@ -365,18 +359,6 @@ static void test_resume_with_other_workers(void **state) {
 }
 
 /* --- workers of other programs ------------------------------------------------------------- */
-
-static int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g,
-                     double *loss) {
-    (void)ctx;
-    (void)b;
-    *loss = 0;
-    for (int i = 0; i < 5; i++) {
-        g[i] = w[i] - (float)i;
-        *loss += 0.5 * g[i] * g[i];
-    }
-    return 0;
-}
 
 /* A program of its own, as far as the server can tell: all it has is a path. */
 static void be_a_worker(const char *path, bool odd) {

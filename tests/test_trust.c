@@ -26,10 +26,6 @@
 #include "sys/process.h"
 #include "transport/guest.h"
 
-static void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 /* --- what a commit reads -------------------------------------------------------------------- */
 
 #define N_WORKERS 7
@@ -144,18 +140,6 @@ static void test_parts_use_what_is_finite(void **state) {
 /* --- guests that lie ------------------------------------------------------------------------ */
 
 enum lie { HONEST, NOT_FINITE, SCRIBBLES, SAMPLES, LOSS, LIES };
-
-static int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g,
-                     double *loss) {
-    (void)ctx;
-    (void)b;
-    *loss = 0;
-    for (int i = 0; i < 5; i++) {
-        g[i] = w[i] - (float)i;
-        *loss += 0.5 * g[i] * g[i];
-    }
-    return 0;
-}
 
 /* Has no good manners: it writes into the segment and the mailbox by itself. */
 static void be_a_guest(const char *path, enum lie lie) {
