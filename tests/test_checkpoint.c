@@ -75,7 +75,7 @@ static struct pl_snapshot *test_snapshot(uint64_t mark) {
     struct pl_snapshot *s = NULL;
     assert_int_equal(pl_snapshot_new(&s, NULL), PL_OK);
     struct pl_archive archive = pl_snapshot_archive(s);
-    archive.wholes(archive.ctx, "mark", &mark, 1);
+    pl_archive_wholes(&archive, "mark", &mark, 1);
     return s;
 }
 
@@ -199,11 +199,11 @@ static void everything_comes_back(void **state) {
     assert_int_equal(pl_snapshot_new(&s, &why), PL_OK);
     struct pl_archive archive = pl_snapshot_archive(s);
     assert_false(archive.restoring);
-    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals, 3), 3);
-    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes, 2), 2);
-    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers, 2), 2);
-    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes, 3), 3);
-    assert_int_equal(archive.bytes(archive.ctx, "none", NULL, 0), 0);
+    assert_int_equal(pl_archive_reals(&archive, "store.velocity", reals, 3), 3);
+    assert_int_equal(pl_archive_wholes(&archive, "control.k", wholes, 2), 2);
+    assert_int_equal(pl_archive_numbers(&archive, "numbers", numbers, 2), 2);
+    assert_int_equal(pl_archive_bytes(&archive, "policy", bytes, 3), 3);
+    assert_int_equal(pl_archive_bytes(&archive, "none", NULL, 0), 0);
     reals[0] = 9; /* pieces are copied, weights are not */
     wholes[0] = bytes[0] = 9;
     numbers[0] = 9;
@@ -220,20 +220,20 @@ static void everything_comes_back(void **state) {
     uint64_t wholes_back[2];
     double numbers_back[1];
     uint8_t bytes_back[3];
-    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals_back, 4), 3);
+    assert_int_equal(pl_archive_reals(&archive, "store.velocity", reals_back, 4), 3);
     assert_true(reals_back[0] == 1 && reals_back[1] == 2 && reals_back[2] == 3);
     assert_true(reals_back[3] == 7); /* kept shorter: the rest stays */
-    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes_back, 2), 2);
+    assert_int_equal(pl_archive_wholes(&archive, "control.k", wholes_back, 2), 2);
     assert_true(wholes_back[0] == UINT64_MAX && wholes_back[1] == 5);
-    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers_back, 1), 2); /* kept longer */
+    assert_int_equal(pl_archive_numbers(&archive, "numbers", numbers_back, 1), 2); /* kept longer */
     assert_true(numbers_back[0] == 0.1);
-    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes_back, 3), 3);
+    assert_int_equal(pl_archive_bytes(&archive, "policy", bytes_back, 3), 3);
     assert_true(bytes_back[0] == 0 && bytes_back[1] == 1 && bytes_back[2] == 255);
-    assert_int_equal(archive.bytes(archive.ctx, "none", bytes_back, 3), 0);
-    assert_int_equal(archive.reals(archive.ctx, "unknown", reals_back, 4), 0);
-    assert_int_equal(archive.reals(archive.ctx, "control.k", reals_back, 4),
+    assert_int_equal(pl_archive_bytes(&archive, "none", bytes_back, 3), 0);
+    assert_int_equal(pl_archive_reals(&archive, "unknown", reals_back, 4), 0);
+    assert_int_equal(pl_archive_reals(&archive, "control.k", reals_back, 4),
                      0); /* of another type */
-    assert_int_equal(archive.reals(archive.ctx, "layer1.bias", reals_back, 4), 0);
+    assert_int_equal(pl_archive_reals(&archive, "layer1.bias", reals_back, 4), 0);
     assert_string_equal(pl_saved_text(saved, "method"), "ksync:k=2");
     assert_string_equal(pl_saved_text(saved, "updates"), "200");
     assert_null(pl_saved_text(saved, "other"));
@@ -462,7 +462,7 @@ static void two_pieces_of_one_name_are_refused(void **state) {
     struct pl_why why = {""};
     double v = 0;
     folder_empty(folder);
-    archive.numbers(archive.ctx, "mark", &v, 1);
+    pl_archive_numbers(&archive, "mark", &v, 1);
     assert_int_equal(pl_checkpoint_write(folder_path("d"), 1, s, 1, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "same name twice"));
     pl_snapshot_free(s);
@@ -502,7 +502,7 @@ static void kill_write_forever(uint64_t updates) {
         struct pl_snapshot *s = test_snapshot(updates);
         struct pl_archive archive = pl_snapshot_archive(s);
         for (size_t i = 0; i < KILL_FLOATS; i++) w[i] = (float)updates;
-        archive.reals(archive.ctx, "w", w, KILL_FLOATS);
+        pl_archive_reals(&archive, "w", w, KILL_FLOATS);
         if (pl_checkpoint_write(folder_path("d"), 2, s, updates, NULL)) _exit(1);
         pl_snapshot_free(s);
     }
@@ -529,7 +529,7 @@ static void a_killed_writer_leaves_a_whole_one(void **state) {
         n_cut += folder_count(folder_path("d")) > 3;
         struct pl_saved *saved = test_read(test_found(folder_path("d")));
         struct pl_archive archive = pl_saved_archive(saved);
-        assert_int_equal(archive.wholes(archive.ctx, "mark", &mark, 1), 1);
+        assert_int_equal(pl_archive_wholes(&archive, "mark", &mark, 1), 1);
         assert_true(mark >= last);
         last = mark;
         pl_saved_free(saved);

@@ -561,40 +561,18 @@ struct kept {
     size_t n_bytes; /* how long every piece of bytes is said to be */
 };
 
-static size_t kept_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    (void)ctx;
-    (void)name;
-    (void)v;
-    return n;
-}
-
-static size_t kept_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                         size_t n) {
     const struct kept *k = ctx;
-    if (strcmp(name, k->name) == 0) v[0] = k->count;
-    return n;
-}
-
-static size_t kept_numbers(void *ctx, const char *name, double *v, size_t n) {
-    (void)ctx;
-    (void)name;
-    for (size_t i = 0; i < n; i++) v[i] = NAN;
-    return n;
-}
-
-static size_t kept_bytes(void *ctx, const char *name, void *v, size_t n) {
-    const struct kept *k = ctx;
-    (void)name;
+    if (kind == PL_WHOLES && strcmp(name, k->name) == 0) *(uint64_t *)v = k->count;
+    for (size_t i = 0; kind == PL_NUMBERS && i < n; i++) ((double *)v)[i] = NAN;
+    if (kind != PL_BYTES) return n;
     memset(v, 0xff, k->n_bytes < n ? k->n_bytes : n);
     return k->n_bytes;
 }
 
 static int restore(const struct pl_tuner *tuner, struct kept *k) {
-    struct pl_archive archive = {.restoring = true,
-                                 .ctx = k,
-                                 .reals = kept_reals,
-                                 .wholes = kept_wholes,
-                                 .numbers = kept_numbers,
-                                 .bytes = kept_bytes};
+    struct pl_archive archive = {true, k, kept_piece};
     assert_int_equal(begin(tuner, 3), 0);
     return pl_control_archive(control, &archive);
 }

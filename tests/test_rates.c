@@ -89,28 +89,14 @@ struct kept {
     double number[PL_RULE_NUMBERS];
 };
 
-static size_t keep_numbers(void *ctx, const char *name, double *v, size_t n) {
+static size_t keep_numbers(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                           size_t n) {
     struct kept *k = ctx;
     if (strcmp(name, "store.schedule.bold") != 0) return 0;
-    assert_int_equal(n, PL_RULE_NUMBERS);
+    assert_true(kind == PL_NUMBERS && n == PL_RULE_NUMBERS);
     memcpy(k->any ? v : k->number, k->any ? k->number : v, sizeof k->number);
     k->any = true;
     return n;
-}
-
-static size_t keep_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
-}
-
-static size_t keep_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
-}
-
-static size_t keep_bytes(void *ctx, const char *name, void *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
 }
 
 /* A schedule that goes by the losses does so with a model at a server and with one per worker, and
@@ -122,11 +108,7 @@ static void test_bold_everywhere(void **state) {
     for (size_t m = 0; m < sizeof method / sizeof *method; m++) {
         struct host h;
         struct kept kept = {false};
-        struct pl_archive archive = {.ctx = &kept,
-                                     .reals = keep_reals,
-                                     .wholes = keep_wholes,
-                                     .numbers = keep_numbers,
-                                     .bytes = keep_bytes};
+        struct pl_archive archive = {.ctx = &kept, .piece = keep_numbers};
         host_open(&h, method[m], "lr-schedule", "bold");
         host_begin(&h);
         for (int i = 0; i < WORKERS; i++) assert_int_equal(host_event(&h, PL_JOIN, i, 0), 0);

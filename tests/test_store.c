@@ -394,34 +394,22 @@ struct kept {
     int n_known; /* vectors that were asked for by a name that was kept */
 };
 
-static size_t kept_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                         size_t n) {
     struct kept *k = ctx;
-    (void)v;
+    for (size_t i = 0; kind == PL_NUMBERS && i < n; i++) ((double *)v)[i] = k->number;
+    if (kind != PL_REALS) return n;
     assert_true(k->n < 64);
     snprintf(k->name[k->n++], sizeof k->name[0], "%s", name);
     return n;
 }
 
-static size_t asked_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+static size_t asked_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                          size_t n) {
     struct kept *k = ctx;
-    (void)v;
-    (void)n;
+    if (kind != PL_REALS) return kept_piece(ctx, name, kind, v, n);
     for (size_t i = 0; i < k->n; i++) k->n_known += strcmp(k->name[i], name) == 0;
     return k->length;
-}
-
-static size_t kept_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    (void)ctx;
-    (void)name;
-    (void)v;
-    return n;
-}
-
-static size_t kept_numbers(void *ctx, const char *name, double *v, size_t n) {
-    const struct kept *k = ctx;
-    (void)name;
-    for (size_t i = 0; i < n; i++) v[i] = k->number;
-    return n;
 }
 
 /* The vectors of one rule are no other's, though both have a first and a second. */
@@ -434,13 +422,12 @@ static void kept_vectors_have_an_owner(void **state) {
             struct pl_store_conf b = test_conf(4, "none", optimizers[j]);
             struct pl_store *from = test_store(&a, w0), *to = test_store(&b, w0);
             struct kept kept = {0};
-            struct pl_archive archive = {
-                .ctx = &kept, .reals = kept_reals, .wholes = kept_wholes, .numbers = kept_numbers};
+            struct pl_archive archive = {.ctx = &kept, .piece = kept_piece};
             assert_int_equal(pl_store_archive(from, &archive), 0);
             size_t own = 0;
             for (size_t n = 0; n < kept.n; n++) own += strcmp(kept.name[n], "handed") != 0;
             archive.restoring = true;
-            archive.reals = asked_reals;
+            archive.piece = asked_piece;
             assert_int_equal(pl_store_archive(to, &archive), 0);
             if (a.optim.entry == b.optim.entry)
                 assert_true(kept.n_known >= (int)own);
@@ -468,11 +455,7 @@ static void kept_nonsense_is_refused(void **state) {
         struct pl_store_conf conf = test_conf(4, "none", "dana");
         struct pl_store *s = test_store(&conf, w0);
         struct kept kept = {.length = cases[i].length, .number = cases[i].number};
-        struct pl_archive archive = {.restoring = true,
-                                     .ctx = &kept,
-                                     .reals = asked_reals,
-                                     .wholes = kept_wholes,
-                                     .numbers = kept_numbers};
+        struct pl_archive archive = {true, &kept, asked_piece};
         assert_int_equal(pl_store_archive(s, &archive), cases[i].rc);
         pl_store_free(s);
         test_conf_free(&conf);
