@@ -1,7 +1,6 @@
-/* Checkpoints: the named parts of every model cover its vector; what a snapshot took comes back by
- * name; a folder keeps as many as asked and loses nothing else; damage is told together with what
- * is still whole; a writer killed at any moment leaves a whole one. Files are written to a fresh
- * directory under TMPDIR.
+/* Checkpoints: what a snapshot took comes back by name; a folder keeps as many as asked and loses
+ * nothing else; damage is told together with what is still whole; a writer killed at any moment
+ * leaves a whole one. Files are written to a fresh directory under TMPDIR.
  *
  * Seed: PL_TEST_SEED in the environment. */
 #include <grp.h>
@@ -21,6 +20,7 @@
 
 #include "base/rng.h"
 #include "folder.h"
+#include "opened.h"
 #include "run/checkpoint.h"
 #include "run/tensors.h"
 #include "seed.h"
@@ -56,20 +56,6 @@ static void test_damage(const char *path) {
     assert_int_equal(fclose(f), 0);
 }
 
-static struct pl_model *test_model(const char *spec, const struct pl_data *data) {
-    struct pl_model *m = NULL;
-    struct pl_why why = {""};
-    if (pl_model_open(spec, data, &m, &why)) fail_msg("%s: %s", spec, why.text);
-    return m;
-}
-
-static struct pl_data *test_data(const char *spec) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, test_seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
-}
-
 /* A snapshot of little, marked with a number. */
 static struct pl_snapshot *test_snapshot(uint64_t mark) {
     struct pl_snapshot *s = NULL;
@@ -100,93 +86,12 @@ static const char *test_found(const char *where) {
     return path;
 }
 
-/* ---- parts of models ---- */
-
-static const struct {
-    const char *model, *data, *parts;
-} part_cases[] = {
-    {"quadratic:dim=12", NULL, "weights[12] "},
-    {"softmax", "blobs:dim=6,classes=3,samples=9,test=0", "layer1.weight[3,6] layer1.bias[3] "},
-    {"linear", "friedman:samples=9,test=0", "layer1.weight[1,10] layer1.bias[1] "},
-    {"mlp:hidden=5,4", "blobs:dim=6,classes=3,samples=9,test=0",
-     "layer1.weight[5,6] layer1.bias[5] layer2.weight[4,5] layer2.bias[4] layer3.weight[3,4] "
-     "layer3.bias[3] "},
-    {"cnn:filters=3,4,kernel=5,dense=7", "digits:samples=10,test=0,side=12",
-     "conv1.weight[3,5,5,1] conv1.bias[3] conv2.weight[4,5,5,3] conv2.bias[4] layer1.weight[7,36] "
-     "layer1.bias[7] layer2.weight[10,7] layer2.bias[10] "},
-    {"external:dim=7", NULL, "weights[7] "},
-    {"mf:k=6", "lowrank:users=5,items=4,ratings=9", "users[5,12] items[4,12] "},
-};
-#define N_PART_CASES (sizeof part_cases / sizeof *part_cases)
-
-static void parts_cover_every_model(void **state) {
-    (void)state;
-    for (const struct pl_entry *const *e = pl_model_family.table; *e; e++) {
-        size_t n = strlen((*e)->name), found = 0;
-        for (size_t i = 0; i < N_PART_CASES; i++)
-            found += strncmp(part_cases[i].model, (*e)->name, n) == 0;
-        if (!found) fail_msg("model %s has no case here", (*e)->name);
-    }
-    for (size_t i = 0; i < N_PART_CASES; i++) {
-        struct pl_data *data = part_cases[i].data ? test_data(part_cases[i].data) : NULL;
-        struct pl_model *m = test_model(part_cases[i].model, data);
-        struct pl_model_tensor part;
-        char text[512] = "";
-        size_t at = 0;
-        int n = 0;
-        for (; pl_model_tensor(m, n, &part); n++) {
-            size_t size = 1;
-            assert_int_equal(part.offset, at);
-            pl_append(text, sizeof text, "%s[", part.name);
-            for (int d = 0; d < part.n_dims; d++) {
-                size *= part.shape[d];
-                pl_append(text, sizeof text, d ? ",%d" : "%d", (int)part.shape[d]);
-            }
-            pl_append(text, sizeof text, "] ");
-            at += size;
-        }
-        assert_int_equal(at, m->dim);
-        assert_string_equal(text, part_cases[i].parts);
-        assert_false(pl_model_tensor(m, n + 1, &part));
-        assert_false(pl_model_tensor(m, -1, &part));
-        pl_model_close(m);
-        pl_data_free(data);
-    }
-}
-
-/* [out, in] is the truth: a class whose row of weights is the sample itself wins. */
-static void rows_of_weights_are_outputs(void **state) {
-    (void)state;
-    struct pl_data *data = test_data("blobs:dim=6,classes=3,samples=9,test=0");
-    struct pl_model *m = test_model("softmax", data);
-    struct pl_model_tensor part;
-    assert_true(pl_model_tensor(m, 0, &part));
-    const uint32_t index = 0;
-    float x[6], *w = calloc(m->dim, sizeof *w),
-                *scratch = calloc(m->kind->scratch(m, 1), sizeof *w);
-    uint16_t label;
-    pl_data_rows(data, false, &index, 1, x, &label);
-    for (uint16_t c = 0; c < 3; c++) {
-        memset(w, 0, m->dim * sizeof *w);
-        memcpy(w + part.offset + c * part.shape[1], x, sizeof x);
-        struct pl_batch batch = {.n = 1, .x = x, .label = &c};
-        double loss = 0;
-        uint32_t n_right = 0;
-        m->kind->score(m, w, &batch, scratch, &loss, &n_right);
-        assert_int_equal(n_right, 1);
-    }
-    free(w);
-    free(scratch);
-    pl_model_close(m);
-    pl_data_free(data);
-}
-
 /* ---- round trip ---- */
 
 static void everything_comes_back(void **state) {
     (void)state;
-    struct pl_data *data = test_data("blobs:dim=6,classes=3,samples=9,test=0");
-    struct pl_model *m = test_model("mlp:hidden=5,4", data);
+    struct pl_data *data = open_data("blobs:dim=6,classes=3,samples=9,test=0", test_seed);
+    struct pl_model *m = open_model("mlp:hidden=5,4", data);
     float *w = malloc(m->dim * sizeof *w), *back = calloc(m->dim, sizeof *back);
     m->kind->init(m, test_seed, w);
     pl_real reals[3] = {1, 2, 3};
@@ -263,8 +168,8 @@ static void weights_of_another_model_are_refused(void **state) {
         {"softmax", "has 4 arrays of weights, the model has 2"},
         {"quadratic:dim=84", "no 'weights'"},
     };
-    struct pl_data *data = test_data("blobs:dim=6,classes=6,samples=9,test=0");
-    struct pl_model *m = test_model("mlp:hidden=6", data);
+    struct pl_data *data = open_data("blobs:dim=6,classes=6,samples=9,test=0", test_seed);
+    struct pl_model *m = open_model("mlp:hidden=6", data);
     float w[84] = {0}, back[200];
     assert_int_equal(m->dim, 84);
     struct pl_snapshot *s = test_snapshot(0);
@@ -274,7 +179,7 @@ static void weights_of_another_model_are_refused(void **state) {
     pl_snapshot_free(s);
     struct pl_saved *saved = test_read(test_file(1));
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        struct pl_model *o = test_model(other[i].spec, data);
+        struct pl_model *o = open_model(other[i].spec, data);
         assert_true(o->dim <= 200);
         for (size_t j = 0; j < 200; j++) back[j] = 5;
         int rc = pl_saved_weights(saved, o, back, &why);
@@ -543,8 +448,6 @@ static void a_killed_writer_leaves_a_whole_one(void **state) {
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_every_model),
-        cmocka_unit_test(rows_of_weights_are_outputs),
         cmocka_unit_test(everything_comes_back),
         cmocka_unit_test(weights_of_another_model_are_refused),
         cmocka_unit_test(old_ones_go_and_nothing_else),

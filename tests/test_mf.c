@@ -15,6 +15,7 @@
 #include "awkward.h"
 #include "base/rng.h"
 #include "model/mf.h"
+#include "opened.h"
 #include "paceline.h"
 #include "seed.h"
 #include "sys/pool.h"
@@ -22,20 +23,6 @@
 static uint64_t test_seed;
 
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
-
-static struct pl_data *test_open(const char *spec, uint64_t seed) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
-}
-
-static struct pl_model *test_model(const char *spec, const struct pl_data *data) {
-    struct pl_model *m = NULL;
-    struct pl_why why = {""};
-    if (pl_model_open(spec, data, &m, &why)) fail_msg("%s: %s", spec, why.text);
-    return m;
-}
 
 static struct pl_grid *test_grid(const struct pl_data *data, int g) {
     struct pl_grid *grid = NULL;
@@ -55,8 +42,8 @@ static float *test_start(const struct pl_model *m, uint64_t seed) {
 static void ranges_cut_the_vector(void **state) {
     static const int sides[] = {1, 3, 8, 20};
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=13,items=6,ratings=30", test_seed);
-    struct pl_model *m = test_model("mf:k=6", d);
+    struct pl_data *d = open_data("lowrank:users=13,items=6,ratings=30", test_seed);
+    struct pl_model *m = open_model("mf:k=6", d);
     assert_int_equal(pl_mf(m)->row, 12);
     for (size_t s = 0; s < 4; s++) {
         size_t at[2] = {0, 13 * pl_mf(m)->row}, from[2], n[2];
@@ -91,10 +78,10 @@ static void golden_open(struct golden *h, const char *model) {
     snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, "1 1 3\n", 6) == 6 && close(fd) == 0);
-    h->data = test_open(spec, 1);
+    h->data = open_data(spec, 1);
     assert_int_equal(unlink(path), 0);
     assert_true(h->data->n_train == 1 && h->data->ratings->mean == 3);
-    h->m = test_model(model, h->data);
+    h->m = open_model(model, h->data);
     h->grid = test_grid(h->data, 1);
     memset(h->p, 0, sizeof h->p);
     memset(h->q, 0, sizeof h->q);
@@ -172,8 +159,8 @@ static void adaptive_step_by_hand(void **state) {
 
 static void start_is_as_it_should_be(void **state) {
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
-    struct pl_model *m = test_model("mf:k=10", d);
+    struct pl_data *d = open_data(SMALL, test_seed);
+    struct pl_model *m = open_model("mf:k=10", d);
     float *w = test_start(m, test_seed);
     double sum = 0;
     for (size_t r = 0; r < 500; r++) {
@@ -210,8 +197,8 @@ static double objective(const struct pl_data *d, const struct pl_mf *m, const do
 static void gradient_is_the_slope_with_penalty(void **state) {
     enum { N = 25 };
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=6,items=5,ratings=40,test=0", test_seed);
-    struct pl_model *m = test_model("mf:k=5,l2=0.3", d);
+    struct pl_data *d = open_data("lowrank:users=6,items=5,ratings=40,test=0", test_seed);
+    struct pl_model *m = open_model("mf:k=5,l2=0.3", d);
     float *w = test_start(m, test_seed), *g = malloc(m->dim * sizeof *g), x[3 * N];
     double *at = malloc(m->dim * sizeof *at), loss;
     uint16_t label[N];
@@ -263,13 +250,13 @@ static double passes(const struct pl_model *m, const struct pl_grid *grid, enum 
 static void sweep_agrees_with_its_twin(void **state) {
     static const int ks[] = {1, 3, 4, 7, 8, 9, 12, 16, 20, 31, 32, 40, 64, 100, 128, 130};
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
+    struct pl_data *d = open_data(SMALL, test_seed);
     struct pl_grid *grid = test_grid(d, 3);
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
         for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
             char spec[32];
             snprintf(spec, sizeof spec, "mf:k=%d", ks[i]);
-            struct pl_model *m = test_model(spec, d);
+            struct pl_model *m = open_model(spec, d);
             float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
             double lr = step == PL_MF_PLAIN ? 0.02 : 0.1, off = 0, size = 0;
             double loss = passes(m, grid, (enum pl_mf_step)step, lr, 3, w, pl_mf_sweep);
@@ -300,7 +287,7 @@ static void awkward_pairs_agree_with_the_twin(void **state) {
         char spec[32];
         snprintf(spec, sizeof spec, "mf:k=%d", ks[i / 2]);
         struct pl_grid *grid = test_grid(d, 1 + (int)(i % 2));
-        struct pl_model *m = test_model(spec, d);
+        struct pl_model *m = open_model(spec, d);
         float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
         double loss = passes(m, grid, PL_MF_PLAIN, 0.02, 1, w, pl_mf_sweep);
         double twin = passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep_plain);
@@ -343,8 +330,8 @@ static void stratum_block(void *arg, int i, int thread) {
 static void sweeps_repeat_to_the_bit(void **state) {
     enum { G = 4 };
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
-    struct pl_model *m = test_model("mf:k=12", d);
+    struct pl_data *d = open_data(SMALL, test_seed);
+    struct pl_model *m = open_model("mf:k=12", d);
     struct pl_grid *grid = test_grid(d, G);
     struct pl_pool *pool;
     float *w = test_start(m, 3), *v = test_start(m, 3);
@@ -372,8 +359,8 @@ static void count_looks(void *ctx) {
 
 static void sweeps_can_be_cancelled(void **state) {
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=500,items=500,ratings=20000,test=0", test_seed);
-    struct pl_model *m = test_model("mf:k=4", d);
+    struct pl_data *d = open_data("lowrank:users=500,items=500,ratings=20000,test=0", test_seed);
+    struct pl_model *m = open_model("mf:k=4", d);
     struct pl_grid *grid = test_grid(d, 1);
     float *w = test_start(m, 3);
     double loss;
@@ -419,10 +406,10 @@ static void sweeps_learn(void **state) {
         double lr;
     } cases[] = {{PL_MF_PLAIN, 0.03}, {PL_MF_ADAPTIVE, 0.1}};
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=1500,items=1000,ratings=200000,rank=4", test_seed);
+    struct pl_data *d = open_data("lowrank:users=1500,items=1000,ratings=200000,rank=4", test_seed);
     struct pl_grid *grid = test_grid(d, 4);
     for (size_t i = 0; i < 2; i++) {
-        struct pl_model *m = test_model("mf:k=8,l2=0.02", d);
+        struct pl_model *m = open_model("mf:k=8,l2=0.02", d);
         float *w = test_start(m, test_seed);
         double before = test_rmse(d, m, w);
         passes(m, grid, cases[i].step, cases[i].lr, 25, w, pl_mf_sweep);

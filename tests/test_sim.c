@@ -1,6 +1,6 @@
 /* The simulator through the public header: a run is its setup and its seed, bit for bit, on any
- * number of threads; books balance; every method of the table trains; limits, scripts, networks
- * and targets do what they say.
+ * number of threads; books balance; every method of the table trains; scripts and networks do what
+ * they say. How runs end is in test_sim_ends.c.
  *
  * Seed: PL_TEST_SEED in the environment. */
 #include <math.h>
@@ -18,39 +18,16 @@
 #include "folder.h"
 #include "seed.h"
 #include "setups.h"
+#include "sim_small.h"
 
 #define MAX_METHODS 64
 
-static unsigned long long test_seed;
-static bool slow;       /* under a sanitizer: smaller */
-static pl_setup *small; /* digits, a small network, five workers */
-
 /* ---- setting up and running ---- */
-
-static double number(const pl_run *run, const char *key) {
-    return pl_run_number(run, key);
-}
 
 static bool same_weights(const pl_run *a, const pl_run *b) {
     size_t na, nb;
     const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
     return na == nb && memcmp(wa, wb, na * sizeof *wa) == 0;
-}
-
-static void check_books(const char *what, const pl_run *run) {
-    static const char *const fates[] = {"tasks.applied", "tasks.dropped",  "tasks.cancelled",
-                                        "tasks.lost",    "tasks.rejected", "tasks.running"};
-    static const char *const shares[] = {"worker_time.compute", "worker_time.communication",
-                                         "worker_time.idle", "worker_time.wasted"};
-    double tasks = 0, time = 0;
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) tasks += number(run, fates[i]);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        assert_true(number(run, shares[i]) >= 0);
-        time += number(run, shares[i]);
-    }
-    if (tasks != number(run, "tasks.started"))
-        fail_msg("%s: fates sum to %g of %g tasks", what, tasks, number(run, "tasks.started"));
-    if (!(fabs(time - 1) <= 1e-9)) fail_msg("%s: the workers' time sums to %.12g", what, time);
 }
 
 /* The points are in order of time and end with what the run reports. */
@@ -231,139 +208,6 @@ static void local_steps_are_steps(void **state) {
     pl_run_free(gradient);
     pl_run_free(steps);
     pl_setup_free(s);
-}
-
-/* ---- limits, targets, evaluations ---- */
-
-static void epochs_end_a_run(void **state) {
-    (void)state;
-    /* 1000 samples, 25 a task: 40 tasks an epoch */
-    pl_run *run = simulate(
-        change(small, "method", "async", "updates", "0", "epochs", "2", "batch", "25", NULL));
-    assert_true(number(run, "updates") == 80 && number(run, "epochs") == 2);
-    pl_run_free(run);
-    run = simulate(
-        change(small, "method", "sync", "updates", "0", "epochs", "0.9", "batch", "25", NULL));
-    assert_true(number(run, "updates") == 8); /* the first whole group that reaches it */
-    pl_run_free(run);
-}
-
-static void time_ends_a_run(void **state) {
-    (void)state;
-    pl_run *run = simulate(change(small, "method", "async", "updates", "0", "time", "12.5", NULL));
-    assert_true(number(run, "time") == 12.5);
-    assert_true(number(run, "time_per_update") * number(run, "updates") <= 12.5);
-    const struct pl_point *p;
-    assert_int_equal(pl_run_points(run, &p), 51); /* a fiftieth, and the start */
-    pl_run_free(run);
-}
-
-static void targets_end_a_run(void **state) {
-    const struct pl_point *p;
-    (void)state;
-    pl_setup *s =
-        change(small, "method", "sync", "lr", "0.2", "updates", "2000", "eval-every", "5", NULL);
-    pl_run *run = simulate(change(s, "target-loss", "1.2", NULL));
-    size_t n = pl_run_points(run, &p);
-    assert_true(number(run, "loss") <= 1.2 && p[n - 2].loss > 1.2);
-    /* between the last two evaluations, where a straight line crosses the target */
-    double share = (p[n - 2].loss - 1.2) / (p[n - 2].loss - p[n - 1].loss);
-    double crossed = p[n - 2].time + share * (p[n - 1].time - p[n - 2].time);
-    assert_true(fabs(number(run, "time_to_target") - crossed) < 1e-9);
-    assert_true(number(run, "updates") < 2000);
-    pl_run_free(run);
-    run = simulate(change(s, "target-accuracy", "0.6", NULL));
-    n = pl_run_points(run, &p);
-    assert_true(number(run, "test_accuracy") >= 0.6 && p[n - 2].test_accuracy < 0.6);
-    pl_run_free(run);
-    run = simulate(change(s, "target-accuracy", "1", "updates", "3", NULL));
-    assert_true(isnan(number(run, "time_to_target")) && number(run, "updates") == 3);
-    assert_non_null(strstr(pl_run_json(run), "\"time_to_target\":null"));
-    pl_run_free(run);
-    pl_setup_free(s);
-}
-
-/* On f(w) = w^2/2 the loss that is reported belongs to the weights that are handed out, also where
- * the last update and a regular evaluation fall on the same moment. */
-static void the_end_is_evaluated(void **state) {
-    static const char *const every[] = {"0", "1", "3", "20", "1e9"};
-    (void)state;
-    for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
-        size_t n;
-        pl_run *run = simulate(change(small, "method", "sync", "delay", "const:t=1", "model",
-                                      "quadratic:dim=1,noise=0", "lr", "0.1", "updates", "20",
-                                      "eval-every", every[i], NULL));
-        double w = pl_run_weights(run, &n)[0];
-        assert_true(n == 1 && number(run, "time") == 20);
-        assert_true(fabs(w - pow(0.9, 20)) < 1e-6);
-        if (!(fabs(number(run, "loss") - w * w / 2) < 1e-9))
-            fail_msg("eval-every %s: loss %g, but the weights have %g", every[i],
-                     number(run, "loss"), w * w / 2);
-        pl_run_free(run);
-    }
-}
-
-struct watched {
-    int n_points, n_ticks, stop_after;
-    double last_time;
-    char said[600];
-    int n_said;
-};
-
-static void watch_point(void *ctx, const struct pl_point *p) {
-    struct watched *w = ctx;
-    w->n_points++;
-    w->last_time = p->time;
-}
-
-static int watch_tick(void *ctx, const struct pl_point *p) {
-    struct watched *w = ctx;
-    (void)p;
-    return ++w->n_ticks >= w->stop_after;
-}
-
-static void watch_say(void *ctx, int warning, const char *sentence) {
-    struct watched *w = ctx;
-    assert_int_equal(warning, 1);
-    if (w->n_said++ == 0) snprintf(w->said, sizeof w->said, "%s", sentence);
-}
-
-static void watchers_see_and_stop(void **state) {
-    const struct pl_point *p;
-    struct watched w = {.stop_after = 40};
-    (void)state;
-    pl_setup *s = change(small, "method", "async", NULL);
-    pl_setup_watch(s, watch_point, watch_tick, &w);
-    pl_run *run = simulate(s);
-    assert_int_equal(w.n_ticks, 40);
-    assert_true(number(run, "updates") <= 40);
-    assert_int_equal(w.n_points, pl_run_points(run, &p));
-    assert_true(w.last_time == number(run, "time")); /* an end in good order is evaluated too */
-    check_books("stopped", run);
-    pl_run_free(run);
-}
-
-/* ---- divergence ---- */
-
-static void divergence_is_reported(void **state) {
-    (void)state;
-    for (int threads = 1; threads <= 2; threads++) {
-        struct watched w = {.stop_after = 1000000};
-        pl_setup *s = change(small, "policy", "kasync:k=1", "method", "", "optim", "momentum", "lr",
-                             "10", "model", "quadratic", "updates", "100000", "threads",
-                             threads == 1 ? "1" : "2", NULL);
-        pl_setup_log(s, watch_say, &w);
-        pl_run *run = simulate(s);
-        assert_true(pl_run_diverged(run));
-        assert_true(number(run, "tasks.rejected") > 10 && number(run, "updates") < 1000);
-        check_books("diverged", run);
-        assert_true(w.n_said >= 1);
-        assert_non_null(strstr(w.said, "not finite"));
-        pl_run_free(run);
-    }
-    pl_run *run = simulate(change(small, "method", "async", "updates", "20", NULL));
-    assert_false(pl_run_diverged(run));
-    pl_run_free(run);
 }
 
 /* ---- computing ahead ---- */
@@ -547,26 +391,6 @@ static void timing_alone_needs_no_data(void **state) {
     pl_run_free(run);
 }
 
-static int setup(void **state) {
-    char seed[32];
-    if (folder_make(state) || pl_setup_new(&small)) return -1;
-    snprintf(seed, sizeof seed, "%llu", test_seed);
-    set(small, "data", "digits:samples=1000,test=200");
-    set(small, "model", "mlp:hidden=16");
-    set(small, "workers", "5");
-    set(small, "batch", "16");
-    set(small, "updates", slow ? "100" : "300");
-    set(small, "eval-samples", "300");
-    set(small, "seed", seed);
-    return pl_setup_check(small);
-}
-
-static int teardown(void **state) {
-    (void)state;
-    pl_setup_free(small);
-    return folder_end((const char *const[]){"script"}, 1);
-}
-
 int main(void) {
     test_seed = seed_of_test(1);
     slow = seed_sanitized();
@@ -576,12 +400,6 @@ int main(void) {
         cmocka_unit_test(methods_share_their_random_numbers),
         cmocka_unit_test(local_steps_are_steps),
         cmocka_unit_test(momentum_at_the_worker),
-        cmocka_unit_test(epochs_end_a_run),
-        cmocka_unit_test(time_ends_a_run),
-        cmocka_unit_test(targets_end_a_run),
-        cmocka_unit_test(the_end_is_evaluated),
-        cmocka_unit_test(watchers_see_and_stop),
-        cmocka_unit_test(divergence_is_reported),
         cmocka_unit_test(little_is_computed_in_vain),
         cmocka_unit_test(workers_leave_and_join),
         cmocka_unit_test(frozen_workers_stand_still),
