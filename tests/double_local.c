@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/store.h"
 
 #define WORKERS 2
@@ -31,27 +32,19 @@ struct rig {
     double lr;
 };
 
-static struct pl_choice choose(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, WORKERS, &choice.entry, &choice.conf, &why))
-        fail_msg("%s", why.text);
-    return choice;
-}
-
 static const struct pl_local *rule(const struct rig *r) {
     return (const struct pl_local *)r->local.entry;
 }
 
 static struct rig rig_new(const char *local, const char *optim, double lr, double model) {
-    struct rig r = {.local = choose(&pl_local_family, local), .lr = lr};
+    struct rig r = {.local = choose(&pl_local_family, local, WORKERS), .lr = lr};
     struct pl_why why = {""};
     r.conf = (struct pl_store_conf){
         .dim = 1,
         .n_workers = WORKERS,
-        .correct = choose(&pl_correct_family, "none"),
-        .reduce = {{choose(&pl_reduce_family, "mean")}, 1},
-        .optim = choose(&pl_optim_family, optim),
+        .correct = choose(&pl_correct_family, "none", WORKERS),
+        .reduce = {{choose(&pl_reduce_family, "mean", WORKERS)}, 1},
+        .optim = choose(&pl_optim_family, optim, WORKERS),
         .rate = {.lr = lr},
         .sends = rule(&r)->sends,
         .outer = rule(&r)->outer ? rule(&r)->outer(r.local.conf, WORKERS) : 1,

@@ -7,9 +7,11 @@
 # --- the suites
 if [ -x "$BUILD_DIR/tests/mpi_ranks" ]; then
     for shared in yes no; do # vectors in memory that ranks share, and sent as between hosts
-        : >notes
-        PACELINE_MPI_SHARED=$shared PL_TEST_SHARED=$work/notes ranks 5 \
-            "$BUILD_DIR/tests/test_race" || fail "test_race under mpirun, shared: $shared"
+        for test in test_race test_race_ranges; do
+            : >notes
+            PACELINE_MPI_SHARED=$shared PL_TEST_SHARED=$work/notes ranks 5 \
+                "$BUILD_DIR/tests/$test" || fail "$test under mpirun, shared: $shared"
+        done
         PACELINE_MPI_SHARED=$shared ranks 5 "$BUILD_DIR/tests/mpi_ranks" ||
             fail "mpi_ranks under mpirun, shared: $shared"
     done

@@ -263,7 +263,7 @@ static void check_resumed(const char *variant, const char *name) {
                  where[i]);
         pl_setup *s = make(options);
         if (i == 1) {
-            pl_setup_set(s, "checkpoint", path_of(name));
+            pl_setup_set(s, "checkpoint", folder_path(name));
             pl_setup_set(s, "updates", "20");
             pl_run *half = NULL;
             if (pl_train(s, &half)) fail_msg("%s", pl_setup_why(s));

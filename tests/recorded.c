@@ -1,4 +1,5 @@
 #include "recorded.h"
+#include "folder.h"
 
 #include <math.h>
 #include <paceline.h>
@@ -15,7 +16,6 @@
 
 #define N_FILES 32 /* names in use */
 
-static char dir[512];
 pl_setup *small;
 
 /* ---- files ---- */
@@ -28,7 +28,7 @@ const char *path(const char *name) {
     if (i == n) {
         assert_true(n < N_FILES);
         snprintf(names[n], sizeof *names, "%s", name);
-        snprintf(at[n++], sizeof *at, "%s/%s", dir, name);
+        snprintf(at[n++], sizeof *at, "%s/%s", folder, name);
     }
     return at[i];
 }
@@ -118,39 +118,11 @@ const char *encoded(const char *name, const char *text, uint32_t workers, uint32
 
 /* ---- setting up and running ---- */
 
-void set(pl_setup *s, const char *key, const char *value) {
-    if (pl_setup_set(s, key, value)) fail_msg("%s", pl_setup_why(s));
-}
-
-/* A copy of `from` with pairs of keys and values changed; ends with NULL. */
-pl_setup *change(const pl_setup *from, ...) {
-    pl_setup *s = NULL;
-    va_list ap;
-    assert_int_equal(pl_setup_copy(from, &s), 0);
-    va_start(ap, from);
-    for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
-    va_end(ap);
-    return s;
-}
-
-pl_run *simulate(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
-
 pl_run *replay(pl_setup *s, const char *file) {
     pl_run *run = NULL;
     if (pl_replay(s, file, &run)) fail_msg("%s", pl_setup_why(s));
     pl_setup_free(s);
     return run;
-}
-
-pl_setup *plain(void) {
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    return s;
 }
 
 void check_refused(pl_setup *s, const char *file, int rc, const char *word) {
@@ -164,10 +136,8 @@ void check_refused(pl_setup *s, const char *file, int rc, const char *word) {
 /* ---- beginning and end ---- */
 
 int recorded_begin(unsigned long long seed_, bool slow) {
-    const char *tmp = getenv("TMPDIR");
     char seed[32];
-    snprintf(dir, sizeof dir, "%s/pl_test_recording_XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir) || pl_setup_new(&small)) return -1;
+    if (folder_make(NULL) || pl_setup_new(&small)) return -1;
     snprintf(seed, sizeof seed, "%llu", seed_);
     set(small, "data", "digits:samples=300,test=50");
     set(small, "model", "softmax");
@@ -182,6 +152,5 @@ int recorded_begin(unsigned long long seed_, bool slow) {
 
 int recorded_end(const char *const *names, size_t n) {
     pl_setup_free(small);
-    for (size_t i = 0; i < n; i++) unlink(path(names[i]));
-    return rmdir(dir);
+    return folder_end(names, n);
 }

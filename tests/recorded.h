@@ -3,10 +3,11 @@
 #ifndef PL_TESTS_RECORDED_H
 #define PL_TESTS_RECORDED_H
 
-#include <paceline.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "setups.h"
 
 extern pl_setup *small; /* digits, softmax, four workers */
 
@@ -41,12 +42,7 @@ const char *encoded(const char *name, const char *text, uint32_t workers, uint32
 
 /* --- runs -------------------------------------------------------------------------------- */
 
-void set(pl_setup *s, const char *key, const char *value);
-pl_setup *plain(void);
-pl_setup *change(const pl_setup *from, ...); /* a copy, pairs of keys and values changed; NULL */
-
 /* These free the setup. */
-pl_run *simulate(pl_setup *s);
 pl_run *replay(pl_setup *s, const char *file);
 void check_refused(pl_setup *s, const char *file, int rc, const char *word);
 

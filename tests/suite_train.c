@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 #include "suite_train.h"
+#include "folder.h"
+#include "setups.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,7 +22,6 @@
 
 uint64_t test_seed;
 bool slow;
-static char test_dir[400];
 
 /* Where workers are: here, or, where mpirun started this program (tests/mpi.sh), on its ranks. All
  * ranks go through the same tests; only rank 0 has a run to look at. */
@@ -42,14 +44,6 @@ void skip_processes(void) {
     }
 }
 
-const char *path_of(const char *name) {
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
-    return path[turn];
-}
-
 void say(void *ctx, int warning, const char *sentence) {
     (void)warning;
     pl_append(ctx, 4096, "%s\n", sentence);
@@ -62,18 +56,12 @@ pl_setup *make(const char *options) {
     /* every rank makes its own */
     const char *data =
         pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits:samples=1000,test=200";
-    char text[1000], seed[32], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
+    char seed[32];
+    pl_setup *s = setup_of(common);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
-    pl_setup_set(s, "seed", seed);
-    snprintf(text, sizeof text, "%s %s %s", common, data, options);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        if (!*one) continue;
-        char *value = strchr(one, '=');
-        *value = '\0';
-        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
-    }
+    set(s, "seed", seed);
+    set_all(s, data);
+    set_all(s, options);
     return s;
 }
 
@@ -87,6 +75,10 @@ pl_run *train(pl_setup *s) {
     if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
     assert_true(pl_rank() > 0 ? !run : run != NULL);
     return run;
+}
+
+void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
 double number(const pl_run *run, const char *key) {
@@ -165,7 +157,8 @@ static char *read_text(const char *path) {
  * the event log, and the same weights. */
 void check_replay(const char *options) {
     struct left before = look_around();
-    const char *tape = path_of("tape"), *real = path_of("real.txt"), *virtual = path_of("sim.txt");
+    const char *tape = folder_path("tape"), *real = folder_path("real.txt"),
+               *virtual = folder_path("sim.txt");
     unlink(tape);
     unlink(real);
     unlink(virtual);
@@ -224,6 +217,17 @@ void test_twenty_asynchronous_runs(void **state) {
     }
 }
 
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {
+    (void)ctx;
+    (void)b;
+    *loss = 0;
+    for (int i = 0; i < 5; i++) {
+        g[i] = w[i] - (float)i;
+        *loss += 0.5 * g[i] * g[i];
+    }
+    return 0;
+}
+
 int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {
     (void)ctx;
     for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
@@ -263,15 +267,11 @@ void test_rejected(void **state) {
 /* --- beginning and end ---------------------------------------------------------------------- */
 
 int suite_begin(unsigned long long seed) {
-    const char *tmp = getenv("TMPDIR");
     test_seed = seed_of_test(seed);
     slow = seed_sanitized();
-    snprintf(test_dir, sizeof test_dir, "%s/paceline-train-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : 1;
+    return folder_make(NULL) ? 1 : 0;
 }
 
 int suite_end(int failed) {
-    char command[500];
-    snprintf(command, sizeof command, "rm -rf '%s'", test_dir);
-    return failed + (system(command) != 0);
+    return failed + (folder_clear(NULL) != 0);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "api/setup.h"
+#include "folder.h"
 
 extern uint64_t test_seed;
 extern bool slow; /* under a sanitizer: smaller */
@@ -22,14 +23,13 @@ size_t first_spawn(void);
 size_t n_spawns(void);
 void skip_processes(void);
 
-const char *path_of(const char *name); /* in the folder; good for the next three calls */
 void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
 
 pl_setup *make(const char *options); /* "key=value key=value …" over what all have in common */
 /* What a method needs besides: those that hand out blocks need a matrix. */
 const char *options_of(const struct pl_entry *method);
 
-pl_run *train(pl_setup *s);          /* NULL at a rank that worked for another */
+pl_run *train(pl_setup *s); /* NULL at a rank that worked for another */
 double number(const pl_run *run, const char *key);
 void check_books(const pl_run *run); /* every task has one fate */
 void check_same_weights(const pl_run *a, const pl_run *b);
@@ -44,8 +44,12 @@ void check_left(struct left before);
 /* A real run, and the simulator with the times that were recorded: the same. */
 void check_replay(const char *options);
 
-/* A gradient in three dimensions that is not finite at times. */
+void nap(long ms);
+
+/* A gradient in five dimensions, of half the squared distance to (0, 1, 2, 3, 4). */
 struct pl_samples;
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
+/* A gradient in three dimensions that is not finite at times. */
 int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
 
 void test_every_method_as_simulated(void **state);

@@ -265,6 +265,25 @@ static struct pl_news crew_next(struct crew *c, bool pass_results) {
     return n;
 }
 
+void crew_tell(struct crew *c, int worker, uint64_t task) {
+    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][worker]);
+    c->t->port.tell(c->p, worker, &o);
+}
+
+void crew_echo(struct crew *c, struct pl_link *l, int worker) {
+    struct pl_order o;
+    (void)worker;
+    while (c->t->link.pull(l, &o) == 0) {
+        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
+        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
+    }
+}
+
+void crew_echoed(const struct crew *c, int worker, uint64_t task) {
+    for (size_t i = 0; i < c->dim; i++)
+        assert_true(c->own[worker][worker][i] == c->version[worker][i] + (float)task);
+}
+
 struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker) {
     struct pl_news n = crew_next(c, false);
     assert_int_equal(n.kind, kind);

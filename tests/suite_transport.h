@@ -82,6 +82,12 @@ int crew_join(struct crew *c, int worker); /* the status of a process; 0 of a th
 struct pl_order crew_order(struct crew *c, uint64_t task, const float *w, float *out);
 bool crew_noted(const struct crew *c, const struct pl_order *o); /* after pull(): all as it was */
 
+/* Tells a worker a task on the version of its number, for its slot of that number. */
+void crew_tell(struct crew *c, int worker, uint64_t task);
+/* Work: answers every order with its input plus the number of the task. */
+void crew_echo(struct crew *c, struct pl_link *l, int worker);
+void crew_echoed(const struct crew *c, int worker, uint64_t task); /* it did */
+
 /* The next news, which must be this. */
 struct pl_news crew_news(struct crew *c, enum pl_news_kind kind, int worker);
 /* The same, but bases and results may come first. */

@@ -1,10 +1,8 @@
-/* Checkpoints: the named parts of every model cover its vector; what a snapshot took comes back by
- * name; a folder keeps as many as asked and loses nothing else; damage is told together with what
- * is still whole; a writer killed at any moment leaves a whole one. Files are written to a fresh
- * directory under TMPDIR.
+/* Checkpoints: what a snapshot took comes back by name; a folder keeps as many as asked and loses
+ * nothing else; damage is told together with what is still whole; a writer killed at any moment
+ * leaves a whole one. Files are written to a fresh directory under TMPDIR.
  *
  * Seed: PL_TEST_SEED in the environment. */
-#include <dirent.h>
 #include <grp.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,25 +19,19 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "folder.h"
+#include "opened.h"
 #include "run/checkpoint.h"
 #include "run/tensors.h"
 #include "seed.h"
 
 static uint64_t test_seed;
-static char test_dir[512]; /* checkpoints are in its folder d */
 
-static const char *test_path(const char *name) {
-    static char path[4][800];
-    static unsigned turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
-    return path[turn];
-}
-
+/* A checkpoint in folder d. */
 static const char *test_file(uint64_t updates) {
     char name[64];
     snprintf(name, sizeof name, "d/checkpoint-%010llu.safetensors", (unsigned long long)updates);
-    return test_path(name);
+    return folder_path(name);
 }
 
 static bool test_exists(const char *path) {
@@ -53,30 +45,6 @@ static void test_put(const char *path) {
     assert_int_equal(fclose(f), 0);
 }
 
-static int test_files(const char *dir) {
-    DIR *d = opendir(dir);
-    int n = 0;
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
-static void test_clean(const char *dir) {
-    DIR *d = opendir(dir);
-    char path[1600];
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (remove(path)) {
-            test_clean(path);
-            remove(path);
-        }
-    }
-    closedir(d);
-}
-
 /* Flips a bit of the last byte. */
 static void test_damage(const char *path) {
     FILE *f = fopen(path, "r+b");
@@ -88,33 +56,19 @@ static void test_damage(const char *path) {
     assert_int_equal(fclose(f), 0);
 }
 
-static struct pl_model *test_model(const char *spec, const struct pl_data *data) {
-    struct pl_model *m = NULL;
-    struct pl_why why = {""};
-    if (pl_model_open(spec, data, &m, &why)) fail_msg("%s: %s", spec, why.text);
-    return m;
-}
-
-static struct pl_data *test_data(const char *spec) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, test_seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
-}
-
 /* A snapshot of little, marked with a number. */
 static struct pl_snapshot *test_snapshot(uint64_t mark) {
     struct pl_snapshot *s = NULL;
     assert_int_equal(pl_snapshot_new(&s, NULL), PL_OK);
     struct pl_archive archive = pl_snapshot_archive(s);
-    archive.wholes(archive.ctx, "mark", &mark, 1);
+    pl_archive_wholes(&archive, "mark", &mark, 1);
     return s;
 }
 
 static void test_write(uint64_t updates, size_t keep_n) {
     struct pl_why why = {""};
     struct pl_snapshot *s = test_snapshot(updates);
-    if (pl_checkpoint_write(test_path("d"), keep_n, s, updates, &why)) fail_msg("%s", why.text);
+    if (pl_checkpoint_write(folder_path("d"), keep_n, s, updates, &why)) fail_msg("%s", why.text);
     pl_snapshot_free(s);
 }
 
@@ -132,93 +86,12 @@ static const char *test_found(const char *where) {
     return path;
 }
 
-/* ---- parts of models ---- */
-
-static const struct {
-    const char *model, *data, *parts;
-} part_cases[] = {
-    {"quadratic:dim=12", NULL, "weights[12] "},
-    {"softmax", "blobs:dim=6,classes=3,samples=9,test=0", "layer1.weight[3,6] layer1.bias[3] "},
-    {"linear", "friedman:samples=9,test=0", "layer1.weight[1,10] layer1.bias[1] "},
-    {"mlp:hidden=5,4", "blobs:dim=6,classes=3,samples=9,test=0",
-     "layer1.weight[5,6] layer1.bias[5] layer2.weight[4,5] layer2.bias[4] layer3.weight[3,4] "
-     "layer3.bias[3] "},
-    {"cnn:filters=3,4,kernel=5,dense=7", "digits:samples=10,test=0,side=12",
-     "conv1.weight[3,5,5,1] conv1.bias[3] conv2.weight[4,5,5,3] conv2.bias[4] layer1.weight[7,36] "
-     "layer1.bias[7] layer2.weight[10,7] layer2.bias[10] "},
-    {"external:dim=7", NULL, "weights[7] "},
-    {"mf:k=6", "lowrank:users=5,items=4,ratings=9", "users[5,12] items[4,12] "},
-};
-#define N_PART_CASES (sizeof part_cases / sizeof *part_cases)
-
-static void parts_cover_every_model(void **state) {
-    (void)state;
-    for (const struct pl_entry *const *e = pl_model_family.table; *e; e++) {
-        size_t n = strlen((*e)->name), found = 0;
-        for (size_t i = 0; i < N_PART_CASES; i++)
-            found += strncmp(part_cases[i].model, (*e)->name, n) == 0;
-        if (!found) fail_msg("model %s has no case here", (*e)->name);
-    }
-    for (size_t i = 0; i < N_PART_CASES; i++) {
-        struct pl_data *data = part_cases[i].data ? test_data(part_cases[i].data) : NULL;
-        struct pl_model *m = test_model(part_cases[i].model, data);
-        struct pl_model_tensor part;
-        char text[512] = "";
-        size_t at = 0;
-        int n = 0;
-        for (; pl_model_tensor(m, n, &part); n++) {
-            size_t size = 1;
-            assert_int_equal(part.offset, at);
-            pl_append(text, sizeof text, "%s[", part.name);
-            for (int d = 0; d < part.n_dims; d++) {
-                size *= part.shape[d];
-                pl_append(text, sizeof text, d ? ",%d" : "%d", (int)part.shape[d]);
-            }
-            pl_append(text, sizeof text, "] ");
-            at += size;
-        }
-        assert_int_equal(at, m->dim);
-        assert_string_equal(text, part_cases[i].parts);
-        assert_false(pl_model_tensor(m, n + 1, &part));
-        assert_false(pl_model_tensor(m, -1, &part));
-        pl_model_close(m);
-        pl_data_free(data);
-    }
-}
-
-/* [out, in] is the truth: a class whose row of weights is the sample itself wins. */
-static void rows_of_weights_are_outputs(void **state) {
-    (void)state;
-    struct pl_data *data = test_data("blobs:dim=6,classes=3,samples=9,test=0");
-    struct pl_model *m = test_model("softmax", data);
-    struct pl_model_tensor part;
-    assert_true(pl_model_tensor(m, 0, &part));
-    const uint32_t index = 0;
-    float x[6], *w = calloc(m->dim, sizeof *w),
-                *scratch = calloc(m->kind->scratch(m, 1), sizeof *w);
-    uint16_t label;
-    pl_data_rows(data, false, &index, 1, x, &label);
-    for (uint16_t c = 0; c < 3; c++) {
-        memset(w, 0, m->dim * sizeof *w);
-        memcpy(w + part.offset + c * part.shape[1], x, sizeof x);
-        struct pl_batch batch = {.n = 1, .x = x, .label = &c};
-        double loss = 0;
-        uint32_t n_right = 0;
-        m->kind->score(m, w, &batch, scratch, &loss, &n_right);
-        assert_int_equal(n_right, 1);
-    }
-    free(w);
-    free(scratch);
-    pl_model_close(m);
-    pl_data_free(data);
-}
-
 /* ---- round trip ---- */
 
 static void everything_comes_back(void **state) {
     (void)state;
-    struct pl_data *data = test_data("blobs:dim=6,classes=3,samples=9,test=0");
-    struct pl_model *m = test_model("mlp:hidden=5,4", data);
+    struct pl_data *data = open_data("blobs:dim=6,classes=3,samples=9,test=0", test_seed);
+    struct pl_model *m = open_model("mlp:hidden=5,4", data);
     float *w = malloc(m->dim * sizeof *w), *back = calloc(m->dim, sizeof *back);
     m->kind->init(m, test_seed, w);
     pl_real reals[3] = {1, 2, 3};
@@ -227,22 +100,22 @@ static void everything_comes_back(void **state) {
     uint8_t bytes[3] = {0, 1, 255};
     struct pl_snapshot *s = NULL;
     struct pl_why why = {""};
-    test_clean(test_dir);
+    folder_empty(folder);
     assert_int_equal(pl_snapshot_new(&s, &why), PL_OK);
     struct pl_archive archive = pl_snapshot_archive(s);
     assert_false(archive.restoring);
-    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals, 3), 3);
-    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes, 2), 2);
-    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers, 2), 2);
-    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes, 3), 3);
-    assert_int_equal(archive.bytes(archive.ctx, "none", NULL, 0), 0);
+    assert_int_equal(pl_archive_reals(&archive, "store.velocity", reals, 3), 3);
+    assert_int_equal(pl_archive_wholes(&archive, "control.k", wholes, 2), 2);
+    assert_int_equal(pl_archive_numbers(&archive, "numbers", numbers, 2), 2);
+    assert_int_equal(pl_archive_bytes(&archive, "policy", bytes, 3), 3);
+    assert_int_equal(pl_archive_bytes(&archive, "none", NULL, 0), 0);
     reals[0] = 9; /* pieces are copied, weights are not */
     wholes[0] = bytes[0] = 9;
     numbers[0] = 9;
     pl_snapshot_weights(s, m, w);
     w[0] = 42;
     pl_snapshot_text(s, "method", "ksync:k=2");
-    if (pl_checkpoint_write(test_path("d"), 3, s, 200, &why)) fail_msg("%s", why.text);
+    if (pl_checkpoint_write(folder_path("d"), 3, s, 200, &why)) fail_msg("%s", why.text);
     pl_snapshot_free(s);
 
     struct pl_saved *saved = test_read(test_file(200));
@@ -252,20 +125,20 @@ static void everything_comes_back(void **state) {
     uint64_t wholes_back[2];
     double numbers_back[1];
     uint8_t bytes_back[3];
-    assert_int_equal(archive.reals(archive.ctx, "store.velocity", reals_back, 4), 3);
+    assert_int_equal(pl_archive_reals(&archive, "store.velocity", reals_back, 4), 3);
     assert_true(reals_back[0] == 1 && reals_back[1] == 2 && reals_back[2] == 3);
     assert_true(reals_back[3] == 7); /* kept shorter: the rest stays */
-    assert_int_equal(archive.wholes(archive.ctx, "control.k", wholes_back, 2), 2);
+    assert_int_equal(pl_archive_wholes(&archive, "control.k", wholes_back, 2), 2);
     assert_true(wholes_back[0] == UINT64_MAX && wholes_back[1] == 5);
-    assert_int_equal(archive.numbers(archive.ctx, "numbers", numbers_back, 1), 2); /* kept longer */
+    assert_int_equal(pl_archive_numbers(&archive, "numbers", numbers_back, 1), 2); /* kept longer */
     assert_true(numbers_back[0] == 0.1);
-    assert_int_equal(archive.bytes(archive.ctx, "policy", bytes_back, 3), 3);
+    assert_int_equal(pl_archive_bytes(&archive, "policy", bytes_back, 3), 3);
     assert_true(bytes_back[0] == 0 && bytes_back[1] == 1 && bytes_back[2] == 255);
-    assert_int_equal(archive.bytes(archive.ctx, "none", bytes_back, 3), 0);
-    assert_int_equal(archive.reals(archive.ctx, "unknown", reals_back, 4), 0);
-    assert_int_equal(archive.reals(archive.ctx, "control.k", reals_back, 4),
+    assert_int_equal(pl_archive_bytes(&archive, "none", bytes_back, 3), 0);
+    assert_int_equal(pl_archive_reals(&archive, "unknown", reals_back, 4), 0);
+    assert_int_equal(pl_archive_reals(&archive, "control.k", reals_back, 4),
                      0); /* of another type */
-    assert_int_equal(archive.reals(archive.ctx, "layer1.bias", reals_back, 4), 0);
+    assert_int_equal(pl_archive_reals(&archive, "layer1.bias", reals_back, 4), 0);
     assert_string_equal(pl_saved_text(saved, "method"), "ksync:k=2");
     assert_string_equal(pl_saved_text(saved, "updates"), "200");
     assert_null(pl_saved_text(saved, "other"));
@@ -295,18 +168,18 @@ static void weights_of_another_model_are_refused(void **state) {
         {"softmax", "has 4 arrays of weights, the model has 2"},
         {"quadratic:dim=84", "no 'weights'"},
     };
-    struct pl_data *data = test_data("blobs:dim=6,classes=6,samples=9,test=0");
-    struct pl_model *m = test_model("mlp:hidden=6", data);
+    struct pl_data *data = open_data("blobs:dim=6,classes=6,samples=9,test=0", test_seed);
+    struct pl_model *m = open_model("mlp:hidden=6", data);
     float w[84] = {0}, back[200];
     assert_int_equal(m->dim, 84);
     struct pl_snapshot *s = test_snapshot(0);
     struct pl_why why = {""};
     pl_snapshot_weights(s, m, w);
-    if (pl_checkpoint_write(test_path("d"), 0, s, 1, &why)) fail_msg("%s", why.text);
+    if (pl_checkpoint_write(folder_path("d"), 0, s, 1, &why)) fail_msg("%s", why.text);
     pl_snapshot_free(s);
     struct pl_saved *saved = test_read(test_file(1));
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        struct pl_model *o = test_model(other[i].spec, data);
+        struct pl_model *o = open_model(other[i].spec, data);
         assert_true(o->dim <= 200);
         for (size_t j = 0; j < 200; j++) back[j] = 5;
         int rc = pl_saved_weights(saved, o, back, &why);
@@ -338,63 +211,63 @@ static void old_ones_go_and_nothing_else(void **state) {
     };
     size_t n_others = sizeof others / sizeof *others;
     char link[64] = "";
-    test_clean(test_dir);
+    folder_empty(folder);
     test_write(100, 3); /* makes the folder */
     for (size_t i = 0; i < n_others; i++) {
         char name[128];
         snprintf(name, sizeof name, "d/%s", others[i]);
-        test_put(test_path(name));
+        test_put(folder_path(name));
     }
     assert_int_equal(mkdir(test_file(1), 0700), 0); /* a folder of that name is not ours */
     for (uint64_t u = 200; u <= 600; u += 100) test_write(u, 3);
-    assert_int_equal(test_files(test_path("d")), n_others + 1 + 3 + 1);
+    assert_int_equal(folder_count(folder_path("d")), n_others + 1 + 3 + 1);
     assert_true(test_exists(test_file(400)) && test_exists(test_file(600)));
     assert_false(test_exists(test_file(300)));
     for (size_t i = 0; i < n_others; i++) {
         char name[128];
         snprintf(name, sizeof name, "d/%s", others[i]);
-        assert_true(test_exists(test_path(name)));
+        assert_true(test_exists(folder_path(name)));
     }
-    assert_true(readlink(test_path("d/latest"), link, sizeof link - 1) > 0);
+    assert_true(readlink(folder_path("d/latest"), link, sizeof link - 1) > 0);
     assert_string_equal(link, "checkpoint-0000000600.safetensors");
-    assert_string_equal(test_found(test_path("d")), test_file(600));
+    assert_string_equal(test_found(folder_path("d")), test_file(600));
 
     test_write(450, 1); /* the one just written stays, whatever its number */
     assert_true(test_exists(test_file(450)));
-    assert_int_equal(test_files(test_path("d")), n_others + 1 + 1 + 1);
+    assert_int_equal(folder_count(folder_path("d")), n_others + 1 + 1 + 1);
     test_write(460, 0); /* all stay */
     test_write(470, 0);
-    assert_int_equal(test_files(test_path("d")), n_others + 1 + 3 + 1);
+    assert_int_equal(folder_count(folder_path("d")), n_others + 1 + 3 + 1);
     test_write(12345678901, 0); /* more than ten digits are ten digits and more */
-    assert_string_equal(test_found(test_path("d")), test_file(12345678901));
+    assert_string_equal(test_found(folder_path("d")), test_file(12345678901));
 }
 
 static void the_latest_is_found(void **state) {
     (void)state;
     char path[900];
     struct pl_why why = {""};
-    test_clean(test_dir);
-    assert_int_equal(pl_checkpoint_find(test_path("d"), path, sizeof path, &why), PL_EMISSING);
-    assert_int_equal(mkdir(test_path("d"), 0700), 0);
-    assert_int_equal(pl_checkpoint_find(test_path("d"), path, sizeof path, &why), PL_EMISSING);
+    folder_empty(folder);
+    assert_int_equal(pl_checkpoint_find(folder_path("d"), path, sizeof path, &why), PL_EMISSING);
+    assert_int_equal(mkdir(folder_path("d"), 0700), 0);
+    assert_int_equal(pl_checkpoint_find(folder_path("d"), path, sizeof path, &why), PL_EMISSING);
     assert_non_null(strstr(why.text, "has no checkpoint"));
-    assert_int_equal(symlink("checkpoint-0000000900.safetensors", test_path("d/latest")), 0);
-    assert_int_equal(pl_checkpoint_find(test_path("d"), path, sizeof path, &why), PL_EMISSING);
+    assert_int_equal(symlink("checkpoint-0000000900.safetensors", folder_path("d/latest")), 0);
+    assert_int_equal(pl_checkpoint_find(folder_path("d"), path, sizeof path, &why), PL_EMISSING);
     test_write(100, 3); /* the dangling link is replaced */
     test_write(200, 3);
-    assert_string_equal(test_found(test_path("d")), test_file(200));
-    assert_string_equal(test_found(test_path("d/latest")), test_file(200));
+    assert_string_equal(test_found(folder_path("d")), test_file(200));
+    assert_string_equal(test_found(folder_path("d/latest")), test_file(200));
     assert_string_equal(test_found(test_file(100)), test_file(100));
-    assert_int_equal(unlink(test_path("d/latest")), 0);
-    assert_int_equal(symlink("checkpoint-0000000900.safetensors", test_path("d/latest")), 0);
-    assert_string_equal(test_found(test_path("d")), test_file(200));
-    assert_int_equal(unlink(test_path("d/latest")), 0);
-    assert_string_equal(test_found(test_path("d")), test_file(200));
-    assert_int_equal(pl_checkpoint_find(test_path("d"), path, 20, &why), PL_EUSAGE);
-    assert_int_equal(symlink("nowhere", test_path("d/latest.tmp")), 0); /* of a killed writer */
+    assert_int_equal(unlink(folder_path("d/latest")), 0);
+    assert_int_equal(symlink("checkpoint-0000000900.safetensors", folder_path("d/latest")), 0);
+    assert_string_equal(test_found(folder_path("d")), test_file(200));
+    assert_int_equal(unlink(folder_path("d/latest")), 0);
+    assert_string_equal(test_found(folder_path("d")), test_file(200));
+    assert_int_equal(pl_checkpoint_find(folder_path("d"), path, 20, &why), PL_EUSAGE);
+    assert_int_equal(symlink("nowhere", folder_path("d/latest.tmp")), 0); /* of a killed writer */
     test_write(300, 3);
-    assert_string_equal(test_found(test_path("d/latest")), test_file(300));
-    assert_false(test_exists(test_path("d/latest.tmp")));
+    assert_string_equal(test_found(folder_path("d/latest")), test_file(300));
+    assert_false(test_exists(folder_path("d/latest.tmp")));
 }
 
 static void damage_is_told_with_what_is_whole(void **state) {
@@ -403,7 +276,7 @@ static void damage_is_told_with_what_is_whole(void **state) {
     struct pl_why why;
     struct pl_saved *saved = NULL;
     char expected[2000];
-    test_clean(test_dir);
+    folder_empty(folder);
     for (int i = 0; i < 4; i++) test_write(written[i], 0);
     static const struct {
         uint64_t damaged, offered; /* one more is damaged, and read */
@@ -433,7 +306,7 @@ static void damage_is_told_with_what_is_whole(void **state) {
     char here[1024];
     assert_non_null(getcwd(here, sizeof here));
     test_write(200, 0);
-    assert_int_equal(chdir(test_path("d")), 0);
+    assert_int_equal(chdir(folder_path("d")), 0);
     assert_int_equal(pl_checkpoint_read("checkpoint-0000000300.safetensors", &saved, &why),
                      PL_EDATA);
     assert_int_equal(chdir(here), 0);
@@ -451,40 +324,40 @@ static void expect_unwritten(const char *dir, int status, const char *word) {
 
 static void a_failed_write_loses_nothing(void **state) {
     (void)state;
-    test_clean(test_dir);
+    folder_empty(folder);
     test_write(100, 2);
     test_write(200, 2);
-    test_put(test_path("file"));
-    expect_unwritten(test_path("file"), PL_EIO, "is not a folder");
-    expect_unwritten(test_path("no/such"), PL_EIO, "cannot be created");
+    test_put(folder_path("file"));
+    expect_unwritten(folder_path("file"), PL_EIO, "is not a folder");
+    expect_unwritten(folder_path("no/such"), PL_EIO, "cannot be created");
     /* a folder where the checkpoint should go */
     assert_int_equal(mkdir(test_file(900), 0700), 0);
-    expect_unwritten(test_path("d"), PL_EIO, "cannot be written");
+    expect_unwritten(folder_path("d"), PL_EIO, "cannot be written");
     assert_int_equal(rmdir(test_file(900)), 0);
-    assert_int_equal(test_files(test_path("d")), 3);
+    assert_int_equal(folder_count(folder_path("d")), 3);
     /* a folder in which nothing can be made; root can, so somebody else tries */
-    assert_int_equal(chmod(test_path("d"), 0555), 0);
+    assert_int_equal(chmod(folder_path("d"), 0555), 0);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (geteuid() == 0 && (setgroups(0, NULL) || setgid(65534) || setuid(65534))) _exit(0);
         struct pl_snapshot *s = test_snapshot(1);
-        int rc = pl_checkpoint_write(test_path("d"), 1, s, 900, NULL);
+        int rc = pl_checkpoint_write(folder_path("d"), 1, s, 900, NULL);
         pl_snapshot_free(s);
         _exit(rc == PL_EIO ? 0 : 1);
     }
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(chmod(test_path("d"), 0755), 0);
-    assert_int_equal(test_files(test_path("d")), 3);
-    pl_saved_free(test_read(test_found(test_path("d/latest"))));
-    assert_string_equal(test_found(test_path("d")), test_file(200));
+    assert_int_equal(chmod(folder_path("d"), 0755), 0);
+    assert_int_equal(folder_count(folder_path("d")), 3);
+    pl_saved_free(test_read(test_found(folder_path("d/latest"))));
+    assert_string_equal(test_found(folder_path("d")), test_file(200));
     /* somebody's file called latest stays */
-    assert_int_equal(unlink(test_path("d/latest")), 0);
-    test_put(test_path("d/latest"));
-    expect_unwritten(test_path("d"), PL_EUSAGE, "is in the way");
-    assert_int_equal(test_files(test_path("d")), 3);
+    assert_int_equal(unlink(folder_path("d/latest")), 0);
+    test_put(folder_path("d/latest"));
+    expect_unwritten(folder_path("d"), PL_EUSAGE, "is in the way");
+    assert_int_equal(folder_count(folder_path("d")), 3);
 }
 
 static void two_pieces_of_one_name_are_refused(void **state) {
@@ -493,16 +366,16 @@ static void two_pieces_of_one_name_are_refused(void **state) {
     struct pl_archive archive = pl_snapshot_archive(s);
     struct pl_why why = {""};
     double v = 0;
-    test_clean(test_dir);
-    archive.numbers(archive.ctx, "mark", &v, 1);
-    assert_int_equal(pl_checkpoint_write(test_path("d"), 1, s, 1, &why), PL_EUSAGE);
+    folder_empty(folder);
+    pl_archive_numbers(&archive, "mark", &v, 1);
+    assert_int_equal(pl_checkpoint_write(folder_path("d"), 1, s, 1, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "same name twice"));
     pl_snapshot_free(s);
     s = test_snapshot(1);
     pl_snapshot_text(s, "updates", "3");
-    assert_int_equal(pl_checkpoint_write(test_path("d"), 1, s, 1, &why), PL_EUSAGE);
+    assert_int_equal(pl_checkpoint_write(folder_path("d"), 1, s, 1, &why), PL_EUSAGE);
     pl_snapshot_free(s);
-    assert_int_equal(test_files(test_path("d")), 0);
+    assert_int_equal(folder_count(folder_path("d")), 0);
 }
 
 /* What a killed writer left is removed; what one that lives is still writing, is not. */
@@ -510,18 +383,18 @@ static void remains_are_swept(void **state) {
     (void)state;
     const char *dead = "d/checkpoint-0000000100.safetensors.4711-0.tmp";
     const char *live = "d/checkpoint-0000000100.safetensors.4712-0.tmp";
-    test_clean(test_dir);
+    folder_empty(folder);
     test_write(100, 1);
-    test_put(test_path(dead));
-    FILE *f = fopen(test_path(live), "wb");
+    test_put(folder_path(dead));
+    FILE *f = fopen(folder_path(live), "wb");
     assert_non_null(f);
     assert_int_equal(flock(fileno(f), LOCK_EX), 0);
     test_write(200, 1);
-    assert_false(test_exists(test_path(dead)));
-    assert_true(test_exists(test_path(live)));
+    assert_false(test_exists(folder_path(dead)));
+    assert_true(test_exists(folder_path(live)));
     fclose(f);
     test_write(300, 1);
-    assert_int_equal(test_files(test_path("d")), 2);
+    assert_int_equal(folder_count(folder_path("d")), 2);
 }
 
 /* ---- kill -9 ---- */
@@ -534,8 +407,8 @@ static void kill_write_forever(uint64_t updates) {
         struct pl_snapshot *s = test_snapshot(updates);
         struct pl_archive archive = pl_snapshot_archive(s);
         for (size_t i = 0; i < KILL_FLOATS; i++) w[i] = (float)updates;
-        archive.reals(archive.ctx, "w", w, KILL_FLOATS);
-        if (pl_checkpoint_write(test_path("d"), 2, s, updates, NULL)) _exit(1);
+        pl_archive_reals(&archive, "w", w, KILL_FLOATS);
+        if (pl_checkpoint_write(folder_path("d"), 2, s, updates, NULL)) _exit(1);
         pl_snapshot_free(s);
     }
 }
@@ -545,7 +418,7 @@ static void a_killed_writer_leaves_a_whole_one(void **state) {
     struct pl_rng rng;
     uint64_t mark = 1, last = 1;
     int n_cut = 0;
-    test_clean(test_dir);
+    folder_empty(folder);
     test_write(1, 2);
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1, 0);
     for (int i = 0; i < 30; i++) {
@@ -558,38 +431,23 @@ static void a_killed_writer_leaves_a_whole_one(void **state) {
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status)); /* it did not fail by itself */
-        n_cut += test_files(test_path("d")) > 3;
-        struct pl_saved *saved = test_read(test_found(test_path("d")));
+        n_cut += folder_count(folder_path("d")) > 3;
+        struct pl_saved *saved = test_read(test_found(folder_path("d")));
         struct pl_archive archive = pl_saved_archive(saved);
-        assert_int_equal(archive.wholes(archive.ctx, "mark", &mark, 1), 1);
+        assert_int_equal(pl_archive_wholes(&archive, "mark", &mark, 1), 1);
         assert_true(mark >= last);
         last = mark;
         pl_saved_free(saved);
-        pl_saved_free(test_read(test_found(test_path("d/latest"))));
+        pl_saved_free(test_read(test_found(folder_path("d/latest"))));
     }
     printf("%llu written, %d cut in the middle\n", (unsigned long long)last, n_cut);
     test_write(last + 1, 2);
-    assert_int_equal(test_files(test_path("d")), 3); /* nothing of the dead is left */
-}
-
-static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_checkpoint_XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_clean(test_dir);
-    return rmdir(test_dir);
+    assert_int_equal(folder_count(folder_path("d")), 3); /* nothing of the dead is left */
 }
 
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_every_model),
-        cmocka_unit_test(rows_of_weights_are_outputs),
         cmocka_unit_test(everything_comes_back),
         cmocka_unit_test(weights_of_another_model_are_refused),
         cmocka_unit_test(old_ones_go_and_nothing_else),
@@ -600,5 +458,5 @@ int main(void) {
         cmocka_unit_test(remains_are_swept),
         cmocka_unit_test(a_killed_writer_leaves_a_whole_one),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_make, folder_clear);
 }

@@ -53,7 +53,7 @@ static void *work(void *arg) {
 
 static pl_run *run_with(struct guest *g, int n, const char *options, char log[4096]) {
     char all[400];
-    const char *path = path_of("claims.socket");
+    const char *path = folder_path("claims.socket");
     skip_processes();
     snprintf(
         all, sizeof all,
@@ -99,7 +99,7 @@ static void requests_that_make_no_sense_do_not_fill_the_log(void **state) {
 /* The program warns if the loss has risen, but not if it has fallen below zero. */
 static void negative_losses_are_no_divergence(void **state) {
     (void)state;
-    const char *program = getenv("PACELINE"), *path = path_of("negative.socket");
+    const char *program = getenv("PACELINE"), *path = folder_path("negative.socket");
     char command[600], line[400], all[4096] = "";
     skip_processes();
     if (!program) skip();

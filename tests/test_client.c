@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,114 +15,10 @@
 #include <cmocka.h>
 
 #include "api/setup.h"
+#include "client.h"
 #include "suite_train.h"
 
-enum { DIM = 5 };
-
-/* f(w) = 1/2 |w - (0, 1, 2, …)|^2 */
-static double bowl(const float *w, float *g) {
-    double loss = 0;
-    for (int i = 0; i < DIM; i++) {
-        double d = (double)w[i] - i;
-        if (g) g[i] = (float)d;
-        loss += d * d / 2;
-    }
-    return loss;
-}
-
 /* --- a server in a process of its own -------------------------------------------------------- */
-
-struct server {
-    pid_t pid;
-    char path[200], out[200]; /* its socket; the file with its JSON object, or its message */
-};
-
-struct served {
-    char text[8192];
-    bool ok;
-};
-
-static void serve_child(const struct server *s, const char *options, bool bowl_tensors) {
-    pl_setup *setup;
-    pl_run *run = NULL;
-    char all[2000], *at = all;
-    FILE *f = fopen(s->out, "w");
-    if (!f || pl_setup_new(&setup)) _exit(9);
-    pl_setup_log(setup, NULL, NULL);
-    snprintf(all, sizeof all, "listen=%s wait=20 %s", s->path, options);
-    for (char *word; (word = at) && *word;) {
-        at = strchr(word, ' ');
-        if (at) *at++ = '\0';
-        char *value = strchr(word, '=');
-        *value++ = '\0';
-        if (pl_setup_set(setup, word, value)) {
-            fprintf(f, "%s\n", pl_setup_why(setup));
-            fclose(f);
-            _exit(2);
-        }
-    }
-    if (bowl_tensors) {
-        static const float w[3] = {0, 0, 0}, b[2] = {0, 0};
-        const struct pl_tensor_info t[] = {
-            {.name = "fc.weight", .shape = {3, 1}, .n_dims = 2, .data = w},
-            {.name = "fc.bias", .shape = {2}, .n_dims = 1, .data = b}};
-        if (pl_setup_tensors(setup, t, 2)) _exit(3);
-    }
-    int rc = pl_train(setup, &run);
-    if (rc) {
-        fprintf(f, "%s\n", pl_setup_why(setup));
-    } else {
-        size_t n;
-        const float *w = pl_run_weights(run, &n);
-        fprintf(f, "%s\n", pl_run_json(run));
-        for (size_t i = 0; i < n; i++) fprintf(f, "%.9g ", (double)w[i]);
-        const char *trouble = pl_run_text(run, "trouble");
-        fprintf(f, "\n%s\n", trouble ? trouble : "");
-    }
-    fclose(f);
-    pl_run_free(run);
-    pl_setup_free(setup);
-    _exit(rc ? 1 : 0);
-}
-
-static struct server serve_with(const char *options, bool tensors) {
-    static int n;
-    struct server s;
-    skip_processes();
-    snprintf(s.path, sizeof s.path, "%s.%d", path_of("socket"), n);
-    snprintf(s.out, sizeof s.out, "%s.%d", path_of("out"), n++);
-    s.pid = fork();
-    assert_true(s.pid >= 0);
-    if (s.pid == 0) serve_child(&s, options, tensors);
-    return s;
-}
-
-static struct server serve(const char *options) {
-    return serve_with(options, false);
-}
-
-static struct served served(const struct server *s) {
-    struct served r = {.text = ""};
-    int status;
-    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
-    r.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    FILE *f = fopen(s->out, "r");
-    if (f) {
-        size_t got = fread(r.text, 1, sizeof r.text - 1, f);
-        r.text[got] = '\0';
-        fclose(f);
-    }
-    return r;
-}
-
-/* A number of the JSON object; NAN: null, or not there. */
-static double said(const struct served *r, const char *key) {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *at = strstr(r->text, quoted);
-    if (!at || strncmp(at + strlen(quoted), "null", 4) == 0) return NAN;
-    return strtod(at + strlen(quoted), NULL);
-}
 
 static void check_minimum(const struct served *r, double within) {
     const char *at = strchr(r->text, '\n');
@@ -138,15 +33,6 @@ static void check_minimum(const struct served *r, double within) {
 
 /* --- clients --------------------------------------------------------------------------------- */
 
-static pl_client *join(const struct server *s, struct pl_client_conf conf) {
-    pl_client *c = NULL;
-    char why[400] = "";
-    conf.path = s->path;
-    int rc = pl_client_open(&conf, &c, why, sizeof why);
-    if (rc) fail_msg("%s (%d)", why, rc);
-    return c;
-}
-
 static void refused(const struct server *s, struct pl_client_conf conf, const char *because) {
     pl_client *c = NULL;
     char why[400] = "";
@@ -154,25 +40,6 @@ static void refused(const struct server *s, struct pl_client_conf conf, const ch
     assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_ERUN);
     assert_null(c);
     if (!strstr(why, because)) fail_msg("%s\nis not about: %s", why, because);
-}
-
-/* Answers one task; the status of the pull. */
-static int answer(pl_client *c, double loss_or_nan) {
-    struct pl_client_task t;
-    int rc = pl_client_pull(c, 10, &t);
-    if (rc) return rc;
-    assert_int_equal(t.dim, DIM);
-    assert_int_equal(t.wants, PL_WANTS_GRADIENT);
-    double loss = bowl(t.w, t.out);
-    assert_int_equal(pl_client_push(c, DIM, 1, isnan(loss_or_nan) ? NAN : loss), PL_OK);
-    return PL_OK;
-}
-
-static void work(pl_client *c, double loss_or_nan) {
-    int rc;
-    while ((rc = answer(c, loss_or_nan)) == PL_OK) continue;
-    assert_int_equal(rc, PL_ECANCELLED);
-    pl_client_close(c);
 }
 
 static void *work_thread(void *arg) {
@@ -260,7 +127,7 @@ static void test_no_server(void **state) {
     pl_client *c = NULL;
     char told[4096] = "";
     struct pl_client_conf conf = {
-        .path = path_of("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
+        .path = folder_path("nobody"), .wait = 0.1, .waiting = waiting, .waiting_ctx = told};
     assert_int_equal(pl_client_open(&conf, &c, why, sizeof why), PL_EIO);
     assert_non_null(strstr(why, "nobody"));
     assert_non_null(strstr(why, "after 0.1 s"));
@@ -417,135 +284,6 @@ static void test_diloco_delta(void **state) {
     check_minimum(&r, 0.05);
 }
 
-/* --- the evaluator and requests ----------------------------------------------------------------
- */
-
-static void *evaluate_thread(void *arg) {
-    const struct server *s = arg;
-    pl_client *c = join(s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR, .dim = DIM});
-    struct pl_client_task t;
-    uint64_t last = UINT64_MAX;
-    int rc;
-    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
-        assert_int_equal(t.wants, PL_WANTS_NUMBERS);
-        assert_true(last == UINT64_MAX || t.version > last);
-        last = t.version;
-        double loss = bowl(t.w, NULL);
-        assert_int_equal(pl_client_report(c, "test_loss", loss), PL_OK);
-        assert_int_equal(pl_client_report(c, "test_accuracy", 1 / (1 + loss)), PL_OK);
-        assert_int_equal(pl_client_report(c, "first.weight", (double)t.w[0]), PL_OK);
-        assert_int_equal(pl_client_report(c, "not a name", 0), PL_EUSAGE);
-        assert_int_equal(pl_client_push(c, 0, 0, NAN), PL_OK);
-    }
-    assert_int_equal(rc, PL_ECANCELLED);
-    pl_client_close(c);
-    return NULL;
-}
-
-static void test_evaluator(void **state) {
-    (void)state;
-    char options[400], log[200];
-    snprintf(log, sizeof log, "%s", path_of("log.jsonl"));
-    snprintf(options, sizeof options,
-             "model=external:dim=5 workers=1 method=async time=20 lr=0.002 "
-             "target-accuracy=0.9 eval-every=0.01 log=%s",
-             log);
-    struct server s = serve(options);
-    pthread_t evaluator;
-    assert_int_equal(pthread_create(&evaluator, NULL, evaluate_thread, &s), 0);
-    pl_client *c = join(&s, (struct pl_client_conf){0});
-    int rc;
-    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
-    assert_int_equal(rc, PL_ECANCELLED);
-    pl_client_close(c);
-    pthread_join(evaluator, NULL);
-    struct served r = served(&s);
-    if (!r.ok || !(said(&r, "test_accuracy") >= 0.9)) fail_msg("%s", r.text);
-    assert_true(said(&r, "time_to_target") > 0 &&
-                said(&r, "time_to_target") <= said(&r, "time") + 1e-9);
-    FILE *f = fopen(log, "r");
-    char line[2000];
-    assert_non_null(f);
-    bool found = false; /* the workers' losses are there as well */
-    while (fgets(line, sizeof line, f))
-        found |= strstr(line, "\"first.weight\":") && !strstr(line, "\"test_loss\":null");
-    assert_true(found);
-    fclose(f);
-}
-
-/* An evaluator that dies in the middle costs nothing but its numbers. */
-static void test_evaluator_dies(void **state) {
-    (void)state;
-    struct server s = serve("model=external:dim=5 workers=1 method=async time=1 lr=0.002 "
-                            "eval-every=0.01");
-    pl_client *c = join(&s, (struct pl_client_conf){0});
-    pid_t evaluator = fork();
-    if (evaluator == 0) {
-        pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
-        struct pl_client_task t;
-        while (pl_client_pull(e, 10, &t)) continue;
-        pl_client_report(e, "test_loss", 1);
-        pl_client_push(e, 0, 0, NAN);
-        while (pl_client_pull(e, 10, &t)) continue;
-        _exit(0);
-    }
-    int rc, status;
-    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
-    assert_int_equal(rc, PL_ECANCELLED);
-    pl_client_close(c);
-    struct served r = served(&s);
-    assert_int_equal(waitpid(evaluator, &status, 0), evaluator);
-    if (!r.ok || !(said(&r, "time") < 30)) fail_msg("%s", r.text); /* it waits for nobody */
-}
-
-static void test_requests(void **state) {
-    (void)state;
-    char options[600], folder[200], file[300];
-    snprintf(folder, sizeof folder, "%s", path_of("checkpoints"));
-    snprintf(options, sizeof options,
-             "model=external workers=1 method=async time=20 lr=0.1 checkpoint=%s", folder);
-    struct server s = serve_with(options, true);
-    pl_client *c = join(&s, (struct pl_client_conf){0});
-    for (int i = 0; i < 10; i++) assert_int_equal(answer(c, 0), PL_OK);
-    assert_int_equal(pl_client_set_lr(c, NAN), PL_EUSAGE);
-    assert_int_equal(pl_client_set_lr(c, 0), PL_OK);
-    struct pl_client_task t = {.lr = 1};
-    for (int i = 0; i < 2; i++) { /* the first result has it */
-        assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
-        bowl(t.w, t.out);
-        pl_client_push(c, DIM, 1, 0);
-    }
-    assert_true(t.lr == 0);
-    assert_int_equal(pl_client_checkpoint(c), PL_OK);
-    struct stat st;
-    snprintf(file, sizeof file, "%s/latest", folder);
-    for (int i = 0; i < 1000 && stat(file, &st); i++) usleep(10000);
-    assert_int_equal(stat(file, &st), 0);
-    assert_int_equal(pl_client_end(c), PL_OK);
-    work(c, 0);
-    struct served r = served(&s);
-    if (!r.ok || !(said(&r, "time") < 19)) fail_msg("%s", r.text);
-
-    /* it is resumed, with names and rate; eval says what it is */
-    snprintf(options, sizeof options, "resume=%s updates=10000", folder);
-    s = serve(options);
-    const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},
-                                          {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
-    c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(same, 2)});
-    assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
-    assert_true(t.lr == 0 && t.version >= 10 && t.w[1] > 0.5f);
-    assert_int_equal(pl_client_end(c), PL_OK);
-    work(c, 0);
-    assert_true(served(&s).ok);
-    pl_setup *setup;
-    pl_run *run = NULL;
-    assert_int_equal(pl_setup_new(&setup), 0);
-    assert_int_equal(pl_eval(setup, folder, &run), PL_EUSAGE);
-    if (!strstr(pl_setup_why(setup), "5 parameters in 2 tensors ('fc.weight'"))
-        fail_msg("%s", pl_setup_why(setup));
-    pl_setup_free(setup);
-}
-
 /* --- types -------------------------------------------------------------------------------------
  */
 
@@ -578,20 +316,21 @@ static void test_bf16(void **state) {
 
 static void test_init_file(void **state) {
     (void)state;
-    const char *path = path_of("init.safetensors");
+    const char *path = folder_path("init.safetensors");
     const float w[3] = {1, 2, 3};
     const uint16_t half[2] = {0x3f80, 0xc000}; /* 1, -2 */
     const struct pl_tensor_info t[] = {
         {.name = "a", .shape = {3}, .n_dims = 1, .data = w},
         {.name = "b", .dtype = "BF16", .shape = {2, 1}, .n_dims = 2, .data = half}};
-    char why[400] = "", options[600], folder[200];
+    char why[400] = "", options[600], saved[200];
     if (pl_save_tensors(path, t, 2, "a lr=0\n", why, sizeof why)) fail_msg("%s", why);
-    assert_int_equal(pl_save_tensors(path_of("x"), t, 2, "c lr=0\n", why, sizeof why), PL_EUSAGE);
+    assert_int_equal(pl_save_tensors(folder_path("x"), t, 2, "c lr=0\n", why, sizeof why),
+                     PL_EUSAGE);
     assert_non_null(strstr(why, "'c'"));
-    snprintf(folder, sizeof folder, "%s", path_of("half"));
+    snprintf(saved, sizeof saved, "%s", folder_path("half"));
     snprintf(options, sizeof options,
              "model=external init=%s workers=1 method=async updates=3 lr=0.5 checkpoint=%s", path,
-             folder);
+             saved);
     struct server s = serve(options);
     pl_client *c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(t, 2)});
     struct pl_client_task task;
@@ -608,7 +347,7 @@ static void test_init_file(void **state) {
 /* Results have new values of buffers, which the update averages. */
 static void test_buffers(void **state) {
     (void)state;
-    const char *path = path_of("buffers.safetensors");
+    const char *path = folder_path("buffers.safetensors");
     const struct pl_tensor_info t[] = {
         {.name = "a.weight", .shape = {3}, .n_dims = 1},
         {.name = "a.running_mean", .shape = {1}, .n_dims = 1},
@@ -649,12 +388,9 @@ int main(void) {
         cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_local_rules),
         cmocka_unit_test(test_diloco_delta),
-        cmocka_unit_test(test_evaluator),
-        cmocka_unit_test(test_requests),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_init_file),
         cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_evaluator_dies),
         cmocka_unit_test(test_leave_between_steps),
         cmocka_unit_test(test_rejected_by_filter),
     };

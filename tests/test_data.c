@@ -1,10 +1,7 @@
 /* Data sets: what is written comes back, what is damaged is refused with a sentence, generated
- * sets depend on their seed and nothing else. Partitions: every row has one owner, every worker a
- * row, and a mini-batch is a function of its number. Files are written to a fresh directory under
- * TMPDIR.
+ * sets depend on their seed and nothing else.
  *
  * Seed: PL_TEST_SEED in the environment. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,57 +15,21 @@
 
 #include "base/rng.h"
 #include "data/data.h"
+#include "folder.h"
+#include "opened.h"
 #include "seed.h"
 
 static uint64_t test_seed;
-static char test_dir[512];
-
 #define N_TRAIN 3
 #define N_TEST 2
 #define SIDE 2
 #define CIFAR_RECORD 3073
 
-static const char *test_path(const char *name) {
-    static char path[800];
-    snprintf(path, sizeof path, "%s/%s", test_dir, name);
-    return path;
-}
-
-static void test_write(const char *name, const void *bytes, size_t n) {
-    FILE *f = fopen(test_path(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void test_write_gz(const char *name, const void *bytes, size_t n) {
-    gzFile f = gzopen(test_path(name), "wb");
+    gzFile f = gzopen(folder_path(name), "wb");
     assert_non_null(f);
     assert_int_equal(gzwrite(f, bytes, (unsigned)n), n);
     assert_int_equal(gzclose(f), Z_OK);
-}
-
-static size_t test_read(const char *name, uint8_t *bytes, size_t max) {
-    FILE *f = fopen(test_path(name), "rb");
-    assert_non_null(f);
-    size_t n = fread(bytes, 1, max, f);
-    assert_int_equal(fclose(f), 0);
-    return n;
-}
-
-static void test_clean(void) {
-    DIR *dir = opendir(test_dir);
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.') unlink(test_path(e->d_name));
-    closedir(dir);
-}
-
-static struct pl_data *test_open(const char *spec) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, test_seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
 }
 
 /* Refused with this status and a sentence that holds `word`; nothing is left behind. */
@@ -83,7 +44,7 @@ static void test_refused(const char *spec, int status, const char *word) {
 
 static const char *test_spec(const char *kind, const char *rest) {
     static char spec[1200];
-    snprintf(spec, sizeof spec, "%s:%s%s", kind, test_dir, rest);
+    snprintf(spec, sizeof spec, "%s:%s%s", kind, folder, rest);
     return spec;
 }
 
@@ -97,8 +58,8 @@ static uint8_t idx_test_pictures[16 + N_TEST * SIDE * SIDE] = {0, 0, 8, 3,    0,
 static uint8_t idx_test_labels[8 + N_TEST] = {0, 0, 8, 1, 0, 0, 0, N_TEST, 1, 2};
 
 static void idx_write(bool gz) {
-    void (*put)(const char *, const void *, size_t) = gz ? test_write_gz : test_write;
-    test_clean();
+    void (*put)(const char *, const void *, size_t) = gz ? test_write_gz : folder_write;
+    folder_empty(folder);
     for (uint8_t i = 0; i < N_TRAIN * SIDE * SIDE; i++) idx_pictures[16 + i] = (uint8_t)(20 * i);
     put(gz ? "train-images-idx3-ubyte.gz" : "train-images-idx3-ubyte", idx_pictures,
         sizeof idx_pictures);
@@ -114,7 +75,7 @@ static void idx_round_trip(void **state) {
     (void)state;
     for (int gz = 0; gz < 2; gz++) {
         idx_write(gz);
-        struct pl_data *data = test_open(test_spec("idx", ""));
+        struct pl_data *data = open_data(test_spec("idx", ""), test_seed);
         assert_int_equal(data->n_train, N_TRAIN);
         assert_int_equal(data->n_test, N_TEST);
         assert_int_equal(data->dim, SIDE * SIDE);
@@ -140,45 +101,45 @@ static void idx_damage_is_refused(void **state) {
     (void)state;
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_pictures; n++) {
-        test_write("train-images-idx3-ubyte", idx_pictures, n);
+        folder_write("train-images-idx3-ubyte", idx_pictures, n);
         test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte is truncated");
     }
     memcpy(bytes, idx_pictures, sizeof idx_pictures);
-    test_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures + 1);
+    folder_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures + 1);
     test_refused(test_spec("idx", ""), PL_EDATA, "too long");
     /* any single wrong byte in the header is noticed, among them sizes up to 2^32 */
     for (size_t i = 0; i < 16; i++)
         for (int bit = 0; bit < 8; bit++) {
             memcpy(bytes, idx_pictures, sizeof idx_pictures);
             bytes[i] ^= (uint8_t)(1 << bit);
-            test_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures);
+            folder_write("train-images-idx3-ubyte", bytes, sizeof idx_pictures);
             test_refused(test_spec("idx", ""), PL_EDATA, "train-images-idx3-ubyte");
         }
     /* sizes whose product comes to zero in 32 bits */
     static const uint8_t wrap[16] = {0, 0, 8, 3, 0x10, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0};
-    test_write("train-images-idx3-ubyte", wrap, sizeof wrap);
+    folder_write("train-images-idx3-ubyte", wrap, sizeof wrap);
     test_refused(test_spec("idx", ""), PL_EDATA, "truncated");
     idx_write(false);
     for (size_t n = 0; n < sizeof idx_labels; n++) {
-        test_write("train-labels-idx1-ubyte", idx_labels, n);
+        folder_write("train-labels-idx1-ubyte", idx_labels, n);
         test_refused(test_spec("idx", ""), PL_EDATA, "train-labels-idx1-ubyte is truncated");
     }
     memcpy(bytes, idx_labels, sizeof idx_labels);
     bytes[9] = 10;
-    test_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels);
+    folder_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels);
     test_refused(test_spec("idx", ""), PL_EDATA, "label 1 is 10");
     test_refused(test_spec("idx", ",classes=7"), PL_EDATA, "label 0 is 7");
     bytes[7] = N_TRAIN + 1;
-    test_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels + 1);
+    folder_write("train-labels-idx1-ubyte", bytes, sizeof idx_labels + 1);
     test_refused(test_spec("idx", ""), PL_EDATA, "has 4 labels");
     /* test pictures of another size */
     idx_write(false);
     memcpy(bytes, idx_test_pictures, sizeof idx_test_pictures);
     bytes[11] = 1;
     bytes[15] = 4;
-    test_write("t10k-images-idx3-ubyte", bytes, sizeof idx_test_pictures);
+    folder_write("t10k-images-idx3-ubyte", bytes, sizeof idx_test_pictures);
     test_refused(test_spec("idx", ""), PL_EDATA, "1x4");
-    unlink(test_path("t10k-images-idx3-ubyte"));
+    unlink(folder_path("t10k-images-idx3-ubyte"));
     test_refused(test_spec("idx", ""), PL_EIO, "t10k-images-idx3-ubyte");
     test_refused("idx", PL_EUSAGE, "idx:DIR");
     test_refused("idx:/nonexistent", PL_EIO, "/nonexistent");
@@ -190,10 +151,10 @@ static void gz_damage_is_refused(void **state) {
     uint8_t whole[256], bytes[256];
     (void)state;
     idx_write(true);
-    size_t n = test_read(name, whole, sizeof whole);
+    size_t n = folder_read(name, whole, sizeof whole);
     assert_in_range(n, 20, sizeof whole - 1);
     for (size_t cut = 0; cut < n; cut++) {
-        test_write(name, whole, cut);
+        folder_write(name, whole, cut);
         test_refused(test_spec("idx", ""), PL_EDATA, name);
     }
     for (size_t i = 0; i < n; i++)
@@ -202,7 +163,7 @@ static void gz_damage_is_refused(void **state) {
             struct pl_why why = {""};
             memcpy(bytes, whole, n);
             bytes[i] ^= (uint8_t)(1 << bit);
-            test_write(name, bytes, n);
+            folder_write(name, bytes, n);
             int rc = pl_data_open(test_spec("idx", ""), 1, &data, &why);
             if (rc == PL_OK) { /* time stamp and the like carry nothing */
                 const uint32_t index[N_TRAIN] = {0, 1, 2};
@@ -220,9 +181,9 @@ static void gz_damage_is_refused(void **state) {
     /* a compressed file that is no IDX, and a directory in place of a file */
     test_write_gz(name, "hello", 5);
     test_refused(test_spec("idx", ""), PL_EDATA, "is not an IDX file");
-    unlink(test_path(name));
+    unlink(folder_path(name));
     char dir[800];
-    snprintf(dir, sizeof dir, "%s", test_path("train-images-idx3-ubyte"));
+    snprintf(dir, sizeof dir, "%s", folder_path("train-images-idx3-ubyte"));
     assert_int_equal(mkdir(dir, 0700), 0);
     test_refused(test_spec("idx", ""), PL_EIO, "not a plain file");
     assert_int_equal(rmdir(dir), 0);
@@ -240,15 +201,15 @@ static void cifar_round_trip(void **state) {
     float *x = malloc(3072 * sizeof *x);
     char name[32];
     (void)state;
-    test_clean();
+    folder_empty(folder);
     for (uint8_t i = 0; i < 5; i++) {
         cifar_record(two, i);
         cifar_record(two + CIFAR_RECORD, (uint8_t)(9 - i));
         snprintf(name, sizeof name, "data_batch_%d.bin", i + 1);
-        test_write(name, two, 2 * CIFAR_RECORD);
+        folder_write(name, two, 2 * CIFAR_RECORD);
     }
-    test_write("test_batch.bin", two, CIFAR_RECORD);
-    struct pl_data *data = test_open(test_spec("cifar10", ""));
+    folder_write("test_batch.bin", two, CIFAR_RECORD);
+    struct pl_data *data = open_data(test_spec("cifar10", ""), test_seed);
     assert_int_equal(data->n_train, 10);
     assert_int_equal(data->n_test, 1);
     assert_int_equal(data->dim, 3072);
@@ -263,13 +224,13 @@ static void cifar_round_trip(void **state) {
 
     const size_t cuts[] = {0, 1, CIFAR_RECORD - 1, CIFAR_RECORD + 1, 2 * CIFAR_RECORD - 1};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-        test_write("data_batch_2.bin", two, cuts[i]);
+        folder_write("data_batch_2.bin", two, cuts[i]);
         test_refused(test_spec("cifar10", ""), PL_EDATA, "data_batch_2.bin");
     }
     two[CIFAR_RECORD] = 10;
-    test_write("data_batch_2.bin", two, 2 * CIFAR_RECORD);
+    folder_write("data_batch_2.bin", two, 2 * CIFAR_RECORD);
     test_refused(test_spec("cifar10", ""), PL_EDATA, "record 1 has label 10");
-    unlink(test_path("data_batch_2.bin"));
+    unlink(folder_path("data_batch_2.bin"));
     test_refused(test_spec("cifar10", ""), PL_EIO, "data_batch_2.bin");
     test_refused("cifar10", PL_EUSAGE, "cifar10:DIR");
     free(two);
@@ -279,16 +240,16 @@ static void cifar_round_trip(void **state) {
 /* ---- LIBSVM ---- */
 
 static void libsvm_write(const char *name, const char *text) {
-    test_write(name, text, strlen(text));
+    folder_write(name, text, strlen(text));
 }
 
 static void libsvm_round_trip(void **state) {
     (void)state;
-    test_clean();
+    folder_empty(folder);
     libsvm_write("a", "+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-1\r\n# all comment\n7\n-1 4:4\n"
                       "+1 1:1 2:2 3:3 4:4");
     libsvm_write("b", "7 6:1\n");
-    struct pl_data *data = test_open(test_spec("libsvm", "/a"));
+    struct pl_data *data = open_data(test_spec("libsvm", "/a"), test_seed);
     assert_int_equal(data->n_train, 4);
     assert_int_equal(data->n_test, 1);
     assert_int_equal(data->dim, 4);
@@ -306,15 +267,15 @@ static void libsvm_round_trip(void **state) {
     pl_data_free(data);
 
     char rest[600];
-    snprintf(rest, sizeof rest, "/a,test=%s/b", test_dir);
-    data = test_open(test_spec("libsvm", rest));
+    snprintf(rest, sizeof rest, "/a,test=%s/b", folder);
+    data = open_data(test_spec("libsvm", rest), test_seed);
     assert_int_equal(data->n_train, 5);
     assert_int_equal(data->n_test, 1);
     assert_int_equal(data->dim, 6);
     pl_data_rows(data, true, index, 1, x, label);
     assert_true(label[0] == 2 && x[5] == 1);
     pl_data_free(data);
-    data = test_open(test_spec("libsvm", "/a,share=0"));
+    data = open_data(test_spec("libsvm", "/a,share=0"), test_seed);
     assert_int_equal(data->n_test, 0);
     pl_data_free(data);
 }
@@ -347,12 +308,12 @@ static void libsvm_damage_is_refused(void **state) {
         {"# nothing\n\n", "no rows"},
     };
     (void)state;
-    test_clean();
+    folder_empty(folder);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         libsvm_write("bad", bad[i].text);
         test_refused(test_spec("libsvm", "/bad"), PL_EDATA, bad[i].word);
     }
-    test_write("bad", "1 1:1\n2 1:1\0 2:1\n", 16);
+    folder_write("bad", "1 1:1\n2 1:1\0 2:1\n", 16);
     test_refused(test_spec("libsvm", "/bad"), PL_EDATA, "line 2");
     test_refused(test_spec("libsvm", "/none"), PL_EIO, "none");
     test_refused("libsvm", PL_EUSAGE, "libsvm:FILE");
@@ -364,12 +325,12 @@ static void libsvm_survives_noise(void **state) {
     struct pl_rng rng;
     char text[200];
     (void)state;
-    test_clean();
+    folder_empty(folder);
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 0, 0);
     for (int i = 0; i < 1500; i++) {
         uint32_t n = pl_rng_below(&rng, sizeof text);
         for (uint32_t j = 0; j < n; j++) text[j] = alphabet[pl_rng_below(&rng, sizeof alphabet)];
-        test_write("noise", text, n);
+        folder_write("noise", text, n);
         struct pl_data *data = NULL;
         struct pl_why why = {""};
         int rc = pl_data_open(test_spec("libsvm", "/noise"), 1, &data, &why);
@@ -437,172 +398,6 @@ static void fashion_loads_or_explains(void **state) {
     pl_data_free(data);
 }
 
-/* ---- partitions ---- */
-
-/* seen [n_train] counts how often each row lies in a share; returns the smallest share. */
-static uint32_t partition_count(const struct pl_partition *p, int n_workers, uint32_t *seen) {
-    uint32_t least = UINT32_MAX;
-    for (uint32_t w = 0; w < (uint32_t)n_workers; w++) {
-        uint32_t size = pl_partition_size(p, w), *index = malloc((size + 1) * sizeof *index);
-        assert_true(size > 0);
-        /* one pass over a share is the share */
-        pl_partition_draw(p, PL_SAMPLE_EPOCH, test_seed, w, 0, size, index);
-        for (uint32_t i = 0; i < size; i++) seen[index[i]]++;
-        if (size < least) least = size;
-        free(index);
-    }
-    return least;
-}
-
-static struct pl_partition *partition_open(const char *spec, const struct pl_data *data, int n) {
-    struct pl_partition *p = NULL;
-    struct pl_why why = {""};
-    if (pl_partition_open(spec, data, n, test_seed, &p, &why)) fail_msg("%s: %s", spec, why.text);
-    return p;
-}
-
-static void partition_deals_every_row_once(void **state) {
-    static const char *const specs[] = {"iid", "label:alpha=100", "label", "label:alpha=0.001"};
-    static const int workers[] = {1, 2, 7, 100, 997, 1000};
-    struct pl_data *data = test_open("blobs:dim=1,samples=1000,test=0");
-    (void)state;
-    for (size_t s = 0; s < 4; s++)
-        for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-            uint32_t seen[1000] = {0};
-            struct pl_partition *p = partition_open(specs[s], data, workers[i]);
-            uint32_t least = partition_count(p, workers[i], seen);
-            for (int r = 0; r < 1000; r++) assert_int_equal(seen[r], 1);
-            if (s == 0) assert_int_equal(least, 1000 / workers[i]);
-            pl_partition_free(p);
-        }
-    struct pl_partition *p = NULL;
-    struct pl_why why;
-    assert_int_equal(pl_partition_open("iid", data, 1001, 1, &p, &why), PL_EUSAGE);
-    assert_non_null(strstr(why.text, "1001 workers"));
-    assert_int_equal(pl_partition_open("label:alpha=0", data, 2, 1, &p, &why), PL_EUSAGE);
-    p = partition_open("whole", data, 100000);
-    assert_int_equal(pl_partition_size(p, 99999), 1000);
-    pl_partition_free(p);
-    pl_data_free(data);
-}
-
-/* Mean over workers of the largest part that one class has in a share: 0.1 for equal parts of ten
- * classes, 1 where each share is one class. */
-static double partition_skew(const struct pl_data *data, const char *spec) {
-    struct pl_partition *p = partition_open(spec, data, 20);
-    uint32_t *index = malloc(data->n_train * sizeof *index);
-    uint16_t *label = malloc(data->n_train * sizeof *label);
-    float *x = malloc(data->n_train * sizeof *x);
-    double sum = 0;
-    for (uint32_t w = 0; w < 20; w++) {
-        uint32_t n = pl_partition_size(p, w), count[10] = {0}, most = 0;
-        pl_partition_draw(p, PL_SAMPLE_EPOCH, 1, w, 0, n, index);
-        pl_data_rows(data, false, index, n, x, label);
-        for (uint32_t i = 0; i < n; i++) count[label[i]]++;
-        for (int k = 0; k < 10; k++) most = count[k] > most ? count[k] : most;
-        sum += (double)most / n;
-    }
-    free(index);
-    free(label);
-    free(x);
-    pl_partition_free(p);
-    return sum / 20;
-}
-
-static void partition_skew_grows_as_alpha_falls(void **state) {
-    struct pl_data *data = test_open("blobs:dim=1,samples=20000,test=0");
-    double iid = partition_skew(data, "iid"), even = partition_skew(data, "label:alpha=1000");
-    double some = partition_skew(data, "label:alpha=1"),
-           much = partition_skew(data, "label:alpha=.05");
-    (void)state;
-    /* shares of 1000: the largest of ten parts of 0.1 is within 0.1 + 4 sqrt(.09/1000) */
-    assert_true(iid < 0.14 && even < 0.14);
-    assert_true(some > 1.5 * even && much > 1.3 * some && much > 0.5);
-    pl_data_free(data);
-}
-
-/* Batches cut across passes at any size; still every pass holds every row once. */
-static void epoch_covers_each_pass(void **state) {
-    static const char *const sizes[] = {"1", "2", "3", "5", "64", "65", "1000"};
-    (void)state;
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        char spec[64];
-        snprintf(spec, sizeof spec, "blobs:dim=1,test=0,samples=%s", sizes[s]);
-        struct pl_data *data = test_open(spec);
-        struct pl_partition *p = partition_open("whole", data, 3);
-        uint32_t n = data->n_train, seen[1000], order[2][1000], batch[7], pass = 0, at = 0;
-        memset(seen, 0, sizeof seen);
-        for (uint64_t b = 0; pass < 4; b++) {
-            pl_partition_draw(p, PL_SAMPLE_EPOCH, test_seed, 1, b, 7, batch);
-            for (int i = 0; i < 7 && pass < 4; i++) {
-                assert_true(batch[i] < n);
-                assert_int_equal(seen[batch[i]]++, pass);
-                order[pass % 2][at++] = batch[i];
-                if (at < n) continue;
-                at = 0;
-                if (pass++ > 0 && n >= 64) assert_memory_not_equal(order[0], order[1], n * 4);
-            }
-        }
-        pl_partition_free(p);
-        pl_data_free(data);
-    }
-}
-
-/* First and second places of shuffled passes are uniform and independent: chi-square over the
- * 90 ordered pairs of a share of ten, 89 degrees of freedom, mean 89, deviation 13.3; 6 allowed. */
-static void epoch_order_is_uniform(void **state) {
-    struct pl_data *data = test_open("blobs:dim=1,test=0,samples=10");
-    struct pl_partition *p = partition_open("whole", data, 1);
-    double count[10][10] = {{0}}, chi2 = 0;
-    const uint32_t n = 18000;
-    (void)state;
-    for (uint64_t pass = 0; pass < n; pass++) {
-        uint32_t index[10];
-        pl_partition_draw(p, PL_SAMPLE_EPOCH, test_seed, 0, pass, 10, index);
-        count[index[0]][index[1]]++;
-    }
-    for (int i = 0; i < 10; i++)
-        for (int j = 0; j < 10; j++)
-            if (i != j) chi2 += (count[i][j] - n / 90.0) * (count[i][j] - n / 90.0) / (n / 90.0);
-    if (!(chi2 < 89 + 6 * 13.3)) fail_msg("chi-square %g", chi2);
-    pl_partition_free(p);
-    pl_data_free(data);
-}
-
-static void draws_depend_on_nothing_else(void **state) {
-    struct pl_data *data = test_open("blobs:dim=1,test=0,samples=500");
-    struct pl_partition *p = partition_open("iid", data, 5), *q = partition_open("iid", data, 5);
-    uint32_t first[20][16], again[16], differ = 0;
-    (void)state;
-    for (int sampling = PL_SAMPLE_IID; sampling <= PL_SAMPLE_EPOCH; sampling++) {
-        for (uint32_t b = 0; b < 20; b++)
-            pl_partition_draw(p, (enum pl_sampling)sampling, test_seed, b % 5, b, 16, first[b]);
-        for (uint32_t b = 20; b-- > 0;) {
-            pl_partition_draw(q, (enum pl_sampling)sampling, test_seed, b % 5, b, 16, again);
-            assert_memory_equal(first[b], again, sizeof again);
-            pl_partition_draw(q, (enum pl_sampling)sampling, test_seed + 1, b % 5, b, 16, again);
-            differ += memcmp(first[b], again, sizeof again) != 0;
-        }
-    }
-    assert_int_equal(differ, 40);
-    pl_partition_free(p);
-    pl_partition_free(q);
-    pl_data_free(data);
-}
-
-static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_data_XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(test_dir) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_clean();
-    return rmdir(test_dir);
-}
-
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
@@ -615,11 +410,6 @@ int main(void) {
         cmocka_unit_test(libsvm_survives_noise),
         cmocka_unit_test(generated_sets_follow_their_seed),
         cmocka_unit_test(fashion_loads_or_explains),
-        cmocka_unit_test(partition_deals_every_row_once),
-        cmocka_unit_test(partition_skew_grows_as_alpha_falls),
-        cmocka_unit_test(epoch_covers_each_pass),
-        cmocka_unit_test(epoch_order_is_uniform),
-        cmocka_unit_test(draws_depend_on_nothing_else),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_make, folder_clear);
 }

@@ -96,28 +96,28 @@ static void write_spoilt(const char *from, const char *to) {
 
 static void resuming_skips_what_is_not_finite(void **state) {
     (void)state;
-    char folder[200], options[400], last[1024], bad[300], latest[300], other[300];
+    char dir[200], options[400], last[1024], bad[300], latest[300], other[300];
     struct pl_saved *saved = NULL;
     struct pl_why skipped = {.text = ""}, why = {.text = ""};
-    snprintf(folder, sizeof folder, "%s", path_of("checkpoints"));
+    snprintf(dir, sizeof dir, "%s", folder_path("checkpoints"));
     snprintf(options, sizeof options,
              "method=async model=quadratic:dim=5 workers=2 transport=inproc updates=50 "
              "checkpoint=%s",
-             folder);
+             dir);
     pl_setup *s = make(options);
     pl_run_free(train(s));
     pl_setup_free(s);
-    assert_int_equal(pl_checkpoint_find(folder, last, sizeof last, &why), 0);
-    snprintf(bad, sizeof bad, "%s/checkpoint-0000000099.safetensors", folder);
+    assert_int_equal(pl_checkpoint_find(dir, last, sizeof last, &why), 0);
+    snprintf(bad, sizeof bad, "%s/checkpoint-0000000099.safetensors", dir);
     write_spoilt(last, bad);
-    snprintf(latest, sizeof latest, "%s/latest", folder);
+    snprintf(latest, sizeof latest, "%s/latest", dir);
     unlink(latest);
     /* the one before it was cut short */
-    snprintf(other, sizeof other, "%s/checkpoint-0000000098.safetensors", folder);
+    snprintf(other, sizeof other, "%s/checkpoint-0000000098.safetensors", dir);
     FILE *f = fopen(other, "w");
     assert_true(f && fputs("{}", f) >= 0 && fclose(f) == 0);
     assert_int_equal(symlink("checkpoint-0000000099.safetensors", latest), 0);
-    if (pl_checkpoint_read_last(folder, &saved, &skipped, &why)) fail_msg("%s", why.text);
+    if (pl_checkpoint_read_last(dir, &saved, &skipped, &why)) fail_msg("%s", why.text);
     assert_string_equal(pl_saved_path(saved), last);
     if (!strstr(skipped.text, "not finite") ||
         !strstr(skipped.text, "; older ones that cannot be used either: 1; resuming from"))
@@ -134,7 +134,7 @@ static void runs_of_other_programs_are_not_replayed(void **state) {
     struct pl_why why = {.text = ""};
     pl_setup *s = NULL;
     pl_run *run = NULL;
-    const char *path = path_of("recording");
+    const char *path = folder_path("recording");
     assert_int_equal(pl_recorder_open(path, "model=external:dim=5\nworkers=2\n", 2, 1, &r, &why),
                      0);
     pl_recorder_end(r, 1, 0, NULL, 0);

@@ -11,9 +11,10 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "choices.h"
+#include "hosts.h"
 #include "seed.h"
+#include "setups.h"
 
 #define N_WORKERS 4
 #define DIM 5000
@@ -25,18 +26,12 @@ static uint64_t test_seed;
 
 /* One line per event, of control and of a copy that is a step ahead. */
 static void check_copies(const struct pl_policy *policy, const struct pl_tuner *tuner) {
-    char spec[2][PL_NAME_MAX + 8], why_text[200];
-    struct pl_entry const *entry[2];
-    void *conf[2] = {NULL, NULL};
+    char what[200];
+    void *conf[2] = {choose(&pl_policy_family, policy->id.name, N_WORKERS).conf,
+                     choose(&pl_tuner_family, tuner->id.name, N_WORKERS).conf};
     struct pl_control *c, *copy = NULL;
     struct pl_why why = {""};
     struct pl_rng rng;
-    snprintf(spec[0], sizeof spec[0], "%s", policy->id.name);
-    snprintf(spec[1], sizeof spec[1], "%s", tuner->id.name);
-    assert_int_equal(
-        pl_spec_parse(&pl_policy_family, spec[0], N_WORKERS, &entry[0], &conf[0], &why), 0);
-    assert_int_equal(pl_spec_parse(&pl_tuner_family, spec[1], N_WORKERS, &entry[1], &conf[1], &why),
-                     0);
     if (pl_control_new(policy, conf[0], tuner, conf[1], N_WORKERS, test_seed, &c, &why) == 0) {
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1, 0);
         for (int i = 0; i < 400 && !pl_control_stopped(c); i++) {
@@ -63,9 +58,9 @@ static void check_copies(const struct pl_policy *policy, const struct pl_tuner *
                 if (pl_control_step(both[k], &e, &plan[k], &why)) fail_msg("%s", why.text);
                 pl_control_print(both[k], &e, plan[k], line[k], sizeof line[k]);
             }
-            snprintf(why_text, sizeof why_text, "%s, %s, event %d", spec[0], spec[1], i);
+            snprintf(what, sizeof what, "%s, %s, event %d", policy->id.name, tuner->id.name, i);
             if (strcmp(line[0], line[1]) != 0)
-                fail_msg("%s: the copy has %s, control has %s", why_text, line[0], line[1]);
+                fail_msg("%s: the copy has %s, control has %s", what, line[0], line[1]);
         }
         pl_control_free(c);
         pl_control_free(copy);
@@ -108,12 +103,7 @@ static int host_start(void *ctx, const struct pl_start *s) {
     const float *w = pl_vector_at(pl_engine_vectors(h->engine), s->input->term[0].vector);
     h->worker[s->worker].busy = true;
     h->worker[s->worker].output = s->output;
-    h->worker[s->worker].at = (struct pl_task_at){.worker = (uint32_t)s->worker,
-                                                  .task = s->task,
-                                                  .part = s->part,
-                                                  .w = w,
-                                                  .version = s->version,
-                                                  .lr = s->lr};
+    h->worker[s->worker].at = task_of(s, w);
     return PL_OK;
 }
 
@@ -248,31 +238,15 @@ static int host_run(struct host *h, enum how how, bool reversed, bool bad) {
     return n_used;
 }
 
-static pl_setup *setup_of(const char *options) {
-    pl_setup *s;
-    char text[600], *at = text;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "%s", options);
-    while (*at) {
-        char *end = at + strcspn(at, " "), *equals = strchr(at, '=');
-        bool last = !*end;
-        *end = *equals = '\0';
-        if (pl_setup_set(s, at, equals + 1)) fail_msg("%s: %s", options, pl_setup_why(s));
-        at = last ? end : end + 1;
-    }
-    return s;
-}
-
 /* The same run with drafts and without has the same bits. */
 static void check_run(const char *options, enum how how) {
     char text[300];
     struct host *h[2];
-    struct pl_built b;
     int n_used = 0;
     snprintf(text, sizeof text, "workers=4 model=quadratic:dim=%d seed=%llu %s", DIM,
              (unsigned long long)test_seed, options);
     pl_setup *s = setup_of(text);
-    if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s", pl_setup_why(s));
+    struct pl_built b = build(s);
     for (int i = 0; i < 2; i++) {
         h[i] = host_new(&b.job);
         n_used = host_run(h[i], i ? how : PLAIN, how == OTHER_ORDER, how == NOT_FINITE);
@@ -318,10 +292,9 @@ static void test_no_drafts(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[300];
-        struct pl_built b;
         snprintf(text, sizeof text, "workers=4 model=quadratic:dim=100 %s", options[i]);
         pl_setup *s = setup_of(text);
-        if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s", pl_setup_why(s));
+        struct pl_built b = build(s);
         struct host *h = host_new(&b.job);
         struct pl_event e = {.kind = PL_ARRIVE, .worker = 0, .task = 1};
         assert_false(pl_engine_drafts(h->engine));

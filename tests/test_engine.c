@@ -9,33 +9,13 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "hosts.h"
 #include "learn/replica_mean.h"
+#include "setups.h"
+#include "shelf.h"
 #include "sim/sim.h"
 
 #define MAX_WORKERS 8
-
-static pl_setup *setup_of(const char *options) {
-    pl_setup *s;
-    char text[600], *at = text;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "%s", options);
-    while (*at) {
-        char *end = at + strcspn(at, " "), *equals = strchr(at, '=');
-        bool last = !*end;
-        *end = *equals = '\0';
-        if (pl_setup_set(s, at, equals + 1)) fail_msg("%s: %s", options, pl_setup_why(s));
-        at = last ? end : end + 1;
-    }
-    return s;
-}
-
-static struct pl_built build(pl_setup *s) {
-    struct pl_built b;
-    if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s", pl_setup_why(s));
-    return b;
-}
 
 /* --- a host in sixty lines ---------------------------------------------------------------- */
 
@@ -83,12 +63,7 @@ static int host_start(void *ctx, const struct pl_start *s) {
     h->worker[s->worker].sent = 0;
     h->worker[s->worker].busy = true;
     h->worker[s->worker].output = s->output;
-    h->worker[s->worker].at = (struct pl_task_at){.worker = (uint32_t)s->worker,
-                                                  .task = s->task,
-                                                  .part = s->part,
-                                                  .w = w,
-                                                  .version = s->version,
-                                                  .lr = s->lr};
+    h->worker[s->worker].at = task_of(s, w);
     return PL_OK;
 }
 
@@ -212,52 +187,8 @@ static void hosts_agree(void **state) {
 
 /* --- limits ----------------------------------------------------------------------------------- */
 
-/* What an archive keeps, by name. */
-struct kept {
-    char name[48];
-    size_t n;
-    unsigned char *bytes;
-};
-static struct kept shelf[64];
-static int n_kept;
-
-static size_t shelf_any(const struct pl_archive *k, const char *name, void *v, size_t n,
-                        size_t size) {
-    for (int i = 0; k->restoring && i < n_kept; i++) {
-        if (strcmp(shelf[i].name, name) != 0) continue;
-        size_t most = shelf[i].n < n ? shelf[i].n : n;
-        memcpy(v, shelf[i].bytes, most * size);
-        return shelf[i].n;
-    }
-    if (k->restoring) return 0;
-    struct kept *x = &shelf[n_kept++];
-    snprintf(x->name, sizeof x->name, "%s", name);
-    x->n = n;
-    x->bytes = malloc(n * size + 1);
-    memcpy(x->bytes, v, n * size);
-    return n;
-}
-
-static size_t shelf_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    return shelf_any(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    return shelf_any(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_numbers(void *ctx, const char *name, double *v, size_t n) {
-    return shelf_any(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_bytes(void *ctx, const char *name, void *v, size_t n) {
-    return shelf_any(ctx, name, v, n, 1);
-}
-
-static void shelf_use(struct pl_engine *e, bool restoring) {
-    struct pl_archive k = {.restoring = restoring,
-                           .reals = shelf_reals,
-                           .wholes = shelf_wholes,
-                           .numbers = shelf_numbers,
-                           .bytes = shelf_bytes};
-    k.ctx = &k;
+static void keep(struct shelf *s, struct pl_engine *e, bool restoring) {
+    struct pl_archive k = shelf_archive(s, restoring);
     assert_int_equal(pl_engine_archive(e, &k), 0);
 }
 
@@ -270,6 +201,7 @@ static void limits_hold_beyond(void **state) {
         snprintf(options, sizeof options, SMALL "method=%s updates=8", methods[m]);
         pl_setup *s = setup_of(options);
         struct pl_built b = build(s);
+        struct shelf shelf = {0};
         struct host *h = host_new(&b.job);
         struct pl_event e = {.kind = PL_JOIN};
         host_event(h, &e);
@@ -278,12 +210,12 @@ static void limits_hold_beyond(void **state) {
             host_event(h, &e);
             assert_true(task <= 8);
         }
-        shelf_use(h->engine, false);
+        keep(&shelf, h->engine, false);
         host_free(h);
 
         b.job.limits.updates = 5;
         h = host_new(&b.job);
-        shelf_use(h->engine, true);
+        keep(&shelf, h->engine, true);
         assert_true(pl_engine_reached(h->engine) && !pl_engine_ended(h->engine));
         uint64_t task = pl_engine_view(h->engine)->worker[0].task + 1;
         e = (struct pl_event){.kind = PL_JOIN, .now_ns = 100};
@@ -293,8 +225,7 @@ static void limits_hold_beyond(void **state) {
         assert_int_equal(pl_engine_view(h->engine)->version, 9);
         assert_true(pl_engine_ended(h->engine));
         host_free(h);
-        for (int i = 0; i < n_kept; i++) free(shelf[i].bytes);
-        n_kept = 0;
+        shelf_clear(&shelf);
         pl_built_free(&b);
         pl_setup_free(s);
     }

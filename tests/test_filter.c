@@ -13,6 +13,8 @@
 #include <paceline.h>
 
 #include "core/filter.h"
+#include "setups.h"
+#include "shelf.h"
 
 #define DIM 2
 
@@ -85,71 +87,19 @@ static void bench_play(struct bench *b, const float (*x)[DIM], const struct arri
 
 /* --- keeping: pieces by name ---------------------------------------------------------------- */
 
-#define PIECES 64
-
-struct shelf {
-    struct {
-        char name[64];
-        void *bytes;
-        size_t size;
-    } piece[PIECES];
-    int n;
-    bool restoring;
-};
-
-static size_t shelf_piece(struct shelf *s, const char *name, void *v, size_t n, size_t each) {
-    for (int i = 0; s->restoring && i < s->n; i++) {
-        if (strcmp(s->piece[i].name, name) != 0) continue;
-        size_t size = s->piece[i].size < n * each ? s->piece[i].size : n * each;
-        memcpy(v, s->piece[i].bytes, size);
-        return size / each;
-    }
-    if (s->restoring) return 0;
-    assert_true(s->n < PIECES);
-    snprintf(s->piece[s->n].name, sizeof s->piece[s->n].name, "%s", name);
-    s->piece[s->n].bytes = malloc(n * each);
-    memcpy(s->piece[s->n].bytes, v, n * each);
-    s->piece[s->n++].size = n * each;
-    return n;
-}
-
-static size_t shelf_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    return shelf_piece(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    return shelf_piece(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_numbers(void *ctx, const char *name, double *v, size_t n) {
-    return shelf_piece(ctx, name, v, n, sizeof *v);
-}
-static size_t shelf_bytes(void *ctx, const char *name, void *v, size_t n) {
-    return shelf_piece(ctx, name, v, n, 1);
-}
-
-static void shelf_keep(struct shelf *s, struct pl_filter *f, bool restoring) {
-    s->restoring = restoring;
-    struct pl_archive k = {.restoring = restoring,
-                           .ctx = s,
-                           .reals = shelf_reals,
-                           .wholes = shelf_wholes,
-                           .numbers = shelf_numbers,
-                           .bytes = shelf_bytes};
+static void keep(struct shelf *s, struct pl_filter *f, bool restoring) {
+    struct pl_archive k = shelf_archive(s, restoring);
     assert_int_equal(pl_filter_archive(f, &k), 0);
-}
-
-static void shelf_clear(struct shelf *s) {
-    for (int i = 0; i < s->n; i++) free(s->piece[i].bytes);
-    *s = (struct shelf){0};
 }
 
 /* The filter dies, and another goes on with what was kept. */
 static void bench_reborn(struct bench *b) {
     struct shelf s = {0};
     uint64_t n = pl_filter_n(b->filter);
-    shelf_keep(&s, b->filter, false);
+    keep(&s, b->filter, false);
     pl_filter_free(b->filter);
     bench_filter(b);
-    shelf_keep(&s, b->filter, true);
+    keep(&s, b->filter, true);
     assert_true(pl_filter_n(b->filter) == n);
     shelf_clear(&s);
 }
@@ -208,9 +158,9 @@ static void test_kardam_restored_with_fewer(void **state) {
             struct arrival a = {i, 0, 0, {1, 1}, true};
             assert_true(bench_see(&b, x, &a));
         }
-        shelf_keep(&s, b.filter, false);
+        keep(&s, b.filter, false);
         bench_open(&fewer, "kardam", n);
-        shelf_keep(&s, fewer.filter, true);
+        keep(&s, fewer.filter, true);
         for (int i = 0; i < 4 * n; i++) {
             struct arrival a = {i % n, 1, 1, {1, (float)i}, true};
             bench_see(&fewer, x, &a);
@@ -371,6 +321,13 @@ static void test_zeno_looks_now_and_then(void **state) {
 
 /* --- what does not fit ---------------------------------------------------------------------- */
 
+static pl_setup *make(const char *options) {
+    pl_setup *s = setup_of("model=softmax data=digits batch=8 lr=0.05 updates=300 threads=2 "
+                           "eval-samples=100 spawn=threads eval-every=1000");
+    set_all(s, options);
+    return s;
+}
+
 static void refuses(const char *options, const char *words);
 
 static void test_refusals(void **state) {
@@ -382,23 +339,6 @@ static void test_refusals(void **state) {
 }
 
 /* --- runs ----------------------------------------------------------------------------------- */
-
-static pl_setup *make(const char *options) {
-    char text[600], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text,
-             "model=softmax data=digits batch=8 lr=0.05 updates=300 eval-samples=100 threads=2 "
-             "spawn=threads eval-every=1000 %s",
-             options);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        char *value = strchr(one, '=');
-        if (!value) continue;
-        *value = '\0';
-        if (pl_setup_set(s, one, value + 1)) fail_msg("%s", pl_setup_why(s));
-    }
-    return s;
-}
 
 static void refuses(const char *options, const char *words) {
     pl_setup *s = make(options);

@@ -67,7 +67,7 @@ static int kill_one(void *ctx, const struct pl_point *p) {
 static void check_kills(const char *method, bool respawn) {
     struct killer killer = {.every = 1, .most = respawn ? 8 : 5};
     char log[4096] = "", options[300];
-    const char *tape = path_of("tape");
+    const char *tape = folder_path("tape");
     unlink(tape);
     snprintf(options, sizeof options,
              "method=%s spawn=processes workers=6 time=60 updates=0 model=softmax "
@@ -133,12 +133,12 @@ static void test_checkpoints(void **state) {
     static const char *const method[] = {"gosgd", "sgp"};
     for (size_t m = 0; m < 2; m++) {
         char options[600];
-        const char *tape = path_of("tape");
+        const char *tape = folder_path("tape");
         unlink(tape);
         snprintf(options, sizeof options,
                  "method=%s spawn=threads updates=100 checkpoint=%s checkpoint-every=40 "
                  "checkpoint-keep=100",
-                 method[m], path_of(method[m]));
+                 method[m], folder_path(method[m]));
         pl_setup *s = make(options);
         pl_run *half = train(s), *rest = NULL, *replay = NULL;
         pl_setup_set(s, "resume", "auto");

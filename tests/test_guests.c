@@ -38,25 +38,6 @@ static uint64_t test_seed;
 
 #define MS UINT64_C(1000000)
 
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][0]);
-    c->t->port.tell(c->p, worker, &o);
-}
-
-static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
-    struct pl_order o;
-    (void)worker;
-    while (c->t->link.pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
-        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
-    }
-}
-
-static void echo_is(struct crew *c, int worker, uint64_t task) {
-    for (size_t i = 0; i < c->dim; i++)
-        assert_true(c->own[worker][0][i] == c->version[worker][i] + (float)task);
-}
-
 /* A guest of this kind and dim comes; NULL: why says why not. */
 static struct pl_link *join(struct crew *c, struct pl_guest guest, struct pl_welcome *welcome,
                             struct pl_why *why) {
@@ -364,14 +345,14 @@ static void a_pull_has_an_end(void **state) {
     ring_alarms(true);
     assert_int_equal(pl_guest_pull(l, PL_FOREVER, &o), PL_EINTR);
     ring_alarms(false);
-    tell(&c, 0, 1);
+    crew_tell(&c, 0, 1);
     assert_int_equal(pl_guest_pull(l, 0, &o), 0);
     assert_int_equal(o.task, 1);
     c.t->port.cancel(c.p, 0);
     assert_int_equal(c.t->port.holds(c.p, 0), 1);
     assert_int_equal(pl_guest_pull(l, 0, &o), PL_ETIMEDOUT);
     assert_int_equal(c.t->port.holds(c.p, 0), 0); /* whoever gives up holds nothing */
-    tell(&c, 0, 2);
+    crew_tell(&c, 0, 2);
     assert_int_equal(pl_guest_pull(l, 0, &o), 0);
     assert_int_equal(pl_guest_pull(l, 0, &o), 0); /* comes again */
     assert_int_equal(o.task, 2);
@@ -447,17 +428,17 @@ static void a_flood_of_words_drowns_nobody(void **state) {
     uint64_t begin = pl_now_ns(), words = 0;
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 2, 5, true);
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_spawn(&c, 1, chatterbox);
     for (uint64_t task = 1; task <= 2000; task++) {
         struct pl_news n;
-        tell(&c, 0, task);
+        crew_tell(&c, 0, task);
         do {
             c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
             if (n.kind == PL_NEWS_WORD) words++;
         } while (n.kind != PL_NEWS_RESULT);
         assert_int_equal(n.result.task, task);
-        echo_is(&c, 0, task);
+        crew_echoed(&c, 0, task);
     }
     double seconds = (double)(pl_now_ns() - begin) * 1e-9;
     assert_true((double)words <= PL_LIVENESS_WORDS + PL_WORDS_PER_SECOND * (2 + seconds));

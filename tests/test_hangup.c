@@ -27,8 +27,8 @@ static struct server serve(const char *options) {
     struct server s;
     char all[500];
     skip_processes();
-    snprintf(s.path, sizeof s.path, "%s.%d", path_of("socket"), n);
-    snprintf(s.out, sizeof s.out, "%s.%d", path_of("out"), n++);
+    snprintf(s.path, sizeof s.path, "%s.%d", folder_path("socket"), n);
+    snprintf(s.out, sizeof s.out, "%s.%d", folder_path("out"), n++);
     snprintf(all, sizeof all,
              "model=external:dim=5 workers=2 method=async updates=1000000000 time=60 lr=0.001 "
              "wait=20 listen=%s %s",

@@ -15,17 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "observe/history_state.h"
-
-static char folder[] = "/tmp/paceline-history-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[4][300];
-    static int turn;
-    char *out = path[turn++ % 4];
-    snprintf(out, sizeof path[0], "%s/%s", folder, name);
-    return out;
-}
 
 /* A simulated run with that history, as JSON; the caller frees both. */
 static json_t *simulate(const char *const (*options)[2], const char *file, pl_run **run) {
@@ -34,10 +25,10 @@ static json_t *simulate(const char *const (*options)[2], const char *file, pl_ru
     assert_int_equal(pl_setup_new(&s), 0);
     for (int i = 0; options[i][0]; i++)
         if (pl_setup_set(s, options[i][0], options[i][1])) fail_msg("%s", pl_setup_why(s));
-    assert_int_equal(pl_setup_set(s, "history", in_folder(file)), 0);
+    assert_int_equal(pl_setup_set(s, "history", folder_path(file)), 0);
     if (pl_simulate(s, run)) fail_msg("%s", pl_setup_why(s));
     pl_setup_free(s);
-    json_t *h = json_load_file(in_folder(file), 0, &error);
+    json_t *h = json_load_file(folder_path(file), 0, &error);
     if (!h) fail_msg("%s", error.text);
     return h;
 }
@@ -146,7 +137,7 @@ static void it_is_bounded(void **state) {
     json_decref(h);
     pl_run_free(run);
     struct stat st;
-    assert_int_equal(stat(in_folder("bounded.json"), &st), 0);
+    assert_int_equal(stat(folder_path("bounded.json"), &st), 0);
     assert_true(st.st_size < 8 << 20);
 }
 
@@ -174,10 +165,10 @@ static void reports_replace_only_reports(void **state) {
     json_decref(simulate(options, "report.json", &run));
     pl_run_free(run);
     assert_int_equal(pl_setup_new(&s), 0);
-    const char *path[] = {in_folder("report.json")};
+    const char *path[] = {folder_path("report.json")};
     char page[300], other[300];
-    snprintf(page, sizeof page, "%s", in_folder("report.html"));
-    snprintf(other, sizeof other, "%s", in_folder("other.html"));
+    snprintf(page, sizeof page, "%s", folder_path("report.html"));
+    snprintf(other, sizeof other, "%s", folder_path("other.html"));
     if (pl_report(s, path, 1, page)) fail_msg("%s", pl_setup_why(s));
     assert_int_equal(stat(page, &st), 0);
     assert_true(st.st_size > 60000);
@@ -190,25 +181,19 @@ static void reports_replace_only_reports(void **state) {
     assert_non_null(strstr(pl_setup_why(s), "not a report"));
     path[0] = other;
     assert_int_equal(pl_report(s, path, 1, page), PL_EUSAGE);
-    path[0] = in_folder("nowhere");
+    path[0] = folder_path("nowhere");
     assert_int_equal(pl_report(s, path, 1, page), PL_EIO);
     path[0] = folder; /* has neither a run nor a race */
-    unlink(in_folder("report.json"));
+    unlink(folder_path("report.json"));
     assert_int_equal(pl_report(s, path, 0, page), PL_EUSAGE);
     pl_setup_free(s);
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
 }
 
 static int remove_folder(void **state) {
     static const char *const files[] = {"agrees.json", "waits.json",  "bounded.json", "many.json",
                                         "report.json", "report.html", "other.html"};
     (void)state;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) unlink(in_folder(files[i]));
-    return rmdir(folder);
+    return folder_end(files, sizeof files / sizeof *files);
 }
 
 int main(void) {
@@ -219,5 +204,5 @@ int main(void) {
         cmocka_unit_test(many_workers_are_cut),
         cmocka_unit_test(reports_replace_only_reports),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, remove_folder);
 }

@@ -1,10 +1,9 @@
 /* What a guest of a port over shared memory cannot do: write what is not its own, also after it has
- * left; and what watchers get, also when they freeze. And bfloat16, which only guests exchange.
+ * left; and what watchers get, also when they freeze.
  *
  * Seed: PL_TEST_SEED in the environment. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,13 +20,10 @@
 
 #include <cmocka.h>
 
-#include "base/bf16.h"
 #include "base/rng.h"
 #include "seed.h"
 #include "suite_transport.h"
-#include "sys/clock.h"
 #include "sys/futex.h"
-#include "sys/segment.h"
 #include "sys/thread.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
@@ -35,26 +31,12 @@
 
 static uint64_t test_seed;
 
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][0]);
-    c->t->port.tell(c->p, worker, &o);
-}
-
-static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
-    struct pl_order o;
-    (void)worker;
-    while (c->t->link.pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
-        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
-    }
-}
-
 static void echo_guest(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
     if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
-    echo_worker(c, l, worker);
+    crew_echo(c, l, worker);
     c->t->link.detach(l);
     _exit(0);
 }
@@ -161,7 +143,7 @@ static void tasks_with_vandal(struct crew *c, pid_t pid) {
     for (uint64_t done = 0; done < 2000 || !atomic_load(&c->notes->gate); done++) {
         struct pl_news n;
         for (int w = 0; w < 2; w++)
-            if (done == 0) tell(c, w, ++task[w]);
+            if (done == 0) crew_tell(c, w, ++task[w]);
         do {
             c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
             assert_true(n.kind != PL_NEWS_NONE);
@@ -171,13 +153,12 @@ static void tasks_with_vandal(struct crew *c, pid_t pid) {
         } while (n.worker == 2 || n.kind != PL_NEWS_RESULT);
         assert_int_equal(n.result.task, task[n.worker]);
         assert_int_equal(n.result.defect, PL_NO_DEFECT);
-        for (size_t i = 0; i < c->dim; i++)
-            assert_true(c->own[n.worker][0][i] == c->version[n.worker][i] + (float)task[n.worker]);
+        crew_echoed(c, n.worker, task[n.worker]);
         if (done % 16 == 0) {
-            tell(c, 2, done / 16 + 1);
+            crew_tell(c, 2, done / 16 + 1);
             c->t->port.cancel(c->p, 2);
         }
-        tell(c, n.worker, ++task[n.worker]);
+        crew_tell(c, n.worker, ++task[n.worker]);
     }
 }
 
@@ -185,7 +166,7 @@ static void check_vandal(bool peers) {
     struct crew c;
     crew_open_with(&c, &pl_shm, 3, 50, true, (struct pl_port_conf){.peers = peers});
     for (int i = 0; i < 50; i++) c.version[0][i] = c.version[1][i] = (float)i;
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
     pid_t guest = start_guest(&c, echo_guest);
     crew_news(&c, PL_NEWS_JOINED, 1);
@@ -231,13 +212,13 @@ static void check_ghost(bool guest_first) {
     for (int round = 0; round < 4; round++) {
         pid_t guest = 0;
         if (guest_first == round % 2)
-            crew_spawn(&c, 0, echo_worker);
+            crew_spawn(&c, 0, crew_echo);
         else
             guest = start_guest(&c, echo_guest);
         crew_news(&c, PL_NEWS_JOINED, 0);
         for (size_t i = 0; i < c.dim; i++) c.own[0][5][i] = (float)round;
         for (uint64_t task = 1; task <= 500; task++) {
-            tell(&c, 0, task);
+            crew_tell(&c, 0, task);
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
             for (size_t i = 0; i < c.dim; i++) assert_true(c.own[0][0][i] == (float)task);
         }
@@ -451,118 +432,6 @@ static void a_frozen_watcher_lets_go(void **state) {
     crew_close(&c);
 }
 
-/* --- bfloat16 ---------------------------------------------------------------------------- */
-
-static float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* The nearest of the two neighbours, and the even one of two as near, in exact arithmetic. */
-static uint16_t nearest(uint32_t bits) {
-    uint16_t low = (uint16_t)(bits >> 16), high = (uint16_t)(low + 1);
-    uint32_t below = bits & 0xffff, above = 0x10000 - below;
-    if (below == 0 || below < above) return low;
-    if (below > above) return high;
-    return low & 1 ? high : low;
-}
-
-static void bfloat16_is_rounded_to_nearest_even(void **state) {
-    (void)state;
-    struct pl_rng rng;
-    static const uint32_t special[] = {0,          0x80000000, 0x3f800000, 0x3f808000, 0x3f818000,
-                                       0x3f807fff, 0x3f808001, 0x7f7fffff, 0xff7fffff, 0x7f800000,
-                                       0xff800000, 1,          0x00008000, 0x00018000, 0x007fffff};
-    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 95, 0);
-    for (size_t i = 0; i < 200000; i++) {
-        size_t n = sizeof special / sizeof *special;
-        uint32_t bits = i < n ? special[i] : (uint32_t)pl_rng_u64(&rng);
-        float x = float_of(bits);
-        uint16_t half = pl_bf16_of(x);
-        if (isnan(x))
-            assert_true(isnan(pl_bf16_float(half)));
-        else
-            assert_int_equal(half, nearest(bits));
-        assert_int_equal(isnan(x) ? half : pl_bf16_of(pl_bf16_float(half)), half);
-    }
-    assert_true(isnan(pl_bf16_float(pl_bf16_of(float_of(0x7f800001))))); /* not infinite */
-    assert_true(isinf(pl_bf16_float(pl_bf16_of(float_of(0x7f7fffff)))));
-}
-
-static void bfloat16_widens_in_place(void **state) {
-    (void)state;
-    static const size_t length[] = {0, 1, 2, 3, 1023, 1024, 1025, 2047, 2048, 2049, 5000};
-    for (size_t k = 0; k < sizeof length / sizeof *length; k++) {
-        size_t n = length[k];
-        float *v = calloc(n + 1, sizeof *v), *x = calloc(n + 1, sizeof *x);
-        uint16_t *half = calloc(n + 1, sizeof *half);
-        for (size_t i = 0; i < n; i++) x[i] = (float)i / 3 - 100;
-        pl_bf16_narrow(x, n, half);
-        memcpy(v, half, n * sizeof *half);
-        v[n] = 77;
-        pl_bf16_widen_here(v, n);
-        pl_bf16_widen(half, n, x);
-        assert_memory_equal(v, x, n * sizeof *v);
-        assert_true(v[n] == 77);
-        free(v);
-        free(x);
-        free(half);
-    }
-}
-
-static void push(struct crew *c, struct pl_link *l, uint64_t task) {
-    c->t->link.push(l, &(struct pl_result){.task = task, .samples = 1});
-    assert_int_equal(crew_news(c, PL_NEWS_RESULT, 0).result.task, task);
-}
-
-static void check_half(unsigned half) {
-    struct crew c;
-    struct pl_order o;
-    crew_open_with(&c, &pl_shm, 1, 3000, true, (struct pl_port_conf){.half = half});
-    struct pl_link *l = crew_guest(&c, 0);
-    crew_news(&c, PL_NEWS_JOINED, 0);
-    for (uint64_t task = 1; task < 5; task++) {
-        for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)i / (float)(2 * task + 1);
-        tell(&c, 0, task);
-        assert_int_equal(pl_guest_pull(l, 0, &o), 0);
-        assert_true((o.half_out != NULL) == ((half & PL_HALF_RESULT) != 0));
-        assert_true((o.half_in != NULL) == ((half & PL_HALF_MODEL) != 0));
-        for (size_t i = 0; i < c.dim; i++) {
-            if (o.half_in) assert_int_equal(o.half_in[i], pl_bf16_of(c.version[0][i]));
-            if (o.half_out)
-                o.half_out[i] = pl_bf16_of(o.input[0].v[i] + 1);
-            else
-                o.out[i] = o.input[0].v[i] + 1;
-        }
-        push(&c, l, task);
-        for (size_t i = 0; i < c.dim; i++) {
-            float x = c.version[0][i] + 1;
-            if (o.half_out) x = pl_bf16_float(pl_bf16_of(x));
-            assert_true(c.own[0][0][i] == x);
-        }
-        /* a second answer to the same order does not widen it again */
-        float first = c.own[0][0][0];
-        push(&c, l, task);
-        assert_true(c.own[0][0][0] == first);
-    }
-    /* a part of the vector is exchanged as floats */
-    struct pl_order part = crew_order(&c, 9, c.version[0], c.own[0][0]);
-    part.range[0].n = 10;
-    c.t->port.tell(c.p, 0, &part);
-    assert_int_equal(pl_guest_pull(l, 0, &o), 0);
-    assert_true(!o.half_in && !o.half_out);
-    push(&c, l, 9);
-    c.t->link.detach(l);
-    crew_news(&c, PL_NEWS_GONE, 0);
-    crew_close(&c);
-}
-
-static void guests_exchange_bfloat16(void **state) {
-    (void)state;
-    for (unsigned half = 0; half <= (PL_HALF_RESULT | PL_HALF_MODEL); half++) check_half(half);
-}
-
 int main(void) {
     test_seed = seed_of_test(1);
     const struct CMUnitTest tests[] = {
@@ -572,9 +441,6 @@ int main(void) {
         cmocka_unit_test(workers_inherit_no_files),
         cmocka_unit_test(watchers_get_the_newest_version),
         cmocka_unit_test(a_frozen_watcher_lets_go),
-        cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
-        cmocka_unit_test(bfloat16_widens_in_place),
-        cmocka_unit_test(guests_exchange_bfloat16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 #include "suite_train.h"
@@ -20,13 +21,6 @@
 #define DIM 5000
 
 /* --- the store ----------------------------------------------------------------------------- */
-
-static struct pl_choice choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice c;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &c.entry, &c.conf, &why)) fail_msg("%s", why.text);
-    return c;
-}
 
 struct rules {
     struct pl_store_conf conf;
@@ -42,9 +36,9 @@ static struct rules open_rules(const char *reduce, const char *correct, const ch
                                .k = 1,
                                .sends = sends,
                                .outer = 1,
-                               .correct = choice(&pl_correct_family, correct),
-                               .reduce = {{choice(&pl_reduce_family, reduce)}, 1},
-                               .optim = choice(&pl_optim_family, optim),
+                               .correct = choose(&pl_correct_family, correct, N_WORKERS),
+                               .reduce = {{choose(&pl_reduce_family, reduce, N_WORKERS)}, 1},
+                               .optim = choose(&pl_optim_family, optim, N_WORKERS),
                                .rate = {.lr = 0.05}}};
     for (int i = 0; i < DIM; i++) w0[i] = 0.001f * (float)(i % 97);
     assert_int_equal(pl_store_new(&r.conf, w0, &r.store, &why), 0);
@@ -165,7 +159,7 @@ static void check_run(const char *method) {
     const struct pl_function f = {.dim = 3, .gradient = late_gradient};
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
         char options[200], log[4096] = "";
-        const char *tape = path_of("tape");
+        const char *tape = folder_path("tape");
         remove(tape);
         snprintf(options, sizeof options, "method=%s workers=3 updates=120 delay=const:t=0.0005 %s",
                  method, spawns[i]);

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "folder.h"
 #include "paceline.h"
 #include "seed.h"
 
@@ -27,8 +28,7 @@
 
 static unsigned long long seed;
 static double wider = 1; /* tolerances */
-static char folder[] = "law-XXXXXX";
-static char events[64];
+static char events[300];
 
 static void near_at(double got, double want, double limit, const char *what, int line) {
     if (!(fabs(got - want) <= limit))
@@ -414,14 +414,9 @@ static void test_reductions(void **state) {
 
 static int make_folder(void **state) {
     (void)state;
-    if (!mkdtemp(folder)) return -1;
+    if (folder_make(state)) return -1;
     snprintf(events, sizeof events, "%s/events", folder);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
 }
 
 int main(void) {
@@ -433,5 +428,5 @@ int main(void) {
         cmocka_unit_test(test_backup_dropped), cmocka_unit_test(test_staleness),
         cmocka_unit_test(test_staleness_sums), cmocka_unit_test(test_lag_table),
         cmocka_unit_test(test_reductions)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, folder_remove);
 }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,22 +19,10 @@
 
 #include "api/setup.h"
 #include "comma.h"
+#include "folder.h"
+#include "setups.h"
 
 #define WORKERS 2
-
-static char folder[] = "/tmp/paceline-library-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[4][200];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof *path, "%s/%s", folder, name);
-    return p;
-}
-
-static void must(pl_setup *s, const char *key, const char *value) {
-    if (pl_setup_set(s, key, value)) fail_msg("%s: %s", key, pl_setup_why(s));
-}
 
 /* --- numbers ------------------------------------------------------------------------------ */
 
@@ -49,15 +36,10 @@ static void numbers_have_a_point(void **state) {
         skip();
     }
     assert_int_equal(pl_setup_new(&s), 0);
-    must(s, "lr", "0.25");
-    must(s, "delay", "exp:mean=0.5");
-    must(s, "method", "kasync:k=2");
-    must(s, "data", "blobs");
-    must(s, "lr-schedule", "step:at=2.5,by=0.5");
-    must(s, "workers", "4");
-    must(s, "updates", "50");
-    must(s, "log", in_folder("log"));
-    must(s, "record", in_folder("rec"));
+    set_all(s, "lr=0.25 delay=exp:mean=0.5 method=kasync:k=2 data=blobs "
+               "lr-schedule=step:at=2.5,by=0.5 workers=4 updates=50");
+    set(s, "log", folder_path("log"));
+    set(s, "record", folder_path("rec"));
     assert_int_not_equal(pl_setup_set(s, "lr", "0,25"), 0);
     assert_int_equal(pl_setup_get(s, "lr", text, sizeof text), 0);
     assert_string_equal(text, "0.25");
@@ -67,15 +49,15 @@ static void numbers_have_a_point(void **state) {
     const char *json = pl_run_json(run);
     assert_non_null(strstr(json, "\"lr\":0.25,"));
     pl_run_free(run);
-    must(s, "log", "");
-    must(s, "record", "");
-    if (pl_replay(s, in_folder("rec"), &run)) fail_msg("%s", pl_setup_why(s));
+    set(s, "log", "");
+    set(s, "record", "");
+    if (pl_replay(s, folder_path("rec"), &run)) fail_msg("%s", pl_setup_why(s));
     assert_true(pl_run_number(run, "replay.same") == 1);
     pl_run_free(run);
     pl_setup_free(s);
     /* the log has numbers with a point, and the program has its locale as before */
     char line[4000] = "";
-    FILE *f = fopen(in_folder("log"), "r");
+    FILE *f = fopen(folder_path("log"), "r");
     assert_non_null(f);
     for (int i = 0; i < 3; i++) assert_non_null(fgets(line, sizeof line, f));
     fclose(f);
@@ -109,12 +91,7 @@ static int bowl(void *ctx, const float *w, const struct pl_samples *b, float *g,
 
 static pl_setup *make(struct crew *crew, int (*tick)(void *ctx, const struct pl_point *p)) {
     static const struct pl_function f = {.dim = 3, .gradient = bowl};
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    must(s, "method", "async");
-    must(s, "workers", "2");
-    must(s, "delay", "const:t=0.01");
-    must(s, "updates", "100000000");
+    pl_setup *s = setup_of("method=async workers=2 delay=const:t=0.01 updates=100000000");
     pl_setup_function(s, &f);
     pl_setup_watch(s, NULL, tick, crew);
     s->made = note_pid;
@@ -154,15 +131,15 @@ static void workers_have_what_they_need(void **state) {
     struct crew crew = {.odd = ""};
     pl_run *run = NULL;
     pl_setup *s = make(&crew, look_at_descriptors);
-    must(s, "record", in_folder("fd.rec"));
-    must(s, "log", in_folder("fd.log"));
-    must(s, "events", in_folder("fd.events"));
-    must(s, "log-dir", in_folder("fd.dir"));
-    must(s, "listen", in_folder("fd.sock"));
-    if (pl_setup_set(s, "metrics", "0")) fail_msg("%s", pl_setup_why(s));
+    set(s, "record", folder_path("fd.rec"));
+    set(s, "log", folder_path("fd.log"));
+    set(s, "events", folder_path("fd.events"));
+    set(s, "log-dir", folder_path("fd.dir"));
+    set(s, "listen", folder_path("fd.sock"));
+    set(s, "metrics", "0");
     int rc = pl_train(s, &run);
     if (rc == PL_EMISSING) {
-        must(s, "metrics", "");
+        set(s, "metrics", "");
         rc = pl_train(s, &run);
     }
     if (rc) fail_msg("%s", pl_setup_why(s));
@@ -218,23 +195,11 @@ static void deaths_are_noticed_in_every_run(void **state) {
     assert_int_equal(atomic_load(&crew[1].workers), WORKERS);
 }
 
-static int begin(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int end(void **state) {
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_have_a_point),
         cmocka_unit_test(workers_have_what_they_need),
         cmocka_unit_test(deaths_are_noticed_in_every_run),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, folder_make, folder_clear);
 }

@@ -17,40 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "choices.h"
+#include "folder.h"
 #include "observe/logdir.h"
 #include "observe/tensorboard.h"
 
-static char work[64]; /* a directory of our own */
 static struct pl_why why;
 
 /* --- files ------------------------------------------------------------------------------- */
-
-static int make_work(void **state) {
-    (void)state;
-    snprintf(work, sizeof work, "logdir-test-XXXXXX");
-    return mkdtemp(work) ? 0 : -1;
-}
-
-/* Removes a directory and the files in it, and one level of directories. */
-static void remove_all(const char *dir, int depth) {
-    DIR *d = opendir(dir);
-    const struct dirent *entry;
-    char path[700];
-    while (d && (entry = readdir(d))) {
-        if (entry->d_name[0] == '.') continue;
-        if (snprintf(path, sizeof path, "%s/%s", dir, entry->d_name) >= (int)sizeof path) continue;
-        if (depth > 0 && unlink(path) != 0) remove_all(path, depth - 1);
-        if (depth == 0) unlink(path);
-    }
-    if (d) closedir(d);
-    rmdir(dir);
-}
-
-static int remove_work(void **state) {
-    (void)state;
-    remove_all(work, 1);
-    return 0;
-}
 
 static char *slurp(const char *path, size_t *n) {
     static char text[1 << 20];
@@ -219,7 +193,7 @@ static void test_tensorboard(void **state) {
                          .staleness = 1.5,
                          .unused = 17,
                          .workers = 8};
-    assert_int_equal(pl_tensorboard_open(work, 1700000000.5, &t, &why), 0);
+    assert_int_equal(pl_tensorboard_open(folder, 1700000000.5, &t, &why), 0);
     snprintf(path, sizeof path, "%s", pl_tensorboard_path(t));
     assert_non_null(strstr(path, "/events.out.tfevents.1700000000."));
     pl_tensorboard_point(t, &p, 1024);
@@ -230,7 +204,7 @@ static void test_tensorboard(void **state) {
     pl_tensorboard_point(t, &p, NAN);
     assert_int_equal(read_events(path, e, 5), 3); /* before it is closed */
     assert_int_equal(pl_tensorboard_flush(t, &why), 0);
-    assert_int_equal(pl_tensorboard_open(work, 1700000000.9, &t, &why), PL_EIO);
+    assert_int_equal(pl_tensorboard_open(folder, 1700000000.9, &t, &why), PL_EIO);
     assert_int_equal(pl_tensorboard_close(t, &why), 0);
     /* the first bytes of every event file that TensorFlow ever wrote */
     assert_memory_equal(slurp(path, &n), "\x18\0\0\0\0\0\0\0\xa3\x7fK\"\t", 13);
@@ -250,18 +224,8 @@ static void test_tensorboard(void **state) {
 
 /* Two workers, an update of 16 samples a second, from `start` on. */
 static void drive(struct pl_logdir *ld, int start, int n_updates) {
-    const struct pl_entry *policy, *tuner;
-    void *conf;
-    struct pl_control *c;
+    struct pl_control *c = control_of("ksync:k=all", "fixed", 2, 1);
     const struct pl_plan *plan;
-    assert_int_equal(pl_spec_parse(&pl_policy_family, "ksync:k=all", 2, &policy, &conf, &why), 0);
-    void *none;
-    assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", 2, &tuner, &none, &why), 0);
-    assert_int_equal(pl_control_new((const struct pl_policy *)policy, conf,
-                                    (const struct pl_tuner *)tuner, none, 2, 1, &c, &why),
-                     0);
-    free(conf);
-    free(none);
     pl_control_on_event(c, pl_logdir_event, ld);
     for (int w = 0; w < 2; w++) {
         struct pl_event e = {.kind = PL_JOIN, .worker = w, .now_ns = (uint64_t)start * 1000000000u};
@@ -296,9 +260,9 @@ static void test_logdir(void **state) {
     (void)state;
     struct pl_logdir *ld;
     struct event e[5];
-    char dir[100], path[700];
+    char dir[300], path[700];
     size_t n;
-    snprintf(dir, sizeof dir, "%s/log", work);
+    snprintf(dir, sizeof dir, "%s/log", folder);
     assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
     drive(ld, 0, 3);
     assert_int_equal(count_files(dir, "", NULL, 0), 4);
@@ -331,7 +295,7 @@ static void test_places(void **state) {
     struct pl_logdir *ld;
     struct event e[3];
     char path[300], deep[2000];
-    snprintf(path, sizeof path, "%s/empty", work);
+    snprintf(path, sizeof path, "%s/empty", folder);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(pl_logdir_open(path, "x", 2, &ld, &why), 0); /* it may be there, if empty */
     drive(ld, 1000, 2); /* a run that goes on: its speed is that of this part */
@@ -341,28 +305,28 @@ static void test_places(void **state) {
     assert_int_equal(e[1].n, e[2].n - 1); /* the first point has no speed */
     assert_true(e[2].scalar[7].value == 16);
     assert_int_equal(count_files(path, "", NULL, 0), 4);
-    snprintf(path, sizeof path, "%s/file", work);
+    snprintf(path, sizeof path, "%s/file", folder);
     fclose(fopen(path, "w"));
     assert_int_equal(pl_logdir_open(path, "x", 1, &ld, &why), PL_EIO);
     assert_non_null(strstr(why.text, "Not a directory"));
-    snprintf(path, sizeof path, "%s/no/such", work);
+    snprintf(path, sizeof path, "%s/no/such", folder);
     assert_int_equal(pl_logdir_open(path, "x", 1, &ld, &why), PL_EIO);
     assert_non_null(strstr(why.text, "cannot be created"));
     assert_int_equal(pl_logdir_open("", "x", 1, &ld, &why), PL_EIO);
     /* a name that is itself allowed, but has no room for the files: all is as it was before */
-    int n = snprintf(deep, sizeof deep, "%s", work);
+    int n = snprintf(deep, sizeof deep, "%s", folder);
     while (n < 1010) n += snprintf(deep + n, sizeof deep - (size_t)n, "/.");
     snprintf(deep + n, sizeof deep - (size_t)n, "/deep");
     assert_int_equal(pl_logdir_open(deep, "x", 1, &ld, &why), PL_EUSAGE);
-    snprintf(path, sizeof path, "%s/deep", work);
+    snprintf(path, sizeof path, "%s/deep", folder);
     assert_int_equal(access(path, F_OK), -1);
 }
 
 /* A disk that is full after a few kilobytes: in a child, for the limit is for the whole process. */
 static void test_full(void **state) {
     (void)state;
-    char dir[100];
-    snprintf(dir, sizeof dir, "%s/full", work);
+    char dir[300];
+    snprintf(dir, sizeof dir, "%s/full", folder);
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -391,9 +355,9 @@ static void test_full(void **state) {
 static void test_limit(void **state) {
     (void)state;
     struct pl_logdir *ld;
-    char dir[100], path[700];
+    char dir[300], path[700];
     size_t n;
-    snprintf(dir, sizeof dir, "%s/limit", work);
+    snprintf(dir, sizeof dir, "%s/limit", folder);
     assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
     pl_logdir_limit(ld, 2000);
     drive(ld, 0, 100);
@@ -418,11 +382,11 @@ static void test_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc),
-        cmocka_unit_test_setup_teardown(test_tensorboard, make_work, remove_work),
-        cmocka_unit_test_setup_teardown(test_logdir, make_work, remove_work),
-        cmocka_unit_test_setup_teardown(test_places, make_work, remove_work),
-        cmocka_unit_test_setup_teardown(test_full, make_work, remove_work),
-        cmocka_unit_test_setup_teardown(test_limit, make_work, remove_work),
+        cmocka_unit_test_setup_teardown(test_tensorboard, folder_make, folder_clear),
+        cmocka_unit_test_setup_teardown(test_logdir, folder_make, folder_clear),
+        cmocka_unit_test_setup_teardown(test_places, folder_make, folder_clear),
+        cmocka_unit_test_setup_teardown(test_full, folder_make, folder_clear),
+        cmocka_unit_test_setup_teardown(test_limit, folder_make, folder_clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "paceline_loop.h"
+#include "setups.h"
 
 /* The kernel of these two rules, from the text in the library. */
 #define PL_STEP momentum_step
@@ -30,21 +31,11 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
     "policy=kasync:k=2 workers=5 optim=momentum correct=gap updates=60 batch=4 lr=0.05 "           \
     "weight-decay=0.01 net=latency=0.1 eval-samples=20 seed=3"
 
-static pl_setup *setup_of(const char *options, const char *events) {
-    pl_setup *s;
-    char text[600], *at = text;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "%s", options);
-    while (*at) {
-        char *end = at + strcspn(at, " "), *equals = strchr(at, '=');
-        bool last = !*end;
-        *end = *equals = '\0';
-        if (pl_setup_set(s, at, equals + 1)) fail_msg("%s: %s", options, pl_setup_why(s));
-        at = last ? end : end + 1;
-    }
+static pl_setup *loop_setup(const char *options, const char *events) {
+    pl_setup *s = setup_of(options);
     uint16_t label[ROWS];
     for (int i = 0; i < ROWS; i++) label[i] = (uint16_t)(i % 3);
-    assert_int_equal(pl_setup_set(s, "events", events), 0);
+    set(s, "events", events);
     assert_int_equal(pl_setup_rows(s, ROWS, 10, label), 0);
     return s;
 }
@@ -165,7 +156,7 @@ static void loops_are_simulations(void **state) {
         close(mkstemp(events[i]));
         unlink(events[i]);
     }
-    pl_setup *s = setup_of(OPTIONS, events[0]);
+    pl_setup *s = loop_setup(OPTIONS, events[0]);
     struct pl_function f = {.dim = DIM,
                             .wants_data = 1,
                             .classifies = 1,
@@ -176,7 +167,7 @@ static void loops_are_simulations(void **state) {
     if (pl_simulate(s, &a)) fail_msg("%s", pl_setup_why(s));
     pl_setup_free(s);
 
-    s = setup_of(OPTIONS, events[1]);
+    s = loop_setup(OPTIONS, events[1]);
     b = drive(s, weights);
     pl_setup_free(s);
     char *log[2] = {text_of(events[0]), text_of(events[1])};
@@ -198,11 +189,11 @@ static void rules_that_look_are_refused(void **state) {
         {"attack", "signflip:f=1"}, {"filter", "kardam"}, {"tuner", "fastestk"}};
     (void)state;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        pl_setup *s = setup_of("policy=ksync:k=4 workers=5 updates=3", "");
+        pl_setup *s = loop_setup("policy=ksync:k=4 workers=5 updates=3", "");
         pl_loop *loop = NULL;
         struct pl_loop_step step;
         char word[600];
-        if (pl_setup_set(s, options[i][0], options[i][1])) fail_msg("%s", pl_setup_why(s));
+        set(s, options[i][0], options[i][1]);
         int rc = pl_loop_open(s, DIM, &loop);
         static float room[8][DIM];
         for (int n = 0; !rc && !(rc = pl_loop_next(loop, &step)); n++) {

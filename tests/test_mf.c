@@ -12,29 +12,15 @@
 
 #include <cmocka.h>
 
-#include "base/rng.h"
+#include "awkward.h"
 #include "model/mf.h"
+#include "opened.h"
 #include "paceline.h"
 #include "seed.h"
 #include "sys/pool.h"
 
 static uint64_t test_seed;
-
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
-
-static struct pl_data *test_open(const char *spec, uint64_t seed) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
-}
-
-static struct pl_model *test_model(const char *spec, const struct pl_data *data) {
-    struct pl_model *m = NULL;
-    struct pl_why why = {""};
-    if (pl_model_open(spec, data, &m, &why)) fail_msg("%s: %s", spec, why.text);
-    return m;
-}
 
 static struct pl_grid *test_grid(const struct pl_data *data, int g) {
     struct pl_grid *grid = NULL;
@@ -54,8 +40,8 @@ static float *test_start(const struct pl_model *m, uint64_t seed) {
 static void ranges_cut_the_vector(void **state) {
     static const int sides[] = {1, 3, 8, 20};
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=13,items=6,ratings=30", test_seed);
-    struct pl_model *m = test_model("mf:k=6", d);
+    struct pl_data *d = open_data("lowrank:users=13,items=6,ratings=30", test_seed);
+    struct pl_model *m = open_model("mf:k=6", d);
     assert_int_equal(pl_mf(m)->row, 12);
     for (size_t s = 0; s < 4; s++) {
         size_t at[2] = {0, 13 * pl_mf(m)->row}, from[2], n[2];
@@ -90,10 +76,10 @@ static void golden_open(struct golden *h, const char *model) {
     snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, "1 1 3\n", 6) == 6 && close(fd) == 0);
-    h->data = test_open(spec, 1);
+    h->data = open_data(spec, 1);
     assert_int_equal(unlink(path), 0);
     assert_true(h->data->n_train == 1 && h->data->ratings->mean == 3);
-    h->m = test_model(model, h->data);
+    h->m = open_model(model, h->data);
     h->grid = test_grid(h->data, 1);
     memset(h->p, 0, sizeof h->p);
     memset(h->q, 0, sizeof h->q);
@@ -171,8 +157,8 @@ static void adaptive_step_by_hand(void **state) {
 
 static void start_is_as_it_should_be(void **state) {
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
-    struct pl_model *m = test_model("mf:k=10", d);
+    struct pl_data *d = open_data(SMALL, test_seed);
+    struct pl_model *m = open_model("mf:k=10", d);
     float *w = test_start(m, test_seed);
     double sum = 0;
     for (size_t r = 0; r < 500; r++) {
@@ -209,8 +195,8 @@ static double objective(const struct pl_data *d, const struct pl_mf *m, const do
 static void gradient_is_the_slope_with_penalty(void **state) {
     enum { N = 25 };
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=6,items=5,ratings=40,test=0", test_seed);
-    struct pl_model *m = test_model("mf:k=5,l2=0.3", d);
+    struct pl_data *d = open_data("lowrank:users=6,items=5,ratings=40,test=0", test_seed);
+    struct pl_model *m = open_model("mf:k=5,l2=0.3", d);
     float *w = test_start(m, test_seed), *g = malloc(m->dim * sizeof *g), x[3 * N];
     double *at = malloc(m->dim * sizeof *at), loss;
     uint16_t label[N];
@@ -262,13 +248,13 @@ static double passes(const struct pl_model *m, const struct pl_grid *grid, enum 
 static void sweep_agrees_with_its_twin(void **state) {
     static const int ks[] = {1, 3, 4, 7, 8, 9, 12, 16, 20, 31, 32, 40, 64, 100, 128, 130};
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
+    struct pl_data *d = open_data(SMALL, test_seed);
     struct pl_grid *grid = test_grid(d, 3);
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
         for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
             char spec[32];
             snprintf(spec, sizeof spec, "mf:k=%d", ks[i]);
-            struct pl_model *m = test_model(spec, d);
+            struct pl_model *m = open_model(spec, d);
             float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
             double lr = step == PL_MF_PLAIN ? 0.02 : 0.1, off = 0, size = 0;
             double loss = passes(m, grid, (enum pl_mf_step)step, lr, 3, w, pl_mf_sweep);
@@ -289,42 +275,17 @@ static void sweep_agrees_with_its_twin(void **state) {
     pl_data_free(d);
 }
 
-/* Runs of 1 to 7 ratings, items rated twice by a user, items that end one user's run and begin the
- * next one's, 345 users in a row without a rating among the first items (a step that takes
- * an entry of its own, where there are two segments), and more entries than a sweep's piece has. */
-static struct pl_data *awkward_ratings(void) {
-    const char *tmp = getenv("TMPDIR");
-    char spec[400], *path = spec + sizeof "ratings:" - 1;
-    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
-    int fd = mkstemp(path);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    assert_non_null(file);
-    for (int user = 0; user < 2000; user++)
-        for (int i = 0; i <= user % 7; i++) {
-            int item = (user * 5 + (i % 3 == 2 ? i - 1 : i) * 3) % 40;
-            if (user % 351 >= 5 + user / 351 % 2) item = 30 + item / 4;
-            fprintf(file, "%d %d %d\n", user, item, 1 + (user + i * i) % 5);
-        }
-    assert_int_equal(fclose(file), 0);
-    size_t n = strlen(spec);
-    snprintf(spec + n, sizeof spec - n, ",test=0,shuffle=no");
-    struct pl_data *d = test_open(spec, test_seed);
-    spec[n] = 0;
-    assert_int_equal(unlink(path), 0);
-    return d;
-}
-
 /* Pairs of ratings are for few factors and the plain step. Every number is compared: a rating that
  * is wrongly paired shows in its rows alone. */
 static void awkward_pairs_agree_with_the_twin(void **state) {
     static const int ks[] = {4, 8, 16};
     (void)state;
-    struct pl_data *d = awkward_ratings();
+    struct pl_data *d = awkward_ratings(true, test_seed);
     for (size_t i = 0; i < 6; i++) {
         char spec[32];
         snprintf(spec, sizeof spec, "mf:k=%d", ks[i / 2]);
         struct pl_grid *grid = test_grid(d, 1 + (int)(i % 2));
-        struct pl_model *m = test_model(spec, d);
+        struct pl_model *m = open_model(spec, d);
         float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
         double loss = passes(m, grid, PL_MF_PLAIN, 0.02, 1, w, pl_mf_sweep);
         double twin = passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep_plain);
@@ -367,8 +328,8 @@ static void stratum_block(void *arg, int i, int thread) {
 static void sweeps_repeat_to_the_bit(void **state) {
     enum { G = 4 };
     (void)state;
-    struct pl_data *d = test_open(SMALL, test_seed);
-    struct pl_model *m = test_model("mf:k=12", d);
+    struct pl_data *d = open_data(SMALL, test_seed);
+    struct pl_model *m = open_model("mf:k=12", d);
     struct pl_grid *grid = test_grid(d, G);
     struct pl_pool *pool;
     float *w = test_start(m, 3), *v = test_start(m, 3);
@@ -396,8 +357,8 @@ static void count_looks(void *ctx) {
 
 static void sweeps_can_be_cancelled(void **state) {
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=500,items=500,ratings=20000,test=0", test_seed);
-    struct pl_model *m = test_model("mf:k=4", d);
+    struct pl_data *d = open_data("lowrank:users=500,items=500,ratings=20000,test=0", test_seed);
+    struct pl_model *m = open_model("mf:k=4", d);
     struct pl_grid *grid = test_grid(d, 1);
     float *w = test_start(m, 3);
     double loss;
@@ -443,10 +404,10 @@ static void sweeps_learn(void **state) {
         double lr;
     } cases[] = {{PL_MF_PLAIN, 0.03}, {PL_MF_ADAPTIVE, 0.1}};
     (void)state;
-    struct pl_data *d = test_open("lowrank:users=1500,items=1000,ratings=200000,rank=4", test_seed);
+    struct pl_data *d = open_data("lowrank:users=1500,items=1000,ratings=200000,rank=4", test_seed);
     struct pl_grid *grid = test_grid(d, 4);
     for (size_t i = 0; i < 2; i++) {
-        struct pl_model *m = test_model("mf:k=8,l2=0.02", d);
+        struct pl_model *m = open_model("mf:k=8,l2=0.02", d);
         float *w = test_start(m, test_seed);
         double before = test_rmse(d, m, w);
         passes(m, grid, cases[i].step, cases[i].lr, 25, w, pl_mf_sweep);
@@ -459,64 +420,6 @@ static void sweeps_learn(void **state) {
     }
     pl_grid_free(grid);
     pl_data_free(d);
-}
-
-static pl_setup *test_setup(const char *model, const char *data, const char *key,
-                            const char *value) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), PL_OK);
-    assert_int_equal(pl_setup_set(s, "model", model), PL_OK);
-    assert_int_equal(pl_setup_set(s, "data", data), PL_OK);
-    assert_int_equal(pl_setup_set(s, "method", "sync"), PL_OK);
-    assert_int_equal(pl_setup_set(s, "updates", "60"), PL_OK);
-    if (key) assert_int_equal(pl_setup_set(s, key, value), PL_OK);
-    return s;
-}
-
-static void dense_methods_learn_too(void **state) {
-    (void)state;
-    pl_setup *s = test_setup("mf:k=4", SMALL, "lr", "8");
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    const struct pl_point *p;
-    size_t n = pl_run_points(run, &p);
-    assert_true(n > 1 && p[n - 1].loss < 0.8 * p[0].loss);
-    double rmse = pl_run_number(run, "test_rmse"), loss = pl_run_number(run, "test_loss");
-    assert_true(fabs(rmse - sqrt(loss)) < 1e-12 && rmse > 0.3 && rmse < 2);
-    assert_true(isnan(pl_run_number(run, "test_accuracy")));
-    assert_non_null(strstr(pl_run_json(run), "\"test_accuracy\":null,\"test_rmse\":0."));
-    pl_run_free(run);
-    pl_setup_free(s);
-    s = test_setup("softmax", "blobs:samples=50,test=20", NULL, NULL);
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    assert_true(isnan(pl_run_number(run, "test_rmse")));
-    assert_non_null(strstr(pl_run_json(run), "\"test_rmse\":null"));
-    pl_run_free(run);
-    pl_setup_free(s);
-}
-
-static void what_does_not_fit_is_refused(void **state) {
-    static const struct {
-        const char *model, *data, *key, *value, *word;
-    } cases[] = {
-        {"mf", "digits:samples=20", NULL, NULL, "needs ratings"},
-        {"softmax", SMALL, NULL, NULL, "ratings without classes"},
-        {"mlp", SMALL, NULL, NULL, "ratings without classes"},
-        {"cnn", SMALL, NULL, NULL, "ratings without classes"},
-        {"mf", SMALL, "partition", "label", "classes"},
-        {"mf", SMALL, "attack", "labelflip:f=1", "has none"},
-        {"mf", SMALL, "target-accuracy", "0.5", "classifies"},
-        {"mf:k=0", SMALL, NULL, NULL, "k=0"},
-        {"mf:k=1024", "lowrank:users=3000000,items=1,ratings=10,rank=1", NULL, NULL, "smaller k"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        pl_setup *s = test_setup(cases[i].model, cases[i].data, cases[i].key, cases[i].value);
-        int rc = pl_setup_check(s);
-        if (rc != PL_EUSAGE || !strstr(pl_setup_why(s), cases[i].word))
-            fail_msg("%s on %s: %d, \"%s\"", cases[i].model, cases[i].data, rc, pl_setup_why(s));
-        pl_setup_free(s);
-    }
 }
 
 int main(void) {
@@ -532,8 +435,6 @@ int main(void) {
         cmocka_unit_test(sweeps_repeat_to_the_bit),
         cmocka_unit_test(sweeps_can_be_cancelled),
         cmocka_unit_test(sweeps_learn),
-        cmocka_unit_test(dense_methods_learn_too),
-        cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "awkward.h"
 #include "base/isa.h"
 #include "learn/part.h"
 #include "model/mf.h"
@@ -20,33 +20,6 @@
 #include "transport/shm_layout.h"
 
 static uint64_t test_seed;
-
-/* Runs of 1 to 7 ratings; few items, so that the two halves of a block often have the same one; and
- * hundreds of users in a row without a rating in a block (a step that takes an entry of its own).
- */
-static struct pl_data *awkward_ratings(void) {
-    const char *tmp = getenv("TMPDIR");
-    char spec[400], *path = spec + sizeof "ratings:" - 1;
-    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
-    int fd = mkstemp(path);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    assert_non_null(file);
-    for (int user = 0; user < 2000; user++)
-        for (int i = 0; i <= user % 7; i++) {
-            int item = (user * 5 + i * 3) % 40;
-            if (user % 351 >= 5 + user / 351 % 2) item = 30 + item / 4;
-            fprintf(file, "%d %d %d\n", user, item, 1 + (user + i * i) % 5);
-        }
-    assert_int_equal(fclose(file), 0);
-    size_t n = strlen(spec);
-    snprintf(spec + n, sizeof spec - n, ",test=0,shuffle=no");
-    struct pl_data *d = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, test_seed, &d, &why)) fail_msg("%s", why.text);
-    spec[n] = 0;
-    assert_int_equal(unlink(path), 0);
-    return d;
-}
 
 typedef int sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                   enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
@@ -107,7 +80,7 @@ static void one_model(struct pl_data *d, int k, int g) {
 static void all_instruction_sets_give_the_same_bits(void **state) {
     static const int ks[] = {1, 4, 5, 8, 12, 16, 20, 32, 40, 64, 100, 128, 130};
     (void)state;
-    struct pl_data *d = awkward_ratings();
+    struct pl_data *d = awkward_ratings(false, test_seed);
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
         for (int g = 1; g <= 2; g++) one_model(d, ks[i], g);
     pl_data_free(d);
@@ -116,7 +89,7 @@ static void all_instruction_sets_give_the_same_bits(void **state) {
 /* The last user of the first half is before the first of the second. */
 static void halves_share_no_user(void **state) {
     (void)state;
-    struct pl_data *d = awkward_ratings();
+    struct pl_data *d = awkward_ratings(false, test_seed);
     for (int g = 1; g <= 40; g += 3) {
         struct pl_grid *grid = NULL;
         assert_int_equal(pl_grid_new(d->ratings, g, &grid), PL_OK);
@@ -143,7 +116,7 @@ static void halves_share_no_user(void **state) {
 /* A slot has room for the longest block, and no more. */
 static void slots_have_the_length_of_a_block(void **state) {
     (void)state;
-    struct pl_data *d = awkward_ratings();
+    struct pl_data *d = awkward_ratings(false, test_seed);
     struct pl_model *m = NULL;
     struct pl_grid *grid = NULL;
     struct pl_why why = {""};

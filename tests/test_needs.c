@@ -9,21 +9,13 @@
 
 #include "api/setup.h"
 #include "blocks.h"
+#include "setups.h"
 
 #define MATRIX "model=" BLOCKS_MODEL " data=" BLOCKS_DATA
 
 static pl_setup *make(const char *options) {
-    char text[600], *rest = text;
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    snprintf(text, sizeof text, "workers=4%s%s", options[0] ? " " : "", options);
-    while (*rest) {
-        char *end = rest + strcspn(rest, " "), *value = strchr(rest, '=');
-        char *next = *end ? end + 1 : end;
-        *end = *value = '\0';
-        if (pl_setup_set(s, rest, value + 1)) fail_msg("%s", pl_setup_why(s));
-        rest = next;
-    }
+    pl_setup *s = setup_of("workers=4");
+    set_all(s, options);
     return s;
 }
 

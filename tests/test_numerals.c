@@ -23,7 +23,7 @@
 enum { DIM = 5 };
 
 static void comma_or_skip(void) {
-    if (use_comma(path_of(""))) return;
+    if (use_comma(folder_path(""))) return;
     print_message("skipped: localedef cannot make a locale here\n");
     skip();
 }
@@ -80,8 +80,8 @@ static void clients_write_a_point(void **state) {
     struct pl_client_task t;
     pl_client *none = NULL;
     skip_processes();
-    snprintf(path, sizeof path, "%s", path_of("socket"));
-    snprintf(log, sizeof log, "%s", path_of("log"));
+    snprintf(path, sizeof path, "%s", folder_path("socket"));
+    snprintf(log, sizeof log, "%s", folder_path("log"));
     comma_or_skip();
     setlocale(LC_NUMERIC, "C");
     pid_t server = serve(path, log);
@@ -125,7 +125,7 @@ static void loops_write_a_point(void **state) {
     struct pl_loop_step step;
     pl_loop *loop = NULL;
     pl_run *run = NULL;
-    snprintf(log, sizeof log, "%s", path_of("loop"));
+    snprintf(log, sizeof log, "%s", folder_path("loop"));
     comma_or_skip();
     pl_setup *s = make("policy=kasync:k=2 workers=3 updates=20 lr=0.25 delay=exp:mean=0.5 "
                        "eval-every=0.5 weight-decay=0.125");

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/recipe.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
@@ -22,28 +23,6 @@ static uint64_t seed;
 static struct pl_why why;
 
 /* --- runs -------------------------------------------------------------------------------- */
-
-struct choice {
-    const struct pl_entry *entry;
-    void *conf;
-};
-
-static struct choice choose(const struct pl_family *family, const char *spec, int n) {
-    struct choice c;
-    if (pl_spec_parse(family, spec, n, &c.entry, &c.conf, &why)) fail_msg("%s", why.text);
-    return c;
-}
-
-static struct pl_control *control_of(const char *policy, const char *tuner, int n) {
-    struct choice p = choose(&pl_policy_family, policy, n), t = choose(&pl_tuner_family, tuner, n);
-    struct pl_control *c;
-    if (pl_control_new((const struct pl_policy *)p.entry, p.conf, (const struct pl_tuner *)t.entry,
-                       t.conf, n, seed, &c, &why))
-        fail_msg("%s with %s: %s", policy, tuner, why.text);
-    free(p.conf);
-    free(t.conf);
-    return c;
-}
 
 static void step(struct pl_control *c, struct pl_event e) {
     const struct pl_plan *plan;
@@ -92,7 +71,8 @@ static void for_every_method(void (*run)(struct pl_control *c, int n, struct pl_
             pl_rng_init(&r, seed, PL_STREAM_TEST, 7, nth++);
             int n = 1 + (int)pl_rng_below(&r, N_WORKERS);
             assert_int_equal(pl_recipe_resolve((*e)->name, &recipe, spec, &why), 0);
-            struct pl_control *c = control_of(spec[PL_COLUMN_POLICY], spec[PL_COLUMN_TUNER], n);
+            struct pl_control *c =
+                control_of(spec[PL_COLUMN_POLICY], spec[PL_COLUMN_TUNER], n, seed);
             run(c, n, &r);
             pl_control_free(c);
         }
@@ -125,7 +105,7 @@ static struct pl_timeline *ledger_on(struct pl_control *c, int n) {
 
 static void test_ledger_story(void **state) {
     (void)state;
-    struct pl_control *c = control_of("ksync:k=2,cancel=yes", "fixed", 3);
+    struct pl_control *c = control_of("ksync:k=2,cancel=yes", "fixed", 3, seed);
     struct pl_timeline *l = ledger_on(c, 3);
     for (int i = 1; i <= 3; i++) at(c, 0, PL_JOIN, i, 0);
     at(c, 1, PL_ARRIVE, 1, 0.25);
@@ -178,7 +158,7 @@ static void test_ledger_last(void **state) {
         {"kasync:k=all", 2, 3},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        struct pl_control *c = control_of(row[i].policy, "fixed", 3);
+        struct pl_control *c = control_of(row[i].policy, "fixed", 3, seed);
         struct pl_timeline *l = ledger_on(c, 3);
         for (int w = 1; w <= 3; w++) at(c, 0, PL_JOIN, w, 0);
         at(c, 1, PL_ARRIVE, 1, 0);
@@ -195,7 +175,7 @@ static void test_ledger_last(void **state) {
         pl_control_free(c);
     }
     /* a group of one whose commit lets another go: nothing to measure from, but it was the last */
-    struct pl_control *c = control_of("ssp:s=0", "fixed", 2);
+    struct pl_control *c = control_of("ssp:s=0", "fixed", 2, seed);
     struct pl_timeline *l = ledger_on(c, 2);
     at(c, 0, PL_JOIN, 1, 0);
     at(c, 0, PL_JOIN, 2, 0);
@@ -436,7 +416,7 @@ static void test_trace_runs(void **state) {
 
 static void test_trace_story(void **state) {
     (void)state;
-    struct pl_control *c = control_of("ksync:k=1,cancel=yes", "fixed", 2);
+    struct pl_control *c = control_of("ksync:k=1,cancel=yes", "fixed", 2, seed);
     struct pl_trace *t;
     char *text;
     size_t size;

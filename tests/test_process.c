@@ -1,8 +1,7 @@
-/* Workers that are processes: killed, stopped, broken, without a server; guests that come by a
- * socket; and nothing that any of them leaves behind.
+/* Workers that are processes: killed, stopped, broken, without a server; and nothing that any of
+ * them leaves behind.
  *
  * Seed: PL_TEST_SEED in the environment. */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -10,9 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,35 +18,17 @@
 #include "base/rng.h"
 #include "seed.h"
 #include "suite_transport.h"
-#include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/segment.h"
-#include "sys/thread.h"
-#include "transport/greeting.h"
 
 static uint64_t test_seed;
-
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = crew_order(c, task, c->version[worker], c->own[worker][worker]);
-    c->t->port.tell(c->p, worker, &o);
-}
-
-static void echo_worker(struct crew *c, struct pl_link *l, int worker) {
-    struct pl_order o;
-    (void)worker;
-    while (c->t->link.pull(l, &o) == 0) {
-        for (size_t i = 0; i < c->dim; i++) o.out[i] = o.input[0].v[i] + (float)o.task;
-        c->t->link.push(l, &(struct pl_result){.task = o.task, .samples = 1, .loss = 2});
-    }
-}
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
     assert_int_equal(r.task, task);
     assert_int_equal(r.defect, PL_NO_DEFECT);
     assert_true(r.samples == 1 && r.loss == 2);
-    for (size_t i = 0; i < c->dim; i++)
-        assert_true(c->own[worker][worker][i] == c->version[worker][i] + (float)task);
+    crew_echoed(c, worker, task);
 }
 
 static void all_end_well(struct crew *c) {
@@ -68,14 +47,14 @@ static void a_killed_worker_is_gone(void **state) {
     if (!crew_forks(&pl_shm)) return;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 71, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
     for (int round = 0; round < 40; round++) {
         bool here = false, gone = false;
         uint64_t first = task + 1;
-        crew_spawn(&c, 0, echo_worker);
+        crew_spawn(&c, 0, crew_echo);
         for (uint64_t n = pl_rng_below(&rng, 30); n > 0; n--) {
-            tell(&c, 0, ++task);
+            crew_tell(&c, 0, ++task);
             crew_sleep(pl_rng_below(&rng, 40000));
         }
         kill(c.member[0].pid, SIGKILL);
@@ -94,7 +73,7 @@ static void a_killed_worker_is_gone(void **state) {
         assert_int_equal(crew_join(&c, 0), SIGKILL);
         assert_false(c.t->port.holds(c.p, 0));
         crew_silent(&c);
-        tell(&c, 1, (uint64_t)round + 1);
+        crew_tell(&c, 1, (uint64_t)round + 1);
         result_is(&c, 1, (uint64_t)round + 1);
     }
     all_end_well(&c);
@@ -115,7 +94,7 @@ static void a_worker_may_die_before_it_comes(void **state) {
     crew_open(&c, &pl_shm, 1, 3, false);
     for (int round = 0; round < 20; round++) {
         assert_int_equal(c.t->port.expect(c.p, 0, NULL), 0);
-        tell(&c, 0, 5);
+        crew_tell(&c, 0, 5);
         pid_t pid = fork();
         if (pid == 0) _exit(3);
         c.t->port.made(c.p, 0);
@@ -126,9 +105,9 @@ static void a_worker_may_die_before_it_comes(void **state) {
         crew_news(&c, PL_NEWS_GONE, 0);
         assert_int_equal(crew_join(&c, 0), SIGKILL);
     }
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    tell(&c, 0, 6);
+    crew_tell(&c, 0, 6);
     result_is(&c, 0, 6);
     all_end_well(&c);
 }
@@ -140,13 +119,13 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
     if (!crew_forks(&pl_shm)) return;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 72, 0);
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
     for (uint64_t round = 1; round < 30; round++) {
         int status;
-        tell(&c, 0, round);
+        crew_tell(&c, 0, round);
         crew_sleep(pl_rng_below(&rng, 60000));
         kill(c.member[0].pid, SIGSTOP);
         assert_int_equal(waitpid(c.member[0].pid, &status, WUNTRACED), c.member[0].pid);
@@ -154,7 +133,7 @@ static void a_stopped_worker_holds_up_nobody(void **state) {
         bool early = false; /* it was done before it was stopped */
         for (uint64_t i = 0; i < 10; i++) {
             struct pl_news n;
-            tell(&c, 1, 100 * round + i);
+            crew_tell(&c, 1, 100 * round + i);
             do {
                 n = (struct pl_news){.kind = PL_NEWS_NONE};
                 c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
@@ -188,7 +167,7 @@ static void a_worker_cannot_write_a_version(void **state) {
     crew_open(&c, &pl_shm, 1, 50, false);
     crew_spawn(&c, 0, vandal);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    tell(&c, 0, 1);
+    crew_tell(&c, 0, 1);
     crew_news(&c, PL_NEWS_GONE, 0);
     assert_int_equal(WTERMSIG(crew_join(&c, 0)), SIGSEGV);
     for (int i = 0; i < 50; i++) assert_true(c.version[0][i] == 0);
@@ -220,13 +199,13 @@ static void a_mad_worker_harms_itself(void **state) {
     struct crew c;
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 2, 50, false);
-    crew_spawn(&c, 0, echo_worker);
+    crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
     crew_spawn(&c, 1, noise_maker);
     for (uint64_t task = 1; task < 200 || !atomic_load(&c.notes->gate); task++) {
         struct pl_news n;
-        tell(&c, 0, task);
-        tell(&c, 1, task);
+        crew_tell(&c, 0, task);
+        crew_tell(&c, 1, task);
         c.t->port.cancel(c.p, 1);
         do {
             c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
@@ -240,9 +219,9 @@ static void a_mad_worker_harms_itself(void **state) {
     kill(c.member[1].pid, SIGKILL);
     crew_until(&c, PL_NEWS_GONE, 1);
     crew_join(&c, 1);
-    crew_spawn(&c, 1, echo_worker);
+    crew_spawn(&c, 1, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 1);
-    tell(&c, 1, 7);
+    crew_tell(&c, 1, 7);
     result_is(&c, 1, 7);
     all_end_well(&c);
 }
@@ -313,186 +292,6 @@ static void workers_end_with_their_server(void **state) {
     assert_int_equal(unlink(path), 0); /* what a killed server does leave */
 }
 
-/* --- guests ------------------------------------------------------------------------------ */
-
-static void guests_come_and_are_refused(void **state) {
-    (void)state;
-    struct crew c;
-    struct stat s;
-    struct pl_link *l = NULL;
-    struct pl_why why;
-    int worker;
-    size_t dim;
-    crew_open(&c, &pl_shm, 3, 50, true);
-    assert_int_equal(lstat(c.path, &s), 0);
-    assert_true(S_ISSOCK(s.st_mode));
-    assert_int_equal(s.st_mode & 0777, 0600);
-    struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
-    for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_JOINED, w);
-    assert_int_equal(crew_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
-    assert_non_null(strstr(why.text, "has all its 3 workers"));
-    c.t->link.detach(b);
-    crew_news(&c, PL_NEWS_GONE, 1);
-    b = crew_guest(&c, 1);
-    crew_news(&c, PL_NEWS_JOINED, 1);
-    struct pl_order o;
-    tell(&c, 1, 4);
-    assert_int_equal(c.t->link.pull(b, &o), 0);
-    assert_int_equal(o.task, 4);
-    c.t->port.shutdown(c.p, 0);
-    assert_int_equal(c.t->link.pull(a, &o), PL_ECANCELLED);
-    c.t->link.detach(a);
-    c.t->link.detach(b);
-    c.t->link.detach(d);
-    crew_close(&c);
-}
-
-/* Guests and children at the same time: every number once, everybody finds work. */
-static void guests_and_children_mix(void **state) {
-    (void)state;
-    struct crew c;
-    pid_t guest[4];
-    uint64_t done[CREW_MAX] = {0};
-    if (!crew_forks(&pl_shm)) return;
-    crew_open(&c, &pl_shm, 8, 50, true);
-    for (int i = 0; i < 4; i++) crew_spawn(&c, 4 + i, echo_worker);
-    for (int i = 0; i < 4; i++) {
-        if ((guest[i] = fork())) continue;
-        struct pl_link *l;
-        int worker;
-        size_t dim;
-        if (crew_connect(c.path, &l, &worker, &dim, NULL) || worker > 3 || dim != 50) _exit(1);
-        echo_worker(&c, l, worker);
-        c.t->link.detach(l);
-        _exit(0);
-    }
-    for (int left = 8 * 20; left > 0;) {
-        struct pl_news n;
-        c.t->port.news(c.p, CREW_PATIENCE_NS, &n);
-        assert_true(n.kind == PL_NEWS_JOINED || n.kind == PL_NEWS_RESULT);
-        assert_true(n.kind == PL_NEWS_JOINED ? done[n.worker] == 0
-                                             : n.result.task == done[n.worker]);
-        if (n.kind == PL_NEWS_RESULT) left--;
-        if (done[n.worker] < 20) tell(&c, n.worker, ++done[n.worker]);
-    }
-    c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
-    for (int i = 0; i < 4; i++) {
-        int status = -1;
-        assert_int_equal(waitpid(guest[i], &status, 0), guest[i]);
-        assert_int_equal(status, 0);
-        assert_int_equal(crew_join(&c, 4 + i), 0);
-    }
-    crew_close(&c);
-}
-
-static void bad_paths_are_refused(void **state) {
-    (void)state;
-    struct pl_why why;
-    struct pl_port *p = NULL;
-    struct pl_link *l = NULL;
-    struct stat s;
-    char path[64], lengthy[300];
-    int worker;
-    size_t dim;
-    struct pl_port_conf conf = {
-        .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = path};
-    snprintf(path, sizeof path, "transport-%d.txt", (int)getpid());
-    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
-    assert_true(fd >= 0 && write(fd, "mine", 4) == 4);
-    close(fd);
-    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
-    assert_non_null(strstr(why.text, path));
-    assert_int_equal(stat(path, &s), 0);
-    assert_int_equal(s.st_size, 4);
-    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
-    unlink(path);
-    assert_int_equal(crew_connect(path, &l, &worker, &dim, &why), PL_EIO);
-    assert_int_equal(crew_connect("", &l, &worker, &dim, &why), PL_EUSAGE);
-    memset(lengthy, 'x', sizeof lengthy - 1);
-    lengthy[sizeof lengthy - 1] = 0;
-    conf.listen = lengthy;
-    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EUSAGE);
-    assert_int_equal(crew_connect(lengthy, &l, &worker, &dim, &why), PL_EUSAGE);
-    conf.listen = "no/such/folder/socket";
-    assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EIO);
-    assert_null(p);
-    /* somebody else's file in the place of ours stays */
-    conf.listen = path;
-    assert_int_equal(pl_shm.port.open(&conf, &p, &why), 0);
-    assert_int_equal(unlink(path), 0);
-    assert_true((fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0);
-    close(fd);
-    pl_shm.port.close(p);
-    assert_int_equal(unlink(path), 0);
-}
-
-struct liar {
-    int sock;
-    size_t n;
-    const struct pl_answer *answer;
-};
-
-static void liar_main(void *arg) {
-    struct liar *liar = arg;
-    int guest = accept(liar->sock, NULL, NULL);
-    if (liar->n) send(guest, liar->answer, liar->n, MSG_NOSIGNAL);
-    close(guest);
-}
-
-/* Whatever a socket says that is not a server's, the guest fails with a sentence. */
-static void greetings_are_not_believed(void **state) {
-    (void)state;
-    struct pl_answer none = {0}, good = {.magic = PL_GREETING_MAGIC,
-                                         .version = PL_GREETING_VERSION,
-                                         .n_workers = 1,
-                                         .dim = 1,
-                                         .n_versions = 1,
-                                         .n_slots = 1,
-                                         .n_own = 1,
-                                         .size = 4 * PL_PAGE};
-    struct pl_answer bad[6];
-    for (size_t i = 0; i < 6; i++) bad[i] = good;
-    bad[0].version = 9;
-    bad[1].code = 9;
-    bad[2].seat = 5;
-    bad[3].dim = UINT64_MAX;
-    bad[4].n_own = 0;
-    bad[5].n_more = 7;
-    struct liar liar[] = {
-        {0, 0, NULL},
-        {0, 10, &good},
-        {0, 64, &none},
-        {0, sizeof none, &none},
-        {0, sizeof good, &good}, /* all is right, but there is no memory */
-        {0, sizeof good, &bad[0]},
-        {0, sizeof good, &bad[1]},
-        {0, sizeof good, &bad[2]},
-        {0, sizeof good, &bad[3]},
-        {0, sizeof good, &bad[4]},
-        {0, sizeof good, &bad[5]},
-    };
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "transport-%d.liar", (int)getpid());
-    int sock = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    assert_int_equal(bind(sock, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(listen(sock, 1), 0);
-    for (size_t i = 0; i < sizeof liar / sizeof *liar; i++) {
-        struct pl_thread *thread;
-        struct pl_link *l = NULL;
-        struct pl_why why = {""};
-        int worker;
-        size_t dim;
-        liar[i].sock = sock;
-        assert_int_equal(pl_thread_start(liar_main, &liar[i], &thread), 0);
-        int rc = crew_connect(a.sun_path, &l, &worker, &dim, &why);
-        assert_int_equal(rc, i < 3 ? PL_ERUN : PL_EDATA);
-        assert_true(strlen(why.text) > 10);
-        pl_thread_join(thread);
-    }
-    close(sock);
-    unlink(a.sun_path);
-}
-
 /* --- nothing is left --------------------------------------------------------------------- */
 
 static void segments_have_no_name_and_keep_their_size(void **state) {
@@ -536,10 +335,6 @@ int main(void) {
         cmocka_unit_test(a_worker_cannot_write_a_version),
         cmocka_unit_test(a_mad_worker_harms_itself),
         cmocka_unit_test(workers_end_with_their_server),
-        cmocka_unit_test(guests_come_and_are_refused),
-        cmocka_unit_test(guests_and_children_mix),
-        cmocka_unit_test(bad_paths_are_refused),
-        cmocka_unit_test(greetings_are_not_believed),
         cmocka_unit_test(segments_have_no_name_and_keep_their_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

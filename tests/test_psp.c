@@ -323,7 +323,7 @@ static void test_real_straggler(void **state) {
             snprintf(options, sizeof options, "%s %s updates=%d", runs[i], spawns[k],
                      slow ? 40 : 150);
             check_replay(options);
-            assert_true(n_timers(path_of("tape")) > 0);
+            assert_true(n_timers(folder_path("tape")) > 0);
         }
 }
 
@@ -335,7 +335,7 @@ static void test_goes_on(void **state) {
         snprintf(options, sizeof options,
                  "method=pbsp:sample=1,poll=0.001 workers=3 delay=2*const:t=0.002|const:t=1000 "
                  "spawn=threads updates=%d checkpoint=%s resume=auto",
-                 40 * (i + 1), path_of("kept"));
+                 40 * (i + 1), folder_path("kept"));
         pl_setup *s = make(options);
         pl_run *run = train(s);
         assert_true(number(run, "updates") == 40 * (i + 1));

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "core/recipe.h"
 #include "core/store.h"
 #include "suite_train.h"
@@ -120,20 +121,12 @@ static void pieces_are_the_table(void **state) {
 
 /* ---- commits ---- */
 
-static struct pl_choice choice_of(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &choice.entry, &choice.conf, &why))
-        fail_msg("%s", why.text);
-    return choice;
-}
-
 static struct pl_store_conf conf_of(size_t dim, const char *correct, const char *reduce,
                                     const char *optim) {
     struct pl_store_conf c = {.dim = dim,
                               .n_workers = N_WORKERS,
-                              .correct = choice_of(&pl_correct_family, correct),
-                              .optim = choice_of(&pl_optim_family, optim),
+                              .correct = choose(&pl_correct_family, correct, N_WORKERS),
+                              .optim = choose(&pl_optim_family, optim, N_WORKERS),
                               .rate = {.lr = 0.0625},
                               .weight_decay = 0.125,
                               .outer = 1};

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "hosts.h"
+#include "setups.h"
 
 #define WORKERS 2
 #define BATCH 32
@@ -30,22 +30,14 @@ static void host_cancel(void *ctx, int worker) {
     (void)ctx, (void)worker;
 }
 
-static void host_set(struct host *h, const char *key, const char *value) {
-    if (pl_setup_set(h->setup, key, value)) fail_msg("%s", pl_setup_why(h->setup));
-}
-
 /* Options up to the engine, which is made by host_begin. */
 static void host_open(struct host *h, const char *method, const char *key, const char *value) {
     *h = (struct host){0};
-    assert_int_equal(pl_setup_new(&h->setup), 0);
-    host_set(h, "workers", "2");
-    host_set(h, "batch", "32");
-    host_set(h, "lr", "1");
-    host_set(h, "model", "softmax");
-    host_set(h, "data", "digits:samples=32,test=8"); /* one epoch per task */
-    host_set(h, "method", method);
-    host_set(h, key, value);
-    if (pl_build(h->setup, PL_HOST_VIRTUAL, &h->built)) fail_msg("%s", pl_setup_why(h->setup));
+    /* one epoch per task */
+    h->setup = setup_of("workers=2 batch=32 lr=1 model=softmax data=digits:samples=32,test=8");
+    set(h->setup, "method", method);
+    set(h->setup, key, value);
+    h->built = build(h->setup);
 }
 
 static void host_begin(struct host *h) {
@@ -97,28 +89,14 @@ struct kept {
     double number[PL_RULE_NUMBERS];
 };
 
-static size_t keep_numbers(void *ctx, const char *name, double *v, size_t n) {
+static size_t keep_numbers(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                           size_t n) {
     struct kept *k = ctx;
     if (strcmp(name, "store.schedule.bold") != 0) return 0;
-    assert_int_equal(n, PL_RULE_NUMBERS);
+    assert_true(kind == PL_NUMBERS && n == PL_RULE_NUMBERS);
     memcpy(k->any ? v : k->number, k->any ? k->number : v, sizeof k->number);
     k->any = true;
     return n;
-}
-
-static size_t keep_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
-}
-
-static size_t keep_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
-}
-
-static size_t keep_bytes(void *ctx, const char *name, void *v, size_t n) {
-    (void)ctx, (void)name, (void)v, (void)n;
-    return 0;
 }
 
 /* A schedule that goes by the losses does so with a model at a server and with one per worker, and
@@ -130,11 +108,7 @@ static void test_bold_everywhere(void **state) {
     for (size_t m = 0; m < sizeof method / sizeof *method; m++) {
         struct host h;
         struct kept kept = {false};
-        struct pl_archive archive = {.ctx = &kept,
-                                     .reals = keep_reals,
-                                     .wholes = keep_wholes,
-                                     .numbers = keep_numbers,
-                                     .bytes = keep_bytes};
+        struct pl_archive archive = {.ctx = &kept, .piece = keep_numbers};
         host_open(&h, method[m], "lr-schedule", "bold");
         host_begin(&h);
         for (int i = 0; i < WORKERS; i++) assert_int_equal(host_event(&h, PL_JOIN, i, 0), 0);

@@ -15,17 +15,12 @@
 
 #include "base/rng.h"
 #include "data/grid.h"
+#include "folder.h"
+#include "opened.h"
 #include "seed.h"
 
 static uint64_t test_seed;
-static char test_dir[300], test_file[400];
-
-static struct pl_data *test_open(const char *spec, uint64_t seed) {
-    struct pl_data *data = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, seed, &data, &why)) fail_msg("%s: %s", spec, why.text);
-    return data;
-}
+static char test_file[500];
 
 static struct pl_grid *test_grid(const struct pl_data *data, int g) {
     struct pl_grid *grid = NULL;
@@ -63,7 +58,7 @@ static void forms_say_the_same(void **state) {
     (void)state;
     for (size_t i = 0; i < 2 * sizeof forms / sizeof *forms; i++) {
         test_write(forms[i / 2], strlen(forms[i / 2]), i % 2);
-        struct pl_data *d = test_open(test_spec(",test=0,shuffle=no"), test_seed);
+        struct pl_data *d = open_data(test_spec(",test=0,shuffle=no"), test_seed);
         assert_int_equal(d->ratings->n_users, 3);
         assert_int_equal(d->ratings->n_items, 3);
         assert_int_equal(d->n_train, 4);
@@ -88,7 +83,7 @@ static void ids_may_be_huge(void **state) {
     static const uint32_t user[] = {3, 0, 1, 2}, item[] = {0, 3, 2, 1};
     (void)state;
     test_write(text, sizeof text - 1, false);
-    struct pl_data *d = test_open(test_spec(",test=0,shuffle=no"), 1);
+    struct pl_data *d = open_data(test_spec(",test=0,shuffle=no"), 1);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(d->ratings->rating[i].user, user[i]);
         assert_int_equal(d->ratings->rating[i].item, item[i]);
@@ -107,7 +102,7 @@ static void many_ids_are_told_apart(void **state) {
                               (unsigned long long)((N - 1 - i) << 40), (unsigned long long)(i * i),
                               (int)(i % 100));
     test_write(text, n, true);
-    struct pl_data *d = test_open(test_spec(",test=0,shuffle=no"), 1);
+    struct pl_data *d = open_data(test_spec(",test=0,shuffle=no"), 1);
     assert_int_equal(d->ratings->n_users, N);
     assert_int_equal(d->ratings->n_items, N);
     for (uint32_t i = 0; i < N; i++) {
@@ -245,9 +240,9 @@ static struct pl_rating *all_sorted(const struct pl_data *d) {
 
 static void splitting_loses_nothing(void **state) {
     (void)state;
-    struct pl_data *whole = test_open(SMALL ",test=0,shuffle=no", test_seed);
-    struct pl_data *parted = test_open(SMALL ",test=0.25,shuffle=no", test_seed);
-    struct pl_data *again = test_open(SMALL ",test=0.25,shuffle=no", test_seed);
+    struct pl_data *whole = open_data(SMALL ",test=0,shuffle=no", test_seed);
+    struct pl_data *parted = open_data(SMALL ",test=0.25,shuffle=no", test_seed);
+    struct pl_data *again = open_data(SMALL ",test=0.25,shuffle=no", test_seed);
     size_t n = whole->n_train;
     assert_int_equal(parted->n_train, n - n / 4);
     assert_int_equal(parted->n_test, n / 4);
@@ -274,8 +269,8 @@ static void splitting_loses_nothing(void **state) {
 /* Shuffling renames: the same values, and users keep their numbers of ratings. */
 static void shuffling_renames(void **state) {
     (void)state;
-    struct pl_data *d[2] = {test_open(SMALL ",test=0,shuffle=no", test_seed),
-                            test_open(SMALL ",test=0", test_seed)};
+    struct pl_data *d[2] = {open_data(SMALL ",test=0,shuffle=no", test_seed),
+                            open_data(SMALL ",test=0", test_seed)};
     uint32_t n = d[0]->n_train, n_users = d[0]->ratings->n_users;
     uint32_t *name = malloc(n_users * sizeof *name), n_moved = 0;
     bool *taken = calloc(n_users, sizeof *taken);
@@ -314,8 +309,8 @@ static double grid_unevenness(const struct pl_data *d, int g) {
 
 static void shuffled_blocks_are_even(void **state) {
     (void)state;
-    struct pl_data *in_order = test_open("lowrank:ratings=200000,shuffle=no", test_seed);
-    struct pl_data *shuffled = test_open("lowrank:ratings=200000", test_seed);
+    struct pl_data *in_order = open_data("lowrank:ratings=200000,shuffle=no", test_seed);
+    struct pl_data *shuffled = open_data("lowrank:ratings=200000", test_seed);
     double a = grid_unevenness(in_order, 4), b = grid_unevenness(shuffled, 4);
     print_message("largest block over the mean: in order %.2f, shuffled %.2f\n", a, b);
     assert_true(a > 3 && b < 1.5); /* in order: half of each side lies in the first quarter */
@@ -355,7 +350,7 @@ static void grids_lose_nothing(void **state) {
     static const int sides[] = {1, 2, 3, 7, 64};
     (void)state;
     for (size_t i = 0; i < 25; i++) {
-        struct pl_data *d = test_open(specs[i / 5], test_seed);
+        struct pl_data *d = open_data(specs[i / 5], test_seed);
         struct pl_grid *grid = test_grid(d, sides[i % 5]);
         struct pl_rating *all = malloc(d->n_train * sizeof *all);
         struct pl_rating *want = malloc(d->n_train * sizeof *want);
@@ -390,7 +385,7 @@ static void steps_of_every_length(void **state) {
     for (size_t i = 0; i < 5; i++)
         n += (size_t)snprintf(text + n, room - n, "%u 2 %zu\n", (unsigned)far[i], i);
     test_write(text, n, false);
-    struct pl_data *d = test_open(test_spec(",test=0,shuffle=no"), 1);
+    struct pl_data *d = open_data(test_spec(",test=0,shuffle=no"), 1);
     struct pl_grid *grid = test_grid(d, 2);
     assert_int_equal(pl_grid_size(grid, 0, 0), USERS / 2);
     assert_int_equal(pl_grid_size(grid, 0, 1), 5);
@@ -408,17 +403,15 @@ static void steps_of_every_length(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(test_dir, sizeof test_dir, "%s/paceline-ratings-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(test_dir)) return -1;
-    snprintf(test_file, sizeof test_file, "%s/ratings", test_dir);
-    return 0;
+    int failed = folder_make(state);
+    snprintf(test_file, sizeof test_file, "%s/ratings", folder);
+    return failed;
 }
 
 static int teardown(void **state) {
     (void)state;
     unlink(test_file);
-    return rmdir(test_dir);
+    return folder_remove(state);
 }
 
 int main(void) {

@@ -8,24 +8,12 @@
 
 #include <cmocka.h>
 
-#include "api/setup.h"
-#include "engine/engine.h"
+#include "hosts.h"
+#include "setups.h"
 
 #define N_WORKERS 8
 #define N_UPDATES 60
 #define MAX_DIM 4096
-
-static struct pl_built build(const char *method, pl_setup **setup) {
-    pl_setup *s;
-    struct pl_built b;
-    assert_int_equal(pl_setup_new(&s), 0);
-    *setup = s;
-    pl_setup_set(s, "method", method);
-    pl_setup_set(s, "workers", "8");
-    pl_setup_set(s, "model", "quadratic:dim=64");
-    if (pl_build(s, PL_HOST_VIRTUAL, &b)) fail_msg("%s: %s", method, pl_setup_why(s));
-    return b;
-}
 
 /* Workers that compute as soon as they are started, so that all results wait for the server. */
 struct host {
@@ -42,12 +30,7 @@ struct host {
 static int host_start(void *ctx, const struct pl_start *s) {
     struct host *h = ctx;
     struct pl_vectors *v = pl_engine_vectors(h->engine);
-    struct pl_task_at at = {.worker = (uint32_t)s->worker,
-                            .task = s->task,
-                            .part = s->part,
-                            .w = pl_vector_at(v, s->input->term[0].vector),
-                            .version = s->version,
-                            .lr = s->lr};
+    struct pl_task_at at = task_of(s, pl_vector_at(v, s->input->term[0].vector));
     h->busy[s->worker] = true;
     h->task[s->worker] = s->task;
     return pl_task_run(h->job, h->workspace, &at, &h->state[s->worker], pl_vector_at(v, s->output),
@@ -60,8 +43,9 @@ static void host_cancel(void *ctx, int worker) {
 
 /* Runs, and returns the largest number of vectors in use; *gave_up counts versions. */
 static int run(const char *method, bool reclaims, float *w, int *gave_up) {
-    pl_setup *setup;
-    struct pl_built b = build(method, &setup);
+    pl_setup *setup = setup_of("workers=8 model=quadratic:dim=64");
+    set(setup, "method", method);
+    struct pl_built b = build(setup);
     struct host h = {.job = &b.job, .out = pl_outcome_none()};
     struct pl_why why = {""};
     int most = 0;

@@ -1,6 +1,6 @@
 /* The simulator through the public header: a run is its setup and its seed, bit for bit, on any
- * number of threads; books balance; every method of the table trains; limits, scripts, networks
- * and targets do what they say.
+ * number of threads; books balance; every method of the table trains; scripts and networks do what
+ * they say. How runs end is in test_sim_ends.c.
  *
  * Seed: PL_TEST_SEED in the environment. */
 #include <math.h>
@@ -11,72 +11,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "blocks.h"
+#include "folder.h"
 #include "seed.h"
+#include "setups.h"
+#include "sim_small.h"
 
 #define MAX_METHODS 64
 
-static unsigned long long test_seed;
-static bool slow;       /* under a sanitizer: smaller */
-static pl_setup *small; /* digits, a small network, five workers */
-static char test_dir[512];
-
 /* ---- setting up and running ---- */
-
-static void set(pl_setup *s, const char *key, const char *value) {
-    if (pl_setup_set(s, key, value)) fail_msg("%s", pl_setup_why(s));
-}
-
-static void set_list(pl_setup *s, va_list ap) {
-    for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
-}
-
-/* A copy of `from` with pairs of keys and values changed; ends with NULL. */
-static pl_setup *change(const pl_setup *from, ...) {
-    pl_setup *s = NULL;
-    va_list ap;
-    assert_int_equal(pl_setup_copy(from, &s), 0);
-    va_start(ap, from);
-    set_list(s, ap);
-    va_end(ap);
-    return s;
-}
-
-static pl_run *run_setup(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
-
-static double number(const pl_run *run, const char *key) {
-    return pl_run_number(run, key);
-}
 
 static bool same_weights(const pl_run *a, const pl_run *b) {
     size_t na, nb;
     const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
     return na == nb && memcmp(wa, wb, na * sizeof *wa) == 0;
-}
-
-static void check_books(const char *what, const pl_run *run) {
-    static const char *const fates[] = {"tasks.applied", "tasks.dropped",  "tasks.cancelled",
-                                        "tasks.lost",    "tasks.rejected", "tasks.running"};
-    static const char *const shares[] = {"worker_time.compute", "worker_time.communication",
-                                         "worker_time.idle", "worker_time.wasted"};
-    double tasks = 0, time = 0;
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) tasks += number(run, fates[i]);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        assert_true(number(run, shares[i]) >= 0);
-        time += number(run, shares[i]);
-    }
-    if (tasks != number(run, "tasks.started"))
-        fail_msg("%s: fates sum to %g of %g tasks", what, tasks, number(run, "tasks.started"));
-    if (!(fabs(time - 1) <= 1e-9)) fail_msg("%s: the workers' time sums to %.12g", what, time);
 }
 
 /* The points are in order of time and end with what the run reports. */
@@ -93,13 +44,8 @@ static void check_points(const char *what, const pl_run *run) {
 }
 
 static const char *script(const char *text) {
-    static char path[600];
-    snprintf(path, sizeof path, "%s/script", test_dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    return path;
+    folder_write("script", text, strlen(text));
+    return folder_path("script");
 }
 
 /* ---- every method ---- */
@@ -144,7 +90,7 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
     char seed[32];
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (slow && t % 2) continue;
-        pl_run *run = run_setup(change(base, "threads", threads[t], NULL));
+        pl_run *run = simulate(change(base, "threads", threads[t], NULL));
         check_books(what, run);
         check_points(what, run);
         if (!first) {
@@ -161,7 +107,7 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
     if (learns && !(p[n - 1].loss < 0.8 * p[0].loss))
         fail_msg("%s: the loss went from %g to %g", what, p[0].loss, p[n - 1].loss);
     snprintf(seed, sizeof seed, "%llu", test_seed + 1);
-    pl_run *other = run_setup(change(base, "seed", seed, "threads", "2", NULL));
+    pl_run *other = simulate(change(base, "seed", seed, "threads", "2", NULL));
     assert_false(same_weights(first, other));
     pl_run_free(other);
     pl_run_free(first);
@@ -200,13 +146,13 @@ static void other_models_repeat_too(void **state) {
 /* With the same seed two methods see the same delays and the same mini-batches. */
 static void methods_share_their_random_numbers(void **state) {
     (void)state;
-    pl_run *a = run_setup(change(small, "method", "async", NULL));
-    pl_run *b = run_setup(change(small, "method", "ssp:s=inf", NULL));
+    pl_run *a = simulate(change(small, "method", "async", NULL));
+    pl_run *b = simulate(change(small, "method", "ssp:s=inf", NULL));
     assert_true(same_weights(a, b));
     pl_run_free(a);
     pl_run_free(b);
-    a = run_setup(change(small, "method", "sync", "updates", "50", NULL));
-    b = run_setup(change(small, "method", "kasync:k=all", "updates", "50", NULL));
+    a = simulate(change(small, "method", "sync", "updates", "50", NULL));
+    b = simulate(change(small, "method", "kasync:k=all", "updates", "50", NULL));
     assert_true(same_weights(a, b));
     assert_true(number(a, "time") == number(b, "time"));
     pl_run_free(a);
@@ -230,8 +176,8 @@ static void momentum_at_the_worker(void **state) {
     (void)state;
     pl_setup *s =
         change(small, "policy", "ksync:k=1", "method", "", "updates", "60", "workers", "1", NULL);
-    pl_run *there = run_setup(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
-    pl_run *here = run_setup(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
+    pl_run *there = simulate(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
+    pl_run *here = simulate(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
     assert_true(fabs(number(there, "loss") - number(here, "loss")) < 1e-4);
     pl_run_free(there);
     pl_run_free(here);
@@ -247,154 +193,21 @@ static void local_steps_are_steps(void **state) {
     (void)state;
     pl_setup *s = change(small, "policy", "ksync", "method", "", "updates", "40", "weight-decay",
                          "0.01", "lr-schedule", "warmup:over=20,unit=updates", NULL);
-    pl_run *gradient = run_setup(change(s, "local", "gradient", NULL));
-    pl_run *steps = run_setup(change(s, "local", "steps:u=1", NULL));
+    pl_run *gradient = simulate(change(s, "local", "gradient", NULL));
+    pl_run *steps = simulate(change(s, "local", "steps:u=1", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "time") == number(steps, "time"));
     pl_run_free(gradient);
     pl_run_free(steps);
     set(s, "workers", "1");
     set(s, "lr-schedule", "constant");
-    gradient = run_setup(change(s, "local", "gradient", NULL));
-    steps = run_setup(change(s, "local", "steps:u=4", "updates", "10", NULL));
+    gradient = simulate(change(s, "local", "gradient", NULL));
+    steps = simulate(change(s, "local", "steps:u=4", "updates", "10", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "epochs") == number(steps, "epochs"));
     pl_run_free(gradient);
     pl_run_free(steps);
     pl_setup_free(s);
-}
-
-/* ---- limits, targets, evaluations ---- */
-
-static void epochs_end_a_run(void **state) {
-    (void)state;
-    /* 1000 samples, 25 a task: 40 tasks an epoch */
-    pl_run *run = run_setup(
-        change(small, "method", "async", "updates", "0", "epochs", "2", "batch", "25", NULL));
-    assert_true(number(run, "updates") == 80 && number(run, "epochs") == 2);
-    pl_run_free(run);
-    run = run_setup(
-        change(small, "method", "sync", "updates", "0", "epochs", "0.9", "batch", "25", NULL));
-    assert_true(number(run, "updates") == 8); /* the first whole group that reaches it */
-    pl_run_free(run);
-}
-
-static void time_ends_a_run(void **state) {
-    (void)state;
-    pl_run *run = run_setup(change(small, "method", "async", "updates", "0", "time", "12.5", NULL));
-    assert_true(number(run, "time") == 12.5);
-    assert_true(number(run, "time_per_update") * number(run, "updates") <= 12.5);
-    const struct pl_point *p;
-    assert_int_equal(pl_run_points(run, &p), 51); /* a fiftieth, and the start */
-    pl_run_free(run);
-}
-
-static void targets_end_a_run(void **state) {
-    const struct pl_point *p;
-    (void)state;
-    pl_setup *s =
-        change(small, "method", "sync", "lr", "0.2", "updates", "2000", "eval-every", "5", NULL);
-    pl_run *run = run_setup(change(s, "target-loss", "1.2", NULL));
-    size_t n = pl_run_points(run, &p);
-    assert_true(number(run, "loss") <= 1.2 && p[n - 2].loss > 1.2);
-    /* between the last two evaluations, where a straight line crosses the target */
-    double share = (p[n - 2].loss - 1.2) / (p[n - 2].loss - p[n - 1].loss);
-    double crossed = p[n - 2].time + share * (p[n - 1].time - p[n - 2].time);
-    assert_true(fabs(number(run, "time_to_target") - crossed) < 1e-9);
-    assert_true(number(run, "updates") < 2000);
-    pl_run_free(run);
-    run = run_setup(change(s, "target-accuracy", "0.6", NULL));
-    n = pl_run_points(run, &p);
-    assert_true(number(run, "test_accuracy") >= 0.6 && p[n - 2].test_accuracy < 0.6);
-    pl_run_free(run);
-    run = run_setup(change(s, "target-accuracy", "1", "updates", "3", NULL));
-    assert_true(isnan(number(run, "time_to_target")) && number(run, "updates") == 3);
-    assert_non_null(strstr(pl_run_json(run), "\"time_to_target\":null"));
-    pl_run_free(run);
-    pl_setup_free(s);
-}
-
-/* On f(w) = w^2/2 the loss that is reported belongs to the weights that are handed out, also where
- * the last update and a regular evaluation fall on the same moment. */
-static void the_end_is_evaluated(void **state) {
-    static const char *const every[] = {"0", "1", "3", "20", "1e9"};
-    (void)state;
-    for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
-        size_t n;
-        pl_run *run = run_setup(change(small, "method", "sync", "delay", "const:t=1", "model",
-                                       "quadratic:dim=1,noise=0", "lr", "0.1", "updates", "20",
-                                       "eval-every", every[i], NULL));
-        double w = pl_run_weights(run, &n)[0];
-        assert_true(n == 1 && number(run, "time") == 20);
-        assert_true(fabs(w - pow(0.9, 20)) < 1e-6);
-        if (!(fabs(number(run, "loss") - w * w / 2) < 1e-9))
-            fail_msg("eval-every %s: loss %g, but the weights have %g", every[i],
-                     number(run, "loss"), w * w / 2);
-        pl_run_free(run);
-    }
-}
-
-struct watched {
-    int n_points, n_ticks, stop_after;
-    double last_time;
-    char said[600];
-    int n_said;
-};
-
-static void watch_point(void *ctx, const struct pl_point *p) {
-    struct watched *w = ctx;
-    w->n_points++;
-    w->last_time = p->time;
-}
-
-static int watch_tick(void *ctx, const struct pl_point *p) {
-    struct watched *w = ctx;
-    (void)p;
-    return ++w->n_ticks >= w->stop_after;
-}
-
-static void watch_say(void *ctx, int warning, const char *sentence) {
-    struct watched *w = ctx;
-    assert_int_equal(warning, 1);
-    if (w->n_said++ == 0) snprintf(w->said, sizeof w->said, "%s", sentence);
-}
-
-static void watchers_see_and_stop(void **state) {
-    const struct pl_point *p;
-    struct watched w = {.stop_after = 40};
-    (void)state;
-    pl_setup *s = change(small, "method", "async", NULL);
-    pl_setup_watch(s, watch_point, watch_tick, &w);
-    pl_run *run = run_setup(s);
-    assert_int_equal(w.n_ticks, 40);
-    assert_true(number(run, "updates") <= 40);
-    assert_int_equal(w.n_points, pl_run_points(run, &p));
-    assert_true(w.last_time == number(run, "time")); /* an end in good order is evaluated too */
-    check_books("stopped", run);
-    pl_run_free(run);
-}
-
-/* ---- divergence ---- */
-
-static void divergence_is_reported(void **state) {
-    (void)state;
-    for (int threads = 1; threads <= 2; threads++) {
-        struct watched w = {.stop_after = 1000000};
-        pl_setup *s = change(small, "policy", "kasync:k=1", "method", "", "optim", "momentum", "lr",
-                             "10", "model", "quadratic", "updates", "100000", "threads",
-                             threads == 1 ? "1" : "2", NULL);
-        pl_setup_log(s, watch_say, &w);
-        pl_run *run = run_setup(s);
-        assert_true(pl_run_diverged(run));
-        assert_true(number(run, "tasks.rejected") > 10 && number(run, "updates") < 1000);
-        check_books("diverged", run);
-        assert_true(w.n_said >= 1);
-        assert_non_null(strstr(w.said, "not finite"));
-        pl_run_free(run);
-    }
-    pl_run *run = run_setup(change(small, "method", "async", "updates", "20", NULL));
-    assert_false(pl_run_diverged(run));
-    pl_run_free(run);
 }
 
 /* ---- computing ahead ---- */
@@ -408,8 +221,8 @@ static void little_is_computed_in_vain(void **state) {
         for (int threads = 1; threads <= 5; threads += 2) {
             char text[16];
             snprintf(text, sizeof text, "%d", threads);
-            pl_run *run = run_setup(change(small, "policy", policies[i], "method", "", "threads",
-                                           text, "updates", slow ? "50" : "300", NULL));
+            pl_run *run = simulate(change(small, "policy", policies[i], "method", "", "threads",
+                                          text, "updates", slow ? "50" : "300", NULL));
             double most = number(run, "tasks.applied") + number(run, "tasks.dropped") +
                           number(run, "tasks.running") + 4 * threads;
             double computed = number(run, "gradients_computed");
@@ -438,8 +251,8 @@ static void workers_leave_and_join(void **state) {
     for (size_t m = 0; m < sizeof some / sizeof *some; m++) {
         pl_run *first = NULL;
         for (int threads = 1; threads <= 3; threads++) {
-            pl_run *run = run_setup(change(s, "method", some[m], "lr", sensible_rate(some[m]),
-                                           "threads", threads == 1 ? "1" : "3", NULL));
+            pl_run *run = simulate(change(s, "method", some[m], "lr", sensible_rate(some[m]),
+                                          "threads", threads == 1 ? "1" : "3", NULL));
             const struct pl_point *p;
             size_t n = pl_run_points(run, &p);
             check_books(some[m], run);
@@ -463,9 +276,9 @@ static void workers_leave_and_join(void **state) {
 }
 
 static double time_of(const char *policy, const char *lines, const char *updates, const char *net) {
-    pl_run *run = run_setup(change(small, "method", "", "policy", policy, "model", "none",
-                                   "workers", "2", "delay", "const:t=1", "updates", updates,
-                                   "script", script(lines), "net", net, "evict", "off", NULL));
+    pl_run *run = simulate(change(small, "method", "", "policy", policy, "model", "none", "workers",
+                                  "2", "delay", "const:t=1", "updates", updates, "script",
+                                  script(lines), "net", net, "evict", "off", NULL));
     double time = number(run, "time");
     check_books(lines, run);
     pl_run_free(run);
@@ -524,8 +337,8 @@ static void networks_take_time(void **state) {
     double share = -1, time = -1;
     (void)state;
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
-        pl_run *run = run_setup(
-            change(small, "method", "kasync:k=2", "updates", "100", "net", nets[i], NULL));
+        pl_run *run =
+            simulate(change(small, "method", "kasync:k=2", "updates", "100", "net", nets[i], NULL));
         check_books(nets[i], run);
         assert_true(number(run, "worker_time.communication") > share);
         assert_true(number(run, "time") > time);
@@ -535,8 +348,8 @@ static void networks_take_time(void **state) {
         pl_run_free(run);
     }
     /* by hand: a second of work and a tenth each way */
-    pl_run *run = run_setup(change(small, "method", "sync", "model", "none", "updates", "10",
-                                   "delay", "const:t=1", "net", "latency=0.1", NULL));
+    pl_run *run = simulate(change(small, "method", "sync", "model", "none", "updates", "10",
+                                  "delay", "const:t=1", "net", "latency=0.1", NULL));
     assert_true(fabs(number(run, "time") - 12) < 1e-6);
     assert_true(fabs(number(run, "worker_time.communication") - 0.2 / 1.2) < 1e-9);
     pl_run_free(run);
@@ -554,8 +367,8 @@ static void sampling_and_partitions(void **state) {
         for (int s = 0; s < 2; s++) {
             pl_setup *setup = change(small, "method", "sync", "updates", "30", "partition",
                                      partitions[p], "sampling", samplings[s], NULL);
-            run[n] = run_setup(change(setup, "threads", "1", NULL));
-            pl_run *again = run_setup(change(setup, "threads", "3", NULL));
+            run[n] = simulate(change(setup, "threads", "1", NULL));
+            pl_run *again = simulate(change(setup, "threads", "3", NULL));
             assert_true(same_weights(run[n], again));
             for (int i = 0; i < n; i++) assert_false(same_weights(run[i], run[n]));
             pl_run_free(again);
@@ -568,40 +381,14 @@ static void sampling_and_partitions(void **state) {
 static void timing_alone_needs_no_data(void **state) {
     (void)state;
     size_t n = 7;
-    pl_run *run = run_setup(change(small, "method", "abs", "model", "none", "data", "idx:/nowhere",
-                                   "updates", "300", NULL));
+    pl_run *run = simulate(change(small, "method", "abs", "model", "none", "data", "idx:/nowhere",
+                                  "updates", "300", NULL));
     assert_null(pl_run_weights(run, &n));
     assert_int_equal(n, 0);
     assert_true(isnan(number(run, "loss")) && number(run, "updates") == 300);
     assert_non_null(strstr(pl_run_json(run), "\"loss\":null"));
     check_books("none", run);
     pl_run_free(run);
-}
-
-static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    char seed[32];
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "%s/pl_test_sim_XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(test_dir) || pl_setup_new(&small)) return -1;
-    snprintf(seed, sizeof seed, "%llu", test_seed);
-    set(small, "data", "digits:samples=1000,test=200");
-    set(small, "model", "mlp:hidden=16");
-    set(small, "workers", "5");
-    set(small, "batch", "16");
-    set(small, "updates", slow ? "100" : "300");
-    set(small, "eval-samples", "300");
-    set(small, "seed", seed);
-    return pl_setup_check(small);
-}
-
-static int teardown(void **state) {
-    char path[600];
-    (void)state;
-    pl_setup_free(small);
-    snprintf(path, sizeof path, "%s/script", test_dir);
-    unlink(path);
-    return rmdir(test_dir);
 }
 
 int main(void) {
@@ -613,12 +400,6 @@ int main(void) {
         cmocka_unit_test(methods_share_their_random_numbers),
         cmocka_unit_test(local_steps_are_steps),
         cmocka_unit_test(momentum_at_the_worker),
-        cmocka_unit_test(epochs_end_a_run),
-        cmocka_unit_test(time_ends_a_run),
-        cmocka_unit_test(targets_end_a_run),
-        cmocka_unit_test(the_end_is_evaluated),
-        cmocka_unit_test(watchers_see_and_stop),
-        cmocka_unit_test(divergence_is_reported),
         cmocka_unit_test(little_is_computed_in_vain),
         cmocka_unit_test(workers_leave_and_join),
         cmocka_unit_test(frozen_workers_stand_still),

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "observe/stragglers.h"
 #include "seed.h"
 
@@ -59,23 +60,11 @@ static double draw(struct loop *l, int worker) {
 }
 
 static void begin(struct loop *l, const char *spec, const struct law *law, uint64_t seed) {
-    const struct pl_entry *policy, *tuner;
-    void *policy_conf, *tuner_conf;
-    struct pl_why why = {""};
     *l = (struct loop){.law = law, .hangs = -1, .last_found = -1};
     pl_rng_init(&l->rng, seed, PL_STREAM_TEST, 0, 0);
-    if (pl_spec_parse(&pl_policy_family, spec, WORKERS, &policy, &policy_conf, &why))
-        fail_msg("%s", why.text);
-    assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", WORKERS, &tuner, &tuner_conf, &why),
-                     0);
-    assert_int_equal(pl_control_new((const struct pl_policy *)policy, policy_conf,
-                                    (const struct pl_tuner *)tuner, tuner_conf, WORKERS, 1,
-                                    &l->control, &why),
-                     0);
+    l->control = control_of(spec, "fixed", WORKERS, 1);
     assert_int_equal(pl_stragglers_new(WORKERS, &l->slow), 0);
     pl_control_on_event(l->control, pl_stragglers_event, l->slow);
-    free(policy_conf);
-    free(tuner_conf);
     for (int i = 0; i < WORKERS; i++) {
         l->due[i] = (double)INFINITY;
         l->factor[i] = 1;

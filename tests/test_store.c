@@ -13,9 +13,11 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "choices.h"
 #include "core/store.h"
 #include "seed.h"
 #include "sys/pool.h"
+#include "teams.h"
 
 #define N_WORKERS 5
 #define N_VECTORS 3
@@ -39,21 +41,13 @@ static size_t test_specs(const struct pl_family *family, const char *const *more
     return n;
 }
 
-static struct pl_choice test_choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &choice.entry, &choice.conf, &why))
-        fail_msg("%s", why.text);
-    return choice;
-}
-
 static struct pl_store_conf test_conf(size_t dim, const char *correct, const char *optim) {
     return (struct pl_store_conf){
         .dim = dim,
         .n_workers = N_WORKERS,
-        .correct = test_choice(&pl_correct_family, correct),
-        .reduce = {{test_choice(&pl_reduce_family, "mean:by=samples")}, 1},
-        .optim = test_choice(&pl_optim_family, optim),
+        .correct = choose(&pl_correct_family, correct, N_WORKERS),
+        .reduce = {{choose(&pl_reduce_family, "mean:by=samples", N_WORKERS)}, 1},
+        .optim = choose(&pl_optim_family, optim, N_WORKERS),
         .rate = {.lr = 0.05}};
 }
 
@@ -93,32 +87,11 @@ static void team_forwards(void *ctx, int n, void (*job)(void *arg, int i), void 
     for (int i = 0; i < n; i++) job(arg, i);
 }
 
-static void team_backwards(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    (void)ctx;
-    for (int i = n; i-- > 0;) job(arg, i);
-}
-
 /* Odd tiles first, then the even ones backwards. */
 static void team_jumping(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
     (void)ctx;
     for (int i = 1; i < n; i += 2) job(arg, i);
     for (int i = (n - 1) & ~1; i >= 0; i -= 2) job(arg, i);
-}
-
-struct team_call {
-    void (*job)(void *arg, int i);
-    void *arg;
-};
-
-static void team_one(void *arg, int i, int thread) {
-    struct team_call *c = arg;
-    (void)thread;
-    c->job(c->arg, i);
-}
-
-static void team_threads(void *ctx, int n, void (*job)(void *arg, int i), void *arg) {
-    struct team_call call = {job, arg};
-    pl_pool_each(ctx, n, team_one, &call);
 }
 
 /* What a run comes to: two vectors and the dot products measured on the way. */
@@ -200,7 +173,7 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
 }
 
 static bool takes_groups(const char *optim) {
-    struct pl_choice c = test_choice(&pl_optim_family, optim);
+    struct pl_choice c = choose(&pl_optim_family, optim, N_WORKERS);
     free(c.conf);
     return !(c.entry->needs & PL_NEEDS_ONE_AT_A_TIME);
 }
@@ -421,34 +394,22 @@ struct kept {
     int n_known; /* vectors that were asked for by a name that was kept */
 };
 
-static size_t kept_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                         size_t n) {
     struct kept *k = ctx;
-    (void)v;
+    for (size_t i = 0; kind == PL_NUMBERS && i < n; i++) ((double *)v)[i] = k->number;
+    if (kind != PL_REALS) return n;
     assert_true(k->n < 64);
     snprintf(k->name[k->n++], sizeof k->name[0], "%s", name);
     return n;
 }
 
-static size_t asked_reals(void *ctx, const char *name, pl_real *v, size_t n) {
+static size_t asked_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                          size_t n) {
     struct kept *k = ctx;
-    (void)v;
-    (void)n;
+    if (kind != PL_REALS) return kept_piece(ctx, name, kind, v, n);
     for (size_t i = 0; i < k->n; i++) k->n_known += strcmp(k->name[i], name) == 0;
     return k->length;
-}
-
-static size_t kept_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    (void)ctx;
-    (void)name;
-    (void)v;
-    return n;
-}
-
-static size_t kept_numbers(void *ctx, const char *name, double *v, size_t n) {
-    const struct kept *k = ctx;
-    (void)name;
-    for (size_t i = 0; i < n; i++) v[i] = k->number;
-    return n;
 }
 
 /* The vectors of one rule are no other's, though both have a first and a second. */
@@ -461,13 +422,12 @@ static void kept_vectors_have_an_owner(void **state) {
             struct pl_store_conf b = test_conf(4, "none", optimizers[j]);
             struct pl_store *from = test_store(&a, w0), *to = test_store(&b, w0);
             struct kept kept = {0};
-            struct pl_archive archive = {
-                .ctx = &kept, .reals = kept_reals, .wholes = kept_wholes, .numbers = kept_numbers};
+            struct pl_archive archive = {.ctx = &kept, .piece = kept_piece};
             assert_int_equal(pl_store_archive(from, &archive), 0);
             size_t own = 0;
             for (size_t n = 0; n < kept.n; n++) own += strcmp(kept.name[n], "handed") != 0;
             archive.restoring = true;
-            archive.reals = asked_reals;
+            archive.piece = asked_piece;
             assert_int_equal(pl_store_archive(to, &archive), 0);
             if (a.optim.entry == b.optim.entry)
                 assert_true(kept.n_known >= (int)own);
@@ -495,11 +455,7 @@ static void kept_nonsense_is_refused(void **state) {
         struct pl_store_conf conf = test_conf(4, "none", "dana");
         struct pl_store *s = test_store(&conf, w0);
         struct kept kept = {.length = cases[i].length, .number = cases[i].number};
-        struct pl_archive archive = {.restoring = true,
-                                     .ctx = &kept,
-                                     .reals = asked_reals,
-                                     .wholes = kept_wholes,
-                                     .numbers = kept_numbers};
+        struct pl_archive archive = {true, &kept, asked_piece};
         assert_int_equal(pl_store_archive(s, &archive), cases[i].rc);
         pl_store_free(s);
         test_conf_free(&conf);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "observe/stragglers.h"
 
 static struct pl_control *control;
@@ -19,22 +20,9 @@ static struct pl_stragglers_found found;
 static double now; /* seconds */
 
 static int begin_run(int n_workers) {
-    const struct pl_entry *policy, *tuner;
-    void *policy_conf, *tuner_conf;
-    struct pl_why why = {""};
-    assert_int_equal(
-        pl_spec_parse(&pl_policy_family, "kbatchasync:k=1", n_workers, &policy, &policy_conf, &why),
-        0);
-    assert_int_equal(pl_spec_parse(&pl_tuner_family, "fixed", n_workers, &tuner, &tuner_conf, &why),
-                     0);
-    assert_int_equal(pl_control_new((const struct pl_policy *)policy, policy_conf,
-                                    (const struct pl_tuner *)tuner, tuner_conf, n_workers, 1,
-                                    &control, &why),
-                     0);
+    control = control_of("kbatchasync:k=1", "fixed", n_workers, 1);
     assert_int_equal(pl_stragglers_new(n_workers, &slow), 0);
     pl_control_on_event(control, pl_stragglers_event, slow);
-    free(policy_conf);
-    free(tuner_conf);
     now = 0;
     return 0;
 }

@@ -7,42 +7,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/rng.h"
 #include "data/data.h"
+#include "folder.h"
 #include "model/model.h"
 #include "seed.h"
 
-static char dir[300];
 static struct pl_why why;
 
-static const char *path_of(const char *name) {
-    static char path[4][400];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(path[i], sizeof path[i], "%s/%s", dir, name);
-    return path[i];
-}
-
-static void write_bytes(const char *name, const void *bytes, size_t n) {
-    FILE *f = fopen(path_of(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void write_text(const char *name, const char *text) {
-    write_bytes(name, text, strlen(text));
+    folder_write(name, text, strlen(text));
 }
 
 /* Opens "KIND:DIR/FILE" and what follows. */
 static int open_set(const char *kind, const char *name, const char *more, struct pl_data **data) {
     char spec[1500];
     why.text[0] = '\0';
-    snprintf(spec, sizeof spec, "%s:%s%s", kind, path_of(name), more);
+    snprintf(spec, sizeof spec, "%s:%s%s", kind, folder_path(name), more);
     return pl_data_open(spec, 1, data, &why);
 }
 
@@ -99,7 +83,7 @@ static void test_csv_numbers(void **state) {
     write_text("train.csv", "x,y\n1,10\n2,20\n3,30\n4,40\n");
     write_text("test.csv", "x,y\n2.5,25\n2.5,50\n");
     char more[500];
-    snprintf(more, sizeof more, ",task=regress,test=%s", path_of("test.csv"));
+    snprintf(more, sizeof more, ",task=regress,test=%s", folder_path("test.csv"));
     struct pl_data *d = opened("csv", "train.csv", more);
     assert_true(d->n_train == 4 && d->n_test == 2 && d->has_targets && d->n_classes == 0);
     double sd = sqrt(125);
@@ -144,14 +128,14 @@ static void test_csv_damaged(void **state) {
         write_text("bad.csv", row[i].text);
         refused("csv", "bad.csv", row[i].more, row[i].words);
     }
-    write_bytes("bad.csv", "a,b\n1,\0,2\n", 10);
+    folder_write("bad.csv", "a,b\n1,\0,2\n", 10);
     refused("csv", "bad.csv", "", "zero byte");
     refused("csv", "nosuch.csv", "", "cannot be opened");
     refused("csv", ".", "", "not a plain file");
     write_text("a.csv", "a,b\n1,2\n3,4\n");
     write_text("other.csv", "b,a\n1,2\n3,4\n");
     char more[500];
-    snprintf(more, sizeof more, ",test=%s", path_of("other.csv"));
+    snprintf(more, sizeof more, ",test=%s", folder_path("other.csv"));
     refused("csv", "a.csv", more, "other names");
 }
 
@@ -167,7 +151,7 @@ static void test_csv_fuzz(void **state) {
         size_t n = sizeof good - 1 - pl_rng_below(&rng, 20);
         for (uint32_t k = pl_rng_below(&rng, 4); k > 0; k--)
             text[pl_rng_below(&rng, (uint32_t)n)] = "\",;\n\r \t\0-9e#"[pl_rng_below(&rng, 12)];
-        write_bytes("fuzz.csv", text, n);
+        folder_write("fuzz.csv", text, n);
         struct pl_data *d = NULL;
         if (open_set("csv", "fuzz.csv", i % 2 ? "" : ",task=regress,target=a", &d) == 0)
             pl_data_free(d);
@@ -187,7 +171,7 @@ static void write_npy(const char *name, const char *header, const void *bytes, s
     all[9] = (uint8_t)(length >> 8);
     memcpy(all + 10, header, length);
     memcpy(all + 10 + length, bytes, n);
-    write_bytes(name, all, 10 + length + n);
+    folder_write(name, all, 10 + length + n);
 }
 
 #define HEADER(type, shape)                                                                        \
@@ -203,7 +187,7 @@ static void write_pair(void) {
 
 static const char *with_target(const char *name) {
     static char more[500];
-    snprintf(more, sizeof more, ",target=%s,scale=no,share=0", path_of(name));
+    snprintf(more, sizeof more, ",target=%s,scale=no,share=0", folder_path(name));
     return more;
 }
 
@@ -231,8 +215,8 @@ static void test_npy(void **state) {
     /* pictures: two channels of 1 x 2 pixels; they stay bytes, and have a shape */
     static const uint8_t pixel[] = {0, 255, 51, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     write_npy("p.npy", HEADER("|u1", "(4, 2, 1, 2)"), pixel, sizeof pixel);
-    snprintf(more, sizeof more, "%s,test=%s,test-target=%s", with_target("y.npy"), path_of("p.npy"),
-             path_of("y.npy"));
+    snprintf(more, sizeof more, "%s,test=%s,test-target=%s", with_target("y.npy"),
+             folder_path("p.npy"), folder_path("y.npy"));
     d = opened("npy", "p.npy", more);
     assert_true(d->shape[0] == 2 && d->shape[1] == 1 && d->shape[2] == 2 && d->n_test == 4);
     pl_data_rows(d, true, index, 1, x, label);
@@ -280,22 +264,22 @@ static void test_npy_damaged(void **state) {
     refused("npy", "x.npy", with_target("bad.npy"), "target 3 is not a finite number");
     write_text("bad.npy", "\x93NUM");
     refused("npy", "bad.npy", with_target("y.npy"), "is not a file of numpy.save");
-    write_bytes("bad.npy", "\x93NUMPY\x01\x00\xff\xff{'", 12);
+    folder_write("bad.npy", "\x93NUMPY\x01\x00\xff\xff{'", 12);
     refused("npy", "bad.npy", with_target("y.npy"), "truncated in its header");
-    write_bytes("bad.npy", "\x93NUMPY\x09\x00\xff\xff{'", 12);
+    folder_write("bad.npy", "\x93NUMPY\x09\x00\xff\xff{'", 12);
     refused("npy", "bad.npy", with_target("y.npy"), "version 9");
     refused("npy", "x.npy", "", "in pairs");
     /* every prefix, and every byte of the header changed */
     uint8_t all[200];
     write_npy("x.npy", HEADER("<f4", "(4, 2)"), features, sizeof features);
-    FILE *f = fopen(path_of("x.npy"), "rb");
+    FILE *f = fopen(folder_path("x.npy"), "rb");
     size_t n = fread(all, 1, sizeof all, f);
     fclose(f);
     for (size_t i = 0; i < 2 * n; i++) {
         struct pl_data *d = NULL;
         uint8_t was = all[i % n];
         if (i >= n) all[i % n] ^= 0x15;
-        write_bytes("bad.npy", all, i < n ? i : n);
+        folder_write("bad.npy", all, i < n ? i : n);
         if (open_set("npy", "bad.npy", with_target("y.npy"), &d) == 0) pl_data_free(d);
         all[i % n] = was;
     }
@@ -308,7 +292,7 @@ static void test_ratings_test_file(void **state) {
     write_text("r.txt", "1 1 5\n1 2 3\n2 1 4\n");
     write_text("t.txt", "2 2 1\n3 1 2\n");
     char more[500];
-    snprintf(more, sizeof more, ",test-file=%s", path_of("t.txt"));
+    snprintf(more, sizeof more, ",test-file=%s", folder_path("t.txt"));
     struct pl_data *d = opened("ratings", "r.txt", more);
     assert_true(d->n_train == 3 && d->n_test == 2);
     assert_true(d->ratings->n_users == 3 && d->ratings->mean == 4);
@@ -372,20 +356,12 @@ static void test_gradient(void **state) {
     pl_data_free(d);
 }
 
-static int begin(void **state) {
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/paceline-table-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
 static int finish(void **state) {
     static const char *const names[] = {"a.csv",     "b.csv",    "train.csv", "test.csv", "bad.csv",
                                         "other.csv", "fuzz.csv", "x.npy",     "y.npy",    "s.npy",
                                         "p.npy",     "bad.npy",  "r.txt",     "t.txt"};
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(path_of(names[i]));
-    return rmdir(dir);
+    return folder_end(names, sizeof names / sizeof *names);
 }
 
 int main(void) {
@@ -395,5 +371,5 @@ int main(void) {
         cmocka_unit_test(test_npy),         cmocka_unit_test(test_npy_damaged),
         cmocka_unit_test(test_gradient),    cmocka_unit_test(test_ratings_test_file),
     };
-    return cmocka_run_group_tests(tests, begin, finish);
+    return cmocka_run_group_tests(tests, folder_make, finish);
 }

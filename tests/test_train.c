@@ -70,23 +70,23 @@ static void note_pid(void *ctx, int worker, int pid) {
     atomic_store(&p->pid[worker], pid);
 }
 
-static void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
-/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
-static void strike(int pid, int number_) {
-    char path[64], text[256] = "";
+/* The state of a process, as a letter, and its parent; 0: there is none. */
+static char process_state(int pid, int *parent) {
+    char path[64], text[256], state = '\0';
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "r");
-    if (!f) return;
+    if (!f) return '\0';
     size_t n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = '\0';
     const char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c %d", &state, parent) == 2 ? state : '\0';
+}
+
+/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
+static void strike(int pid, int number_) {
     int parent = 0;
-    if (end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == (int)getpid())
-        kill(pid, number_);
+    if (process_state(pid, &parent) && parent == (int)getpid()) kill(pid, number_);
 }
 
 static void *storm(void *arg) {
@@ -202,7 +202,7 @@ static void test_left_alone(void **state) {
     struct pids pids = {0};
     char options[600];
     snprintf(options, sizeof options,
-             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", path_of("alone"));
+             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", folder_path("alone"));
     pl_setup *s = make(options);
     pl_run *run = NULL;
     s->made = note_pid;
@@ -224,15 +224,9 @@ static void test_left_alone(void **state) {
 /* --- the server dies ----------------------------------------------------------------------- */
 
 static bool alive(int pid) {
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    const char *end = strrchr(text, ')');
-    return end && end[2] != 'Z';
+    int parent;
+    char state = process_state(pid, &parent);
+    return state && state != 'Z';
 }
 
 static void test_server_killed(void **state) {
@@ -242,7 +236,7 @@ static void test_server_killed(void **state) {
     snprintf(options, sizeof options,
              "method=kasync:k=2 delay=exp:mean=0.005 updates=1000000 checkpoint=%s "
              "checkpoint-every=10 resume=auto",
-             path_of("killed"));
+             folder_path("killed"));
     struct pids *pids =
         mmap(NULL, sizeof *pids, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(pids != MAP_FAILED);
@@ -303,7 +297,7 @@ static void test_resume_is_exact(void **state) {
                  variants[i]);
         pl_setup *s = make(options);
         pl_run *whole = train(s);
-        pl_setup_set(s, "checkpoint", path_of(name));
+        pl_setup_set(s, "checkpoint", folder_path(name));
         pl_setup_set(s, "updates", "20");
         pl_run *half = train(s);
         pl_setup_set(s, "resume", "auto");
@@ -327,7 +321,7 @@ static void test_resume_with_other_workers(void **state) {
         char options[700], dir[64];
         snprintf(dir, sizeof dir, "other-%s", (*m)->name);
         snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
-                 options_of(*m), path_of(dir));
+                 options_of(*m), folder_path(dir));
         pl_setup *s = make(options), *next = NULL;
         pl_run *run = train(s);
         pl_run_free(run);
@@ -335,13 +329,13 @@ static void test_resume_with_other_workers(void **state) {
         static const char *const updates[] = {"40", "50"};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pl_setup_new(&next), 0);
-            pl_setup_set(next, "resume", path_of(dir));
-            pl_setup_set(next, "checkpoint", path_of(dir));
+            pl_setup_set(next, "resume", folder_path(dir));
+            pl_setup_set(next, "checkpoint", folder_path(dir));
             pl_setup_set(next, "workers", workers[i]);
             pl_setup_set(next, "updates", updates[i]);
             pl_setup *again = NULL;
             pl_run *replay = NULL;
-            const char *tape = path_of("resumed.rec");
+            const char *tape = folder_path("resumed.rec");
             unlink(tape);
             pl_setup_set(next, "record", tape);
             run = train(next);
@@ -366,18 +360,6 @@ static void test_resume_with_other_workers(void **state) {
 
 /* --- workers of other programs ------------------------------------------------------------- */
 
-static int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g,
-                     double *loss) {
-    (void)ctx;
-    (void)b;
-    *loss = 0;
-    for (int i = 0; i < 5; i++) {
-        g[i] = w[i] - (float)i;
-        *loss += 0.5 * g[i] * g[i];
-    }
-    return 0;
-}
-
 /* A program of its own, as far as the server can tell: all it has is a path. */
 static void be_a_worker(const char *path, bool odd) {
     pl_client *seat = NULL;
@@ -400,7 +382,7 @@ static void be_a_worker(const char *path, bool odd) {
 static void check_workers_that_come(const char *method) {
     struct left before = look_around();
     char options[600], log[4096] = "";
-    const char *path = path_of("run.socket");
+    const char *path = folder_path("run.socket");
     snprintf(options, sizeof options, "workers=3 method=%s spawn=none updates=300 listen=%s",
              method, path);
     pid_t pid[3];

@@ -19,149 +19,14 @@
 
 #include <cmocka.h>
 
-#include "core/store.h"
 #include "seed.h"
 #include "suite_train.h"
 #include "sys/process.h"
 #include "transport/guest.h"
 
-static void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
-/* --- what a commit reads -------------------------------------------------------------------- */
-
-#define N_WORKERS 7
-#define DIM 5000
-
-static struct pl_choice choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice c;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, N_WORKERS, &c.entry, &c.conf, &why)) fail_msg("%s", why.text);
-    return c;
-}
-
-static bool all_finite(const float *v) {
-    for (int i = 0; i < DIM; i++)
-        if (!isfinite(v[i])) return false;
-    return true;
-}
-
-/* Seven members, one of them not finite in one element. Bad < 0: none. */
-static void take_all(struct pl_store *s, float (*g)[DIM], int bad, bool guards) {
-    struct pl_rng rng;
-    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 3, 0);
-    for (int w = 0; w < N_WORKERS; w++) {
-        for (int i = 0; i < DIM; i++) g[w][i] = (float)(2 * pl_rng_unit(&rng) - 1);
-        if (w == bad) g[w][pl_rng_below(&rng, DIM)] = w % 2 ? NAN : -INFINITY;
-        struct pl_member m = {.worker = w, .samples = 1, .factor = 1};
-        assert_int_equal(pl_store_take(s, &m, pl_store_newest(s), g[w]), 0);
-        if (guards) pl_store_guard(s);
-    }
-}
-
-static void check_commit(const char *reduce, const char *correct, const char *optim,
-                         enum pl_sends sends) {
-    static float w0[DIM], g[N_WORKERS][DIM], healthy[DIM];
-    struct pl_why why = {""};
-    for (int guards = 0; guards < 2; guards++) {
-        struct pl_store_conf conf = {.dim = DIM,
-                                     .n_workers = N_WORKERS,
-                                     .k = N_WORKERS,
-                                     .sends = sends,
-                                     .outer = 1,
-                                     .correct = choice(&pl_correct_family, correct),
-                                     .reduce = {{choice(&pl_reduce_family, reduce)}, 1},
-                                     .optim = choice(&pl_optim_family, optim),
-                                     .rate = {.lr = 0.05}};
-        struct pl_store *s = NULL;
-        assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);
-        take_all(s, g, -1, guards);
-        assert_int_equal(pl_store_commit(s, 1, NULL), 0);
-        for (int i = 0; i < N_WORKERS; i++) assert_false(pl_store_is_spoiled(s, i));
-        const float *now = pl_store_newest(s)->model;
-        if (guards) assert_memory_equal(now, healthy, sizeof healthy);
-        memcpy(healthy, now, sizeof healthy);
-        for (int bad = 0; bad < 3; bad++) {
-            take_all(s, g, bad, guards);
-            assert_int_equal(pl_store_commit(s, 1, NULL), 0);
-            if (!all_finite(pl_store_newest(s)->model) ||
-                !all_finite(pl_store_newest(s)->lookahead))
-                fail_msg("%s, %s, %s: worker %d spoilt the model", reduce, correct, optim, bad);
-            assert_true(pl_store_is_spoiled(s, bad));
-            for (int i = 0; i < N_WORKERS; i++) assert_true(i == bad || !pl_store_is_spoiled(s, i));
-            assert_true(pl_store_progress(s)->samples == N_WORKERS + (bad + 1) * (N_WORKERS - 1));
-        }
-        take_all(s, g, -1, guards); /* nothing is left in the memory of a rule */
-        assert_int_equal(pl_store_commit(s, 1, NULL), 0);
-        assert_true(all_finite(pl_store_newest(s)->model));
-        pl_store_free(s);
-        free(conf.correct.conf);
-        free(conf.optim.conf);
-        pl_chain_free(&conf.reduce);
-    }
-}
-
-static void test_commits_use_what_is_finite(void **state) {
-    (void)state;
-    static const char *const reduces[] = {"mean",          "mean:by=samples", "median",
-                                          "trimmed:f=1",   "krum:f=1",        "geomedian",
-                                          "centered-clip", "bulyan:f=1"};
-    static const char *const corrects[] = {"none", "lag", "distance", "gap", "dc", "clip"};
-    static const char *const optims[] = {"sgd", "momentum", "nesterov", "adam"};
-    for (size_t i = 0; i < sizeof reduces / sizeof *reduces; i++)
-        check_commit(reduces[i], "none", "momentum", PL_SENDS_GRADIENT);
-    for (size_t i = 0; i < sizeof corrects / sizeof *corrects; i++)
-        check_commit("mean", corrects[i], "sgd", PL_SENDS_GRADIENT);
-    for (size_t i = 0; i < sizeof optims / sizeof *optims; i++)
-        check_commit("mean", "none", optims[i], PL_SENDS_GRADIENT);
-    check_commit("mean", "none", "sgd", PL_SENDS_MODEL);
-    check_commit("mean", "none", "sgd", PL_SENDS_DELTA);
-}
-
-/* Parts of a model are written in place: a block that is not finite stays as it was. */
-static void test_parts_use_what_is_finite(void **state) {
-    (void)state;
-    static float w0[DIM], g[DIM];
-    struct pl_why why = {""};
-    struct pl_store_conf conf = {.dim = DIM,
-                                 .n_workers = 1,
-                                 .correct = choice(&pl_correct_family, "none"),
-                                 .reduce = {{choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = choice(&pl_optim_family, "sgd"),
-                                 .rate = {.lr = 0.05}};
-    struct pl_store *s = NULL;
-    assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);
-    for (int i = 0; i < DIM; i++) g[i] = 1;
-    g[10 + 2000] = NAN; /* the ranges follow each other */
-    const struct pl_range range[2] = {{0, 10}, {2000, 3000}};
-    struct pl_member m = {.samples = 1, .factor = 1};
-    assert_int_equal(pl_store_take_part(s, &m, range, 2, g), 0);
-    assert_int_equal(pl_store_commit(s, 1, NULL), 0);
-    const float *w = pl_store_newest(s)->model;
-    assert_true(pl_store_is_spoiled(s, 0) && all_finite(w));
-    assert_true(w[0] == 1 && w[10] == 0 && w[2000] == 1 && w[4000] == 0 && w[4999] == 1);
-    pl_store_free(s);
-    free(conf.correct.conf);
-    free(conf.optim.conf);
-    pl_chain_free(&conf.reduce);
-}
-
 /* --- guests that lie ------------------------------------------------------------------------ */
 
 enum lie { HONEST, NOT_FINITE, SCRIBBLES, SAMPLES, LOSS, LIES };
-
-static int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g,
-                     double *loss) {
-    (void)ctx;
-    (void)b;
-    *loss = 0;
-    for (int i = 0; i < 5; i++) {
-        g[i] = w[i] - (float)i;
-        *loss += 0.5 * g[i] * g[i];
-    }
-    return 0;
-}
 
 /* Has no good manners: it writes into the segment and the mailbox by itself. */
 static void be_a_guest(const char *path, enum lie lie) {
@@ -205,7 +70,7 @@ static void be_a_guest(const char *path, enum lie lie) {
 static void check_lie(const char *method, enum lie lie) {
     char options[600], log[4096] = "", name[64];
     snprintf(name, sizeof name, "lie%d.socket", (int)lie);
-    const char *path = path_of(name);
+    const char *path = folder_path(name);
     /* a filter may doubt the honest ones as well, so that the run takes its time */
     bool filters = strstr(method, "filter=");
     snprintf(options, sizeof options, "workers=5 method=%s spawn=none %s lr=0.1 listen=%s", method,
@@ -348,7 +213,7 @@ static int freeze_and_wake(void *ctx, const struct pl_point *p) {
 static void check_frozen(const char *more, bool wakes) {
     struct victim v = {.wakes = wakes};
     char options[500], log[4096] = "";
-    const char *tape = path_of(wakes ? "woken.rec" : "restarted.rec");
+    const char *tape = folder_path(wakes ? "woken.rec" : "restarted.rec");
     snprintf(options, sizeof options,
              "method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=60 "
              "delay=const:t=0.002 local=gradient:beta=0.9 record=%s %s",
@@ -414,7 +279,7 @@ static void test_the_only_worker_is_replaced(void **state) {
 }
 
 static double frozen_time(const char *evict, const char *lines, const char *key) {
-    const char *path = path_of("script");
+    const char *path = folder_path("script");
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs(lines, f);
@@ -574,8 +439,6 @@ static void test_respawn_is_tried_again(void **state) {
 int main(void) {
     if (suite_begin(15)) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commits_use_what_is_finite),
-        cmocka_unit_test(test_parts_use_what_is_finite),
         cmocka_unit_test(test_guests_that_lie),
         cmocka_unit_test(test_quarantine),
         cmocka_unit_test(test_frozen),

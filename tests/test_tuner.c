@@ -15,7 +15,9 @@
 
 #include <cmocka.h>
 
+#include "choices.h"
 #include "core/control.h"
+#include "folder.h"
 #include "paceline.h"
 #include "seed.h"
 #include "tuner/adasync_rules.h"
@@ -188,17 +190,7 @@ static void test_adasync_measured(void **state) {
 /* --- under control ----------------------------------------------------------------------- */
 
 static struct pl_control *open_control(const char *policy, const char *tuner, int n_workers) {
-    struct pl_control *c = NULL;
-    struct pl_why why = {""};
-    const struct pl_entry *p, *t;
-    void *pc = NULL, *tc = NULL;
-    if (pl_spec_parse(&pl_policy_family, policy, n_workers, &p, &pc, &why) ||
-        pl_spec_parse(&pl_tuner_family, tuner, n_workers, &t, &tc, &why) ||
-        pl_control_new((const struct pl_policy *)p, pc, (const struct pl_tuner *)t, tc, n_workers,
-                       1, &c, &why))
-        fail_msg("%s", why.text);
-    free(pc);
-    free(tc);
+    struct pl_control *c = control_of(policy, tuner, n_workers, 1);
     for (int i = 0; i < n_workers; i++) {
         const struct pl_plan *plan;
         struct pl_event e = {.kind = PL_JOIN, .worker = i};
@@ -345,12 +337,10 @@ static void test_fastestk(void **state) {
 
 /* --- ABS on a virtual clock -------------------------------------------------------------- */
 
-static char folder[] = "tuner-XXXXXX";
-
 /* Runs with exponential delays; the largest applied staleness, and the event log where wanted. */
 static double simulate(const char *policy, const char *tuner, int n_workers, int updates,
                        char **log) {
-    char number[32], path[64];
+    char number[32], path[300];
     pl_setup *s;
     pl_run *run;
     assert_int_equal(pl_setup_new(&s), 0);
@@ -465,16 +455,6 @@ static void test_k_in_training(void **state) {
     }
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void) {
     seed = seed_of_test(1);
     slow = seed_sanitized();
@@ -485,5 +465,5 @@ int main(void) {
         cmocka_unit_test(test_abs_bound),        cmocka_unit_test(test_growing_bound),
         cmocka_unit_test(test_fastestk),         cmocka_unit_test(test_abs_staleness),
         cmocka_unit_test(test_abs_reductions),   cmocka_unit_test(test_k_in_training)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

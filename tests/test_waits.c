@@ -145,12 +145,7 @@ static void idle_times_are_skipped(void **state) {
     pl_setup *s = plain();
     write_script(fresh("script"), "10.5 freeze 1 900000000\n");
     pl_setup_function(s, &counted);
-    set(s, "method", "sync");
-    set(s, "workers", "2");
-    set(s, "delay", "const:t=1");
-    set(s, "evict", "off");
-    set(s, "updates", "12");
-    set(s, "eval-every", "0.001");
+    set_all(s, "method=sync workers=2 delay=const:t=1 evict=off updates=12 eval-every=0.001");
     set(s, "script", path("script"));
     set(s, "record", fresh("idle.rec"));
     atomic_store(&n_scores, 0);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "paceline.h"
+#include "setups.h"
 
 /* 60 users, 40 items; user 3 says 10000 and -10000 in turn, and its steps overshoot. */
 static void write_ratings(const char *path) {
@@ -22,17 +23,13 @@ static void write_ratings(const char *path) {
 
 static void check(int (*go)(pl_setup *s, pl_run **run), const char *spawn) {
     char path[64], data[128];
-    pl_setup *s = NULL;
     pl_run *run = NULL;
     snprintf(path, sizeof path, "wedge-%d.ratings", (int)getpid());
     snprintf(data, sizeof data, "ratings:%s,shuffle=no", path);
     write_ratings(path);
-    const char *option[][2] = {{"method", "fdsgd"}, {"model", "mf:k=4"}, {"data", data},
-                               {"workers", "3"},    {"lr", "0.02"},      {"updates", "20000"}};
-    assert_int_equal(pl_setup_new(&s), 0);
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
-        if (pl_setup_set(s, option[i][0], option[i][1])) fail_msg("%s", pl_setup_why(s));
-    if (spawn && pl_setup_set(s, "spawn", spawn)) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = setup_of("method=fdsgd model=mf:k=4 workers=3 lr=0.02 updates=20000");
+    set(s, "data", data);
+    if (spawn) set(s, "spawn", spawn);
     int rc = go(s, &run);
     unlink(path);
     if (rc) fail_msg("%s", pl_setup_why(s));
@@ -58,7 +55,6 @@ static void a_block_that_never_comes_ends_a_real_run(void **state) {
 static void empty_blocks_take_time(void **state) {
     (void)state;
     char path[64], data[128];
-    pl_setup *s = NULL;
     pl_run *run = NULL;
     snprintf(path, sizeof path, "wedge-%d.ratings", (int)getpid());
     snprintf(data, sizeof data, "ratings:%s", path);
@@ -66,11 +62,8 @@ static void empty_blocks_take_time(void **state) {
     assert_non_null(f);
     for (int i = 0; i < 5; i++) fprintf(f, "7 %d %d\n", i, i);
     assert_int_equal(fclose(f), 0);
-    const char *option[][2] = {{"method", "fdsgd"}, {"model", "mf:k=4"}, {"data", data},
-                               {"workers", "3"},    {"epochs", "3"},     {"updates", "5000"}};
-    assert_int_equal(pl_setup_new(&s), 0);
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
-        if (pl_setup_set(s, option[i][0], option[i][1])) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = setup_of("method=fdsgd model=mf:k=4 workers=3 epochs=3 updates=5000");
+    set(s, "data", data);
     int rc = pl_simulate(s, &run);
     unlink(path);
     if (rc) fail_msg("%s", pl_setup_why(s));

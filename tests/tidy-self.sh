@@ -198,12 +198,15 @@ cp src/policy/ksync.c src/policy/kasync.c
 expect "kasync is not in src/policy/table.c"
 
 # size and shape
-most=$(setting MAX_SRC_FILE_LINES)
-repeat $((most + 1)) '/* */' >src/sim/long.c
-expect "src/sim/long.c:$((most + 1)): the file has more than $most lines"
+most=$(setting MAX_CODE_FILE_LINES)
+for long in src/sim/long.c tests/test_long.c; do
+    repeat $((most + 1)) '/* */' >$long
+    repeat "$most" '/* */' >tests/test_short.c
+    expect "$long:$((most + 1)): the file has more than $most lines"
+done
 most=$(setting MAX_FILE_LINES)
-repeat $((most + 1)) '/* */' >tests/test_long.c
-expect "tests/test_long.c:$((most + 1)): the file has more than $most lines"
+repeat "$most" '/* */' >>include/paceline.h # has a line already
+expect "include/paceline.h:$((most + 1)): the file has more than $most lines"
 long_function() { # lines
     printf 'int pl_a(int a,\n         int b) {\n'
     repeat $(($1 - 3)) '    a += b;'

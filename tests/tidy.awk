@@ -100,7 +100,7 @@ FNR == 1 {
     }
     is_family = folder == "policy" || folder == "tuner"
     if (is_family && file ~ /\.c$/ && file !~ /(\/table|_rules)\.c$/) plugin[file] = folder
-    max_file = ENVIRON[folder ? "MAX_SRC_FILE_LINES" : "MAX_FILE_LINES"]
+    max_file = ENVIRON[folder || file ~ /\.c$/ ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
     max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
     is_generic = (folder in generic) && file != methods && !is_pending("names")
     in_comment = in_function = 0

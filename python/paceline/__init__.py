@@ -13,8 +13,10 @@ from __future__ import annotations
 import builtins as _builtins
 from typing import Any, Optional
 
+from ._catalog import Item, ItemOption, catalog
 from ._lib import library as _library
-from ._run import Item, ItemOption, PlanRow, Point, Run, Setup, WorkerReport, catalog
+from ._run import PlanRow, Point, Run, WorkerReport
+from ._setup import Setup
 from ._version import __version__
 from .errors import (
     Cancelled,

@@ -127,7 +127,7 @@ def _say(warning: bool, sentence: str) -> None:
 
 
 def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
-    from ._run import Setup
+    from ._setup import Setup
 
     run = Setup(on_log=_say, **order["options"]).train()
     assert run is not None

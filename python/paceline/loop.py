@@ -9,7 +9,8 @@ import ctypes as c
 from typing import Any, Optional, Sequence
 
 from . import _lib
-from ._run import Run, Setup
+from ._run import Run
+from ._setup import Setup
 
 __all__ = ["COMMIT", "END", "GRADIENT", "LOAD", "Loop", "MEMORY", "SCORE", "set_rows"]
 

@@ -14,7 +14,8 @@ import ctypes as c
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _lib, loop
-from ._run import Point, Run, Setup
+from ._run import Point, Run
+from ._setup import Setup
 from .errors import UsageError
 
 __all__ = ["simulate"]

@@ -11,14 +11,42 @@
 
 #include "core/rule.h"
 
+enum pl_archive_type {
+    PL_REALS,
+    PL_WHOLES,
+    PL_NUMBERS,
+    PL_BYTES
+}; /* vectors of the model are reals */
+
 struct pl_archive {
     bool restoring;
     void *ctx;
-    /* A vector of the model's length. */
-    size_t (*reals)(void *ctx, const char *name, pl_real *v, size_t n);
-    size_t (*wholes)(void *ctx, const char *name, uint64_t *v, size_t n);
-    size_t (*numbers)(void *ctx, const char *name, double *v, size_t n);
-    size_t (*bytes)(void *ctx, const char *name, void *v, size_t n);
+    size_t (*piece)(void *ctx, const char *name, enum pl_archive_type kind, void *v, size_t n);
 };
+
+/* Bytes of an element. */
+static inline size_t pl_archive_size(enum pl_archive_type kind) {
+    return kind == PL_REALS ? sizeof(pl_real) : kind == PL_BYTES ? 1 : 8;
+}
+
+static inline size_t pl_archive_reals(const struct pl_archive *k, const char *name, pl_real *v,
+                                      size_t n) {
+    return k->piece(k->ctx, name, PL_REALS, v, n);
+}
+
+static inline size_t pl_archive_wholes(const struct pl_archive *k, const char *name, uint64_t *v,
+                                       size_t n) {
+    return k->piece(k->ctx, name, PL_WHOLES, v, n);
+}
+
+static inline size_t pl_archive_numbers(const struct pl_archive *k, const char *name, double *v,
+                                        size_t n) {
+    return k->piece(k->ctx, name, PL_NUMBERS, v, n);
+}
+
+static inline size_t pl_archive_bytes(const struct pl_archive *k, const char *name, void *v,
+                                      size_t n) {
+    return k->piece(k->ctx, name, PL_BYTES, v, n);
+}
 
 #endif

@@ -17,9 +17,9 @@ static bool archive_state(const struct pl_archive *k, const char *family, const 
     size_t n = size > id->conf_size ? size - id->conf_size : 0;
     void *at = n ? (char *)state + id->conf_size : &none;
     if (n == 0) n = 1;
-    if (!k->restoring) return k->bytes(k->ctx, name, at, n), false;
+    if (!k->restoring) return pl_archive_bytes(k, name, at, n), false;
     void *saved = malloc(n);
-    bool fits = saved && k->bytes(k->ctx, name, saved, n) == n;
+    bool fits = saved && pl_archive_bytes(k, name, saved, n) == n;
     if (fits) memcpy(at, saved, n);
     free(saved);
     return fits;
@@ -47,7 +47,7 @@ static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
         at[2 * i] = c->worker[i].task - (c->worker[i].state == PL_BUSY);
         at[2 * i + 1] = c->worker[i].clock;
     }
-    k->wholes(k->ctx, "workers", at, 2 * n);
+    pl_archive_wholes(k, "workers", at, 2 * n);
     bool sane = archive_sane(at, 2 * n);
     for (size_t i = 0; k->restoring && sane && i < n; i++) {
         c->worker[i].task = at[2 * i];
@@ -78,9 +78,9 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
                       c->rng.ctr[2], c->rng.ctr[3], c->rng.out[0], c->rng.out[1],
                       c->rng.out[2], c->rng.out[3], c->rng.left};
     size_t n_rng = sizeof rng / sizeof *rng;
-    k->wholes(k->ctx, "control.counts", counts, sizeof counts / sizeof *counts);
-    k->numbers(k->ctx, "control.seconds", seconds, 4);
-    k->wholes(k->ctx, "control.rng", rng, n_rng);
+    pl_archive_wholes(k, "control.counts", counts, sizeof counts / sizeof *counts);
+    pl_archive_numbers(k, "control.seconds", seconds, 4);
+    pl_archive_wholes(k, "control.rng", rng, n_rng);
     archive_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
     bool tuned = archive_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
     int rc = archive_workers(c, k);

@@ -156,7 +156,7 @@ static int filter_archive_own(struct pl_filter *f, const struct pl_archive *k, i
         pl_real **v = &f->own[worker].vector[i];
         if (!*v && !k->restoring) continue;
         if (!*v && !(*v = filter_vector(f))) return PL_ENOMEM;
-        if (k->reals(k->ctx, name, *v, f->conf.dim) > 0) continue;
+        if (pl_archive_reals(k, name, *v, f->conf.dim) > 0) continue;
         free(*v);
         *v = NULL;
         for (int m = 0; k->restoring && m < PL_FILTER_MARKS; m++)
@@ -171,15 +171,15 @@ int pl_filter_archive(struct pl_filter *f, const struct pl_archive *k) {
     uint64_t counts[3] = {f->trusted_at, f->n_filtered, f->n_row};
     char name[PL_NAME_MAX + 16];
     snprintf(name, sizeof name, "filter.%s", f->kind->id.name);
-    if (k->wholes(k->ctx, name, counts, 3) == 0 && k->restoring) return PL_OK;
-    k->numbers(k->ctx, "filter.numbers", f->memory.number, n);
-    k->wholes(k->ctx, "filter.marks", f->memory.mark, n * PL_FILTER_MARKS);
-    k->wholes(k->ctx, "filter.wholes", f->memory.whole, PL_FILTER_WHOLES(n));
+    if (pl_archive_wholes(k, name, counts, 3) == 0 && k->restoring) return PL_OK;
+    pl_archive_numbers(k, "filter.numbers", f->memory.number, n);
+    pl_archive_wholes(k, "filter.marks", f->memory.mark, n * PL_FILTER_MARKS);
+    pl_archive_wholes(k, "filter.wholes", f->memory.whole, PL_FILTER_WHOLES(n));
     for (int i = 0; i < f->kind->n_vectors; i++) {
         snprintf(name, sizeof name, "filter.%d", i);
-        k->reals(k->ctx, name, f->memory.vector[i], f->conf.dim);
+        pl_archive_reals(k, name, f->memory.vector[i], f->conf.dim);
     }
-    if (f->trusted) k->reals(k->ctx, "filter.trusted", f->trusted, f->conf.dim);
+    if (f->trusted) pl_archive_reals(k, "filter.trusted", f->trusted, f->conf.dim);
     for (int i = 0; f->kind->n_own && i < f->conf.n_workers; i++)
         if (filter_archive_own(f, k, i)) return PL_ENOMEM;
     f->trusted_at = counts[0];

@@ -190,7 +190,7 @@ static int store_archive_own(struct pl_store *s, const struct pl_archive *k, int
     snprintf(name, sizeof name, "own.%s.%d", s->optim->id.name, worker + 1);
     pl_real *v = s->own[worker];
     if (!v && k->restoring && !(v = pl_vector_new(s->conf.dim))) return PL_ENOMEM;
-    size_t kept = v ? k->reals(k->ctx, name, v, s->conf.dim) : 0;
+    size_t kept = v ? pl_archive_reals(k, name, v, s->conf.dim) : 0;
     if (kept == 0 && !s->own[worker]) {
         free(v);
         v = NULL;
@@ -206,7 +206,7 @@ static int store_archive_vectors(const struct pl_store *s, const struct pl_archi
     for (int i = 0; i < n; i++) {
         char name[PL_NAME_MAX + 32];
         snprintf(name, sizeof name, "%s.%s.%d", family, id->name, i);
-        size_t kept = k->reals(k->ctx, name, v[i], s->conf.dim);
+        size_t kept = pl_archive_reals(k, name, v[i], s->conf.dim);
         if (kept != 0 && kept != s->conf.dim) return PL_EDATA;
     }
     return PL_OK;
@@ -216,9 +216,9 @@ static int store_archive_vectors(const struct pl_store *s, const struct pl_archi
 static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
     char name[PL_NAME_MAX + 32];
     snprintf(name, sizeof name, "store.correct.%s", s->correct->id.name);
-    k->numbers(k->ctx, name, s->correct_number, PL_RULE_NUMBERS);
+    pl_archive_numbers(k, name, s->correct_number, PL_RULE_NUMBERS);
     snprintf(name, sizeof name, "store.optim.%s", s->optim->id.name);
-    k->numbers(k->ctx, name, s->optim_number, PL_RULE_NUMBERS);
+    pl_archive_numbers(k, name, s->optim_number, PL_RULE_NUMBERS);
     pl_rate_archive(&s->conf.rate, k);
     int rc = store_archive_vectors(s, k, "correct", &s->correct->id, s->correct_state,
                                    s->correct->n_vectors);
@@ -231,13 +231,13 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     size_t dim = s->conf.dim;
     uint64_t counts[2] = {s->progress.n_commits, s->n_corrected};
     double numbers[2] = {s->lr_max, s->progress.samples};
-    k->wholes(k->ctx, "store.counts", counts, 2);
-    k->numbers(k->ctx, "store.numbers", numbers, 2);
+    pl_archive_wholes(k, "store.counts", counts, 2);
+    pl_archive_numbers(k, "store.numbers", numbers, 2);
     int rc = store_archive_rules(s, k);
     if (rc) return rc;
-    if (s->direction) k->reals(k->ctx, "direction", s->direction, dim);
-    if (s->last) k->reals(k->ctx, "last", s->last, dim);
-    if (s->looks_ahead) k->reals(k->ctx, "handed", s->newest->lookahead, dim);
+    if (s->direction) pl_archive_reals(k, "direction", s->direction, dim);
+    if (s->last) pl_archive_reals(k, "last", s->last, dim);
+    if (s->looks_ahead) pl_archive_reals(k, "handed", s->newest->lookahead, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
         if ((rc = store_archive_own(s, k, i)) != 0) return rc;
     if (!k->restoring) return PL_OK;

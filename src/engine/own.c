@@ -95,8 +95,8 @@ static int own_model(struct pl_engine *e, float *room, struct pl_model_now *out)
 static int own_archive(struct pl_engine *e, const struct pl_archive *k) {
     uint64_t counts[2] = {e->progress.n_commits, 0};
     double numbers[2] = {0, e->progress.samples};
-    k->wholes(k->ctx, "store.counts", counts, 2);
-    k->numbers(k->ctx, "store.numbers", numbers, 2);
+    pl_archive_wholes(k, "store.counts", counts, 2);
+    pl_archive_numbers(k, "store.numbers", numbers, 2);
     pl_rate_archive(&e->rate, k);
     if (!k->restoring) return PL_OK;
     if (counts[0] >= UINT64_C(1) << 62 || !(numbers[1] >= 0 && numbers[1] < 4e18)) return PL_EDATA;

@@ -43,42 +43,23 @@ int pl_saved_resumable(const struct pl_saved *s, struct pl_why *why) {
                             s->path);
 }
 
-static size_t saved_piece(void *ctx, const char *name, enum pl_dtype type, void *v, size_t n,
-                          size_t size) {
+static size_t saved_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                          size_t n) {
     const struct pl_saved *s = ctx;
     char full[256];
     int used = snprintf(full, sizeof full, "%s%s", PL_RUN_STATE, name);
     if (used < 0 || (size_t)used >= sizeof full) return 0;
     const struct pl_tensor *t = pl_tensors_find(s->tensors, full);
-    if (!t || t->type != type || t->n_dims != 1) return 0;
-    size_t n_saved = t->bytes / size;
+    if (!t || t->type != pl_snapshot_dtype(kind) || t->n_dims != 1) return 0;
+    size_t size = pl_archive_size(kind), n_saved = t->bytes / size;
     if (n > 0 && n_saved > 0) memcpy(v, t->data, (n_saved < n ? n_saved : n) * size);
     return n_saved;
-}
-
-static size_t saved_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    return saved_piece(ctx, name, PL_F32, v, n, sizeof *v);
-}
-
-static size_t saved_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    return saved_piece(ctx, name, PL_U64, v, n, sizeof *v);
-}
-
-static size_t saved_numbers(void *ctx, const char *name, double *v, size_t n) {
-    return saved_piece(ctx, name, PL_F64, v, n, sizeof *v);
-}
-
-static size_t saved_bytes(void *ctx, const char *name, void *v, size_t n) {
-    return saved_piece(ctx, name, PL_U8, v, n, 1);
 }
 
 struct pl_archive pl_saved_archive(const struct pl_saved *s) {
     return (struct pl_archive){.restoring = true,
                                .ctx = (void *)s, /* only read */
-                               .reals = saved_reals,
-                               .wholes = saved_wholes,
-                               .numbers = saved_numbers,
-                               .bytes = saved_bytes};
+                               .piece = saved_piece};
 }
 
 static void saved_shape(int n_dims, const uint64_t *shape, char out[128]) {

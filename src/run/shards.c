@@ -73,48 +73,32 @@ static size_t shards_share(struct pl_shards *s, size_t n_restored, void *v, size
     return (size_t)n;
 }
 
-static size_t shards_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    struct pl_shards *s = ctx;
+/* A vector of the model, of which each server has its slice. */
+static size_t shards_reals(struct pl_shards *s, const char *name, pl_real *v, size_t n) {
     bool leads = s->whole != NULL;
     uint64_t n_restored = n;
     if (!s->archive.restoring) {
         if (pl_group_gather(s->port, v, s->whole)) s->failed = true;
-        if (leads && !s->failed)
-            s->archive.reals(s->archive.ctx, name, s->whole, s->job->model->dim);
+        if (leads && !s->failed) pl_archive_reals(&s->archive, name, s->whole, s->job->model->dim);
         return n;
     }
-    if (leads) n_restored = s->archive.reals(s->archive.ctx, name, s->whole, s->job->model->dim);
+    if (leads) n_restored = pl_archive_reals(&s->archive, name, s->whole, s->job->model->dim);
     if (pl_group_bytes(s->port, &n_restored, sizeof n_restored) ||
         (n_restored > 0 && pl_group_scatter(s->port, s->whole, v)))
         s->failed = true;
     return n_restored > 0 ? n : 0;
 }
 
-static size_t shards_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
+static size_t shards_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                           size_t n) {
     struct pl_shards *s = ctx;
-    size_t done = s->whole ? s->archive.wholes(s->archive.ctx, name, v, n) : n;
-    return s->archive.restoring ? shards_share(s, done, v, n * sizeof *v) : done;
-}
-
-static size_t shards_numbers(void *ctx, const char *name, double *v, size_t n) {
-    struct pl_shards *s = ctx;
-    size_t done = s->whole ? s->archive.numbers(s->archive.ctx, name, v, n) : n;
-    return s->archive.restoring ? shards_share(s, done, v, n * sizeof *v) : done;
-}
-
-static size_t shards_bytes(void *ctx, const char *name, void *v, size_t n) {
-    struct pl_shards *s = ctx;
-    size_t done = s->whole ? s->archive.bytes(s->archive.ctx, name, v, n) : n;
-    return s->archive.restoring ? shards_share(s, done, v, n) : done;
+    if (kind == PL_REALS) return shards_reals(s, name, v, n);
+    size_t done = s->whole ? s->archive.piece(s->archive.ctx, name, kind, v, n) : n;
+    return s->archive.restoring ? shards_share(s, done, v, n * pl_archive_size(kind)) : done;
 }
 
 static int shards_archive(struct pl_shards *s, struct pl_engine *e) {
-    struct pl_archive archive = {.restoring = s->archive.restoring,
-                                 .ctx = s,
-                                 .reals = shards_reals,
-                                 .wholes = shards_wholes,
-                                 .numbers = shards_numbers,
-                                 .bytes = shards_bytes};
+    struct pl_archive archive = {s->archive.restoring, s, shards_piece};
     int rc = pl_engine_archive(e, &archive);
     return s->failed ? PL_ERUN : rc;
 }

@@ -63,38 +63,26 @@ static void snapshot_add(struct pl_snapshot *s, const char *prefix, const struct
     s->piece[s->n++] = (struct snapshot_piece){.name = name, .copy = copy};
 }
 
-static size_t snapshot_piece_add(void *ctx, const char *name, enum pl_dtype type, const void *v,
-                                 size_t n, size_t size) {
-    struct pl_tensor t = {.name = name, .type = type, .n_dims = 1, .shape = {n}};
-    t.data = v;
-    t.bytes = n * size;
+enum pl_dtype pl_snapshot_dtype(enum pl_archive_type kind) {
+    static const enum pl_dtype types[] = {
+        [PL_REALS] = PL_F32, [PL_WHOLES] = PL_U64, [PL_NUMBERS] = PL_F64, [PL_BYTES] = PL_U8};
+    return types[kind];
+}
+
+static size_t snapshot_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+                             size_t n) {
+    struct pl_tensor t = {.name = name,
+                          .type = pl_snapshot_dtype(kind),
+                          .n_dims = 1,
+                          .shape = {n},
+                          .data = v,
+                          .bytes = n * pl_archive_size(kind)};
     snapshot_add(ctx, PL_RUN_STATE, &t, true);
     return n;
 }
 
-static size_t snapshot_reals(void *ctx, const char *name, pl_real *v, size_t n) {
-    return snapshot_piece_add(ctx, name, PL_F32, v, n, sizeof *v);
-}
-
-static size_t snapshot_wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    return snapshot_piece_add(ctx, name, PL_U64, v, n, sizeof *v);
-}
-
-static size_t snapshot_numbers(void *ctx, const char *name, double *v, size_t n) {
-    return snapshot_piece_add(ctx, name, PL_F64, v, n, sizeof *v);
-}
-
-static size_t snapshot_bytes(void *ctx, const char *name, void *v, size_t n) {
-    return snapshot_piece_add(ctx, name, PL_U8, v, n, 1);
-}
-
 struct pl_archive pl_snapshot_archive(struct pl_snapshot *s) {
-    return (struct pl_archive){.restoring = false,
-                               .ctx = s,
-                               .reals = snapshot_reals,
-                               .wholes = snapshot_wholes,
-                               .numbers = snapshot_numbers,
-                               .bytes = snapshot_bytes};
+    return (struct pl_archive){.ctx = s, .piece = snapshot_piece};
 }
 
 static size_t snapshot_tensor_n(const struct pl_model_tensor *part) {

@@ -166,10 +166,10 @@ static void checkpoint(const uint8_t *data, size_t n) {
         double number[4];
         uint8_t byte[4];
         struct pl_archive a = pl_saved_archive(s);
-        a.wholes(a.ctx, "control.counts", whole, 4);
-        a.numbers(a.ctx, "control.seconds", number, 4);
-        a.bytes(a.ctx, "policy", byte, 4);
-        a.reals(a.ctx, "last", w, 4);
+        pl_archive_wholes(&a, "control.counts", whole, 4);
+        pl_archive_numbers(&a, "control.seconds", number, 4);
+        pl_archive_bytes(&a, "policy", byte, 4);
+        pl_archive_reals(&a, "last", w, 4);
         pl_saved_resumable(s, &why);
         if (pl_saved_weights(s, model, w, &why)) FUZZ_MUST(why.text[0]);
         pl_saved_text(s, "setup");

@@ -135,24 +135,9 @@ static size_t fill(struct fuzz_piece *rest, void *v, size_t n, size_t size) {
     return saved;
 }
 
-static size_t reals(void *ctx, const char *name, pl_real *v, size_t n) {
+static size_t piece(void *ctx, const char *name, enum pl_archive_type kind, void *v, size_t n) {
     (void)name;
-    return fill(ctx, v, n, sizeof *v);
-}
-
-static size_t wholes(void *ctx, const char *name, uint64_t *v, size_t n) {
-    (void)name;
-    return fill(ctx, v, n, sizeof *v);
-}
-
-static size_t numbers(void *ctx, const char *name, double *v, size_t n) {
-    (void)name;
-    return fill(ctx, v, n, sizeof *v);
-}
-
-static size_t bytes(void *ctx, const char *name, void *v, size_t n) {
-    (void)name;
-    return fill(ctx, v, n, 1);
+    return fill(ctx, v, n, pl_archive_size(kind));
 }
 
 static int n_ticks;
@@ -180,8 +165,7 @@ static void resume(const uint8_t *data, size_t n) {
     struct pl_why why = {.text = ""};
     struct pl_outcome out;
     for (int i = 0; i < 4; i++) weights[i] = (float)(int8_t)fuzz_number(&rest, 1);
-    struct pl_sim_from from = {.archive = {true, &rest, reals, wholes, numbers, bytes},
-                               .weights = weights};
+    struct pl_sim_from from = {.archive = {true, &rest, piece}, .weights = weights};
     struct pl_sim_conf conf = {.job = &b->job, .watch = {NULL, tick, NULL}, .from = &from};
     n_ticks = 0;
     if (pl_sim_run(&conf, &out, &why)) FUZZ_MUST(why.text[0]);
@@ -216,7 +200,7 @@ static void state(const uint8_t *data, size_t n) {
     const float w0[4] = {1, 2, 3, 4};
     struct pl_outcome out;
     struct pl_why why = {.text = ""};
-    struct pl_archive archive = {true, &rest, reals, wholes, numbers, bytes};
+    struct pl_archive archive = {true, &rest, piece};
     struct pl_engine *e = engine_of(b, w0, &out);
     int rc = pl_engine_archive(e, &archive);
     const struct pl_view *v = pl_engine_view(e);

@@ -210,3 +210,33 @@ void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e
             storm_fail("worker %d is absent, and is started", a->worker + 1);
     }
 }
+
+uint64_t storm_hash_inputs(const struct storm_held *h) {
+    uint64_t hash = 0;
+    for (int r = 0; h->order.strips.in[0] && r < h->order.n_ranges; r++) {
+        struct pl_range strip = {0, h->order.range[r].n};
+        hash = hash * 31 + storm_hash(h->order.strips.in[r], &strip, 1);
+    }
+    if (h->order.strips.in[0]) return hash;
+    for (int i = 0; i < h->order.n_inputs; i++)
+        hash = hash * 31 + storm_hash(h->input[i].v, h->order.range, h->order.n_ranges);
+    return hash;
+}
+
+void storm_check_held(const char *when) {
+    for (int i = 0; i < storm.n_workers; i++) {
+        const struct storm_worker *w = &storm.worker[i];
+        if (w->held.task == 0 || !w->made || w->liar) continue; /* who lies about it may lose it */
+        bool reads = !w->held.base_ready;
+        /* parts are updated in place: one that left reads what others write, for a result that
+         * will not be used */
+        if (!storm.one_model && !storm.alive[i]) continue;
+        if (reads && storm_hash_inputs(&w->held) != w->held.hash)
+            storm_fail("%s, the input of worker %d's task %llu changed while it read it", when,
+                       i + 1, (unsigned long long)w->held.task);
+        if (!reads && storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges) !=
+                          w->held.base_hash)
+            storm_fail("%s, the base of worker %d's task %llu changed while it read it", when,
+                       i + 1, (unsigned long long)w->held.task);
+    }
+}

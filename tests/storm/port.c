@@ -8,120 +8,11 @@
 
 #include "storm.h"
 
-#define STACK ((size_t)256 * 1024)
-
-struct storm storm;
-static ucontext_t world;
-static struct storm_worker *inside; /* whose coroutine runs; NULL: the world */
-
 struct pl_port {
     int unused;
 };
 static struct pl_port the_port;
 extern const struct pl_transport __wrap_pl_shm; /* stands for the transport over shared memory */
-
-void storm_fail(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fflush(stdout);
-    fprintf(stderr, "seed %llu at %.6f s, event %llu: ", (unsigned long long)storm.seed,
-            (double)storm.now_ns * 1e-9, (unsigned long long)storm.n_events);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "\nto replay it: STORM_SEED=%llu test_storm\n", (unsigned long long)storm.seed);
-    va_end(args);
-    _Exit(1);
-}
-
-void storm_say(const char *format, ...) {
-    if (!storm.verbose) return;
-    va_list args;
-    va_start(args, format);
-    printf("%12.6f  ", (double)(storm.now_ns - storm.opened_ns) * 1e-9);
-    vprintf(format, args);
-    putchar('\n');
-    va_end(args);
-}
-
-bool storm_chance(double p) {
-    return pl_rng_unit(&storm.rng) < p;
-}
-
-uint64_t storm_draw_ns(uint64_t mean_ns) {
-    double x = pl_rng_exp(&storm.rng) * (double)mean_ns;
-    return 1 + (uint64_t)(storm_chance(0.05) ? 10 * x : x);
-}
-
-uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges) {
-    uint64_t h = 1469598103934665603u;
-    for (int r = 0; r < n_ranges; r++) {
-        for (size_t i = 0; i < range[r].n; i++) {
-            uint32_t bits;
-            memcpy(&bits, v + range[r].from + i, sizeof bits);
-            h = (h ^ bits) * 1099511628211u;
-        }
-    }
-    return h | 1;
-}
-
-/* --- coroutines ----------------------------------------------------------------------------- */
-
-static void port_main(unsigned i) {
-    struct storm_worker *w = &storm.worker[i];
-    w->run(w->arg);
-    w->made = false;
-}
-
-static void port_resume(struct storm_worker *w) {
-    w->wake_ns = STORM_NEVER;
-    inside = w;
-    swapcontext(&world, &w->context);
-    inside = NULL;
-}
-
-/* From inside a worker: returns after `ns`, or when it is woken or dead. */
-static void port_leave(struct storm_worker *w, uint64_t ns) {
-    if (w->dead || storm.shutdown) return;
-    w->wake_ns = ns == STORM_NEVER ? STORM_NEVER : storm.now_ns + ns * w->slow / 100;
-    swapcontext(&w->context, &world);
-}
-
-void storm_begin_worker(int worker, int (*run)(void *arg), void *arg) {
-    struct storm_worker *w = &storm.worker[worker];
-    if (w->made) storm_fail("worker %d is started twice", worker + 1);
-    if (!w->stack) w->stack = malloc(STACK);
-    w->run = run;
-    w->arg = arg;
-    w->made = true;
-    w->dead = w->failed_start = w->attached = w->waits = false;
-    w->frozen_ns = 0;
-    w->answered = 0;
-    w->slow = storm_chance(0.2) ? 1000 : 100;
-    w->last = (struct pl_result){0};
-    w->wrote = NULL;
-    getcontext(&w->context);
-    w->context.uc_stack.ss_sp = w->stack;
-    w->context.uc_stack.ss_size = STACK;
-    w->context.uc_link = &world;
-    makecontext(&w->context, (void (*)(void))port_main, 1, (unsigned)worker);
-    w->wake_ns = storm.now_ns + storm_draw_ns(storm.news_ns);
-}
-
-void storm_unwind(int worker) {
-    struct storm_worker *w = &storm.worker[worker];
-    static float trash[1 << 16];
-    w->dead = true;
-    atomic_store(&w->cancel, true);
-    if (w->given) { /* a process that is dead writes nothing */
-        w->given->out = trash;
-        if (w->given->base) w->given->base = trash;
-        for (int r = 0; r < PL_RANGES; r++) w->given->strips.out[r] = trash;
-    }
-    while (w->made) port_resume(w);
-    w->held.task = 0;
-    w->given = NULL;
-    w->wake_ns = STORM_NEVER;
-    w->frozen_ns = 0;
-}
 
 /* --- messages ------------------------------------------------------------------------------- */
 
@@ -244,7 +135,7 @@ static void port_step(void) {
             if (w->wake_ns < storm.now_ns) w->wake_ns = storm.now_ns;
         }
         if (w->made && !w->frozen_ns && w->wake_ns <= storm.now_ns) {
-            port_resume(w);
+            storm_resume(w);
             if (!w->made && !w->gone && (w->attached || w->expected)) {
                 w->held.task = 0;
                 port_send(w, PL_NEWS_GONE, NULL);
@@ -487,42 +378,12 @@ static void port_scribble(struct storm_worker *w) {
     }
 }
 
-static uint64_t port_hash_inputs(const struct storm_held *h) {
-    uint64_t hash = 0;
-    for (int r = 0; h->order.strips.in[0] && r < h->order.n_ranges; r++) {
-        struct pl_range strip = {0, h->order.range[r].n};
-        hash = hash * 31 + storm_hash(h->order.strips.in[r], &strip, 1);
-    }
-    if (h->order.strips.in[0]) return hash;
-    for (int i = 0; i < h->order.n_inputs; i++)
-        hash = hash * 31 + storm_hash(h->input[i].v, h->order.range, h->order.n_ranges);
-    return hash;
-}
-
-void storm_check_held(const char *when) {
-    for (int i = 0; i < storm.n_workers; i++) {
-        const struct storm_worker *w = &storm.worker[i];
-        if (w->held.task == 0 || !w->made || w->liar) continue; /* who lies about it may lose it */
-        bool reads = !w->held.base_ready;
-        /* parts are updated in place: one that left reads what others write, for a result that
-         * will not be used */
-        if (!storm.one_model && !storm.alive[i]) continue;
-        if (reads && port_hash_inputs(&w->held) != w->held.hash)
-            storm_fail("%s, the input of worker %d's task %llu changed while it read it", when,
-                       i + 1, (unsigned long long)w->held.task);
-        if (!reads && storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges) !=
-                          w->held.base_hash)
-            storm_fail("%s, the base of worker %d's task %llu changed while it read it", when,
-                       i + 1, (unsigned long long)w->held.task);
-    }
-}
-
 static void port_hold(struct storm_worker *w, struct pl_order *out) {
     *out = w->order;
     w->held = (struct storm_held){.task = w->order.task, .order = w->order};
     memcpy(w->held.input, w->input, sizeof w->input);
     out->input = w->held.order.input = w->held.input;
-    w->held.hash = port_hash_inputs(&w->held);
+    w->held.hash = storm_hash_inputs(&w->held);
     w->given = out;
     w->pulled_ns = storm.now_ns;
     port_scribble(w);
@@ -537,24 +398,24 @@ static int port_pull(struct pl_link *l, struct pl_order *out) {
         if (w->dead || storm.shutdown) return PL_ECANCELLED;
         if (w->order.task && w->order.task != w->answered) break;
         w->waits = true;
-        port_leave(w, STORM_NEVER);
+        storm_leave(w, STORM_NEVER);
         w->waits = false;
     }
     port_hold(w, out);
-    port_leave(w, storm_draw_ns(storm.news_ns));
+    storm_leave(w, storm_draw_ns(storm.news_ns));
     return w->dead || storm.shutdown ? PL_ECANCELLED : PL_OK;
 }
 
 static const struct pl_cancel *port_cancelled(const struct pl_link *l) {
     struct storm_worker *w = port_worker(l);
-    port_leave(w, storm_draw_ns(storm.task_ns));
+    storm_leave(w, storm_draw_ns(storm.task_ns));
     if (!w->dead && !storm.shutdown && !w->guest) port_scribble(w);
     return &w->token;
 }
 
 static int port_sleep(struct pl_link *l, uint64_t ns) {
     struct storm_worker *w = port_worker(l);
-    port_leave(w, ns);
+    storm_leave(w, ns);
     return atomic_load(&w->cancel) || w->dead || storm.shutdown ? PL_ECANCELLED : PL_OK;
 }
 
@@ -571,7 +432,7 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
         return;
     }
     /* it has written its result, and dies or stops before it says so, or sends it */
-    port_leave(w, storm_draw_ns(storm.news_ns));
+    storm_leave(w, storm_draw_ns(storm.news_ns));
     if (w->dead || storm.shutdown) return;
     struct pl_result result = *r;
     if (!w->guest) {
@@ -583,7 +444,7 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
     w->given = NULL;
     w->last = result;
     port_send(w, PL_NEWS_RESULT, &result);
-    port_leave(w, storm_draw_ns(storm.news_ns));
+    storm_leave(w, storm_draw_ns(storm.news_ns));
 }
 
 static void port_detach(struct pl_link *l) {

@@ -140,14 +140,18 @@ void storm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t storm_draw_ns(uint64_t mean_ns); /* about the mean, sometimes ten times that */
 bool storm_chance(double p);
 
-/* port.c */
+/* coroutines.c */
 void storm_begin_worker(int worker, int (*run)(void *arg), void *arg);
+void storm_resume(struct storm_worker *w);
+/* From inside a worker: returns after `ns`, or when it is woken or dead. */
+void storm_leave(struct storm_worker *w, uint64_t ns);
+void storm_unwind(int worker); /* the coroutine returns */
+uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges);
+
+/* port.c */
 void storm_word(int worker, const char *word); /* a guest says something */
 void storm_kill(int worker);                   /* at this moment; PL_NEWS_GONE follows */
-void storm_unwind(int worker);                 /* the coroutine returns */
 void storm_run_until(uint64_t ns);             /* the world without the server */
-void storm_check_held(const char *when);
-uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges);
 
 /* faults.c */
 void storm_fault(void);
@@ -157,5 +161,7 @@ void storm_guest(int worker); /* a guest begins */
 void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                  const struct pl_plan *plan);
 void storm_told(int worker, const struct pl_order *o);
+uint64_t storm_hash_inputs(const struct storm_held *h);
+void storm_check_held(const char *when);
 
 #endif

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from .._run import catalog
+from .._catalog import catalog
 from ..errors import UsageError
 from ._local import LOCAL_RULES
 from ._vector import Vector

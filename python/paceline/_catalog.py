@@ -1,0 +1,57 @@
+"""What a spec can name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Optional
+
+from . import _lib
+from ._record import record
+from ._text import from_c
+from .errors import UsageError
+
+__all__ = ["Item", "ItemOption", "catalog"]
+
+
+@dataclass(frozen=True)
+class ItemOption:
+    """An option of an item: its name, its default, a sentence, and what it accepts."""
+
+    name: str
+    default: str
+    help: str
+    accepts: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a spec can name: a method, a policy, a delay law, an option, …"""
+
+    family: str
+    name: str
+    brief: str
+    paper: str
+    when: str  # of a method: when to use it
+    command: str  # a command that tries it
+    detail: str
+    options: List[ItemOption]
+
+
+def catalog(family: Optional[str] = None) -> List[Item]:
+    """Everything that a spec can name, family by family: "method", "policy", "delay", … and
+    "option", the options of a run. None lists all families."""
+    items: List[Item] = []
+
+    def each(_: Any, item: Any) -> None:
+        i = item[0]
+        options = [
+            record(ItemOption, o, default=from_c(getattr(o, "def")))
+            for o in (i.option[n] for n in range(i.n_options))
+        ]
+        items.append(record(Item, i, options=options))
+
+    lib = _lib.library()
+    status = lib.pl_list(family.encode() if family else None, _lib.ON_ITEM(each), None)
+    if status:
+        raise UsageError(f"there is no family '{family}'; paceline.list() shows all of them")
+    return items

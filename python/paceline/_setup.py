@@ -1,0 +1,191 @@
+"""What to run."""
+
+from __future__ import annotations
+
+import ctypes as c
+import weakref
+from typing import Any, Callable, List, Optional
+
+from . import _lib
+from ._interrupts import Interrupts
+from ._record import record
+from ._run import PlanRow, Point, Run
+from ._text import from_c, option_text
+from .errors import UsageError, error
+from .policy import Policy
+from .policy._binding import Binding
+
+__all__ = ["Setup"]
+
+
+class Setup:
+    """What to run. Every option of the command line is a keyword argument: `updates=400` is
+    `--updates 400`, `lr_schedule="cosine"` is `--lr-schedule cosine`, `respawn=True` is
+    `--respawn yes`. `policy` may also be a `Policy`, or a subclass of it.
+
+    `on_point` is called with a `Point` after every evaluation; `on_log` with a boolean (whether it
+    is a warning) and a sentence. An exception that one of them raises ends the run."""
+
+    def __init__(
+        self,
+        *,
+        on_point: Optional[Callable[[Point], None]] = None,
+        on_log: Optional[Callable[[bool, str], None]] = None,
+        **options: Any,
+    ) -> None:
+        self._lib = _lib.library()
+        self._handle: Any = c.c_void_p()
+        self._kept: List[Any] = []  # what the library points to
+        self._failure: Optional[BaseException] = None
+        self._policies: List[Any] = []
+        self._interrupts = Interrupts()
+        self._on_point, self._on_log = on_point, on_log
+        self._check(self._lib.pl_setup_new(c.byref(self._handle)))
+        self._watch()
+        self.set(**options)
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            self._lib.pl_setup_free(handle)
+
+    def _check(self, status: int) -> None:
+        """Raises what went wrong in the last call."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        for policy in self._policies:
+            policy.raise_failure()
+        if status != 0:
+            why = from_c(self._lib.pl_setup_why(self._handle))
+            raise error(status, why or from_c(self._lib.pl_status_text(status)))
+
+    def set(self, **options: Any) -> "Setup":
+        """Sets options, and returns the setup. None leaves an option as it is."""
+        for key, value in options.items():
+            if value is None:
+                continue
+            if key == "policy" and not isinstance(value, str):
+                value = self.add_policy(value)
+            name = key.rstrip("_").replace("_", "-")
+            text = option_text(value)
+            if "\0" in text:
+                raise UsageError(f"the value of {name} contains a zero byte")
+            self._check(self._lib.pl_setup_set(self._handle, name.encode(), text.encode()))
+        return self
+
+    def get(self, key: str) -> str:
+        """The value of an option: what was set, or the default."""
+        buffer = c.create_string_buffer(512)
+        name = key.rstrip("_").replace("_", "-").encode()
+        self._check(self._lib.pl_setup_get(self._handle, name, buffer, 512))
+        return from_c(buffer.value)
+
+    def add_policy(self, policy: Any) -> str:
+        """Registers a `Policy` (an object or a class); returns the spec that selects it."""
+        kind = policy if isinstance(policy, type) else type(policy)
+        if not issubclass(kind, Policy):
+            raise UsageError(
+                f"policy must be the name of a policy or a paceline.Policy, not {policy!r:.60}"
+            )
+        bound = Binding(policy, self._lib)
+        self._policies.append(bound)
+        self._check(self._lib.pl_setup_policy(self._handle, c.byref(bound.struct)))
+        return bound.spec
+
+    def check(self) -> None:
+        """Checks everything that a run would check, and loads the data, without running."""
+        self._check(self._lib.pl_setup_check(self._handle))
+
+    # --- callbacks -----------------------------------------------------------------------------
+
+    def fail(self, failure: BaseException) -> None:
+        """Ends the run with an exception; for code that the run calls."""
+        if self._failure is None:
+            self._failure = failure
+
+    def _point(self, _: Any, point: Any) -> None:
+        try:
+            if self._on_point:
+                self._on_point(record(Point, point[0]))
+        except BaseException as e:
+            self.fail(e)
+
+    def _tick(self, _: Any, point: Any) -> int:
+        ends = self._failure is not None or self._interrupts.caught
+        return int(ends or any(p.failure is not None for p in self._policies))
+
+    def _say(self, _: Any, warning: int, sentence: bytes) -> None:
+        try:
+            if self._on_log:
+                self._on_log(bool(warning), from_c(sentence))
+        except BaseException as e:
+            self.fail(e)
+
+    def _watch(self) -> None:
+        # the callbacks refer to the setup weakly, so that it is freed when its last user lets go
+        me = weakref.ref(self)
+
+        def point(ctx: Any, at: Any) -> None:
+            me()._point(ctx, at)  # type: ignore[union-attr]
+
+        def tick(ctx: Any, at: Any) -> int:
+            return me()._tick(ctx, at)  # type: ignore[union-attr]
+
+        def say(ctx: Any, warning: int, sentence: bytes) -> None:
+            me()._say(ctx, warning, sentence)  # type: ignore[union-attr]
+
+        watch = (_lib.ON_POINT(point), _lib.ON_TICK(tick), _lib.ON_LOG(say))
+        self._kept += watch
+        self._lib.pl_setup_watch(self._handle, watch[0], watch[1], None)
+        self._lib.pl_setup_log(self._handle, watch[2], None)
+
+    # --- running -------------------------------------------------------------------------------
+
+    def _run(self, function: Callable[..., int], *args: Any) -> Optional[Run]:
+        out = c.c_void_p()
+        self._failure = None
+        self._interrupts = Interrupts()
+        with self._interrupts:
+            status = function(self._handle, *args, c.byref(out))
+        run = Run(out) if status == 0 and out else None
+        for policy in self._policies:
+            policy.forget()
+        if self._failure is None and self._interrupts.caught:
+            raise KeyboardInterrupt
+        self._check(status)
+        return run
+
+    def simulate(self) -> Run:
+        """Runs on a virtual clock."""
+        run = self._run(self._lib.pl_simulate)
+        assert run is not None
+        return run
+
+    def train(self) -> Optional[Run]:
+        """Runs with real workers, which the library starts ("spawn"), or which join ("listen").
+
+        None on every rank but the first, if mpirun or srun started several."""
+        return self._run(self._lib.pl_train)
+
+    def replay(self, path: str) -> Run:
+        """Repeats a recorded run; `run.text("replay")` says whether it was the same."""
+        run = self._run(self._lib.pl_replay, path.encode())
+        assert run is not None
+        return run
+
+    def eval(self, path: str) -> Run:
+        """Evaluates a checkpoint: a file, or the latest in a folder."""
+        run = self._run(self._lib.pl_eval, path.encode())
+        assert run is not None
+        return run
+
+    def plan(self) -> List[PlanRow]:
+        """What theory predicts for each variant and K."""
+        rows: List[PlanRow] = []
+
+        def each(_: Any, row: Any) -> None:
+            rows.append(record(PlanRow, row[0]))
+
+        self._check(self._lib.pl_plan(self._handle, _lib.ON_ROW(each), None))
+        return rows
