@@ -14,8 +14,12 @@
  * for every factor has four lanes then: slow and fast factors of one rating and of the other.
  *
  * Sums over factors have eight lanes and a fixed order, so the bits depend neither on the compiler
- * nor on the instruction set. The rows of q are accessed at random, so they are prefetched some
- * ratings ahead. For common k the number of vectors is a compile-time constant of the loop. */
+ * nor on the instruction set. For common k the number of vectors is a compile-time constant of the
+ * loop.
+ *
+ * The rows of q are accessed at random, so they are prefetched some ratings ahead. The rows of p
+ * follow each other, and the processor prefetches them; to do it here would take a branch at the
+ * end of each user's ratings, which cannot be predicted. */
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +47,7 @@ typedef float adaptive_v8
 /* One half of the block. */
 struct adaptive_half {
     const struct pl_grid_entry *at;
-    size_t user, user_ahead;
+    size_t user;
     double loss;
 };
 
@@ -215,20 +219,12 @@ ADAPTIVE_INLINE void adaptive_ask(const float *row, size_t n) {
     for (size_t j = 0; j < n; j += ADAPTIVE_LINE) __builtin_prefetch(row + j, 1, 3);
 }
 
-/* Prefetches the rows of the entry ADAPTIVE_AHEAD further on. */
-ADAPTIVE_INLINE void adaptive_look_ahead(const struct adaptive *s, struct adaptive_half *h,
+/* Prefetches the item's row of the entry ADAPTIVE_AHEAD further on. */
+ADAPTIVE_INLINE void adaptive_look_ahead(const struct adaptive *s, const struct adaptive_half *h,
                                          size_t row) {
     const struct pl_grid_entry *e = h->at + ADAPTIVE_AHEAD;
-    if (e >= s->block_end) return;
-    uint32_t step = e->where >> 24, item = e->where & PL_GRID_ITEM;
-    if (step == PL_GRID_FAR) {
-        h->user_ahead += item;
-        return;
-    }
-    adaptive_ask(s->q + item * row, row);
-    if (step == 0) return;
-    h->user_ahead += step;
-    adaptive_ask(s->p + h->user_ahead * row, row);
+    if (e < s->block_end && e->where >> 24 != PL_GRID_FAR)
+        adaptive_ask(s->q + (e->where & PL_GRID_ITEM) * row, row);
 }
 
 /* Advances to the user of the next entry. Returns false if the entry is not a rating. */
@@ -306,16 +302,6 @@ static int adaptive_entries(struct adaptive *s, size_t n, bool first,
     return PL_OK;
 }
 
-/* The first rows of a half are not prefetched. */
-static struct adaptive_half adaptive_begin(const struct pl_grid_entry *at, size_t n, size_t user) {
-    struct adaptive_half h = {.at = at, .user = user, .user_ahead = user};
-    for (size_t i = 0; i < ADAPTIVE_AHEAD && i < n; i++) {
-        uint32_t step = at[i].where >> 24;
-        h.user_ahead += step == PL_GRID_FAR ? at[i].where & PL_GRID_ITEM : step;
-    }
-    return h;
-}
-
 int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int row, int col,
                          double lr, bool first, float *p, float *q, double *loss,
                          const struct pl_cancel *cancel) {
@@ -325,18 +311,17 @@ int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int 
     const struct pl_grid_entry *entry = pl_grid_block(grid, row, col, &n);
     size_t n_slow = m->k < PL_MF_SLOW ? m->k : PL_MF_SLOW, n_fast = m->k - n_slow;
     size_t most = half > n - half ? half : n - half, least = n - most;
-    struct adaptive s = {
-        .half = {adaptive_begin(entry, n, 0), adaptive_begin(entry + half, n - half, user)},
-        .block_end = entry + n,
-        .p = p,
-        .q = q,
-        .n_vectors = m->width / ADAPTIVE_LANES,
-        .mean = m->mean,
-        .l2 = m->l2,
-        .lr = (float)lr,
-        .slow_share = 1 / (float)n_slow,
-        .fast_share = n_fast && !first ? 1 / (float)n_fast : 0,
-        .nobody = nobody};
+    struct adaptive s = {.half = {{.at = entry}, {.at = entry + half, .user = user}},
+                         .block_end = entry + n,
+                         .p = p,
+                         .q = q,
+                         .n_vectors = m->width / ADAPTIVE_LANES,
+                         .mean = m->mean,
+                         .l2 = m->l2,
+                         .lr = (float)lr,
+                         .slow_share = 1 / (float)n_slow,
+                         .fast_share = n_fast && !first ? 1 / (float)n_fast : 0,
+                         .nobody = nobody};
     for (size_t i = 0; i < 2; i++)
         for (size_t j = PL_MF_G_SLOW; j < PL_MF_TAIL; j++) nobody[i * m->row + m->width + j] = 1;
     int rc = adaptive_entries(&s, least, first, cancel);
