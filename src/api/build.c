@@ -66,7 +66,7 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
         int rc = choice[i] ? build_choice(family, given, job->n_workers, choice[i], why)
                            : pl_chain_parse(family, given, job->n_workers, &job->reduce, why);
         if (rc) return rc;
-        snprintf(b->given[i], sizeof b->given[i], "%s", given);
+        pl_append(b->given[i], sizeof b->given[i], "%s", given);
         if (choice[i])
             pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);
     }

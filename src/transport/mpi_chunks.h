@@ -22,7 +22,7 @@
 
 #include "transport/mpi_wire.h"
 
-#define PL_CHUNKS 64
+#define PL_CHUNKS 32
 
 /* How a vector is cut; n == 0: it is not. */
 struct pl_cut_vector {
