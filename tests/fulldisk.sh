@@ -29,6 +29,21 @@ grep -q 'cut short after' "$dir/replay" || fail "not cut short: $(cat "$dir/repl
     --updates 20000 --record "$dir/sim") >/dev/null 2>"$dir/err"
 grep -q 'sim.* File too large; the run continues' "$dir/err" || fail "simulate: $(cat "$dir/err")"
 
+# Files that fail at the end are all reported, and the results are there. There is no memory to
+# share if files must be that short, which is said.
+(ulimit -f 1 && exec "$PACELINE" simulate --model none --workers 9 --method async --updates 300 \
+    --record "$dir/r1" --events "$dir/e1" --json) >"$dir/json" 2>"$dir/err"
+status=$?
+[ $status -eq 1 ] || fail "short files: status $status: $(cat "$dir/err")"
+grep -q '"updates":300,' "$dir/json" || fail "no results: $(cat "$dir/json" "$dir/err")"
+for file in r1 e1; do
+    grep -q "$dir/$file.* File too large" "$dir/err" || fail "$file: $(cat "$dir/err")"
+done
+# shellcheck disable=SC2086
+(ulimit -f 1 && exec "$PACELINE" train $run --updates 3) >/dev/null 2>"$dir/err" &&
+    fail "it has run without memory"
+grep -q 'ulimit -f' "$dir/err" || fail "no memory to share: $(cat "$dir/err")"
+
 # A hangup ends neither the server, which nohup protects, nor its workers.
 # shellcheck disable=SC2086
 nohup "$PACELINE" train $run --time 3 --json >"$dir/json" 2>"$dir/err" &

@@ -384,6 +384,35 @@ static void test_frozen(void **state) {
     check_frozen("respawn=yes", false);
 }
 
+/* Stops the only worker after 5 updates. */
+static int freeze_the_only_one(void *ctx, const struct pl_point *p) {
+    struct victim *v = ctx;
+    if (!v->frozen && p->updates >= 5) {
+        kill(atomic_load(&v->pid[0]), SIGSTOP);
+        v->frozen = true;
+    }
+    return atomic_load(&v->n_made) == 2 && p->updates >= 20;
+}
+
+/* Without it nothing happens until it is replaced, but with it nothing happens either. */
+static void test_the_only_worker_is_replaced(void **state) {
+    (void)state;
+    skip_processes();
+    struct victim v = {0};
+    pl_setup *s = make("method=sync workers=1 data=digits model=softmax evict=0.5 updates=1000000 "
+                       "time=20 delay=const:t=0.002 respawn=yes");
+    pl_setup_watch(s, NULL, freeze_the_only_one, &v);
+    s->made = note_pid;
+    s->made_ctx = &v;
+    pl_run *run = train(s);
+    check_books(run);
+    assert_true(number(run, "time") < 20);
+    assert_true(number(run, "suspended.frozen") == 1);
+    assert_int_equal(atomic_load(&v.n_made), 2);
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
 static double frozen_time(const char *evict, const char *lines, const char *key) {
     const char *path = path_of("script");
     FILE *f = fopen(path, "w");
@@ -531,6 +560,7 @@ static void test_respawn_is_tried_again(void **state) {
             _exit(1);
         }
         bool ok = v.woken && number(run, "time") < 30 && atomic_load(&v.n_made) == 3 &&
+                  strstr(log, "for worker 2: Resource temporarily unavailable; ") &&
                   strstr(log, "tries again") && strstr(log, "worker 2 left");
         if (!ok) fprintf(stderr, "made %d, woken %d: %s\n", v.n_made, v.woken, log);
         _exit(ok ? 0 : 2);
@@ -549,6 +579,7 @@ int main(void) {
         cmocka_unit_test(test_guests_that_lie),
         cmocka_unit_test(test_quarantine),
         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_the_only_worker_is_replaced),
         cmocka_unit_test(test_frozen_in_the_simulator),
         cmocka_unit_test(test_signals_of_workers),
         cmocka_unit_test(test_respawn_is_tried_again),

@@ -36,6 +36,14 @@ static void pipes_are_refused(void **state) {
     assert_int_equal(pl_simulate(s, &run), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
     pl_setup_free(s);
+    s = plain();
+    set(s, "layout", path("pipe"));
+    assert_int_equal(pl_train(s, &run), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    snprintf(law, sizeof law, "%s", path("pipe"));
+    assert_int_equal(pl_report(s, &(const char *){law}, 1, path("page.html")), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    pl_setup_free(s);
     unlink(path("pipe"));
 }
 

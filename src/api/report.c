@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/setup.h"
+#include "base/input.h"
 #include "base/json.h"
 #include "observe/dashboard.h"
 #include "observe/page.h"
@@ -36,9 +37,10 @@ static int report_recording(pl_setup *setup, struct pl_json *j, const char *path
 static int report_history(pl_setup *setup, struct pl_json *j, const char *path) {
     static const char begin[] = "{\"format\":\"paceline history ";
     struct stat st;
-    FILE *f = fopen(path, "r");
-    if (!f) return pl_fail(&setup->why, PL_EIO, "'%.200s': %s", path, strerror(errno));
-    bool fits = fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size < REPORT_HISTORY;
+    const char *wrong = "";
+    FILE *f = pl_input_file(path, &wrong);
+    if (!f) return pl_fail(&setup->why, PL_EIO, "'%.200s': %s", path, wrong);
+    bool fits = fstat(fileno(f), &st) == 0 && st.st_size < REPORT_HISTORY;
     char *text = fits ? malloc((size_t)st.st_size + 1) : NULL;
     size_t n = text ? fread(text, 1, (size_t)st.st_size, f) : 0;
     fclose(f);

@@ -123,7 +123,7 @@ const struct pl_opt pl_setup_opts[] = {
            "how workers are started; none: other programs join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
     TEXT_OF(
-        "SECONDS", "evict", evict, "auto", RUNS | KEPT,
+        "auto|off|SECONDS", "evict", evict, "auto", RUNS | KEPT,
         "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
     FILE_NAME("listen", listen, "", TRAIN,

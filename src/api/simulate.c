@@ -97,8 +97,13 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     pl_run_end(run, &built.job, rc, why);
     pl_sinks_run(&watch.sinks, run->identity.json);
     free((void *)(uintptr_t)from.weights);
-    int closed = pl_sinks_close(&watch.sinks, rc ? NULL : why);
-    if (!rc) rc = closed;
+    /* a file that could not be completed must not cost the results; those of a replay are known */
+    struct pl_why *trouble = &run->outcome.trouble;
+    int closed = pl_sinks_close(&watch.sinks, rc                 ? NULL
+                                              : replay           ? why
+                                              : trouble->text[0] ? NULL
+                                                                 : trouble);
+    if (!rc && replay) rc = closed;
     pl_built_free(&built);
     if (rc) {
         pl_run_free(run);

@@ -222,16 +222,26 @@ void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t
                         out->weights ? dim : 0);
 }
 
+/* The first failure is the caller's to report, if it can; the others are reported here. */
+static void sinks_closed(struct pl_sinks *s, int i, int rc, const struct pl_why *reason, int *first,
+                         struct pl_why *why) {
+    if (!rc) return;
+    if (!*first && why)
+        *why = *reason;
+    else if (!s->told[i])
+        pl_log_warn(s->says, "%s", reason->text);
+    if (!*first) *first = rc;
+}
+
 int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {
-    int rc = pl_sink_close("log", s->conf->log, s->log, why), next;
-    next = pl_sink_close("events", s->conf->events, s->events, rc ? NULL : why);
-    if (!rc) rc = next;
-    next = pl_recorder_close(s->recorder, rc ? NULL : why);
-    if (!rc) rc = next;
-    next = pl_logdir_close(s->logdir, s->last_ns, rc ? NULL : why);
-    if (!rc) rc = next;
-    next = sinks_finish(s, rc ? NULL : why);
-    if (!rc) rc = next;
+    struct pl_why reason = {.text = ""};
+    int rc = PL_OK;
+    sinks_closed(s, 0, pl_sink_close("log", s->conf->log, s->log, &reason), &reason, &rc, why);
+    sinks_closed(s, 1, pl_sink_close("events", s->conf->events, s->events, &reason), &reason, &rc,
+                 why);
+    sinks_closed(s, 2, pl_recorder_close(s->recorder, &reason), &reason, &rc, why);
+    sinks_closed(s, 3, pl_logdir_close(s->logdir, s->last_ns, &reason), &reason, &rc, why);
+    sinks_closed(s, 4, sinks_finish(s, &reason), &reason, &rc, why);
     s->logdir = NULL;
     s->log = s->events = NULL;
     s->recorder = NULL;

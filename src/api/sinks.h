@@ -12,7 +12,7 @@
 #include "observe/sink.h"
 #include "timing/recording.h"
 
-#define PL_SINKS 4
+#define PL_SINKS 5
 
 struct pl_sinks {
     const struct pl_setup_conf *conf;
@@ -56,7 +56,8 @@ void pl_sinks_flush(struct pl_sinks *s);
 /* Marks the end of the run: a recording without it counts as cut short. */
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim);
 
-/* Closes all files. Returns the first failure, with its message in `why`, which may be NULL. */
+/* Closes all files. Returns the first failure, with its message in `why`; the others, and the first
+ * if `why` is NULL, are warnings, unless they were reported before. */
 int pl_sinks_close(struct pl_sinks *s, struct pl_why *why);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/input.h"
+
 #define WEIGHTS_RULES_MAX (16 << 20) /* bytes of a layout */
 
 int pl_setup_tensors(pl_setup *s, const struct pl_tensor_info *tensor, size_t n) {
@@ -111,8 +113,9 @@ static int weights_outside(struct pl_setup *s, const struct pl_initial *initial,
 
 /* Reads a file of lines; the caller frees *out. */
 static int weights_read(const char *path, char **out, struct pl_why *why) {
-    FILE *f = fopen(path, "re");
-    if (!f) return pl_fail(why, PL_EIO, "layout '%.200s' cannot be opened", path);
+    const char *wrong = "";
+    FILE *f = pl_input_file(path, &wrong);
+    if (!f) return pl_fail(why, PL_EIO, "layout '%.200s' cannot be opened: %s", path, wrong);
     size_t n = 0, room = 4096, got = 0;
     char *text = malloc(room);
     while (text && (got = fread(text + n, 1, room - n - 1, f)) > 0) {

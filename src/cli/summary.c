@@ -182,7 +182,8 @@ static double summary_start(const pl_run *run) {
 }
 
 bool cli_diverged(const pl_run *run) {
-    return pl_run_diverged(run) || pl_run_number(run, "loss") > 2 * summary_start(run);
+    double start = summary_start(run), rise = pl_run_number(run, "loss") - start;
+    return pl_run_diverged(run) || rise > fabs(start);
 }
 
 int cli_report(pl_run *run, bool json, bool target) {

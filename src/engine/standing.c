@@ -145,11 +145,13 @@ static double standing_delay(const struct pl_engine *e, int worker) {
     return seconds * pl_part_work(job, (struct pl_part){w->row, w->col});
 }
 
-uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns) {
+uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns,
+                            bool replaced) {
     const struct pl_worker *w = &e->view->worker[worker];
     double wait = e->job->evict * 1e9;
     /* without the last worker that is present nothing would happen at all */
-    if (w->state != PL_BUSY || wait == 0 || e->view->n_alive < 2) return UINT64_MAX;
+    bool last = e->view->n_alive < 2 && !replaced;
+    if (w->state != PL_BUSY || wait == 0 || last) return UINT64_MAX;
     if (wait < 0) { /* learnt from the times of all tasks so far */
         if (e->longest_ns == 0) return UINT64_MAX;
         wait = STANDING_LONGEST * (double)e->longest_ns;

@@ -418,6 +418,7 @@ int pl_checkpoint_read_last(const char *dir, struct pl_saved **out, struct pl_wh
     struct pl_why first = {.text = ""};
     uint64_t *found = NULL;
     size_t n = 0;
+    int n_more = 0;
     skipped->text[0] = '\0';
     int rc = pl_checkpoint_find(dir, path, sizeof path, why);
     if (rc) return rc;
@@ -428,10 +429,16 @@ int pl_checkpoint_read_last(const char *dir, struct pl_saved **out, struct pl_wh
             if (checkpoint_join(other, sizeof other, dir, name, NULL) || !strcmp(other, path))
                 continue;
             rc = checkpoint_read_whole(other, out, NULL);
+            if (rc) n_more++;
         }
         free(found);
         first.text[strcspn(first.text, ";")] = '\0'; /* without the advice */
-        if (!rc) pl_fail(skipped, PL_EDATA, "%.300s; resuming from %.150s", first.text, other);
+        if (!rc && n_more == 0)
+            pl_fail(skipped, PL_EDATA, "%.300s; resuming from %.150s", first.text, other);
+        if (!rc && n_more > 0)
+            pl_fail(skipped, PL_EDATA,
+                    "%.300s; older ones that cannot be used either: %d; resuming from %.150s",
+                    first.text, n_more, other);
     }
     return rc ? pl_fail(why, rc, "%s%s", first.text,
                         rc == PL_EDATA ? "; no checkpoint in the folder can be resumed" : "")

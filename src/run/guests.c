@@ -15,6 +15,7 @@
 #define GUESTS_LAST_MAX_NS 600000000000u
 #define GUESTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
 #define GUESTS_NAME 32
+#define GUESTS_UNKNOWN 3 /* requests that are not known, and reported */
 
 int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
@@ -229,7 +230,10 @@ static void guests_word(struct server *s, int guest, const char *word) {
         pl_engine_end(s->engine);
         known = true;
     }
-    if (!known) pl_log_warn(&s->job->log, "%s sent a request that is not known: %.60s", who, word);
+    if (known || s->guests.n_unknown == GUESTS_UNKNOWN) return;
+    pl_log_warn(&s->job->log, "%s sent a request that is not known: %.60s%s", who, word,
+                ++s->guests.n_unknown == GUESTS_UNKNOWN ? "; further ones will not be reported"
+                                                        : "");
 }
 
 void pl_guests_news(struct server *s, const struct pl_news *news) {

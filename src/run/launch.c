@@ -2,8 +2,10 @@
  * process. */
 #include "run/launch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "run/worker.h"
 #include "sys/process.h"
@@ -75,15 +77,16 @@ int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
     if (rc) return rc;
     if (!t->processes) {
         rc = pl_thread_start(launch_thread, w, &w->thread);
-        if (rc) return pl_fail(why, rc, "cannot start a thread for worker %d", worker + 1);
         t->port.made(l->conf.port, worker);
-        return PL_OK;
+        return rc ? pl_fail(why, rc, "cannot start a thread for worker %d", worker + 1) : PL_OK;
     }
     char name[32];
     snprintf(name, sizeof name, "paceline-w%d", worker + 1);
-    int pid = pl_process_start(name, launch_work, w);
+    int pid = pl_process_start(name, launch_work, w), error = errno;
     t->port.made(l->conf.port, worker);
-    if (pid < 0) return pl_fail(why, pid, "cannot start a process for worker %d", worker + 1);
+    if (pid < 0)
+        return pl_fail(why, pid, "cannot start a process for worker %d: %s", worker + 1,
+                       strerror(error));
     w->pid = pid;
     if (l->conf.made) l->conf.made(l->conf.ctx, worker, pid);
     return PL_OK;

@@ -89,7 +89,6 @@ int pl_server_result(struct server *s, int worker, const struct pl_result *r) {
     if (pl_suspension_result(s, worker, r->task)) return PL_OK;
     if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
     s->out->computed++;
-    if (!r->defect) pl_guests_result(s, r);
     if (r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
@@ -97,7 +96,9 @@ int pl_server_result(struct server *s, int worker, const struct pl_result *r) {
                          .comm_ns = server_way(s, worker, r, pl_now_ns()),
                          .samples = r->samples,
                          .loss = r->loss};
-    return server_event(s, &e, server_defect(r->defect));
+    int rc = server_event(s, &e, server_defect(r->defect));
+    if (e.kind == PL_ARRIVE) pl_guests_result(s, r); /* it was not rejected */
+    return rc;
 }
 
 static int server_gone(struct server *s, int worker) {

@@ -61,8 +61,7 @@ int pl_suspension_look(struct server *s, uint64_t now) {
 
 /* A worker that can be restarted is ended, and a guest is hung up on; another one is waited for,
  * without the run. */
-static int suspension_freeze(struct server *s, int worker) {
-    bool ends = s->conf->respawn && pl_membership_is_process(&s->membership, worker);
+static int suspension_freeze(struct server *s, int worker, bool ends) {
     bool leaves = !ends && pl_membership_hang_up(&s->membership, worker, true,
                                                  "this worker did not answer for too long");
     pl_engine_frozen(s->engine, worker, pl_server_now(s),
@@ -76,8 +75,11 @@ static int suspension_freeze(struct server *s, int worker) {
 
 int pl_suspension_frozen(struct server *s, uint64_t now) {
     int rc = PL_OK;
-    for (int i = 0; !rc && i < s->job->n_workers; i++)
-        if (now >= pl_engine_deadline(s->engine, i, s->awake_ns)) rc = suspension_freeze(s, i);
+    for (int i = 0; !rc && i < s->job->n_workers; i++) {
+        bool ends = s->conf->respawn && pl_membership_is_process(&s->membership, i);
+        if (now >= pl_engine_deadline(s->engine, i, s->awake_ns, ends))
+            rc = suspension_freeze(s, i, ends);
+    }
     return rc;
 }
 

@@ -293,7 +293,7 @@ int pl_sim_verdicts(struct sim *s) {
 int pl_sim_overdue(struct sim *s, int worker, uint64_t task) {
     const struct sim_worker *w = &s->worker[worker];
     if (!pl_sim_is_current(s, worker, task) || w->frozen_until_ns <= s->now_ns) return PL_OK;
-    uint64_t when = pl_engine_deadline(s->engine, worker, 0);
+    uint64_t when = pl_engine_deadline(s->engine, worker, 0, false);
     if (when > w->frozen_until_ns) {
         /* nothing may have been learnt yet, or nobody else may be there: look again later */
         uint64_t next = s->now_ns + (w->frozen_until_ns - s->now_ns) / WORKERS_LOOKS + 1;

@@ -9,7 +9,7 @@
  * freeing what it inherited. The child ignores Ctrl-C, SIGTERM and SIGHUP, which often reach a
  * whole group, and leaves them to the parent. Signals that the parent ignores, as under nohup, stay
  * ignored; the others have their default effect. Returns the pid, or PL_ENOMEM if
- * fork() fails. */
+ * fork() fails; errno has the reason. */
 int pl_process_start(const char *name, int (*run)(void *arg), void *arg);
 
 /* Kills the process, even if it is stopped. Its status is collected later. */

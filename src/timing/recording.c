@@ -182,6 +182,7 @@ int pl_recorder_open(const char *path, const char *text, int n_workers, uint32_t
         return pl_fail_create(why, "record", path);
     }
     recording_write_head(r, text, length, steps);
+    pl_recorder_flush(r); /* if the disk fills up later, what there is can be read */
     *out = r;
     return PL_OK;
 }

@@ -10,6 +10,8 @@
 #include "transport/mpi.h"
 #include "transport/mpi_wire.h"
 
+#define WORLD_ABORT_NS UINT64_C(3000000000) /* for rank 0 to abort the job */
+
 /* There is one MPI per process, so this is global. */
 static struct {
     bool begun;
@@ -58,14 +60,18 @@ static void world_error(MPI_Comm *comm, int *code, ...) {
     world.broken = true;
 }
 
+/* Rank 0 aborts first, which ends the others while they wait: a launcher that is told twice at the
+ * same time may hang. */
 static void world_end(void) {
     free(world.near);
     world.near = NULL;
     if (!world.ours) return;
-    if (world.broken)
-        MPI_Abort(world.comm, 1);
-    else
+    if (!world.broken) {
         MPI_Finalize();
+        return;
+    }
+    if (world.rank > 0) pl_sleep_ns(WORLD_ABORT_NS);
+    MPI_Abort(world.comm, 1);
 }
 
 /* Finds the ranks of this host. All ranks call it. */

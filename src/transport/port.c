@@ -1,6 +1,7 @@
 /* Threads: the one that owns the port. */
 #include "transport/port.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,8 +30,15 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
                        conf->n_workers, conf->n_versions, conf->n_slots, conf->dim,
                        guests ? ", and if guests can join, 2^46 bytes for results" : "");
     out->shape = s;
+    errno = 0;
     int rc = guests ? pl_areas_new(&s, conf->peers, &out->areas, &out->segment)
                     : pl_segment_new(s.size, shared, &out->segment);
+    if (rc && errno == EFBIG)
+        return pl_fail(
+            why, PL_ENOMEM,
+            "workers share %.3g MB of memory, and a file may not have as much; raise the "
+            "limit (ulimit -f)",
+            (double)s.size * 1e-6);
     if (rc)
         return pl_fail(why, PL_ENOMEM,
                        "out of memory for %d workers, %d versions and %d slots of %zu parameters",
