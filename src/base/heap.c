@@ -27,23 +27,26 @@ static size_t heap_rise(struct pl_heap *h, size_t i, heap_key key) {
     return i;
 }
 
-/* Returns the earliest of up to four siblings starting at `first`. The branch would be
- * unpredictable, so a full set of four is compared without one. */
-static size_t heap_earliest(const struct pl_heap *h, size_t first) {
+/* Behind the last item are this many that come after all others, so that siblings are always four.
+ */
+#define HEAP_NEVER 3
+
+static void heap_clear(struct pl_heap *h, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) h->item[i].when_ns = h->item[i].seq = UINT64_MAX;
+}
+
+/* Returns the earliest of the four siblings at `first`. Branches would be unpredictable, and what a
+ * compiler makes of ?: is often one. */
+static inline size_t heap_earliest(const struct pl_heap *h, size_t first) {
     const struct pl_timed *s = &h->item[first];
-    if (first + 4 <= h->n) {
-        size_t a = heap_before(&s[1], &s[0]) ? 1 : 0, b = heap_before(&s[3], &s[2]) ? 3 : 2;
-        return first + (heap_before(&s[b], &s[a]) ? b : a);
-    }
-    size_t best = first;
-    for (size_t c = first + 1; c < h->n; c++)
-        if (heap_before(&h->item[c], &h->item[best])) best = c;
-    return best;
+    size_t a = heap_before(&s[1], &s[0]), b = 2 + (size_t)heap_before(&s[3], &s[2]);
+    size_t all = 0 - (size_t)heap_before(&s[b], &s[a]); /* every bit, if b is earlier */
+    return first + (a ^ ((a ^ b) & all));
 }
 
 /* Returns the hole i or its descendant where an item with this key belongs, and moves those in
  * between up. */
-static size_t heap_sink(struct pl_heap *h, size_t i, heap_key key) {
+static inline size_t heap_sink(struct pl_heap *h, size_t i, heap_key key) {
     for (size_t child; (child = 4 * i + 1) < h->n; i = child) {
         /* prefetch: without a branch to predict, the processor would wait for the next level */
         size_t next = 4 * child + 1;
@@ -64,10 +67,11 @@ static void heap_sink_item(struct pl_heap *h, size_t i, struct pl_timed it) {
 
 static int heap_grow(struct pl_heap *h) {
     size_t room = h->room ? 2 * h->room : 64;
-    struct pl_timed *item = realloc(h->item, room * sizeof *item);
+    struct pl_timed *item = realloc(h->item, (room + HEAP_NEVER) * sizeof *item);
     if (!item) return PL_ENOMEM;
     h->item = item;
     h->room = room;
+    heap_clear(h, h->n, room + HEAP_NEVER);
     return PL_OK;
 }
 
@@ -90,6 +94,7 @@ int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who,
 void pl_heap_close(struct pl_heap *h) {
     struct pl_timed last = h->item[h->n];
     h->hole = false;
+    heap_clear(h, h->n, h->n + 1);
     if (h->n) heap_sink_item(h, 0, last);
 }
 
@@ -99,6 +104,7 @@ void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct 
     if (h->hole) pl_heap_close(h);
     for (size_t i = 0; i < h->n; i++)
         if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
+    heap_clear(h, n, h->n);
     h->n = n;
     for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink_item(h, i, h->item[i]);
 }

@@ -17,7 +17,7 @@ struct pl_timed {
 
 struct pl_heap {
     struct pl_timed *item;
-    size_t n, room;
+    size_t n, room; /* items, and how many there may be before it has to grow */
     uint64_t seq;
     bool hole; /* item[0] was removed, so the last is item[n]; the next push fills its place */
 };

@@ -18,12 +18,17 @@ struct pl_why {
 
 #if defined(__GNUC__)
 #define PL_PRINTF(f, a) __attribute__((format(printf, f, a)))
+/* Rarely called; not part of a caller that often does without it. */
+#define PL_COLD __attribute__((cold))
+#define PL_NOINLINE __attribute__((noinline))
 #else
 #define PL_PRINTF(f, a)
+#define PL_COLD
+#define PL_NOINLINE
 #endif
 
 /* Writes the message (truncated to PL_WHY_MAX) and returns `status`. `why` may be NULL. */
-int pl_fail(struct pl_why *why, int status, const char *fmt, ...) PL_PRINTF(3, 4);
+int pl_fail(struct pl_why *why, int status, const char *fmt, ...) PL_PRINTF(3, 4) PL_COLD;
 
 /* Puts "prefix: " in front of an existing message and returns `status`. */
 int pl_fail_in(struct pl_why *why, int status, const char *prefix);

@@ -138,8 +138,7 @@ void pl_control_free(struct pl_control *c) {
     free(c->worker);
     free(c->plan.action);
     free(c->arrival);
-    free(c->open.member);
-    free(c->closed.member);
+    free(c->member);
     pl_grid_locks_free(&c->grid_locks);
     free(c);
 }
@@ -205,7 +204,8 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
     if (c->models->arrive) c->models->arrive(c->replicas, e->worker);
-    if (++w->clock > c->max_clock) c->max_clock = w->clock;
+    w->clock++;
+    c->max_clock = w->clock > c->max_clock ? w->clock : c->max_clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
     if (c->tuner->arrive) {
         struct pl_knobs before = c->view.knobs;
@@ -250,18 +250,24 @@ static void control_count_arrival(struct pl_control *c, const struct pl_event *e
     c->time.compute += total - sent;
 }
 
+/* The open group takes the place of the one that the event before this one committed. */
+static inline void control_forget_closed(struct pl_control *c) {
+    if (c->view.n_taken > 0)
+        memmove(c->member, c->member + c->n_closed, (size_t)c->view.n_taken * sizeof *c->member);
+    c->n_closed = 0;
+}
+
 int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
                     struct pl_why *why) {
     c->plan.n = 0;
     c->plan.overflow = c->plan.timed = false;
-    c->closed.n = 0;
+    if (c->n_closed > 0) control_forget_closed(c);
     c->dropped = false;
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
-    if (pl_event_has_worker(e) && (e->worker < 0 || e->worker >= c->view.n_workers))
+    if (pl_event_has_worker(e) && !pl_control_knows(c, e->worker))
         return pl_fail(why, PL_EUSAGE, "there is no worker %d; workers are numbered 1 to %d",
                        e->worker + 1, c->view.n_workers);
-    bool arrived = false;
     uint64_t spent_ns = 0;
     int rc = PL_OK;
     switch (e->kind) {
@@ -276,9 +282,8 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
     case PL_ARRIVE:
     case PL_REJECT:
         if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        arrived = e->kind == PL_ARRIVE;
         spent_ns = e->now_ns - c->worker[e->worker].since_ns;
-        if (arrived)
+        if (e->kind == PL_ARRIVE)
             rc = control_on_arrive(c, e, why);
         else
             control_on_reject(c, e);
@@ -294,9 +299,9 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         c->models->base_ready(c->replicas, e->worker);
         break;
     }
-    if (!rc) rc = pl_referee(c, e, arrived, why);
+    if (!rc) rc = pl_referee(c, e, why);
     if (rc) return rc;
-    if (arrived) control_count_arrival(c, e, spent_ns);
+    if (e->kind == PL_ARRIVE) control_count_arrival(c, e, spent_ns);
     for (int i = 0; i < c->n_listeners; i++) c->listener[i].log(c->listener[i].ctx, c, e, &c->plan);
     return PL_OK;
 }
@@ -308,25 +313,18 @@ const struct pl_view *pl_control_view(const struct pl_control *c) {
 }
 
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {
-    const struct control_group *g = c->closed.n > 0 ? &c->closed : &c->open;
-    *n = g->n;
-    return g->member;
-}
-
-static const struct pl_member *control_find(const struct control_group *g,
-                                            const struct pl_action *a) {
-    for (size_t i = g->n; i-- > 0;) /* it was among the last */
-        if (g->member[i].worker == a->worker && g->member[i].task == a->task) return &g->member[i];
-    return NULL;
+    *n = c->n_closed > 0 ? c->n_closed : (size_t)c->view.n_taken;
+    return c->member;
 }
 
 const struct pl_member *pl_control_taken(const struct pl_control *c, const struct pl_action *a) {
-    const struct pl_member *m = control_find(&c->open, a);
-    return m ? m : control_find(&c->closed, a);
+    for (size_t i = pl_control_n_members(c); i-- > 0;) /* it was among the last */
+        if (c->member[i].worker == a->worker && c->member[i].task == a->task) return &c->member[i];
+    return NULL;
 }
 
 void pl_control_spoiled(struct pl_control *c, size_t i) {
-    uint64_t lag = c->closed.member[i].lag;
+    uint64_t lag = c->member[i].lag;
     c->fates.applied--;
     c->fates.rejected++;
     c->lag_sum -= lag;

@@ -22,15 +22,15 @@ static struct pl_control *copy_new(const struct pl_control *c) {
     return NULL;
 }
 
-static bool copy_group(struct control_group *to, const struct control_group *from) {
-    if (from->n > to->room) {
-        struct pl_member *grown = realloc(to->member, from->n * sizeof *grown);
+static bool copy_groups(struct pl_control *to, const struct pl_control *from) {
+    size_t n = pl_control_n_members(from);
+    if (n > to->room) {
+        struct pl_member *grown = realloc(to->member, n * sizeof *grown);
         if (!grown) return false;
         to->member = grown;
-        to->room = from->n;
+        to->room = n;
     }
-    to->n = from->n;
-    if (from->n > 0) memcpy(to->member, from->member, from->n * sizeof *to->member);
+    if (n > 0) memcpy(to->member, from->member, n * sizeof *to->member);
     return true;
 }
 
@@ -39,7 +39,7 @@ int pl_control_copy(const struct pl_control *c, struct pl_control **out) {
     if (c->replicas || c->grid_locks.side > 0) return PL_EUSAGE;
     if (!*out && !(*out = copy_new(c))) return PL_ENOMEM;
     struct pl_control *to = *out;
-    if (!copy_group(&to->open, &c->open) || !copy_group(&to->closed, &c->closed)) return PL_ENOMEM;
+    if (!copy_groups(to, c)) return PL_ENOMEM;
     const struct pl_control own = *to;
     *to = *c;
     to->policy_state = memcpy(own.policy_state, c->policy_state, c->policy_size + 1);
@@ -48,8 +48,8 @@ int pl_control_copy(const struct pl_control *c, struct pl_control **out) {
     to->arrival = memcpy(own.arrival, c->arrival, n * sizeof *own.arrival);
     to->plan.action = own.plan.action;
     to->plan.n = 0;
-    to->open = own.open;
-    to->closed = own.closed;
+    to->member = own.member;
+    to->room = own.room;
     to->view.worker = to->worker;
     to->view.rng = &to->rng;
     to->n_listeners = 0;

@@ -22,10 +22,9 @@ struct pl_control {
     int idle_last, busy_last;
     struct pl_grid_locks grid_locks; /* if the policy has a grid */
 
-    struct control_group {
-        struct pl_member *member;
-        size_t n, room;
-    } open, closed; /* the open group, and the one that the last event committed */
+    /* the group that the last event committed, and behind it the open one, of view.n_taken */
+    struct pl_member *member;
+    size_t n_closed, room;
     struct control_arrival {
         uint32_t samples;
         double loss;
@@ -98,8 +97,17 @@ static inline void pl_control_set_busy(struct pl_control *c, int i, uint64_t now
 /* A busy worker's task ends without use. */
 void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);
 
-/* Checks the plan and carries it out in order. `arrived`: the event was an arrival, which the plan
- * must decide. */
-int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why);
+/* Whether there is such a worker; a negative number becomes a large one. */
+static inline bool pl_control_knows(const struct pl_control *c, int worker) {
+    return (unsigned)worker < (unsigned)c->view.n_workers;
+}
+
+/* In both groups. */
+static inline size_t pl_control_n_members(const struct pl_control *c) {
+    return c->n_closed + (size_t)c->view.n_taken;
+}
+
+/* Checks the plan and carries it out in order. */
+int pl_referee(struct pl_control *c, const struct pl_event *e, struct pl_why *why);
 
 #endif

@@ -2,63 +2,61 @@
 
 #define PLAN_DRAWS 64 /* random draws of a peer, before the next one that is alive is used */
 
-/* Written field by field: building a struct elsewhere and copying it costs more than all the rest.
- */
-static void plan_add(struct pl_plan *p, enum pl_verb verb, int worker, enum pl_from from,
-                     double factor) {
+/* Returns the new action, or NULL if there is no room. The caller writes what else its verb has. */
+static struct pl_action *plan_add(struct pl_plan *p, enum pl_verb verb, int worker, double factor) {
     if (p->n == p->room) {
         p->overflow = true;
-        return;
+        return NULL;
     }
     struct pl_action *a = &p->action[p->n++];
     a->verb = verb;
-    a->from = from;
     a->worker = worker;
-    a->task = a->version = 0;
-    a->keep = 0;
-    a->peer = -1;
     a->factor = factor;
-    a->row = a->col = -1;
-    a->sends = false;
+    return a;
+}
+
+static void plan_start(struct pl_plan *p, int worker, enum pl_from from, int row, int col) {
+    struct pl_action *a = plan_add(p, PL_START, worker, 0);
+    if (!a) return;
+    a->from = from;
+    a->row = row;
+    a->col = col;
 }
 
 void pl_take(struct pl_plan *p, double factor) {
-    plan_add(p, PL_TAKE, PL_ARRIVED, PL_FETCH, factor);
+    plan_add(p, PL_TAKE, PL_ARRIVED, factor);
 }
 
 void pl_take_deferred(struct pl_plan *p, int worker, double factor) {
-    plan_add(p, PL_TAKE, worker, PL_FETCH, factor);
+    plan_add(p, PL_TAKE, worker, factor);
 }
 
 void pl_defer(struct pl_plan *p) {
-    plan_add(p, PL_DEFER, PL_ARRIVED, PL_FETCH, 0);
+    plan_add(p, PL_DEFER, PL_ARRIVED, 0);
 }
 
 void pl_drop(struct pl_plan *p) {
-    plan_add(p, PL_DROP, PL_ARRIVED, PL_FETCH, 0);
+    plan_add(p, PL_DROP, PL_ARRIVED, 0);
 }
 
 void pl_commit(struct pl_plan *p, double factor) {
-    plan_add(p, PL_COMMIT, 0, PL_FETCH, factor);
+    plan_add(p, PL_COMMIT, 0, factor);
 }
 
 void pl_start(struct pl_plan *p, int worker, enum pl_from from) {
-    plan_add(p, PL_START, worker, from, 0);
+    plan_start(p, worker, from, -1, -1);
 }
 
 void pl_start_part(struct pl_plan *p, int worker, int row, int col) {
-    plan_add(p, PL_START, worker, PL_FETCH, 0);
-    if (p->overflow) return;
-    p->action[p->n - 1].row = row;
-    p->action[p->n - 1].col = col;
+    plan_start(p, worker, PL_FETCH, row, col);
 }
 
 void pl_cancel(struct pl_plan *p, int worker) {
-    plan_add(p, PL_CANCEL, worker, PL_FETCH, 0);
+    plan_add(p, PL_CANCEL, worker, 0);
 }
 
 void pl_stop(struct pl_plan *p) {
-    plan_add(p, PL_STOP, 0, PL_FETCH, 0);
+    plan_add(p, PL_STOP, 0, 0);
 }
 
 void pl_timer(struct pl_plan *p, uint64_t when_ns) {
@@ -92,11 +90,10 @@ int pl_draw_peer(const struct pl_view *v, int worker, enum pl_draw among) {
 
 static void plan_exchange(struct pl_plan *p, enum pl_verb verb, int worker, int peer, double keep,
                           double factor) {
-    size_t n = p->n;
-    plan_add(p, verb, worker, PL_FETCH, factor);
-    if (p->n == n) return;
-    p->action[n].peer = peer;
-    p->action[n].keep = keep;
+    struct pl_action *a = plan_add(p, verb, worker, factor);
+    if (!a) return;
+    a->peer = peer;
+    a->keep = keep;
 }
 
 void pl_blend(struct pl_plan *p, int worker, int peer, double a, double b) {

@@ -19,15 +19,16 @@ enum pl_verb {
     PL_ABSORB
 };
 
+/* Fields that a verb does not have are not written. */
 struct pl_action {
     enum pl_verb verb;
     enum pl_from from; /* PL_START */
-    int worker;        /* PL_ARRIVED: the worker that has just arrived */
-    uint64_t task;     /* filled in by control */
+    int worker;        /* PL_ARRIVED: the worker that has just arrived; 0 if the verb has none */
+    uint64_t task;     /* if it is about a task; filled in by control */
     uint64_t version;  /* PL_START: to compute on; PL_COMMIT: the new one; filled in by control */
-    double factor;     /* PL_TAKE, PL_COMMIT; weight of the peer's model in an exchange */
-    double keep;       /* PL_BLEND: weight of the worker's own model */
-    int peer;          /* partner in an exchange */
+    double factor;     /* PL_TAKE, PL_COMMIT; weight of the peer's model in an exchange; else 0 */
+    double keep;       /* exchanges: weight of the worker's own model in a PL_BLEND */
+    int peer;          /* exchanges: the partner */
     int row, col;      /* PL_START: its part; -1: everything */
     bool sends;        /* PL_START: the worker does not have its input yet; filled in by control */
 };

@@ -5,73 +5,63 @@
 
 #include "core/control_state.h"
 
-static int referee_grow(struct control_group *g, struct pl_why *why) {
-    size_t room = g->room ? 2 * g->room : 64;
-    struct pl_member *grown = realloc(g->member, room * sizeof *grown);
+static int referee_grow(struct pl_control *c, struct pl_why *why) {
+    size_t room = c->room ? 2 * c->room : 64;
+    struct pl_member *grown = realloc(c->member, room * sizeof *grown);
     if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for a group of %zu", room);
-    g->member = grown;
-    g->room = room;
+    c->member = grown;
+    c->room = room;
     return PL_OK;
 }
 
 /* Adds an arrival of a->worker to the open group. */
 static inline int referee_join_group(struct pl_control *c, struct pl_action *a,
                                      const struct control_arrival *b, struct pl_why *why) {
-    struct control_group *g = &c->open;
-    if (g->n == g->room && referee_grow(g, why)) return PL_ENOMEM;
+    size_t n = pl_control_n_members(c);
+    if (n == c->room && referee_grow(c, why)) return PL_ENOMEM;
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    if (c->models->take) c->models->take(c->replicas, a->worker, a->factor);
-    g->member[g->n++] = (struct pl_member){
-        a->worker, w->task, w->base, c->view.version - w->base, b->samples, a->factor, b->loss};
+    if (c->replicas) c->models->take(c->replicas, a->worker, a->factor);
+    c->member[n] = (struct pl_member){a->worker,  w->task,   w->base, c->view.version - w->base,
+                                      b->samples, a->factor, b->loss};
     c->view.n_taken++;
     if (w->n_contributed++ == 0) c->view.n_contributors++;
     return PL_OK;
 }
 
-/* Whether there is such a worker; a negative number becomes a large one. */
-static inline bool referee_knows(const struct pl_control *c, int worker) {
-    return (unsigned)worker < (unsigned)c->view.n_workers;
-}
-
-static int referee_take(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
-    if (!referee_knows(c, a->worker) || !c->worker[a->worker].deferred)
+static int referee_take_deferred(struct pl_control *c, struct pl_action *a, struct pl_why *why) {
+    if (!pl_control_knows(c, a->worker) || !c->worker[a->worker].deferred)
         return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
     c->worker[a->worker].deferred = false;
     c->n_deferred--;
     return referee_join_group(c, a, &c->arrival[a->worker], why);
 }
 
+/* The open group is closed. It is the first of the event, so it begins where the members do. */
 static void referee_commit(struct pl_control *c, struct pl_action *a) {
-    struct pl_member *member = c->open.member, *spare = c->closed.member;
-    size_t n = c->open.n, room = c->open.room;
-    for (const struct pl_member *m = member; m < member + n; m++) {
+    const struct pl_member *end = c->member + c->view.n_taken;
+    for (const struct pl_member *m = c->member; m < end; m++) {
         c->lag_sum += m->lag;
         c->n_fresh += m->lag == 0;
         if (m->lag > c->lag_max) c->lag_max = m->lag;
         c->worker[m->worker].n_contributed = 0;
     }
-    c->fates.applied += n;
+    c->n_closed = (size_t)c->view.n_taken;
+    c->fates.applied += c->n_closed;
     c->view.n_taken = c->view.n_contributors = 0;
-    c->open.member = spare; /* field by field: what was just written in parts is slow to copy */
-    c->open.room = c->closed.room;
-    c->open.n = 0;
-    c->closed.member = member;
-    c->closed.room = room;
-    c->closed.n = n;
     a->version = ++c->view.version;
 }
 
 static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
                          struct pl_why *why) {
-    if (!referee_knows(c, a->worker) || c->worker[a->worker].state != PL_IDLE)
+    if (!pl_control_knows(c, a->worker) || c->worker[a->worker].state != PL_IDLE)
         return pl_control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
     if (a->from == PL_KEEP && (!c->models->central || w->base == CONTROL_NO_VERSION))
         return pl_control_broke(c, why, "it let a worker keep a version it never had");
     if (w->deferred)
         return pl_control_broke(c, why, "it started a worker whose result is still deferred");
-    if (c->models->start && c->models->start(c->replicas, a->worker))
+    if (c->replicas && c->models->start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
     bool on_part = (a->row & a->col) >= 0; /* one of them is not negative */
@@ -99,7 +89,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
 
 static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t now_ns,
                           struct pl_why *why) {
-    if (!referee_knows(c, a->worker) || c->worker[a->worker].state != PL_BUSY)
+    if (!pl_control_knows(c, a->worker) || c->worker[a->worker].state != PL_BUSY)
         return pl_control_broke(c, why, "it cancelled a worker that is not busy");
     if (!c->models->central)
         return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
@@ -112,33 +102,31 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
 }
 
 /* A take, drop or defer of the arrival, or a take of a deferred result. */
-static int referee_decide(struct pl_control *c, const struct pl_event *e, struct pl_action *a,
-                          int *n_decided, struct pl_why *why) {
-    bool arrived = a->worker == PL_ARRIVED;
-    if (arrived && (*n_decided)++ > 0)
-        return pl_control_broke(c, why, "it took or dropped more than the one arrival");
-    if (arrived && e->kind != PL_ARRIVE)
-        return pl_control_broke(c, why, "it took or dropped a result that did not arrive");
-    if (!arrived) return referee_take(c, a, why);
+static inline int referee_decide(struct pl_control *c, const struct pl_event *e,
+                                 struct pl_action *a, bool *undecided, struct pl_why *why) {
+    if (a->worker != PL_ARRIVED) return referee_take_deferred(c, a, why);
+    if (!*undecided)
+        return pl_control_broke(c, why,
+                                e->kind == PL_ARRIVE
+                                    ? "it took or dropped more than the one arrival"
+                                    : "it took or dropped a result that did not arrive");
     const struct control_arrival arrival = {e->samples, e->loss};
+    *undecided = false;
     a->worker = e->worker;
     if (a->verb == PL_TAKE) return referee_join_group(c, a, &arrival, why);
     a->task = c->worker[e->worker].task;
-    switch (a->verb) {
-    case PL_DROP:
+    if (a->verb == PL_DROP) {
         c->fates.dropped++;
         c->dropped = true;
-        if (c->models->drop) c->models->drop(c->replicas, e->worker);
-        return PL_OK;
-    default:
-        if (!c->models->central)
-            return pl_control_broke(c, why,
-                                    "it deferred a result of a worker with a model of its own");
-        c->arrival[e->worker] = arrival;
-        c->worker[e->worker].deferred = true;
-        c->n_deferred++;
+        if (c->replicas) c->models->drop(c->replicas, e->worker);
         return PL_OK;
     }
+    if (!c->models->central)
+        return pl_control_broke(c, why, "it deferred a result of a worker with a model of its own");
+    c->arrival[e->worker] = arrival;
+    c->worker[e->worker].deferred = true;
+    c->n_deferred++;
+    return PL_OK;
 }
 
 static int referee_timer(struct pl_control *c, struct pl_why *why) {
@@ -151,36 +139,40 @@ static int referee_timer(struct pl_control *c, struct pl_why *why) {
     return PL_OK;
 }
 
-int pl_referee(struct pl_control *c, const struct pl_event *e, bool arrived, struct pl_why *why) {
+int pl_referee(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     if (c->plan.overflow)
         return pl_control_broke(c, why, "its plan is longer than any correct plan");
-    int n_decided = 0;
+    bool undecided = e->kind == PL_ARRIVE;
     struct pl_action *end = c->plan.action + c->plan.n;
     for (struct pl_action *a = c->plan.action; a < end; a++) {
         int rc = PL_OK;
         const char *no = NULL;
+        if (a->verb == PL_START) { /* first, because it is the most frequent verb */
+            rc = referee_start(c, a, e->now_ns, why);
+            if (rc) return rc;
+            continue;
+        }
         if (!isfinite(a->factor))
             return pl_control_broke(c, why, "it used a factor that is not finite");
         switch (a->verb) {
         case PL_TAKE:
         case PL_DROP:
-        case PL_DEFER: rc = referee_decide(c, e, a, &n_decided, why); break;
+        case PL_DEFER: rc = referee_decide(c, e, a, &undecided, why); break;
         case PL_COMMIT:
-            if (c->closed.n > 0)
+            if (c->n_closed > 0)
                 return pl_control_broke(c, why, "it committed twice for one event");
             if (c->view.n_taken == 0)
                 return pl_control_broke(c, why, "it committed an empty group");
             referee_commit(c, a);
-            continue;
-        case PL_START: rc = referee_start(c, a, e->now_ns, why); break;
+            break;
         case PL_CANCEL: rc = referee_cancel(c, a, e->now_ns, why); break;
-        case PL_STOP: c->stopped = true; continue;
+        case PL_STOP: c->stopped = true; break;
         default: no = c->models->exchange(c->replicas, a); break;
         }
         if (no) return pl_control_broke(c, why, no);
         if (rc) return rc;
     }
-    if (arrived && n_decided == 0)
+    if (undecided)
         return pl_control_broke(c, why, "it neither took, dropped nor deferred an arrival");
     int rc = referee_timer(c, why);
     if (rc) return rc;

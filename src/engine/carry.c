@@ -4,27 +4,20 @@
 
 #include "engine/engine_state.h"
 
-/* Written field by field: zeroing the struct first takes longer than all the rest. */
 static inline int carry_start(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
-    struct pl_start start;
-    start.worker = a->worker;
-    start.task = a->task;
-    start.version = a->version;
-    start.lr = 0;
-    start.input = NULL;
-    start.base = start.output = PL_NO_VECTOR;
-    start.sends = a->sends;
-    start.stays = false;
-    start.part = (struct pl_part){a->row, a->col};
-    start.acked = start.applied = 0;
-    start.checks = false;
-    if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, &start);
+    struct pl_start *start = &e->start;
+    start->worker = a->worker;
+    start->task = a->task;
+    start->version = a->version;
+    start->sends = a->sends;
+    start->part = (struct pl_part){a->row, a->col};
+    if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, start);
     struct engine_worker *w = &e->worker[a->worker];
-    w->part = start.part;
-    start.acked = w->acked;
-    start.applied = w->applied;
-    start.checks = !e->judges || e->spoiled;
-    int rc = e->models->start(e, a, &start);
+    w->part = start->part;
+    start->acked = w->acked;
+    start->applied = w->applied;
+    start->checks = !e->judges || e->spoiled;
+    int rc = e->models->start(e, a, start);
     if (rc == PL_EPOLICY)
         return pl_control_broke(e->control, why,
                                 "it keeps a version, but declares that it always fetches");
@@ -42,12 +35,11 @@ void pl_engine_upcoming(const struct pl_engine *e, const struct pl_action *commi
 static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
                                const struct pl_action *end, struct pl_measure *measure,
                                struct pl_why *why) {
-    const struct pl_limits *l = &e->job->limits;
     e->last_update_ns = e->view->now_ns;
     if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
     pl_engine_upcoming(e, a, end);
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
-    if ((l->updates > 0 && a->version >= l->updates) || (l->epochs > 0 && pl_engine_reached(e)))
+    if (a->version >= e->last_version || (e->job->limits.epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
     return rc;
 }
@@ -63,6 +55,11 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
     const struct pl_action *end = plan->action + plan->n;
     for (const struct pl_action *a = plan->action; a < end; a++) {
         int rc = PL_OK;
+        if (a->verb == PL_START) { /* first, because it is the most frequent verb */
+            rc = carry_start(e, a, why);
+            if (rc) return rc;
+            continue;
+        }
         switch (a->verb) {
         case PL_TAKE:
             if (!e->models->take) continue;
@@ -73,7 +70,6 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
             *committed = true;
             rc = carry_commit(e, a, end, measure, why);
             break;
-        case PL_START: rc = carry_start(e, a, why); break;
         case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); continue;
         case PL_STOP: pl_engine_over(e); continue;
         default: continue; /* a deferred result stays where it is; the replicas do exchanges */
@@ -97,7 +93,6 @@ int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_
     bool committed = false;
     int rc = pl_control_step(e->control, event, &plan, why);
     if (!rc) rc = carry_plan(e, plan, &committed, &measure, why);
-    if (rc || !committed || !e->store || e->conf.follows || !pl_control_measures(e->control))
-        return rc;
+    if (rc || !committed || !e->measures) return rc;
     return carry_measured(e, event, &measure, why);
 }

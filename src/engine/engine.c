@@ -65,9 +65,12 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     e->job = conf->job;
     e->out = out;
     e->scored_ns = e->last_update_ns = UINT64_MAX;
+    e->last_version = e->job->limits.updates > 0 ? e->job->limits.updates : UINT64_MAX;
+    e->start = (struct pl_start){.base = PL_NO_VECTOR, .output = PL_NO_VECTOR};
     int rc = engine_control(e, why);
     if (!rc && e->job->model) rc = engine_first(e, w0, why);
     if (!rc && e->job->model) rc = engine_filter(e, why);
+    e->measures = !rc && e->store && !conf->follows && pl_control_measures(e->control);
     if (rc)
         pl_engine_free(e);
     else
@@ -195,21 +198,27 @@ static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
     return false;
 }
 
-/* A result; `event` has its worker. */
-static int engine_result(struct pl_engine *e, struct pl_event *event, const char *defect,
-                         struct pl_why *why) {
-    const struct pl_worker *w = &e->view->worker[event->worker];
-    if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
-    uint64_t spent_ns = event->now_ns - w->since_ns;
-    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
-    if (!e->job->model) return pl_engine_step(e, event, why);
+/* A result of a run with a model. */
+static PL_NOINLINE int engine_vector(struct pl_engine *e, struct pl_event *event,
+                                     const char *defect, struct pl_why *why) {
     int rc = PL_OK;
     if (event->kind == PL_ARRIVE && !e->conf.follows) rc = engine_arrive(e, event, defect, why);
     return rc ? rc : pl_engine_step(e, event, why);
 }
 
+/* A result; `event` has its worker. */
+static inline int engine_result(struct pl_engine *e, struct pl_event *event, const char *defect,
+                                struct pl_why *why) {
+    const struct pl_worker *w = &e->view->worker[event->worker];
+    if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
+    uint64_t spent_ns = event->now_ns - w->since_ns;
+    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
+    return e->job->model ? engine_vector(e, event, defect, why) : pl_engine_step(e, event, why);
+}
+
 /* Everything but results. */
-static int engine_other(struct pl_engine *e, struct pl_event *event, struct pl_why *why) {
+static PL_NOINLINE int engine_other(struct pl_engine *e, struct pl_event *event,
+                                    struct pl_why *why) {
     bool known = event->worker >= 0 && event->worker < e->view->n_workers;
     if (!known && pl_event_has_worker(event)) /* control says which workers there are */
         return pl_engine_step(e, event, why);

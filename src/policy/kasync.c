@@ -68,7 +68,8 @@ static void kasync_start(const struct kasync *s, const struct pl_view *v, struct
         pl_start(p, i, v->worker[i].task % (uint64_t)s->fetch == 0 ? PL_FETCH : PL_KEEP);
 }
 
-static void kasync_close(const struct kasync *s, const struct pl_view *v, struct pl_plan *p) {
+static inline void kasync_close(const struct kasync *s, const struct pl_view *v,
+                                struct pl_plan *p) {
     if (s->early) kasync_start(s, v, p);
     pl_commit(p, 1);
     if (!s->early) kasync_start(s, v, p);

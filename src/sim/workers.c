@@ -28,8 +28,7 @@ static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, ui
 }
 
 /* How long the task computes. */
-static uint64_t workers_duration(struct sim *s, const struct pl_start *start) {
-    double work = s->worker[start->worker].work;
+static uint64_t workers_duration(struct sim *s, const struct pl_start *start, double work) {
     uint32_t worker = (uint32_t)start->worker;
     if (work == 1) return pl_ahead_ns(&s->ahead, worker, start->task);
     return pl_delay_ns(
@@ -55,7 +54,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
     if (at > SIM_END_NS)
         at = SIM_END_NS; /* a queue that never empties; the sum below must not wrap */
     w->late_ns = 0;
-    *finish = at + workers_duration(s, start);
+    *finish = at + workers_duration(s, start, w->work);
     if (start->base != PL_NO_VECTOR) {
         int rc = pl_sim_push(s, at, SIM_BASE_READY, start->worker, start->task);
         if (rc) return rc;
