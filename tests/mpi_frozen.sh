@@ -59,4 +59,24 @@ sleep 1
 kill -TERM "$(cat pid.0)"
 finish "a frozen server and SIGTERM"
 
+# A rank that freezes while it makes its data, which takes seconds: SIGTERM ends the other.
+makes_data() {
+    pid=$(cat pid.1)
+    [ "$(cut -d' ' -f14 "/proc/$pid/stat")" -gt 150 ] # hundredths of a second
+}
+rm -f pid.*
+ranks 2 sh -c "$each" sh "$PACELINE" train --model softmax --data digits:samples=250000 \
+    --updates 5 >out 2>err &
+job=$!
+await makes_data || fail "rank 1 makes no data: $(cat err)"
+frozen=$(cat pid.1)
+kill -STOP "$frozen"
+kill -TERM "$(cat pid.0)"
+wait "$job"
+status=$?
+kill -CONT "$frozen" 2>/dev/null
+[ $status != 124 ] && [ $status != 137 ] || fail "a rank frozen at the start: it did not end"
+[ $status != 0 ] || fail "a rank frozen at the start: the exit status is 0"
+grep -q 'rank 1 did not answer' err || fail "a rank frozen at the start: not told: $(cat err)"
+
 finish_test "frozen ranks"

@@ -1,5 +1,6 @@
 #include "api/ranks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,12 +97,21 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     return rc;
 }
 
+/* The caller wants the run to end, before it has begun. */
+static bool ranks_ended(void *ctx) {
+    const struct pl_setup *s = ctx;
+    const struct pl_point none = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN};
+    return s->tick && s->tick(s->watch_ctx, &none);
+}
+
 int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc) {
-    return r->mpi ? pl_mpi_agree(rc, RANKS_READY, &s->why) : rc;
+    const struct pl_patience patience = {RANKS_READY, ranks_ended, s};
+    return r->mpi ? pl_mpi_agree(rc, &patience, &s->why) : rc;
 }
 
 int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
-    return r->mpi ? pl_mpi_agree(rc, RANKS_END, &s->why) : rc;
+    const struct pl_patience patience = {.wait_ns = RANKS_END};
+    return r->mpi ? pl_mpi_agree(rc, &patience, &s->why) : rc;
 }
 
 int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b) {

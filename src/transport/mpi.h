@@ -29,11 +29,17 @@ int pl_mpi_begin(int *rank, int *size, struct pl_why *why);
  * status without a message: rank 0 prints it. */
 int pl_mpi_share(int rc, char **text, struct pl_why *why);
 
+/* How long to wait: for at most so many ns, and until `ended`, which may be NULL, returns true. */
+struct pl_patience {
+    uint64_t wait_ns;
+    bool (*ended)(void *ctx);
+    void *ctx;
+};
+
 /* All ranks call this and learn whether all succeeded: PL_OK, or the status of the lowest rank that
- * failed and, at rank 0, its message with its name: "rank 3: …". Rank 0 waits for at most
- * `wait_ns`; then it names the ranks that did not call, and the job is aborted when this process
- * ends. */
-int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why);
+ * failed and, at rank 0, its message with its name: "rank 3: …". Only rank 0's patience ends; then
+ * it names the ranks that did not call, and the job is aborted when this process ends. */
+int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why);
 
 /* A worker's end, at any rank that is not a server. range [n_servers] is what each server has of
  * the vector, one after the other. A server of a vector of another length shuts the link down. */

@@ -45,8 +45,8 @@ int pl_mpi_share(int rc, char **text, struct pl_why *why) {
     return load_module->share(rc, text, why);
 }
 
-int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why) {
-    return load_module->agree(rc, wait_ns, why);
+int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why) {
+    return load_module->agree(rc, patience, why);
 }
 
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,

@@ -25,7 +25,7 @@ struct pl_mpi_module {
     const struct pl_transport *transport;
     int (*begin)(int *rank, int *size, struct pl_why *why);
     int (*share)(int rc, char **text, struct pl_why *why);
-    int (*agree)(int rc, uint64_t wait_ns, struct pl_why *why);
+    int (*agree)(int rc, const struct pl_patience *patience, struct pl_why *why);
     int (*connect)(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why);
     /* of server_group.h */

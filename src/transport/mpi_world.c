@@ -134,15 +134,17 @@ int pl_mpi_begin(int *rank, int *size, struct pl_why *why) {
 
 /* --- agreements -------------------------------------------------------------------------- */
 
-/* False if the time is up or MPI is broken. */
-static bool world_wait(int n, MPI_Request *request, uint64_t wait_ns) {
+static const struct pl_patience world_forever = {.wait_ns = PL_FOREVER};
+
+/* False if patience ends or MPI is broken. */
+static bool world_wait(int n, MPI_Request *request, const struct pl_patience *p) {
     uint64_t began = pl_now_ns(), now = began;
     atomic_uint never = 0; /* nothing wakes it */
     for (int done = 0; !world.broken; now = pl_now_ns()) {
         MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
         if (done) return true;
-        if (now - began >= wait_ns) return false;
-        pl_wire_pause(&never, 0, now - began, wait_ns - (now - began), false);
+        if (now - began >= p->wait_ns || (p->ended && p->ended(p->ctx))) return false;
+        pl_wire_pause(&never, 0, now - began, p->wait_ns - (now - began), false);
     }
     return false;
 }
@@ -158,14 +160,14 @@ int pl_mpi_share(int rc, char **text, struct pl_why *why) {
     if (world.broken) return world_failed(why);
     if (world.rank == 0 && !rc) head[1] = (int)strlen(*text) + 1;
     MPI_Ibcast(head, 2, MPI_INT, 0, world.comm, &request);
-    if (!world_wait(1, &request, PL_FOREVER)) return world_failed(why);
+    if (!world_wait(1, &request, &world_forever)) return world_failed(why);
     if (head[0]) return head[0];
     if (world.rank != 0 && !(*text = malloc((size_t)head[1]))) {
         world.broken = true; /* the others would wait for this rank */
         return pl_fail(why, PL_ENOMEM, "out of memory");
     }
     MPI_Ibcast(*text, head[1], MPI_CHAR, 0, world.comm, &request);
-    if (!world_wait(1, &request, PL_FOREVER)) return world_failed(why);
+    if (!world_wait(1, &request, &world_forever)) return world_failed(why);
     if (world.rank != 0) (*text)[head[1] - 1] = '\0';
     return PL_OK;
 }
@@ -176,12 +178,13 @@ struct world_report {
 };
 
 /* Receives the reports of all other ranks. */
-static int world_collect(struct world_report *report, MPI_Request *request, uint64_t wait_ns,
-                         struct pl_why *why) {
+static int world_collect(struct world_report *report, MPI_Request *request,
+                         const struct pl_patience *patience, struct pl_why *why) {
+    uint64_t began = pl_now_ns();
     for (int r = 1; r < world.size; r++)
         MPI_Irecv(&report[r], sizeof *report, MPI_BYTE, r, WIRE_AGREE, world.comm, &request[r]);
     request[0] = MPI_REQUEST_NULL;
-    if (!world_wait(world.size, request, wait_ns)) {
+    if (!world_wait(world.size, request, patience)) {
         char names[200] = "";
         int n = 0;
         for (int r = 1; r < world.size; r++) {
@@ -192,18 +195,18 @@ static int world_collect(struct world_report *report, MPI_Request *request, uint
         }
         if (world.error[0]) return world_failed(why);
         world.broken = true;
-        return pl_fail(why, PL_ERUN, "rank %s did not answer for %g s; the job is aborted", names,
-                       (double)wait_ns * 1e-9);
+        return pl_fail(why, PL_ERUN, "rank %s did not answer for %.3g s; the job is aborted", names,
+                       (double)(pl_now_ns() - began) * 1e-9);
     }
     return PL_OK;
 }
 
-static int world_lead(int rc, uint64_t wait_ns, struct pl_why *why) {
+static int world_lead(int rc, const struct pl_patience *patience, struct pl_why *why) {
     size_t n = (size_t)world.size;
     struct world_report *report = calloc(n, sizeof *report);
     MPI_Request *request = calloc(n, sizeof(*request));
     struct pl_why *late = rc ? NULL : why; /* rank 0's own message goes first */
-    int result = report && request ? world_collect(report, request, wait_ns, late)
+    int result = report && request ? world_collect(report, request, patience, late)
                                    : pl_fail(late, PL_ENOMEM, "out of memory");
     if (result) {
         world.broken = true; /* the job will be aborted */
@@ -219,7 +222,7 @@ static int world_lead(int rc, uint64_t wait_ns, struct pl_why *why) {
         }
         for (int r = 1; r < world.size; r++)
             MPI_Isend(&failed, 1, MPI_INT, r, WIRE_VERDICT, world.comm, &request[r]);
-        result = world_wait(world.size, request, wait_ns) ? failed : world_failed(why);
+        result = world_wait(world.size, request, patience) ? failed : world_failed(why);
     }
     if (!world.broken) { /* otherwise something may still be received there */
         free(report);
@@ -228,9 +231,9 @@ static int world_lead(int rc, uint64_t wait_ns, struct pl_why *why) {
     return result;
 }
 
-int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why) {
+int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why) {
     if (world.broken) return rc ? rc : world_failed(why);
-    if (world.rank == 0) return world_lead(rc, wait_ns, why);
+    if (world.rank == 0) return world_lead(rc, patience, why);
     struct world_report report = {.rc = rc};
     MPI_Request request[2];
     int verdict = PL_ERUN;
@@ -238,5 +241,5 @@ int pl_mpi_agree(int rc, uint64_t wait_ns, struct pl_why *why) {
     if (why) why->text[0] = '\0';
     MPI_Irecv(&verdict, 1, MPI_INT, 0, WIRE_VERDICT, world.comm, &request[1]);
     MPI_Isend(&report, sizeof report, MPI_BYTE, 0, WIRE_AGREE, world.comm, &request[0]);
-    return world_wait(2, request, PL_FOREVER) ? verdict : world_failed(why);
+    return world_wait(2, request, &world_forever) ? verdict : world_failed(why);
 }
