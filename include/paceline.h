@@ -185,7 +185,8 @@ PL_API int pl_setup_policy(pl_setup *setup, const struct pl_policy *policy);
 
 /* --- running ----------------------------------------------------------------------------- */
 
-/* Runs on a virtual clock. */
+/* Runs on a virtual clock. If a file cannot be completed, the run is returned all the same, and its
+ * text "trouble" says which. */
 PL_API int pl_simulate(pl_setup *setup, pl_run **out);
 
 /* Runs with real workers: the calling thread is the server, and workers are threads or processes

@@ -44,6 +44,14 @@ done
     fail "it has run without memory"
 grep -q 'ulimit -f' "$dir/err" || fail "no memory to share: $(cat "$dir/err")"
 
+# A race says which curves are not complete.
+(cd "$dir" && ulimit -f 8 && exec "$PACELINE" race sync async --model softmax --workers 4 \
+    --data digits:samples=200,test=50 --delay exp:mean=1 --updates 300 --eval-every 1 --out race) \
+    >"$dir/out" 2>"$dir/err"
+for file in points-01 points-02 history-01; do
+    grep -q "warning: .*$file.* File too large" "$dir/err" || fail "$file: $(cat "$dir/err")"
+done
+
 # A hangup ends neither the server, which nohup protects, nor its workers.
 # shellcheck disable=SC2086
 nohup "$PACELINE" train $run --time 3 --json >"$dir/json" 2>"$dir/err" &

@@ -2,10 +2,12 @@
  * it hands out, give the weights and the event log of pl_simulate. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -182,6 +184,30 @@ static void loops_are_simulations(void **state) {
     free(log[1]);
 }
 
+/* A file that cannot be written does not cost the results. */
+static void results_outlive_files(void **state) {
+    char events[] = "loop-c.XXXXXX";
+    float weights[DIM];
+    struct rlimit size, short_files;
+    (void)state;
+    close(mkstemp(events));
+    unlink(events);
+    pl_setup *s = loop_setup(OPTIONS, events);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &size), 0);
+    short_files = (struct rlimit){500, size.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &short_files), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    pl_run *run = drive(s, weights);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &size), 0);
+    unlink(events);
+    assert_true(pl_run_number(run, "updates") == 60);
+    const char *trouble = pl_run_text(run, "trouble");
+    if (!trouble || !strstr(trouble, events)) fail_msg("%s", trouble ? trouble : "no trouble");
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
 /* What needs to see vectors is refused, by name. */
 static void rules_that_look_are_refused(void **state) {
     static const char *const options[][2] = {
@@ -222,8 +248,8 @@ static void bad_rows_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(loops_are_simulations),
-                                       cmocka_unit_test(rules_that_look_are_refused),
-                                       cmocka_unit_test(bad_rows_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loops_are_simulations), cmocka_unit_test(results_outlive_files),
+        cmocka_unit_test(rules_that_look_are_refused), cmocka_unit_test(bad_rows_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

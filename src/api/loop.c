@@ -85,8 +85,7 @@ static int loop_open(struct pl_loop *l, size_t dim) {
     l->has_sinks = true;
     l->sinks.conf = &l->mine->conf;
     rc = pl_run_begin(l->run, l->mine, &l->built, "simulate", NULL);
-    if (!rc)
-        rc = pl_sinks_open(&l->sinks, l->mine, &l->built, "virtual", l->run->identity.json);
+    if (!rc) rc = pl_sinks_open(&l->sinks, l->mine, &l->built, "virtual", l->run->identity.json);
     if (rc) *why = l->mine->why;
     if (rc) return rc;
     pl_run_announce(l->run, l->mine);
@@ -137,9 +136,10 @@ int pl_loop_next(pl_loop *l, struct pl_loop_step *step) {
         rc = pl_run_complete(l->run, why);
         pl_run_end(l->run, &l->built.job, rc, why);
         pl_sinks_run(&l->sinks, l->run->identity.json);
-        int closed = pl_sinks_close(&l->sinks, rc ? NULL : why);
+        /* a file that could not be completed must not cost the results */
+        struct pl_why *trouble = &l->run->outcome.trouble;
+        pl_sinks_close(&l->sinks, rc || trouble->text[0] ? NULL : trouble);
         l->has_sinks = false;
-        if (!rc) rc = closed;
     }
     l->failed = rc != PL_OK && rc != PL_EUSAGE;
     return rc;

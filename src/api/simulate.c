@@ -98,11 +98,8 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     pl_sinks_run(&watch.sinks, run->identity.json);
     free((void *)(uintptr_t)from.weights);
     /* a file that could not be completed must not cost the results; those of a replay are known */
-    struct pl_why *trouble = &run->outcome.trouble;
-    int closed = pl_sinks_close(&watch.sinks, rc                 ? NULL
-                                              : replay           ? why
-                                              : trouble->text[0] ? NULL
-                                                                 : trouble);
+    struct pl_why *tells = replay ? why : &run->outcome.trouble;
+    int closed = pl_sinks_close(&watch.sinks, rc || tells->text[0] ? NULL : tells);
     if (!rc && replay) rc = closed;
     pl_built_free(&built);
     if (rc) {

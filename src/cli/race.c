@@ -143,6 +143,8 @@ static int race_go(struct race *r, int i, int seed, pl_setup *one) {
         status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
     else if (run && !cli_interrupted()) /* an interrupted run has no result */
         status = cli_race_result(r, e, seed, run);
+    const char *trouble = run ? pl_run_text(run, "trouble") : NULL;
+    if (trouble) cli_say((void *)(uintptr_t)e->name, 1, trouble);
     pl_run_free(run);
     return status;
 }
