@@ -183,6 +183,7 @@ static void test_a_rank_that_freezes_half_way(void **state) {
     pid_t self = getpid();
     (void)state;
     assert_int_equal(pl_mpi_begin(&rank, &size, &why), 0);
+    assert_int_equal(size, sizeof process / sizeof *process);
     MPI_Allgather(&self, sizeof self, MPI_BYTE, process, sizeof self, MPI_BYTE, MPI_COMM_WORLD);
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
         char options[200];

@@ -100,7 +100,12 @@ int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
 /* The caller wants the run to end, before it has begun. */
 static bool ranks_ended(void *ctx) {
     const struct pl_setup *s = ctx;
-    const struct pl_point none = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN};
+    const struct pl_point none = {.loss = NAN,
+                                  .test_loss = NAN,
+                                  .test_accuracy = NAN,
+                                  .staleness = NAN,
+                                  .consensus = NAN,
+                                  .expected = (int)s->conf.workers};
     return s->tick && s->tick(s->watch_ctx, &none);
 }
 

@@ -29,7 +29,8 @@ int pl_mpi_begin(int *rank, int *size, struct pl_why *why);
  * status without a message: rank 0 prints it. */
 int pl_mpi_share(int rc, char **text, struct pl_why *why);
 
-/* How long to wait: for at most so many ns, and until `ended`, which may be NULL, returns true. */
+/* How long to wait: for at most `wait_ns`, and only until `ended`, which may be NULL, returns
+ * true. */
 struct pl_patience {
     uint64_t wait_ns;
     bool (*ended)(void *ctx);
@@ -37,8 +38,8 @@ struct pl_patience {
 };
 
 /* All ranks call this and learn whether all succeeded: PL_OK, or the status of the lowest rank that
- * failed and, at rank 0, its message with its name: "rank 3: …". Only rank 0's patience ends; then
- * it names the ranks that did not call, and the job is aborted when this process ends. */
+ * failed and, at rank 0, its message with its name: "rank 3: …". Only rank 0 gives
+ * up; it then names the ranks that did not call, and the job is aborted when this process ends. */
 int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why);
 
 /* A worker's end, at any rank that is not a server. range [n_servers] is what each server has of

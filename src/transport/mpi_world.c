@@ -212,7 +212,9 @@ static int world_lead(int rc, const struct pl_patience *patience, struct pl_why 
         world.broken = true; /* the job will be aborted */
         if (rc) result = rc;
     } else {
-        int failed = rc;
+        static int failed; /* static: if time is up, it may still be sent when this has returned */
+        const struct pl_patience told = {.wait_ns = patience->wait_ns};
+        failed = rc;
         for (int r = 1; r < world.size && !rc && !failed; r++) {
             if (!report[r].rc) continue;
             failed = report[r].rc;
@@ -222,7 +224,8 @@ static int world_lead(int rc, const struct pl_patience *patience, struct pl_why 
         }
         for (int r = 1; r < world.size; r++)
             MPI_Isend(&failed, 1, MPI_INT, r, WIRE_VERDICT, world.comm, &request[r]);
-        result = world_wait(world.size, request, patience) ? failed : world_failed(why);
+        world.broken = !world_wait(world.size, request, &told);
+        result = world.broken ? world_failed(why) : failed;
     }
     if (!world.broken) { /* otherwise something may still be received there */
         free(report);

@@ -36,8 +36,8 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
     if (rc && errno == EFBIG)
         return pl_fail(
             why, PL_ENOMEM,
-            "workers share %.3g MB of memory, and a file may not have as much; raise the "
-            "limit (ulimit -f)",
+            "workers share %.3g MB of memory, but files are limited to less; raise the limit "
+            "(ulimit -f)",
             (double)s.size * 1e-6);
     if (rc)
         return pl_fail(why, PL_ENOMEM,
