@@ -332,7 +332,8 @@ static void test_stopped_in_a_block(void **state) {
     serial_close(&s);
     pids = (struct pids){.n_done = 0};
     check_run("method=dsgd lr=0.03 updates=100 delay=const:t=0.01", stop_one, &pids, &s);
-    assert_true(pids.n_done == 6 && pids.at <= 4 && s.n_lost == 0);
+    /* it may have sent its block of one stratum, and lack in the next */
+    assert_true(pids.n_done == 6 && pids.at < 2 * N_WORKERS && s.n_lost == 0);
     serial_close(&s);
 }
 
