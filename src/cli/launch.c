@@ -297,10 +297,13 @@ static int launch_run(struct launch *l) {
 
 static int launch_count(const char *text, int *out) {
     char *end;
-    long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || end == text || *end || n < 1 || n > LAUNCH_MAX)
-        return cli_fail(CLI_USAGE, "-n %.20s is not a number of workers from 1 to %d",
-                        text ? text : "", LAUNCH_MAX);
+    if (!text)
+        return cli_fail(CLI_USAGE, "launch needs a number of workers and a program: paceline "
+                                   "launch -n 4 -- PROGRAM");
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > LAUNCH_MAX)
+        return cli_fail(CLI_USAGE, "-n %.20s is not a number of workers from 1 to %d", text,
+                        LAUNCH_MAX);
     *out = (int)n;
     return CLI_OK;
 }

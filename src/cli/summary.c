@@ -202,8 +202,7 @@ int cli_report(pl_run *run, bool json, bool target) {
                    ? CLI_OK
                    : cli_fail(CLI_FAILED, "the replay %s", pl_run_text(run, "replay"));
     if (pl_run_text(run, "trouble"))
-        return cli_fail(CLI_FAILED, "%s; these are the results so far",
-                        pl_run_text(run, "trouble"));
+        return cli_fail(CLI_FAILED, "%s; these are the results", pl_run_text(run, "trouble"));
     if (pl_run_diverged(run))
         return cli_fail(
             CLI_FAILED,

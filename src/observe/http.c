@@ -42,7 +42,6 @@ struct http_stream {
 
 struct pl_http {
     struct MHD_Daemon *daemon;
-    const char *what;
     pl_http_page *page;
     void *ctx;
     int port;
@@ -287,15 +286,13 @@ static int http_listen(struct pl_http *h, const struct http_address *a, struct p
                     hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     int error = getaddrinfo(a->host, a->port, &hints, &where);
     if (error)
-        return pl_fail(why, PL_EIO, "%s: unknown host '%.100s': %s", h->what, a->host,
-                       gai_strerror(error));
+        return pl_fail(why, PL_EIO, "unknown host '%.100s': %s", a->host, gai_strerror(error));
     for (const struct addrinfo *w = where; w && !h->daemon; w = w->ai_next)
         h->daemon = http_start(h, w);
     error = errno;
     freeaddrinfo(where);
     if (!h->daemon)
-        return pl_fail(why, PL_EIO, "%s: cannot listen on port %s of '%.100s': %s", h->what,
-                       a->port, a->host,
+        return pl_fail(why, PL_EIO, "cannot listen on port %s of '%.100s': %s", a->port, a->host,
                        error ? strerror(error) : "the server could not be started");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
     h->port = info ? info->port : 0;
@@ -316,7 +313,6 @@ int pl_http_open(const char *what, const char *address, pl_http_page *page, void
         free(h);
         return pl_fail(why, PL_ENOMEM, "out of memory for the %s", what);
     }
-    h->what = what;
     h->page = page;
     h->ctx = ctx;
     snprintf(h->host, sizeof h->host, "%s", a.host);
