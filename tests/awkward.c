@@ -13,7 +13,7 @@
 struct pl_data *awkward_ratings(bool twice, uint64_t seed) {
     const char *tmp = getenv("TMPDIR");
     char spec[400], *path = spec + sizeof "ratings:" - 1;
-    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp ? tmp : "/tmp");
+    snprintf(spec, sizeof spec, "ratings:%s/paceline-mf-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     assert_non_null(file);

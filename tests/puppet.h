@@ -1,5 +1,4 @@
-/* A policy that says what the test puts into its mouth, a tuner likewise, and control with both.
- * */
+/* A policy that says what the test puts into its mouth, a tuner likewise, and control with both. */
 #ifndef PL_TESTS_PUPPET_H
 #define PL_TESTS_PUPPET_H
 
@@ -14,9 +13,10 @@
 
 #include "core/control.h"
 
-/* What it says next, a letter an action: t(ake) d(rop) c(ommit) s(top); 1 2 3: start W1 W2 W3 on
- * the newest version; k l m: let W1 W2 W3 keep theirs; x y z: cancel W1 W2 W3; 9: start W10; a
- * timer: N(ow) S(oon, in a second) P(ast) O(ff). */
+/* What it says next, one letter per action: t(ake) d(rop) w(ait: defer) c(ommit) s(top); A B C:
+ * take what W1 W2 W3 sent before; 1 2 3: start W1 W2 W3 on the newest version; k l m: let W1 W2 W3
+ * keep theirs; x y z: cancel W1 W2 W3; 9: start W10; a timer: N(ow) S(oon, in a second) P(ast)
+ * O(ff). */
 static const char *mouth;
 static struct pl_view seen; /* what it was shown */
 static struct pl_arrival seen_arrival;

@@ -20,7 +20,7 @@ struct shelf {
     bool restoring;
 };
 
-static inline size_t shelf_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static inline size_t shelf_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                                  size_t n) {
     struct shelf *s = ctx;
     size_t size = pl_archive_size(kind);

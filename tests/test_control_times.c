@@ -158,7 +158,7 @@ struct kept {
     size_t n_bytes; /* how long every piece of bytes is said to be */
 };
 
-static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t kept_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                          size_t n) {
     const struct kept *k = ctx;
     if (kind == PL_WHOLES && strcmp(name, k->name) == 0) *(uint64_t *)v = k->count;

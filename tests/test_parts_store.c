@@ -24,7 +24,7 @@
  * keeps to the rules, which control checks. */
 static struct pl_rng kept_rng;
 
-static size_t kept_bytes(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t kept_bytes(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                          size_t n) {
     (void)ctx, (void)name;
     if (kind != PL_BYTES) return 0;

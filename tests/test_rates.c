@@ -89,7 +89,7 @@ struct kept {
     double number[PL_RULE_NUMBERS];
 };
 
-static size_t keep_numbers(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t keep_numbers(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                            size_t n) {
     struct kept *k = ctx;
     if (strcmp(name, "store.schedule.bold") != 0) return 0;

@@ -394,7 +394,7 @@ struct kept {
     int n_known; /* vectors that were asked for by a name that was kept */
 };
 
-static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t kept_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                          size_t n) {
     struct kept *k = ctx;
     for (size_t i = 0; kind == PL_NUMBERS && i < n; i++) ((double *)v)[i] = k->number;
@@ -404,7 +404,7 @@ static size_t kept_piece(void *ctx, const char *name, enum pl_archive_type kind,
     return n;
 }
 
-static size_t asked_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t asked_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                           size_t n) {
     struct kept *k = ctx;
     if (kind != PL_REALS) return kept_piece(ctx, name, kind, v, n);

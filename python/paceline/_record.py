@@ -12,7 +12,7 @@ __all__ = ["record"]
 
 def record(kind: Any, struct: Any, **given: Any) -> Any:
     """An object of a dataclass, from the fields of the same names in a structure of the library,
-    but for those that are given."""
+    except those given as keywords."""
 
     def value(field: "Field[Any]") -> Any:
         x = getattr(struct, field.name)

@@ -27,11 +27,11 @@ static size_t heap_rise(struct pl_heap *h, size_t i, heap_key key) {
     return i;
 }
 
-/* Behind the last item are this many that come after all others, so that siblings are always four.
- */
-#define HEAP_NEVER 3
+/* After the last item there are at least this many sentinels, which come after every event, so that
+ * siblings are always four. */
+#define HEAP_SENTINELS 3
 
-static void heap_clear(struct pl_heap *h, size_t from, size_t to) {
+static void heap_fill(struct pl_heap *h, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) h->item[i].when_ns = h->item[i].seq = UINT64_MAX;
 }
 
@@ -67,11 +67,11 @@ static void heap_sink_item(struct pl_heap *h, size_t i, struct pl_timed it) {
 
 static int heap_grow(struct pl_heap *h) {
     size_t room = h->room ? 2 * h->room : 64;
-    struct pl_timed *item = realloc(h->item, (room + HEAP_NEVER) * sizeof *item);
+    struct pl_timed *item = realloc(h->item, (room + HEAP_SENTINELS) * sizeof *item);
     if (!item) return PL_ENOMEM;
     h->item = item;
     h->room = room;
-    heap_clear(h, h->n, room + HEAP_NEVER);
+    heap_fill(h, h->n, room + HEAP_SENTINELS);
     return PL_OK;
 }
 
@@ -94,7 +94,7 @@ int pl_heap_push(struct pl_heap *h, uint64_t when_ns, int32_t what, int32_t who,
 void pl_heap_close(struct pl_heap *h) {
     struct pl_timed last = h->item[h->n];
     h->hole = false;
-    heap_clear(h, h->n, h->n + 1);
+    heap_fill(h, h->n, h->n + 1);
     if (h->n) heap_sink_item(h, 0, last);
 }
 
@@ -104,7 +104,7 @@ void pl_heap_keep(struct pl_heap *h, bool (*keep)(const void *ctx, const struct 
     if (h->hole) pl_heap_close(h);
     for (size_t i = 0; i < h->n; i++)
         if (keep(ctx, &h->item[i])) h->item[n++] = h->item[i];
-    heap_clear(h, n, h->n);
+    heap_fill(h, n, h->n);
     h->n = n;
     for (size_t i = (n + 2) / 4; i-- > 0;) heap_sink_item(h, i, h->item[i]);
 }

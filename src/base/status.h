@@ -18,8 +18,9 @@ struct pl_why {
 
 #if defined(__GNUC__)
 #define PL_PRINTF(f, a) __attribute__((format(printf, f, a)))
-/* Rarely called; not part of a caller that often does without it. */
+/* Rarely called: laid out away from what often runs. */
 #define PL_COLD __attribute__((cold))
+/* Never inlined, so that callers that rarely need it stay small. */
 #define PL_NOINLINE __attribute__((noinline))
 #else
 #define PL_PRINTF(f, a)

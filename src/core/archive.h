@@ -11,21 +11,21 @@
 
 #include "core/rule.h"
 
-enum pl_archive_type {
-    PL_REALS,
+enum pl_archive_kind {
+    PL_REALS, /* vectors of the model */
     PL_WHOLES,
     PL_NUMBERS,
     PL_BYTES
-}; /* vectors of the model are reals */
+};
 
 struct pl_archive {
     bool restoring;
     void *ctx;
-    size_t (*piece)(void *ctx, const char *name, enum pl_archive_type kind, void *v, size_t n);
+    size_t (*piece)(void *ctx, const char *name, enum pl_archive_kind kind, void *v, size_t n);
 };
 
 /* Bytes of an element. */
-static inline size_t pl_archive_size(enum pl_archive_type kind) {
+static inline size_t pl_archive_size(enum pl_archive_kind kind) {
     return kind == PL_REALS ? sizeof(pl_real) : kind == PL_BYTES ? 1 : 8;
 }
 

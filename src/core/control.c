@@ -162,7 +162,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* a worker that returns has lost its version */
     c->view.n_alive++;
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->models->join) c->models->join(c->replicas, e->worker);
+    if (c->replicas) c->models->join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -191,7 +191,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     w->state = PL_GONE;
     w->since_ns = e->now_ns;
     w->prev = w->next = -1;
-    if (c->models->leave) c->models->leave(c->replicas, e->worker);
+    if (c->replicas) c->models->leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
@@ -203,7 +203,7 @@ static int control_on_arrive(struct pl_control *c, const struct pl_event *e, str
         c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->models->arrive) c->models->arrive(c->replicas, e->worker);
+    if (c->replicas) c->models->arrive(c->replicas, e->worker);
     w->clock++;
     c->max_clock = w->clock > c->max_clock ? w->clock : c->max_clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
@@ -228,7 +228,7 @@ static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
     pl_control_waste(c, e->worker, e->now_ns, false);
     pl_control_end_busy(c, &c->worker[e->worker]);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->models->reject) c->models->reject(c->replicas, e->worker);
+    if (c->replicas) c->models->reject(c->replicas, e->worker);
     c->fates.rejected++;
     if (c->grid_locks.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
@@ -295,7 +295,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         c->policy->timer(c->policy_state, &c->view, &c->plan);
         break;
     case PL_BASE_READY:
-        if (!c->models->base_ready || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
+        if (!c->replicas || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
         c->models->base_ready(c->replicas, e->worker);
         break;
     }

@@ -102,7 +102,7 @@ static inline bool pl_control_knows(const struct pl_control *c, int worker) {
     return (unsigned)worker < (unsigned)c->view.n_workers;
 }
 
-/* In both groups. */
+/* Members of the closed and of the open group. */
 static inline size_t pl_control_n_members(const struct pl_control *c) {
     return c->n_closed + (size_t)c->view.n_taken;
 }

@@ -1,7 +1,7 @@
 /* Whose models there are: one at the server that all workers compute on (central), or one per
- * worker (replicas). Control calls these functions when the events they are named after happen;
- * those that are NULL have nothing to do. A central model needs no bookkeeping beyond version
- * numbers. */
+ * worker (replicas). Control calls these functions when the events they are named after happen. A
+ * central model needs no bookkeeping beyond version numbers: of its functions only plan_room and
+ * exchange are called. */
 #ifndef PL_CORE_MODELS_H
 #define PL_CORE_MODELS_H
 

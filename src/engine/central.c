@@ -68,6 +68,7 @@ static int central_start(struct pl_engine *e, const struct pl_action *a, struct 
     start->version = w->base->id;
     start->lr = w->base->lr;
     int rc = e->conf.host.start(e->conf.host.ctx, start);
+    start->input = NULL;
     if (fetches) pl_store_release(e->store, before);
     return rc;
 }

@@ -147,7 +147,7 @@ bool pl_engine_verdict(struct pl_engine *e, struct pl_verdict *out);
 
 /* When the current task of a worker is overdue, so that the worker counts as frozen; UINT64_MAX:
  * never. `since_ns` is the earliest time that counts: the server itself may have been stopped.
- * `replaced`: another worker takes its place at once, so that it may be the last one. */
+ * `replaced`: the host will try to restart it, so that it may be the last one. */
 uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns,
                             bool replaced);
 /* Reports that a worker is frozen. The host then lets it leave. */

@@ -72,7 +72,7 @@ struct pl_engine {
     size_t n_group, room_group;
     uint64_t last_update_ns;
     uint64_t last_version; /* the run ends with it; UINT64_MAX: no limit on updates */
-    struct pl_start start; /* the last task; what is the same for all is set once */
+    struct pl_start start; /* the task that starts; what is the same for all is set once */
     struct engine_standing *standing; /* [n_workers] */
     int n_due;                        /* workers with a verdict for the host */
     int n_named;                      /* workers named in warnings */
@@ -81,7 +81,7 @@ struct pl_engine {
     int *needed; /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
     bool ended, told_median;
-    bool measures; /* what a commit measured is an event */
+    bool measures;                  /* what a commit measured is an event */
     struct pl_control *copy;        /* on which events were tried; NULL: none yet */
     const struct pl_plan *foreseen; /* its last plan, with a commit; NULL: none */
     bool rewrites; /* a commit can be written again, and nothing else reads results before it */

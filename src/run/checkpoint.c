@@ -437,8 +437,8 @@ int pl_checkpoint_read_last(const char *dir, struct pl_saved **out, struct pl_wh
             pl_fail(skipped, PL_EDATA, "%.300s; resuming from %.150s", first.text, other);
         if (!rc && n_more > 0)
             pl_fail(skipped, PL_EDATA,
-                    "%.300s; older ones that cannot be used either: %d; resuming from %.150s",
-                    first.text, n_more, other);
+                    "%.300s; %d other checkpoint%s cannot be used either; resuming from %.150s",
+                    first.text, n_more, n_more > 1 ? "s" : "", other);
     }
     return rc ? pl_fail(why, rc, "%s%s", first.text,
                         rc == PL_EDATA ? "; no checkpoint in the folder can be resumed" : "")

@@ -32,6 +32,6 @@ struct pl_saved {
     char path[PL_CHECKPOINT_PATH_MAX];
 };
 
-enum pl_dtype pl_snapshot_dtype(enum pl_archive_type kind); /* in the file */
+enum pl_dtype pl_snapshot_dtype(enum pl_archive_kind kind); /* in the file */
 
 #endif

@@ -31,7 +31,7 @@ struct pl_guests {
     uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
     float *room;                   /* for a model that is not a version, in the port's memory */
     bool told_no_saver;
-    int n_unknown; /* requests that are not known */
+    int n_unknown; /* requests that are not known and were reported, of all guests */
 };
 
 /* Fills in what the port tells guests and asks about them. */

@@ -43,7 +43,7 @@ int pl_saved_resumable(const struct pl_saved *s, struct pl_why *why) {
                             s->path);
 }
 
-static size_t saved_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t saved_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                           size_t n) {
     const struct pl_saved *s = ctx;
     char full[256];

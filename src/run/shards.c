@@ -89,7 +89,7 @@ static size_t shards_reals(struct pl_shards *s, const char *name, pl_real *v, si
     return n_restored > 0 ? n : 0;
 }
 
-static size_t shards_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t shards_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                            size_t n) {
     struct pl_shards *s = ctx;
     if (kind == PL_REALS) return shards_reals(s, name, v, n);

@@ -63,13 +63,13 @@ static void snapshot_add(struct pl_snapshot *s, const char *prefix, const struct
     s->piece[s->n++] = (struct snapshot_piece){.name = name, .copy = copy};
 }
 
-enum pl_dtype pl_snapshot_dtype(enum pl_archive_type kind) {
+enum pl_dtype pl_snapshot_dtype(enum pl_archive_kind kind) {
     static const enum pl_dtype types[] = {
         [PL_REALS] = PL_F32, [PL_WHOLES] = PL_U64, [PL_NUMBERS] = PL_F64, [PL_BYTES] = PL_U8};
     return types[kind];
 }
 
-static size_t snapshot_piece(void *ctx, const char *name, enum pl_archive_type kind, void *v,
+static size_t snapshot_piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
                              size_t n) {
     struct pl_tensor t = {.name = name,
                           .type = pl_snapshot_dtype(kind),

@@ -135,7 +135,7 @@ static size_t fill(struct fuzz_piece *rest, void *v, size_t n, size_t size) {
     return saved;
 }
 
-static size_t piece(void *ctx, const char *name, enum pl_archive_type kind, void *v, size_t n) {
+static size_t piece(void *ctx, const char *name, enum pl_archive_kind kind, void *v, size_t n) {
     (void)name;
     return fill(ctx, v, n, pl_archive_size(kind));
 }
