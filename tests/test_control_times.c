@@ -60,7 +60,7 @@ static void test_times_by_hand(void **state) {
     assert_int_equal(pl_control_step(control, &e, &plan, &why), 0);
     assert_true(seen_arrival.worker == 0 && seen_arrival.lag == 0 && seen.n_idle == 1);
     assert_true(seen.n_alive == 3 && pl_n_busy(&seen) == 2 && seen.now_ns == e.now_ns);
-    assert_int_equal(event(6, PL_REJECT, 2, 1, ""), 0);       /* five wasted; it starts anew */
+    assert_int_equal(event(6, PL_REJECT, 2, 1, ""), 0);       /* five wasted; it starts again */
     assert_int_equal(event(7, PL_ARRIVE, 2, 2, "d2"), 0);     /* one wasted */
     assert_int_equal(event(9, PL_LEAVE, 3, 0, "c1"), 0);      /* eight wasted; W1 idled for four */
     assert_int_equal(event(12, PL_ARRIVE, 2, 3, "tx1c2"), 0); /* five; W1's three wasted */

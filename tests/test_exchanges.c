@@ -170,7 +170,7 @@ static void test_sgp_by_rounds(void **state) {
     for (int round = 0; round < 12; round++) {
         for (int i = 0; i < N; i++) x[i] += (double)((i * 7 + round * 3) % 11) / 8;
         for (int i = 0; i < N; i++) {
-            int w = round % 2 ? N - 1 - i : i; /* whoever comes first */
+            int w = round % 2 ? N - 1 - i : i; /* in either order */
             arrives(&s, w, (double)((w * 7 + round * 3) % 11) / 8, NULL, 0);
         }
         for (int i = 0; i < N; i++) y[i] = 0.5 * (x[i] + x[(i + N - (1 << round % 3)) % N]);
@@ -182,7 +182,8 @@ static void test_sgp_by_rounds(void **state) {
     seen_done(&s);
 }
 
-/* Whoever waits for one that leaves goes on, and nobody waits for the past of one that joins. */
+/* A worker that waits for one that leaves continues; no worker waits for tasks from before another
+ * joined. */
 static void test_sgp_goes_on(void **state) {
     (void)state;
     struct seen s = look_at("sgp", 5, test_seed);

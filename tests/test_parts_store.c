@@ -90,7 +90,7 @@ static void page_put(void *ctx, int id, int writer, pl_real *v) {
     if (v) unused[n_unused++] = v;
 }
 
-/* All but pages `a` and `b` of the i-th vector: whoever touches them ends the test. */
+/* All pages of the i-th vector except `a` and `b`: touching them ends the test. */
 static void guard(int i, int a, int b, int how) {
     for (int k = 0; k < 16; k++)
         if (k != a && k != b) assert_int_equal(mprotect(pages[i] + k * PAGE, PAGE, how), 0);

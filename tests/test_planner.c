@@ -6,23 +6,8 @@
 
 #include <cmocka.h>
 
-#include "seed.h"
+#include "delays.h"
 #include "theory/planner.h"
-
-static uint64_t seed;
-
-static struct pl_delay *must_open(const char *spec, int n_workers) {
-    struct pl_delay *d = NULL;
-    struct pl_why why = {""};
-    if (pl_delay_open(spec, n_workers, seed, &d, &why)) fail_msg("%s: %s", spec, why.text);
-    return d;
-}
-
-#define near(got, want, limit) near_at(got, want, limit, #got, __LINE__)
-static void near_at(double got, double want, double limit, const char *what, int line) {
-    if (!(fabs(got - want) <= limit))
-        fail_msg("line %d: %s is %.10g, not %.10g +- %g", line, what, got, want, limit);
-}
 
 static void test_bounds(void **state) {
     (void)state;

@@ -21,16 +21,6 @@ static uint64_t test_seed;
 static const struct pl_transport *const kinds[] = {&pl_inproc, &pl_shm};
 #define N_KINDS (sizeof kinds / sizeof *kinds)
 
-static struct pl_order order_of(struct crew *c, int worker, uint64_t task) {
-    return crew_order(c, task, c->version[task % CREW_VECTORS],
-                      c->own[worker][task % CREW_VECTORS]);
-}
-
-static void tell(struct crew *c, int worker, uint64_t task) {
-    struct pl_order o = order_of(c, worker, task);
-    c->t->port.tell(c->p, worker, &o);
-}
-
 static void make_noise(struct pl_rng *rng, void *at, size_t bytes) {
     _Atomic uint64_t *word = at;
     for (size_t i = 0; i < bytes / sizeof *word; i++)
@@ -60,7 +50,7 @@ static void noise_kills_nobody(void **state) {
                             news.result.samples <= INT32_MAX &&
                             news.result.pushed_ns <= pl_now_ns());
             assert_true(c.t->port.phase(c.p, 0) <= PL_PHASE_COMPUTING);
-            tell(&c, 0, (uint64_t)round + 1);
+            crew_tell(&c, 0, (uint64_t)round + 1);
             c.t->port.cancel(c.p, 0);
             c.t->port.holds(c.p, 0);
         }

@@ -70,7 +70,7 @@ static void note_pid(void *ctx, int worker, int pid) {
     atomic_store(&p->pid[worker], pid);
 }
 
-/* The state of a process, as a letter, and its parent; 0: there is none. */
+/* The letter of a process's state, and its parent; 0 if there is no such process. */
 static char process_state(int pid, int *parent) {
     char path[64], text[256], state = '\0';
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -83,7 +83,7 @@ static char process_state(int pid, int *parent) {
     return end && sscanf(end + 1, " %c %d", &state, parent) == 2 ? state : '\0';
 }
 
-/* Only ever signals a process that is a child of this one, still: its number may be used anew. */
+/* Signals only children of this process: the number of one that ended may belong to another. */
 static void strike(int pid, int number_) {
     int parent = 0;
     if (process_state(pid, &parent) && parent == (int)getpid()) kill(pid, number_);
