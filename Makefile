@@ -13,6 +13,7 @@ DESTDIR     =
 CMAKE_FLAGS =
 FAULTS      = 10000
 SEEDS       = 100000
+PAGES       = 200
 FROM        = 1
 SECONDS     = 60
 PARTS       =
@@ -28,7 +29,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test fuzz agree storm storm-seeds bench bench-docs install sanitize check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test check repeat-tests pages fuzz agree storm storm-seeds bench bench-docs install sanitize sanitize-address sanitize-thread check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -36,7 +37,7 @@ help: ## list the targets
 setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
 
-setup-test: ## also install what only tests need: PyTorch, pip, Chromium
+setup-test: ## also install what only tests need: PyTorch, pip, Chromium, clang, Slurm
 	@scripts/setup test
 
 setup-dev: ## also install the developer packages: clang, clang-format, g++
@@ -57,6 +58,14 @@ test: setup-test ## install packages, build, run every test
 	@# Tests wait for half of their time, so two run per core.
 	@$(run_tests) $$((2 * $(JOBS))) --test-dir $(BUILD)
 
+check: setup ## run the tests that are done within a minute in all, for who is changing something
+	@$(configure) -B $(BUILD)
+	@$(compile) $(BUILD) --parallel $(JOBS)
+	@$(run_tests) $$((2 * $(JOBS))) --test-dir $(BUILD) -LE long
+
+repeat-tests: ## run all tests many times: idle, under load, on one core (RUNS='10 5 5')
+	@scripts/repeat-tests $(BUILD) $(RUNS)
+
 fuzz: setup-dev ## fuzz every reader with libFuzzer, SECONDS=60 or RUNS=N each (build-fuzz/)
 	@tests/fuzz/run build-fuzz $(if $(RUNS),runs=$(RUNS),seconds=$(SECONDS)) jobs=$(JOBS) \
 	    $(if $(LIMIT),limit=$(LIMIT)) $(TARGETS)
@@ -68,6 +77,9 @@ storm: setup ## kill, stop and lie to real runs of every method (FAULTS=10000; t
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target paceline test_storm_processes
 	@PACELINE=$(BUILD)/paceline STORM_FAULTS=$(FAULTS) $(BUILD)/tests/test_storm_processes
+
+pages: setup-test build ## open random pages in a browser (PAGES=200)
+	@SOURCE_DIR=. PACELINE=$(BUILD)/paceline PAGES=$(PAGES) sh tests/observe/pages.sh
 
 storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=100000, FROM=1)
 	@$(configure) -B $(BUILD)
@@ -92,14 +104,17 @@ install: build ## install the program, library, header and man page (PREFIX=/usr
 	@DESTDIR='$(DESTDIR)' cmake --install $(BUILD) --prefix '$(PREFIX)'
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig || true; fi
 
-sanitize: setup ## run every test with address + undefined (build-asan/) and thread (build-tsan/)
+sanitize: sanitize-address sanitize-thread ## both of the following
+
+sanitize-address: setup-test ## run every test with the address and undefined sanitizers
 	@$(configure) -B build-asan -DPACELINE_SANITIZE=address,undefined
 	@$(compile) build-asan --parallel $(JOBS)
+	@$(run_tests) $(JOBS) --test-dir build-asan
+
+sanitize-thread: setup ## run the test programs with the thread sanitizer
 	@$(configure) -B build-tsan -DPACELINE_SANITIZE=thread
 	@$(compile) build-tsan --parallel $(JOBS)
-	@status=0; for b in build-asan build-tsan; do \
-	    echo "== $$b"; $(run_tests) $(JOBS) --test-dir $$b || status=1; \
-	done; exit $$status
+	@$(run_tests) $(JOBS) --test-dir build-tsan -LE script
 
 check-compilers: setup-dev ## build with gcc and with clang; any warning is an error
 	@for cc in gcc clang; do \

@@ -28,16 +28,11 @@ static void bare_round(int rank, float *a, float *b, int n) {
 }
 
 /* The server's half: a new version to the worker, its answer back. */
-static void our_round(struct pl_port *p, float *version, float *slot, size_t dim, uint64_t task) {
+static void our_round(struct pl_port *p, float *version, float *slot, uint64_t task) {
     struct pl_news news = {.kind = PL_NEWS_NONE};
     struct pl_input input = {.v = version, .c = 1, .writer = -1};
-    pl_mpi_transport()->port.tell(p, 0,
-                                  &(struct pl_order){.task = task,
-                                                     .n_inputs = 1,
-                                                     .input = &input,
-                                                     .out = slot,
-                                                     .n_ranges = 1,
-                                                     .range = {{0, dim}}});
+    pl_mpi_transport()->port.tell(
+        p, 0, &(struct pl_order){.task = task, .n_inputs = 1, .input = &input, .out = slot});
     while (news.kind != PL_NEWS_RESULT) pl_mpi_transport()->port.news(p, PL_FOREVER, &news);
 }
 
@@ -56,7 +51,7 @@ static void push_pull_server(int n, double *bare, double *ours) {
         double start = bench_now();
         bare_round(0, vector[i & 1], vector[2 + (i & 1)], n);
         double middle = bench_now();
-        our_round(p, vector[i & 1], vector[2 + (i & 1)], (size_t)n, (uint64_t)(i + 4));
+        our_round(p, vector[i & 1], vector[2 + (i & 1)], (uint64_t)(i + 4));
         if (i >= 0) bare[i] = middle - start;
         if (i >= 0) ours[i] = bench_now() - middle;
     }

@@ -126,7 +126,8 @@ static double bench_time(struct pl_pool *pool, void (*job)(void *, int, int),
 static double bench_commit(struct pl_store *s, const struct bench_case *c, const float *x) {
     for (int m = 0; m < c->k; m++) {
         struct pl_member member = {.worker = m, .samples = 1, .factor = 1};
-        bench_need(!pl_store_take(s, &member, pl_store_newest(s), x + (size_t)m * c->dim),
+        bench_need(!pl_store_take(s, &member, pl_store_newest(s), x + (size_t)m * c->dim,
+                                  PL_FINITE_UNKNOWN),
                    "out of memory");
     }
     double start = bench_now();

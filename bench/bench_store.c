@@ -75,7 +75,8 @@ static double bench_commit(struct pl_store *s, int k, uint64_t round, struct pl_
     for (int m = 0; m < k; m++) {
         struct pl_member member = {
             .worker = first + m, .base = held[first]->id, .lag = 1, .samples = 1, .factor = 1};
-        bench_need(!pl_store_take(s, &member, held[first], g[m]), "out of memory");
+        bench_need(!pl_store_take(s, &member, held[first], g[m], PL_FINITE_UNKNOWN),
+                   "out of memory");
     }
     double start = bench_now();
     bench_need(!pl_store_commit(s, 1, NULL), "out of memory");

@@ -2,8 +2,8 @@
 #
 #     cmake -DOUT=assets.c "-DASSETS=name=path;name=path" -P embed.cmake
 #
-# Each becomes `const unsigned char pl_asset_NAME[]` and its length, `const unsigned
-# pl_asset_NAME_length`.
+# Each becomes `const unsigned char pl_asset_NAME[]`, which a zero byte follows, and its length
+# without that, `const unsigned pl_asset_NAME_length`.
 set(text "/* Made by cmake/embed.cmake. */\n")
 foreach(asset ${ASSETS})
   string(REGEX MATCH "^([^=]*)=(.*)$" match "${asset}")

@@ -76,7 +76,7 @@ def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=N
     if schedule:
         per_step = args.batch * pl.world_size() / len(data)
         rate = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: schedule(step * per_step))
-    for x, y in pl.batches(loader):
+    for x, y in opt.batches(loader):
         with opt.task():
             opt.zero_grad()
             value = loss(model(x.to(args.device)), y.to(args.device))

@@ -130,6 +130,14 @@ PL_API void pl_setup_start(pl_setup *setup,
 PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const char **header,
                              const char **json);
 
+/* What the method of a setup consists of, as a JSON object: "name"; "policy", "tuner", "correct",
+ * "reduce", "optim", "local", "filter", each as a spec; "sends" ("gradients", "deltas", "models" or
+ * "ranges"); and three flags, 0 or 1: "local_steps" (workers take steps between contacts),
+ * "any_optimizer" (those steps can be taken by any optimizer of the worker) and "fixed_optim" (the
+ * method works with this optimizer alone). Checks no more than the specs. The text is valid until
+ * the next call with this setup. */
+PL_API int pl_setup_method(pl_setup *setup, const char **json);
+
 /* The cores that this process may use: the default of "workers" in a real run. */
 PL_API int pl_cores(void);
 
@@ -225,20 +233,24 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
  * "test_rmse". */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
+/* Predicts the rows of "data" by a checkpoint. `line` gets lines of CSV and returns 0 to go on. */
+PL_API int pl_predict(pl_setup *setup, const char *path, int (*line)(void *ctx, const char *line),
+                      void *ctx);
+
 /* The results as a JSON object: equal runs have equal objects. `paceline simulate --json` prints it
  * with one more member, "run": the text "run" below. The run owns it. */
 PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
  * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
- * "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which exceeds the
- * arrivals if some were computed ahead in vain). NAN if it is unknown or does not exist. */
+ * "batch", "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which
+ * exceeds the arrivals if some were computed ahead in vain). NAN if it is unknown. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "trouble": why
- * a real run ended early, or what could not be saved; "id": the id of the run; "run": the JSON
- * object of run.json (docs/runs.md), which says what the run was and why it ended. NULL if there is
- * no such text. */
+/* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "diverged";
+ * "trouble": why a real run ended early, or what could not be saved; "id": the id of the run;
+ * "run": the JSON object of run.json (docs/runs.md), which says what the run was and why it ended.
+ * NULL if there is no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -260,7 +272,7 @@ struct pl_worker_report {
 /* One report per worker; 0 if there are none. */
 PL_API size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **reports);
 
-/* Non-zero if the run ended because no more finite gradients arrived. */
+/* Non-zero if the run diverged; pl_run_text(run, "diverged") is a phrase that says how. */
 PL_API int pl_run_diverged(const pl_run *run);
 
 /* --- weights with names ------------------------------------------------------------------- */
@@ -341,23 +353,25 @@ struct pl_client_conf {
     double wait;          /* seconds to wait for a server at that path; 0: 30; negative: none */
     size_t dim;           /* parameters of this program's model; 0: any number is accepted */
     uint64_t fingerprint; /* pl_fingerprint of it; 0: not compared */
-    /* The local rules (`paceline list local`) that this program computes itself, separated by
-     * commas; NULL: "gradient". If the run has another one and "gradient" is listed, the library
-     * takes the local steps, plain SGD: each comes as a task of its own that wants a gradient. If
-     * it is not listed either, the server refuses. */
-    const char *rules;
+    /* Non-zero: this program has an optimizer of its own. If the method takes local steps that any
+     * optimizer can take, tasks want PL_WANTS_STEPS. If 0, and for other methods, tasks want
+     * gradients, and the library takes the local steps itself. */
+    int steps;
     /* Called once with a message for people if the server is not there yet; NULL: not called. */
     void (*waiting)(void *ctx, const char *sentence);
     void *waiting_ctx;
     int raw; /* non-zero: if the server has "wire" bf16, this program writes results
                 to out16; 0: the library converts them */
+    /* The value of the server's "requests", if it is a token: this program may then evaluate and
+     * send requests. NULL: it has none. A token that is not the run's is refused. */
+    const char *token;
 };
 
 /* What a task's result is. */
 enum pl_wants {
     PL_WANTS_GRADIENT, /* the gradient of the mean loss over one mini-batch at w */
-    PL_WANTS_DELTA,    /* w minus the model after `steps` steps from w */
-    PL_WANTS_MODEL,    /* the model after `steps` steps */
+    PL_WANTS_STEPS,    /* the model after `steps` steps from w, each on a mini-batch of its own. w
+                          and out are the same vector */
     PL_WANTS_NUMBERS   /* an evaluator's: numbers about w, by pl_client_report */
 };
 
@@ -372,19 +386,12 @@ struct pl_client_task {
     const uint16_t *w16; /* [dim] w as bf16, if the server has "wire" bf16; otherwise NULL */
     uint16_t *out16;     /* [dim] for the result as bf16, likewise; only conf.raw uses it */
     int wants;           /* enum pl_wants */
-    uint32_t steps;      /* mini-batches that the result takes; 1 for a gradient */
-    uint32_t step;       /* of a task whose local steps the library takes: which of its mini-batches
-                            this is, from 0; otherwise 0 */
+    uint32_t steps;      /* mini-batches until the next push: 1 for a gradient */
+    uint32_t step;       /* which mini-batch of the task is the first of them, from 0. A task of
+                            several is pulled and pushed in parts; only the last push sends */
     double lr;           /* learning rate: of the local steps, if there are any; otherwise the
                             server's */
     double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
-    const char *rule;    /* the local rule: "gradient", "steps", … Valid as long as the client */
-    const char *options; /* its options, all of them: "u=10,lr=0,outer=0.7". Likewise */
-    /* For rules that keep something from task to task. A result counts once the server has
-     * accepted it: what the worker keeps is that of its last result that counted. */
-    int acked;  /* non-zero: the result that was pushed last has counted */
-    int fresh;  /* 0: w is the version that the last result that counted was computed on */
-    int merged; /* non-zero: w contains that result */
 };
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:
@@ -400,9 +407,9 @@ PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, ch
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
 /* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
- * "fingerprint" (16 hexadecimal digits), "method", "rule", "options", "wants",
- * "batches_per_task", "workers",
- * "lr", "batch", "seed", "wire". The client owns it. */
+ * "parameters" (elements before the buffers), "fingerprint" (16 hexadecimal digits), "method",
+ * "rule", "options", "wants", "batches_per_task", "workers", "lr", "weight_decay", "batch", "seed",
+ * "wire". The client owns it. */
 PL_API const char *pl_client_server(const pl_client *client);
 
 /* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator
@@ -439,12 +446,14 @@ PL_API int pl_client_fail(pl_client *client);
  * PL_EUSAGE. */
 PL_API int pl_client_report(pl_client *client, const char *name, double value);
 
-/* Requests to the server, from workers and evaluators. They are carried out in order, soon, and
- * before the next result of this client. 0; PL_EUSAGE if the value makes no sense; PL_ERUN if the
- * server is gone or does not take the request within a second. */
+/* Requests to the server, from workers and evaluators that have the run's token, or from all if
+ * "requests" of the server is any. They are carried out in order, soon, and before the next result
+ * of this client. 0; PL_EUSAGE if the value makes no sense or the server takes no requests of this
+ * client; PL_ERUN if the server is gone or does not take the request within a second. */
 PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next update on, a worker's
-                                                              with its next result; replaces "lr",
-                                                              and schedules multiply it */
+                                                              with its next result, unless its
+                                                              task is cancelled; replaces "lr", and
+                                                              schedules multiply it */
 PL_API int pl_client_checkpoint(pl_client *client);        /* as soon as possible; nothing without
                                                               "checkpoint" */
 PL_API int pl_client_end(pl_client *client);               /* the run ends in good order */
@@ -460,6 +469,17 @@ struct pl_item_option {
     const char *type;  /* what stands for its value in help: "N", "X", "yes|no", "FILE", "SPEC" */
 };
 
+/* Commands, as bits. */
+enum pl_command {
+    PL_FOR_SIMULATE = 1 << 0,
+    PL_FOR_TRAIN = 1 << 1,
+    PL_FOR_RACE = 1 << 2,
+    PL_FOR_PLAN = 1 << 3,
+    PL_FOR_REPLAY = 1 << 4,
+    PL_FOR_EVAL = 1 << 5,
+    PL_FOR_PREDICT = 1 << 6
+};
+
 struct pl_item {
     const char *family, *family_brief; /* "policy", "when is the model updated, …" */
     const char *name, *brief;
@@ -468,8 +488,9 @@ struct pl_item {
     char command[200]; /* a command that tries it; FILE and DIR stand for what it reads; or "" */
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
                           optimizer: its learning rate, unless one is given; of an option: the
-                          commands that accept it, from "simulate train race plan replay eval";
-                          otherwise "" */
+                          names of the commands that accept it; otherwise "" */
+    unsigned
+        commands; /* of an option: the commands that accept it (enum pl_command); otherwise 0 */
     size_t n_options;
     const struct pl_item_option *option;
 };
@@ -479,6 +500,11 @@ struct pl_item {
  * pl_setup_set. `family` NULL lists all. PL_EUSAGE if there is no such family. */
 PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item),
                    void *ctx);
+
+/* What a word of other tools is called here: for `kind` "option" and the word "learning-rate" it
+ * writes "--lr" to out[max]. `kind` is "option" or a family of pl_list. Returns 1, or 0 if the word
+ * is not known. */
+PL_API int pl_hint(const char *kind, const char *word, char *out, size_t max);
 
 /* --- planning ---------------------------------------------------------------------------- */
 
@@ -502,8 +528,8 @@ struct pl_plan_row {
 
 /* Uses the setup's workers, delay, batch, lr and seed, and the planner's own options: "smoothness",
  * "noise", "convexity", "start-loss", "target", and "trace" instead of the delay (see `paceline
- * plan
- * --help`). Rows are ordered by K. */
+ * plan --help`). If "trace" is set, the setup then has the "delay" and "workers" that it stands for
+ * instead. Rows are ordered by K. */
 PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row),
                    void *ctx);
 

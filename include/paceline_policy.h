@@ -38,13 +38,12 @@
  *   - A deferred arrival keeps its worker idle: the worker cannot be started until
  *     pl_take_deferred has put the arrival into a group, with the lag that it has by then. Deferred
  *     arrivals are not part of a commit, cannot be dropped, and are lost if their worker leaves.
- *
  *   - Control does not enforce the staleness bound: the policy drops what is too stale.
  *
  * Starting workers
  *   - A worker stays idle until the policy starts it, also after pl_drop. The worker that arrived
- * is in the idle list, so pl_start_idle starts it too: a second start breaks the contract, and so
- *     does pl_start_idle while an arrival is deferred.
+ *     is in the idle list, so pl_start_idle starts it too: a second start breaks the contract, and
+ *     so does pl_start_idle while an arrival is deferred.
  *   - Only idle workers are started, and only busy ones are cancelled; a cancelled worker is idle
  *     and may be started again by the same plan.
  *   - PL_FETCH hands out the newest version. If that is the version the worker has already, nothing
@@ -113,7 +112,8 @@ struct pl_opt {
     const char *def; /* as a user would type it; "" only for texts and lists */
     const char *help;
     double min, max;     /* inclusive; ignored for texts and if both are 0 */
-    const char *choices; /* PL_TYPE_CHOICE only */
+    const char *choices; /* of PL_TYPE_CHOICE; of a text or a number, the word for its value in
+                            help: SECONDS may have a unit (5m), a SHARE may be in per cent */
     size_t offset;       /* of the field in the conf */
     unsigned flags;      /* for the owner of the table; 0 in plug-ins */
 };

@@ -2,14 +2,15 @@
  *
  *     cc external.c $(pkg-config --cflags --libs paceline) -lm -o external
  *     paceline train --model external:dim=2 --method async --workers 2 --lr 0.05 --time 2 \
- *         --eval-every 0.5 --listen run.socket &
- *     ./external run.socket & ./external run.socket & ./external run.socket evaluate; wait
+ *         --eval-every 0.5 --listen run.socket --requests my-token &
+ *     ./external run.socket & ./external run.socket & ./external run.socket evaluate my-token; wait
  *
  * What is trained is a line through noisy points, y = 3 x - 2. The same program works under every
  * method: if a method takes local steps, the library takes them and asks for their gradients. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <paceline.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -61,12 +62,15 @@ static void evaluate(pl_client *client, const struct pl_client_task *task) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "evaluate") != 0)) {
-        fprintf(stderr, "usage: external SOCKET [evaluate]\n");
+    bool evaluates = argc == 4 && strcmp(argv[2], "evaluate") == 0;
+    if (argc != 2 && !evaluates) {
+        fprintf(stderr, "usage: external SOCKET [evaluate TOKEN]\n");
         return 2;
     }
-    const struct pl_client_conf conf = {
-        .path = argv[1], .role = argc == 3 ? PL_ROLE_EVALUATOR : PL_ROLE_WORKER, .dim = DIM};
+    const struct pl_client_conf conf = {.path = argv[1],
+                                        .role = evaluates ? PL_ROLE_EVALUATOR : PL_ROLE_WORKER,
+                                        .dim = DIM,
+                                        .token = evaluates ? argv[3] : NULL};
     struct pl_client_task task;
     pl_client *client;
     char why[400];
@@ -76,7 +80,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     while ((rc = pl_client_pull(client, -1, &task)) == PL_OK || rc == PL_EINTR)
-        if (rc == PL_OK) (argc == 3 ? evaluate : work)(client, &task);
+        if (rc == PL_OK) (evaluates ? evaluate : work)(client, &task);
     if (rc != PL_ECANCELLED) fprintf(stderr, "external: %s\n", pl_client_why(client));
     pl_client_close(client);
     return rc == PL_ECANCELLED ? 0 : 1; /* PL_ECANCELLED: the run has ended */

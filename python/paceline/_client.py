@@ -10,9 +10,10 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from . import _lib
 from .errors import UsageError, error
 
-__all__ = ["Client", "EVALUATOR", "SLICE", "Tensors", "WAIT", "WORKER"]
+__all__ = ["Client", "EVALUATOR", "SLICE", "STEPS", "Tensors", "WAIT", "WORKER"]
 
 WORKER, EVALUATOR = range(2)
+STEPS = 1  # what a task wants: steps of the worker's own optimizer, not a gradient
 SLICE = 0.25  # seconds after which a wait looks at signals and at the server
 WAIT = 60.0  # seconds for which a client waits for its server
 _CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
@@ -56,7 +57,8 @@ class Client:
         wait: float = 0,
         dim: int = 0,
         fingerprint: int = 0,
-        rules: Optional[str] = None,
+        steps: bool = False,
+        token: Optional[str] = None,
     ) -> None:
         self._handle: Any = None
         self._lib = _lib.library()
@@ -68,7 +70,8 @@ class Client:
             wait=wait,
             dim=dim,
             fingerprint=fingerprint,
-            rules=rules.encode() if rules else None,
+            steps=steps,
+            token=token.encode() if token else None,
         )
         handle = c.c_void_p()
         why = c.create_string_buffer(400)
@@ -89,20 +92,28 @@ class Client:
         if handle and os.getpid() == self._pid:
             self._lib.pl_client_close(handle)
 
+    def _opened(self) -> Any:
+        """The library's object; raises an error if this is not a seat any more."""
+        if self._handle is None:
+            raise UsageError("this client is closed")
+        if os.getpid() != self._pid:
+            raise UsageError("a client belongs to the process that opened it; open another one here")
+        return self._handle
+
     @property
     def server(self) -> Dict[str, Any]:
         """What the server says about the run."""
-        return dict(json.loads(self._lib.pl_client_server(self._handle)))
+        return dict(json.loads(self._lib.pl_client_server(self._opened())))
 
     def _check(self, status: int) -> None:
         if status:
-            why = self._lib.pl_client_why(self._handle).decode("utf-8", "replace")
+            why = self._lib.pl_client_why(self._opened()).decode("utf-8", "replace")
             raise error(status, why or self._lib.pl_status_text(status).decode())
 
     def pull(self, seconds: float) -> Optional[bool]:
         """Waits for the next task or, as an evaluator, for a newer version: at most this long.
         Returns True if `task` has it, False if nothing came, None if the run has ended."""
-        status = self._lib.pl_client_pull(self._handle, seconds, self._task)
+        status = self._lib.pl_client_pull(self._opened(), seconds, self._task)
         if status == 0:
             return True
         if status in (_TIMED_OUT, _INTERRUPTED):
@@ -114,19 +125,19 @@ class Client:
 
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""
-        return bool(self._lib.pl_client_cancelled(self._handle))
+        return bool(self._lib.pl_client_cancelled(self._opened()))
 
     def push(self, n: int, samples: int, loss: float) -> None:
-        self._check(self._lib.pl_client_push(self._handle, n, samples, loss))
+        self._check(self._lib.pl_client_push(self._opened(), n, samples, loss))
 
     def report(self, name: str, value: float) -> None:
-        self._check(self._lib.pl_client_report(self._handle, name.encode(), value))
+        self._check(self._lib.pl_client_report(self._opened(), name.encode(), value))
 
     def set_lr(self, lr: float) -> None:
-        self._check(self._lib.pl_client_set_lr(self._handle, lr))
+        self._check(self._lib.pl_client_set_lr(self._opened(), lr))
 
     def checkpoint(self) -> None:
-        self._check(self._lib.pl_client_checkpoint(self._handle))
+        self._check(self._lib.pl_client_checkpoint(self._opened()))
 
     def end(self) -> None:
-        self._check(self._lib.pl_client_end(self._handle))
+        self._check(self._lib.pl_client_end(self._opened()))

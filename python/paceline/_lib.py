@@ -83,6 +83,7 @@ class Item(c.Structure):
         ("when", c.c_char_p),
         ("command", c.c_char * 200),
         ("detail", c.c_char * 400),
+        ("commands", c.c_uint),
         ("n_options", c.c_size_t),
         ("option", c.POINTER(ItemOption)),
     ]
@@ -329,10 +330,11 @@ class ClientConf(c.Structure):
         ("wait", c.c_double),
         ("dim", c.c_size_t),
         ("fingerprint", c.c_uint64),
-        ("rules", c.c_char_p),
+        ("steps", c.c_int),
         ("waiting", ON_WAITING),
         ("waiting_ctx", c.c_void_p),
         ("raw", c.c_int),
+        ("token", c.c_char_p),
     ]
 
 
@@ -353,11 +355,6 @@ class ClientTask(c.Structure):
         ("step", c.c_uint32),
         ("lr", c.c_double),
         ("weight_decay", c.c_double),
-        ("rule", c.c_char_p),
-        ("options", c.c_char_p),
-        ("acked", c.c_int),
-        ("fresh", c.c_int),
-        ("merged", c.c_int),
     ]
 
 
@@ -437,6 +434,7 @@ pl_setup_free: void ptr
 pl_setup_set: int ptr text text
 pl_setup_get: int ptr text ptr size
 pl_setup_check: int ptr
+pl_setup_method: int ptr ptr
 pl_setup_why: text ptr
 pl_setup_watch: void ptr on_point on_tick ptr
 pl_setup_log: void ptr on_log ptr

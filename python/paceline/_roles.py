@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import socket as sockets
 import stat
 import tempfile
-from dataclasses import dataclass
-from typing import Mapping, Optional
+import threading
+from dataclasses import dataclass, replace
+from typing import Dict, Mapping, Optional, Tuple
 
 from .errors import UsageError
 
-__all__ = ["Role", "find"]
+__all__ = ["Role", "find", "next_run"]
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,7 @@ class Role:
     world_size: int
     socket: str
     alone: bool = False  # no launcher: others may be started by hand
-
-    @property
-    def folder(self) -> str:
-        return os.path.dirname(self.socket)
+    restarted: bool = False  # in place of a process that has failed
 
 
 # rank, number of processes, number of them on this machine, what the processes of one job share
@@ -53,6 +53,43 @@ def _number(env: Mapping[str, str], name: str) -> Optional[int]:
     return int(text) if text.isdigit() and len(text) < 10 else None
 
 
+def _tasks_on_first(env: Mapping[str, str], name: str) -> Optional[int]:
+    """The number of processes on the first machine: of "4", "2(x2)" or "3,1", the last two of which
+    are several machines, as Slurm writes them."""
+    found = re.match(r"(\d{1,9})(\(x\d+\))?(,|$)", env.get(name, ""))
+    return int(found.group(1)) if found else None
+
+
+def _elsewhere(address: str) -> bool:
+    """Whether this is the address of another machine: no socket here can have it."""
+    try:
+        kind, _, _, _, at = sockets.getaddrinfo(address, 0, type=sockets.SOCK_DGRAM)[0]
+        with sockets.socket(kind, sockets.SOCK_DGRAM) as s:
+            s.bind(at)
+    except sockets.gaierror:
+        return False  # unknown
+    except OSError:
+        return True
+    return False
+
+
+def _check_machine(launcher: str, size: int, local: Optional[int], env: Mapping[str, str]) -> None:
+    where = None
+    nodes = _number(env, "SLURM_STEP_NUM_NODES") or _number(env, "SLURM_NNODES")
+    master = env.get("MASTER_ADDR", "")
+    if local is not None and local != size:
+        where = f"{local} of them on one machine"
+    elif launcher != "torchrun" and local is None and nodes is not None and nodes > 1:
+        where = f"on {nodes} machines"
+    elif launcher == "torchrun" and local is None and master and _elsewhere(master):
+        where = f"and MASTER_ADDR={master[:60]} is another machine"
+    if where:
+        raise UsageError(
+            f"{launcher} started {size} processes, {where}, but all workers of a PyTorch run must "
+            "be on one machine"
+        )
+
+
 def base_folder() -> str:
     """A folder for sockets that only this user can write to."""
     path = os.path.join(tempfile.gettempdir(), f"paceline-{os.getuid()}")
@@ -76,7 +113,12 @@ def _from_variable(text: str) -> Role:
             f"PACELINE is '{text[:100]}', but must be rank=N,workers=N,socket=PATH, as "
             "'paceline launch' sets it; unset it if this process is alone"
         )
-    return Role(int(rank), int(workers), os.path.abspath(parts["socket"]))
+    return Role(
+        int(rank),
+        int(workers),
+        os.path.abspath(parts["socket"]),
+        restarted=parts.get("restarted") == "yes",
+    )
 
 
 def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
@@ -89,12 +131,7 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
         rank, size = _number(env, rank_name), _number(env, size_name)
         if rank is None or size is None or size < 1:
             continue
-        local = _number(env, local_name)
-        if local is not None and local != size:
-            raise UsageError(
-                f"{launcher} started {size} processes, {local} of them on this machine, but all "
-                "workers of a PyTorch run must be on one machine"
-            )
+        _check_machine(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
@@ -102,3 +139,36 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
         return Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)
+
+
+# --- the runs of one process ----------------------------------------------------------------------
+
+_made: Dict[Tuple[str, int], int] = {}  # runs of this process so far, by socket and rank
+_making = threading.Lock()
+
+
+def _existing(socket: str, above: int) -> Optional[int]:
+    """The number of the first run above this one whose socket is there."""
+    folder, name = os.path.split(socket)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    numbers = [1] if name in names else []
+    for other in names:
+        number = other[len(name) + 1 :] if other.startswith(name + ".") else ""
+        if number.isdigit() and len(number) < 10:
+            numbers.append(int(number))
+    return min((n for n in numbers if n > above), default=None)
+
+
+def next_run(role: Role) -> Role:
+    """The role in the next run of this process. All ranks make their runs in the same order, and
+    the second one has the socket `socket`.2, so that a worker never joins a run of its past. A
+    restarted process does not know how many runs there were, and takes those that it finds."""
+    key = (role.socket, role.rank)
+    with _making:
+        last = _made.get(key, 0)
+        found = _existing(role.socket, last) if role.restarted else None
+        number = _made[key] = found or last + 1
+    return role if number == 1 else replace(role, socket=f"{role.socket}.{number}")

@@ -5,50 +5,130 @@ from standard input, and writes the result as JSON to standard output."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import signal
+import socket as sockets
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from ._roles import base_folder
 from .errors import Error, RunError, error
 
-__all__ = ["Server", "clean", "failure"]
+__all__ = ["Server", "failure", "token"]
 
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDRA_", "PACELINE=")
 _BEGIN = time.monotonic()
-_FAILED = "failed"  # in the folder: why rank 0 could not start
+_FILES = ("init.safetensors", "final.f32")  # what rank 0 and the server hand to each other
+# Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
+# asks of an evaluator. Each begins with a line that tells it from files of other programs.
+_FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"
+_told: List[str] = []  # such files of earlier runs of this process
+_TOKEN, _TOKEN_LINE = ".token", "paceline: the token of a run, for its evaluator:\n"
 
 
-def clean(folder: str) -> None:
-    """Makes the folder of the run, without what an earlier run left there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.mkdir(folder, 0o700)
+def _read(path: str, line: str) -> Optional[str]:
+    """What rank 0 of this run, or of an earlier one, wrote; None if the file is somebody else's."""
+    with contextlib.suppress(OSError, ValueError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, encoding="utf-8") as f:
+            if f.readline() == line:
+                return f.read()
+    return None
 
 
-def failure(folder: str, since: float) -> Optional[str]:
-    """Why rank 0 could not start the run, for the other ranks; None if it has not failed."""
-    path = os.path.join(folder, _FAILED)
+def _write(path: str, line: str, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with contextlib.suppress(OSError):
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as f:
+            f.write(line + text)
+
+
+def _forget(path: str, line: str) -> None:
+    if _read(path, line) is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def failure(socket: str, since: float) -> Optional[str]:
+    """What rank 0 told the other ranks about its failure; None if it has not failed."""
+    with contextlib.suppress(OSError):
+        if os.stat(socket + _FAILED).st_mtime >= since - 1:
+            return _read(socket + _FAILED, _FAILED_LINE)
+    return None
+
+
+def token(socket: str) -> Optional[str]:
+    """What a program must show to evaluate the run at this socket; None if there is nothing."""
+    return _read(socket + _TOKEN, _TOKEN_LINE)
+
+
+def _answers(path: str) -> Optional[bool]:
+    """Whether a server listens at this path; None if no socket is there."""
     try:
-        if os.stat(path).st_mtime < since - 1:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return None
-        with open(path, encoding="utf-8") as f:
-            return f.read()
+        with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as s:
+            s.connect(path)
+        return True
+    except ConnectionRefusedError:
+        return False
     except OSError:
         return None
 
 
-class Server:
-    """The server's process, as rank 0 sees it."""
+def _remove_scratch(folder: str) -> None:
+    """Removes the files that this run made, and then the folder, if nothing else is in it."""
+    for name in _FILES:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
-    def __init__(self, folder: str, options: Dict[str, Any]) -> None:
-        self.folder, self._pid = folder, os.getpid()
-        self.weights = os.path.join(folder, "final.f32")
+
+class Server:
+    """The server's process, as rank 0 sees it.
+
+    The socket may be in a folder of the user's. Nothing else is written there, but for why the run
+    could not start; files go to a new folder below the temporary one."""
+
+    def __init__(
+        self, socket: str, options: Dict[str, Any], save: Optional[Callable[[str], None]] = None
+    ) -> None:
+        """Starts a server that listens at `socket`. `save` writes the initial weights to a path."""
+        self._socket, self._pid = socket, os.getpid()
+        if _answers(socket):
+            raise RunError(
+                f"another run listens at '{socket}'; if two jobs were started by hand, give each a "
+                "MASTER_PORT of its own"
+            )
         self.result: Optional[Dict[str, Any]] = None
+        self._made_folder = self._published = False
+        self._process: Any = None
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(socket) or ".", 0o700)
+            self._made_folder = True
+        while _told:
+            _forget(_told.pop(), _FAILED_LINE)
+        _forget(socket + _FAILED, _FAILED_LINE)
+        self._scratch = tempfile.mkdtemp(prefix="run-", dir=base_folder())
+        init, self.weights = (os.path.join(self._scratch, name) for name in _FILES)
+        try:
+            if save is not None:
+                save(init)
+                options = dict(options, init=init)
+            self._start({"options": options, "parent": os.getpid(), "scratch": self._scratch})
+        except BaseException:
+            self.remove()
+            raise
+
+    def _start(self, order: Dict[str, Any]) -> None:
         env = {k: v for k, v in os.environ.items() if not (k + "=").startswith(_LAUNCHER_PREFIXES)}
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         env["PYTHONPATH"] = os.pathsep.join(p for p in (package, env.get("PYTHONPATH")) if p)
@@ -58,7 +138,6 @@ class Server:
             stdout=subprocess.PIPE,
             env=env,
         )
-        order = {"options": options, "parent": os.getpid(), "weights": self.weights}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order).encode())
@@ -91,12 +170,15 @@ class Server:
         return self.result
 
     def report(self, message: str) -> None:
-        """Tells the other ranks why there will be no run."""
-        try:
-            with open(os.path.join(self.folder, _FAILED), "w", encoding="utf-8") as f:
-                f.write(message)
-        except OSError:
-            pass
+        """Tells the other ranks what went wrong."""
+        _told.append(self._socket + _FAILED)
+        _write(_told[-1], _FAILED_LINE, message)
+
+    def publish(self, token: str) -> None:
+        """Tells an evaluator the token. The socket is this server's: another token there is old."""
+        _forget(self._socket + _TOKEN, _TOKEN_LINE)
+        _write(self._socket + _TOKEN, _TOKEN_LINE, token)
+        self._published = True
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -104,25 +186,34 @@ class Server:
         self._process.wait()
 
     def remove(self) -> None:
-        """Removes the folder of the run, if this is the process that made it."""
+        """Removes what this process has made for the run."""
         if os.getpid() == self._pid:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove_scratch(self._scratch)
+            if self._process and not self.alive and _answers(self._socket) is False:
+                with contextlib.suppress(OSError):  # it was killed and has left its socket
+                    os.unlink(self._socket)
+            if self._published:
+                _forget(self._socket + _TOKEN, _TOKEN_LINE)
+            if self._made_folder:
+                with contextlib.suppress(OSError):  # something is in it
+                    os.rmdir(os.path.dirname(self._socket))
 
 
 # --- the process --------------------------------------------------------------------------------
 
 
-def _die_with(parent: int) -> None:
+def _die_with(parent: int, scratch: str) -> None:
     while os.getppid() == parent:
         time.sleep(0.25)
+    _remove_scratch(scratch)
     os._exit(1)  # the workers see that the server is gone
 
 
 def _say(warning: bool, sentence: str) -> None:
     if not warning and sentence.startswith("waiting for") and time.monotonic() < _BEGIN + 5:
         return  # the others are being started
-    if not warning and "ended the run" in sentence:
-        return  # rank 0 has called close()
+    if not warning and ("ended the run" in sentence or "set the learning rate" in sentence):
+        return  # rank 0 has called close(), or its schedule goes on
     print("paceline: " + sentence, file=sys.stderr, flush=True)
 
 
@@ -132,17 +223,23 @@ def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
     run = Setup(on_log=_say, **order["options"]).train()
     assert run is not None
     if run.weights is not None:
-        with open(order["weights"] + ".part", "wb") as f:
+        with open(os.path.join(order["scratch"], _FILES[1]), "xb") as f:
             f.write(run.weights)
-        os.rename(order["weights"] + ".part", order["weights"])
     texts = {key: run.text(key) for key in ("method", "trouble")}
-    return {"run": run.json, "texts": texts, "diverged": run.diverged}
+    has_weights = run.weights is not None
+    return {"run": run.json, "texts": texts, "diverged": run.diverged, "has_weights": has_weights}
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: rank 0 decides what happens
+    if sys.stderr is None:  # closed: messages go nowhere, and no file of the run gets its number
+        sys.stderr = open(os.devnull, "w")
+    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 decides what happens
+        signal.signal(number, signal.SIG_IGN)
     order = json.load(sys.stdin)
-    threading.Thread(target=_die_with, args=(order["parent"],), daemon=True).start()
+    with_parent = threading.Thread(
+        target=_die_with, args=(order["parent"], order["scratch"]), daemon=True
+    )
+    with_parent.start()
     try:
         result = _serve(order)
     except Error as e:

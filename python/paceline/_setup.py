@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes as c
+import json
 import weakref
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import _lib
 from ._interrupts import Interrupts
@@ -96,6 +97,12 @@ class Setup:
     def check(self) -> None:
         """Checks everything that a run would check, and loads the data, without running."""
         self._check(self._lib.pl_setup_check(self._handle))
+
+    def method(self) -> Dict[str, Any]:
+        """What the method consists of: pl_setup_method of include/paceline.h."""
+        text = c.c_char_p()
+        self._check(self._lib.pl_setup_method(self._handle, c.byref(text)))
+        return dict(json.loads(text.value or b""))
 
     # --- callbacks -----------------------------------------------------------------------------
 

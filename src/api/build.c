@@ -18,6 +18,7 @@
 #include "sys/memory.h"
 #include "sys/numerals.h"
 #include "sys/pool.h"
+#include "transport/transport.h"
 
 #define DEFAULT_METHOD "kasync"
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
@@ -39,9 +40,7 @@ static const char *build_default(int column, const struct pl_choice *policy) {
     return pl_needs_first(pl_column_family[column], lacks)->name;
 }
 
-/* The seven columns: those that were set, the rest of the method, or the defaults of a policy that
- * was given without a method. */
-static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
+int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_job *job = &b->job;
     bool method = c->method[0] || !c->column[PL_COLUMN_POLICY][0];
@@ -49,7 +48,9 @@ static int build_columns(const struct pl_setup *s, struct pl_built *b, struct pl
     snprintf(b->method, sizeof b->method, "custom");
     if (method) {
         const struct pl_recipe *recipe;
-        int rc = pl_recipe_resolve(c->method[0] ? c->method : DEFAULT_METHOD, &recipe, spec, why);
+        const struct pl_model_kind *kind = pl_setup_kind(s);
+        const char *usual = kind && kind->method ? kind->method : DEFAULT_METHOD;
+        int rc = pl_recipe_resolve(c->method[0] ? c->method : usual, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;
@@ -159,6 +160,14 @@ static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b
                              : pl_model_open(s->conf.model, b->job.data, &b->job.model, &s->why);
     if (!rc) rc = pl_weights_build(s, b);
     return rc || b->job.ranges.n == 0 ? rc : pl_fit(s, b, host, 1);
+}
+
+/* The default learning rate is that of the optimizer and of classes: numbers may need another. */
+static void build_rate(const struct pl_setup *s, struct pl_job *job) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    bool normalises = ((const struct pl_optim *)job->optim.entry)->normalises;
+    if (s->conf.lr > 0 || normalises || !job->data || !job->data->has_targets) return;
+    if (kind && kind->target_lr > 0) job->rate.lr *= kind->target_lr;
 }
 
 /* The ratings in blocks, if the policy hands out blocks. */
@@ -287,7 +296,6 @@ static int build_outside(struct pl_setup *s, enum pl_host host) {
     return PL_OK;
 }
 
-/* What only one of the two hosts supports. */
 /* A path that looks like an address would become a file of that name. */
 static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
     const char *colon = strrchr(c->listen, ':');
@@ -299,6 +307,13 @@ static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
                    c->listen);
 }
 
+static bool build_is_token(const char *text) {
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_.-", text[n]))) n++;
+    return n > 0 && n < PL_TOKEN_MAX && !text[n];
+}
+
+/* What only one of the two hosts supports. */
 static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host host) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_why *why = &s->why;
@@ -309,6 +324,14 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wait is for workers of other programs; use it with --listen PATH");
+    if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "requests are those of other programs; use it with --listen PATH");
+    if (!build_is_token(c->requests))
+        return pl_fail(why, PL_EUSAGE,
+                       "requests '%.80s' is not accepted; requests takes none, any, or a token of "
+                       "1 to %d letters, digits, _ . and -",
+                       c->requests, PL_TOKEN_MAX - 1);
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");
@@ -358,7 +381,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = pl_isa_check(&s->why);
-    if (!rc) rc = build_columns(s, b, &s->why);
+    if (!rc) rc = pl_build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
         pl_fail(&s->why, rc, "out of memory");
     if (!rc && (job->groups.least < 1 || job->groups.most < job->groups.least))
@@ -376,6 +399,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
         pl_fail_in(&s->why, rc, "net");
     if (!rc && c->script[0]) rc = pl_script_read(c->script, job->n_workers, &b->script, &s->why);
     if (!rc) rc = build_model(s, host, b);
+    if (!rc) build_rate(s, job);
     if (!rc) rc = build_grid(job, &s->why);
     if (!rc) rc = build_host(s, job, host);
     if (!rc) rc = build_limits(c, b, host, &s->why);

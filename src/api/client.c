@@ -10,7 +10,6 @@
 
 #include "learn/task.h"
 #include "run/about.h"
-#include "run/stepper.h"
 #include "run/worker.h"
 #include "sys/clock.h"
 #include "sys/numerals.h"
@@ -27,6 +26,7 @@ struct pl_client {
     struct pl_guest guest; /* and what it was told, for joining again */
     struct pl_link *link;
     int role, worker;
+    bool speaks; /* the server carries out its requests */
     size_t dim;
     bool raw;
     struct pl_about about;
@@ -34,18 +34,19 @@ struct pl_client {
     struct pl_order order;
     struct pl_client_task task; /* as given to the caller */
     bool has_task;
-    struct pl_stepper *stepper; /* takes the local steps for a worker that does not; or NULL */
-    struct pl_step step;        /* the gradient that it wants */
-    uint32_t samples;           /* of the steps so far */
-    bool stepping;              /* the stepper wants another gradient of the current task */
-    const float *base;          /* [dim] the input of the current task */
-    float *w, *out;             /* [dim] of an evaluator; of a worker whose results are bfloat16 */
-    bool sets_lr, lr_sent;      /* a rate was set, and no result with it has counted; one has it */
+    struct pl_choice local;        /* a worker's local rule, */
+    struct pl_local_state state;   /* what it keeps, */
+    struct pl_local_steps steps;   /* and how far the current task is */
+    bool is_gradient;              /* the rule's result is the gradient, as it was computed */
+    struct pl_model_range buffers; /* the last elements of the vector, if there are any */
+    float *room, *g;               /* [dim] scratch of the rule */
+    uint32_t samples;              /* of the current task so far */
+    bool more;                     /* the current task is not complete */
+    const float *base;             /* [dim] the input of the current task */
+    float *w, *out;        /* [dim] of an evaluator; of a worker whose results are bfloat16 */
+    bool sets_lr, lr_sent; /* a rate was set, and no result with it has counted; one has it */
     double lr;
-    uint64_t pushed; /* task that was pushed last, and its version */
-    uint64_t pushed_version;
-    bool any; /* a result has counted: */
-    uint64_t counted, counted_version;
+    uint64_t pushed;           /* task that was pushed last */
     char numbers[PL_WORD_MAX]; /* of an evaluator's answer: " name=value …" */
     int n_numbers;
     atomic_bool interrupted;
@@ -54,44 +55,57 @@ struct pl_client {
 
 /* --- joining -------------------------------------------------------------------------------- */
 
-/* The rules that a list names, as bits; 0: it names one that does not exist. */
-static uint64_t client_rules(const char *list, struct pl_why *why) {
-    uint64_t can = 0;
-    for (const char *at = list;; at++) {
-        size_t n = strcspn(at, ",");
-        uint64_t one = pl_about_rule(at, n);
-        if (!one) {
-            pl_fail(why, PL_EUSAGE,
-                    "'%.*s' in rules '%.100s' is not a local rule; 'paceline list local' shows "
-                    "them",
-                    (int)(n < 60 ? n : 60), at, list);
-            return 0;
-        }
-        can |= one;
-        at += n;
-        if (!*at) return can;
-    }
-}
-
 static uint64_t client_ns(double seconds, double otherwise) {
     double s = isnan(seconds) ? otherwise : seconds;
     if (s <= 0) return 0;
     return s < 1e9 ? (uint64_t)llround(s * 1e9) : UINT64_MAX;
 }
 
-/* The stepper and vectors of its own, as far as this client needs them. */
-static int client_memory(struct pl_client *s, uint64_t can) {
-    uint64_t rule = pl_about_rule(s->about.rule, strlen(s->about.rule));
+/* The local rule, with the vectors that it needs. */
+static int client_rule(struct pl_client *s) {
+    const struct pl_about *a = &s->about;
+    char spec[PL_SPEC_MAX + PL_ABOUT_NAME];
+    snprintf(spec, sizeof spec, "%s:%s", a->rule, a->options);
+    int rc =
+        pl_spec_parse(&pl_local_family, spec, a->workers, &s->local.entry, &s->local.conf, NULL);
+    if (rc) return rc == PL_ENOMEM ? rc : PL_EDATA;
+    if (!((const struct pl_local *)s->local.entry)->begin) return PL_EDATA;
+    s->buffers = (struct pl_model_range){a->parameters, s->dim, 0, 0, PL_RANGE_BUFFERS};
+    s->is_gradient = pl_local_is_gradient(&s->local);
+    if (s->is_gradient) return PL_OK;
+    s->room = malloc(s->dim * sizeof *s->room);
+    s->g = malloc(s->dim * sizeof *s->g);
+    rc = pl_local_state_new(&s->local, s->dim, &s->state);
+    return s->room && s->g ? rc : PL_ENOMEM;
+}
+
+/* What depends on the run. */
+static int client_prepare(struct pl_client *s, const char *path) {
     size_t bytes = s->dim * sizeof(float);
-    bool ok = true;
-    if (s->role == PL_ROLE_EVALUATOR) {
-        ok = (s->w = malloc(bytes)) != NULL;
-    } else {
-        if (!(can & rule) || (rule == PL_ABOUT_GRADIENT && s->about.keeps))
-            ok = pl_stepper_new(&s->about, &s->stepper) == PL_OK;
-        if (ok && s->about.half && (s->stepper || !s->raw)) ok = (s->out = malloc(bytes)) != NULL;
-    }
-    return ok ? PL_OK : pl_fail(&s->why, PL_ENOMEM, "out of memory for %zu parameters", s->dim);
+    int rc = pl_about_read(s->server, &s->about);
+    if (!rc && s->role == PL_ROLE_WORKER) rc = client_rule(s);
+    if (!rc && s->role == PL_ROLE_EVALUATOR && !(s->w = malloc(bytes))) rc = PL_ENOMEM;
+    bool converts = s->role == PL_ROLE_WORKER && s->about.half && !(s->raw && s->is_gradient);
+    if (!rc && converts && !(s->out = malloc(bytes))) rc = PL_ENOMEM;
+    if (rc == PL_ENOMEM) return pl_fail(&s->why, rc, "out of memory for %zu parameters", s->dim);
+    return rc ? pl_fail(&s->why, rc, "the server at '%.200s' is of another version of Paceline",
+                        path)
+              : PL_OK;
+}
+
+/* Leaves the run, and forgets all about it. */
+static void client_leave(struct pl_client *s) {
+    pl_shm.link.detach(s->link);
+    pl_local_state_free(&s->state);
+    free(s->local.conf);
+    free(s->room);
+    free(s->g);
+    free(s->w);
+    free(s->out);
+    s->local = (struct pl_choice){0};
+    s->room = s->g = s->w = s->out = NULL;
+    s->more = s->lr_sent = false;
+    s->pushed = 0;
 }
 
 /* Joins, for the first time or in place of a link that was lost, which stays if this fails. */
@@ -100,23 +114,13 @@ static int client_enter(struct pl_client *s, const struct pl_guest_conf *guest) 
     struct pl_link *link = NULL;
     int rc = pl_guest_connect(guest, &link, &welcome, &s->why);
     if (rc) return rc;
-    pl_stepper_free(s->stepper); /* its rule may still write a result */
-    pl_shm.link.detach(s->link);
-    free(s->w);
-    free(s->out);
+    client_leave(s);
     s->link = link;
-    s->stepper = NULL;
-    s->w = s->out = NULL;
-    s->stepping = s->any = s->lr_sent = false;
-    s->pushed = 0;
     s->worker = s->role == PL_ROLE_WORKER ? welcome.worker : -1;
     s->dim = welcome.dim;
+    s->speaks = welcome.speaks;
     memcpy(s->server, welcome.about, sizeof s->server);
-    rc = pl_about_read(s->server, &s->about);
-    if (rc)
-        return pl_fail(&s->why, rc, "the server at '%.200s' is of another version of Paceline",
-                       guest->path);
-    return client_memory(s, guest->guest.can);
+    return client_prepare(s, guest->path);
 }
 
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
@@ -126,14 +130,16 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
         .ctx = conf->waiting_ctx,
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
         .guest = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_GUEST_WATCHER : PL_GUEST_WORKER,
-                  .dim = conf->dim}};
+                  .dim = conf->dim,
+                  .can = conf->steps ? PL_ABOUT_STEPS : 0}};
     if (!conf->path || conf->role < PL_ROLE_WORKER || conf->role > PL_ROLE_EVALUATOR)
         return pl_fail(&s->why, PL_EUSAGE, "a client needs the path of a socket and a role");
-    guest.guest.can = client_rules(conf->rules ? conf->rules : pl_about_gradient(), &s->why);
-    if (!guest.guest.can) return PL_EUSAGE;
     if (conf->fingerprint)
         snprintf(guest.guest.fingerprint, sizeof guest.guest.fingerprint, "%016llx",
                  (unsigned long long)conf->fingerprint);
+    if (conf->token && strlen(conf->token) >= sizeof guest.guest.token)
+        return pl_fail(&s->why, PL_EUSAGE, "a token has at most %d bytes", PL_TOKEN_MAX - 1);
+    snprintf(guest.guest.token, sizeof guest.guest.token, "%s", conf->token ? conf->token : "");
     s->role = conf->role;
     s->raw = conf->raw != 0;
     s->guest = guest.guest;
@@ -155,10 +161,7 @@ int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why
 
 void pl_client_close(pl_client *s) {
     if (!s) return;
-    pl_stepper_free(s->stepper); /* its rule may still write a result */
-    pl_shm.link.detach(s->link);
-    free(s->w);
-    free(s->out);
+    client_leave(s);
     free(s);
 }
 
@@ -176,80 +179,57 @@ void pl_client_interrupt(pl_client *s) {
     atomic_store(&s->interrupted, true);
 }
 
-static int client_wants(int sends) {
-    return sends == PL_SENDS_DELTA   ? PL_WANTS_DELTA
-           : sends == PL_SENDS_MODEL ? PL_WANTS_MODEL
-                                     : PL_WANTS_GRADIENT;
-}
-
-/* What an evaluator and a worker are told alike. */
-static struct pl_client_task client_task(const struct pl_client *s,
-                                         const struct pl_run_note *note) {
-    const struct pl_about *a = &s->about;
-    return (struct pl_client_task){.worker = s->worker,
-                                   .version = note->version,
-                                   .dim = s->dim,
-                                   .wants = PL_WANTS_NUMBERS,
-                                   .steps = a->steps,
-                                   .lr = a->local_lr > 0 ? a->local_lr : note->lr,
-                                   .weight_decay = a->decay,
-                                   .rule = a->rule,
-                                   .options = a->options,
-                                   .fresh = 1};
-}
-
-/* The next gradient of a task whose local steps are taken here. */
-static void client_step(struct pl_client *s) {
-    s->task.w = s->step.w;
-    s->task.out = s->step.g;
-    s->task.step = s->step.step;
-}
-
-static void client_begin(struct pl_client *s, const struct pl_run_note *note) {
-    struct pl_task_at at = {.worker = (uint32_t)s->worker,
-                            .task = s->task.task,
-                            .w = s->task.w,
-                            .version = note->version,
-                            .lr = note->lr};
-    s->base = s->task.w;
-    s->samples = 0;
-    s->task.wants = PL_WANTS_GRADIENT;
-    s->task.w16 = NULL;
-    s->task.out16 = NULL;
-    pl_stepper_begin(s->stepper, &at, s->task.acked != 0, note->applied,
-                     s->out ? s->out : s->order.out, &s->step);
-    client_step(s);
+/* The next mini-batches of the current task. */
+static void client_show(struct pl_client *s) {
+    const struct pl_local_steps *steps = &s->steps;
+    const struct pl_local_task *t = &steps->task;
+    s->task.w = t->moved ? t->x : t->at;
+    s->task.out = t->moved ? t->x : t->g;
+    s->task.step = steps->done;
+    s->task.steps = steps->wanted;
 }
 
 static void client_ordered(struct pl_client *s) {
     const struct pl_run_note note = pl_note_unpack(&s->order);
-    struct pl_client_task t = client_task(s, &note);
-    bool acked = s->pushed > 0 && s->pushed == note.acked;
-    if (acked) {
-        s->any = true;
+    const struct pl_local *rule = (const struct pl_local *)s->local.entry;
+    const struct pl_about *a = &s->about;
+    bool moves = s->guest.can & PL_ABOUT_STEPS && rule->plain && rule->plain(s->local.conf);
+    if (s->pushed > 0 && s->pushed == note.acked) {
+        pl_local_state_acked(&s->state);
         if (s->lr_sent) s->sets_lr = false;
-        s->counted = s->pushed;
-        s->counted_version = s->pushed_version;
     }
-    t.task = s->order.task;
-    t.w = pl_worker_input(&pl_shm, s->link, &s->order);
-    t.w16 = s->order.half_in;
-    t.out16 = s->order.half_out;
-    t.out = !t.out16 ? s->order.out : s->out;
-    t.wants = client_wants(s->about.sends);
-    t.fresh = !s->any || s->counted_version != note.version;
-    t.acked = acked;
-    t.merged = s->any && s->counted <= note.applied;
-    s->pushed = 0;
-    s->task = t;
-    if (s->stepper) client_begin(s, &note);
+    s->pushed = s->samples = 0;
+    s->state.applied = note.applied;
+    s->base = pl_worker_input(&pl_shm, s->link, &s->order, s->dim);
+    struct pl_local_task t = {.dim = s->dim,
+                              .w = s->base,
+                              .lr = note.lr,
+                              .weight_decay = a->weight_decay,
+                              .ranges = {&s->buffers, a->parameters < s->dim},
+                              .n_workers = a->workers,
+                              .model = s->room,
+                              .g = s->g,
+                              .out = s->order.half_out ? s->out : s->order.out,
+                              .moved = moves};
+    pl_local_begin(&s->local, &t, &s->state, s->order.task, note.version, &s->steps);
+    s->task =
+        (struct pl_client_task){.worker = s->worker,
+                                .task = s->order.task,
+                                .version = note.version,
+                                .dim = s->dim,
+                                .w16 = s->is_gradient ? s->order.half_in : NULL,
+                                .out16 = s->is_gradient ? s->order.half_out : NULL,
+                                .wants = moves ? PL_WANTS_STEPS : PL_WANTS_GRADIENT,
+                                .lr = s->steps.task.lr,
+                                .weight_decay = rule->applies_weight_decay ? a->weight_decay : 0};
+    client_show(s);
 }
 
-/* Whether another gradient of the current task is wanted. */
+/* Whether more mini-batches of the current task are wanted. */
 static bool client_goes_on(struct pl_client *s) {
-    bool goes_on = s->stepping && !pl_cancelled(pl_shm.link.cancelled(s->link));
-    s->stepping = false;
-    if (goes_on) client_step(s);
+    bool goes_on = s->more && !pl_cancelled(pl_shm.link.cancelled(s->link));
+    s->more = false;
+    if (goes_on) client_show(s);
     return goes_on;
 }
 
@@ -264,8 +244,12 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
     int rc = pl_guest_newest(s->link, wait_ns, s->w, shown.note);
     if (rc) return rc;
     const struct pl_run_note note = pl_note_unpack(&shown);
-    s->task = client_task(s, &note);
-    s->task.w = s->w;
+    s->task = (struct pl_client_task){.worker = -1,
+                                      .version = note.version,
+                                      .dim = s->dim,
+                                      .w = s->w,
+                                      .wants = PL_WANTS_NUMBERS,
+                                      .lr = note.lr};
     return PL_OK;
 }
 
@@ -335,8 +319,15 @@ static int client_send(struct pl_client *s, struct pl_result *r) {
     pl_shm.link.push(s->link, r);
     s->has_task = false;
     s->pushed = r->task;
-    s->pushed_version = s->task.version;
     return PL_OK;
+}
+
+/* Whether the server listens to this client. */
+static int client_may_ask(struct pl_client *s) {
+    if (s->speaks) return PL_OK;
+    return pl_fail(&s->why, PL_EUSAGE,
+                   "this client may not change the run; start the server with --requests TOKEN and "
+                   "open the client with the same token, or with --requests any");
 }
 
 static int client_say(struct pl_client *s, const char *word) {
@@ -363,20 +354,24 @@ int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {
     PL_NUMERALS;
     if (!s->has_task) return client_no_task(s);
     if (s->role == PL_ROLE_EVALUATOR) return client_score(s);
-    const struct pl_about *a = &s->about;
-    if (samples == 0) samples = s->stepper ? a->batch : a->batch * a->steps;
-    if (s->stepper && n == s->dim) {
+    const struct pl_local *rule = s->steps.rule;
+    if (samples == 0) samples = s->about.batch * s->task.steps;
+    if (n == s->dim) {
         s->samples += samples;
         s->has_task = false;
-        s->stepping = pl_stepper_next(s->stepper, &loss, &s->step);
-        if (s->stepping) return PL_OK;
+        s->more = pl_local_next(&s->steps, loss);
+        if (s->more) return PL_OK;
         samples = s->samples;
+        loss = s->steps.loss;
     }
     struct pl_result r = {.task = s->task.task, .samples = samples, .loss = loss};
-    if (s->order.stays) /* the result is this worker's model */
-        pl_task_own((enum pl_sends)a->sends,
-                    &(struct pl_own_step){s->task.lr, a->own_decay, a->outer, {NULL, 0}},
-                    s->stepper ? s->base : s->task.w, s->order.out, s->dim);
+    if (s->order.stays) { /* the result is this worker's model */
+        struct pl_own_step own = {
+            .lr = s->task.lr,
+            .decay = rule->applies_weight_decay ? 0 : s->about.weight_decay,
+            .outer = rule->outer ? rule->outer(s->local.conf, s->about.workers) : 1};
+        pl_task_own(rule->sends, &own, s->base, s->order.out, s->dim);
+    }
     if (n != s->dim)
         r.defect = PL_WRONG_SIZE;
     else if (isinf(loss) || !client_finite(s))
@@ -404,6 +399,11 @@ int pl_client_report(pl_client *s, const char *name, double value) {
                        "an evaluator reports up to %d numbers about a version it has pulled, with "
                        "names of 1 to %d letters, digits, _ . and -",
                        CLIENT_NUMBERS, CLIENT_NAME - 1);
+    if (!pl_about_can_be(name, n, value))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "%s cannot be %.6g; an accuracy is a number from 0 to 1 (0.93, not 93), and "
+                       "no number is beyond 1e30",
+                       name, value);
     if (used + n + 32 >= sizeof s->numbers - 32)
         return pl_fail(&s->why, PL_EUSAGE, "an answer has at most %zu bytes of numbers",
                        sizeof s->numbers - 64);
@@ -417,7 +417,10 @@ int pl_client_set_lr(pl_client *s, double lr) {
     char word[64];
     if (!(lr >= 0 && lr <= 1e6))
         return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");
-    if (s->role == PL_ROLE_WORKER) { /* the next result has it, and cannot overtake it */
+    int rc = client_may_ask(s);
+    if (rc) return rc;
+    if (s->role == PL_ROLE_WORKER && !pl_client_cancelled(s)) {
+        /* the next result has it, and cannot overtake it */
         s->sets_lr = true;
         s->lr_sent = false;
         s->lr = lr;
@@ -428,9 +431,11 @@ int pl_client_set_lr(pl_client *s, double lr) {
 }
 
 int pl_client_checkpoint(pl_client *s) {
-    return client_say(s, "checkpoint");
+    int rc = client_may_ask(s);
+    return rc ? rc : client_say(s, "checkpoint");
 }
 
 int pl_client_end(pl_client *s) {
-    return client_say(s, "end");
+    int rc = client_may_ask(s);
+    return rc ? rc : client_say(s, "end");
 }

@@ -1,7 +1,6 @@
 /* The id and the description of a run. */
 #include "api/identity.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +8,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "api/command.h"
 #include "base/json.h"
 #include "observe/sink.h"
 #include "sys/clock.h"
 #include "sys/pool.h"
-
-#define IDENTITY_COMMAND 16384 /* bytes of the command line that are stored */
 
 /* --- the pieces ---------------------------------------------------------------------------- */
 
@@ -29,17 +27,9 @@ static void identity_id(const char *started, char id[PL_ID_MAX]) {
     snprintf(id + n, PL_ID_MAX - n, "-%06x", (unsigned)(random & 0xFFFFFF));
 }
 
-/* The arguments of this process, as the system has them: also those of an embedding program. */
 static void identity_command(struct pl_json *j) {
-    char text[IDENTITY_COMMAND + 1];
-    size_t n = 0;
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    for (ssize_t got = 1; fd >= 0 && got > 0 && n < IDENTITY_COMMAND;) {
-        got = read(fd, text + n, IDENTITY_COMMAND - n);
-        if (got > 0) n += (size_t)got;
-    }
-    if (fd >= 0) close(fd);
-    text[n] = '\0';
+    char text[PL_COMMAND_MAX + 1];
+    size_t n = pl_command_read(text);
     pl_json_open(j, "command", '[');
     for (size_t at = 0; at < n; at += strlen(text + at) + 1) pl_json_text(j, NULL, text + at);
     pl_json_close(j, ']');
@@ -56,33 +46,32 @@ static const char *identity_delay(const struct pl_setup *s, const struct pl_buil
     return b->job.delay ? pl_setup_delay(s) : NULL;
 }
 
-/* The value of an option, with what "auto" and defaults stand for in this run. */
-static void identity_option(const struct pl_setup *s, const struct pl_built *b,
-                            const struct pl_opt *o, bool method, char value[PL_SPEC_MAX]) {
+/* The options, with what "auto" and defaults stand for in this run. */
+static void identity_resolve(const struct pl_setup *s, const struct pl_built *b, bool method,
+                             struct pl_setup_conf *c) {
     const struct pl_job *job = &b->job;
-    pl_opt_print(o, &s->conf, value, PL_SPEC_MAX);
+    *c = s->conf;
     for (int i = 0; method && i < PL_N_COLUMNS; i++)
-        if (strcmp(o->name, pl_column_family[i]->name) == 0)
-            snprintf(value, PL_SPEC_MAX, "%s", b->spec[i]);
-    if (strcmp(o->name, "method") == 0 && method && strcmp(b->method, "custom") != 0 && !value[0])
-        snprintf(value, PL_SPEC_MAX, "%s", b->method);
-    if (strcmp(o->name, "lr-schedule") == 0) snprintf(value, PL_SPEC_MAX, "%s", b->schedule);
-    if (strcmp(o->name, "delay") == 0 && identity_delay(s, b))
-        snprintf(value, PL_SPEC_MAX, "%s", identity_delay(s, b));
-    if (strcmp(o->name, "updates") == 0)
-        snprintf(value, PL_SPEC_MAX, "%llu", (unsigned long long)job->limits.updates);
-    if (strcmp(o->name, "lr") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->rate.lr);
-    if (strcmp(o->name, "eval-every") == 0) snprintf(value, PL_SPEC_MAX, "%.9g", job->eval_every);
-    if (strcmp(o->name, "threads") == 0) snprintf(value, PL_SPEC_MAX, "%d", job->n_threads);
+        snprintf(c->column[i], sizeof c->column[i], "%.511s", b->spec[i]);
+    if (method && strcmp(b->method, "custom") != 0 && !c->method[0])
+        snprintf(c->method, sizeof c->method, "%s", b->method);
+    snprintf(c->lr_schedule, sizeof c->lr_schedule, "%.511s", b->schedule);
+    if (identity_delay(s, b)) snprintf(c->delay, sizeof c->delay, "%s", identity_delay(s, b));
+    c->updates = (int64_t)job->limits.updates;
+    c->lr = job->rate.lr;
+    c->eval_every = job->eval_every;
+    c->threads = job->n_threads;
 }
 
 static void identity_options(struct pl_json *j, const struct pl_setup *s, const struct pl_built *b,
                              const char *kind) {
     char value[PL_SPEC_MAX];
+    struct pl_setup_conf resolved;
+    identity_resolve(s, b, strcmp(kind, "race") != 0, &resolved);
     pl_json_open(j, "options", '{');
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
         if (!(o->flags & identity_reader(kind))) continue;
-        identity_option(s, b, o, strcmp(kind, "race") != 0, value);
+        pl_opt_print(o, &resolved, value, sizeof value);
         pl_json_text(j, o->name, value);
     }
     pl_json_close(j, '}');
@@ -177,6 +166,8 @@ static void identity_print_columns(const struct pl_built *b, char *out) {
             continue;
         pl_append(out, IDENTITY_HEADER, ", %s %s", pl_column_family[i]->name, b->spec[i]);
     }
+    if (b->job.model)
+        pl_append(out, IDENTITY_HEADER, ", lr %.3g, batch %u", b->job.rate.lr, b->job.batch);
     pl_append(out, IDENTITY_HEADER, "\n");
 }
 
@@ -184,10 +175,13 @@ static void identity_print_data(const struct pl_setup *s, const struct pl_data *
     pl_append(out, IDENTITY_HEADER, "  data      %.200s: %u training and %u test samples",
               s->conf.data, d->n_train, d->n_test);
     if (d->ratings)
-        pl_append(out, IDENTITY_HEADER, ", %u users, %u items\n", d->ratings->n_users,
+        pl_append(out, IDENTITY_HEADER, ", %u users, %u items", d->ratings->n_users,
                   d->ratings->n_items);
+    else if (d->has_targets)
+        pl_append(out, IDENTITY_HEADER, ", %u features, a number to predict", d->dim);
     else
-        pl_append(out, IDENTITY_HEADER, ", %u features, %u classes\n", d->dim, d->n_classes);
+        pl_append(out, IDENTITY_HEADER, ", %u features, %u classes", d->dim, d->n_classes);
+    pl_append(out, IDENTITY_HEADER, "%s%s\n", d->note[0] ? "; " : "", d->note);
 }
 
 static void identity_print_workers(const struct pl_setup *s, const struct pl_built *b, bool real,
@@ -290,10 +284,13 @@ static int identity_finish(struct pl_identity *id, const char *ended, const char
 }
 
 int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const char *kind,
-                    const struct pl_resumed *resumed, struct pl_identity *out) {
+                    const char *recording, const struct pl_resumed *resumed,
+                    struct pl_identity *out) {
     struct pl_json j = {0};
     char started[24];
-    *out = (struct pl_identity){.header = calloc(1, IDENTITY_HEADER)};
+    *out = (struct pl_identity){
+        .header = calloc(1, IDENTITY_HEADER),
+        .command = pl_command_new(s, kind, recording, resumed ? resumed->path : NULL)};
     pl_wall_text(pl_wall_seconds(), started);
     identity_id(started, out->id);
     snprintf(out->origin, sizeof out->origin, "%s",
@@ -303,6 +300,7 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
     pl_json_text(&j, "kind", kind);
     pl_json_text(&j, "version", PL_VERSION);
     identity_command(&j);
+    pl_json_text(&j, "command_line", out->command);
     identity_host(&j);
     pl_json_text(&j, "started", started);
     identity_resumed(&j, resumed);
@@ -314,7 +312,7 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
     pl_json_text(&j, "delay", identity_delay(s, b));
     identity_limits(&j, &b->job.limits);
     identity_options(&j, s, b, kind);
-    if (j.failed || !out->header) {
+    if (j.failed || !out->header || !out->command) {
         free(j.text);
         return PL_ENOMEM;
     }
@@ -327,18 +325,19 @@ void pl_identity_free(struct pl_identity *id) {
     free(id->body);
     free(id->json);
     free(id->header);
+    free(id->command);
     *id = (struct pl_identity){.body = NULL};
 }
 
 void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble) {
     char ended[24];
     pl_wall_text(pl_wall_seconds(), ended);
+    id->why = why;
     if (id->body) identity_finish(id, ended, why, trouble[0] ? trouble : NULL);
 }
 
 const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits *limits,
                             bool interrupted) {
-    if (out->diverged) return "diverged";
     if (isfinite(out->time_to_target)) return "target";
     if (limits->updates && out->updates >= limits->updates) return "updates";
     if (limits->epochs > 0 && out->epochs >= limits->epochs) return "epochs";
@@ -358,7 +357,7 @@ int pl_setup_describe(pl_setup *s, const char *kind, int real, const char **head
     }
     if (s->described) pl_identity_free(s->described);
     if (!s->described) s->described = calloc(1, sizeof *s->described);
-    if (!s->described || pl_identity_new(s, &built, kind, NULL, s->described))
+    if (!s->described || pl_identity_new(s, &built, kind, NULL, NULL, s->described))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     s->conf.workers = workers;
     pl_built_free(&built);

@@ -14,8 +14,10 @@ struct pl_identity {
     char id[PL_ID_MAX];     /* "20261115-170229-7f3a9c": UTC, and six random digits */
     char origin[PL_ID_MAX]; /* of the first run, if this one continues another; otherwise `id` */
     char *body;             /* the JSON object without what the end adds */
-    char *json;   /* the JSON object: of a run that has begun, then of one that has ended */
-    char *header; /* for people: lines, each ended by a line feed */
+    char *json;      /* the JSON object: of a run that has begun, then of one that has ended */
+    char *header;    /* for people: lines, each ended by a line feed */
+    char *command;   /* a command line that runs it again */
+    const char *why; /* it ended: a word of docs/runs.md; NULL: it has not */
 };
 
 /* The checkpoint that a run continues from. */
@@ -26,16 +28,18 @@ struct pl_resumed {
     uint64_t updates;
 };
 
-/* `kind` is "simulate", "train", "replay" or "race"; a race has no method. `resumed` may be NULL.
- * Free with pl_identity_free, also if this fails: 0 or PL_ENOMEM. */
+/* `kind` is "simulate", "train", "replay" or "race"; a race has no method. `recording`, the file of
+ * a replay, and `resumed` may be NULL. Free with pl_identity_free, also if this fails: 0 or
+ * PL_ENOMEM. */
 int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const char *kind,
-                    const struct pl_resumed *resumed, struct pl_identity *out);
+                    const char *recording, const struct pl_resumed *resumed,
+                    struct pl_identity *out);
 void pl_identity_free(struct pl_identity *id);
 
 /* Adds the end. `why` is a word of docs/runs.md, `trouble` a sentence or "". */
 void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble);
 
-/* Why a run without errors ended, as a word of docs/runs.md. */
+/* Why a run without errors that did not diverge ended, as a word of docs/runs.md. */
 const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits *limits,
                             bool interrupted);
 

@@ -5,10 +5,14 @@
 #include <string.h>
 
 #include "api/setup.h"
+#include "base/hint.h"
 #include "core/tuner.h"
 #include "sys/numerals.h"
 
 #define LIST_OPTIONS 64
+#define LIST_COMMANDS                                                                              \
+    (PL_FOR_SIMULATE | PL_FOR_TRAIN | PL_FOR_RACE | PL_FOR_PLAN | PL_FOR_REPLAY | PL_FOR_EVAL |    \
+     PL_FOR_PREDICT)
 
 /* In the order in which a newcomer would ask. */
 static const struct pl_family *const families[] = {
@@ -157,10 +161,11 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
 }
 
 /* The commands that read an option, in the item's detail. */
-static void list_readers(unsigned flags, char *out, size_t max) {
-    static const char *const command[] = {"simulate", "train", "race", "plan", "replay", "eval"};
+static void list_readers(unsigned commands, char *out, size_t max) {
+    static const char *const command[] = {"simulate", "train", "race",   "plan",
+                                          "replay",   "eval",  "predict"};
     for (size_t i = 0; i < sizeof command / sizeof *command; i++)
-        if (flags & 1U << i) pl_append(out, max, "%s%s", out[0] ? " " : "", command[i]);
+        if (commands & 1U << i) pl_append(out, max, "%s%s", out[0] ? " " : "", command[i]);
 }
 
 /* The run's own options, one item each. */
@@ -177,7 +182,8 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
                                .when = "",
                                .n_options = 1,
                                .option = &option[i]};
-        list_readers(pl_setup_opts[i].flags, item.detail, sizeof item.detail);
+        item.commands = pl_setup_opts[i].flags & LIST_COMMANDS;
+        list_readers(item.commands, item.detail, sizeof item.detail);
         each(ctx, &item);
     }
 }
@@ -197,4 +203,8 @@ int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *it
         list_setup(each, ctx);
     }
     return found ? PL_OK : PL_EUSAGE;
+}
+
+int pl_hint(const char *kind, const char *word, char *out, size_t max) {
+    return pl_hint_find(kind, word, out, max);
 }

@@ -8,30 +8,29 @@
 #include "theory/planner.h"
 #include "timing/recording.h"
 
-/* The delay law to plan with: --delay, or what was measured. A recording also gives the number of
+/* Replaces --trace by the --delay that it stands for and, if it is a recording, by the number of
  * workers, unless that is set. */
-static int plan_law(struct pl_setup *s, char *law, size_t max, int64_t *n_workers) {
-    const struct pl_setup_conf *c = &s->conf;
-    int64_t given = pl_setup_resolve(s, PL_HOST_VIRTUAL);
-    *n_workers = c->workers;
-    s->conf.workers = given;
-    snprintf(law, max, "%s", pl_setup_delay(s));
-    if (!c->trace[0]) return PL_OK;
+static int plan_trace(struct pl_setup *s) {
+    const char *file = s->conf.trace;
+    char law[PL_SPEC_MAX], workers[24];
+    if (!file[0]) return PL_OK;
     if (pl_setup_is_set(s, "delay"))
         return pl_fail(&s->why, PL_EUSAGE,
                        "--trace and --delay both set the delay law; use one of them");
-    if (!pl_recording_is(c->trace)) {
-        snprintf(law, max, "trace:file=%s", c->trace);
-        return PL_OK;
+    bool recorded = pl_recording_is(file);
+    snprintf(law, sizeof law, "%s:%sfile=%s", recorded ? "recording" : "trace",
+             recorded ? "order=random," : "", file);
+    int rc = PL_OK;
+    if (recorded && !pl_setup_is_set(s, "workers")) {
+        struct pl_recording r;
+        rc = pl_recording_read(file, &r, &s->why);
+        if (rc) return rc;
+        snprintf(workers, sizeof workers, "%d", r.n_workers);
+        pl_recording_free(&r);
+        rc = pl_setup_set(s, "workers", workers);
     }
-    snprintf(law, max, "recording:order=random,file=%s", c->trace);
-    if (pl_setup_is_set(s, "workers")) return PL_OK;
-    struct pl_recording r;
-    int rc = pl_recording_read(c->trace, &r, &s->why);
-    if (rc) return rc;
-    *n_workers = r.n_workers;
-    pl_recording_free(&r);
-    return PL_OK;
+    if (!rc) rc = pl_setup_set(s, "delay", law);
+    return rc ? rc : pl_setup_set(s, "trace", "");
 }
 
 int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *row), void *ctx) {
@@ -40,10 +39,11 @@ int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan_row *r
     struct pl_why *why = &setup->why;
     why->text[0] = '\0';
     struct pl_delay *delay = NULL;
-    char law[PL_SPEC_MAX];
-    int64_t n_workers;
-    int rc = plan_law(setup, law, sizeof law, &n_workers);
-    if (!rc) rc = pl_delay_open(law, (int)n_workers, (uint64_t)c->seed, &delay, why);
+    int rc = plan_trace(setup);
+    if (rc) return rc;
+    int64_t given = pl_setup_resolve(setup, PL_HOST_VIRTUAL), n_workers = c->workers;
+    setup->conf.workers = given;
+    rc = pl_delay_open(pl_setup_delay(setup), (int)n_workers, (uint64_t)c->seed, &delay, why);
     if (rc) return rc;
     struct pl_planner_in in = {.delay = delay,
                                .n_workers = (int)n_workers,

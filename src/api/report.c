@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "api/setup.h"
 #include "base/input.h"
 #include "base/json.h"
+#include "base/output.h"
 #include "observe/dashboard.h"
 #include "observe/page.h"
 #include "sys/numerals.h"
@@ -81,21 +81,9 @@ static int report_may_write(const char *out, struct pl_why *why) {
 }
 
 static int report_write(const char *out, const char *text, size_t n, struct pl_why *why) {
-    char part[PL_TEXT_MAX + 8];
-    if (strlen(out) >= PL_TEXT_MAX)
-        return pl_fail(why, PL_EUSAGE, "the name of the report is too long");
-    snprintf(part, sizeof part, "%s.part", out);
-    errno = 0;
-    FILE *f = fopen(part, "wx");
-    if (!f) return pl_fail(why, PL_EIO, "'%.200s' cannot be created: %s", part, strerror(errno));
-    bool bad = fwrite(text, 1, n, f) != n;
-    if (fclose(f) != 0) bad = true;
-    if (!bad) bad = rename(part, out) != 0;
-    int error = errno;
-    if (bad) unlink(part);
-    return bad ? pl_fail(why, PL_EIO, "'%.200s' could not be written: %s", out,
-                         error ? strerror(error) : "write error")
-               : PL_OK;
+    struct pl_why reason;
+    int rc = pl_output_write(out, text, n, &reason);
+    return rc ? pl_fail(why, rc, "'%.200s' could not be written: %s", out, reason.text) : PL_OK;
 }
 
 int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const char *out) {

@@ -26,6 +26,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->n_workers = built->job.n_workers;
     r->seed = built->job.seed;
     r->lr = built->job.rate.lr;
+    r->batch = built->job.batch;
     r->dim = built->job.model ? built->job.model->dim : 0;
     if (built->job.model && built->job.model->rates)
         r->rmse_scale =
@@ -35,8 +36,8 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
 }
 
 int pl_run_begin(struct pl_run *r, struct pl_setup *s, const struct pl_built *built,
-                 const char *kind, const struct pl_resumed *resumed) {
-    if (pl_identity_new(s, built, kind, resumed, &r->identity))
+                 const char *kind, const char *recording, const struct pl_resumed *resumed) {
+    if (pl_identity_new(s, built, kind, recording, resumed, &r->identity))
         return pl_fail(&s->why, PL_ENOMEM, "out of memory for the description of the run");
     return PL_OK;
 }
@@ -45,11 +46,29 @@ void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
     if (s->start) s->start(s->start_ctx, r->identity.header, r->identity.json);
 }
 
+/* A run has diverged if it has no finite result to go on with, or if its loss ended above its start
+ * by more than the start's own size, unless it met its target. */
+static void run_judge(struct pl_run *r) {
+    const struct pl_outcome *o = &r->outcome;
+    size_t i = 0;
+    while (i < r->n_points && !isfinite(r->point[i].loss)) i++;
+    double start = i < r->n_points ? r->point[i].loss : (double)NAN;
+    if (o->diverged)
+        snprintf(r->diverged, sizeof r->diverged, "no finite gradient after update %llu",
+                 (unsigned long long)o->updates);
+    else if (!isfinite(o->time_to_target) && o->score.loss - start > fabs(start))
+        snprintf(r->diverged, sizeof r->diverged, "the loss rose from %.3g to %.3g", start,
+                 o->score.loss);
+}
+
 void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why) {
     const char *trouble = rc ? why->text : r->outcome.trouble.text;
+    run_judge(r);
     const char *word = rc            ? "failed"
                        : r->replayed ? "recording"
-                                     : pl_identity_why(&r->outcome, &job->limits, r->interrupted);
+                       : r->diverged[0]
+                           ? "diverged"
+                           : pl_identity_why(&r->outcome, &job->limits, r->interrupted);
     pl_identity_end(&r->identity, word, trouble);
 }
 
@@ -74,25 +93,25 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
     return r->lost_points ? pl_fail(why, PL_ENOMEM, "out of memory for evaluations") : PL_OK;
 }
 
-int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct pl_why *why) {
-    const struct pl_timeline_row *row = pl_timeline_rows(timeline);
+int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
-    if (!r->worker) return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", r->n_workers);
-    for (int i = 0; i < r->n_workers; i++)
-        r->worker[i] = (struct pl_worker_report){
-            .compute = row[i].seconds[PL_SPAN_COMPUTE],
-            .communication = row[i].seconds[PL_SPAN_COMMUNICATE],
-            .idle = row[i].seconds[PL_SPAN_IDLE],
-            .wasted = row[i].seconds[PL_SPAN_WASTED],
-            .tasks = row[i].n_arrived,
-            .unused = row[i].n_wasted,
-            .task = row[i].n_timed ? row[i].arrived / (double)row[i].n_timed : NAN,
-            .held_up = row[i].held_up,
-            .last = row[i].n_last,
-            .unfinished = row[i].unfinished};
-    for (int i = 0; i < r->n_workers; i++)
-        for (int kind = 0; kind <= PL_SPAN_WASTED; kind++)
-            r->worker_seconds += row[i].seconds[kind];
+    if (!r->worker) return PL_ENOMEM;
+    for (int i = 0; i < r->n_workers; i++) {
+        const struct pl_timeline_row *row = &timeline->row[i];
+        struct pl_worker_report *w = &r->worker[i];
+        *w = (struct pl_worker_report){
+            .compute = pl_timeline_seconds(row, PL_SPAN_COMPUTE),
+            .communication = pl_timeline_seconds(row, PL_SPAN_COMMUNICATE),
+            .idle = pl_timeline_seconds(row, PL_SPAN_IDLE),
+            .wasted = pl_timeline_seconds(row, PL_SPAN_WASTED),
+            .tasks = row->n_used,
+            .unused = row->n_wasted,
+            .task = row->n_timed ? (double)row->arrived_ns * 1e-9 / (double)row->n_timed : NAN,
+            .held_up = (double)row->held_up_ns * 1e-9,
+            .last = row->n_last,
+            .unfinished = (double)row->unfinished_ns * 1e-9};
+        r->worker_seconds += w->compute + w->communication + w->idle + w->wasted;
+    }
     return PL_OK;
 }
 
@@ -158,7 +177,9 @@ static void run_numbers(const struct pl_run *r, struct run_number *n) {
 }
 
 static double run_extra(const struct pl_run *r, const char *key) {
+    if (strcmp(key, "batch") == 0) return r->batch;
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
+    if (strcmp(key, "target_within") == 0) return r->outcome.target_within;
     if (strcmp(key, "core_wait") == 0)
         return isnan(r->outcome.core_wait) || !(r->worker_seconds > 0)
                    ? NAN
@@ -208,6 +229,7 @@ const char *pl_run_json(pl_run *run) {
             pl_json_real(&j, key, n[i].value);
     }
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
+    pl_json_real(&j, "target_within", run->outcome.target_within);
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
     pl_json_real(&j, "consensus", run->outcome.consensus);
     pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
@@ -247,6 +269,7 @@ const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
     if (strcmp(key, "id") == 0 && run->identity.json) return run->identity.id;
     if (strcmp(key, "run") == 0) return run->identity.json;
+    if (run->diverged[0] && strcmp(key, "diverged") == 0) return run->diverged;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
         return run->outcome.trouble.text;
@@ -271,5 +294,5 @@ size_t pl_run_workers(const pl_run *run, const struct pl_worker_report **reports
 }
 
 int pl_run_diverged(const pl_run *run) {
-    return run->outcome.diverged;
+    return run->diverged[0] != '\0';
 }

@@ -4,7 +4,6 @@
 
 #include "api/identity.h"
 #include "api/sinks.h"
-#include "observe/timeline.h"
 #include "sim/replay.h"
 
 struct pl_run {
@@ -15,12 +14,14 @@ struct pl_run {
     int n_workers;
     uint64_t seed;
     double lr; /* the learning rate before its schedule */
+    double batch;
     size_t dim;
     double rmse_scale; /* the losses are squared errors in this unit; 0: they are not */
     struct pl_point *point;
     size_t n_points, room;
-    bool lost_points; /* out of memory for one */
-    bool interrupted; /* the watcher ended the run */
+    bool lost_points;  /* out of memory for one */
+    bool interrupted;  /* the watcher ended the run */
+    char diverged[80]; /* how it diverged, as a phrase; "": it did not */
     char *json;
     double worker_seconds;           /* of all workers together */
     struct pl_worker_report *worker; /* [n_workers]; NULL: unknown */
@@ -30,11 +31,15 @@ struct pl_run {
     char replay[240]; /* how the replay compares, as a sentence */
 };
 
+/* Says what a checkpoint has that only other programs can evaluate. `updates` may be NULL. */
+struct pl_saved;
+int pl_eval_outside(struct pl_setup *s, const struct pl_saved *from, const char *updates);
+
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */
 
-/* Gives the run its identity. */
+/* Gives the run its identity: see pl_identity_new. */
 int pl_run_begin(struct pl_run *r, struct pl_setup *s, const struct pl_built *built,
-                 const char *kind, const struct pl_resumed *resumed);
+                 const char *kind, const char *recording, const struct pl_resumed *resumed);
 
 /* Tells the embedding program that the run begins. */
 void pl_run_announce(const struct pl_run *r, const struct pl_setup *s);
@@ -46,7 +51,7 @@ void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct
 void pl_run_point(struct pl_run *r, const struct pl_point *p);
 int pl_run_complete(struct pl_run *r, struct pl_why *why);
 
-/* Where the workers' time went. */
-int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline, struct pl_why *why);
+/* What the workers did. 0 or PL_ENOMEM. */
+int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline);
 
 #endif

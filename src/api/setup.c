@@ -35,20 +35,26 @@
 #define REAL(name, field, def, min, max, flags, help)                                              \
     PL_OPT(name, REAL, struct pl_setup_conf, field, def, min, max, NULL, help, flags)
 
+#define SECONDS(name, field, def, min, max, flags, help)                                           \
+    PL_OPT(name, REAL, struct pl_setup_conf, field, def, min, max, "SECONDS", help, flags)
+#define SHARE(name, field, def, flags, help)                                                       \
+    PL_OPT(name, REAL, struct pl_setup_conf, field, def, 0, 1, "SHARE", help, flags)
+
 #define SIMULATE PL_READ_SIMULATE
 #define TRAIN PL_READ_TRAIN
 #define RACE PL_READ_RACE
 #define PLAN PL_READ_PLAN
 #define REPLAY PL_READ_REPLAY
 #define EVAL PL_READ_EVAL
+#define PREDICT PL_READ_PREDICT
 #define RUNS (SIMULATE | TRAIN | RACE) /* every command that runs something new */
 #define KEPT PL_KEPT
 #define COLUMN (RUNS | KEPT | PL_OF_METHOD)
 
 const struct pl_opt pl_setup_opts[] = {
     SPEC("method", method, "", SIMULATE | TRAIN | KEPT,
-         "published method and options of its parts: kasync:k=4 (default: kasync, unless --policy "
-         "is given)"),
+         "published method and options of its parts: kasync:k=4 (default: kasync, and fpsgd for "
+         "model mf, unless --policy is given)"),
     SPEC("policy", column[PL_COLUMN_POLICY], "", COLUMN,
          "when the model is updated, and which workers compute next"),
     SPEC("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),
@@ -72,13 +78,14 @@ const struct pl_opt pl_setup_opts[] = {
     FILE_NAME("layout", layout, "", RUNS | KEPT,
               "file of lines NAME lr=X decay=X buffer=yes, for some tensors of the model; see "
               "docs/workers.md"),
-    SPEC("data", data, "fashion", RUNS | EVAL | KEPT, "data set"),
+    SPEC("data", data, "fashion", RUNS | EVAL | PREDICT | KEPT, "data set"),
     SPEC("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
     REAL("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
-         "learning rate (default: 0, the method's own: see 'paceline list optim')"),
+         "learning rate (default: the method's own, see 'paceline list optim'; 0.03 times that if "
+         "mlp or cnn predict numbers)"),
     SPEC("lr-schedule", lr_schedule, "auto", RUNS | KEPT,
          "learning rate schedule; chain with +, as in warmup:over=5+step:at=80,120 (default: the "
          "method's, otherwise constant)"),
@@ -91,8 +98,8 @@ const struct pl_opt pl_setup_opts[] = {
          "exp:mean=1 if simulated, no delay in a real run)"),
     SPEC("net", net, "", SIMULATE | RACE | KEPT,
          "network: latency=S,bandwidth=B/S,server=B/S,bytes=B"),
-    REAL("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
-         "extra seconds per update at the server, simulated or slept"),
+    SECONDS("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
+            "extra seconds per update at the server, simulated or slept"),
     BOOL("spread", spread, "no", SIMULATE | RACE | KEPT,
          "report how far apart the workers' models are"),
     FILE_NAME("script", script, "", SIMULATE | RACE | KEPT,
@@ -102,15 +109,17 @@ const struct pl_opt pl_setup_opts[] = {
         "is)"),
     REAL("epochs", epochs, "0", 0, 1e9, RUNS | KEPT,
          "stop after X passes over the training set (default: no limit)"),
-    REAL("time", time, "0", 0, 1e9, RUNS | KEPT, "stop after X seconds (default: no limit)"),
+    SECONDS("time", time, "0", 0, 1e9, RUNS | KEPT,
+            "stop after this time: 90s, 5m, 2h (default: no limit)"),
     REAL("target-loss", target_loss, "0", 0, 1e300, RUNS | KEPT,
          "stop when the training loss reaches X (default: no target)"),
-    REAL("target-accuracy", target_accuracy, "0", 0, 1, RUNS | KEPT,
-         "stop when the test accuracy reaches X (default: no target)"),
-    REAL(
+    SHARE("target-accuracy", target_accuracy, "0", RUNS | KEPT,
+          "stop when the test accuracy reaches this: 0.9 or 90% (default: no target)"),
+    SECONDS(
         "eval-every", eval_every, "0", 0, 1e9, RUNS | KEPT,
         "seconds between evaluations (default: 1/50 of --time; without --time 20 typical tasks, or "
-        "1 s in a real run)"),
+        "1 s in a real run); a simulated run with a target is evaluated after fixed updates "
+        "instead"),
     INT("eval-samples", eval_samples, "2000", 1, 1e9, RUNS | EVAL | KEPT,
         "training samples used to evaluate the loss"),
     INT("seed", seed, "1", 0, 9007199254740992.0, RUNS | PLAN | KEPT, "random seed"),
@@ -128,8 +137,11 @@ const struct pl_opt pl_setup_opts[] = {
         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
     FILE_NAME("listen", listen, "", TRAIN,
               "path of a socket where workers of other programs can join"),
-    REAL("wait", wait, "300", 0, 1e9, TRAIN,
-         "seconds to wait for the first worker of another program before giving up"),
+    TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
+            "which programs that join may evaluate the model, set the learning rate, ask for a "
+            "checkpoint and end the run: none, any, or those that show TOKEN"),
+    SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
+            "seconds to wait for the first worker of another program before giving up"),
     CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
            "type of the numbers that workers of other programs exchange with the server; the "
            "server keeps f32"),
@@ -153,8 +165,10 @@ const struct pl_opt pl_setup_opts[] = {
     ADDRESS("dashboard", dashboard, "", SIMULATE | TRAIN | RACE,
             "HOST:PORT (or PORT, on loopback) that serves the page of paceline report during the "
             "run"),
-    FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY, "file for one JSON line per evaluation"),
-    FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY, "file for the event log, as text"),
+    FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY,
+              "file for one JSON line per evaluation; - is standard output"),
+    FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY,
+              "file for the event log, as text; - is standard output"),
     FILE_NAME("record", record, "", SIMULATE | TRAIN | REPLAY,
               "file for a recording of the run; see paceline replay"),
     REAL("smoothness", smoothness, "1", 1e-12, 1e12, PLAN | KEPT,
@@ -192,6 +206,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     if (!s) return PL_ENOMEM;
     *s = *from;
     s->described = NULL;
+    s->method = NULL;
     s->range = NULL;
     s->n_ranges = 0;
     s->rules = from->rules ? strdup(from->rules) : NULL;
@@ -227,6 +242,7 @@ void pl_setup_free(pl_setup *s) {
     free(s->rules);
     if (s->described) pl_identity_free(s->described);
     free(s->described);
+    free(s->method);
     free(s->range);
     free(s);
 }

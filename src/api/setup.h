@@ -40,6 +40,7 @@ struct pl_setup_conf {
     int wire; /* what vectors are sent as: 0: F32, 1: BF16 */
     double wait;
     char evict[PL_TEXT_MAX];
+    char requests[PL_TEXT_MAX]; /* "none", "any" or a token */
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];
@@ -50,15 +51,16 @@ struct pl_setup_conf {
 };
 /* Flags of an option: the commands that read it, and what becomes of it in a recording. */
 enum {
-    PL_READ_SIMULATE = 1 << 0,
-    PL_READ_TRAIN = 1 << 1,
-    PL_READ_RACE = 1 << 2,
-    PL_READ_PLAN = 1 << 3,
-    PL_READ_REPLAY = 1 << 4, /* a replay with these options alone is exact */
-    PL_READ_EVAL = 1 << 5,
-    PL_KEPT = 1 << 6,         /* recordings and checkpoints keep it */
-    PL_NOT_RESTORED = 1 << 7, /* kept for the reader's information only */
-    PL_OF_METHOD = 1 << 8     /* not restored if a method is given, which has its own */
+    PL_READ_SIMULATE = PL_FOR_SIMULATE,
+    PL_READ_TRAIN = PL_FOR_TRAIN,
+    PL_READ_RACE = PL_FOR_RACE,
+    PL_READ_PLAN = PL_FOR_PLAN,
+    PL_READ_REPLAY = PL_FOR_REPLAY, /* a replay with these options alone is exact */
+    PL_READ_EVAL = PL_FOR_EVAL,
+    PL_READ_PREDICT = PL_FOR_PREDICT,
+    PL_KEPT = 1 << 7,         /* recordings and checkpoints keep it */
+    PL_NOT_RESTORED = 1 << 8, /* kept for the reader's information only */
+    PL_OF_METHOD = 1 << 9     /* not restored if a method is given, which has its own */
 };
 extern const struct pl_opt pl_setup_opts[];
 #define PL_SETUP_OPTS 64 /* is more than there are */
@@ -87,6 +89,7 @@ struct pl_setup {
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
     struct pl_identity *described; /* by pl_setup_describe; or NULL */
+    char *method;                  /* by pl_setup_method; or NULL */
     struct pl_shared_data *data;   /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
@@ -168,6 +171,10 @@ struct pl_built {
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };
+
+/* Chooses the seven columns, for a job whose number of workers is set: those that were set, the
+ * rest of the method, or the defaults of a policy that was given without a method. */
+int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why);
 
 /* Resolves (pl_setup_resolve) and checks everything; opens data, model and laws. Free with
  * pl_built_free. */

@@ -48,7 +48,8 @@ static int simulate_from(struct pl_saved *saved, const struct pl_model *model,
  * its description is taken over. */
 static int simulate_open(struct simulate_watch *w, struct pl_setup *setup,
                          const struct pl_built *built, const struct pl_recording *replay) {
-    int rc = pl_run_begin(w->run, setup, built, replay ? "replay" : "simulate", NULL);
+    int rc = pl_run_begin(w->run, setup, built, replay ? "replay" : "simulate",
+                          replay ? replay->path : NULL, NULL);
     char *recorded = replay && !rc ? calloc(1, strlen(replay->text) + 1) : NULL;
     if (replay && !rc && !recorded) rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory");
     if (recorded) pl_recording_line(replay->text, "run", recorded, strlen(replay->text) + 1);
@@ -56,7 +57,7 @@ static int simulate_open(struct simulate_watch *w, struct pl_setup *setup,
     w->sinks.recorded = recorded;
     if (!rc)
         rc = pl_sinks_open(&w->sinks, setup, built, replay ? "recorded" : "virtual",
-                           w->run->identity.json);
+                           &w->run->identity);
     free(recorded);
     if (!rc) pl_run_announce(w->run, setup);
     return rc;
@@ -95,7 +96,7 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     }
     if (!rc) rc = pl_run_complete(run, why);
     pl_run_end(run, &built.job, rc, why);
-    pl_sinks_run(&watch.sinks, run->identity.json);
+    pl_sinks_run(&watch.sinks, &run->identity);
     free((void *)(uintptr_t)from.weights);
     /* a file that could not be completed must not cost the results; those of a replay are known */
     struct pl_why *tells = replay ? why : &run->outcome.trouble;

@@ -1,11 +1,10 @@
 #include "api/sinks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/output.h"
 #include "learn/task.h"
 #include "sys/clock.h"
 
@@ -39,12 +38,12 @@ static const char *sinks_metric(const struct pl_model *model) {
 }
 
 static int sinks_begin(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                       const char *clock) {
+                       const char *clock, const char *command) {
     char *text;
     int rc = pl_setup_text(setup, &text);
     if (rc) return rc;
-    const struct pl_history_info info = {built->method, clock, sinks_metric(built->job.model),
-                                         text};
+    const struct pl_history_info info = {built->method, clock, sinks_metric(built->job.model), text,
+                                         command};
     if (pl_history_new(&info, built->job.n_workers, &s->history))
         rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the history of %d workers",
                      built->job.n_workers);
@@ -65,10 +64,10 @@ static int sinks_serve(struct pl_sinks *s, struct pl_setup *setup) {
 }
 
 static int sinks_watch(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                       const char *clock) {
+                       const char *clock, const char *command) {
     const struct pl_setup_conf *c = &setup->conf;
     bool wants = c->history[0] || c->log_dir[0] || c->dashboard[0] || setup->captured;
-    int rc = wants ? sinks_begin(s, setup, built, clock) : PL_OK;
+    int rc = wants ? sinks_begin(s, setup, built, clock, command) : PL_OK;
     if (!rc && c->history[0]) {
         FILE *f;
         rc = pl_sink_open("history", c->history, &f, &setup->why); /* overwrites no file */
@@ -83,27 +82,19 @@ static int sinks_watch(struct pl_sinks *s, struct pl_setup *setup, const struct 
     return rc;
 }
 
-/* Replaces the file as a whole: whoever reads it finds a complete one. */
 static int sinks_write(struct pl_sinks *s, struct pl_why *why) {
-    char part[sizeof s->history_path + 8];
+    struct pl_why reason;
     size_t n;
     uint64_t began_ns = pl_now_ns();
     char *text = pl_history_json(s->history, &n);
     if (!text) return pl_fail(why, PL_ENOMEM, "out of memory for the history");
-    snprintf(part, sizeof part, "%s.part", s->history_path);
-    errno = 0;
-    FILE *f = fopen(part, "w");
-    bool bad = !f || fwrite(text, 1, n, f) != n;
-    if (f && fclose(f) != 0) bad = true;
-    if (!bad) bad = rename(part, s->history_path) != 0;
-    int error = errno;
-    if (bad) unlink(part);
+    int rc = pl_output_write(s->history_path, text, n, &reason);
     free(text);
     s->written_ns = pl_now_ns();
     s->write_ns = s->written_ns - began_ns;
-    return bad ? pl_fail(why, PL_EIO, "history file '%.200s' could not be written: %s",
-                         s->history_path, error ? strerror(error) : "write error")
-               : PL_OK;
+    return rc ? pl_fail(why, rc, "history file '%.200s' could not be written: %s", s->history_path,
+                        reason.text)
+              : PL_OK;
 }
 
 /* Writes the history from time to time, so that a run that is killed has one; never for more than a
@@ -119,7 +110,7 @@ static int sinks_finish(struct pl_sinks *s, struct pl_why *why) {
     size_t n;
     if (s->history) {
         if (s->dashboard) pl_dashboard_enter(s->dashboard);
-        pl_history_end(s->history, s->last_ns);
+        pl_history_end(s->history, s->why);
         if (s->dashboard) pl_dashboard_leave(s->dashboard);
         if (s->history_path[0]) rc = sinks_write(s, why);
         if (s->captured) *s->captured = pl_history_json(s->history, &n);
@@ -136,33 +127,36 @@ static int sinks_finish(struct pl_sinks *s, struct pl_why *why) {
 /* --- all of them ------------------------------------------------------------------------- */
 
 int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                  const char *clock, const char *run) {
+                  const char *clock, const struct pl_identity *run) {
     const struct pl_setup_conf *c = &setup->conf;
-    const char *recorded = s->recorded ? s->recorded : run;
+    const char *recorded = s->recorded ? s->recorded : run->json;
     int rc = PL_OK;
-    *s = (struct pl_sinks){
-        .conf = c, .method = built->method, .says = &setup->log, .captured = setup->captured};
-    if (c->log[0]) rc = pl_sink_open("log", c->log, &s->log, &setup->why);
-    if (!rc && c->events[0]) rc = pl_sink_open("events", c->events, &s->events, &setup->why);
+    *s = (struct pl_sinks){.conf = c,
+                           .method = built->method,
+                           .says = &setup->log,
+                           .captured = setup->captured,
+                           .why = "interrupted"};
+    if (c->log[0]) rc = pl_sink_open_stream("log", c->log, &s->log, &setup->why);
+    if (!rc && c->events[0]) rc = pl_sink_open_stream("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
     if (!rc && c->log_dir[0] &&
         (rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
                              &setup->why)))
         pl_fail_in(&setup->why, rc, "log-dir");
-    if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run, &setup->why);
-    if (!rc) rc = sinks_watch(s, setup, built, clock);
+    if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run->json, &setup->why);
+    if (!rc) rc = sinks_watch(s, setup, built, clock, run->command);
     return rc;
 }
 
 /* If this fails, the folder has the description from the start of the run. */
-void pl_sinks_run(const struct pl_sinks *s, const char *run) {
-    if (s->logdir) pl_logdir_run(s->logdir, run, NULL);
+void pl_sinks_run(struct pl_sinks *s, const struct pl_identity *run) {
+    s->why = run->why;
+    if (s->logdir) pl_logdir_run(s->logdir, run->json, NULL);
 }
 
 static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                         const struct pl_plan *plan) {
     struct pl_sinks *s = ctx;
-    s->last_ns = e->now_ns;
     if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
     if (s->events && !s->events_full) pl_sink_event(s->events, c, e, plan);
     if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
@@ -240,7 +234,7 @@ int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {
     sinks_closed(s, 1, pl_sink_close("events", s->conf->events, s->events, &reason), &reason, &rc,
                  why);
     sinks_closed(s, 2, pl_recorder_close(s->recorder, &reason), &reason, &rc, why);
-    sinks_closed(s, 3, pl_logdir_close(s->logdir, s->last_ns, &reason), &reason, &rc, why);
+    sinks_closed(s, 3, pl_logdir_close(s->logdir, &reason), &reason, &rc, why);
     sinks_closed(s, 4, sinks_finish(s, &reason), &reason, &rc, why);
     s->logdir = NULL;
     s->log = s->events = NULL;

@@ -4,8 +4,7 @@
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 
-#include "api/setup.h"
-#include "learn/outcome.h"
+#include "api/identity.h"
 #include "observe/dashboard.h"
 #include "observe/history.h"
 #include "observe/logdir.h"
@@ -20,14 +19,15 @@ struct pl_sinks {
     FILE *log, *events;
     struct pl_recorder *recorder;
     struct pl_logdir *logdir;
-    const char *recorded; /* the description for the recording, if not `run`: set it before opening;
-                             "" for none */
-    uint64_t last_ns;     /* of the last event */
+    const char
+        *recorded; /* the description for the recording, if not the run's: set it before opening;
+                      "" for none */
     uint64_t n_events;
     const struct pl_log *says;      /* where failures are reported when they happen, */
     bool told[PL_SINKS], told_full; /* once per file */
     bool events_full;               /* that file has reached its limit */
     struct pl_history *history;
+    const char *why;                     /* the run ended: a word of docs/runs.md */
     char history_path[PL_TEXT_MAX + 16]; /* "": it is not written */
     struct pl_dashboard *dashboard;
     bool own_dashboard;            /* opened here; otherwise that of the setup */
@@ -35,13 +35,13 @@ struct pl_sinks {
     uint64_t written_ns, write_ns; /* when the history was written, and how long that took */
 };
 
-/* Creates the files that the setup asks for. `clock` is "virtual", "real" or "recorded"; `run` is
- * the JSON object that describes the run. Close them even if this fails. */
+/* Creates the files that the setup asks for. `clock` is "virtual", "real" or "recorded". Close
+ * them even if this fails. */
 int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                  const char *clock, const char *run);
+                  const char *clock, const struct pl_identity *run);
 
 /* The description again, now that the run has ended. */
-void pl_sinks_run(const struct pl_sinks *s, const char *run);
+void pl_sinks_run(struct pl_sinks *s, const struct pl_identity *run);
 
 /* A pl_control_log for the files that need events, or NULL if none does. ctx is the pl_sinks. */
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);

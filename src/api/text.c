@@ -15,7 +15,7 @@ static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
     return !pl_setup_is_set(s, o->name);
 }
 
-/* Texts without this line are of versions in which the bold driver was an optimizer. */
+/* Changes whenever a text would be understood differently. */
 #define TEXT_FORMAT "format=2\n"
 
 /* The program's version, the number of parameters if a function replaces the model, and every
@@ -66,21 +66,6 @@ static int text_line(struct pl_setup *s, const char *line, size_t length) {
     return pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
 }
 
-/* In an earlier version the default was "constant", and what a method has in its schedule now came
- * on top, with its optimizer. */
-static int text_earlier(struct pl_setup *s) {
-    const struct pl_recipe *recipe = NULL;
-    char spec[PL_N_COLUMNS][PL_SPEC_MAX], *schedule = s->conf.lr_schedule;
-    if (pl_setup_is_set(s, "lr-schedule") || pl_setup_is_set(s, "optim") ||
-        pl_setup_is_set(s, "method"))
-        return PL_OK;
-    if (!s->conf.method[0] || s->conf.column[PL_COLUMN_OPTIM][0]) return PL_OK;
-    int rc = pl_recipe_resolve(s->conf.method, &recipe, spec, &s->why);
-    if (rc || !recipe->schedule) return rc;
-    pl_append(schedule, sizeof s->conf.lr_schedule, "+%s", recipe->schedule);
-    return PL_OK;
-}
-
 /* A policy that the program had registered must be registered now. */
 static int text_policy(struct pl_setup *s) {
     char name[PL_NAME_MAX];
@@ -98,14 +83,15 @@ static int text_policy(struct pl_setup *s) {
 
 int pl_setup_lines(struct pl_setup *s, const char *text) {
     s->why.text[0] = '\0';
+    if (!strstr(text, "\n" TEXT_FORMAT))
+        return pl_fail(&s->why, PL_EDATA, "it was written by another version of Paceline");
     for (const char *line = text; *line;) {
         size_t length = strcspn(line, "\n");
         int rc = text_line(s, line, length);
         if (rc) return rc;
         line += length + (line[length] == '\n');
     }
-    int rc = text_policy(s);
-    return rc || strstr(text, "\n" TEXT_FORMAT) ? rc : text_earlier(s);
+    return text_policy(s);
 }
 
 /* The caller frees the recording, unless this fails. */

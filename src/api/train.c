@@ -18,8 +18,8 @@ struct train {
     struct pl_run *run;
     struct pl_sinks sinks;
     struct pl_metrics *metrics;
-    struct pl_timeline *timeline;
     const struct pl_control *control; /* as the event log shows it */
+    int reported;                     /* the status of the report about workers */
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
@@ -32,8 +32,10 @@ struct train {
 static void train_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                         const struct pl_plan *plan) {
     struct train *t = ctx;
+    pl_control_log *log = pl_sinks_log(&t->sinks);
     t->control = c;
-    pl_timeline_event(t->timeline, c, e, plan);
+    if (log) log(&t->sinks, c, e, plan);
+    if (e->kind == PL_END) t->reported = pl_run_report(t->run, pl_control_timeline(c));
 }
 
 static void train_point(void *ctx, const struct pl_point *p) {
@@ -77,7 +79,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .run_seconds = (double)now_ns * 1e-9,
                                  .last_update = t->updated,
                                  .last_checkpoint = t->run->saved,
-                                 .row = pl_timeline_rows(t->timeline),
+                                 .row = pl_control_timeline(t->control)->row,
                                  .n_rows = v->n_workers});
 }
 
@@ -189,13 +191,11 @@ static void train_describe(const struct train *t) {
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     t->sinks.conf = &s->conf;
-    int rc = pl_run_begin(t->run, s, built, "train", t->resumed.path ? &t->resumed : NULL);
+    int rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
     if (!rc) train_describe(t);
-    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", t->run->identity.json);
-    if (!rc && pl_timeline_new(built->job.n_workers, &t->timeline))
-        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
     if (!rc && t->metrics)
@@ -207,19 +207,22 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                      struct pl_saved *from) {
     struct pl_setup *s = t->setup;
     const struct pl_setup_conf *c = &s->conf;
-    char *text = NULL;
+    char *text = NULL, *schema = NULL;
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
                                     .spawn = !ranks->mpi && pl_setup_spawns(s),
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
+                                    .requests = c->requests,
                                     .model = s->has_function ? "function" : c->model,
                                     .fingerprint = pl_layout_fingerprint(&built->layout),
                                     .half = c->wire == 1,
                                     .wait_ns = (uint64_t)llround(c->wait * 1e9),
                                     .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
+                                    .events = train_event,
+                                    .events_ctx = t,
                                     .second = train_second,
                                     .second_ctx = t,
                                     .from = from,
@@ -231,17 +234,18 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .saved = &t->run->saved,
                                     .made = s->made,
                                     .made_ctx = s->made_ctx};
-    server.listener[server.n_listeners++] = (struct pl_listener){train_event, t};
-    pl_control_log *log = pl_sinks_log(&t->sinks);
-    if (log) server.listener[server.n_listeners++] = (struct pl_listener){log, &t->sinks};
     int rc = train_every(c, &server, &s->why);
     if (!rc) rc = pl_setup_text(s, &text);
+    if (!rc && server.save_dir && built->job.data)
+        rc = pl_data_schema(built->job.data, &schema, &s->why);
     server.save_text = text;
+    server.save_schema = schema;
     if (!rc) rc = pl_server_run(&server, &t->run->outcome, &s->why);
     /* without the weights at the end a recording counts as cut short */
     if (!rc && t->run->outcome.weights)
         pl_sinks_end(&t->sinks, &t->run->outcome, built->job.model->dim);
     free(text);
+    free(schema);
     return rc;
 }
 
@@ -256,8 +260,8 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
         pl_run_announce(t->run, s);
         rc = train_run(t, built, ranks, from);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
-        if (!rc) pl_timeline_end(t->timeline, t->run->outcome.time_ns);
-        if (!rc) rc = pl_run_report(t->run, t->timeline, &s->why);
+        if (!rc && t->reported)
+            rc = pl_fail(&s->why, t->reported, "out of memory for %d workers", t->run->n_workers);
         int ended = pl_ranks_end(s, ranks, rc);
         if (!rc &&
             ended) { /* the run is over: a rank that does not answer does not cost its results */
@@ -269,12 +273,11 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     }
     if (t->run && t->run->identity.json) {
         pl_run_end(t->run, &built->job, rc, &s->why);
-        pl_sinks_run(&t->sinks, t->run->identity.json);
+        pl_sinks_run(&t->sinks, &t->run->identity);
         train_describe(t);
     }
     pl_claim_release(t->lock);
     pl_metrics_close(t->metrics);
-    pl_timeline_free(t->timeline);
     /* a file that could not be completed must not cost the results */
     if (t->run)
         pl_sinks_close(&t->sinks,

@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-/* In the order in which they are checked: what would have to change first comes first. An advice
- * beats the search for another entry. */
+/* In the order in which they are checked: what would have to change first comes first. If a need
+ * has advice of its own, that is printed instead of another entry's name. */
 static const struct {
     unsigned need;
     const char *needs, *lacks, *advice;

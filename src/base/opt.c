@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hint.h"
+
 const struct pl_opt pl_no_opts[] = {PL_OPT_END};
 
 /* Edit distance, insertions, deletions and substitutions costing 1; names are short. */
@@ -66,16 +68,32 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
         }
         if (n < 64) names[n++] = (*e)->name;
     }
-    for (const struct pl_retired *r = family->retired; r && r->name; r++)
-        if (strcmp(r->name, name) == 0)
-            return pl_fail(why, PL_EUSAGE, "%s '%s' was removed; use %s", family->name, name,
-                           r->instead);
+    char hint[PL_TEXT_MAX];
+    if (pl_hint_find(family->name, name, hint, sizeof hint))
+        return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; use %s", family->name, name, hint);
     const char *near = pl_nearest(name, names, n);
     if (near)
         return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; did you mean '%s'?", family->name,
                        name, near);
     return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; 'paceline list %s' shows them",
                    family->name, name, family->name);
+}
+
+/* Units that may follow a number, by the word that stands for the option's value in help. */
+static const struct opt_unit {
+    const char *of, *name;
+    double times;
+    const char *example; /* how they are written, once for each word */
+} opt_units[] = {{"SECONDS", "ms", 1e-3, " (seconds, or 500ms, 90s, 5m, 2h, 1d)"},
+                 {"SECONDS", "s", 1, NULL},
+                 {"SECONDS", "m", 60, NULL},
+                 {"SECONDS", "h", 3600, NULL},
+                 {"SECONDS", "d", 86400, NULL},
+                 {"SHARE", "%", 0.01, " (or 90%)"},
+                 {NULL, NULL, 0, NULL}};
+
+static bool opt_has(const struct pl_opt *opt, const char *word) {
+    return opt->type == PL_TYPE_REAL && opt->choices && strcmp(opt->choices, word) == 0;
 }
 
 static bool opt_auto(const struct pl_opt *opt) {
@@ -97,7 +115,7 @@ static const char *opt_text(const struct pl_opt *opt) {
 const char *pl_opt_type(const struct pl_opt *opt) {
     switch (opt->type) {
     case PL_TYPE_INT: return "N";
-    case PL_TYPE_REAL: return "X";
+    case PL_TYPE_REAL: return opt->choices ? opt->choices : "X";
     case PL_TYPE_BOOL: return "yes|no";
     case PL_TYPE_COUNT: return opt_auto(opt) ? "N|P%|all|auto" : "N|P%|all";
     case PL_TYPE_BOUND: return "N|inf";
@@ -126,29 +144,49 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_TYPE_TEXT: pl_append(out, max, "%s", opt_text(opt)); return;
     case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }
-    if (!ranged) return;
-    if (opt->max < 1e15)
-        pl_append(out, max, " from %.10g to %.10g", opt->min, opt->max);
-    else
-        pl_append(out, max, " of at least %.10g", opt->min);
+    if (ranged && opt->max < 1e300)
+        pl_append(out, max, " from %.16g to %.16g", opt->min, opt->max);
+    else if (ranged)
+        pl_append(out, max, " of at least %.16g", opt->min);
+    for (const struct opt_unit *u = opt_units; u->of; u++)
+        if (opt_has(opt, u->of) && u->example) pl_append(out, max, "%s", u->example);
 }
 
-static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
-    char accepts[160];
-    pl_opt_accepts(opt, accepts, sizeof accepts);
-    return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s", opt->name, value,
-                   opt->name, accepts);
-}
-
-/* Parses a finite number in the option's range; trailing characters are an error. */
+/* Parses a finite number in the option's range. What follows it is a unit, or an error. */
 static bool opt_number(const struct pl_opt *opt, const char *value, double *out) {
     char *end;
     if (isspace((unsigned char)value[0]) || value[0] == '\0') return false;
+    errno = 0;
     double x = strtod(value, &end);
-    if (*end != '\0' || !isfinite(x)) return false;
+    if (x == 0 && errno == ERANGE) return false; /* too small to be told from 0 */
+    const struct opt_unit *u = opt_units;
+    while (*end && u->of && !(opt_has(opt, u->of) && strcmp(end, u->name) == 0)) u++;
+    if ((*end && !u->of) || !isfinite(x)) return false;
+    if (*end) x *= u->times;
     if ((opt->min != 0 || opt->max != 0) && (x < opt->min || x > opt->max)) return false;
     *out = x;
     return true;
+}
+
+/* A number that would be accepted without what follows it, or as a percentage, is what was meant.
+ */
+static void opt_meant(const struct pl_opt *opt, const char *value, char *out, size_t max) {
+    char number[64];
+    double x;
+    size_t n = strspn(value, "0123456789.");
+    *out = '\0';
+    if (n == 0 || n > 60) return;
+    snprintf(number, sizeof number, "%.*s%s", (int)n, value, value[n] ? "" : "%");
+    if (opt_number(opt, number, &x)) snprintf(out, max, "; did you mean %s?", number);
+}
+
+static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
+    char accepts[160], meant[80] = "";
+    pl_opt_accepts(opt, accepts, sizeof accepts);
+    if (opt->type == PL_TYPE_INT || opt->type == PL_TYPE_REAL)
+        opt_meant(opt, value, meant, sizeof meant);
+    return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s%s", opt->name, value,
+                   opt->name, accepts, meant);
 }
 
 static bool opt_whole(const struct pl_opt *opt, const char *value, double *out) {
@@ -194,7 +232,7 @@ static bool opt_count(const struct pl_opt *opt, const char *value, int n_workers
         *out = PL_COUNT_AUTO;
     } else if (n > 1 && n < 32 && value[n - 1] == '%') {
         char share[32];
-        const struct pl_opt percent = {.min = 0, .max = 100};
+        const struct pl_opt percent = {.type = PL_TYPE_REAL, .min = 0, .max = 100};
         memcpy(share, value, n - 1);
         share[n - 1] = '\0';
         if (!opt_number(&percent, share, &x)) return false;
@@ -263,6 +301,9 @@ int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const cha
     }
     if (n == 0)
         return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted", key);
+    char hint[PL_TEXT_MAX];
+    if (pl_hint_find("option", key, hint, sizeof hint))
+        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; use %s", key, hint);
     const char *near = pl_nearest(key, names, n);
     if (near)
         return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; did you mean '%s'?", key, near);

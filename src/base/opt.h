@@ -12,16 +12,10 @@
 
 #define PL_SPEC_MAX 1024 /* a whole spec */
 
-/* A name that a family had in an earlier version, and what to use instead. */
-struct pl_retired {
-    const char *name, *instead;
-};
-
 /* A family: its name, the question it answers, and its table (NULL-terminated). */
 struct pl_family {
     const char *name, *brief;
     const struct pl_entry *const *table;
-    const struct pl_retired *retired; /* ends with a NULL name; NULL if there are none */
 };
 
 extern const struct pl_opt pl_no_opts[];

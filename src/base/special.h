@@ -1,7 +1,7 @@
 /* Special functions that delay laws and order statistics need and libm lacks.
  *
  * All are pure, thread-safe and accurate to about 1e-12 relative in the ranges their callers use;
- * tests/test_theory.c compares them with identities. */
+ * tests/theory/test_theory.c compares them with identities. */
 #ifndef PL_BASE_SPECIAL_H
 #define PL_BASE_SPECIAL_H
 

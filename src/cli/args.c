@@ -44,10 +44,6 @@ void cli_append(char *out, size_t max, const char *fmt, ...) {
     va_end(ap);
 }
 
-bool cli_takes(const struct pl_item *option, const char *command) {
-    return strstr(option->detail, command) != NULL;
-}
-
 bool cli_shows_default(const struct pl_item_option *o) {
     return o->def[0] && !strstr(o->help, "(default");
 }
@@ -79,7 +75,7 @@ void cli_wrap(int at, int indent, const char *text) {
 
 static void args_print_option(void *ctx, const struct pl_item *item) {
     const struct cli_args *a = ctx;
-    if (!cli_takes(item, a->options)) return;
+    if (!(item->commands & a->options)) return;
     char left[64];
     const struct pl_item_option *o = &item->option[0];
     bool choice = strncmp(o->accepts, "one of ", 7) == 0;
@@ -138,13 +134,13 @@ static void args_consider(struct args_search *s, const char *name) {
 static void args_look(void *ctx, const struct pl_item *item) {
     struct args_search *s = ctx;
     bool same = strlen(item->name) == s->n && strncmp(s->name, item->name, s->n) == 0;
-    if (!cli_takes(item, s->args->options)) {
+    if (!(item->commands & s->args->options)) {
         if (same) snprintf(s->others, sizeof s->others, "%.79s", item->detail);
         return;
     }
     args_consider(s, item->name);
     if (same) {
-        s->own = cli_takes(item, s->args->command);
+        s->own = (item->commands & s->args->own) != 0;
         s->yes_no = strcmp(item->option[0].accepts, "yes or no") == 0;
     }
 }
@@ -153,6 +149,10 @@ static int args_unknown(const struct cli_args *a, const struct args_search *s) {
     if (s->others[0])
         return cli_fail(CLI_USAGE, "%s has no option --%.*s; commands that have it: %s", a->command,
                         (int)s->n, s->name, s->others);
+    char typed[64], hint[200];
+    snprintf(typed, sizeof typed, "%.*s", (int)s->n, s->name);
+    if (pl_hint("option", typed, hint, sizeof hint))
+        return cli_fail(CLI_USAGE, "%s has no option --%s; use %s", a->command, typed, hint);
     if (s->best > 0)
         return cli_fail(CLI_USAGE, "%s has no option --%.*s; did you mean --%s?", a->command,
                         (int)s->n, s->name, s->near);
@@ -181,6 +181,21 @@ void cli_describe(const struct cli_command *command,
     args_each = NULL;
 }
 
+/* Whether the flag argv[at] was given before; "--name VALUE" and "--name=VALUE" are the same. */
+static bool args_repeated(char **argv, int at, size_t n) {
+    for (int i = 1; i < at; i++)
+        if (strncmp(argv[i], argv[at], n + 2) == 0 && strchr("=", argv[i][n + 2])) return true;
+    return false;
+}
+
+/* Scripts add flags to those they have ("$@"), so the last one counts. */
+static void args_say_twice(const struct args_search *s) {
+    char sentence[100];
+    snprintf(sentence, sizeof sentence, "--%.*s is given twice; the last one counts",
+             s->n < 60 ? (int)s->n : 60, s->name);
+    if (pl_rank() <= 0) cli_say(NULL, 1, sentence);
+}
+
 int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
     if (args_each) {
         args_each(args_ctx, a);
@@ -204,6 +219,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
             continue;
         }
         struct args_search s = {.args = a, .name = arg + 2, .n = strcspn(arg + 2, "=")};
+        if (arg == argv[i] && args_repeated(argv, i, s.n)) args_say_twice(&s);
         const struct cli_flag *own = args_own(a, s.name, s.n);
         const char *value = s.name[s.n] == '=' ? s.name + s.n + 1 : NULL;
         if (own && own->on) {
@@ -219,7 +235,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
             i + 1 < argc && (strcmp(argv[i + 1], "no") == 0 || strcmp(argv[i + 1], "yes") == 0);
         if (!value && s.yes_no && !is_set) value = "yes";
         if (!value && ++i < argc) value = argv[i];
-        if (!value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
+        if (!value || !*value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
         if (own) {
             *own->text = value;
             continue;
@@ -228,6 +244,9 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         snprintf(key, sizeof key, "%.*s", (int)s.n, s.name);
         int rc = pl_setup_set(setup, key, value);
         if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
+        if (strcmp(key, "lr") == 0 && cli_number(setup, key) == 0)
+            return cli_fail(CLI_USAGE, "--lr takes a number above 0; leave it out to use the "
+                                       "method's own learning rate");
         if (!s.own) a->changes = true;
     }
     return CLI_OK;

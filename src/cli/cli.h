@@ -17,6 +17,7 @@ int cli_replay(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
+int cli_predict(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
 int cli_plot(int argc, char **argv);
 
@@ -39,6 +40,9 @@ void cli_say(void *ctx, int warning, const char *sentence);
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Decimals that a number has that is known to ± within, which is above 0. */
+int cli_decimals(double within);
+
 /* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void cli_append(char *out, size_t max, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -53,7 +57,8 @@ struct cli_flag {
 
 struct cli_args {
     const char *command, *brief, *usage;
-    const char *options;         /* the library options it accepts: "simulate", "race" … */
+    unsigned options;            /* it accepts the library options of these commands, */
+    unsigned own;                /* and this is its own bit, if it has one (enum pl_command) */
     const struct cli_flag *flag; /* ends with a NULL name */
     const char *notes;           /* printed at the end of --help: examples */
     int n_words;
@@ -78,9 +83,6 @@ void cli_wrap(int at, int indent, const char *text);
  * beginning; 0 means not similar. */
 int cli_likeness(const char *a, size_t n, const char *b);
 
-/* Tells whether `command` ("simulate", "plan") accepts the library's option. */
-bool cli_takes(const struct pl_item *option, const char *command);
-
 /* Whether to print an option's default after its help, which may tell it already. */
 bool cli_shows_default(const struct pl_item_option *option);
 
@@ -96,9 +98,6 @@ bool cli_has_target(pl_setup *setup);
 
 /* Prints the results of a run and returns the exit status. */
 int cli_report(pl_run *run, bool json, bool target);
-
-/* Whether no more finite gradients arrived, or the loss is far above its start: twice as high. */
-bool cli_diverged(const pl_run *run);
 
 /* Parses, runs and reports: everything a command with one run does. */
 int cli_one_run(struct cli_args *args, int argc, char **argv,
@@ -125,6 +124,7 @@ struct cli_progress {
     bool refreshes;               /* a line that is refreshed */
     struct pl_point last;         /* the last evaluation */
     bool scored;                  /* there was one */
+    bool ended;                   /* the run has */
     double next;                  /* the clock at the next refresh */
     double begun, share_begun;    /* the clock and the share of the run when it was first seen */
     double at, samples;           /* the run's time and samples at the last line; NAN: none */

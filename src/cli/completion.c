@@ -45,7 +45,7 @@ static void completion_flag_values(void *ctx, const struct cli_args *a) {
 
 static void completion_option(void *ctx, const struct pl_item *item) {
     const struct cli_args *a = ctx;
-    if (cli_takes(item, a->options)) printf(" --%s", item->name);
+    if (item->commands & a->options) printf(" --%s", item->name);
 }
 
 static void completion_command(void *ctx, const struct cli_args *a) {

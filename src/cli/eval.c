@@ -9,11 +9,10 @@ static void eval_print(const pl_run *run, bool json) {
                                        "test_rmse"};
     static const char *const names[] = {"updates", "loss", "test loss", "test accuracy",
                                         "test RMSE"};
-    int without = isfinite(pl_run_number(run, "test_rmse")) ? 3 : 4; /* accuracy or RMSE */
     if (json) putchar('{');
     for (int i = 0; i < 5; i++) {
-        if (!json && i == without) continue;
         double value = pl_run_number(run, keys[i]);
+        if (!json && i > 1 && !isfinite(value)) continue; /* accuracy or RMSE, if any */
         char text[40];
         snprintf(text, sizeof text, json && i > 0 ? "%.17g" : "%.8g", value);
         if (!isfinite(value)) snprintf(text, sizeof text, "%s", json ? "null" : "-");
@@ -34,7 +33,8 @@ int cli_eval(int argc, char **argv) {
         .command = "eval",
         .brief = "the loss and accuracy of a checkpoint",
         .usage = "eval CHECKPOINT [--data DATA] [--NAME VALUE ...]",
-        .options = "eval",
+        .options = PL_FOR_EVAL,
+        .own = PL_FOR_EVAL,
         .flag = flags,
         .takes_words = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "

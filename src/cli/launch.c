@@ -3,6 +3,7 @@
  *
  * Every worker is the leader of a process group, so that a signal reaches what it started too. */
 #define _GNU_SOURCE /* pipe2 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include "cli.h"
 
 #define LAUNCH_MAX 256
+#define LAUNCH_SOCKET "run.socket"
 #define LAUNCH_LINE 4096      /* longer lines are printed in parts */
 #define LAUNCH_GRACE_S 10     /* from Ctrl-C until what is left is killed */
 #define LAUNCH_BACK_OFF_S 60  /* the longest pause before a restart */
@@ -83,15 +85,15 @@ static int launch_folder(struct launch *l) {
     return CLI_OK;
 }
 
-/* Rank 0 removes the folder, unless it was killed. */
+/* Rank 0 removes the folder, unless it was killed. Every run has a socket of its own there, and
+ * files whose names begin with that of the socket. */
 static void launch_clean(const struct launch *l) {
-    static const char *const files[] = {"run.socket", "init.safetensors", "final.f32",
-                                        "final.f32.part", "failed"};
-    char path[260];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", l->folder, files[i]);
-        unlink(path);
-    }
+    DIR *folder = opendir(l->folder);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder)))
+        if (strncmp(entry->d_name, LAUNCH_SOCKET, strlen(LAUNCH_SOCKET)) == 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder) closedir(folder);
     rmdir(l->folder);
 }
 
@@ -104,7 +106,7 @@ static void launch_number(const char *name, int value) {
 }
 
 /* The child: tells the program who it is, and becomes it. */
-static void launch_become(const struct launch *l, int rank, const int out[2]) {
+static void launch_become(const struct launch *l, int rank, bool again, const int out[2]) {
     char text[300];
     int nothing = open("/dev/null", O_RDONLY);
     setpgid(0, 0);
@@ -115,7 +117,8 @@ static void launch_become(const struct launch *l, int rank, const int out[2]) {
     if (nothing >= 0) dup2(nothing, 0);
     dup2(out[0], 1);
     dup2(out[1], 2);
-    snprintf(text, sizeof text, "rank=%d,workers=%d,socket=%s/run.socket", rank, l->n, l->folder);
+    snprintf(text, sizeof text, "rank=%d,workers=%d,socket=%s/" LAUNCH_SOCKET "%s", rank, l->n,
+             l->folder, again ? ",restarted=yes" : "");
     setenv("PACELINE", text, 1);
     launch_number("RANK", rank);
     launch_number("LOCAL_RANK", rank);
@@ -134,10 +137,11 @@ static void launch_become(const struct launch *l, int rank, const int out[2]) {
 static int launch_start(const struct launch *l, struct launch_worker *w) {
     int pipes[2][2] = {{-1, -1}, {-1, -1}};
     bool ok = pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0;
+    bool again = w->began > 0;
     w->began = launch_now();
     w->again = 0;
     w->pid = ok ? fork() : -1;
-    if (w->pid == 0) launch_become(l, w->rank, (int[]){pipes[0][1], pipes[1][1]});
+    if (w->pid == 0) launch_become(l, w->rank, again, (int[]){pipes[0][1], pipes[1][1]});
     for (int i = 0; i < 2; i++) {
         if (pipes[i][1] >= 0) close(pipes[i][1]);
         if (w->pid < 0 && pipes[i][0] >= 0) close(pipes[i][0]);
@@ -308,6 +312,17 @@ static int launch_count(const char *text, int *out) {
     return CLI_OK;
 }
 
+/* Returns the first word that is neither a flag nor the value of --workers, or NULL. */
+static const char *launch_program(int n, char **argv) {
+    for (int i = 1; i < n; i++) {
+        if (strcmp(argv[i], "--workers") == 0)
+            i++;
+        else if (argv[i][0] != '-')
+            return argv[i];
+    }
+    return NULL;
+}
+
 int cli_launch(int argc, char **argv) {
     static char workers[] = "--workers";
     bool respawn = false;
@@ -320,7 +335,6 @@ int cli_launch(int argc, char **argv) {
         .command = "launch",
         .brief = "start N copies of a program as the workers of one run",
         .usage = "launch -n N [--respawn] -- PROGRAM [ARGUMENT ...]",
-        .options = "launch",
         .flag = flags,
         .notes =
             "Every copy has PACELINE=rank=R,workers=N,socket=PATH in its environment, from which\n"
@@ -334,6 +348,10 @@ int cli_launch(int argc, char **argv) {
     while (split < argc && strcmp(argv[split], "--") != 0) split++;
     for (int i = 1; i < split; i++)
         if (strcmp(argv[i], "-n") == 0) argv[i] = workers;
+    const char *program = launch_program(split, argv);
+    if (program && split == argc)
+        return cli_fail(CLI_USAGE, "put -- before the program: paceline launch -n N -- %.60s ...",
+                        program);
     pl_setup *setup;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, split, argv, setup);

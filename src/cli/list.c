@@ -206,7 +206,6 @@ int cli_list(int argc, char **argv) {
         .command = "list",
         .brief = "explain a method or part, or list them all",
         .usage = "list [FAMILY | NAME ...]",
-        .options = "nothing",
         .flag = flags,
         .takes_words = true,
         .notes = "Without arguments, list shows everything by family: " LIST_FAMILIES ".\n"

@@ -1,4 +1,5 @@
 /* The command line: dispatch and help. Each command has a file of its own. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ const struct cli_command cli_commands[] = {
     {"report", "write an HTML page that shows runs, races and recordings", cli_report_page},
     {"plot", "draw a race or a run again, as SVG or PNG", cli_plot},
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
+    {"predict", "predict new rows by a checkpoint, as CSV", cli_predict},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},
     {"list", "explain a method or part, or list them all", cli_list},
     {NULL, NULL, NULL},
@@ -82,7 +84,19 @@ static void main_spare_threads(char **argv) {
     if (!fits && setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) execv("/proc/self/exe", argv);
 }
 
+/* A file or a socket that got the number of a closed standard stream would be given what is printed
+ * there. Streams that are closed get the null device, for the wrong direction: using them is still
+ * an error. */
+static bool main_hold_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv) {
+    if (!main_hold_streams()) return CLI_FAILED;
     main_spare_threads(argv);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a write error, which is reported */

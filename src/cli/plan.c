@@ -103,15 +103,13 @@ static void plan_table(const struct plan_view *v, bool all) {
 /* --- the advice ---------------------------------------------------------------------------- */
 
 static void plan_assumptions(pl_setup *setup) {
-    char text[900] = "", delay[520] = "", trace[520] = "";
+    char text[900] = "", delay[520] = "", workers[32] = "";
     double lr = cli_number(setup, "lr");
     double convex = cli_number(setup, "convexity"), target = cli_number(setup, "target");
     pl_setup_get(setup, "delay", delay, sizeof delay);
-    pl_setup_get(setup, "trace", trace, sizeof trace);
-    cli_append(text, sizeof text, "assumed: %.200s, independent tasks;",
-               trace[0]                     ? trace
-               : strcmp(delay, "auto") == 0 ? "exp:mean=1"
-                                            : delay);
+    pl_setup_get(setup, "workers", workers, sizeof workers);
+    cli_append(text, sizeof text, "assumed: %.200s, %s workers, independent tasks;",
+               strcmp(delay, "auto") == 0 ? "exp:mean=1" : delay, workers);
     cli_append(text, sizeof text, " lr %.4g, batch %.0f;", lr > 0 ? lr : PLAN_RATE,
                cli_number(setup, "batch"));
     cli_append(text, sizeof text, " --smoothness %.4g, --noise %.4g, --start-loss %.4g,",
@@ -166,7 +164,7 @@ static void plan_advice(const struct plan_view *v, pl_setup *setup) {
     printf("%s:k=%d sync --workers %s", loose->policy, loose->k, workers);
     if (pl_setup_get(setup, "delay", text, sizeof text) == PL_OK && strcmp(text, "auto") != 0)
         printf(" --delay '%s'", text);
-    printf(" --data ...\n");
+    printf(" --data ... --target-accuracy ... --time ...\n");
 }
 
 int cli_plan(int argc, char **argv) {
@@ -181,7 +179,8 @@ int cli_plan(int argc, char **argv) {
         .command = "plan",
         .brief = "predict time per update, staleness and error floor for every K",
         .usage = "plan --workers P --delay LAW [--policy NAME] [--NAME VALUE ...]",
-        .options = "plan",
+        .options = PL_FOR_PLAN,
+        .own = PL_FOR_PLAN,
         .flag = flags,
         .notes =
             "To use measured delays, give --trace FILE: a recording (--record), or a text file\n"

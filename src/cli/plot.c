@@ -13,7 +13,6 @@ int cli_plot(int argc, char **argv) {
         .command = "plot",
         .brief = "draw a race or a run again, as SVG or PNG",
         .usage = "plot DIR [-o FILE]",
-        .options = "plot",
         .flag = flags,
         .takes_words = true,
         .notes =

@@ -152,7 +152,7 @@ static void progress_eta(struct progress_line *l, struct cli_progress *c, double
 /* Progress and quality first; what tells how it got there follows. */
 static void progress_fields(struct progress_line *l, struct cli_progress *c,
                             const struct pl_point *p) {
-    double share = progress_share(c, p);
+    double share = c->ended ? -1 : progress_share(c, p);
     progress_field(l, 5, "%s", c->name);
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
     progress_field(l, 1, "%.4g s", p->time);
@@ -209,6 +209,7 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
 }
 
 void cli_progress_end(struct cli_progress *p) {
+    p->ended = true; /* by whatever limit: what share of another one it took is of no interest */
     if (p->refreshes) cli_progress_erase();
     if (!p->refreshes && p->how == CLI_PROGRESS_PER_RUN && p->scored)
         progress_print(p, &p->last, 1000);

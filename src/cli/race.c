@@ -31,9 +31,17 @@ int cli_race_add(struct race *r, const char *name) {
     e->name = strdup(name);
     if (!e->name) return cli_fail(CLI_FAILED, "out of memory");
     r->n++;
-    double *const numbers[] = {e->to_target, e->loss,       e->accuracy,
-                               e->staleness, e->wasted,     e->idle,
-                               e->lr,        e->per_update, e->predicted_per_update,
+    double *const numbers[] = {e->to_target,
+                               e->within,
+                               e->loss,
+                               e->accuracy,
+                               e->end,
+                               e->staleness,
+                               e->wasted,
+                               e->idle,
+                               e->lr,
+                               e->per_update,
+                               e->predicted_per_update,
                                e->predicted};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         for (int s = 0; s < RACE_SEEDS; s++) numbers[i][s] = NAN;
@@ -48,6 +56,15 @@ void cli_race_free(struct race *r) {
     pl_setup_free(r->setup);
 }
 
+/* Whether an option says what the race is about, so that it must be the same for all entrants. */
+static bool race_is_shared(const char *option) {
+    static const char *const shared[] = {"data", "model", "workers",         "delay",
+                                         "net",  "seed",  "target-accuracy", "target-loss"};
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (strcmp(option, shared[i]) == 0) return true;
+    return false;
+}
+
 int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup **out) {
     char text[1024], *rest = text;
     if (pl_setup_copy(r->setup, out)) return cli_fail(CLI_FAILED, "out of memory");
@@ -58,6 +75,11 @@ int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup 
         char *key = strsep(&rest, "@"), *value = strchr(key, '=');
         if (!value) return cli_fail(CLI_USAGE, "in '%s', '@%s' is not @key=value", e->name, key);
         *value = '\0';
+        if (race_is_shared(key))
+            return cli_fail(CLI_USAGE,
+                            "in '%s': all methods of a race have the same %s; give --%s, or run "
+                            "another race",
+                            e->name, key, key);
         rc = pl_setup_set(*out, key, value + 1);
     }
     if (!rc && isfinite(e->tuned)) {
@@ -65,6 +87,10 @@ int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup 
         rc = pl_setup_set(*out, "lr", text);
     }
     return rc ? cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(*out)) : CLI_OK;
+}
+
+bool cli_race_has_rate(const struct race_entrant *e) {
+    return strstr(e->name, "@lr=") != NULL;
 }
 
 static int race_check(const struct race *r) {
@@ -235,6 +261,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
         cli_race_describe(r, status != CLI_OK    ? "failed"
                              : cli_interrupted() ? "interrupted"
                                                  : "finished");
+    if (status == CLI_OK) status = cli_race_save(r); /* with the ranking */
     if (status != CLI_OK) {
         if (!resumed) cli_race_forget(r);
         return status;
@@ -267,6 +294,27 @@ static const char *race_peek(int argc, char **argv, const char *name) {
     return NULL;
 }
 
+/* Whether learning rates are tuned. `tune` is the value of --tune; NULL: not given. A race that
+ * goes on does as it did. */
+static int race_tunes(struct race *r, const char *tune, const char *rates, bool resumed) {
+    char model[RACE_PATH] = "";
+    bool one = cli_number(r->setup, "lr") > 0;
+    pl_setup_get(r->setup, "model", model, sizeof model);
+    bool can = strcmp(model, "none") != 0 && (!r->real || race_predicts(r->setup));
+    if (tune && strcmp(tune, "yes") != 0 && strcmp(tune, "no") != 0)
+        return cli_fail(CLI_USAGE, "--tune '%.40s': use yes or no", tune);
+    bool wanted = tune && strcmp(tune, "yes") == 0;
+    if (one && (rates || wanted))
+        return cli_fail(
+            CLI_USAGE, "--tune and --rates give every method its own learning rate, and --lr fixes "
+                       "one for all; give one of them");
+    if (wanted && !can)
+        return cli_fail(CLI_USAGE, "--tune yes simulates runs, which needs a model, and --delay if "
+                                   "the race is real");
+    if (tune || !resumed) r->tune = tune ? wanted : can && !one;
+    return CLI_OK;
+}
+
 /* Seeds and entrants, after the options are parsed. */
 static int race_enter_all(struct race *r, const struct cli_args *args, const char *seeds,
                           const char *rates, bool resumed) {
@@ -283,10 +331,6 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
     r->target = cli_has_target(r->setup);
     if (r->real && pl_rank() >= 0)
         return cli_fail(CLI_USAGE, "race --real runs on one machine; do not start it by mpirun");
-    if ((r->tune || rates) && cli_number(r->setup, "lr") > 0)
-        return cli_fail(
-            CLI_USAGE, "--tune and --rates give every method its own learning rate, and --lr fixes "
-                       "one for all; give one of them");
     int n = args->n_words || resumed ? args->n_words : (int)(sizeof race_default / sizeof(char *));
     for (int i = 0; status == CLI_OK && i < n; i++)
         status = cli_race_add(r, args->n_words ? args->word[i] : race_default[i]);
@@ -295,27 +339,26 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
 
 static const char race_notes[] =
     "Default methods: sync backup kasync adasync-kasync abs gap-aware async. A method may\n"
-    "carry options of its parts (after ':') and of its run (after '@'). With --tune, every\n"
-    "method without an @lr races at the rate that served it best in simulated runs with a\n"
-    "seed of their own; --demo tunes unless --lr is given. Examples:\n\n"
+    "carry options of its parts (after ':') and of its run (after '@'). Every method\n"
+    "without an @lr races at the rate that served it best in simulated runs with seeds of\n"
+    "their own, unless --lr or --tune no is given. Examples:\n\n"
     "  paceline race --demo\n"
-    "  paceline race sync kasync:k=4 gap-aware --tune --data digits --target-accuracy 0.9 --time "
-    "2000\n"
+    "  paceline race sync kasync:k=4 gap-aware --data digits --target-accuracy 0.9 --time 2000\n"
     "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"
     "  paceline race --resume race ringmaster            add a method to a finished race\n"
     "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n";
 
 static int race_command(struct race *r, int argc, char **argv) {
     bool demo = race_peek(argc, argv, "--demo") != NULL;
-    const char *seeds = NULL, *out = NULL, *rates = NULL,
+    const char *seeds = NULL, *out = NULL, *rates = NULL, *tune = NULL,
                *resume = race_peek(argc, argv, "--resume");
     const struct cli_flag flags[] = {
-        {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays; implies --tune", &demo,
-         NULL},
+        {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
          &r->real, NULL},
-        {"tune", NULL, "find each method's best learning rate first, by simulation", &r->tune,
-         NULL},
+        {"tune", "yes|no",
+         "find each method's best learning rate first, by simulation (yes, unless --lr is given)",
+         NULL, &tune},
         {"rates", "DIR", "take the learning rates that an earlier race tuned", NULL, &rates},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
@@ -331,7 +374,8 @@ static int race_command(struct race *r, int argc, char **argv) {
         .command = "race",
         .brief = "compare several methods on one workload with common random numbers",
         .usage = "race [METHOD[:OPTIONS][@NAME=VALUE] ...] [--NAME VALUE ...]",
-        .options = "race",
+        .options = PL_FOR_RACE,
+        .own = PL_FOR_RACE,
         .flag = flags,
         .takes_words = true,
         .notes = race_notes};
@@ -344,10 +388,10 @@ static int race_command(struct race *r, int argc, char **argv) {
     if (status == CLI_OK) status = cli_parse(&args, argc, argv, r->setup);
     if (status != CLI_OK || args.helped) return status;
     r->quiet = r->quiet || r->json;
-    if (demo && !resume && !rates && !(cli_number(r->setup, "lr") > 0)) r->tune = true;
     if (resume && out)
         return cli_fail(CLI_USAGE, "--resume goes on in its own folder; leave out --out");
     if (resume) status = cli_race_same(r);
+    if (status == CLI_OK) status = race_tunes(r, tune, rates, resume != NULL);
     if (status == CLI_OK) status = race_enter_all(r, &args, seeds, rates, resume != NULL);
     return status == CLI_OK ? race_run(r, out, resume != NULL) : status;
 }

@@ -1,5 +1,5 @@
 /* A race: its entrants and their results, which race.c (running), race_tune.c (learning rates),
- * race_file.c (its folder) and race_table.c (printing) share. */
+ * race_file.c (its folder), race_verdict.c (statistics) and race_table.c (printing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -8,15 +8,27 @@
 #define RACE_ENTRANTS 64
 #define RACE_SEEDS 200
 #define RACE_PATH 512
+#define RACE_TRIES 32
+
+/* A learning rate that was tried, by runs with seeds of their own. */
+struct race_try {
+    double lr;
+    double seconds; /* mean time to the target; NAN: longer than the best before it, or never */
+    double error;   /* at the end: RMSE, 1 - accuracy, or loss */
+};
 
 /* One entrant, method[:options][@key=value…], and the results of its runs by seed. Numbers of runs
  * that are not done, and unknown numbers, are NAN. */
 struct race_entrant {
     char *name;
-    double tuned; /* its learning rate; NAN: it was not tuned */
+    double tuned;                      /* its learning rate; NAN: it was not tuned */
+    struct race_try tried[RACE_TRIES]; /* in the order of rates */
+    int n_tried;
     bool done[RACE_SEEDS], diverged[RACE_SEEDS];
     double to_target[RACE_SEEDS], loss[RACE_SEEDS];
+    double within[RACE_SEEDS];   /* to_target may be so much earlier or later */
     double accuracy[RACE_SEEDS]; /* or the test RMSE, if the model predicts ratings */
+    double end[RACE_SEEDS];      /* seconds that the run took */
     double staleness[RACE_SEEDS], wasted[RACE_SEEDS], idle[RACE_SEEDS];
     double per_update[RACE_SEEDS];
     double lr[RACE_SEEDS];
@@ -32,7 +44,7 @@ struct race {
     char out[RACE_PATH];
     FILE *results;
     bool real, rates, target, tune, json, quiet;
-    int name_width; /* of the longest entrant */
+    int name_width;            /* of the longest entrant */
     int entrant_now, seed_now; /* the run that is under way */
     char *described;           /* the setup that all share, as JSON */
 };
@@ -48,6 +60,8 @@ int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup 
 
 /* Clears the options that name files and servers, for a run beside the race. */
 void cli_race_alone(pl_setup *one);
+
+bool cli_race_has_rate(const struct race_entrant *e); /* in its name, as @lr=… */
 
 /* Finds the entrant's best learning rate by simulated runs. */
 int cli_race_tune(struct race *r, int i);
@@ -87,19 +101,35 @@ void cli_race_describe(const struct race *r, const char *why);
 void cli_race_run_begins(void *race, const char *header, const char *json); /* for pl_setup_start */
 void cli_race_run_ended(const struct race *r, const pl_run *run);
 
-/* --- printing ---------------------------------------------------------------------------- */
+/* --- what it shows ----------------------------------------------------------------------- */
+
+enum race_bound { RACE_EXACT, RACE_AT_LEAST, RACE_AT_MOST };
 
 struct race_mean {
     double mean, half; /* half: of the 95 % interval; NAN with one value */
-    int n;             /* known values */
+    int n;             /* known values; 0: there is no mean */
+    enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
 
-/* How many of the entrant's runs are done. */
+/* How many of the entrant's runs are done, reached the target, diverged. */
 int cli_race_done(const struct race *r, const struct race_entrant *e);
+int cli_race_reached(const struct race *r, const struct race_entrant *e);
+int cli_race_diverged(const struct race *r, const struct race_entrant *e);
+
+/* Seconds to the target, and how many times as fast as another entrant, paired by seed. */
+struct race_mean cli_race_time(const struct race *r, const struct race_entrant *e);
+struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
+                                 const struct race_entrant *base);
 
 /* The entrants in the order of the leaderboard; returns how many have a result. */
 int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]);
+
+/* The entrant that factors are against: the best sync. NULL if none raced. */
+const struct race_entrant *cli_race_baseline(const struct race *r);
+
+/* What the race has shown, a sentence per line; the caller frees it. NULL if there is no result. */
+char *cli_race_verdict(const struct race *r);
 
 void cli_race_board(const struct race *r);
 void cli_race_prediction(const struct race *r); /* real races only */

@@ -1,6 +1,7 @@
 /* The folder of a race: race.json says what the race is, results.jsonl has one line per finished
  * run, points-*.jsonl the curves. A race that was interrupted goes on from them. */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ void cli_race_forget(const struct race *r) {
 
 /* Options that say where a race runs, not what it is. */
 static bool file_is_kept(const struct pl_item *option) {
-    return cli_takes(option, "race") && strcmp(option->name, "threads") != 0 &&
+    return option->commands & PL_FOR_RACE && strcmp(option->name, "threads") != 0 &&
            strcmp(option->name, "dashboard") != 0;
 }
 
@@ -75,29 +76,100 @@ static void file_option(void *ctx, const struct pl_item *item) {
         json_object_set_new(f->options, item->name, json_string(value));
 }
 
+static json_t *file_real(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *file_tried(const struct race_entrant *e) {
+    json_t *all = json_array();
+    for (int i = 0; i < e->n_tried; i++)
+        json_array_append_new(all, json_pack("{s:o, s:o, s:o}", "lr", file_real(e->tried[i].lr),
+                                             "time_to_target", file_real(e->tried[i].seconds),
+                                             "error", file_real(e->tried[i].error)));
+    return all;
+}
+
 static json_t *file_entrants(const struct race *r) {
     json_t *all = json_array();
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
-        json_array_append_new(all,
-                              json_pack("{s:s, s:o}", "name", e->name, "lr",
-                                        isfinite(e->tuned) ? json_real(e->tuned) : json_null()));
+        json_array_append_new(all, json_pack("{s:s, s:o, s:o}", "name", e->name, "lr",
+                                             file_real(e->tuned), "tried", file_tried(e)));
     }
     return all;
 }
 
-int cli_race_save(const struct race *r) {
-    char path[RACE_PATH + 32], new[RACE_PATH + 40];
+static json_t *file_mean(struct race_mean m) {
+    static const char *const bound[] = {NULL, "at least", "at most"};
+    return json_pack("{s:o, s:o, s:i, s:s?}", "mean", file_real(m.mean), "half", file_real(m.half),
+                     "n", m.n, "bound", bound[m.bound]);
+}
+
+static json_t *file_row(const struct race *r, const struct race_entrant *e) {
+    const struct {
+        const char *key;
+        const double *x;
+    } numbers[] = {{"loss", e->loss},
+                   {r->rates ? "test_rmse" : "test_accuracy", e->accuracy},
+                   {"target_within", e->within},
+                   {"time_per_update", e->per_update},
+                   {"staleness", e->staleness},
+                   {"wasted", e->wasted},
+                   {"idle", e->idle},
+                   {"predicted", e->predicted}};
+    json_t *row =
+        json_pack("{s:s, s:o, s:b, s:i, s:i, s:i, s:o, s:o}", "method", e->name, "lr",
+                  file_real(cli_race_mean(e->lr, r->n_seeds).mean), "tuned", isfinite(e->tuned),
+                  "runs", cli_race_done(r, e), "reached", cli_race_reached(r, e), "diverged",
+                  cli_race_diverged(r, e), "time_to_target", file_mean(cli_race_time(r, e)),
+                  "factor", file_mean(cli_race_factor(r, e, cli_race_baseline(r))));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(row, numbers[i].key,
+                            file_mean(cli_race_mean(numbers[i].x, r->n_seeds)));
+    return row;
+}
+
+/* Adds what the table shows. */
+static void file_ranking(const struct race *r, json_t *all) {
+    const struct race_entrant *order[RACE_ENTRANTS], *base = cli_race_baseline(r);
+    json_t *ranking = json_array(), *verdict = json_array();
+    int n = cli_race_order(r, order);
+    char *text = cli_race_verdict(r), *rest = text;
+    for (int i = 0; i < n; i++) json_array_append_new(ranking, file_row(r, order[i]));
+    for (const char *line; (line = strsep(&rest, "\n")) && *line;)
+        json_array_append_new(verdict, json_string(line));
+    json_object_set_new(all, "sorted_by", json_string(cli_race_sorting(r)));
+    json_object_set_new(all, "baseline", base ? json_string(base->name) : json_null());
+    json_object_set_new(all, "verdict", verdict);
+    json_object_set_new(all, "ranking", ranking);
+    free(text);
+}
+
+/* The race and its results so far; the caller frees it. */
+static json_t *file_describe(const struct race *r) {
     struct file_options f = {r->setup, json_object(), CLI_OK};
     pl_list("option", file_option, &f);
     json_t *all = json_pack("{s:s, s:i, s:b, s:b, s:o, s:o}", "program", pl_version(), "seeds",
                             r->n_seeds, "real", r->real, "tune", r->tune, "entrants",
                             file_entrants(r), "options", f.options);
+    if (all) file_ranking(r, all);
+    return all;
+}
+
+int cli_race_save(const struct race *r) {
+    char path[RACE_PATH + 32], new[RACE_PATH + 64];
+    json_t *all = file_describe(r);
     file_path(r, "race.json", path, sizeof path);
-    snprintf(new, sizeof new, "%s.new", path);
-    bool bad = !all || json_dump_file(all, new, JSON_INDENT(1)) != 0 || rename(new, path) != 0;
+    /* created, never opened: it follows no link */
+    snprintf(new, sizeof new, "%s.%ld.tmp", path, (long)getpid());
+    int fd = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    bool bad = fd < 0 || !all || json_dumpfd(all, fd, JSON_INDENT(1)) != 0;
+    if (fd >= 0 && close(fd) != 0) bad = true;
+    if (!bad) bad = rename(new, path) != 0;
+    int error = errno;
+    if (bad && fd >= 0) unlink(new);
     json_decref(all);
-    return bad ? cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(errno))
+    return bad ? cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(error))
                : CLI_OK;
 }
 
@@ -122,6 +194,21 @@ static int file_load_options(struct race *r, const char *path, const json_t *opt
     return CLI_OK;
 }
 
+static double file_number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void file_load_tried(struct race_entrant *e, const json_t *tried) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)tried, i, one) {
+        if (e->n_tried == RACE_TRIES) return;
+        e->tried[e->n_tried++] = (struct race_try){
+            file_number(one, "lr"), file_number(one, "time_to_target"), file_number(one, "error")};
+    }
+}
+
 static int file_load_entrants(struct race *r, const char *path, const json_t *entrants) {
     size_t i;
     json_t *one;
@@ -132,6 +219,7 @@ static int file_load_entrants(struct race *r, const char *path, const json_t *en
         int status = cli_race_add(r, name);
         if (status != CLI_OK) return status;
         if (json_is_number(lr)) r->entrant[r->n - 1].tuned = json_number_value(lr);
+        file_load_tried(&r->entrant[r->n - 1], json_object_get(one, "tried"));
     }
     return CLI_OK;
 }
@@ -157,11 +245,6 @@ static int file_load_race(struct race *r) {
     return status;
 }
 
-static double file_number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static void file_take(struct race *r, struct race_entrant *e, int seed, const json_t *line) {
     const json_t *run = json_object_get(line, "result"), *tasks = json_object_get(run, "staleness"),
                  *time = json_object_get(run, "worker_time");
@@ -170,8 +253,10 @@ static void file_take(struct race *r, struct race_entrant *e, int seed, const js
     e->done[seed] = true;
     e->diverged[seed] = json_is_true(json_object_get(line, "diverged"));
     e->to_target[seed] = file_number(run, "time_to_target");
+    e->within[seed] = file_number(run, "target_within");
     e->accuracy[seed] = isfinite(rmse) ? rmse : file_number(run, "test_accuracy");
     e->loss[seed] = file_number(run, "loss");
+    e->end[seed] = file_number(run, "time");
     const json_t *met = json_object_get(line, "met");
     if (isnan(rmse) && json_is_object(met)) {
         e->accuracy[seed] = file_number(met, "test_accuracy");
@@ -275,10 +360,6 @@ int cli_race_rates(struct race *r, const char *folder) {
 
 /* --- results ----------------------------------------------------------------------------- */
 
-static json_t *file_real(double x) {
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 /* The evaluation that met the target: a real run may still be updated before it ends. */
 static json_t *file_met(const struct race *r, const pl_run *run) {
     double accuracy = cli_number(r->setup, "target-accuracy");
@@ -295,7 +376,7 @@ static json_t *file_met(const struct race *r, const pl_run *run) {
 int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
     json_t *line = json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "run",
                              pl_run_text(run, "id"), "seed", r->first_seed + seed, "diverged",
-                             cli_diverged(run), "predicted", file_real(e->predicted[seed]),
+                             pl_run_diverged(run), "predicted", file_real(e->predicted[seed]),
                              "predicted_per_update", file_real(e->predicted_per_update[seed]),
                              "result", json_loads(pl_run_json(run), 0, NULL));
     if (line) json_object_set_new(line, "met", file_met(r, run));
@@ -310,37 +391,10 @@ int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *ru
 
 /* --- the JSON object --------------------------------------------------------------------- */
 
-static json_t *file_mean(const struct race *r, const double *x) {
-    struct race_mean m = cli_race_mean(x, r->n_seeds);
-    return json_pack("{s:o, s:o, s:i}", "mean", file_real(m.mean), "half", file_real(m.half), "n",
-                     m.n);
-}
-
 int cli_race_print_json(const struct race *r) {
-    const struct race_entrant *order[RACE_ENTRANTS];
-    struct file_options f = {r->setup, json_object(), CLI_OK};
-    json_t *ranking = json_array();
-    int n = cli_race_order(r, order);
-    pl_list("option", file_option, &f);
-    for (int i = 0; i < n; i++) {
-        const struct race_entrant *e = order[i];
-        int n_diverged = 0;
-        for (int s = 0; s < r->n_seeds; s++) n_diverged += e->diverged[s];
-        json_array_append_new(
-            ranking,
-            json_pack("{s:s, s:o, s:b, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "method",
-                      e->name, "lr", file_real(cli_race_mean(e->lr, r->n_seeds).mean), "tuned",
-                      isfinite(e->tuned), "runs", cli_race_done(r, e), "diverged", n_diverged,
-                      "time_to_target", file_mean(r, e->to_target), "loss", file_mean(r, e->loss),
-                      r->rates ? "test_rmse" : "test_accuracy", file_mean(r, e->accuracy),
-                      "time_per_update", file_mean(r, e->per_update), "staleness",
-                      file_mean(r, e->staleness), "wasted", file_mean(r, e->wasted), "idle",
-                      file_mean(r, e->idle), "predicted", file_mean(r, e->predicted)));
-    }
-    json_t *all = json_pack("{s:s, s:b, s:b, s:i, s:s, s:o, s:o}", "folder", r->out, "real",
-                            r->real, "tune", r->tune, "seeds", r->n_seeds, "sorted_by",
-                            cli_race_sorting(r), "ranking", ranking, "options", f.options);
+    json_t *all = file_describe(r);
     json_t *run = r->described ? json_loads(r->described, 0, NULL) : NULL;
+    if (all) json_object_set_new(all, "folder", json_string(r->out));
     if (all && run) json_object_set_new(all, "run", run);
     bool bad = !all || json_dumpf(all, stdout, JSON_COMPACT) != 0;
     putchar('\n');

@@ -7,58 +7,6 @@
 
 /* --- the leaderboard --------------------------------------------------------------------- */
 
-/* Two-sided 95 % quantile of Student's t. */
-static double race_t95(int degrees) {
-    static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                               2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
-    return degrees <= 15 ? t[degrees - 1] : 1.96 + 2.5 / degrees;
-}
-
-struct race_mean cli_race_mean(const double *x, int n) {
-    struct race_mean m = {0, NAN, 0};
-    double sum = 0, square = 0;
-    for (int i = 0; i < n; i++) {
-        if (!isfinite(x[i])) continue;
-        sum += x[i];
-        m.n++;
-    }
-    m.mean = m.n ? sum / m.n : NAN;
-    for (int i = 0; i < n; i++)
-        if (isfinite(x[i])) square += (x[i] - m.mean) * (x[i] - m.mean);
-    if (m.n > 1) m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
-    return m;
-}
-
-int cli_race_done(const struct race *r, const struct race_entrant *e) {
-    int n = 0;
-    for (int s = 0; s < r->n_seeds; s++) n += e->done[s];
-    return n;
-}
-
-const char *cli_race_sorting(const struct race *r) {
-    return r->target ? "time to target, then loss" : "loss";
-}
-
-/* Sorts by time to target, entrants that reached it in every run first; the others by loss. */
-static double race_key(const struct race *r, const struct race_entrant *e) {
-    struct race_mean t = cli_race_mean(e->to_target, r->n_seeds);
-    struct race_mean l = cli_race_mean(e->loss, r->n_seeds);
-    if (t.n > 0) return t.mean + 1e12 * (cli_race_done(r, e) - t.n);
-    return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
-}
-
-int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]) {
-    int n = 0;
-    for (int i = 0; i < r->n; i++) {
-        const struct race_entrant *e = &r->entrant[i];
-        if (cli_race_done(r, e) == 0) continue;
-        int j = n++;
-        for (; j > 0 && race_key(r, e) < race_key(r, order[j - 1]); j--) order[j] = order[j - 1];
-        order[j] = e;
-    }
-    return n;
-}
-
 /* Prints large numbers without an exponent or decimals. */
 static void race_number(char *out, size_t max, const char *format, double x) {
     cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
@@ -66,8 +14,12 @@ static void race_number(char *out, size_t max, const char *format, double x) {
 
 static void race_cell(struct race_mean m, const char *format, int width) {
     char text[64] = "";
+    if (m.bound != RACE_EXACT && m.n > 0) {
+        cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
+        width += 2; /* three bytes and one column */
+    }
     race_number(text, sizeof text, m.n > 0 ? format : "-", m.mean);
-    if (isfinite(m.half)) {
+    if (m.bound == RACE_EXACT && isfinite(m.half)) {
         cli_append(text, sizeof text, " ± ");
         race_number(text, sizeof text, format, m.half);
         width++; /* ± is two bytes and one column */
@@ -75,41 +27,100 @@ static void race_cell(struct race_mean m, const char *format, int width) {
     printf(" %*s", width, text);
 }
 
+/* A number without an interval. */
+static struct race_mean race_plain(double x) {
+    return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
+}
+
+/* Seconds to the target, with no more digits than are known. */
+static void race_time(const struct race *r, const struct race_entrant *e, int width) {
+    double within = cli_race_mean(e->within, r->n_seeds).mean;
+    char format[16] = "%.4g";
+    if (within > 0) snprintf(format, sizeof format, "%%.%df", cli_decimals(within));
+    race_cell(cli_race_time(r, e), format, width);
+}
+
 static void race_row(const struct race *r, const struct race_entrant *e,
-                     const struct race_entrant *sync) {
-    double ratio[RACE_SEEDS];
-    int wide = r->n_seeds > 1 ? 16 : 11;
-    for (int s = 0; s < r->n_seeds; s++)
-        ratio[s] = sync ? sync->to_target[s] / e->to_target[s] : NAN;
-    struct race_mean target = cli_race_mean(e->to_target, r->n_seeds);
-    int done = cli_race_done(r, e), n_diverged = 0;
-    for (int s = 0; s < r->n_seeds; s++) n_diverged += e->diverged[s];
+                     const struct race_entrant *base) {
+    int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
+    int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
     printf("%-*s", r->name_width, e->name);
-    race_cell((struct race_mean){cli_race_mean(e->lr, r->n_seeds).mean, NAN, 1}, "%.3g", 8);
+    race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
     if (r->target) {
-        race_cell(target, "%.4g", wide);
-        race_cell(cli_race_mean(ratio, r->n_seeds), "%.2f", wide);
+        race_time(r, e, wide);
+        race_cell(cli_race_factor(r, e, base), "%.2f", wide);
     } else {
-        race_cell((struct race_mean){cli_race_mean(e->per_update, r->n_seeds).mean, NAN, 1}, "%.4g",
-                  11);
+        race_cell(race_plain(cli_race_mean(e->per_update, r->n_seeds).mean), "%.4g", 11);
     }
     race_cell(cli_race_mean(e->accuracy, r->n_seeds), "%.4f", wide);
     race_cell(cli_race_mean(e->loss, r->n_seeds), "%.4f", wide);
-    race_cell((struct race_mean){cli_race_mean(e->staleness, r->n_seeds).mean, NAN, 1}, "%.2f", 10);
-    race_cell((struct race_mean){100 * cli_race_mean(e->wasted, r->n_seeds).mean, NAN, 1}, "%.1f",
-              8);
-    race_cell((struct race_mean){100 * cli_race_mean(e->idle, r->n_seeds).mean, NAN, 1}, "%.1f", 8);
+    race_cell(race_plain(cli_race_mean(e->staleness, r->n_seeds).mean), "%.2f", 10);
+    race_cell(race_plain(100 * cli_race_mean(e->wasted, r->n_seeds).mean), "%.1f", 8);
+    race_cell(race_plain(100 * cli_race_mean(e->idle, r->n_seeds).mean), "%.1f", 8);
     if (done < r->n_seeds) printf("  %d of %d runs", done, r->n_seeds);
-    if (target.n > 0 && target.n < done) printf("  reached in %d of %d runs", target.n, done);
+    if (n_reached > 0 && n_reached < done) printf("  reached in %d of %d runs", n_reached, done);
     if (n_diverged) printf("  diverged in %d of %d runs", n_diverged, done);
     putchar('\n');
 }
 
-/* Whether rates were taken from another race. */
-static bool race_is_tuned(const struct race *r) {
+/* Where learning rates come from; returns whether they make a comparison fair. */
+static bool race_rates(const struct race *r, const char **how) {
+    int n_best = 0, n_given = 0;
+    for (int i = 0; i < r->n; i++) {
+        n_given += cli_race_has_rate(&r->entrant[i]);
+        n_best += isfinite(r->entrant[i].tuned);
+    }
+    bool one = cli_number(r->setup, "lr") > 0, all = n_best + n_given == r->n;
+    *how = n_given == r->n         ? "learning rates as given"
+           : one && n_given == 0   ? "one learning rate for all"
+           : one                   ? "one learning rate for all that have none of their own"
+           : n_best == r->n        ? "each method at its own best learning rate"
+           : all                   ? "each method at its own best learning rate, or that of its @lr"
+           : n_best + n_given == 0 ? "each method at its own default learning rate"
+                                   : "some methods at their default learning rates";
+    return all;
+}
+
+/* The rates that were tried, a line per entrant. */
+static void race_tried(const struct race *r) {
+    bool any = false, timed = false;
     for (int i = 0; i < r->n; i++)
-        if (isfinite(r->entrant[i].tuned)) return true;
-    return false;
+        for (int j = 0; j < r->entrant[i].n_tried; j++) {
+            any = true;
+            timed = timed || isfinite(r->entrant[i].tried[j].seconds);
+        }
+    if (!any) return;
+    printf("\nlearning rates tried, and %s in simulated runs with other seeds:\n",
+           timed ? "seconds to target (-: longer than the best before it, or never)"
+                 : "the error at the end");
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        if (e->n_tried == 0) continue;
+        printf("%-*s", r->name_width, e->name);
+        for (int j = 0; j < e->n_tried; j++) {
+            double x = timed ? e->tried[j].seconds : e->tried[j].error;
+            char text[32] = "-";
+            if (isfinite(x)) snprintf(text, sizeof text, x < 1000 ? "%.3g" : "%.0f", x);
+            printf("  %.3g: %s", e->tried[j].lr, text);
+        }
+        putchar('\n');
+    }
+}
+
+/* How well times to the target are known. */
+static void race_resolution(const struct race *r) {
+    double within = 0;
+    for (int i = 0; i < r->n; i++)
+        for (int s = 0; s < r->n_seeds; s++) within = fmax(within, r->entrant[i].within[s]);
+    if (within > 0)
+        printf("times to target known to ± %.1g s; ", within);
+    else if (r->target)
+        printf("times to target exact to one update; ");
+}
+
+/* The delay that --delay auto stands for. */
+static const char *race_law(const struct race *r, const char *value) {
+    return strcmp(value, "auto") != 0 ? value : r->real ? "none" : "exp:mean=1";
 }
 
 /* What raced, on what, and how the rows are sorted. */
@@ -119,43 +130,51 @@ static void race_caption(const struct race *r) {
     printf("%s race", r->real ? "real" : "simulated");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (pl_setup_get(r->setup, options[i], value, sizeof value) == PL_OK && value[0])
-            printf("%s %s %s", i ? "," : ":", options[i], value);
+            printf("%s %s %s", i ? "," : ":", options[i], race_law(r, value));
     if (cli_number(r->setup, "target-accuracy") > 0)
         printf("; target: test accuracy %g", cli_number(r->setup, "target-accuracy"));
     if (cli_number(r->setup, "target-loss") > 0)
         printf("; target: loss %g", cli_number(r->setup, "target-loss"));
     printf("\nsorted by %s; ", cli_race_sorting(r));
+    race_resolution(r);
     if (r->n_seeds > 1) printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
-    if (cli_number(r->setup, "lr") > 0)
-        printf("one learning rate for all");
-    else
-        printf("each method at its own %s learning rate",
-               r->tune || race_is_tuned(r) ? "best" : "default");
-    printf("; accuracy and loss at the %s\n\n",
+    const char *rates;
+    race_rates(r, &rates);
+    printf("%s; accuracy and loss at the %s\n\n", rates,
            r->target ? "evaluation that met the target" : "end");
 }
 
 void cli_race_board(const struct race *r) {
-    const struct race_entrant *order[RACE_ENTRANTS], *sync = NULL;
+    const struct race_entrant *order[RACE_ENTRANTS], *base = cli_race_baseline(r);
     int wide = r->n_seeds > 1 ? 16 : 11, n = cli_race_order(r, order);
-    for (int i = 0; i < r->n && !sync; i++) {
-        const struct race_entrant *e = &r->entrant[i];
-        if (strncmp(e->name, "sync", 4) == 0 && strchr("@:", e->name[4])) sync = e;
-    }
+    char against[40] = "factor";
+    if (base) snprintf(against, sizeof against, "x vs %.*s", wide - 5, base->name);
     if (n > 0) {
         race_caption(r);
         printf("%-*s %8s", r->name_width, "method", "lr");
         if (r->target)
-            printf(" %*s %*s", wide, "s to target", wide, "x vs sync");
+            printf(" %*s %*s", wide, "s to target", wide, against);
         else
             printf(" %11s", "s/update");
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
                "staleness", "wasted %", "idle %");
     }
-    for (int i = 0; i < n; i++) race_row(r, order[i], sync);
+    for (int i = 0; i < n; i++) race_row(r, order[i], base);
     for (int i = 0; i < r->n; i++)
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);
+    char *verdict = cli_race_verdict(r);
+    if (verdict) printf("\n%s", verdict);
+    free(verdict);
+    const char *rates;
+    char model[RACE_PATH] = "";
+    pl_setup_get(r->setup, "model", model, sizeof model);
+    if (n > 1 && !race_rates(r, &rates) && strcmp(model, "none") != 0)
+        printf("Learning rates were not tuned: this compares rates as much as methods, and factors "
+               "are not\ncomparable. %s\n",
+               r->real && !r->tune ? "To tune, give --delay, or --rates of a simulated race."
+                                   : "To tune, leave out --tune no and --lr.");
+    race_tried(r);
 }
 
 /* --- simulated and real ------------------------------------------------------------------ */
@@ -174,10 +193,9 @@ static int race_ahead(const double *x, const double *y, int n) {
 
 /* Prints the measured value, the prediction and their ratio. */
 static void race_three(double measured, double predicted, const char *format) {
-    race_cell((struct race_mean){measured, NAN, isfinite(measured)}, format, 12);
-    race_cell((struct race_mean){predicted, NAN, isfinite(predicted)}, format, 12);
-    race_cell((struct race_mean){measured / predicted, NAN, isfinite(measured / predicted)}, "%.3f",
-              8);
+    race_cell(race_plain(measured), format, 12);
+    race_cell(race_plain(predicted), format, 12);
+    race_cell(race_plain(measured / predicted), "%.3f", 8);
 }
 
 void cli_race_prediction(const struct race *r) {

@@ -1,6 +1,7 @@
 /* The learning rate that serves an entrant best, by simulated runs.
  *
- * Rates are the method's own times powers of two. The search walks up while that helps, then down.
+ * Rates are the method's own times powers of two. The search walks up while that helps, then down,
+ * and stops two steps after the best: the best is never the last that was tried, but for a bound.
  * A run counts by its time to the target, and may not take longer than the best so far, so bad
  * rates cost little; where there is no target, or none is reached, the error at the end counts.
  * All entrants are tuned with the same random numbers, which are not those of the race. */
@@ -9,9 +10,9 @@
 
 #include "race.h"
 
-#define TUNE_STEPS 7   /* at most, in each direction: from the rate's 128th part to 128 times it */
+#define TUNE_STEPS 12  /* at most, in each direction: up to 4096 times the rate, or as far below */
 #define TUNE_MISSES 2  /* rates in a row that do not help end a direction */
-#define TUNE_SEEDS 2   /* runs per rate; their times to target are added up */
+#define TUNE_SEEDS 2   /* runs per rate with a target; their times to it are added up */
 #define TUNE_APART 1e6 /* the seeds of these runs come after those of any race */
 
 struct tune {
@@ -54,7 +55,7 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
         double accuracy = pl_run_number(run, "test_accuracy");
         *seconds += pl_run_number(run, "time_to_target");
         *error += isfinite(rmse) ? rmse : isfinite(accuracy) ? 1 - accuracy : loss;
-        if (cli_diverged(run)) *error = (double)INFINITY;
+        if (pl_run_diverged(run)) *error = (double)INFINITY;
         if (isnan(lr)) t->base = pl_run_number(run, "lr");
     }
     pl_run_free(run);
@@ -62,23 +63,45 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
     return status;
 }
 
+/* Notes a rate in the order of rates. */
+static void tune_note(struct race_entrant *e, struct race_try now) {
+    int i = e->n_tried;
+    if (i == RACE_TRIES) return;
+    for (; i > 0 && e->tried[i - 1].lr > now.lr; i--) e->tried[i] = e->tried[i - 1];
+    e->tried[i] = now;
+    e->n_tried++;
+}
+
 /* Tries a rate; *better tells whether it is the best so far. */
 static int tune_try(struct tune *t, double lr, bool *better) {
     double seconds = 0, error = 0;
-    int status = CLI_OK;
-    for (int s = 0; s < TUNE_SEEDS && status == CLI_OK && !cli_interrupted(); s++) {
-        if (s > 0 && !isfinite(t->race->target ? seconds : error)) break;
+    int status = CLI_OK, n_seeds = t->race->target ? TUNE_SEEDS : 1;
+    for (int s = 0; s < n_seeds && status == CLI_OK && !cli_interrupted(); s++) {
+        if (s > 0 && !isfinite(seconds)) break;
         status = tune_run(t, lr, s, &seconds, &error);
     }
+    if (status != CLI_OK || cli_interrupted()) return status;
     bool reached = t->race->target && isfinite(seconds);
     *better = reached ? !(seconds >= t->best_time)
                       : isnan(t->best_time) && !(error >= t->best_error) && !isnan(error);
+    if (isnan(lr)) lr = t->base;
+    tune_note(t->entrant, (struct race_try){lr, reached ? seconds / n_seeds : NAN, error});
     if (*better) {
-        t->best = isfinite(lr) ? lr : t->base;
+        t->best = lr;
         t->best_error = error;
         if (reached) t->best_time = seconds;
     }
     return status;
+}
+
+/* One line per entrant, also where nothing shows progress. */
+static void tune_say(const struct tune *t) {
+    const struct race_entrant *e = t->entrant;
+    if (t->race->quiet) return;
+    fprintf(stderr, "  tuned %s: lr %.3g, the best of %d", e->name, e->tuned, e->n_tried);
+    if (isfinite(t->best_time))
+        fprintf(stderr, ", %.3g s to the target in simulated runs", t->best_time / TUNE_SEEDS);
+    fputc('\n', stderr);
 }
 
 int cli_race_tune(struct race *r, int i) {
@@ -89,8 +112,9 @@ int cli_race_tune(struct race *r, int i) {
                      .best = NAN,
                      .best_time = NAN,
                      .best_error = NAN};
-    bool better;
-    if (strstr(t.entrant->name, "@lr=")) return CLI_OK;
+    bool better = false;
+    if (cli_race_has_rate(t.entrant)) return CLI_OK;
+    t.entrant->n_tried = 0;
     int status = tune_try(&t, NAN, &better); /* the method's own rate */
     for (int way = 1; way >= -1; way -= 2)
         for (int step = 1, misses = 0; step <= TUNE_STEPS && misses < TUNE_MISSES; step++) {
@@ -98,7 +122,8 @@ int cli_race_tune(struct race *r, int i) {
             status = tune_try(&t, ldexp(t.base, way * step), &better);
             misses = better ? 0 : misses + 1;
         }
-    if (status == CLI_OK && !cli_interrupted())
-        t.entrant->tuned = isfinite(t.best) ? t.best : t.base;
+    if (status != CLI_OK || cli_interrupted()) return status;
+    t.entrant->tuned = isfinite(t.best) ? t.best : t.base;
+    tune_say(&t);
     return status;
 }

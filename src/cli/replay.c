@@ -29,7 +29,8 @@ int cli_replay(int argc, char **argv) {
         .command = "replay",
         .brief = "repeat a recorded run bit for bit, or with other options",
         .usage = "replay FILE [--NAME VALUE ...]",
-        .options = "simulate",
+        .options = PL_FOR_SIMULATE,
+        .own = PL_FOR_REPLAY,
         .flag = flags,
         .takes_words = true,
         .notes =

@@ -25,7 +25,6 @@ int cli_report_page(int argc, char **argv) {
         .command = "report",
         .brief = "one HTML page from log directories, races and recordings",
         .usage = "report PATH ... [-o FILE]",
-        .options = "report",
         .flag = flags,
         .takes_words = true,
         .notes =

@@ -6,7 +6,8 @@ int cli_simulate(int argc, char **argv) {
         .command = "simulate",
         .brief = "train on a virtual clock, with any number of workers",
         .usage = "simulate [--method METHOD] [--NAME VALUE ...]",
-        .options = "simulate",
+        .options = PL_FOR_SIMULATE,
+        .own = PL_FOR_SIMULATE,
         .notes = "'paceline list' shows methods, policies, laws and their options. Examples:\n\n"
                  "  paceline simulate --method gap-aware --lr 0.01 --workers 16 --time 100\n"
                  "  paceline simulate --policy ksync:k=4 --model none --updates 200000 --json\n"};

@@ -7,6 +7,7 @@
 
 #define SUMMARY_STUCK 10 /* a task that ran this many median task times at the end is reported */
 #define SUMMARY_SLOW 8   /* stragglers reported one by one */
+#define SUMMARY_TASKS 5  /* tasks of a worker before its mean says anything */
 
 /* Exact numbers in full, others with three digits; no exponent for large ones. */
 static void summary_line(const char *name, double value, const char *unit) {
@@ -14,6 +15,10 @@ static void summary_line(const char *name, double value, const char *unit) {
     char text[32] = "-";
     if (isfinite(value)) snprintf(text, sizeof text, fabs(value) < 1e15 ? format : "%.3g", value);
     printf("  %-18s %s%s\n", name, text, isfinite(value) ? unit : "");
+}
+
+static void summary_known(const char *name, double value) {
+    if (isfinite(value)) summary_line(name, value, "");
 }
 
 /* Seconds with the unit that suits them. */
@@ -30,6 +35,18 @@ static void summary_seconds(const char *name, double s) {
     printf("  %-18s %s\n", name, isfinite(s) ? summary_time(s, text) : "-");
 }
 
+int cli_decimals(double within) {
+    return (int)fmin(9, fmax(0, ceil(-log10(2 * within))));
+}
+
+static void summary_target(const pl_run *run) {
+    double s = pl_run_number(run, "time_to_target"), within = pl_run_number(run, "target_within");
+    if (within > 0)
+        printf("  %-18s %.*f s ± %.1g\n", "time to target", cli_decimals(within), s, within);
+    else
+        summary_seconds("time to target", s);
+}
+
 static void summary_stragglers(const pl_run *run);
 
 static void summary_print(const pl_run *run, bool target) {
@@ -37,8 +54,12 @@ static void summary_print(const pl_run *run, bool target) {
                                         "lost",    "rejected", "running"};
     static const char *const shares[] = {"compute", "communication", "idle", "wasted"};
     double workers = pl_run_number(run, "workers");
-    printf("  %-18s %s (%s), %.0f worker%s\n", "method", pl_run_text(run, "method"),
+    if (pl_run_diverged(run)) printf("  %-18s %s\n", "diverged", pl_run_text(run, "diverged"));
+    printf("  %-18s %s (%s), %.0f worker%s", "method", pl_run_text(run, "method"),
            pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
+    if (isfinite(pl_run_number(run, "loss")))
+        printf(", lr %.3g, batch %.0f", pl_run_number(run, "lr"), pl_run_number(run, "batch"));
+    putchar('\n');
     summary_seconds("time", pl_run_number(run, "time"));
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_seconds("time per update", pl_run_number(run, "time_per_update"));
@@ -49,11 +70,9 @@ static void summary_print(const pl_run *run, bool target) {
     summary_line("", pl_run_number(run, "staleness.max"), " (max)");
     if (isfinite(pl_run_number(run, "loss"))) {
         summary_line("loss", pl_run_number(run, "loss"), "");
-        summary_line("test loss", pl_run_number(run, "test_loss"), "");
-        if (isfinite(pl_run_number(run, "test_rmse")))
-            summary_line("test RMSE", pl_run_number(run, "test_rmse"), "");
-        else
-            summary_line("test accuracy", pl_run_number(run, "test_accuracy"), "");
+        summary_known("test loss", pl_run_number(run, "test_loss"));
+        summary_known("test RMSE", pl_run_number(run, "test_rmse"));
+        summary_known("test accuracy", pl_run_number(run, "test_accuracy"));
     }
     if (isfinite(pl_run_number(run, "spread.pair_max"))) {
         summary_line("worker models", pl_run_number(run, "spread.from_mean"), " from their mean");
@@ -62,7 +81,7 @@ static void summary_print(const pl_run *run, bool target) {
         summary_line("", pl_run_number(run, "spread.move_max"), " longest vector sent");
     }
     if (isfinite(pl_run_number(run, "time_to_target")))
-        summary_seconds("time to target", pl_run_number(run, "time_to_target"));
+        summary_target(run);
     else if (target)
         printf("  %-18s not reached\n", "target");
     double started = pl_run_number(run, "tasks.started");
@@ -83,9 +102,8 @@ static void summary_print(const pl_run *run, bool target) {
     }
     putchar('\n');
     if (pl_run_number(run, "core_wait") >= 0.01)
-        printf("  %-18s %.0f %% of worker time, counted as compute; there are more workers than "
-               "cores\n",
-               "waiting for a core", 100 * pl_run_number(run, "core_wait"));
+        printf("  %-18s %.0f %% of worker time, counted as compute\n", "waiting for a core",
+               100 * pl_run_number(run, "core_wait"));
     summary_stragglers(run);
     if (pl_run_text(run, "replay")) printf("  %-18s %s\n", "replay", pl_run_text(run, "replay"));
 }
@@ -138,6 +156,7 @@ static void summary_stragglers(const pl_run *run) {
         if (!stuck && !isfinite(w[i].task) && w[i].unused == 0) continue;
         if (isfinite(w[i].task)) slowest = fmax(slowest, w[i].task / median);
         if (!stuck && isfinite(w[i].task) && w[i].task < 1.5 * median) continue;
+        if (!stuck && w[i].tasks + w[i].unused < SUMMARY_TASKS) continue; /* too early to say */
         if (++named > SUMMARY_SLOW) continue;
         if (stuck)
             printf("  %-18s worker %zu: its last task had run for %s when the run ended (median "
@@ -173,19 +192,6 @@ void cli_start(void *ctx, const char *header, const char *json) {
     fputs(header, stderr);
 }
 
-/* The loss of the first evaluation that has one. */
-static double summary_start(const pl_run *run) {
-    const struct pl_point *p;
-    size_t n = pl_run_points(run, &p), i = 0;
-    while (i < n && !isfinite(p[i].loss)) i++;
-    return i < n ? p[i].loss : (double)NAN;
-}
-
-bool cli_diverged(const pl_run *run) {
-    double start = summary_start(run), rise = pl_run_number(run, "loss") - start;
-    return pl_run_diverged(run) || rise > fabs(start);
-}
-
 int cli_report(pl_run *run, bool json, bool target) {
     if (json)
         summary_json(run);
@@ -203,19 +209,9 @@ int cli_report(pl_run *run, bool json, bool target) {
                    : cli_fail(CLI_FAILED, "the replay %s", pl_run_text(run, "replay"));
     if (pl_run_text(run, "trouble"))
         return cli_fail(CLI_FAILED, "%s; these are the results", pl_run_text(run, "trouble"));
-    if (pl_run_diverged(run))
-        return cli_fail(
-            CLI_FAILED,
-            "the run diverged: no finite gradient after update %.0f; try a smaller --lr",
-            pl_run_number(run, "updates"));
-    if (cli_diverged(run)) {
-        char text[120];
-        snprintf(text, sizeof text,
-                 "the run diverged: the loss rose from %.3g to %.3g; try a smaller --lr",
-                 summary_start(run), pl_run_number(run, "loss"));
-        cli_say(NULL, 1, text);
-    }
-    return CLI_OK;
+    return pl_run_diverged(run) ? cli_fail(CLI_FAILED, "the run diverged: %s; try a smaller --lr",
+                                           pl_run_text(run, "diverged"))
+                                : CLI_OK;
 }
 
 /* With several ranks, only rank 0 reports. */

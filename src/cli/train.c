@@ -6,7 +6,8 @@ int cli_train(int argc, char **argv) {
         .command = "train",
         .brief = "train with real workers on this machine, processes or threads",
         .usage = "train [--method METHOD] [--NAME VALUE ...]",
-        .options = "train",
+        .options = PL_FOR_TRAIN,
+        .own = PL_FOR_TRAIN,
         .notes = "Ctrl-C, SIGTERM or SIGHUP ends the run in good order: the current update is "
                  "finished, a\n"
                  "checkpoint is written if --checkpoint is given, and the results are printed. A\n"

@@ -12,15 +12,21 @@ struct commit_plan {
     size_t pointers, corrected, mixture, lanes;
 };
 
+/* Where the second pass finds the blocks of a member. */
+enum commit_from {
+    COMMIT_CORRECTED, /* in scratch: rules change them */
+    COMMIT_COPIED,    /* in scratch: workers can still write to them. A sum over members reads them
+                         where they are, because the sum itself is judged */
+    COMMIT_IN_PLACE,  /* where the worker wrote them */
+    COMMIT_KEPT       /* where the pass before this one has kept them, corrected */
+};
+
 struct commit_job {
     struct pl_store *s;
     struct pl_version *next;
     struct pl_optim_at at;
     size_t block; /* elements processed at a time; fewer for large groups */
-    bool plain;   /* no rule changes members before they are reduced */
-    bool raw;     /* … and nobody writes to them: they are read where they are, without scratch */
-    bool kept;    /* … as the previous pass kept them */
-    bool judged;  /* the previous pass has found those that are not finite */
+    enum commit_from from;
     struct pl_mixed mixed;
     struct commit_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
@@ -42,13 +48,14 @@ static size_t commit_tile(const struct pl_store *s, int tile, size_t *from, size
 static void commit_add_sums(const struct pl_store *s, int m, size_t at, size_t n, double *sum) {
     pl_real tmp[PL_BLOCK];
     double add[PL_RULE_SUMS] = {0};
-    struct pl_correct_block b = pl_member_block(s, &s->member[m], at, n, false, tmp);
+    struct store_member *member = &s->member[m];
+    struct pl_correct_block b = pl_member_block(s, member, at, n, member->vector + at, tmp);
     s->correct->sums(s->conf.correct.conf, &b, add);
     bool finite = true;
     for (int i = 0; i < PL_RULE_SUMS; i++) finite = finite && isfinite(add[i]);
     if (!finite) {
         memset(add, 0, sizeof add);
-        b = pl_member_block(s, &s->member[m], at, n, true, tmp);
+        b = pl_member_judged(s, member, at, n, tmp);
         s->correct->sums(s->conf.correct.conf, &b, add);
     }
     for (int i = 0; i < PL_RULE_SUMS; i++) sum[i] += add[i];
@@ -73,12 +80,9 @@ static void commit_sums(void *arg, int tile) {
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
                                        pl_real *room, pl_real *mine) {
     const struct pl_store *s = job->s;
-    if (job->raw) {
-        const pl_real *v = s->member[m].vector + at;
-        if (job->judged && !__atomic_load_n(&s->member[m].spoiled, __ATOMIC_RELAXED)) return v;
-        return pl_member_judge(&s->member[m], v, n, pl_member_zeros);
-    }
-    if (job->kept) return s->kept[m] + at;
+    if (job->from == COMMIT_IN_PLACE)
+        return pl_member_judge(&s->member[m], s->member[m].vector + at, n, pl_member_zeros);
+    if (job->from == COMMIT_KEPT) return s->kept[m] + at;
     pl_member_correct(s, m, at, n, room, mine);
     return mine;
 }
@@ -95,18 +99,19 @@ static void commit_gram(void *arg, int tile) {
     pl_real *block = s->scratch + (size_t)tile * s->scratch_room;
     pl_real *room = block + side * PL_GRAM_BLOCK, shared[PL_BLOCK];
     int n_rows = s->n_members + pl_reduce_remembers(&s->conf.reduce);
+    bool in_place = job->from == COMMIT_IN_PLACE;
     commit_tile(s, tile, &from, &n_tile);
     for (size_t at = from, left = n_tile; left > 0;) {
         size_t n = left < PL_GRAM_BLOCK ? left : PL_GRAM_BLOCK;
         left -= n;
         for (int m = 0; m < s->n_members; m++)
-            x[m] = job->raw ? s->member[m].vector + at
+            x[m] = in_place ? s->member[m].vector + at
                             : commit_corrected(job, m, at, n, shared,
                                                s->n_kept > 0 ? s->kept[m] + at
                                                              : block + (size_t)m * PL_GRAM_BLOCK);
         if (n_rows > s->n_members) x[s->n_members] = s->last + at;
-        bool added = pl_gram_add(n_rows, n, x, job->raw ? left : 0, room, sum, side);
-        if (!added && job->raw) {
+        bool added = pl_gram_add(n_rows, n, x, in_place ? left : 0, room, sum, side);
+        if (!added && in_place) {
             for (int m = 0; m < s->n_members; m++)
                 x[m] = commit_corrected(job, m, at, n, NULL, NULL);
             added = pl_gram_add(n_rows, n, x, 0, room, sum, side);
@@ -159,13 +164,13 @@ static const pl_real *commit_sum_plain(const struct commit_job *job,
     const double *weight = job->mixed.row;
     for (int m = 0; m < s->n_members; m++) {
         d->member[m] = s->member[m].vector + at;
-        if ((pl_real)weight[m] == 0 && !job->judged)
-            pl_member_judge(&s->member[m], d->member[m], n, NULL);
+        if ((pl_real)weight[m] == 0) pl_member_judge(&s->member[m], d->member[m], n, NULL);
     }
     d->member[s->n_members] = s->last ? s->last + at : NULL;
     int one = commit_only(weight, job->mixed.width);
     if (one == s->n_members) return d->member[one];
-    if (one >= 0 && job->raw) return commit_corrected(job, one, at, n, NULL, NULL);
+    if (one >= 0 && job->from == COMMIT_IN_PLACE)
+        return commit_corrected(job, one, at, n, NULL, NULL);
     pl_vec_weighted(job->mixed.width, d->member, weight, n, out);
     return pl_vec_finite(out, n) ? out : NULL;
 }
@@ -175,14 +180,15 @@ static const pl_real *commit_sum(const struct commit_job *job, const struct comm
                                  size_t at, size_t n, pl_real *out) {
     struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
-    const pl_real *v = job->plain ? commit_sum_plain(job, d, at, n, out) : NULL;
+    bool plain = job->from == COMMIT_IN_PLACE || job->from == COMMIT_COPIED;
+    const pl_real *v = plain ? commit_sum_plain(job, d, at, n, out) : NULL;
     if (v) return v;
     pl_real room[PL_BLOCK];
     const pl_real *selected = NULL;
     int one = commit_only(mixed->row, mixed->width);
     bool first = true;
     for (int m = 0; m < s->n_members; m++) {
-        if (job->judged && mixed->row[m] == 0) continue;
+        if (s->member[m].finite == PL_FINITE_YES && mixed->row[m] == 0) continue;
         v = commit_corrected(job, m, at, n, room, m == one ? out : d->corrected);
         if (m == one)
             selected = v;
@@ -343,15 +349,16 @@ static struct commit_plan commit_plan(struct commit_job *job) {
     const struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
     size_t n = (size_t)s->n_members;
-    bool mixes = mixed->row != NULL, raw = job->raw || job->kept;
+    bool mixes = mixed->row != NULL;
+    bool scratch = job->from == COMMIT_CORRECTED || job->from == COMMIT_COPIED;
     for (int m = 0; m < s->n_members; m++) mixes |= mixed->factor[m] != 1;
     mixes &= mixed->rule != NULL;
     job->block = PL_GROUP_BLOCK / n & ~(size_t)15;
-    if (job->block > PL_BLOCK || !mixed->rule || (raw && !mixes)) job->block = PL_BLOCK;
+    if (job->block > PL_BLOCK || !mixed->rule || (!scratch && !mixes)) job->block = PL_BLOCK;
     if (job->block < 16) job->block = 16;
     return (struct commit_plan){.pointers = ((2 * n + 2) * sizeof(void *) / sizeof(pl_real) + 15) &
                                             ~(size_t)15,
-                                .corrected = raw ? 0 : (mixed->rule ? n : 1) * job->block,
+                                .corrected = scratch ? (mixed->rule ? n : 1) * job->block : 0,
                                 .mixture = mixes ? n * job->block : 0,
                                 .lanes = mixed->rule ? PL_ROOM(n) : 0};
 }
@@ -395,8 +402,9 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
         memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
         commit_tiles(s, commit_gram, job);
         if (commit_allreduce(s, s->gram, square)) return PL_ERUN;
-        job->kept = s->correct->apply;
-        job->judged = true;
+        if (s->correct->apply) job->from = COMMIT_KEPT;
+        for (int m = 0; m < s->n_members; m++) /* every value was read */
+            if (s->member[m].finite == PL_FINITE_UNKNOWN) s->member[m].finite = PL_FINITE_YES;
         double *sum = s->gram + PL_TILES * square;
         memset(sum, 0, square * sizeof *sum);
         for (size_t t = 0; t < PL_TILES; t++)
@@ -425,16 +433,21 @@ struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
     return at;
 }
 
+/* Where blocks are read unless a pass keeps them. */
+static enum commit_from commit_from(const struct pl_store *s) {
+    bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
+    if (s->correct->apply || decays || s->conf.sends == PL_SENDS_MODEL) return COMMIT_CORRECTED;
+    for (int m = 0; m < s->n_members; m++)
+        if (s->member[m].finite == PL_FINITE_WRITABLE) return COMMIT_COPIED;
+    return COMMIT_IN_PLACE;
+}
+
 int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot) {
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
     bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
     double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->n_members : 1);
     if (lr > s->lr_max) s->lr_max = lr;
-    struct commit_job job = {.s = s, .next = next};
-    bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
-    job.plain = !s->correct->apply && !decays && s->conf.sends != PL_SENDS_MODEL;
-    job.raw = job.plain;
-    for (int m = 0; m < s->n_members; m++) job.raw = job.raw && !s->member[m].guarded;
+    struct commit_job job = {.s = s, .next = next, .from = commit_from(s)};
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
     if (rc) return rc;

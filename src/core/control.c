@@ -7,10 +7,6 @@
 
 #include "core/control_state.h"
 
-int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how) {
-    return pl_fail(why, PL_EPOLICY, "policy '%s' broke its contract: %s", c->policy->id.name, how);
-}
-
 /* Checks what a tuner changed: only knobs that it declares, to valid values. K may exceed the
  * number of workers only if the policy counts mini-batches. */
 static int control_tuned(const struct pl_control *c, struct pl_knobs before, struct pl_why *why) {
@@ -30,13 +26,6 @@ static int control_tuned(const struct pl_control *c, struct pl_knobs before, str
     else
         return PL_OK;
     return pl_fail(why, PL_EPOLICY, "tuner '%s' broke its contract: %s", c->tuner->id.name, how);
-}
-
-/* A busy worker's task ends without use. */
-void pl_control_waste(struct pl_control *c, int i, uint64_t now_ns, bool tell_tuner) {
-    double seconds = (double)(now_ns - c->worker[i].since_ns) * 1e-9;
-    c->time.wasted += seconds;
-    if (tell_tuner && c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
 }
 
 /* --- creating ---------------------------------------------------------------------------- */
@@ -92,7 +81,6 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     struct pl_control *c = calloc(1, sizeof *c);
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->policy = policy;
-    c->models = policy->peers ? &pl_models_replicas : &pl_models_central;
     c->tuner = tuner;
     c->info = info;
     c->policy_size = control_policy_size(policy, policy_conf, n_workers);
@@ -100,7 +88,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->arrival = calloc((size_t)n_workers, sizeof *c->arrival);
-    c->plan.room = c->models->plan_room(n_workers);
+    c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
     int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
     if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||
@@ -139,14 +127,23 @@ void pl_control_free(struct pl_control *c) {
     free(c->plan.action);
     free(c->arrival);
     free(c->member);
+    free(c->listener);
+    pl_timeline_free(&c->timeline);
     pl_grid_locks_free(&c->grid_locks);
     free(c);
 }
 
-void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
-    if (!log || c->n_listeners == PL_LISTENERS) return;
-    c->listener[c->n_listeners].log = log;
-    c->listener[c->n_listeners++].ctx = ctx;
+int pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
+    struct control_listener *grown =
+        realloc(c->listener, (c->n_listeners + 1) * sizeof *c->listener);
+    if (grown) c->listener = grown;
+    if (!grown || pl_timeline_watch(&c->timeline, c->view.n_workers)) return PL_ENOMEM;
+    c->listener[c->n_listeners++] = (struct control_listener){log, ctx};
+    return PL_OK;
+}
+
+void pl_control_on_decision(struct pl_control *c, pl_control_log *log, void *ctx) {
+    c->decided = (struct control_listener){log, ctx};
 }
 
 /* --- events ------------------------------------------------------------------------------ */
@@ -162,7 +159,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->base = CONTROL_NO_VERSION; /* a worker that returns has lost its version */
     c->view.n_alive++;
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->replicas) c->models->join(c->replicas, e->worker);
+    pl_replicas_join(c->replicas, e->worker);
     if (c->policy->join)
         c->policy->join(c->policy_state, &c->view, e->worker, &c->plan);
     else
@@ -172,16 +169,18 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
 static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     struct pl_worker *w = &c->worker[e->worker];
     if (w->state == PL_BUSY) {
-        pl_control_waste(c, e->worker, e->now_ns, false);
+        pl_timeline_wasted(&c->timeline, e->worker, w, e->now_ns, "lost");
         pl_control_end_busy(c, w);
-        c->fates.lost++;
+        c->timeline.fates.lost++;
     } else {
-        pl_control_end_idle(c, w, e->now_ns);
+        pl_control_end_idle(c, e->worker, e->now_ns);
     }
     if (w->deferred) {
+        const struct control_arrival *a = &c->arrival[e->worker];
+        pl_timeline_revise(&c->timeline, e->worker, w->task, a->took_ns, a->comm_ns, "lost");
+        c->timeline.fates.lost++;
         w->deferred = false;
         c->n_deferred--;
-        c->fates.lost++;
     }
     if (w->n_contributed > 0) { /* its members stay in the group */
         w->n_contributed = 0;
@@ -191,19 +190,18 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
     w->state = PL_GONE;
     w->since_ns = e->now_ns;
     w->prev = w->next = -1;
-    if (c->replicas) c->models->leave(c->replicas, e->worker);
+    pl_replicas_leave(c->replicas, e->worker);
     if (c->policy->leave && c->view.n_alive > 0)
         c->policy->leave(c->policy_state, &c->view, e->worker, &c->plan);
 }
 
-/* Calls the tuner and the policy. The task's time is counted when its fate is known. */
+/* Calls the tuner and the policy. */
 static int control_on_arrive(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     struct pl_worker *w = &c->worker[e->worker];
-    if (c->tuner->task)
-        c->tuner->task(c->tuner_state, (double)(e->now_ns - w->since_ns) * 1e-9, true);
+    if (c->tuner->task) c->tuner->task(c->tuner_state, (double)c->took_ns * 1e-9, true);
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->replicas) c->models->arrive(c->replicas, e->worker);
+    if (c->replicas) pl_replicas_arrive(c->replicas, e->worker);
     w->clock++;
     c->max_clock = w->clock > c->max_clock ? w->clock : c->max_clock;
     struct pl_arrival a = {e->worker, c->view.version - w->base, e->samples, e->loss};
@@ -225,29 +223,15 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
 }
 
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
-    pl_control_waste(c, e->worker, e->now_ns, false);
+    pl_timeline_wasted(&c->timeline, e->worker, &c->worker[e->worker], e->now_ns, "rejected");
+    c->timeline.fates.rejected++;
     pl_control_end_busy(c, &c->worker[e->worker]);
     pl_control_set_idle(c, e->worker, e->now_ns);
-    if (c->replicas) c->models->reject(c->replicas, e->worker);
-    c->fates.rejected++;
+    pl_replicas_reject(c->replicas, e->worker);
     if (c->grid_locks.side > 0)
         pl_start_part(&c->plan, e->worker, c->worker[e->worker].row, c->worker[e->worker].col);
     else
         pl_start(&c->plan, e->worker, PL_FETCH);
-}
-
-static void control_count_arrival(struct pl_control *c, const struct pl_event *e,
-                                  uint64_t spent_ns) {
-    double total = pl_control_seconds(spent_ns), sent = 0;
-    if (c->dropped) {
-        c->time.wasted += total;
-        return;
-    }
-    if (e->comm_ns > 0) {
-        sent = pl_control_seconds(e->comm_ns < spent_ns ? e->comm_ns : spent_ns);
-        c->time.communication += sent;
-    }
-    c->time.compute += total - sent;
 }
 
 /* The open group takes the place of the one that the event before this one committed. */
@@ -257,18 +241,17 @@ static inline void control_forget_closed(struct pl_control *c) {
     c->n_closed = 0;
 }
 
-int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
-                    struct pl_why *why) {
+int pl_control_decide(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
+                      struct pl_why *why) {
     c->plan.n = 0;
     c->plan.overflow = c->plan.timed = false;
     if (c->n_closed > 0) control_forget_closed(c);
-    c->dropped = false;
+    c->plan.to_log = false;
     c->view.now_ns = e->now_ns;
     *plan = &c->plan;
     if (pl_event_has_worker(e) && !pl_control_knows(c, e->worker))
         return pl_fail(why, PL_EUSAGE, "there is no worker %d; workers are numbered 1 to %d",
                        e->worker + 1, c->view.n_workers);
-    uint64_t spent_ns = 0;
     int rc = PL_OK;
     switch (e->kind) {
     case PL_JOIN:
@@ -282,7 +265,7 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
     case PL_ARRIVE:
     case PL_REJECT:
         if (!pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        spent_ns = e->now_ns - c->worker[e->worker].since_ns;
+        c->took_ns = e->now_ns - c->worker[e->worker].since_ns;
         if (e->kind == PL_ARRIVE)
             rc = control_on_arrive(c, e, why);
         else
@@ -296,14 +279,56 @@ int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct
         break;
     case PL_BASE_READY:
         if (!c->replicas || !pl_control_is_current(c, e->worker, e->task)) return PL_OK;
-        c->models->base_ready(c->replicas, e->worker);
+        pl_replicas_base_ready(c->replicas, e->worker);
         break;
+    case PL_END: return PL_OK;
     }
     if (!rc) rc = pl_referee(c, e, why);
     if (rc) return rc;
-    if (e->kind == PL_ARRIVE) control_count_arrival(c, e, spent_ns);
-    for (int i = 0; i < c->n_listeners; i++) c->listener[i].log(c->listener[i].ctx, c, e, &c->plan);
+    c->plan.to_log = c->timeline.watched;
+    if (c->decided.log) c->decided.log(c->decided.ctx, c, e, &c->plan);
     return PL_OK;
+}
+
+static void control_log(const struct pl_control *c, const struct pl_event *e) {
+    for (size_t i = 0; i < c->n_listeners; i++)
+        c->listener[i].log(c->listener[i].ctx, c, e, &c->plan);
+}
+
+/* The commit has left members out. */
+static void control_leave_out(struct pl_control *c) {
+    struct pl_timeline *l = &c->timeline;
+    c->leaves_out = false;
+    l->lag_max = c->lag_max;
+    for (size_t i = 0; i < c->n_closed; i++) {
+        const struct pl_member *m = &c->member[i];
+        if (!m->left_out) {
+            if (m->lag > l->lag_max) l->lag_max = m->lag;
+            continue;
+        }
+        pl_timeline_revise(l, m->worker, m->task, m->took_ns, m->comm_ns, "rejected");
+        l->fates.applied--;
+        l->fates.rejected++;
+        l->lag_sum -= m->lag;
+        l->n_fresh -= m->lag == 0;
+    }
+}
+
+void pl_control_log_plan(struct pl_control *c, const struct pl_event *e) {
+    if (c->leaves_out) control_leave_out(c);
+    if (!c->timeline.watched) return;
+    pl_timeline_event(&c->timeline, e, c->n_closed > 0);
+    control_log(c, e);
+    c->timeline.n_spans = 0;
+}
+
+void pl_control_end(struct pl_control *c, uint64_t now_ns) {
+    const struct pl_event end = {.kind = PL_END, .now_ns = now_ns};
+    if (c->timeline.ended) return;
+    c->plan.n = 0;
+    c->plan.timed = false;
+    pl_timeline_end(&c->timeline, &c->view, now_ns);
+    control_log(c, &end);
 }
 
 /* --- what hosts and reports read --------------------------------------------------------- */
@@ -323,12 +348,8 @@ const struct pl_member *pl_control_taken(const struct pl_control *c, const struc
     return NULL;
 }
 
-void pl_control_spoiled(struct pl_control *c, size_t i) {
-    uint64_t lag = c->member[i].lag;
-    c->fates.applied--;
-    c->fates.rejected++;
-    c->lag_sum -= lag;
-    c->n_fresh -= lag == 0;
+void pl_control_leave_out(struct pl_control *c, size_t i) {
+    c->member[i].left_out = c->leaves_out = c->plan.to_log = true;
 }
 
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task) {
@@ -343,24 +364,23 @@ bool pl_control_measures(const struct pl_control *c) {
     return c->tuner->measure != NULL;
 }
 
+const struct pl_timeline *pl_control_timeline(const struct pl_control *c) {
+    return &c->timeline;
+}
+
 struct pl_fates pl_control_fates(const struct pl_control *c) {
-    struct pl_fates f = c->fates;
+    struct pl_fates f = c->timeline.fates;
     f.running = (uint64_t)(pl_n_busy(&c->view) + c->view.n_taken + c->n_deferred);
     return f;
 }
 
 struct pl_staleness pl_control_staleness(const struct pl_control *c) {
-    double n = (double)c->fates.applied;
-    if (c->fates.applied == 0) return (struct pl_staleness){NAN, 0, NAN};
-    return (struct pl_staleness){(double)c->lag_sum / n, c->lag_max, (double)c->n_fresh / n};
+    const struct pl_timeline *l = &c->timeline;
+    double n = (double)l->fates.applied;
+    if (l->fates.applied == 0) return (struct pl_staleness){NAN, 0, NAN};
+    return (struct pl_staleness){(double)l->lag_sum / n, l->lag_max, (double)l->n_fresh / n};
 }
 
 struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns) {
-    struct pl_worker_time t = c->time;
-    for (int i = 0; i < c->view.n_workers; i++) {
-        double seconds = (double)(now_ns - c->worker[i].since_ns) * 1e-9;
-        if (c->worker[i].state == PL_IDLE) t.idle += seconds;
-        if (c->worker[i].state == PL_BUSY) t.compute += seconds;
-    }
-    return t;
+    return pl_timeline_time(&c->timeline, &c->view, now_ns);
 }

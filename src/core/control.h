@@ -16,7 +16,7 @@
  *   - if the policy has a grid, every start is on a part of it, and no two busy workers share a row
  *     or a column; otherwise no start is on a part;
  *   - no stall: while a worker is alive, one is busy, a timer is set or the run has stopped; a
- * timer is not set to the past;
+ *     timer is not set to the past;
  *   - a tuner changes only the knobs it declares, to valid values.
  * A result whose task is not its worker's current one never reaches the policy, so a cancel only
  * saves work and correctness never depends on it. */
@@ -26,16 +26,18 @@
 #include "core/archive.h"
 #include "core/plan.h"
 #include "core/replicas.h"
+#include "core/timeline.h"
 #include "core/tuner.h"
 
 enum pl_event_kind {
-    PL_JOIN,      /* a worker is present */
-    PL_ARRIVE,    /* a result arrived */
-    PL_REJECT,    /* a result arrived that cannot be used: its worker starts again */
-    PL_LEAVE,     /* a worker is gone */
-    PL_MEASURED,  /* what was measured at the last commit, if the tuner wants it */
-    PL_TIMER,     /* the time is view.timer_ns; ignored before that, or if none is set */
-    PL_BASE_READY /* a worker's own base is complete, and its peers may read it */
+    PL_JOIN,       /* a worker is present */
+    PL_ARRIVE,     /* a result arrived */
+    PL_REJECT,     /* a result arrived that cannot be used: its worker starts again */
+    PL_LEAVE,      /* a worker is gone */
+    PL_MEASURED,   /* what was measured at the last commit, if the tuner wants it */
+    PL_TIMER,      /* the time is view.timer_ns; ignored before that, or if none is set */
+    PL_BASE_READY, /* a worker's own base is complete, and its peers may read it */
+    PL_END         /* the last line of the log: the run has ended; see pl_control_end */
 };
 
 struct pl_event {
@@ -51,7 +53,12 @@ struct pl_event {
 
 /* Whether the event is about one worker. */
 static inline bool pl_event_has_worker(const struct pl_event *e) {
-    return e->kind != PL_MEASURED && e->kind != PL_TIMER;
+    return e->kind != PL_MEASURED && e->kind != PL_TIMER && e->kind != PL_END;
+}
+
+/* Whether the engine makes the event itself, so that no recording needs it. */
+static inline bool pl_event_is_made(const struct pl_event *e) {
+    return e->kind == PL_MEASURED || e->kind == PL_END;
 }
 
 /* A member of the open group. */
@@ -59,14 +66,10 @@ struct pl_member {
     int worker;
     uint64_t task, base, lag;
     uint32_t samples;
-    double factor; /* from pl_take */
-    double loss;   /* of the arrival; NAN if unknown */
-};
-
-/* Every task has one fate; `running` counts tasks that have none yet: computing, deferred, or in
- * the open group. Together they are `started`. */
-struct pl_fates {
-    uint64_t started, applied, dropped, cancelled, lost, rejected, running;
+    double factor;             /* from pl_take */
+    double loss;               /* of the arrival; NAN if unknown */
+    uint64_t took_ns, comm_ns; /* its task, and the part of that spent sending */
+    bool left_out;             /* the commit could not use it */
 };
 
 /* Of the results that were applied. */
@@ -74,12 +77,6 @@ struct pl_staleness {
     double mean;
     uint64_t max;
     double fresh_fraction;
-};
-
-/* Where the workers' time went, in seconds summed over workers while they were present. `wasted`
- * is the whole time of tasks that were dropped, cancelled, lost or rejected. */
-struct pl_worker_time {
-    double compute, communication, idle, wasted;
 };
 
 struct pl_control;
@@ -90,25 +87,43 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
                    uint64_t seed, struct pl_control **out, struct pl_why *why);
 void pl_control_free(struct pl_control *c);
 
-/* Makes *out a copy of c without its listeners, so that events can be tried. *out is NULL, or an
- * earlier copy of c. 0, PL_ENOMEM, or PL_EUSAGE if the policy has peers or a grid. */
-int pl_control_copy(const struct pl_control *c, struct pl_control **out);
-
-/* The event log: called after every event, with its plan. Up to PL_LISTENERS functions are called
- * in the order in which they were added. */
-#define PL_LISTENERS 8
+/* The event log: called with every event and its plan after the plan was carried out, in the order
+ * in which the functions were added. 0 or PL_ENOMEM. */
 typedef void pl_control_log(void *ctx, const struct pl_control *c, const struct pl_event *e,
                             const struct pl_plan *plan);
-void pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+int pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+
+/* Called with every event before its plan is carried out: engines that follow this one have to take
+ * part in that. There is one such function. */
+void pl_control_on_decision(struct pl_control *c, pl_control_log *log, void *ctx);
 
 /* Saves or restores everything except which workers are present: all have left, and what was
  * running is lost. Restore before the first event; the number of workers may differ. The clock
  * continues from view.now_ns. 0, PL_ENOMEM, or PL_EDATA for counts that no run reaches. */
 int pl_control_archive(struct pl_control *c, const struct pl_archive *k);
 
-/* Handles one event. *plan is valid until the next call; its actions carry task and version. */
-int pl_control_step(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
-                    struct pl_why *why);
+/* Decides what follows from one event. *plan is valid until the next call; its actions carry task
+ * and version. */
+int pl_control_decide(struct pl_control *c, const struct pl_event *e, const struct pl_plan **plan,
+                      struct pl_why *why);
+
+/* The plan of that event was carried out. Counts what only that could tell, and logs the event. */
+void pl_control_log_plan(struct pl_control *c, const struct pl_event *e);
+static inline void pl_control_carried_out(struct pl_control *c, const struct pl_event *e,
+                                          const struct pl_plan *plan) {
+    if (plan->to_log) pl_control_log_plan(c, e);
+}
+
+/* Both, if there is nothing to carry out. */
+static inline int pl_control_step(struct pl_control *c, const struct pl_event *e,
+                                  const struct pl_plan **plan, struct pl_why *why) {
+    int rc = pl_control_decide(c, e, plan, why);
+    if (!rc) pl_control_carried_out(c, e, *plan);
+    return rc;
+}
+
+/* The run has ended: closes the timeline and logs PL_END, once. */
+void pl_control_end(struct pl_control *c, uint64_t now_ns);
 
 /* The current state of the run, with the current version and K. */
 const struct pl_view *pl_control_view(const struct pl_control *c);
@@ -124,8 +139,8 @@ const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n);
 /* The member that a PL_TAKE of the last plan added. */
 const struct pl_member *pl_control_taken(const struct pl_control *c, const struct pl_action *a);
 
-/* Member i of the group that was just committed could not be used after all: it is rejected. */
-void pl_control_spoiled(struct pl_control *c, size_t i);
+/* Member i of the group that is being committed could not be used after all: it is rejected. */
+void pl_control_leave_out(struct pl_control *c, size_t i);
 
 /* Whether `worker` is computing `task` now. */
 bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);
@@ -136,13 +151,16 @@ int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char 
 bool pl_control_stopped(const struct pl_control *c);
 bool pl_control_measures(const struct pl_control *c); /* the tuner wants PL_MEASURED */
 
+/* What the workers did, up to the last event that was carried out. */
+const struct pl_timeline *pl_control_timeline(const struct pl_control *c);
 struct pl_fates pl_control_fates(const struct pl_control *c);
 struct pl_staleness pl_control_staleness(const struct pl_control *c);
 struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns);
 
 /* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
  * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1"; so are rows
- * and columns of a grid: "start W2@w5 block 3,7". */
+ * and columns of a grid: "start W2@w5 block 3,7". Members that a commit left out follow it: "commit
+ * w1 <- W1@w0, reject W2#1". */
 size_t pl_control_print_room(const struct pl_control *c,
                              const struct pl_plan *plan); /* enough bytes */
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,

@@ -58,12 +58,13 @@ static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
 }
 
 int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
+    struct pl_timeline *l = &c->timeline;
     struct pl_fates f = pl_control_fates(c);
     uint64_t counts[] = {c->view.version,
                          c->view.now_ns,
-                         c->lag_sum,
-                         c->lag_max,
-                         c->n_fresh,
+                         l->lag_sum,
+                         l->lag_max,
+                         l->n_fresh,
                          c->max_clock,
                          f.started,
                          f.applied,
@@ -73,7 +74,7 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
                          f.rejected,
                          (uint64_t)c->view.knobs.k,
                          c->view.knobs.bound};
-    double seconds[] = {c->time.compute, c->time.communication, c->time.idle, c->time.wasted};
+    double seconds[] = {l->time.compute, l->time.communication, l->time.idle, l->time.wasted};
     uint64_t rng[] = {c->rng.key[0], c->rng.key[1], c->rng.ctr[0], c->rng.ctr[1],
                       c->rng.ctr[2], c->rng.ctr[3], c->rng.out[0], c->rng.out[1],
                       c->rng.out[2], c->rng.out[3], c->rng.left};
@@ -88,18 +89,18 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     if (!archive_sane(counts, 12)) return PL_EDATA; /* all but the knobs */
     c->view.version = counts[0];
     c->view.now_ns = counts[1];
-    c->lag_sum = counts[2];
-    c->lag_max = counts[3];
-    c->n_fresh = counts[4];
+    l->lag_sum = counts[2];
+    l->lag_max = counts[3];
+    l->n_fresh = counts[4];
     c->max_clock = counts[5];
-    c->fates = (struct pl_fates){.started = counts[6],
+    l->fates = (struct pl_fates){.started = counts[6],
                                  .applied = counts[7],
                                  .dropped = counts[8],
                                  .cancelled = counts[9],
                                  .lost = counts[10],
                                  .rejected = counts[11]};
     if (tuned) archive_knobs(c, counts[12], counts[13]);
-    c->time = (struct pl_worker_time){seconds[0], seconds[1], seconds[2], seconds[3]};
+    l->time = (struct pl_worker_time){seconds[0], seconds[1], seconds[2], seconds[3]};
     for (int i = 0; i < 2; i++) c->rng.key[i] = (uint32_t)rng[i];
     for (int i = 0; i < 4; i++) c->rng.ctr[i] = (uint32_t)rng[2 + i];
     for (int i = 0; i < 4; i++) c->rng.out[i] = (uint32_t)rng[6 + i];

@@ -4,7 +4,7 @@
 
 #include "core/control.h"
 #include "core/grid_locks.h"
-#include "core/models.h"
+#include "core/replicas.h"
 
 #define CONTROL_NO_VERSION UINT64_MAX    /* base of a worker that has not fetched since it joined */
 #define CONTROL_MANY (UINT64_C(1) << 62) /* no run counts this far or lasts this many ns */
@@ -28,25 +28,25 @@ struct pl_control {
     struct control_arrival {
         uint32_t samples;
         double loss;
+        uint64_t took_ns, comm_ns;
     } * arrival; /* [n_workers] their deferred arrivals */
     int n_deferred;
-    bool dropped; /* the result that has just arrived */
+    bool leaves_out;  /* its commit left a member out */
+    uint64_t lag_max; /* of all groups before the one that was committed last */
+    uint64_t took_ns; /* the task that has just arrived */
 
     struct pl_plan plan;
     bool stopped;
-    const struct pl_models *models;
     struct pl_replicas *replicas; /* NULL if there is one model at the server */
 
-    struct pl_fates fates;
-    uint64_t lag_sum, lag_max, n_fresh;
-    struct pl_worker_time time;
+    struct pl_timeline timeline;
     uint64_t max_clock;
 
-    struct {
+    struct control_listener {
         pl_control_log *log;
         void *ctx;
-    } listener[PL_LISTENERS];
-    int n_listeners;
+    } decided, *listener; /* [n_listeners] */
+    size_t n_listeners;
 };
 
 /* Lists of idle and busy workers: a worker leaves one anywhere and joins one at its end. */
@@ -63,15 +63,10 @@ static inline void pl_control_link(struct pl_control *c, int i, int *first, int 
     *last = i;
 }
 
-/* Less than CONTROL_MANY ns; the conversion of a signed number is one instruction. */
-static inline double pl_control_seconds(uint64_t ns) {
-    return (double)(int64_t)ns * 1e-9;
-}
-
-/* Changes of state. The time a worker was idle is added up here; the time it was busy is added up
- * when the fate of its task is known. */
-static inline void pl_control_end_idle(struct pl_control *c, struct pl_worker *w, uint64_t now_ns) {
-    if (now_ns > w->since_ns) c->time.idle += pl_control_seconds(now_ns - w->since_ns);
+/* Changes of state. */
+static inline void pl_control_end_idle(struct pl_control *c, int i, uint64_t now_ns) {
+    struct pl_worker *w = &c->worker[i];
+    pl_timeline_idle(&c->timeline, i, w->since_ns, now_ns);
     c->view.n_idle--;
     pl_control_unlink(c, w, &c->view.idle, &c->idle_last);
 }
@@ -93,9 +88,6 @@ static inline void pl_control_set_busy(struct pl_control *c, int i, uint64_t now
     c->worker[i].since_ns = now_ns;
     pl_control_link(c, i, &c->view.busy, &c->busy_last);
 }
-
-/* A busy worker's task ends without use. */
-void pl_control_waste(struct pl_control *c, int worker, uint64_t now_ns, bool tell_tuner);
 
 /* Whether there is such a worker; a negative number becomes a large one. */
 static inline bool pl_control_knows(const struct pl_control *c, int worker) {

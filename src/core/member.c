@@ -1,4 +1,5 @@
 /* Reading the members of a group: what is judged is what is used. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,17 +7,25 @@
 
 const pl_real pl_member_zeros[PL_BLOCK];
 
+/* Tiles run on several threads. */
+static void member_spoil(struct store_member *m) {
+    __atomic_store_n(&m->finite, PL_FINITE_NO, __ATOMIC_RELAXED);
+}
+
 const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
                                const pl_real *instead) {
-    if (pl_vec_finite(v, n)) return v;
-    __atomic_store_n(&m->spoiled, true, __ATOMIC_RELAXED); /* tiles run on several threads */
+    if (__atomic_load_n(&m->finite, __ATOMIC_RELAXED) == PL_FINITE_YES || pl_vec_finite(v, n))
+        return v;
+    member_spoil(m);
     return instead;
 }
 
 const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
                               pl_real *copy) {
     const pl_real *v = m->vector + at;
-    if (m->guarded) v = memcpy(copy, v, n * sizeof *v);
+    enum pl_finite finite = __atomic_load_n(&m->finite, __ATOMIC_RELAXED);
+    /* one that is spoiled may be writable as well */
+    if (finite == PL_FINITE_WRITABLE || finite == PL_FINITE_NO) v = memcpy(copy, v, n * sizeof *v);
     return pl_member_judge(m, v, n, instead);
 }
 
@@ -27,17 +36,19 @@ int pl_members_agree(struct pl_store *s) {
     double *row = calloc(PL_TILES * n, sizeof *row);
     if (!row) return PL_ENOMEM;
     for (size_t m = 0; m < n && slice->first < slice->end; m++)
-        row[(size_t)slice->first * n + m] = s->member[m].spoiled;
+        row[(size_t)slice->first * n + m] = s->member[m].finite == PL_FINITE_NO;
     int rc = slice->allreduce(slice->ctx, row, n);
     for (size_t i = 0; !rc && i < PL_TILES * n; i++)
-        s->member[i % n].spoiled = s->member[i % n].spoiled || row[i] != 0;
+        if (row[i] != 0) s->member[i % n].finite = PL_FINITE_NO;
     free(row);
     return rc;
 }
 
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
     pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
-    return *pl_member_judge(m, &v, 1, &instead);
+    if (isfinite(v)) return v;
+    member_spoil(m);
+    return instead;
 }
 
 static const pl_real *member_velocity(const struct pl_store *s, int worker, size_t at) {
@@ -66,14 +77,11 @@ struct pl_piece pl_member_piece(const struct pl_store *s, size_t at, size_t i, s
     return p;
 }
 
-struct pl_correct_block pl_member_block(const struct pl_store *s, struct store_member *m, size_t at,
-                                        size_t n, bool judged, pl_real *tmp) {
-    const pl_real *w = s->newest->model + at;
-    const pl_real *nothing = s->conf.sends == PL_SENDS_MODEL ? w : pl_member_zeros;
+struct pl_correct_block pl_member_block(const struct pl_store *s, const struct store_member *m,
+                                        size_t at, size_t n, const pl_real *g, pl_real *tmp) {
     struct pl_correct_block b = {.n = n,
-                                 .g = judged ? pl_member_read(m, at, n, nothing, tmp)
-                                             : m->vector + at,
-                                 .w = w,
+                                 .g = g,
+                                 .w = s->newest->model + at,
                                  .base = m->base ? m->base->lookahead + at : NULL,
                                  .velocity = member_velocity(s, m->worker, at)};
     for (int i = 0; i < s->correct->n_vectors; i++) b.state[i] = s->correct_state[i] + at;
@@ -85,6 +93,13 @@ struct pl_correct_block pl_member_block(const struct pl_store *s, struct store_m
         b.g = tmp;
     }
     return b;
+}
+
+struct pl_correct_block pl_member_judged(const struct pl_store *s, struct store_member *m,
+                                         size_t at, size_t n, pl_real *tmp) {
+    const pl_real *nothing =
+        s->conf.sends == PL_SENDS_MODEL ? s->newest->model + at : pl_member_zeros;
+    return pl_member_block(s, m, at, n, pl_member_read(m, at, n, nothing, tmp), tmp);
 }
 
 /* Piece by piece: each range has its own learning rate. */
@@ -111,7 +126,7 @@ static void member_apply(const struct pl_store *s, const struct store_member *m,
 void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
                        pl_real *out) {
     pl_real tmp[PL_BLOCK];
-    struct pl_correct_block b = pl_member_block(s, &s->member[m], at, n, true, tmp);
+    struct pl_correct_block b = pl_member_judged(s, &s->member[m], at, n, tmp);
     b.room = room;
     b.room_is_set = m > 0;
     if (s->correct->apply)

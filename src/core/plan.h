@@ -39,6 +39,7 @@ struct pl_plan {
     bool overflow;     /* it has more actions than a correct plan can have */
     bool timed;        /* pl_timer was called, */
     uint64_t timer_ns; /* with this time */
+    bool to_log;       /* set by control: the event and this plan are logged once carried out */
 };
 
 #define PL_ARRIVED (-1)

@@ -22,7 +22,7 @@ size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *p
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
     static const char *const kinds[] = {"join",     "arrive", "reject", "leave",
-                                        "measured", "timer",  "base"};
+                                        "measured", "timer",  "base",   "end"};
     char time[32];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
@@ -59,7 +59,12 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         case PL_COMMIT:
             SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);
             for (size_t m = 0; m < n_group; m++)
-                SAY(" W%d@w%llu", group[m].worker + 1, (unsigned long long)group[m].base);
+                if (!group[m].left_out)
+                    SAY(" W%d@w%llu", group[m].worker + 1, (unsigned long long)group[m].base);
+            for (size_t m = 0; m < n_group; m++)
+                if (group[m].left_out)
+                    SAY(", reject W%d#%llu", group[m].worker + 1,
+                        (unsigned long long)group[m].task);
             break;
         }
     }

@@ -14,7 +14,7 @@
 static void publish_end(struct pl_store *s) {
     struct pl_tally t = {0};
     for (int m = 0; m < s->n_members; m++) {
-        if (!s->member[m].spoiled) pl_tally_add(&t, s->samples[m], s->member[m].loss);
+        if (s->member[m].finite != PL_FINITE_NO) pl_tally_add(&t, s->samples[m], s->member[m].loss);
         pl_store_release(s, s->member[m].base);
     }
     s->n_members = 0;
@@ -23,52 +23,30 @@ static void publish_end(struct pl_store *s) {
     s->newest->lr = pl_store_rate(s);
 }
 
-/* Copies new values of a range, which begin at `first` in the member's vector, block by block; a
- * block that is not finite stays as it was. */
-static void publish_range(struct pl_store *s, struct store_member *m, const struct pl_range *r,
-                          size_t first) {
-    pl_real copy[PL_BLOCK], *w = s->newest->model + r->from;
-    for (size_t at = 0; at < r->n; at += PL_BLOCK) {
-        size_t n = r->n - at < PL_BLOCK ? r->n - at : PL_BLOCK;
-        const pl_real *v = pl_member_read(m, first + at, n, w + at, copy);
-        if (v != w + at) memcpy(w + at, v, n * sizeof *v);
-    }
-}
-
-/* Nothing but the members' ranges is read or written. */
-static int publish_parts(struct pl_store *s) {
-    for (int m = 0; m < s->n_members; m++) {
-        struct store_member *member = &s->member[m];
-        if (s->conf.adopt) {
-            member->spoiled = !s->conf.adopt(s->conf.adopt_ctx, member->vector);
-            continue;
-        }
-        for (int i = 0; i < member->n_ranges; i++)
-            publish_range(s, member, &member->range[i], pl_range_total(member->range, i));
-    }
-    pl_commit_begin(s, pl_store_rate(s));
-    publish_end(s);
-    return PL_OK;
-}
-
 /* --- members that are left out ------------------------------------------------------------- */
 
-bool pl_store_discards(const struct pl_store *s) {
+bool pl_store_can_leave_out(const struct pl_store *s) {
     return s->optim->n_vectors == 0 && s->correct->n_vectors == 0 && !s->own && !s->direction &&
            !s->last && !s->conf.offload && !s->conf.slice.allreduce;
 }
 
-struct pl_commit_numbers pl_commit_numbers(const struct pl_store *s) {
-    struct pl_commit_numbers n = {.lr_max = s->lr_max,
-                                  .n_corrected = s->n_corrected,
-                                  .n_commits = s->progress.n_commits,
-                                  .n_medians = s->n_medians};
+/* What a commit changes besides the new version, if it can be written again. */
+struct publish_numbers {
+    double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
+    uint64_t n_corrected, n_commits, n_medians;
+};
+
+static struct publish_numbers publish_numbers(const struct pl_store *s) {
+    struct publish_numbers n = {.lr_max = s->lr_max,
+                                .n_corrected = s->n_corrected,
+                                .n_commits = s->progress.n_commits,
+                                .n_medians = s->n_medians};
     memcpy(n.correct_number, s->correct_number, sizeof n.correct_number);
     memcpy(n.optim_number, s->optim_number, sizeof n.optim_number);
     return n;
 }
 
-void pl_commit_go_back(struct pl_store *s, const struct pl_commit_numbers *n) {
+static void publish_go_back(struct pl_store *s, const struct publish_numbers *n) {
     s->lr_max = n->lr_max;
     s->n_corrected = n->n_corrected;
     s->progress.n_commits = n->n_commits;
@@ -97,8 +75,9 @@ static void publish_set(struct pl_store *s, int i, const struct publish_row *row
     s->worker[i] = row->worker;
 }
 
-/* Writes the version again, as if the spoiled members had never been in the group. If a worker
- * spoils its vector only now, the blocks contribute nothing: there is no third time. */
+/* Writes the version again, as if the spoiled members had never been in the group. The others are
+ * judged again. If a worker spoils its vector only now, the blocks contribute nothing: there is no
+ * third time. */
 static int publish_without(struct pl_store *s, double factor, struct pl_version *next,
                            double *dot) {
     int n = s->n_members, rc = PL_OK;
@@ -107,41 +86,37 @@ static int publish_without(struct pl_store *s, double factor, struct pl_version 
     if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, NULL);
     s->n_members = 0;
     for (int i = 0; i < n; i++) {
+        if (s->member[i].finite == PL_FINITE_YES) s->member[i].finite = PL_FINITE_UNKNOWN;
         row[i] = (struct publish_row){s->member[i], s->samples[i], s->worker[i]};
-        if (!row[i].member.spoiled) publish_set(s, s->n_members++, &row[i]);
+        if (row[i].member.finite != PL_FINITE_NO) publish_set(s, s->n_members++, &row[i]);
     }
     if (s->n_members > 0)
         rc = pl_commit_write(s, factor, next, dot);
     else
         publish_same(s, next);
     for (int i = 0, used = 0; i < n; i++)
-        if (!row[i].member.spoiled) row[i].member.spoiled = s->member[used++].spoiled;
+        if (row[i].member.finite != PL_FINITE_NO) row[i].member.finite = s->member[used++].finite;
     for (int i = 0; i < n; i++) publish_set(s, i, &row[i]);
     s->n_members = n;
     free(row);
     return rc;
 }
 
-bool pl_members_spoiled(const struct pl_store *s) {
+static bool publish_spoiled(const struct pl_store *s) {
     for (int i = 0; i < s->n_members; i++)
-        if (s->member[i].spoiled) return true;
+        if (s->member[i].finite == PL_FINITE_NO) return true;
     return false;
 }
 
 /* --- commits ------------------------------------------------------------------------------- */
 
 int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measure) {
-    if (s->n_members > 0 && s->member[0].n_ranges > 0) return publish_parts(s);
-    struct pl_commit_numbers before = pl_commit_numbers(s);
-    struct pl_version *next = pl_draft_take(s, factor);
+    struct publish_numbers before = publish_numbers(s);
+    struct pl_version *next = pl_store_version(s);
     double dot = 0;
-    int rc = PL_OK;
-    if (!next) {
-        next = pl_store_version(s);
-        rc = next ? pl_commit_write(s, factor, next, &dot) : PL_ENOMEM;
-    }
-    if (!rc && pl_store_discards(s) && pl_members_spoiled(s)) {
-        pl_commit_go_back(s, &before);
+    int rc = next ? pl_commit_write(s, factor, next, &dot) : PL_ENOMEM;
+    if (!rc && pl_store_can_leave_out(s) && publish_spoiled(s)) {
+        publish_go_back(s, &before);
         rc = publish_without(s, factor, next, &dot);
     }
     if (rc) {

@@ -261,7 +261,7 @@ static const struct pl_entry *const recipe_table[] = {
     NULL};
 
 const struct pl_family pl_recipe_family = {"method", "published methods: one choice per family",
-                                           recipe_table, NULL};
+                                           recipe_table};
 
 const char *pl_recipe_column(const struct pl_recipe *r, int column) {
     return r->column[column] ? r->column[column] : pl_column_default[column];

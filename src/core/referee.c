@@ -5,6 +5,10 @@
 
 #include "core/control_state.h"
 
+int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how) {
+    return pl_fail(why, PL_EPOLICY, "policy '%s' broke its contract: %s", c->policy->id.name, how);
+}
+
 static int referee_grow(struct pl_control *c, struct pl_why *why) {
     size_t room = c->room ? 2 * c->room : 64;
     struct pl_member *grown = realloc(c->member, room * sizeof *grown);
@@ -21,9 +25,16 @@ static inline int referee_join_group(struct pl_control *c, struct pl_action *a,
     if (n == c->room && referee_grow(c, why)) return PL_ENOMEM;
     struct pl_worker *w = &c->worker[a->worker];
     a->task = w->task;
-    if (c->replicas) c->models->take(c->replicas, a->worker, a->factor);
-    c->member[n] = (struct pl_member){a->worker,  w->task,   w->base, c->view.version - w->base,
-                                      b->samples, a->factor, b->loss};
+    if (c->replicas) pl_replicas_take(c->replicas, a->worker, a->factor);
+    c->member[n] = (struct pl_member){.worker = a->worker,
+                                      .task = w->task,
+                                      .base = w->base,
+                                      .lag = c->view.version - w->base,
+                                      .samples = b->samples,
+                                      .factor = a->factor,
+                                      .loss = b->loss,
+                                      .took_ns = b->took_ns,
+                                      .comm_ns = b->comm_ns};
     c->view.n_taken++;
     if (w->n_contributed++ == 0) c->view.n_contributors++;
     return PL_OK;
@@ -40,14 +51,16 @@ static int referee_take_deferred(struct pl_control *c, struct pl_action *a, stru
 /* The open group is closed. It is the first of the event, so it begins where the members do. */
 static void referee_commit(struct pl_control *c, struct pl_action *a) {
     const struct pl_member *end = c->member + c->view.n_taken;
+    struct pl_timeline *l = &c->timeline;
+    c->lag_max = l->lag_max;
     for (const struct pl_member *m = c->member; m < end; m++) {
-        c->lag_sum += m->lag;
-        c->n_fresh += m->lag == 0;
-        if (m->lag > c->lag_max) c->lag_max = m->lag;
+        l->lag_sum += m->lag;
+        l->n_fresh += m->lag == 0;
+        if (m->lag > l->lag_max) l->lag_max = m->lag;
         c->worker[m->worker].n_contributed = 0;
     }
     c->n_closed = (size_t)c->view.n_taken;
-    c->fates.applied += c->n_closed;
+    l->fates.applied += c->n_closed;
     c->view.n_taken = c->view.n_contributors = 0;
     a->version = ++c->view.version;
 }
@@ -57,11 +70,11 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
     if (!pl_control_knows(c, a->worker) || c->worker[a->worker].state != PL_IDLE)
         return pl_control_broke(c, why, "it started a worker that is not idle");
     struct pl_worker *w = &c->worker[a->worker];
-    if (a->from == PL_KEEP && (!c->models->central || w->base == CONTROL_NO_VERSION))
+    if (a->from == PL_KEEP && (c->replicas || w->base == CONTROL_NO_VERSION))
         return pl_control_broke(c, why, "it let a worker keep a version it never had");
     if (w->deferred)
         return pl_control_broke(c, why, "it started a worker whose result is still deferred");
-    if (c->replicas && c->models->start(c->replicas, a->worker))
+    if (c->replicas && pl_replicas_start(c->replicas, a->worker))
         return pl_fail(why, PL_ENOMEM, "out of memory for the models of %d workers",
                        c->view.n_workers);
     bool on_part = (a->row & a->col) >= 0; /* one of them is not negative */
@@ -72,7 +85,7 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
     }
     w->row = a->row;
     w->col = a->col;
-    pl_control_end_idle(c, w, now_ns);
+    pl_control_end_idle(c, a->worker, now_ns);
     pl_control_set_busy(c, a->worker, now_ns);
     a->task = ++w->task;
     bool moved = a->from == PL_FETCH && w->base != c->view.version;
@@ -80,10 +93,10 @@ static int referee_start(struct pl_control *c, struct pl_action *a, uint64_t now
         w->base = c->view.version;
         w->first = a->task;
     }
-    /* parts of a version change in place, and the terms of a combination are read from peers */
-    a->sends = moved || !c->models->central || c->grid_locks.side > 0;
+    /* blocks change without a version, and the terms of a combination are read from peers */
+    a->sends = moved || c->replicas || c->grid_locks.side > 0;
     a->version = w->base;
-    c->fates.started++;
+    c->timeline.fates.started++;
     return PL_OK;
 }
 
@@ -91,14 +104,32 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
                           struct pl_why *why) {
     if (!pl_control_knows(c, a->worker) || c->worker[a->worker].state != PL_BUSY)
         return pl_control_broke(c, why, "it cancelled a worker that is not busy");
-    if (!c->models->central)
+    if (c->replicas)
         return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
     a->task = c->worker[a->worker].task;
-    pl_control_waste(c, a->worker, now_ns, true);
+    double seconds = (double)(now_ns - c->worker[a->worker].since_ns) * 1e-9;
+    if (c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
+    pl_timeline_wasted(&c->timeline, a->worker, &c->worker[a->worker], now_ns, "cancelled");
     pl_control_end_busy(c, &c->worker[a->worker]);
     pl_control_set_idle(c, a->worker, now_ns);
-    c->fates.cancelled++;
+    c->timeline.fates.cancelled++;
     return PL_OK;
+}
+
+/* The fate of the task that arrived is known. */
+static inline void referee_count(struct pl_control *c, const struct pl_event *e, bool dropped) {
+    struct pl_timeline *l = &c->timeline;
+    double took = pl_timeline_ns(c->took_ns), sent = 0;
+    if (l->watched) pl_timeline_row_arrived(l, e, c->took_ns, c->worker[e->worker].base, dropped);
+    if (dropped) {
+        l->time.wasted += took;
+        return;
+    }
+    if (e->comm_ns > 0) {
+        sent = pl_timeline_ns(e->comm_ns < c->took_ns ? e->comm_ns : c->took_ns);
+        l->time.communication += sent;
+    }
+    l->time.compute += took - sent;
 }
 
 /* A take, drop or defer of the arrival, or a take of a deferred result. */
@@ -110,18 +141,18 @@ static inline int referee_decide(struct pl_control *c, const struct pl_event *e,
                                 e->kind == PL_ARRIVE
                                     ? "it took or dropped more than the one arrival"
                                     : "it took or dropped a result that did not arrive");
-    const struct control_arrival arrival = {e->samples, e->loss};
+    const struct control_arrival arrival = {e->samples, e->loss, c->took_ns, e->comm_ns};
     *undecided = false;
     a->worker = e->worker;
+    referee_count(c, e, a->verb == PL_DROP);
     if (a->verb == PL_TAKE) return referee_join_group(c, a, &arrival, why);
     a->task = c->worker[e->worker].task;
     if (a->verb == PL_DROP) {
-        c->fates.dropped++;
-        c->dropped = true;
-        if (c->replicas) c->models->drop(c->replicas, e->worker);
+        c->timeline.fates.dropped++;
+        pl_replicas_drop(c->replicas, e->worker);
         return PL_OK;
     }
-    if (!c->models->central)
+    if (c->replicas)
         return pl_control_broke(c, why, "it deferred a result of a worker with a model of its own");
     c->arrival[e->worker] = arrival;
     c->worker[e->worker].deferred = true;
@@ -167,7 +198,7 @@ int pl_referee(struct pl_control *c, const struct pl_event *e, struct pl_why *wh
             break;
         case PL_CANCEL: rc = referee_cancel(c, a, e->now_ns, why); break;
         case PL_STOP: c->stopped = true; break;
-        default: no = c->models->exchange(c->replicas, a); break;
+        default: no = pl_replicas_exchange(c->replicas, a); break;
         }
         if (no) return pl_control_broke(c, why, no);
         if (rc) return rc;
@@ -176,9 +207,10 @@ int pl_referee(struct pl_control *c, const struct pl_event *e, struct pl_why *wh
         return pl_control_broke(c, why, "it neither took, dropped nor deferred an arrival");
     int rc = referee_timer(c, why);
     if (rc) return rc;
-    if (c->view.n_alive == 0) c->view.timer_ns = PL_NO_TIMER; /* no worker is left to wait for it */
-    if (c->view.n_alive > 0 && pl_n_busy(&c->view) == 0 && c->view.timer_ns == PL_NO_TIMER &&
-        !c->stopped)
+    if (pl_n_busy(&c->view) > 0) return PL_OK;
+    if (c->view.n_alive == 0)
+        c->view.timer_ns = PL_NO_TIMER; /* no worker is left to wait for it */
+    else if (c->view.timer_ns == PL_NO_TIMER && !c->stopped)
         return pl_control_broke(c, why, "it stalled: no worker is busy");
     return PL_OK;
 }

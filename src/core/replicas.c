@@ -119,6 +119,7 @@ void pl_replicas_free(struct pl_replicas *b) {
 /* --- called by control ------------------------------------------------------------------- */
 
 void pl_replicas_join(struct pl_replicas *b, int worker) {
+    if (!b) return;
     struct replica *w = &b->worker[worker];
     w->here = true;
     b->n_here++;
@@ -138,6 +139,7 @@ static void replicas_end_task(struct pl_replicas *b, struct replica *w) {
 
 /* Nothing that the worker wrote is used: its model is again the sum of its input. */
 void pl_replicas_reject(struct pl_replicas *b, int worker) {
+    if (!b) return;
     struct replica *w = &b->worker[worker];
     struct pl_combination model;
     if (!w->busy) return;
@@ -147,6 +149,7 @@ void pl_replicas_reject(struct pl_replicas *b, int worker) {
 }
 
 void pl_replicas_leave(struct pl_replicas *b, int worker) {
+    if (!b) return;
     struct replica *w = &b->worker[worker];
     if (!w->here) return;
     pl_replicas_reject(b, worker);
@@ -206,7 +209,7 @@ void pl_replicas_take(struct pl_replicas *b, int worker, double factor) {
 }
 
 void pl_replicas_drop(struct pl_replicas *b, int worker) {
-    replicas_end_task(b, &b->worker[worker]);
+    if (b) replicas_end_task(b, &b->worker[worker]);
 }
 
 /* --- exchanges --------------------------------------------------------------------------- */
@@ -283,6 +286,7 @@ static const char *replicas_exchange_two(struct pl_replicas *b, const struct pl_
 }
 
 const char *pl_replicas_exchange(struct pl_replicas *b, const struct pl_action *a) {
+    if (!b) return "it mixed models, but there is only one";
     if (a->worker < 0 || a->worker >= b->n_workers || !b->worker[a->worker].here)
         return "it mixed the model of a worker that is not present";
     if (a->verb == PL_ABSORB) {

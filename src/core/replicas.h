@@ -40,6 +40,9 @@ struct pl_vectors *pl_replicas_vectors(const struct pl_replicas *b);
 
 /* --- called by control ------------------------------------------------------------------ */
 
+/* Those that are not called for every task take NULL as well: if there is one model at the server,
+ * there is nothing to do, and an exchange is wrong. */
+
 /* A worker that joins has weight 1 and the model that the last worker left behind; at the start of
  * a run, the initial model. */
 void pl_replicas_join(struct pl_replicas *b, int worker);

@@ -233,6 +233,7 @@ struct pl_optim {
     bool decouples;  /* applies at->weight_decay itself; it is not added to contributions */
     enum pl_velocity velocity;
     double lr;                             /* the learning rate, unless one is given */
+    bool normalises;                       /* a gradient of another scale makes the same step */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
     void (*begin)(const void *conf, struct pl_optim_at *at);
@@ -244,7 +245,7 @@ extern const struct pl_family pl_optim_family;
 
 #define PL_LOCAL_VECTORS 2 /* vectors a worker may keep from task to task */
 
-/* One task of one worker. */
+/* One task of one worker. The caller fills in everything up to `moved`; core/local.h runs it. */
 struct pl_local_task {
     size_t dim;
     const pl_real *w; /* the version it was handed */
@@ -253,18 +254,16 @@ struct pl_local_task {
     double lr, weight_decay;
     struct pl_ranges ranges; /* of the model; the rule applies their factors to its own steps */
     int n_workers;
-    /* Gradient of the task's mini-batch number `step` at w, and the new values of the buffers, into
-     * g; 0 or PL_ECANCELLED. */
-    int (*gradient)(void *ctx, const pl_real *w, uint32_t step, pl_real *g, double *loss);
-    /* One pass over the data of the task's part of the model, from w to new values of its ranges in
-     * out; 0 or PL_ECANCELLED. NULL if the task is on the whole model. */
-    int (*sweep)(void *ctx, bool adaptive, double *loss);
-    void *ctx;
-    const pl_real *const *prev; /* kept from the previous task; NULL: there was none */
+    const pl_real *const *prev; /* kept from the previous task; NULL if there was none */
     pl_real *const *next;       /* to keep from this task; the rule writes it */
     pl_real *model, *g; /* scratch [dim] each, except for rules that send the gradient of one step
                            and keep nothing */
     pl_real *out;       /* [dim] the result */
+    bool moved;         /* an optimizer of the caller moves x, and there are no gradients here */
+    /* Set by begin(); begin() may also replace lr and g. */
+    pl_real *x;           /* [dim] the model that the steps move */
+    const pl_real *start; /* [dim] where it started, if the rule sends a delta */
+    const pl_real *at;    /* [dim] where the next gradient is computed; it is written to g */
 };
 
 enum pl_sends {
@@ -286,8 +285,20 @@ struct pl_local {
     /* Factor that the server applies to a delta; NULL: 1. */
     double (*outer)(const void *conf, int n_workers);
     bool sum_members; /* the server applies the sum of the members, not their mean */
-    /* Fills task->out and task->next; *loss is the mean over the mini-batches. */
-    int (*run)(const void *conf, const struct pl_local_task *task, double *loss);
+    /* Whether its steps are those of plain SGD on x, so that any optimizer may take them instead.
+     * NULL: they are not. */
+    bool (*plain)(const void *conf);
+    /* A task is begin, then for each mini-batch a gradient and step(), then end. pull() follows the
+     * first step. NULL: there is nothing to do. Rules that send ranges have none of these; their
+     * conf is a struct pl_local_sweep. */
+    void (*begin)(const void *conf, struct pl_local_task *t);
+    void (*step)(const void *conf, struct pl_local_task *t, uint32_t step); /* from 0 */
+    void (*pull)(const void *conf, struct pl_local_task *t);
+    void (*end)(const void *conf, struct pl_local_task *t); /* out and next are complete */
+};
+
+struct pl_local_sweep {
+    bool adaptive; /* every row of the matrix has a learning rate of its own */
 };
 extern const struct pl_family pl_local_family;
 

@@ -159,7 +159,6 @@ static void store_free_vectors(struct pl_store *s) {
 
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
-    pl_store_drop_draft(s);
     for (int i = 0; i < s->n_members; i++) pl_store_release(s, s->member[i].base);
     pl_store_release(s, s->newest);
     for (int i = 0; i < s->n_versions; i++) free(s->version[i]);
@@ -176,8 +175,6 @@ void pl_store_free(struct pl_store *s) {
     for (int i = 0; i < s->n_kept; i++) free(s->kept[i]);
     free(s->kept);
     free(s->gram);
-    free(s->draft.member);
-    free(s->draft.samples);
     pl_mixer_free(s->mixer);
     free(s);
 }
@@ -271,7 +268,7 @@ static bool store_grow(struct pl_store *s) {
 }
 
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
-                  const pl_real *vector) {
+                  const pl_real *vector, enum pl_finite finite) {
     if (s->n_members > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
     if (!store_grow(s)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] && !(s->own[m->worker] = store_zeros(s)))
@@ -286,30 +283,17 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl
                                                       .base_id = m->base,
                                                       .lag = m->lag,
                                                       .factor = m->factor,
-                                                      .loss = m->loss};
+                                                      .loss = m->loss,
+                                                      .finite = finite};
     return PL_OK;
 }
 
-int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
-                       int n_ranges, const pl_real *vector) {
-    int rc = pl_store_take(s, m, NULL, vector);
-    if (rc) return rc;
-    struct store_member *mine = &s->member[s->n_members - 1];
-    mine->n_ranges = n_ranges;
-    memcpy(mine->range, range, (size_t)n_ranges * sizeof *range);
-    return PL_OK;
-}
-
-void pl_store_guard(struct pl_store *s) {
-    s->member[s->n_members - 1].guarded = true;
-}
-
-bool pl_store_rereads(const struct pl_store *s) {
+bool pl_store_reads_twice(const struct pl_store *s) {
     const struct pl_correct *c = s->correct;
     bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
     return sums || s->geometry;
 }
 
 bool pl_store_is_spoiled(const struct pl_store *s, int i) {
-    return s->member[i].spoiled;
+    return s->member[i].finite == PL_FINITE_NO;
 }

@@ -5,11 +5,6 @@
  * version it was handed; a pull is always one consistent version; Gap-Aware and DC-ASGD find the
  * parameters a worker started from; a checkpoint can be written while training continues.
  *
- * If workers are handed parts of the model (policies with a grid), a result is the new values of
- * its ranges, and a commit writes those into the newest version, in place: no other worker reads or
- * writes these ranges meanwhile. A caller that needs a consistent model must copy it. The owner of
- * the memory can also take the new values over where they are (conf.adopt); then it has the model.
- *
  * A commit runs correct -> reduce -> optim block by block. If a reduction depends on distances, a
  * separate pass computes the inner products of the members first. The vector is cut into PL_TILES
  * tiles. They may be processed in any order, on any number of threads, with the same bits, because
@@ -17,7 +12,6 @@
 #ifndef PL_CORE_STORE_H
 #define PL_CORE_STORE_H
 
-#include "base/range.h"
 #include "core/aggregate.h"
 #include "core/archive.h"
 #include "core/control.h"
@@ -81,14 +75,9 @@ struct pl_store_conf {
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
     /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
-     * of the next version, tile i in job i. v NULL: what was written last is void, and perhaps
+     * of the next version, tile i in job i. v NULL: what was written last is void, and is
      * written again. NULL: nobody has to know. */
     void (*writes)(void *ctx, const pl_real *v);
-    /* Members are parts, and their owner makes what `vector` refers to the model's, without a copy.
-     * Returns false if it is not finite: then the model stays as it is. NULL: a commit copies parts
-     * into the newest version. Otherwise that stays as it was first. */
-    bool (*adopt)(void *ctx, const pl_real *vector);
-    void *adopt_ctx;
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */
     const struct pl_offload_ops *offload; /* NULL: this process computes commits */
@@ -96,11 +85,10 @@ struct pl_store_conf {
 
 /* One version of the model. The struct is valid while the version is held. */
 struct pl_version {
-    uint64_t id;    /* commits before it */
-    double lr;      /* learning rate when it was made, for workers that take local steps */
-    pl_real *model; /* [dim] what is evaluated */
-    pl_real
-        *lookahead; /* [dim] what workers compute on: the model, or the optimizer's look-ahead */
+    uint64_t id;        /* commits before it */
+    double lr;          /* learning rate when it was made, for workers that take local steps */
+    pl_real *model;     /* [dim] what is evaluated */
+    pl_real *lookahead; /* [dim] what workers compute on: the model, or a look-ahead of it */
     int model_vector, lookahead_vector; /* their ids in the table of vectors */
 };
 
@@ -117,24 +105,23 @@ struct pl_version *pl_store_newest(const struct pl_store *s);
 void pl_store_hold(struct pl_store *s, const struct pl_version *v);
 void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL is fine */
 
+/* Whether the values of a result are finite: docs/decisions/finite.md. */
+enum pl_finite {
+    PL_FINITE_UNKNOWN,  /* whoever reads it judges what it reads */
+    PL_FINITE_WRITABLE, /* likewise, in a copy: its worker can still write to it */
+    PL_FINITE_YES,      /* all of them are */
+    PL_FINITE_NO        /* at least one is not */
+};
+
 /* Adds a member to the open group. `vector` [dim] is read at the commit and must stay valid until
  * then. `base`, the version it was computed on, is held for as long as a rule needs it. 0,
  * PL_ENOMEM, or PL_EPOLICY for a second member if the optimizer takes one at a time. */
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
-                  const pl_real *vector);
-
-/* The same for new values of ranges of the model: `vector` has them one range after the other. All
- * members of a group are of the same kind. */
-int pl_store_take_part(struct pl_store *s, const struct pl_member *m, const struct pl_range *range,
-                       int n_ranges, const pl_real *vector);
-
-/* The worker of the last member may still write to its vector: what is read is copied, block by
- * block, and judged in the copy. */
-void pl_store_guard(struct pl_store *s);
+                  const pl_real *vector, enum pl_finite finite);
 
 /* Whether rules read the members of a group more than once. Of a vector that can still be written
  * they might see different values. */
-bool pl_store_rereads(const struct pl_store *s);
+bool pl_store_reads_twice(const struct pl_store *s);
 
 /* Makes a new version from the group, which is empty afterwards. Values of members that are not
  * finite are not used: pl_store_is_spoiled() then tells, until the next member is added, whether
@@ -143,23 +130,7 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
 bool pl_store_is_spoiled(const struct pl_store *s, int i);
 /* Whether the new version is what it would be without its spoiled members. Otherwise a rule changes
  * vectors in place, and only the blocks that are not finite contribute nothing. */
-bool pl_store_discards(const struct pl_store *s);
-
-/* --- drafts ---
- *
- * A draft is the version that the next commit is expected to make, written before that commit: a
- * caller whose members are still on their way can let parallel_for wait for each tile of them. The
- * commit publishes the draft if it has the same group and makes the same version; otherwise it
- * drops the draft and writes its own. Rules that change vectors in place have no drafts. */
-
-/* Removes the members from number n_open on from the group. */
-void pl_store_take_back(struct pl_store *s, int n_open);
-/* Writes a draft of a commit of the whole group, and then takes the members from number n_open on
- * back. If a member is not finite, there is no draft. 0, PL_ENOMEM, or PL_EUSAGE if there can be
- * none. */
-int pl_store_draft(struct pl_store *s, int n_open, double factor);
-/* Returns whether there was a draft. */
-bool pl_store_drop_draft(struct pl_store *s);
+bool pl_store_can_leave_out(const struct pl_store *s);
 
 /* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
  * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */

@@ -12,27 +12,7 @@ struct store_member {
     double factor; /* of the take */
     double loss;
     struct pl_correct_at at;
-    struct pl_range range[PL_RANGES];
-    int n_ranges; /* 0: a vector to be reduced */
-    bool guarded; /* its worker may still write to the vector */
-    bool spoiled; /* a value was not finite when it was read */
-};
-
-/* What a commit changes besides the new version, if it can be written again. */
-struct pl_commit_numbers {
-    double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
-    uint64_t n_corrected, n_commits, n_medians;
-};
-
-/* A version that was made of a group before that was complete. */
-struct pl_draft {
-    struct pl_version *next; /* NULL: there is none */
-    const struct pl_version *newest;
-    struct store_member *member; /* [n] the group, */
-    uint32_t *samples;           /* [n] */
-    int n, room;
-    double factor, rate; /* and the commit */
-    struct pl_commit_numbers before, after;
+    enum pl_finite finite;
 };
 
 struct pl_store {
@@ -77,14 +57,14 @@ struct pl_store {
     uint64_t n_corrected;
     struct pl_progress progress;
     double correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
-    struct pl_draft draft;
 };
 
 /* Judges a block v [n] of a member while it is in the cache. Values that are not finite are never
- * used: `instead` [n] is, so that the block contributes nothing, and the member is spoiled. */
+ * used: `instead` [n] is, so that the block contributes nothing, and the member is spoiled. What
+ * was found finite and cannot change is not judged again. */
 const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
                                const pl_real *instead);
-/* A block of a member, judged. What its worker may still write to is first copied to copy [n], so
+/* A block of a member, judged. What its worker can still write to is first copied to copy [n], so
  * that what is judged is what is used. */
 const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
                               pl_real *copy);
@@ -95,10 +75,13 @@ extern const pl_real pl_member_zeros[PL_BLOCK];
 /* The piece of a block that begins at element i of the n elements at `at` of the slice. The
  * learning rate is the workers' own unless they send gradients. */
 struct pl_piece pl_member_piece(const struct pl_store *s, size_t at, size_t i, size_t n);
-/* One block of a member as a gradient, judged or not. A model is subtracted from the newest
- * version, and weight decay is added; both use tmp [n]. */
-struct pl_correct_block pl_member_block(const struct pl_store *s, struct store_member *m, size_t at,
-                                        size_t n, bool judged, pl_real *tmp);
+/* One block of a member as a gradient; g [n] is what was read of it. A model is subtracted from the
+ * newest version, and weight decay is added; both use tmp [n]. */
+struct pl_correct_block pl_member_block(const struct pl_store *s, const struct store_member *m,
+                                        size_t at, size_t n, const pl_real *g, pl_real *tmp);
+/* The same, with what pl_member_read finds. */
+struct pl_correct_block pl_member_judged(const struct pl_store *s, struct store_member *m,
+                                         size_t at, size_t n, pl_real *tmp);
 /* One block of member m, judged and corrected, into out [n]. `room` [n] is kept from the first
  * member of the group to the last, which are corrected in order. */
 void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
@@ -118,14 +101,6 @@ double pl_store_rate(const struct pl_store *s); /* the learning rate now */
 int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot);
 /* Tells the optimizer about a commit, and stores its numbers. */
 struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr);
-
-struct pl_commit_numbers pl_commit_numbers(const struct pl_store *s);
-void pl_commit_go_back(struct pl_store *s, const struct pl_commit_numbers *n);
-bool pl_members_spoiled(const struct pl_store *s); /* one of them is */
-
-/* The draft, which is the caller's now, if this commit of the group makes the same version.
- * Otherwise the draft is dropped: returns NULL. */
-struct pl_version *pl_draft_take(struct pl_store *s, double factor);
 
 /* Whether the rules can be carried out elsewhere. */
 int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);

@@ -2,9 +2,9 @@
 #include "data/columns.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 
 #define COLUMNS_SPLIT 96 /* `worker` word of the generator's key */
 
@@ -94,6 +94,11 @@ static int columns_labels(struct pl_data *data, const double *y, const uint32_t 
             half[h]->label[i] = (uint16_t)(at - class);
         }
     }
+    for (uint64_t i = 0; !rc && data->schema->n_classes < n_classes; i++) {
+        char name[40]; /* texts have theirs already */
+        snprintf(name, sizeof name, "%.15g", class[i]);
+        rc = pl_schema_class(data->schema, name, why);
+    }
     free(class);
     data->n_classes = (uint32_t)n_classes;
     return rc;
@@ -115,6 +120,7 @@ static int columns_numbers(struct pl_data *data, const double *y, const uint32_t
     }
     double sd = sqrt(square / (double)size[0]);
     data->has_targets = true;
+    data->schema->target_mean = mean;
     data->target_scale = sd > 0 && isfinite(sd) ? sd : 1;
     for (int h = 0; h < 2; first += size[h++]) {
         void *mem;
@@ -146,23 +152,57 @@ int pl_columns_targets(struct pl_data *data, const double *y, const uint32_t *or
 
 /* --- features ------------------------------------------------------------------------------ */
 
-/* Shifts and scales feature j of all rows by those of the training rows. A feature that is constant
- * there only moves. */
-static void columns_scale(struct pl_rows *train, struct pl_rows *test, uint64_t dim) {
-    for (uint64_t j = 0; j < dim; j++) {
-        double mean = 0, square = 0;
-        for (uint64_t i = 0; i < train->n; i++)
-            mean += (train->real[i * dim + j] - mean) / ((double)i + 1);
-        for (uint64_t i = 0; i < train->n; i++) {
-            double d = train->real[i * dim + j] - mean;
-            square += d * d;
-        }
-        double sd = sqrt(square / train->n), by = sd > 0 && isfinite(sd) ? 1 / sd : 1;
-        for (uint64_t i = 0; i < train->n; i++)
-            train->real[i * dim + j] = (float)((train->real[i * dim + j] - mean) * by);
-        for (uint64_t i = 0; i < test->n; i++)
-            test->real[i * dim + j] = (float)((test->real[i * dim + j] - mean) * by);
+/* Notes how a number becomes a feature: by mean 0 and variance 1 over the training rows. A column
+ * that is constant there only moves. */
+static void columns_fit(const struct pl_rows *train, uint64_t n_columns, bool scale, uint64_t j,
+                        struct pl_schema_column *c) {
+    double mean = 0, square = 0, n = 0;
+    for (uint64_t i = 0; i < train->n; i++) {
+        double x = train->real[i * n_columns + j];
+        if (!isnan(x)) mean += (x - mean) / (n += 1);
     }
+    for (uint64_t i = 0; i < train->n; i++) {
+        double d = train->real[i * n_columns + j] - mean;
+        if (!isnan(d)) square += d * d;
+    }
+    double sd = sqrt(square / n);
+    c->fill = mean;
+    if (!scale) return;
+    c->shift = mean;
+    c->by = sd > 0 && isfinite(sd) ? 1 / sd : 1;
+}
+
+/* One row of columns to one row of features; `to` may be `from` if the schema has no texts. */
+static void columns_features(const struct pl_schema *s, const float *from, float *to) {
+    for (uint64_t j = 0; j < s->n_columns; j++) {
+        const struct pl_schema_column *c = &s->column[j];
+        double x = from[j];
+        if (!c->texts) {
+            if (isnan(x)) x = c->fill;
+            *to++ = c->shift == 0 && c->by == 1 ? (float)x : (float)((x - c->shift) * c->by);
+            continue;
+        }
+        for (uint64_t k = 0; k < c->texts->n; k++) *to++ = x == (double)k ? 1.0f : 0.0f;
+    }
+}
+
+int pl_columns_apply(const struct pl_schema *s, struct pl_rows *rows, struct pl_why *why) {
+    uint64_t width = pl_schema_width(s);
+    float *to = rows->real;
+    if (width > PL_DATA_DIM_MAX)
+        return pl_fail(why, PL_EDATA, "the columns make %llu features; %llu are accepted",
+                       (unsigned long long)width, (unsigned long long)PL_DATA_DIM_MAX);
+    bool texts = false;
+    for (uint64_t j = 0; j < s->n_columns; j++) texts |= s->column[j].texts != NULL;
+    void *mem = NULL;
+    int rc = texts ? pl_rows_array(&mem, rows->n, width * sizeof *to, why) : PL_OK;
+    if (rc) return rc;
+    if (texts) to = mem;
+    for (uint64_t i = 0; i < rows->n; i++)
+        columns_features(s, rows->real + i * s->n_columns, to + i * width);
+    if (texts) free(rows->real);
+    rows->real = to;
+    return PL_OK;
 }
 
 static int columns_rows(const struct pl_columns *from, const uint32_t *order, uint64_t n,
@@ -200,9 +240,14 @@ int pl_columns_give(struct pl_data *data, struct pl_columns *train, struct pl_co
         data->test->real = test->x;
         train->x = test->x = NULL;
     }
-    if (rc) return rc;
-    if (conf->scale) columns_scale(data->train, data->test, train->dim);
+    struct pl_schema *s = data->schema;
+    if (!rc && s->n_columns == 0) rc = pl_schema_columns(s, train->dim, why);
+    for (uint64_t j = 0; !rc && j < s->n_columns; j++)
+        if (!s->column[j].texts)
+            columns_fit(data->train, train->dim, conf->scale, j, &s->column[j]);
+    if (!rc) rc = pl_columns_apply(s, data->train, why);
+    if (!rc) rc = pl_columns_apply(s, data->test, why);
     data->shape[0] = data->shape[1] = 1;
-    data->shape[2] = (uint32_t)train->dim;
-    return PL_OK;
+    data->shape[2] = rc ? 1 : (uint32_t)pl_schema_width(s);
+    return rc;
 }

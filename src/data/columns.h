@@ -5,11 +5,12 @@
 #define PL_DATA_COLUMNS_H
 
 #include "data/rows.h"
+#include "data/schema.h"
 
 /* Rows read so far. The arrays are malloc()ed and grow by doubling. */
 struct pl_columns {
     uint64_t n, room, dim;
-    float *x;  /* [n][dim] */
+    float *x;  /* [n][dim]; see pl_columns_apply */
     double *y; /* [n]: what is to be predicted; classes by any finite number */
 };
 
@@ -39,6 +40,10 @@ void pl_columns_free(struct pl_columns *c);
 int pl_columns_give(struct pl_data *data, struct pl_columns *train, struct pl_columns *test,
                     const struct pl_columns_conf *conf, uint64_t seed, const char *path,
                     struct pl_why *why);
+
+/* Turns rows of columns (NAN where a value is missing; the number of a category, or -1 for none)
+ * into rows of features. */
+int pl_columns_apply(const struct pl_schema *s, struct pl_rows *rows, struct pl_why *why);
 
 /* Splits n rows at random: deck [n] has the training rows first, then *n_test others. */
 int pl_columns_deck(uint64_t n, double share, uint64_t seed, uint32_t **deck, uint64_t *n_test,

@@ -5,12 +5,14 @@
  * one pass over memory that the first matrix product reads anyway. */
 #include "data/data.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/isa.h"
 #include "base/rng.h"
 #include "data/rows.h"
+#include "data/schema.h"
 
 #define DATA_FETCH 4096 /* bytes of the next row that are fetched; the rest is foreseen */
 
@@ -60,26 +62,24 @@ void pl_data_free(struct pl_data *data) {
     data_free_rows(data->train);
     data_free_rows(data->test);
     if (data->ratings) free(data->ratings->rating);
+    if (data->ratings) free(data->ratings->id);
     free(data->ratings);
+    pl_schema_free(data->schema);
     free(data);
 }
 
-int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why) {
-    const struct pl_entry *entry;
-    void *conf;
-    int rc = pl_spec_parse(&pl_data_family, spec, 1, &entry, &conf, why);
-    if (rc) return rc;
-    /* every kind begins with its entry */
-    const struct pl_data_kind *kind = (const struct pl_data_kind *)(const void *)entry;
-
+static struct pl_data *data_new(void) {
     struct pl_data *data = calloc(1, sizeof *data);
     if (data) data->train = calloc(1, sizeof *data->train);
     if (data) data->test = calloc(1, sizeof *data->test);
-    if (!data || !data->train || !data->test)
-        rc = pl_fail(why, PL_ENOMEM, "out of memory");
-    else
-        rc = kind->open(conf, seed, data, why);
-    free(conf);
+    if (data) data->schema = calloc(1, sizeof *data->schema);
+    if (data && data->train && data->test && data->schema) return data;
+    pl_data_free(data);
+    return NULL;
+}
+
+/* Derives the rest after open() or open_as(), or frees everything. */
+static int data_done(struct pl_data *data, int rc, struct pl_data **out) {
     if (rc) {
         pl_data_free(data);
         return rc;
@@ -89,6 +89,77 @@ int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct p
     data->dim = data->shape[0] * data->shape[1] * data->shape[2];
     *out = data;
     return PL_OK;
+}
+
+int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why) {
+    const struct pl_entry *entry;
+    void *conf;
+    int rc = pl_spec_parse(&pl_data_family, spec, 1, &entry, &conf, why);
+    if (rc) return rc;
+    struct pl_data *data = data_new();
+    rc = data ? ((const struct pl_data_kind *)entry)->open(conf, seed, data, why)
+              : pl_fail(why, PL_ENOMEM, "out of memory");
+    free(conf);
+    return data_done(data, rc, out);
+}
+
+/* Whether rows of `set` can be predicted by a model of `known`. */
+static int data_same_shape(const struct pl_data *known, const struct pl_data *set, const char *spec,
+                           struct pl_why *why) {
+    bool same = !known->ratings == !set->ratings && known->has_targets == set->has_targets &&
+                known->n_classes == set->n_classes;
+    if (same && set->ratings)
+        same = known->ratings->n_users == set->ratings->n_users &&
+               known->ratings->n_items == set->ratings->n_items;
+    for (int i = 0; i < 3; i++) same &= known->shape[i] == set->shape[i];
+    if (same) return PL_OK;
+    return pl_fail(
+        why, PL_EDATA,
+        "data set '%.100s' has rows of %ux%ux%u numbers and %u classes, but the model was "
+        "trained on rows of %ux%ux%u and %u classes",
+        spec, set->shape[0], set->shape[1], set->shape[2], set->n_classes, known->shape[0],
+        known->shape[1], known->shape[2], known->n_classes);
+}
+
+int pl_data_open_as(const char *spec, uint64_t seed, const char *schema, struct pl_data **out,
+                    struct pl_why *why) {
+    const struct pl_entry *entry;
+    void *conf;
+    int rc = pl_spec_parse(&pl_data_family, spec, 1, &entry, &conf, why);
+    if (rc) return rc;
+    const struct pl_data_kind *kind = (const struct pl_data_kind *)entry;
+    struct pl_data *data = data_new(), *whole = NULL;
+    rc = data ? pl_schema_parse(schema, data, why) : pl_fail(why, PL_ENOMEM, "out of memory");
+    if (!rc && kind->open_as) {
+        rc = kind->open_as(conf, data, why);
+    } else if (!rc) {
+        rc = pl_data_open(spec, seed, &whole, why);
+        if (!rc) rc = data_same_shape(data, whole, spec, why);
+        if (!rc && whole->n_test == 0)
+            rc = pl_fail(why, PL_EDATA, "data set '%.100s' has no test rows to predict", spec);
+    }
+    free(conf);
+    if (rc || !whole) {
+        pl_data_free(whole);
+        return data_done(data, rc, out);
+    }
+    struct pl_schema *own = whole->schema; /* names and units are those of the model */
+    whole->schema = data->schema;
+    data->schema = own;
+    pl_data_free(data);
+    *out = whole;
+    return PL_OK;
+}
+
+const char *pl_data_class(const struct pl_data *data, uint32_t class, char number[static 12]) {
+    if (class < data->schema->n_classes) return data->schema->class[class];
+    snprintf(number, 12, "%lu", (unsigned long)class);
+    return number;
+}
+
+double pl_data_unscaled(const struct pl_data *data, double prediction) {
+    return data->has_targets ? data->schema->target_mean + data->target_scale * prediction
+                             : prediction;
 }
 
 /* from [dim] bytes, to [dim] */

@@ -29,7 +29,9 @@ struct pl_ratings {
     uint32_t n_users, n_items; /* up to 2^24, so that a float holds them exactly */
     uint32_t n_train, n_test;
     double mean;              /* of the training ratings */
-    struct pl_rating *rating; /* [n_train + n_test]: training ratings first */
+    struct pl_rating *rating; /* [n_train + n_test]: training ratings first; to predict, a user or
+                                 item that is not known is UINT32_MAX */
+    uint64_t *id;             /* [2 n_test]: ids of users and items, of rows to predict; or NULL */
 };
 
 struct pl_data {
@@ -41,12 +43,30 @@ struct pl_data {
     double target_scale;      /* a target of 1 stands for that much in its own unit */
     struct pl_rows *train, *test;
     struct pl_ratings *ratings; /* NULL for all other sets */
+    struct pl_schema *schema;   /* how rows of a file become these; private to src/data */
+    char note[96];              /* what else the run's header says about the data; or "" */
 };
 
 /* Opens "name" or "name:ARGS"; `seed` is for generated data. Every size read from a file is
  * checked against the file and against limits before anything is allocated. */
 int pl_data_open(const char *spec, uint64_t seed, struct pl_data **out, struct pl_why *why);
 void pl_data_free(struct pl_data *data); /* NULL is allowed */
+
+/* How rows of files become those of `data` and what is to be predicted, as text for
+ * pl_data_open_as; the caller must free() *out, which is NULL if the text would be too long. */
+int pl_data_schema(const struct pl_data *data, char **out, struct pl_why *why);
+
+/* Opens rows to predict, which become numbers as the text says. They are the test rows, in the
+ * order of the file; their targets need not be there and are not read. Sets that are generated or
+ * have test rows of their own give those. */
+int pl_data_open_as(const char *spec, uint64_t seed, const char *schema, struct pl_data **out,
+                    struct pl_why *why);
+
+/* The name of a class; `number` is for classes without names. */
+const char *pl_data_class(const struct pl_data *data, uint32_t class, char number[static 12]);
+
+/* A prediction of the model, in the unit of the target. */
+double pl_data_unscaled(const struct pl_data *data, double prediction);
 
 /* Data whose features the embedding program keeps: rows of dimension 0. label [n_train] has the
  * classes of the training rows; NULL: no classes. */

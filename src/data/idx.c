@@ -10,6 +10,7 @@
 
 #include "data/file.h"
 #include "data/rows.h"
+#include "data/schema.h"
 
 #define IDX_FASHION_DIR "/usr/share/datasets/fashion-mnist"
 #define IDX_FASHION_CLASSES 10
@@ -78,50 +79,50 @@ static int idx_read(const char *path, uint32_t n_dims, uint32_t *size, uint8_t *
     return PL_OK;
 }
 
-/* Reads half of the set: pictures and labels, which must match each other and the shape. */
-static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_t *shape,
-                    struct pl_rows *rows, struct pl_why *why) {
-    char pictures[PL_PATH_MAX], labels[PL_PATH_MAX], name[64];
-    uint32_t size[3] = {0}, n_labels = 0;
-    uint8_t *raw = NULL;
+/* Reads the pictures of half of the set, which must match the shape, unless that is 0. */
+static int idx_pictures(const char *dir, const char *half, uint32_t *shape, struct pl_rows *rows,
+                        struct pl_why *why) {
+    char path[PL_PATH_MAX], name[64];
+    uint32_t size[3] = {0};
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", half);
-    int rc = pl_file_find(dir, name, pictures, why);
-    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", half);
-    if (!rc) rc = pl_file_find(dir, name, labels, why);
-    if (!rc) rc = idx_read(pictures, 3, size, &rows->byte, why);
-    if (!rc) rc = idx_read(labels, 1, &n_labels, &raw, why);
-    if (rc) goto out;
-    if (n_labels != size[0]) {
-        rc = pl_fail(why, PL_EDATA, "%s has %lu labels, but %s has %lu pictures", labels,
-                     (unsigned long)n_labels, pictures, (unsigned long)size[0]);
-        goto out;
-    }
+    int rc = pl_file_find(dir, name, path, why);
+    if (!rc) rc = idx_read(path, 3, size, &rows->byte, why);
+    if (rc) return rc;
     if (shape[0] == 0) {
         shape[0] = 1;
         shape[1] = size[1];
         shape[2] = size[2];
-    } else if (shape[1] != size[1] || shape[2] != size[2]) {
-        rc = pl_fail(why, PL_EDATA,
-                     "%s has pictures of %lux%lu pixels; the training set has %lux%lu", pictures,
-                     (unsigned long)size[1], (unsigned long)size[2], (unsigned long)shape[1],
-                     (unsigned long)shape[2]);
-        goto out;
     }
-    void *label;
-    rc = pl_rows_array(&label, n_labels, sizeof *rows->label, why);
-    if (rc) goto out;
+    rows->n = size[0];
+    if (shape[0] == 1 && shape[1] == size[1] && shape[2] == size[2]) return PL_OK;
+    return pl_fail(why, PL_EDATA, "%s has pictures of %lux%lu pixels; the training set has %lux%lu",
+                   path, (unsigned long)size[1], (unsigned long)size[2], (unsigned long)shape[1],
+                   (unsigned long)shape[2]);
+}
+
+/* Reads half of the set: pictures, and as many labels. */
+static int idx_half(const char *dir, const char *half, uint32_t classes, uint32_t *shape,
+                    struct pl_rows *rows, struct pl_why *why) {
+    char labels[PL_PATH_MAX], name[64];
+    uint32_t n_labels = 0;
+    uint8_t *raw = NULL;
+    void *label = NULL;
+    int rc = idx_pictures(dir, half, shape, rows, why);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", half);
+    if (!rc) rc = pl_file_find(dir, name, labels, why);
+    if (!rc) rc = idx_read(labels, 1, &n_labels, &raw, why);
+    if (!rc && n_labels != rows->n)
+        rc = pl_fail(why, PL_EDATA, "%s has %lu labels, but there are %lu pictures", labels,
+                     (unsigned long)n_labels, (unsigned long)rows->n);
+    if (!rc) rc = pl_rows_array(&label, n_labels, sizeof *rows->label, why);
     rows->label = label;
-    for (uint32_t i = 0; i < n_labels; i++) {
-        if (raw[i] >= classes) {
+    for (uint32_t i = 0; !rc && i < n_labels; i++) {
+        if (raw[i] >= classes)
             rc = pl_fail(why, PL_EDATA, "%s: label %lu is %u; %lu classes allow 0 to %lu", labels,
                          (unsigned long)i, raw[i], (unsigned long)classes,
                          (unsigned long)classes - 1);
-            goto out;
-        }
         rows->label[i] = raw[i];
     }
-    rows->n = n_labels;
-out:
     free(raw);
     return rc;
 }
@@ -153,6 +154,16 @@ static int idx_fashion_open(const void *conf, uint64_t seed, struct pl_data *dat
     return idx_load(IDX_FASHION_DIR, IDX_FASHION_CLASSES, data, why);
 }
 
+/* The pictures for testing; their labels and the training half need not be there. */
+static int idx_open_as(const void *conf, struct pl_data *data, struct pl_why *why) {
+    const struct idx_conf *c = conf;
+    if (c->dir[0] == '\0')
+        return pl_fail(why, PL_EUSAGE, "idx needs the directory of its files: idx:DIR");
+    if (data->schema->n_columns > 0)
+        return pl_fail(why, PL_EUSAGE, "the model was not trained on pictures");
+    return idx_pictures(c->dir, "t10k", data->shape, data->test, why);
+}
+
 static const struct pl_opt idx_opts[] = {
     PL_OPT_DIR(struct idx_conf, dir, "",
                "folder with the four files train-images-idx3-ubyte and so on, plain or .gz"),
@@ -167,6 +178,7 @@ const struct pl_data_kind pl_data_idx = {
            "recognition, Proc. IEEE 1998",
            idx_opts, sizeof(struct idx_conf), 0},
     .open = idx_open,
+    .open_as = idx_open_as,
 };
 
 const struct pl_data_kind pl_data_fashion = {

@@ -8,11 +8,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/file.h"
 #include "data/rows.h"
+#include "data/schema.h"
 
 #define LIBSVM_WINDOW ((size_t)1 << 16)
 #define LIBSVM_TOKEN_MAX 64
@@ -216,14 +218,11 @@ static int libsvm_classes(const struct libsvm_set *s, const char *path, int64_t 
 }
 
 /* Copies rows first..first+n of the set to one half of the data. */
-static int libsvm_half(const struct libsvm_set *s, const int64_t *class, uint64_t n_classes,
-                       uint64_t first, uint64_t n, struct pl_rows *rows, struct pl_why *why) {
+static int libsvm_half(const struct libsvm_set *s, uint64_t first, uint64_t n, struct pl_rows *rows,
+                       struct pl_why *why) {
     uint64_t base = n ? s->start[first] : 0, entries = n ? s->start[first + n] - base : 0;
-    void *label, *start, *column, *value;
-    int rc = pl_rows_array(&label, n, sizeof *rows->label, why);
-    if (rc) return rc;
-    rows->label = label;
-    rc = pl_rows_array(&start, n + 1, sizeof *rows->start, why);
+    void *start, *column, *value;
+    int rc = pl_rows_array(&start, n + 1, sizeof *rows->start, why);
     if (rc) return rc;
     rows->start = start;
     rc = pl_rows_array(&column, entries, sizeof *rows->column, why);
@@ -232,12 +231,7 @@ static int libsvm_half(const struct libsvm_set *s, const int64_t *class, uint64_
     rc = pl_rows_array(&value, entries, sizeof *rows->value, why);
     if (rc) return rc;
     rows->value = value;
-    for (uint64_t i = 0; i < n; i++) {
-        const int64_t *at =
-            bsearch(&s->label[first + i], class, (size_t)n_classes, sizeof *class, libsvm_order);
-        rows->label[i] = (uint16_t)(at - class);
-        rows->start[i] = s->start[first + i] - base;
-    }
+    for (uint64_t i = 0; i < n; i++) rows->start[i] = s->start[first + i] - base;
     rows->start[n] = entries;
     if (entries) {
         memcpy(rows->column, s->column + base, (size_t)entries * sizeof *rows->column);
@@ -245,6 +239,28 @@ static int libsvm_half(const struct libsvm_set *s, const int64_t *class, uint64_
     }
     rows->n = (uint32_t)n;
     return PL_OK;
+}
+
+/* The classes of such rows. */
+static int libsvm_labels(const struct libsvm_set *s, const int64_t *class, uint64_t n_classes,
+                         uint64_t first, struct pl_rows *rows, struct pl_why *why) {
+    void *label;
+    int rc = pl_rows_array(&label, rows->n, sizeof *rows->label, why);
+    if (rc) return rc;
+    rows->label = label;
+    for (uint64_t i = 0; i < rows->n; i++) {
+        const int64_t *at =
+            bsearch(&s->label[first + i], class, (size_t)n_classes, sizeof *class, libsvm_order);
+        rows->label[i] = (uint16_t)(at - class);
+    }
+    return PL_OK;
+}
+
+static void libsvm_free(struct libsvm_set *s) {
+    free(s->label);
+    free(s->start);
+    free(s->column);
+    free(s->value);
 }
 
 static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
@@ -263,16 +279,42 @@ static int libsvm_open(const void *conf, uint64_t seed, struct pl_data *data, st
     }
     if (!rc) rc = libsvm_classes(&s, c->file, &class, &n_classes, why);
     if (!rc && s.dim == 0) rc = pl_fail(why, PL_EDATA, "%s has no features", c->file);
-    if (!rc) rc = libsvm_half(&s, class, n_classes, 0, n_train, data->train, why);
-    if (!rc) rc = libsvm_half(&s, class, n_classes, n_train, s.n - n_train, data->test, why);
+    if (!rc) rc = libsvm_half(&s, 0, n_train, data->train, why);
+    if (!rc) rc = libsvm_half(&s, n_train, s.n - n_train, data->test, why);
+    if (!rc) rc = libsvm_labels(&s, class, n_classes, 0, data->train, why);
+    if (!rc) rc = libsvm_labels(&s, class, n_classes, n_train, data->test, why);
+    for (uint64_t i = 0; !rc && i < n_classes; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%lld", (long long)class[i]);
+        rc = pl_schema_class(data->schema, name, why);
+    }
     data->shape[0] = data->shape[1] = 1;
     data->shape[2] = (uint32_t)s.dim;
     data->n_classes = (uint32_t)n_classes;
     free(class);
-    free(s.label);
-    free(s.start);
-    free(s.column);
-    free(s.value);
+    libsvm_free(&s);
+    return rc;
+}
+
+/* Features that the model does not have are left out. Lines begin with a label, which may be 0. */
+static int libsvm_open_as(const void *conf, struct pl_data *data, struct pl_why *why) {
+    const struct libsvm_conf *c = conf;
+    struct libsvm_set s = {.n = 0};
+    if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "libsvm needs a file: libsvm:FILE");
+    if (data->schema->n_columns > 0 || data->ratings)
+        return pl_fail(why, PL_EUSAGE, "the model was not trained on LIBSVM text");
+    uint64_t dim = (uint64_t)data->shape[0] * data->shape[1] * data->shape[2], n = 0;
+    int rc = libsvm_read(c->file, &s, why);
+    for (uint64_t i = 0, from = 0; !rc && i < s.n; i++) {
+        for (; from < s.start[i + 1]; from++) {
+            if (s.column[from] >= dim) continue;
+            s.column[n] = s.column[from];
+            s.value[n++] = s.value[from];
+        }
+        s.start[i + 1] = n;
+    }
+    if (!rc) rc = libsvm_half(&s, 0, s.n, data->test, why);
+    libsvm_free(&s);
     return rc;
 }
 
@@ -290,4 +332,5 @@ const struct pl_data_kind pl_data_libsvm = {
            "Chang, Lin, LIBSVM: a library for support vector machines, ACM TIST 2011", libsvm_opts,
            sizeof(struct libsvm_conf), 0},
     .open = libsvm_open,
+    .open_as = libsvm_open_as,
 };

@@ -278,6 +278,34 @@ static int npy_open(const void *conf, uint64_t seed, struct pl_data *data, struc
     return rc;
 }
 
+static int npy_open_as(const void *conf, struct pl_data *data, struct pl_why *why) {
+    const struct npy_conf *c = conf;
+    const struct pl_schema *s = data->schema;
+    struct npy a;
+    uint64_t dim = (uint64_t)data->shape[0] * data->shape[1] * data->shape[2];
+    if (!c->file[0]) return pl_fail(why, PL_EUSAGE, "npy needs a file of features: npy:X.npy");
+    int rc = npy_read(c->file, &a, why);
+    if (!rc && (a.n / a.shape[0] != dim || data->ratings))
+        rc =
+            pl_fail(why, PL_EDATA, "%s has rows of %llu numbers, but the model was trained on %llu",
+                    c->file, (unsigned long long)(a.n / a.shape[0]), (unsigned long long)dim);
+    if (!rc && s->n_columns != dim && !npy_is_bytes(&a))
+        rc = pl_fail(why, PL_EDATA, "%s has numbers, but the model was trained on bytes or texts",
+                     c->file);
+    void *mem = NULL;
+    if (!rc && s->n_columns != dim) {
+        rc = npy_bytes(&a, NULL, a.shape[0], data->test, why);
+    } else if (!rc) {
+        rc = pl_rows_array(&mem, a.n, sizeof *data->test->real, why);
+        data->test->real = mem;
+        if (!rc) rc = npy_features(&a, data->test->real, c->file, why);
+    }
+    data->test->n = rc ? 0 : (uint32_t)a.shape[0];
+    if (!rc && mem) rc = pl_columns_apply(s, data->test, why);
+    free(a.bytes);
+    return rc;
+}
+
 static const struct pl_opt npy_opts[] = {
     PL_OPT_FILE(struct npy_conf, file, "", "features: an array of n rows, written by numpy.save"),
     PL_OPT_FILE(struct npy_conf, target, "", "what to predict: an array of n numbers"),
@@ -292,4 +320,5 @@ const struct pl_data_kind pl_data_npy = {
     .id = {"npy", "arrays of your own, written by numpy.save: features and what to predict", "",
            npy_opts, sizeof(struct npy_conf), 0},
     .open = npy_open,
+    .open_as = npy_open_as,
 };

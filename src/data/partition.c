@@ -179,7 +179,7 @@ static const struct pl_entry *const partition_table[] = {
     &partition_whole_kind.id, &partition_iid_kind.id, &partition_label_kind.id, NULL};
 
 const struct pl_family pl_partition_family = {
-    "partition", "which training samples does each worker draw from?", partition_table, NULL};
+    "partition", "which training samples does each worker draw from?", partition_table};
 
 /* Builds the lists of rows from their owners by counting. */
 static int partition_collect(struct pl_partition *p, const uint32_t *owner, struct pl_why *why) {

@@ -1,10 +1,10 @@
 /* Ratings from a text file: each line has user, item, rating and optionally a time.
  *
  * MovieLens separates them by tabs, "::", or commas below a line of names, and LIBMF by blanks. All
- * four are accepted, and blank lines are skipped. Ids are 64-bit whole numbers in any order. They
- * are renumbered 0, 1, … in ascending order or, shuffled, in a random order that depends on the
- * seed. Real sets number ids by age, so neighbours have very different numbers of ratings; a random
- * order gives blocks of about equal size.
+ * four are accepted, fields may be quoted, and blank lines are skipped. Ids are 64-bit whole
+ * numbers in any order. They are renumbered 0, 1, … in ascending order or, shuffled, in a random
+ * order that depends on the seed. Real sets number ids by age, so neighbours have very different
+ * numbers of ratings; a random order gives blocks of about equal size.
  *
  * While the file is read, a hash table numbers ids as they appear, so a rating takes its twelve
  * bytes from the start. The table is salted with its own address, so a hostile file cannot aim at
@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "data/file.h"
 #include "data/rows.h"
+#include "data/schema.h"
 
 #define RATINGS_WINDOW ((size_t)1 << 16)
 #define RATINGS_LINE_MAX 256
@@ -32,10 +33,25 @@ enum { RATINGS_USERS = 64, RATINGS_ITEMS, RATINGS_SPLIT };
 
 /* --- preparing a set from any source ------------------------------------------------------- */
 
-static int ratings_shuffle(struct pl_ratings *r, uint64_t n, uint64_t seed, struct pl_why *why) {
+/* Moves each id to its new place. */
+static int ratings_move_ids(uint64_t **id, uint64_t n, const uint32_t *to, struct pl_why *why) {
+    void *mem;
+    int rc = n > 0 ? pl_rows_array(&mem, n, sizeof **id, why) : PL_OK;
+    if (rc || n == 0) return rc;
+    uint64_t *moved = mem;
+    for (uint64_t i = 0; i < n; i++) moved[to[i]] = (*id)[i];
+    free(*id);
+    *id = moved;
+    return PL_OK;
+}
+
+static int ratings_shuffle(struct pl_ratings *r, struct pl_schema *s, uint64_t n, uint64_t seed,
+                           struct pl_why *why) {
     uint32_t *user = NULL, *item = NULL;
     int rc = pl_rows_deck(r->n_users, seed, RATINGS_USERS, &user, why);
     if (!rc) rc = pl_rows_deck(r->n_items, seed, RATINGS_ITEMS, &item, why);
+    if (!rc) rc = ratings_move_ids(&s->user, s->n_users, user, why);
+    if (!rc) rc = ratings_move_ids(&s->item, s->n_items, item, why);
     for (uint64_t i = 0; !rc && i < n; i++) {
         r->rating[i].user = user[r->rating[i].user];
         r->rating[i].item = item[r->rating[i].item];
@@ -79,7 +95,7 @@ int pl_ratings_give(struct pl_data *data, struct pl_rating *rating, uint64_t n, 
     data->shape[0] = data->shape[1] = 1;
     data->shape[2] = 3;
     data->n_classes = 0;
-    int rc = conf->shuffle ? ratings_shuffle(r, n, seed, why) : PL_OK;
+    int rc = conf->shuffle ? ratings_shuffle(r, data->schema, n, seed, why) : PL_OK;
     if (!rc) ratings_split(r, !conf->n_last, seed);
     return rc;
 }
@@ -147,8 +163,8 @@ static int ratings_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* rank [n]: the position of each id in ascending order. Invalidates the table. */
-static int ratings_rank(struct ratings_ids *t, uint32_t **out, struct pl_why *why) {
+/* rank [n]: the position of each id in ascending order; the ids in that order go to *ids. */
+static int ratings_rank(struct ratings_ids *t, uint32_t **out, uint64_t **ids, struct pl_why *why) {
     void *mem;
     int rc = pl_rows_array(&mem, t->n, sizeof **out, why);
     if (rc) return rc;
@@ -161,7 +177,7 @@ static int ratings_rank(struct ratings_ids *t, uint32_t **out, struct pl_why *wh
     memcpy(sorted, t->id, (size_t)t->n * sizeof *sorted);
     qsort(sorted, (size_t)t->n, sizeof *sorted, ratings_order);
     for (uint64_t i = 0; i < t->n; i++) (*out)[*ratings_slot(t, sorted[i]) - 1] = (uint32_t)i;
-    free(sorted);
+    *ids = sorted;
     return PL_OK;
 }
 
@@ -179,6 +195,8 @@ struct ratings_set {
     struct pl_rating *rating;
     uint64_t n, room;
     struct ratings_ids users, items;
+    bool known;   /* the ids are known, and others are not added: */
+    uint64_t *id; /* [2 room]: as they are in the file */
 };
 
 static int ratings_damage(const struct ratings_text *t, struct pl_why *why, const char *what) {
@@ -211,6 +229,18 @@ static int ratings_line(struct ratings_text *t, bool *more, struct pl_why *why) 
         n--;
     t->line[n] = '\0';
     *more = any;
+    if (t->line_no == 1 && strncmp(t->line, "\xef\xbb\xbf", 3) == 0) /* a mark of UTF-8 */
+        memmove(t->line, t->line + 3, n - 2);
+    return PL_OK;
+}
+
+/* Replaces quotes around fields by blanks. */
+static int ratings_unquote(struct ratings_text *t, struct pl_why *why) {
+    for (char *at = strchr(t->line, '"'); at; at = strchr(at, '"')) {
+        bool begins = at == t->line || strchr(",: \t", at[-1]), ends = strchr(",: \t", at[1]);
+        if (!begins && !ends) return ratings_damage(t, why, "a quote inside of a field");
+        *at = ' ';
+    }
     return PL_OK;
 }
 
@@ -263,18 +293,32 @@ static int ratings_add(struct ratings_text *t, struct ratings_set *s, uint64_t u
             return pl_fail(why, PL_ENOMEM, "out of memory for %llu ratings",
                            (unsigned long long)room);
         s->rating = grown;
+        uint64_t *id = s->known ? realloc(s->id, (size_t)(2 * room) * sizeof *id) : NULL;
+        if (id) s->id = id;
+        if (s->known && !id)
+            return pl_fail(why, PL_ENOMEM, "out of memory for %llu ratings",
+                           (unsigned long long)room);
         s->room = room;
     }
     struct pl_rating *r = &s->rating[s->n];
-    int rc = ratings_number(&s->users, user, "users", &r->user, why);
-    if (!rc) rc = ratings_number(&s->items, item, "items", &r->item, why);
-    if (rc) return pl_fail_in(why, rc, t->file.path);
+    if (s->known) {
+        s->id[2 * s->n] = user;
+        s->id[2 * s->n + 1] = item;
+        r->user = *ratings_slot(&s->users, user) - 1; /* UINT32_MAX if it is not there */
+        r->item = *ratings_slot(&s->items, item) - 1;
+    } else {
+        int rc = ratings_number(&s->users, user, "users", &r->user, why);
+        if (!rc) rc = ratings_number(&s->items, item, "items", &r->item, why);
+        if (rc) return pl_fail_in(why, rc, t->file.path);
+    }
     r->value = value;
     s->n++;
     return PL_OK;
 }
 
 static int ratings_parse(struct ratings_text *t, struct ratings_set *s, struct pl_why *why) {
+    int rc = ratings_unquote(t, why);
+    if (rc) return rc;
     const char *at = ratings_blanks(t->line);
     uint64_t user, item;
     float value, when;
@@ -283,6 +327,8 @@ static int ratings_parse(struct ratings_text *t, struct ratings_set *s, struct p
     if (at) at = ratings_between(at);
     if (!at) return ratings_damage(t, why, "the first field is not a user id");
     at = ratings_id(at, &item);
+    if (at && s->known && !*ratings_blanks(at)) /* the rating may be what is to be predicted */
+        return ratings_add(t, s, user, item, 0, why);
     if (at) at = ratings_between(at);
     if (!at) return ratings_damage(t, why, "the second field is not an item id");
     at = ratings_value(at, &value);
@@ -311,10 +357,12 @@ static int ratings_read(const char *path, struct ratings_set *s, struct pl_why *
 }
 
 /* Renumbers ids from order of appearance to ascending order. */
-static int ratings_ascend(struct ratings_set *s, struct pl_why *why) {
+static int ratings_ascend(struct ratings_set *s, struct pl_schema *schema, struct pl_why *why) {
     uint32_t *user = NULL, *item = NULL;
-    int rc = ratings_rank(&s->users, &user, why);
-    if (!rc) rc = ratings_rank(&s->items, &item, why);
+    int rc = ratings_rank(&s->users, &user, &schema->user, why);
+    if (!rc) schema->n_users = s->users.n;
+    if (!rc) rc = ratings_rank(&s->items, &item, &schema->item, why);
+    if (!rc) schema->n_items = s->items.n;
     for (uint64_t i = 0; !rc && i < s->n; i++) {
         s->rating[i].user = user[s->rating[i].user];
         s->rating[i].item = item[s->rating[i].item];
@@ -338,7 +386,7 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
     uint64_t n_train = s.n;
     if (!rc && c->test_file[0]) rc = ratings_read(c->test_file, &s, why);
     ready.n_last = s.n - n_train;
-    if (!rc) rc = ratings_ascend(&s, why);
+    if (!rc) rc = ratings_ascend(&s, data->schema, why);
     ratings_free_ids(&s.users);
     ratings_free_ids(&s.items);
     if (rc) {
@@ -348,6 +396,37 @@ static int ratings_open(const void *conf, uint64_t seed, struct pl_data *data, s
     struct pl_rating *fit = realloc(s.rating, (size_t)s.n * sizeof *fit);
     return pl_ratings_give(data, fit ? fit : s.rating, s.n, s.users.n, s.items.n, &ready, seed,
                            why);
+}
+
+/* Fills the table of ids with those of the model, in its order. */
+static int ratings_known(struct ratings_ids *t, const uint64_t *id, uint64_t n, const char *what,
+                         struct pl_why *why) {
+    int rc = ratings_more_ids(t, why);
+    for (uint64_t i = 0; !rc && i < n; i++) {
+        uint32_t number = 0;
+        rc = ratings_number(t, id[i], what, &number, why);
+        if (!rc && number != i)
+            rc = pl_fail(why, PL_EDATA, "the description of its data has the same id twice");
+    }
+    return rc;
+}
+
+static int ratings_open_as(const void *conf, struct pl_data *data, struct pl_why *why) {
+    const struct ratings_conf *c = conf;
+    const struct pl_schema *ids = data->schema;
+    struct ratings_set s = {.known = true};
+    if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "ratings needs a file: ratings:FILE");
+    if (!data->ratings || !ids->user || !ids->item)
+        return pl_fail(why, PL_EUSAGE, "the model was not trained on a file of ratings");
+    int rc = ratings_known(&s.users, ids->user, ids->n_users, "users", why);
+    if (!rc) rc = ratings_known(&s.items, ids->item, ids->n_items, "items", why);
+    if (!rc) rc = ratings_read(c->file, &s, why);
+    ratings_free_ids(&s.users);
+    ratings_free_ids(&s.items);
+    data->ratings->rating = s.rating;
+    data->ratings->id = s.id;
+    data->ratings->n_test = data->test->n = (uint32_t)s.n;
+    return rc;
 }
 
 static const struct pl_opt ratings_opts[] = {
@@ -364,4 +443,5 @@ const struct pl_data_kind pl_data_ratings = {
            "Harper, Konstan, The MovieLens datasets: history and context, ACM TiiS 2015",
            ratings_opts, sizeof(struct ratings_conf), 0},
     .open = ratings_open,
+    .open_as = ratings_open_as,
 };

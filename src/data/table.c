@@ -10,4 +10,4 @@ static const struct pl_entry *const data_table[] = {
     &pl_data_blobs.id,   &pl_data_digits.id, &pl_data_ratings.id,  &pl_data_lowrank.id,
     &pl_data_csv.id,     &pl_data_npy.id,    &pl_data_friedman.id, NULL};
 
-const struct pl_family pl_data_family = {"data", "what is the model trained on?", data_table, NULL};
+const struct pl_family pl_data_family = {"data", "what is the model trained on?", data_table};

@@ -11,12 +11,16 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     start->version = a->version;
     start->sends = a->sends;
     start->part = (struct pl_part){a->row, a->col};
+    if (e->conf.beat_ns > 0) pl_life_started(e, a->worker);
     if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, start);
     struct engine_worker *w = &e->worker[a->worker];
     w->part = start->part;
     start->acked = w->acked;
     start->applied = w->applied;
-    start->checks = !e->judges || e->spoiled;
+    start->checks = e->workers_check;
+    const struct pl_host_ops *h = &e->conf.host;
+    bool writable = h->sharing && h->sharing->writable(h->ctx, a->worker);
+    w->finite = writable ? PL_FINITE_WRITABLE : PL_FINITE_UNKNOWN;
     int rc = e->models->start(e, a, start);
     if (rc == PL_EPOLICY)
         return pl_control_broke(e->control, why,
@@ -24,29 +28,16 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     return rc == PL_ENOMEM ? pl_engine_memory(e, "a task", why) : rc;
 }
 
-void pl_engine_upcoming(const struct pl_engine *e, const struct pl_action *commit,
-                        const struct pl_action *end) {
-    const struct pl_host_ops *h = &e->conf.host;
-    if (!h->upcoming) return;
-    for (const struct pl_action *a = commit + 1; a < end; a++)
-        if (a->verb == PL_START && a->from == PL_FETCH) h->upcoming(h->ctx, a->worker);
-}
-
 static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
                                const struct pl_action *end, struct pl_measure *measure,
                                struct pl_why *why) {
     e->last_update_ns = e->view->now_ns;
-    if (e->conf.host.update) e->conf.host.update(e->conf.host.ctx);
-    pl_engine_upcoming(e, a, end);
+    const struct pl_host_ops *h = &e->conf.host;
+    if (h->update) h->update(h->ctx, a + 1, (size_t)(end - a - 1));
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if (a->version >= e->last_version || (e->job->limits.epochs > 0 && pl_engine_reached(e)))
         pl_engine_over(e);
     return rc;
-}
-
-/* The result of a finished task is not used. */
-static void carry_unused(struct pl_engine *e, int worker) {
-    if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, worker);
 }
 
 /* *committed: the plan made an update, and *measure has its measurements. */
@@ -65,7 +56,7 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
             if (!e->models->take) continue;
             rc = e->models->take(e, a, why);
             break;
-        case PL_DROP: carry_unused(e, a->worker); continue;
+        case PL_DROP: pl_engine_result_used(e, a->worker, false); continue;
         case PL_COMMIT:
             *committed = true;
             rc = carry_commit(e, a, end, measure, why);
@@ -77,6 +68,20 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
         if (rc) return rc;
     }
     return PL_OK;
+}
+
+void pl_engine_judged(struct pl_engine *e, size_t i, bool finite) {
+    size_t n;
+    const struct pl_member *m = pl_control_group(e->control, &n) + i;
+    if (finite) {
+        pl_standing_good(e, m->worker);
+        return;
+    }
+    struct pl_event event = {.now_ns = e->view->now_ns, .worker = m->worker, .task = m->task};
+    e->workers_check = true; /* what they find is rejected before the policy decides */
+    pl_control_leave_out(e->control, i);
+    if (e->view->worker[m->worker].state != PL_GONE)
+        pl_standing_failed(e, &event, "that is not finite");
 }
 
 /* What a commit measured comes as an event of its own. A plan has at most one commit and this event
@@ -91,8 +96,9 @@ int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_
     const struct pl_plan *plan;
     struct pl_measure measure = {.dot = NAN};
     bool committed = false;
-    int rc = pl_control_step(e->control, event, &plan, why);
+    int rc = pl_control_decide(e->control, event, &plan, why);
     if (!rc) rc = carry_plan(e, plan, &committed, &measure, why);
+    if (!rc) pl_control_carried_out(e->control, event, plan);
     if (rc || !committed || !e->measures) return rc;
     return carry_measured(e, event, &measure, why);
 }

@@ -6,25 +6,24 @@
 #include "engine/engine_state.h"
 
 /* Whether a commit can be written again, and nothing else reads a result before it. */
-static bool central_rewrites(const struct pl_engine *e) {
+static bool central_can_leave_out(const struct pl_engine *e) {
     const struct pl_job *job = e->job;
-    return pl_store_discards(e->store) && !pl_filter_any(&job->filter) && !job->attack.entry &&
-           !job->spread && !job->grid && e->conf.slice.whole == 0;
+    return pl_store_can_leave_out(e->store) && !pl_filter_any(&job->filter) && !job->attack.entry &&
+           e->conf.slice.whole == 0;
 }
 
-/* What remembers that a result came has to know that it is finite. */
-static bool central_judges(const struct pl_engine *e) {
-    const struct pl_job *job = e->job;
+/* Whether workers remember that their results came; those have to be finite. */
+static bool central_is_remembered(const struct pl_job *job) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    return e->rewrites && !(local->n_vectors && local->n_vectors(job->local.conf) > 0);
+    return local->n_vectors && local->n_vectors(job->local.conf) > 0;
 }
 
 /* Whether the input of a task is of no use after it. */
-static bool central_gives_up(const struct pl_engine *e) {
+static bool central_frees_base_early(const struct pl_engine *e) {
     const struct pl_job *job = e->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
-    return policy->fetches && policy->fetches(job->policy.conf) && !job->grid &&
+    return policy->fetches && policy->fetches(job->policy.conf) &&
            !(correct->id.needs & PL_NEEDS_BASE) && !pl_filter_any(&job->filter);
 }
 
@@ -34,18 +33,15 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     conf.dim = dim;
     conf.parallel_for = e->conf.parallel_for;
     conf.writes = e->conf.writes;
-    if (pl_vectors_new(&e->vectors)) return pl_fail(why, PL_ENOMEM, "out of memory");
-    e->owns_vectors = true;
-    pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
+    if (pl_engine_own_vectors(e, dim)) return pl_fail(why, PL_ENOMEM, "out of memory");
     conf.vectors = e->vectors;
     conf.offload = e->conf.host.offload;
-    conf.adopt = e->conf.host.adopt;
-    conf.adopt_ctx = e->conf.host.ctx;
     int rc = pl_store_new(&conf, w0, &e->store, why);
-    e->rewrites = !rc && central_rewrites(e);
-    e->judges = central_judges(e);
-    e->gives_up = central_gives_up(e);
-    return rc;
+    if (rc) return rc;
+    e->workers_check = !central_can_leave_out(e) || central_is_remembered(e->job);
+    e->judges_on_arrival = pl_filter_any(&e->job->filter) || pl_store_reads_twice(e->store);
+    e->frees_base_early = central_frees_base_early(e);
+    return PL_OK;
 }
 
 /* Starts a task on the newest version, or on the one that the worker has. A worker keeps its output
@@ -88,58 +84,33 @@ static bool central_room(struct pl_engine *e) {
 static int central_take(struct pl_engine *e, const struct pl_action *a, struct pl_why *why) {
     struct engine_worker *w = &e->worker[a->worker];
     const struct pl_member *m = pl_control_taken(e->control, a);
-    if (e->conf.host.taken) e->conf.host.taken(e->conf.host.ctx, w->output);
+    pl_engine_result_used(e, a->worker, true);
     float *vector = pl_vector_at(e->vectors, w->output);
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(e->job, w->part, range);
     if (!vector || !central_room(e)) return pl_engine_memory(e, "the group", why);
-    int rc = pl_part_is(w->part) ? pl_store_take_part(e->store, m, range, n, vector)
-                                 : pl_store_take(e->store, m, w->base, vector);
+    int rc = pl_store_take(e->store, m, w->base, vector, w->finite);
     if (rc == PL_EPOLICY)
         return pl_control_broke(e->control, why,
                                 "it made a group of 2 for a rule that takes one at a time");
     if (rc) return pl_engine_memory(e, "the group", why);
-    if (pl_engine_writable(e, a->worker) && !pl_engine_settles(e)) pl_store_guard(e->store);
     pl_vector_complete(e->vectors, w->output);
     e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};
     e->group_id[e->n_group++] = w->output;
     w->output = PL_NO_VECTOR;
     w->taken = a->task;
-    if (e->job->spread)
-        pl_drift_took(&e->out->drift, vector,
-                      pl_ranges_parameters(&e->job->ranges, e->job->model->dim));
     return PL_OK;
-}
-
-/* What the commit found out about the members that it read. */
-static void central_judge(struct pl_engine *e) {
-    size_t n;
-    const struct pl_member *m = pl_control_group(e->control, &n);
-    for (size_t i = 0; i < e->n_group && i < n; i++) {
-        bool present = e->view->worker[m[i].worker].state != PL_GONE;
-        struct pl_event event = {
-            .now_ns = e->view->now_ns, .worker = m[i].worker, .task = m[i].task};
-        if (!pl_store_is_spoiled(e->store, (int)i)) {
-            pl_standing_good(e, m[i].worker);
-            continue;
-        }
-        e->spoiled = true;
-        pl_control_spoiled(e->control, i);
-        if (present) pl_standing_failed(e, &event, "that is not finite");
-    }
 }
 
 static int central_commit(struct pl_engine *e, const struct pl_action *a,
                           struct pl_measure *measure, struct pl_why *why) {
     int rc = pl_task_forge(e->job, e->group, (int)e->n_group);
     if (!rc) rc = pl_store_commit(e->store, a->factor, measure);
-    if (!rc) central_judge(e);
+    for (size_t i = 0; !rc && i < e->n_group; i++)
+        pl_engine_judged(e, i, !pl_store_is_spoiled(e->store, (int)i));
     while (e->n_group > 0) {
         struct engine_worker *w = &e->worker[e->group[--e->n_group].worker];
         w->applied = w->taken;
         pl_vector_release(e->vectors, e->group_id[e->n_group]);
     }
-    pl_job_tell_median(e->job, e->store, &e->told_median);
     if (rc == PL_ERUN)
         return pl_fail(why, rc, "a server did not answer at update %llu",
                        (unsigned long long)e->view->version);
@@ -155,25 +126,20 @@ static int central_output(const struct pl_engine *e, int worker) {
     return e->worker[worker].output;
 }
 
+static int central_touches(const struct pl_engine *e, int worker, int vector[PL_TERMS + 2]) {
+    const struct engine_worker *w = &e->worker[worker];
+    vector[0] = w->output;
+    vector[1] = w->base ? w->base->lookahead_vector : PL_NO_VECTOR;
+    return 2;
+}
+
 static const struct pl_progress *central_progress(const struct pl_engine *e) {
     return pl_store_progress(e->store);
 }
 
-/* With a grid the newest version changes in place. */
-static bool central_needs_room(const struct pl_engine *e) {
-    return e->job->grid != NULL;
-}
-
 static int central_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
     const struct pl_version *v = pl_store_newest(e->store);
-    if (e->conf.host.adopt) {
-        e->conf.host.model(e->conf.host.ctx, room);
-        return PL_OK;
-    }
-    if (central_needs_room(e)) {
-        memcpy(room, v->model, e->job->model->dim * sizeof *room);
-        return PL_OK;
-    }
+    (void)room;
     pl_store_hold(e->store, v);
     out->held = v;
     out->w = v->model;
@@ -190,7 +156,7 @@ const struct pl_engine_models pl_engine_central = {.first = central_first,
                                                    .commit = central_commit,
                                                    .forget = central_forget,
                                                    .output = central_output,
+                                                   .touches = central_touches,
                                                    .progress = central_progress,
                                                    .model = central_model,
-                                                   .needs_room = central_needs_room,
                                                    .archive = central_archive};

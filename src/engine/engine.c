@@ -21,8 +21,14 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     if (rc) return rc;
     e->view = pl_control_view(e->control);
     e->replicas = pl_control_replicas(e->control);
+    e->gathers = e->conf.gathers;
+    if (pl_life_new(e))
+        return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     static const struct pl_engine_models timing = {0};
-    e->models = e->replicas ? &pl_engine_own : job->model ? &pl_engine_central : &timing;
+    e->models = e->replicas   ? &pl_engine_own
+                : !job->model ? &timing
+                : job->grid   ? &pl_engine_blocks
+                              : &pl_engine_central;
     if (e->models == &timing) return PL_OK; /* nothing is kept for its workers */
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
     e->standing = calloc((size_t)job->n_workers, sizeof *e->standing);
@@ -68,6 +74,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     e->last_version = e->job->limits.updates > 0 ? e->job->limits.updates : UINT64_MAX;
     e->start = (struct pl_start){.base = PL_NO_VECTOR, .output = PL_NO_VECTOR};
     int rc = engine_control(e, why);
+    if (!rc) pl_due_begin(e);
     if (!rc && e->job->model) rc = engine_first(e, w0, why);
     if (!rc && e->job->model) rc = engine_filter(e, why);
     e->measures = !rc && e->store && !conf->follows && pl_control_measures(e->control);
@@ -78,22 +85,23 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     return rc;
 }
 
-/* Releases what the engine holds for a worker. */
-static void engine_forget(struct pl_engine *e, int worker) {
+void pl_engine_forget(struct pl_engine *e, int worker) {
     if (e->models->forget) e->models->forget(e, worker);
     if (e->worker) e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
 
 void pl_engine_free(struct pl_engine *e) {
     if (!e) return;
-    for (int i = 0; e->store && i < e->job->n_workers; i++) engine_forget(e, i);
+    if (e->control) pl_control_end(e->control, e->view->now_ns); /* if it did not finish */
+    for (int i = 0; e->vectors && i < e->job->n_workers; i++) pl_engine_forget(e, i);
     for (size_t i = 0; i < e->n_group; i++) pl_vector_release(e->vectors, e->group_id[i]);
     pl_store_free(e->store);
+    pl_blocks_free(e->blocks);
     pl_filter_free(e->filter);
     pl_reference_free(e->reference);
     if (e->owns_vectors) pl_vectors_free(e->vectors);
+    pl_life_free(e);
     pl_control_free(e->control);
-    pl_control_free(e->copy);
     free(e->worker);
     free(e->standing);
     free(e->group);
@@ -102,16 +110,32 @@ void pl_engine_free(struct pl_engine *e) {
     free(e);
 }
 
+int pl_engine_own_vectors(struct pl_engine *e, size_t dim) {
+    if (pl_vectors_new(&e->vectors)) return PL_ENOMEM;
+    e->owns_vectors = true;
+    pl_vectors_memory(e->vectors, dim, e->conf.host.memory.get ? &e->conf.host.memory : NULL);
+    return PL_OK;
+}
+
 /* --- results -------------------------------------------------------------------------------- */
+
+void pl_engine_result_used(struct pl_engine *e, int worker, bool taken) {
+    const struct pl_host_ops *h = &e->conf.host;
+    if (h->result && e->models->output)
+        h->result(h->ctx, worker, e->models->output(e, worker), taken);
+}
 
 static void engine_reject(struct pl_engine *e, struct pl_event *event, const char *defect) {
     pl_standing_failed(e, event, defect);
     event->kind = PL_REJECT;
     event->samples = 0;
-    if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
+    pl_engine_result_used(e, event->worker, false);
 }
 
-const char *pl_engine_claim(const struct pl_engine *e, const struct pl_event *event) {
+/* What a worker claims about its result is compared with what it was asked for. Returns NULL if the
+ * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
+ * unknown. */
+static const char *engine_claim(const struct pl_engine *e, const struct pl_event *event) {
     bool own = e->job->model && e->job->model->kind->outside;
     uint32_t ordered =
         own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
@@ -121,16 +145,17 @@ const char *pl_engine_claim(const struct pl_engine *e, const struct pl_event *ev
     return NULL;
 }
 
-/* If a result is read more than once, or by other workers, and its own worker can still write to
+/* If a vector is read more than once, or by other workers, and its own worker can still write to
  * it, it is first copied to where it cannot, and judged there. A commit that reads every element
- * once judges what it reads: see core/commit.c. */
-static int engine_settle(struct pl_engine *e, int worker, int vector, bool used, bool *finite) {
+ * once judges what it reads. */
+static int engine_settle(struct pl_engine *e, int vector, bool used, enum pl_finite *finite) {
     const struct pl_host_ops *h = &e->conf.host;
-    *finite = true;
-    if (!pl_engine_writable(e, worker) || !pl_engine_settles(e)) return PL_OK;
-    int rc = h->settle(h->ctx, vector, used);
-    if (!rc) *finite = pl_vec_finite(pl_vector_at(e->vectors, vector), e->job->model->dim);
-    return rc;
+    if (*finite != PL_FINITE_WRITABLE || !e->judges_on_arrival) return PL_OK;
+    int rc = h->sharing->settle(h->ctx, vector, used);
+    if (rc) return rc;
+    bool yes = pl_vec_finite(pl_vector_at(e->vectors, vector), e->job->model->dim);
+    *finite = yes ? PL_FINITE_YES : PL_FINITE_NO;
+    return PL_OK;
 }
 
 /* The filter has rejected so many consecutive results that it will accept no more: each worker that
@@ -148,7 +173,7 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
     struct engine_worker *w = &e->worker[event->worker];
     bool believed = true;
     pl_standing_arrived(e, event->worker);
-    if (pl_engine_settles(e)) pl_standing_good(e, event->worker);
+    if (e->judges_on_arrival) pl_standing_good(e, event->worker);
     w->acked = event->task;
     if (!e->filter) return PL_OK;
     int rc = pl_filter_see(e->filter, event->worker, pl_store_newest(e->store), w->base,
@@ -161,7 +186,7 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
     if (believed) return PL_OK;
     w->doubted = true;
     event->kind = PL_REJECT;
-    if (e->conf.host.unused) e->conf.host.unused(e->conf.host.ctx, event->worker);
+    pl_engine_result_used(e, event->worker, false);
     if (engine_stuck(e)) {
         pl_filter_trouble(e->filter, (double)event->now_ns * 1e-9, &e->out->trouble);
         pl_engine_over(e);
@@ -173,14 +198,12 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
 
 static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char *defect,
                          struct pl_why *why) {
-    bool finite = true;
+    enum pl_finite *finite = &e->worker[event->worker].finite;
     int rc = PL_OK;
-    if (!defect) defect = pl_engine_claim(e, event);
-    if (!defect && e->worker[event->worker].bad_base == event->task) finite = false;
-    if (!defect && finite)
-        rc = engine_settle(e, event->worker, pl_engine_output(e, event->worker), false, &finite);
+    if (!defect) defect = engine_claim(e, event);
+    if (!defect) rc = engine_settle(e, pl_engine_output(e, event->worker), false, finite);
     if (rc) return pl_engine_memory(e, "a result", why);
-    if (!defect && !finite) defect = "that is not finite";
+    if (!defect && *finite == PL_FINITE_NO) defect = "that is not finite";
     if (!defect) return engine_judge(e, event, why);
     engine_reject(e, event, defect);
     return PL_OK;
@@ -189,13 +212,20 @@ static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char
 /* A base that other workers may read from now on. Returns whether it can be used; one that is not
  * awaited is left to control. */
 static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
-    bool finite = true;
     if (!e->replicas || !pl_control_is_current(e->control, event->worker, event->task)) return true;
     struct pl_replica_task t = pl_replica_task(e->replicas, event->worker);
     if (!t.base_pending) return true;
-    if (!engine_settle(e, event->worker, t.base, true, &finite) && finite) return true;
-    e->worker[event->worker].bad_base = event->task;
+    enum pl_finite *result = &e->worker[event->worker].finite, base = *result;
+    int rc = engine_settle(e, t.base, true, &base);
+    if (!rc && base != PL_FINITE_NO) return true;
+    *result = PL_FINITE_NO;
     return false;
+}
+
+/* What follows for workers whose results could not be used. */
+static inline int engine_verdicts(struct pl_engine *e, const struct pl_event *event, int rc,
+                                  struct pl_why *why) {
+    return !rc && e->n_due > 0 ? pl_life_verdicts(e, event->now_ns, why) : rc;
 }
 
 /* A result of a run with a model. */
@@ -203,17 +233,50 @@ static PL_NOINLINE int engine_vector(struct pl_engine *e, struct pl_event *event
                                      const char *defect, struct pl_why *why) {
     int rc = PL_OK;
     if (event->kind == PL_ARRIVE && !e->conf.follows) rc = engine_arrive(e, event, defect, why);
-    return rc ? rc : pl_engine_step(e, event, why);
+    if (!rc) rc = pl_engine_step(e, event, why);
+    return engine_verdicts(e, event, rc, why);
+}
+
+/* A result of the worker's current task. */
+static inline int engine_current(struct pl_engine *e, struct pl_event *event, const char *defect,
+                                 struct pl_why *why) {
+    return e->job->model ? engine_vector(e, event, defect, why) : pl_engine_step(e, event, why);
+}
+
+/* No task so far took longer. */
+static void engine_longest(struct pl_engine *e, const struct pl_event *event,
+                           uint64_t spent_ns) {
+    if (e->conf.beat_ns > 0) spent_ns = pl_life_spent(e, event->worker, spent_ns);
+    bool first = e->longest_ns == 0;
+    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
+    if (first && e->n_suspects > 0) pl_life_look_at(e, event->now_ns); /* now it is known */
+}
+
+/* A result that tells something about workers, too: that this one is there, how long tasks take. */
+static PL_NOINLINE int engine_telling(struct pl_engine *e, struct pl_event *event,
+                                      const char *defect, uint64_t spent_ns, struct pl_why *why) {
+    if (e->n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
+    if (spent_ns > e->longest_ns) engine_longest(e, event, spent_ns);
+    return engine_current(e, event, defect, why);
+}
+
+/* A result of an earlier task. */
+static PL_NOINLINE int engine_late(struct pl_engine *e, const struct pl_event *event,
+                                   struct pl_why *why) {
+    if (e->n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
+    bool left = e->n_life[PL_SUSPENDED] > 0 || e->n_life[PL_EVICTED] > 0;
+    return left ? pl_life_answered(e, event, why) : PL_OK;
 }
 
 /* A result; `event` has its worker. */
 static inline int engine_result(struct pl_engine *e, struct pl_event *event, const char *defect,
                                 struct pl_why *why) {
     const struct pl_worker *w = &e->view->worker[event->worker];
-    if (w->state != PL_BUSY || w->task != event->task) return PL_OK;
     uint64_t spent_ns = event->now_ns - w->since_ns;
-    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
-    return e->job->model ? engine_vector(e, event, defect, why) : pl_engine_step(e, event, why);
+    if (w->state != PL_BUSY || w->task != event->task) return engine_late(e, event, why);
+    if (spent_ns > e->longest_ns || e->n_suspects > 0)
+        return engine_telling(e, event, defect, spent_ns, why);
+    return engine_current(e, event, defect, why);
 }
 
 /* Everything but results. */
@@ -224,18 +287,16 @@ static PL_NOINLINE int engine_other(struct pl_engine *e, struct pl_event *event,
         return pl_engine_step(e, event, why);
     if (event->kind == PL_BASE_READY && e->vectors && !e->conf.follows && !engine_base(e, event))
         return PL_OK;
-    if (event->kind == PL_LEAVE && e->standing) pl_standing_left(e, event->worker);
-    int rc = pl_engine_step(e, event, why);
-    if (event->kind == PL_LEAVE) engine_forget(e, event->worker);
-    return rc;
+    bool moves = event->kind == PL_JOIN || event->kind == PL_LEAVE;
+    int rc = moves ? pl_life_moved(e, event, why) : pl_engine_step(e, event, why);
+    return engine_verdicts(e, event, rc, why);
 }
 
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why) {
     bool known = event->worker >= 0 && event->worker < e->view->n_workers;
-    if (known && (event->kind == PL_ARRIVE || event->kind == PL_REJECT))
-        return engine_result(e, event, defect, why);
-    return engine_other(e, event, why);
+    bool result = known && (event->kind == PL_ARRIVE || event->kind == PL_REJECT);
+    return result ? engine_result(e, event, defect, why) : engine_other(e, event, why);
 }
 
 int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why) {
@@ -251,13 +312,9 @@ void pl_engine_end(struct pl_engine *e) {
     e->ended = true;
 }
 
-bool pl_engine_judges(const struct pl_engine *e) {
-    return e->judges;
-}
-
 bool pl_engine_answered(struct pl_engine *e, int worker) {
     struct engine_worker *w = &e->worker[worker];
-    if (!e->gives_up || !w->base) return false;
+    if (!e->frees_base_early || !w->base) return false;
     pl_store_release(e->store, w->base);
     w->base = NULL;
     return true;

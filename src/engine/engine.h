@@ -10,13 +10,15 @@
  * the servers that follow it are hosts; so is any program that computes gradients itself.
  *
  * Vectors are ids of one table (core/vectors.h). A task's input is a short combination of vectors:
- * the newest version, times one, or the terms of a worker's own model. Its output is a vector and
- * the ranges of it that the task writes.
+ * the newest version, times one, or the terms of a worker's own model. Its output is a vector. A
+ * task on a block of the model reads and writes strips instead.
  *
  * Threads: all functions are called by the one thread that decides. */
 #ifndef PL_ENGINE_ENGINE_H
 #define PL_ENGINE_ENGINE_H
 
+#include "base/strip.h"
+#include "engine/life.h"
 #include "learn/outcome.h"
 
 /* A task, as a host is told to start it. Valid during the call. */
@@ -25,54 +27,69 @@ struct pl_start {
     uint64_t task;
     uint64_t version;                   /* number of the model it is computed on */
     double lr;                          /* in force at that version */
-    const struct pl_combination *input; /* held until the task ends */
+    const struct pl_combination *input; /* held until the task ends; NULL: it is in strips */
     int base;   /* vector in which the worker first stores its input; PL_NO_VECTOR: the input is one
                    vector, times one */
     int output; /* vector that the worker writes */
     bool sends; /* the worker does not have its input yet */
     bool stays; /* base and output stay with the worker, and other workers read them there */
     struct pl_part part;
+    int n_strips; /* of a task on a part: where it reads and writes; otherwise 0 */
+    struct pl_strip strip[PL_STRIPS];
     uint64_t acked;   /* the worker's last task whose result counted; 0: none */
     uint64_t applied; /* its last task that is part of the newest version; 0: none */
-    bool checks; /* the worker has to look whether its result is finite: see pl_engine_judges */
+    bool checks;      /* the worker has to look whether its result is finite, and tell */
 };
 
-/* What a host does for an engine. */
+/* What became of a worker that a host was to end. */
+enum pl_removal {
+    PL_REMAINS,  /* it cannot be ended, or need not be: it goes on with its task */
+    PL_RESTARTS, /* it is ended, and another one will be started in its place */
+    PL_FREED     /* it is ended, and its place is free */
+};
+
+/* For hosts whose workers share memory with them. */
+struct pl_host_sharing {
+    /* Whether the worker can still write to a result that it has sent. */
+    bool (*writable)(void *ctx, int worker);
+    /* Copies a vector that its worker can still write to memory where it cannot, and binds it to
+     * the copy. `used`: the worker still computes with it. 0 or PL_ENOMEM. */
+    int (*settle)(void *ctx, int vector, bool used);
+};
+
+/* What a host does for an engine: seven operations, of which start and cancel are required, and
+ * extensions for what some hosts can do. */
 struct pl_host_ops {
     void *ctx;
     /* Starts a task. A cancelled worker may still be reading the input of its previous task; a host
      * that cannot exclude that holds that vector. 0 or PL_ENOMEM. */
     int (*start)(void *ctx, const struct pl_start *s);
     void (*cancel)(void *ctx, int worker); /* the worker's task is void */
-    /* The result in `output` of a finished task is not used. NULL: nothing to do. */
-    void (*unused)(void *ctx, int worker);
-    /* A result, in `vector`, joins the open group; the host may bind it to memory of its own. NULL:
-     * nothing to do. */
-    void (*taken)(void *ctx, int vector);
-    /* An update is about to be made. NULL: nothing to do. */
-    void (*update)(void *ctx);
-    /* After update(): this worker will be started on the version that the update makes, as soon as
-     * it is made. NULL: nothing to do. */
-    void (*upcoming)(void *ctx, int worker);
+    /* A worker leaves because of `event`: it freezes, is quarantined or evicted, or does not return
+     * (expires, or disconnects while it is suspended). A host may end it, except if it is only
+     * quarantined. `last`: it is the last worker that is present, and stays so unless it is
+     * replaced. NULL: all workers remain. */
+    enum pl_removal (*end)(void *ctx, int worker, enum pl_life_event event, bool last);
+    /* The result of a finished task, in `vector`, joins the open group, and the host may bind it to
+     * memory of its own; or, if it is not taken, it is not used. NULL: nothing to do. */
+    void (*result)(void *ctx, int worker, int vector, bool taken);
+    /* An update is about to be made. The n actions after it tell who will be started on the version
+     * that it makes (pl_starts_on_update). NULL: nothing to do. */
+    void (*update)(void *ctx, const struct pl_action *after, size_t n);
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
     int (*fetch)(void *ctx, const int *vector, int n);
-    /* Whether the worker can still write to a result that it has sent. NULL: no worker can. */
-    bool (*writable)(void *ctx, int worker);
-    /* Copies a vector that its worker can still write to memory where it cannot, and binds it to
-     * the copy. `used`: the worker still computes with it. NULL if `writable` is. 0 or PL_ENOMEM.
-     */
-    int (*settle)(void *ctx, int vector, bool used);
-    /* Only if tasks are on parts. What the task that wrote to v has written becomes the model's,
-     * and is not copied. Returns false if it is not finite: then the model stays as it is. NULL:
-     * the engine copies it into the newest version. */
-    bool (*adopt)(void *ctx, const float *v);
-    void (*model)(void *ctx, float *w); /* copies the model to w [dim]; NULL if `adopt` is */
     struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
+    const struct pl_host_sharing *sharing; /* NULL: no worker can write to what it has sent */
     /* Carries out commits if this process cannot read the vectors; the memory is not NULL then.
      * NULL: the engine carries them out. */
     const struct pl_offload_ops *offload;
 };
+
+/* Whether an action after an update starts a worker on the version that the update makes. */
+static inline bool pl_starts_on_update(const struct pl_action *a) {
+    return a->verb == PL_START && a->from == PL_FETCH;
+}
 
 struct pl_engine_conf {
     const struct pl_job *job;
@@ -84,6 +101,13 @@ struct pl_engine_conf {
     /* The events are those of another engine, which has judged them: no filter, no limits, and
      * what a commit measured comes as an event. */
     bool follows;
+    bool gathers; /* workers connect before the run begins: see pl_engine_begin */
+    /* Workers are threads of this process: what they say about a result is not checked again where
+     * that would cost another read. */
+    bool trusts_workers;
+    /* The host calls pl_engine_time at least this often unless it is stopped, and every worker may
+     * freeze. 0: its clock is virtual, and it tells which workers may: pl_engine_suspect. */
+    uint64_t beat_ns;
     struct pl_slice slice; /* of the vectors that this engine has; whole == 0: all of them */
     struct pl_parallel_for parallel_for;
     void (*writes)(void *ctx, const pl_real *v); /* of the store; see pl_store_conf */
@@ -104,28 +128,39 @@ void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
 
-/* Whether commits leave out results that are not finite as if they had never come. Workers then
- * need not read their results once more to look for such values, until a commit finds the first:
- * from then on they are told to look, and what they find is rejected on arrival, before the policy
- * decides. */
-bool pl_engine_judges(const struct pl_engine *e);
-
-/* --- drafts: an update that is prepared while its last results are still on their way ---------
+/* --- the life of workers ---------------------------------------------------------------------
  *
- * A host whose results take long to arrive learns of them before they are complete. It may then
- * draft the update: the new version is written tile by tile, as far as parallel_for lets it, and
- * workers that will compute on it are upcoming(). When the results are complete and have become
- * events, in the order that was foreseen, the update is there already. If it turns out otherwise,
- * the draft is dropped and nothing has happened; writes(NULL) tells that what was written is void.
- */
+ * A host reports what it sees: that a worker connected (PL_JOIN) or is gone (PL_LEAVE), with
+ * pl_engine_event; its results, the same way; and the rest with the functions below. Everything
+ * else follows: see life.c. A result of a task that is not the worker's current one tells the
+ * engine that a suspended worker is alive. */
 
-bool pl_engine_drafts(const struct pl_engine *e); /* its rules and its policy allow it */
-/* Tries n arrivals whose vectors are not complete yet. Returns after how many of them the first
- * update follows; 0: none does, or it cannot be drafted. */
-int pl_engine_foresee(struct pl_engine *e, const struct pl_event *event, int n);
-/* Drafts the update that was just foreseen. 0, or a status if there is no draft. */
-int pl_engine_draft(struct pl_engine *e);
-bool pl_engine_drop_draft(struct pl_engine *e); /* whether there was one */
+void pl_engine_starting(struct pl_engine *e, int worker); /* one is expected */
+/* Its connection is lost, and it may return; then it connects. */
+int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why);
+/* The worker may not answer its current task. */
+void pl_engine_suspect(struct pl_engine *e, int worker, uint64_t now_ns);
+/* If conf.gathers: the workers that have connected so far join. */
+int pl_engine_begin(struct pl_engine *e, uint64_t now_ns, struct pl_why *why);
+
+enum pl_life pl_engine_life(const struct pl_engine *e, int worker);
+int pl_engine_n(const struct pl_engine *e, enum pl_life life); /* workers in that state */
+/* Whether this task, numbered from 1, is the one that its worker had when it left and has not
+ * answered yet: the result shows that the worker is alive. */
+bool pl_engine_awaits(const struct pl_engine *e, int worker, uint64_t task);
+uint64_t pl_engine_lost_ns(const struct pl_engine *e); /* in which the host did not listen */
+
+/* What is due by the clock, and when. The engine keeps it up to date; UINT64_MAX means never. When
+ * the policy's timer is due, is in the view. */
+struct pl_due {
+    uint64_t end_ns;   /* the time limit ends the run */
+    uint64_t score_ns; /* the model is evaluated: see pl_engine_score_due */
+    uint64_t next_ns;  /* the earliest time at which pl_engine_time has something to do */
+};
+const struct pl_due *pl_engine_due(const struct pl_engine *e);
+
+/* The time: does what is due. Hosts call it when next_ns or the policy's timer has come. */
+int pl_engine_time(struct pl_engine *e, uint64_t now_ns, struct pl_why *why);
 
 /* The worker has sent the result of its current task, which need not have been an event yet.
  * Returns whether the engine no longer holds the task's input: nothing will read it again. */
@@ -133,25 +168,6 @@ bool pl_engine_answered(struct pl_engine *e, int worker);
 
 /* The base learning rate from the next version on; schedules multiply it. Checkpoints keep it. */
 void pl_engine_set_lr(struct pl_engine *e, double lr);
-
-/* What has to happen to a worker whose results cannot be used, one after the other. It is
- * quarantined: it leaves, and joins again after a time that doubles. In the end it is evicted: it
- * leaves for good. The host carries this out with PL_LEAVE and PL_JOIN events, so that a recording
- * has it. Call this after every event until it returns false. */
-struct pl_verdict {
-    int worker;
-    bool evicted;
-    uint64_t until_ns; /* when it joins again, if it is not evicted */
-};
-bool pl_engine_verdict(struct pl_engine *e, struct pl_verdict *out);
-
-/* When the current task of a worker is overdue, so that the worker counts as frozen; UINT64_MAX:
- * never. `since_ns` is the earliest time that counts: the server itself may have been stopped.
- * `replaced`: the host will try to restart it, so that it may be the last one. */
-uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns,
-                            bool replaced);
-/* Reports that a worker is frozen. The host then lets it leave. */
-void pl_engine_frozen(struct pl_engine *e, int worker, uint64_t now_ns, const char *what_next);
 
 bool pl_engine_ended(const struct pl_engine *e);
 void pl_engine_end(struct pl_engine *e);           /* from outside */
@@ -179,6 +195,13 @@ void pl_engine_let_go(struct pl_engine *e, struct pl_model_now *m);
 bool pl_engine_needs_room(const struct pl_engine *e); /* `room` is used */
 
 /* --- evaluation ------------------------------------------------------------------------------ */
+
+/* Whether an evaluation is due. If so, the next one is due one interval from now. */
+bool pl_engine_score_due(struct pl_engine *e, uint64_t now_ns);
+/* Nothing happens before `quiet_ns`: if that is many intervals, the next evaluation is the last one
+ * before it. */
+void pl_engine_score_quiet(struct pl_engine *e, uint64_t now_ns, uint64_t quiet_ns);
+void pl_engine_score_later(struct pl_engine *e, uint64_t at_ns); /* the next one, not before */
 
 /* Whether the model has been evaluated at this version and time. */
 bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns);

@@ -36,7 +36,7 @@ struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
 /* --- current model -------------------------------------------------------------------------- */
 
 bool pl_engine_needs_room(const struct pl_engine *e) {
-    return e->models->needs_room(e);
+    return e->models->needs_room;
 }
 
 int pl_engine_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
@@ -56,12 +56,16 @@ bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns) {
 }
 
 bool pl_engine_has_score(const struct pl_engine *e) {
-    return e->store && e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
+    return !e->replicas && e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
 }
 
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p) {
+    if (e->store) pl_job_tell_median(e->job, e->store, &e->told_median);
     e->out->consensus = p->consensus;
+    struct pl_score before = e->out->score;
+    double from = e->out->scored;
     bool reached = pl_outcome_score(e->out, &e->job->limits, score, p);
+    pl_due_scored(e, &before, from, p);
     e->scored_ns = (uint64_t)llround(p->time * 1e9);
     e->scored_version = p->updates;
     if (e->conf.watch.point) e->conf.watch.point(e->conf.watch.ctx, p);
@@ -76,18 +80,40 @@ bool pl_engine_score_again(struct pl_engine *e, uint64_t now_ns) {
     return true;
 }
 
+/* --- counts ---------------------------------------------------------------------------------- */
+
+const struct pl_progress *pl_engine_own_progress(const struct pl_engine *e) {
+    return e->vectors ? &e->progress : NULL;
+}
+
+int pl_engine_archive_progress(struct pl_engine *e, const struct pl_archive *k) {
+    uint64_t counts[2] = {e->progress.n_commits, 0};
+    double numbers[2] = {0, e->progress.samples};
+    pl_archive_wholes(k, "store.counts", counts, 2);
+    pl_archive_numbers(k, "store.numbers", numbers, 2);
+    pl_rate_archive(&e->rate, k);
+    if (!k->restoring) return PL_OK;
+    if (counts[0] >= UINT64_C(1) << 62 || !(numbers[1] >= 0 && numbers[1] < 4e18)) return PL_EDATA;
+    e->progress.n_commits = counts[0];
+    e->progress.samples = numbers[1];
+    return PL_OK;
+}
+
 /* --- the end --------------------------------------------------------------------------------- */
 
 int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
     int rc = e->models->archive ? e->models->archive(e, archive) : PL_OK;
     if (!rc) rc = pl_control_archive(e->control, archive);
     if (!rc) rc = pl_filter_archive(e->filter, archive);
+    if (!rc && archive->restoring) pl_due_begin(e);
     return rc;
 }
 
 int pl_engine_finish(struct pl_engine *e, const float *w, uint64_t now_ns) {
+    if (e->store) pl_job_tell_median(e->job, e->store, &e->told_median);
     e->out->filtered = pl_filter_n(e->filter);
     if (e->last_update_ns != UINT64_MAX) e->out->last_update = (double)e->last_update_ns * 1e-9;
+    pl_control_end(e->control, now_ns);
     return pl_outcome_end(e->out, e->control, pl_engine_progress(e), w,
                           e->job->model ? e->job->model->dim : 0, now_ns);
 }

@@ -12,6 +12,7 @@ static int own_first(struct pl_engine *e, const float *w0, size_t dim, struct pl
     float *first = pl_vector_at(e->vectors, PL_FIRST_VECTOR);
     if (!first) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     memcpy(first, w0, dim * sizeof *first);
+    e->workers_check = e->judges_on_arrival = true;
     e->rate = e->job->rate;
     e->progress.epoch = e->rate.epoch_samples;
     return PL_OK;
@@ -47,8 +48,14 @@ static int own_output(const struct pl_engine *e, int worker) {
     return pl_replica_task(e->replicas, worker).answer;
 }
 
-static const struct pl_progress *own_progress(const struct pl_engine *e) {
-    return e->vectors ? &e->progress : NULL;
+static int own_touches(const struct pl_engine *e, int worker, int vector[PL_TERMS + 2]) {
+    struct pl_replica_task t = pl_replica_task(e->replicas, worker);
+    int n = 0;
+    if (!e->vectors) return 0;
+    vector[n++] = t.answer;
+    vector[n++] = t.base;
+    for (int i = 0; t.input && i < t.input->n; i++) vector[n++] = t.input->term[i].vector;
+    return n;
 }
 
 /* --- the mean ------------------------------------------------------------------------------- */
@@ -79,11 +86,6 @@ static const float *own_vector(void *ctx, int id) {
     return pl_vector_at(((struct pl_engine *)ctx)->vectors, id);
 }
 
-static bool own_needs_room(const struct pl_engine *e) {
-    (void)e;
-    return true;
-}
-
 static int own_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
     int rc = own_fetch(e);
     return rc ? rc
@@ -91,25 +93,12 @@ static int own_model(struct pl_engine *e, float *room, struct pl_model_now *out)
                                 &out->consensus);
 }
 
-/* Under the same names as a store's counts. */
-static int own_archive(struct pl_engine *e, const struct pl_archive *k) {
-    uint64_t counts[2] = {e->progress.n_commits, 0};
-    double numbers[2] = {0, e->progress.samples};
-    pl_archive_wholes(k, "store.counts", counts, 2);
-    pl_archive_numbers(k, "store.numbers", numbers, 2);
-    pl_rate_archive(&e->rate, k);
-    if (!k->restoring) return PL_OK;
-    if (counts[0] >= UINT64_C(1) << 62 || !(numbers[1] >= 0 && numbers[1] < 4e18)) return PL_EDATA;
-    e->progress.n_commits = counts[0];
-    e->progress.samples = numbers[1];
-    return PL_OK;
-}
-
 const struct pl_engine_models pl_engine_own = {.first = own_first,
                                                .start = own_start,
                                                .commit = own_commit,
                                                .output = own_output,
-                                               .progress = own_progress,
+                                               .touches = own_touches,
+                                               .progress = pl_engine_own_progress,
                                                .model = own_model,
-                                               .needs_room = own_needs_room,
-                                               .archive = own_archive};
+                                               .needs_room = true,
+                                               .archive = pl_engine_archive_progress};

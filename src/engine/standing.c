@@ -1,8 +1,8 @@
-/* How far workers can be trusted: what follows if their results cannot be used, or do not come.
+/* How far workers can be trusted: what follows if their results cannot be used.
  *
  * One worker that fails does not end the run of the others. It is quarantined, each time for twice
- * as long, and evicted in the end. If all workers that are present fail on the current version, the
- * model itself is the reason, and the run has diverged. */
+ * as long, and evicted in the end. If the newest version is not finite, or all workers that are
+ * present fail on it, the model itself is the reason, and the run has diverged. */
 #include <math.h>
 
 #include "engine/engine_state.h"
@@ -13,11 +13,6 @@
 #define STANDING_PAUSES 3        /* quarantines before it is evicted */
 #define STANDING_TASKS 10        /* the first quarantine lasts as long as this many of its tasks, */
 #define STANDING_MIN_NS 1000000u /* but not less than this */
-
-#define STANDING_LONGEST 10            /* a task is overdue after this many times the longest */
-#define STANDING_LEAST_NS 10000000000u /* and not before this */
-
-/* --- results that cannot be used ------------------------------------------------------------ */
 
 static void standing_warn(struct pl_engine *e, const struct pl_event *event, const char *defect) {
     struct engine_standing *s = &e->standing[event->worker];
@@ -36,23 +31,45 @@ static void standing_warn(struct pl_engine *e, const struct pl_event *event, con
 
 /* Parts of a model and models of workers have no version in common. */
 static bool standing_is_current(const struct pl_engine *e, const struct engine_standing *s) {
-    return !e->store || e->job->grid || s->failed_version == e->view->version;
+    return !e->store || s->failed_version == e->view->version;
 }
 
-/* All workers that are present fail. */
-static bool standing_diverged(const struct pl_engine *e) {
+/* Whether the newest version is not finite: no worker is to blame for what it computes from it. It
+ * is looked at once per version, when a result cannot be used. */
+static bool standing_model_is_lost(struct pl_engine *e) {
+    bool sees = e->store && !e->conf.host.offload && e->conf.slice.whole == 0;
+    if (!sees || !e->job->model) return false; /* with several servers each has a slice alone */
+    const struct pl_version *v = pl_store_newest(e->store);
+    if (e->n_checked == v->id + 1) return false;
+    e->n_checked = v->id + 1;
+    return !pl_vec_finite(v->lookahead, e->job->model->dim);
+}
+
+/* Whether the worker says nothing about a version: its last task was on an older one. */
+static bool standing_is_older(const struct pl_engine *e, int worker, uint64_t version) {
+    return e->store && e->worker[worker].base_id < version;
+}
+
+/* All workers that are present fail, except those that wait with a result of an older version. */
+static bool standing_all_fail(const struct pl_engine *e) {
+    bool any = false;
     for (int i = 0; i < e->job->n_workers; i++) {
         const struct engine_standing *s = &e->standing[i];
-        if (e->view->worker[i].state == PL_GONE) continue;
+        enum pl_worker_state state = e->view->worker[i].state;
+        bool waits = state == PL_IDLE && standing_is_older(e, i, e->view->version);
+        if (state == PL_GONE || waits) continue;
         if (s->n_failed < STANDING_FAILS || !standing_is_current(e, s)) return false;
+        any = true;
     }
-    return true;
+    return any;
 }
 
-/* Whether another worker is present that does not fail. */
+/* Whether another worker is present that does not fail on what this one fails on. */
 static bool standing_others_work(const struct pl_engine *e, int worker) {
+    uint64_t version = e->standing[worker].failed_version;
     for (int i = 0; i < e->job->n_workers; i++)
-        if (i != worker && e->view->worker[i].state != PL_GONE && e->standing[i].n_failed == 0)
+        if (i != worker && e->view->worker[i].state != PL_GONE && e->standing[i].n_failed == 0 &&
+            !standing_is_older(e, i, version))
             return true;
     return false;
 }
@@ -77,7 +94,7 @@ void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const
     s->n_strikes++;
     s->failed_ns += event->now_ns > began ? event->now_ns - began : 0;
     s->failed_version = e->worker[event->worker].base_id;
-    if (standing_diverged(e)) {
+    if (standing_model_is_lost(e) || standing_all_fail(e)) {
         e->out->diverged = true;
         pl_engine_over(e);
     } else if (!e->conf.replays && !e->conf.follows) { /* otherwise the events have it */
@@ -95,16 +112,16 @@ void pl_standing_good(struct pl_engine *e, int worker) {
     s->n_pauses = 0;
 }
 
-bool pl_engine_verdict(struct pl_engine *e, struct pl_verdict *out) {
+bool pl_standing_verdict(struct pl_engine *e, int *worker, uint64_t *until_ns) {
     for (int i = 0; e->n_due > 0 && i < e->job->n_workers; i++) {
         struct engine_standing *s = &e->standing[i];
         if (!s->due) continue;
         s->due = false;
         e->n_due--;
         if (e->view->worker[i].state == PL_GONE) continue;
-        *out = (struct pl_verdict){i, s->until_ns == UINT64_MAX, s->until_ns};
-        s->away = true;
-        if (out->evicted) {
+        *worker = i;
+        *until_ns = s->until_ns;
+        if (s->until_ns == UINT64_MAX) {
             e->out->n_evicted++;
             pl_log_warn(&e->job->log,
                         "worker %d is evicted: its results still cannot be used after %d "
@@ -124,47 +141,8 @@ bool pl_engine_verdict(struct pl_engine *e, struct pl_verdict *out) {
     return false;
 }
 
-/* A worker that leaves for another reason than a quarantine, or its successor, starts from the
- * beginning. */
-void pl_standing_left(struct pl_engine *e, int worker) {
+void pl_standing_reset(struct pl_engine *e, int worker) {
     struct engine_standing *s = &e->standing[worker];
     if (s->due) e->n_due--;
-    if (!s->away) *s = (struct engine_standing){.warned = s->warned, .told = s->told};
-    s->due = s->away = false;
-}
-
-/* --- results that do not come --------------------------------------------------------------- */
-
-/* The delay that was injected into a worker's current task is no reason to wait less. */
-static double standing_delay(const struct pl_engine *e, int worker) {
-    const struct pl_job *job = e->job;
-    const struct pl_worker *w = &e->view->worker[worker];
-    if (!job->delay) return 0;
-    double seconds =
-        pl_delay_draw(job->delay, job->seed, (uint32_t)worker, w->task, pl_job_steps(job));
-    return seconds * pl_part_work(job, (struct pl_part){w->row, w->col});
-}
-
-uint64_t pl_engine_deadline(const struct pl_engine *e, int worker, uint64_t since_ns,
-                            bool replaced) {
-    const struct pl_worker *w = &e->view->worker[worker];
-    double wait = e->job->evict * 1e9;
-    /* without the last worker that is present nothing would happen at all */
-    bool last = e->view->n_alive < 2 && !replaced;
-    if (w->state != PL_BUSY || wait == 0 || last) return UINT64_MAX;
-    if (wait < 0) { /* learnt from the times of all tasks so far */
-        if (e->longest_ns == 0) return UINT64_MAX;
-        wait = STANDING_LONGEST * (double)e->longest_ns;
-        if (wait < STANDING_LEAST_NS) wait = STANDING_LEAST_NS;
-    }
-    wait += standing_delay(e, worker) * 1e9;
-    uint64_t from = w->since_ns > since_ns ? w->since_ns : since_ns;
-    return wait < 9e18 - (double)from ? from + (uint64_t)llround(wait) : UINT64_MAX;
-}
-
-void pl_engine_frozen(struct pl_engine *e, int worker, uint64_t now_ns, const char *what_next) {
-    double seconds = (double)(now_ns - e->view->worker[worker].since_ns) * 1e-9;
-    e->out->n_frozen++;
-    pl_log_warn(&e->job->log, "worker %d does not answer: its task has run for %.3g s%s",
-                worker + 1, seconds, what_next);
+    *s = (struct engine_standing){.warned = s->warned, .told = s->told};
 }

@@ -316,8 +316,7 @@ static const struct pl_entry *const attack_table[] = {
     &attack_signflip.id, &attack_labelflip.id,  &attack_alie.id,    &attack_ipm.id,
     &attack_mimic.id,    &attack_inf.id,        &attack_nan.id,     NULL};
 
-const struct pl_family pl_attack_family = {"attack", "what do hostile workers send?", attack_table,
-                                           NULL};
+const struct pl_family pl_attack_family = {"attack", "what do hostile workers send?", attack_table};
 
 bool pl_attack_hostile(const struct pl_attack *a, const void *conf, int worker, int n_workers) {
     if (!a) return false;

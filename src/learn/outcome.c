@@ -39,39 +39,30 @@ struct pl_outcome pl_outcome_none(void) {
                                .score = {NAN, NAN, NAN},
                                .scored = NAN,
                                .time_to_target = NAN,
+                               .target_within = NAN,
                                .consensus = NAN,
                                .steps = {NAN, NAN, NAN}};
 }
 
-/* When a value that was `before` at t0 and is `after` at t1 crossed `target`; t1 if there is
- * nothing to interpolate. */
-static double outcome_crossed(double t0, double before, double t1, double after, double target) {
-    double share = (target - before) / (after - before);
-    return share > 0 && share < 1 && t0 < t1 ? t0 + share * (t1 - t0) : t1;
+bool pl_score_meets(const struct pl_score *score, const struct pl_limits *limits) {
+    /* a target that is not set is NAN, and comparisons with it are false */
+    return score->loss <= limits->target_loss || score->test_accuracy >= limits->target_accuracy;
 }
 
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p) {
-    const struct pl_score before = out->score;
     const double from = out->scored;
     out->score = *score;
     out->scored = p->time;
     p->loss = score->loss;
     p->test_loss = score->test_loss;
     p->test_accuracy = score->test_accuracy;
-    /* a target that is not set is NAN, and comparisons with it are false */
-    bool low = score->loss <= limits->target_loss;
-    bool right = score->test_accuracy >= limits->target_accuracy;
-    if ((low || right) && isnan(out->time_to_target)) {
-        double by_loss =
-            low ? outcome_crossed(from, before.loss, p->time, score->loss, limits->target_loss)
-                : p->time;
-        double by_accuracy = right ? outcome_crossed(from, before.test_accuracy, p->time,
-                                                     score->test_accuracy, limits->target_accuracy)
-                                   : p->time;
-        out->time_to_target = fmin(by_loss, by_accuracy);
+    bool met = pl_score_meets(score, limits);
+    if (met && isnan(out->time_to_target)) {
+        out->target_within = from < p->time ? (p->time - from) / 2 : 0;
+        out->time_to_target = p->time - out->target_within;
     }
-    return low || right;
+    return met;
 }
 
 static int outcome_less(const void *a, const void *b) {

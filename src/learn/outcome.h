@@ -24,8 +24,8 @@ struct pl_outcome {
     struct pl_score score;             /* at the end; NAN if unknown */
     double core_wait;      /* seconds that workers waited for a core; NAN: not measured */
     double scored;         /* seconds at that evaluation; NAN: none yet */
-    double time_to_target; /* between two evaluations, by a straight line; NAN: no
-                              target, or not reached */
+    double time_to_target; /* NAN: no target, or not reached */
+    double target_within;  /* it was reached at most so much earlier or later */
     int k_final;
     double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
@@ -59,7 +59,12 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
 /* An outcome in which everything is unknown. */
 struct pl_outcome pl_outcome_none(void);
 
-/* Enters an evaluation at `p`, and fills in its losses. Returns whether a target is reached. */
+/* Whether a score meets a target. */
+bool pl_score_meets(const struct pl_score *score, const struct pl_limits *limits);
+
+/* Enters an evaluation at `p`, and fills in its losses. Returns whether a target is reached. The
+ * first time that happened in the middle between this evaluation and the one before it, or half of
+ * the time between them earlier or later. */
 bool pl_outcome_score(struct pl_outcome *out, const struct pl_limits *limits,
                       const struct pl_score *score, struct pl_point *p);
 

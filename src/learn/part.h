@@ -5,6 +5,7 @@
 #define PL_LEARN_PART_H
 
 #include "base/range.h"
+#include "base/strip.h"
 #include "learn/job.h"
 
 struct pl_part {
@@ -16,16 +17,18 @@ static inline bool pl_part_is(struct pl_part p) {
     return p.row >= 0;
 }
 
+int pl_part_side(const struct pl_job *job); /* of the grid; 0: there is none */
+
 /* A part as a number, 0 for everything, and back; numbers outside the job's grid are everything. */
 uint64_t pl_part_number(struct pl_part p);
 struct pl_part pl_part_of(const struct pl_job *job, uint64_t number);
 
 /* Fills in the ranges of a part and returns their number: one for everything. */
-int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range range[PL_RANGES]);
+int pl_part_ranges(const struct pl_job *job, struct pl_part p, struct pl_range range[PL_STRIPS]);
 
 /* Length of the longest range of each kind, and of the longest result of a task: one part has its
  * ranges, one after the other. */
-void pl_part_longest(const struct pl_job *job, size_t most[PL_RANGES]);
+void pl_part_longest(const struct pl_job *job, size_t most[PL_STRIPS]);
 size_t pl_part_most(const struct pl_job *job);
 
 /* Number of samples in a task on the part. */

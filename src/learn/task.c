@@ -66,8 +66,6 @@ static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool tes
     b->x = d->x;
     b->label = d->label;
     b->target = d->target;
-    b->row = d->index;
-    b->test = test;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */
@@ -97,8 +95,9 @@ static void task_turn(uint16_t *label, uint32_t n, uint32_t n_classes) {
     for (uint32_t i = 0; i < n; i++) label[i] = (uint16_t)(n_classes - 1 - label[i]);
 }
 
-static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, double *loss) {
-    const struct task_call *c = ctx;
+/* The gradient of the task's mini-batch number `step` at w. */
+static int task_gradient(const struct task_call *c, const float *w, uint32_t step, float *g,
+                         double *loss) {
     const struct pl_job *job = c->job;
     struct pl_batch b = {.n = job->batch,
                          .seed = job->seed,
@@ -114,74 +113,19 @@ static int task_gradient(void *ctx, const float *w, uint32_t step, float *g, dou
     return job->model->kind->gradient(job->model, w, &b, g, loss, c->workspace->scratch, c->cancel);
 }
 
-/* Where the ranges of a task on a part are read, and where their new values are written: one after
- * the other in `out`, unless they lie apart. Returns their number. */
-struct task_place {
-    const float *in;
-    float *out;
-    size_t n;
-};
-
-static int task_places(const struct pl_job *job, const struct pl_task_at *at, float *out,
-                       struct task_place place[PL_RANGES]) {
-    struct pl_range range[PL_RANGES];
-    int n = pl_part_ranges(job, at->part, range);
-    for (int i = 0; i < n; out += range[i++].n)
-        place[i] = at->strip_in[0]
-                       ? (struct task_place){at->strip_in[i], at->strip_out[i], range[i].n}
-                       : (struct task_place){at->w + range[i].from, out, range[i].n};
-    return n;
-}
-
-/* Sweeps once over the ratings of a block, on copies of its ranges. */
-static int task_sweep(void *ctx, bool adaptive, double *loss) {
-    const struct task_call *c = ctx;
+/* Sweeps once over the ratings of a block, on copies of its strips. */
+static int task_sweep(const struct task_call *c, double *loss) {
     const struct pl_job *job = c->job;
+    bool adaptive = ((const struct pl_local_sweep *)job->local.conf)->adaptive;
     const struct pl_task_at *at = c->at;
     uint64_t side = (uint64_t)pl_grid_side(job->grid);
-    struct task_place place[PL_RANGES] = {{0}};
-    int n = task_places(job, at, c->out, place);
-    for (int i = 0; i < n; i++) memcpy(place[i].out, place[i].in, place[i].n * sizeof(float));
+    for (int i = 0; i < at->n_strips; i++)
+        memcpy(at->strip[i].out, at->strip[i].in, at->strip[i].n * sizeof(float));
     /* LIBMF's first iteration has as many blocks as the grid */
     bool first = at->version < side * side;
     return pl_mf_sweep(job->model, job->grid, at->part.row, at->part.col,
-                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first, place[0].out,
-                       place[1].out, loss, c->cancel);
-}
-
-int pl_local_state_new(const struct pl_job *job, struct pl_local_state *out) {
-    const struct pl_local *local = (const struct pl_local *)job->local.entry;
-    bool ok = true;
-    *out = (struct pl_local_state){.n = local->n_vectors ? local->n_vectors(job->local.conf) : 0};
-    for (int i = 0; i < out->n; i++) {
-        out->prev[i] = pl_vector_new(job->model->dim);
-        out->next[i] = pl_vector_new(job->model->dim);
-        ok = ok && out->prev[i] && out->next[i];
-    }
-    return ok ? PL_OK : PL_ENOMEM;
-}
-
-void pl_local_state_free(struct pl_local_state *m) {
-    for (int i = 0; i < m->n; i++) {
-        free(m->prev[i]);
-        free(m->next[i]);
-    }
-    *m = (struct pl_local_state){0};
-}
-
-void pl_local_state_forget(struct pl_local_state *m) {
-    m->any = false;
-}
-
-void pl_local_state_acked(struct pl_local_state *m) {
-    for (int i = 0; i < m->n; i++) {
-        float *prev = m->next[i];
-        m->next[i] = m->prev[i];
-        m->prev[i] = prev;
-    }
-    m->prev_version = m->next_version;
-    m->prev_task = m->next_task;
-    m->any = true;
+                       adaptive ? PL_MF_ADAPTIVE : PL_MF_PLAIN, at->lr, first, at->strip[0].out,
+                       at->strip[1].out, loss, c->cancel);
 }
 
 void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const float *w, float *out,
@@ -205,30 +149,36 @@ void pl_task_own(enum pl_sends sends, const struct pl_own_step *step, const floa
     }
 }
 
+/* Mini-batch by mini-batch, as the local rule wants them. */
+static int task_steps(const struct task_call *c, struct pl_local_state *state, double *loss) {
+    const struct pl_job *job = c->job;
+    struct pl_local_task t = {.dim = job->model->dim,
+                              .w = c->at->w,
+                              .lr = c->at->lr,
+                              .weight_decay = job->weight_decay,
+                              .ranges = job->ranges,
+                              .n_workers = job->n_workers,
+                              .model = c->workspace->model,
+                              .g = c->workspace->g,
+                              .out = c->out};
+    struct pl_local_steps s;
+    double one = NAN;
+    int rc;
+    pl_local_begin(&job->local, &t, state, c->at->task, c->at->version, &s);
+    do rc = task_gradient(c, s.task.at, s.done, s.task.g, &one);
+    while (!rc && pl_local_next(&s, one));
+    *loss = s.loss;
+    return rc;
+}
+
 int pl_task_run(const struct pl_job *job, struct pl_workspace *workspace,
                 const struct pl_task_at *at, struct pl_local_state *state, float *out, double *loss,
                 const struct pl_cancel *cancel) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
     struct task_call call = {job, workspace, at, out, (at->task - 1) * pl_job_steps(job), cancel};
-    struct pl_local_task t = {.dim = job->model->dim,
-                              .w = at->w,
-                              .again = state->any && state->prev_version == at->version,
-                              .merged = state->any && state->prev_task <= state->applied,
-                              .lr = at->lr,
-                              .weight_decay = job->weight_decay,
-                              .ranges = job->ranges,
-                              .n_workers = job->n_workers,
-                              .gradient = task_gradient,
-                              .sweep = pl_part_is(at->part) ? task_sweep : NULL,
-                              .ctx = &call,
-                              .prev = state->any ? (const float *const *)state->prev : NULL,
-                              .next = state->next,
-                              .model = workspace->model,
-                              .g = workspace->g,
-                              .out = out};
-    state->next_version = at->version;
-    state->next_task = at->task;
-    int rc = local->run(job->local.conf, &t, loss);
+    int rc = local->begin           ? task_steps(&call, state, loss)
+             : pl_part_is(at->part) ? task_sweep(&call, loss)
+                                    : PL_ECANCELLED;
     const struct pl_attack *attack = task_attack(job, at->worker);
     if (!rc && attack && attack->alone) task_spoil(job, attack, at->worker, at->task, out);
     struct pl_own_step own = {.lr = at->lr,
@@ -248,11 +198,9 @@ int pl_task_forge(const struct pl_job *job, const struct pl_group_vector *member
 
 bool pl_task_finite(const struct pl_job *job, const struct pl_task_at *at, float *out,
                     double loss) {
-    struct task_place place[PL_RANGES] = {{0}};
-    int n = task_places(job, at, out, place);
-    for (int i = 0; i < n; i++)
-        if (!pl_vec_finite(place[i].out, place[i].n)) return false;
-    return isfinite(loss);
+    for (int i = 0; i < at->n_strips; i++)
+        if (!pl_vec_finite(at->strip[i].out, at->strip[i].n)) return false;
+    return isfinite(loss) && (at->n_strips > 0 || pl_vec_finite(out, job->model->dim));
 }
 
 /* --- evaluation -------------------------------------------------------------------------- */

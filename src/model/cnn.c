@@ -203,6 +203,14 @@ static void cnn_score(const struct pl_model *base, const float *w, const struct 
                    l.work, loss, n_right);
 }
 
+static void cnn_predict(const struct pl_model *base, const float *w, const struct pl_batch *batch,
+                        float *scratch, float *out) {
+    const struct cnn *m = (const struct cnn *)base;
+    struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
+    const float *w_dense = cnn_forward(m, w, batch, &l, NULL);
+    pl_dense_predict(&m->dense, w_dense, l.in[m->n_stages], batch->n, l.work, out);
+}
+
 /* "conv1.weight" [out, kernel, kernel, in], "conv1.bias" [out], …, then the dense layers */
 static bool cnn_tensor(const struct pl_model *base, int i, struct pl_model_tensor *out) {
     const struct cnn *m = (const struct cnn *)base;
@@ -239,11 +247,13 @@ const struct pl_model_kind pl_model_cnn = {
     .wants_data = true,
     .classifies = true,
     .regresses = true,
+    .target_lr = 0.03,
     .open = cnn_open,
     .close = cnn_close,
     .init = cnn_init,
     .scratch = cnn_scratch,
     .gradient = cnn_gradient,
     .score = cnn_score,
+    .predict = cnn_predict,
     .tensor = cnn_tensor,
 };

@@ -210,3 +210,17 @@ void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, co
     }
     if (!target) pl_loss_entropy(logit, n, k, label, loss);
 }
+
+void pl_dense_predict(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
+                      float *scratch, float *out) {
+    size_t k = d->width[d->n_layers];
+    const float *z = dense_forward(d, w, x, n, scratch, NULL); /* [n][k] */
+    memcpy(out, z, n * k * sizeof *out);
+    for (size_t i = 0; k > 1 && i < n; i++, z += k, out += k) {
+        float most = z[0];
+        double sum = 0;
+        for (size_t j = 1; j < k; j++) most = z[j] > most ? z[j] : most;
+        for (size_t j = 0; j < k; j++) sum += exp((double)(z[j] - most));
+        for (size_t j = 0; j < k; j++) out[j] = (float)(exp((double)(z[j] - most)) / sum);
+    }
+}

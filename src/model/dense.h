@@ -39,6 +39,10 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
                       const uint16_t *label, const float *target, uint32_t n, float *g, float *dx,
                       double *loss, float *scratch, const struct pl_cancel *cancel);
 
+/* out [n][width of the last layer]: probabilities of classes; of one output, the output itself. */
+void pl_dense_predict(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
+                      float *scratch, float *out);
+
 /* Adds the summed loss and the number of rows whose largest output is their label. */
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
                     const float *target, uint32_t n, float *scratch, double *loss,

@@ -142,6 +142,25 @@ static void mf_score(const struct pl_model *base, const float *w, const struct p
     *loss += sum;
 }
 
+/* A user or item that is not known has no factors and no bias. */
+static void mf_predict(const struct pl_model *base, const float *w, const struct pl_batch *batch,
+                       float *scratch, float *out) {
+    const struct pl_mf *m = (const struct pl_mf *)base;
+    size_t bias = m->width + PL_MF_BIAS;
+    (void)scratch;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const float *x = batch->x + 3 * (size_t)i;
+        bool user = x[0] < (float)m->ratings->n_users, item = x[1] < (float)m->ratings->n_items;
+        const float *p = user ? w + (size_t)x[0] * m->row : NULL;
+        const float *q = item ? w + (m->ratings->n_users + (size_t)x[1]) * m->row : NULL;
+        if (user && item)
+            out[i] = (float)-mf_error(m, p, q, 0);
+        else
+            out[i] = (float)(m->ratings->mean + (user ? (double)p[bias] : 0) +
+                             (item ? (double)q[bias] : 0));
+    }
+}
+
 static bool mf_tensor(const struct pl_model *base, int i, struct pl_model_tensor *out) {
     const struct pl_mf *m = (const struct pl_mf *)base;
     size_t users = m->ratings->n_users, items = m->ratings->n_items;
@@ -168,11 +187,13 @@ const struct pl_model_kind pl_model_mf = {
     .classifies = false,
     .parts = true,
     .rates = true,
+    .method = "fpsgd",
     .open = mf_open,
     .close = mf_close,
     .init = mf_init,
     .scratch = mf_scratch,
     .gradient = mf_gradient,
     .score = mf_score,
+    .predict = mf_predict,
     .tensor = mf_tensor,
 };

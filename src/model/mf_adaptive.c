@@ -205,7 +205,7 @@ ADAPTIVE_INLINE void adaptive_pair(const struct adaptive *s, const struct adapti
     loss[1] += (double)e[2] * (double)e[2];
 }
 
-/* One step, as a pair whose other half is nobody's rating of nothing. */
+/* One step, as a pair whose second half is a dummy rating on rows of zeros. */
 ADAPTIVE_INLINE void adaptive_single(const struct adaptive *s, const struct adaptive_rating *x,
                                      size_t n, bool first, double *loss) {
     size_t row = ADAPTIVE_LANES * n + PL_MF_TAIL;

@@ -77,6 +77,11 @@ static void mlp_score(const struct pl_model *m, const float *w, const struct pl_
                    batch->n, scratch, loss, n_right);
 }
 
+static void mlp_predict(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                        float *scratch, float *out) {
+    pl_dense_predict(&((const struct mlp *)m)->dense, w, batch->x, batch->n, scratch, out);
+}
+
 static bool mlp_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {
     return pl_dense_tensor(&((const struct mlp *)m)->dense, 0, i, out);
 }
@@ -93,12 +98,14 @@ const struct pl_model_kind pl_model_mlp = {
     .wants_data = true,
     .classifies = true,
     .regresses = true,
+    .target_lr = 0.03,
     .open = mlp_open,
     .close = mlp_close,
     .init = mlp_init,
     .scratch = mlp_scratch,
     .gradient = mlp_gradient,
     .score = mlp_score,
+    .predict = mlp_predict,
     .tensor = mlp_tensor,
 };
 
@@ -113,6 +120,7 @@ const struct pl_model_kind pl_model_softmax = {
     .scratch = mlp_scratch,
     .gradient = mlp_gradient,
     .score = mlp_score,
+    .predict = mlp_predict,
     .tensor = mlp_tensor,
 };
 
@@ -127,5 +135,6 @@ const struct pl_model_kind pl_model_linear = {
     .scratch = mlp_scratch,
     .gradient = mlp_gradient,
     .score = mlp_score,
+    .predict = mlp_predict,
     .tensor = mlp_tensor,
 };

@@ -60,6 +60,11 @@ struct pl_model_kind {
     bool parts;      /* can also be trained in blocks: see learn/part.h */
     bool outside;    /* other programs compute it: no gradient(), no score(), no workers of ours */
     bool rates;      /* the loss of score() is always a squared error */
+    /* Defaults that learn: the method, if neither a method nor a policy is given (NULL: that of
+     * all models), and what the optimizer's learning rate is multiplied by if the model learns
+     * numbers, whose curvature grows with the width of the last hidden layer (0: 1). */
+    const char *method;
+    double target_lr;
 
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,
@@ -79,6 +84,11 @@ struct pl_model_kind {
     /* Adds the summed loss to *loss and the number of correct classifications to *n_right. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                   float *scratch, double *loss, uint32_t *n_right);
+
+    /* out [n][outputs]: the probabilities of classes, or the number or rating that is predicted.
+     * NULL if other programs compute the model or there is nothing to predict. */
+    void (*predict)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
+                    float *scratch, float *out);
 
     /* Describes the i-th part of the vector; together the parts cover [0, dim) without gaps.
      * Returns false if there is no i-th part. NULL: one part, "weights" [dim]. */

@@ -8,4 +8,4 @@ static const struct pl_entry *const model_table[] = {
     &pl_model_quadratic.id, &pl_model_softmax.id, &pl_model_linear.id,   &pl_model_mlp.id,
     &pl_model_cnn.id,       &pl_model_mf.id,      &pl_model_external.id, NULL};
 
-const struct pl_family pl_model_family = {"model", "what is trained?", model_table, NULL};
+const struct pl_family pl_model_family = {"model", "what is trained?", model_table};

@@ -1,5 +1,6 @@
 #include "observe/history.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,11 @@
 static bool history_alloc(struct pl_history *h) {
     size_t n = (size_t)h->n_shown, cells = n * (size_t)h->n_columns * 4;
     bool pairs = h->n_workers <= HISTORY_PAIRS;
-    h->waiting = calloc((size_t)h->n_workers, sizeof *h->waiting);
+    h->row = calloc(n, sizeof *h->row);
     h->cell = calloc(cells, sizeof *h->cell);
     h->line = calloc(HISTORY_FIRST + HISTORY_LAST, sizeof *h->line);
     if (pairs) h->pairs = calloc(n * n, sizeof *h->pairs);
-    return h->waiting && h->cell && h->line && (h->pairs || !pairs);
+    return h->row && h->cell && h->line && (h->pairs || !pairs);
 }
 
 static bool history_name(struct pl_history *h, const struct pl_history_info *info) {
@@ -22,10 +23,9 @@ static bool history_name(struct pl_history *h, const struct pl_history_info *inf
     h->clock = strdup(info->clock);
     h->metric = strdup(info->metric);
     h->options = strdup(info->options);
-    return h->method && h->clock && h->metric && h->options;
+    h->command = strdup(info->command);
+    return h->method && h->clock && h->metric && h->options && h->command;
 }
-
-static void history_span(void *ctx, const struct pl_span *s);
 
 int pl_history_new(const struct pl_history_info *info, int n_workers, struct pl_history **out) {
     struct pl_history *h = calloc(1, sizeof *h);
@@ -34,25 +34,23 @@ int pl_history_new(const struct pl_history_info *info, int n_workers, struct pl_
     h->n_shown = n_workers < PL_HISTORY_WORKERS ? n_workers : PL_HISTORY_WORKERS;
     h->n_columns = HISTORY_CELLS / h->n_shown;
     if (h->n_columns > HISTORY_COLUMNS) h->n_columns = HISTORY_COLUMNS;
-    if (!history_name(h, info) || !history_alloc(h) || pl_timeline_new(n_workers, &h->timeline)) {
+    if (!history_name(h, info) || !history_alloc(h)) {
         pl_history_free(h);
         return PL_ENOMEM;
     }
-    pl_timeline_on_span(h->timeline, history_span, h);
     *out = h;
     return PL_OK;
 }
 
 void pl_history_free(struct pl_history *h) {
     if (!h) return;
-    pl_timeline_free(h->timeline);
     free(h->method);
     free(h->clock);
     free(h->metric);
     free(h->options);
+    free(h->command);
     free(h->row);
     free(h->task);
-    free(h->waiting);
     free(h->pairs);
     free(h->cell);
     free(h->line);
@@ -79,18 +77,18 @@ static void history_task(struct pl_history *h, const struct history_task *t) {
     if (h->room == 0) return;
     h->task[h->n_tasks++ % h->room] = *t;
     if (h->n_tasks - h->first_task > h->room) h->first_task = h->n_tasks - h->room;
-    h->waiting[t->worker].last = h->n_tasks;
 }
 
 /* The part of a task that sends is a span of its own and follows the computing. */
 static void history_sent(struct pl_history *h, const struct pl_span *s) {
-    uint64_t last = h->waiting[s->worker].last, ns = s->to_ns - s->from_ns;
+    struct history_task *last = h->n_tasks ? &h->task[(h->n_tasks - 1) % h->room] : NULL;
+    uint64_t ns = s->to_ns - s->from_ns;
     struct history_task t = {s->from_ns, s->to_ns, s->task, 0, 0, s->worker, HISTORY_APPLIED};
     t.sent_ns = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
     t.lag = h->version > s->base ? (uint32_t)(h->version - s->base) : 0;
-    if (last > h->first_task && h->task[(last - 1) % h->room].task == s->task) {
-        h->task[(last - 1) % h->room].to_ns = s->to_ns;
-        h->task[(last - 1) % h->room].sent_ns = t.sent_ns;
+    if (last && last->worker == s->worker && last->task == s->task) {
+        last->to_ns = s->to_ns;
+        last->sent_ns = t.sent_ns;
     } else {
         history_task(h, &t);
     }
@@ -126,22 +124,41 @@ static void history_widen(struct pl_history *h, uint64_t to_ns) {
     }
 }
 
-static void history_cells(struct pl_history *h, const struct pl_span *s) {
-    history_widen(h, s->to_ns);
-    float *row = h->cell + (size_t)s->worker * (size_t)h->n_columns * 4;
-    for (uint64_t at = s->from_ns; at < s->to_ns;) {
+/* Adds the time, or takes it away. */
+static void history_cells(struct pl_history *h, int worker, enum pl_span_kind kind,
+                          uint64_t from_ns, uint64_t to_ns, float sign) {
+    history_widen(h, to_ns);
+    float *row = h->cell + (size_t)worker * (size_t)h->n_columns * 4;
+    for (uint64_t at = from_ns; at < to_ns;) {
         uint64_t column = at / h->width_ns, end = (column + 1) * h->width_ns;
         if (column >= (uint64_t)h->n_columns) break;
-        if (end > s->to_ns) end = s->to_ns;
-        row[4 * column + s->kind] += (float)((double)(end - at) * 1e-9);
+        if (end > to_ns) end = to_ns;
+        row[4 * column + kind] += sign * (float)((double)(end - at) * 1e-9);
         at = end;
     }
 }
 
-static void history_span(void *ctx, const struct pl_span *s) {
-    struct pl_history *h = ctx;
+/* A task that was told as one that is used turned out to be wasted. */
+static void history_again(struct pl_history *h, const struct pl_span *s) {
+    for (uint64_t i = h->n_tasks; i-- > h->first_task;) {
+        struct history_task *t = &h->task[i % h->room];
+        if (t->worker != s->worker || t->task != s->task) continue;
+        uint64_t done_ns = t->to_ns - t->sent_ns;
+        t->fate = history_fate(s->why);
+        history_cells(h, t->worker, PL_SPAN_COMPUTE, t->from_ns, done_ns, -1);
+        history_cells(h, t->worker, PL_SPAN_COMMUNICATE, done_ns, t->to_ns, -1);
+        history_cells(h, t->worker, PL_SPAN_WASTED, t->from_ns, t->to_ns, 1);
+        return;
+    }
+}
+
+static void history_span(struct pl_history *h, const struct pl_span *s) {
     if (s->worker >= h->n_shown) return;
-    history_cells(h, s);
+    if (s->again) {
+        history_again(h, s);
+        return;
+    }
+    history_cells(h, s->worker, s->kind, s->from_ns, s->to_ns, 1);
     if (s->kind == PL_SPAN_COMMUNICATE) {
         history_sent(h, s);
     } else if (s->kind != PL_SPAN_IDLE) {
@@ -162,36 +179,25 @@ static size_t history_bin(uint64_t lag) {
     return bin;
 }
 
-/* Attributes the time that others waited to the worker whose result they waited for last: since the
- * result before it, as in the timeline. */
-static void history_pair(struct pl_history *h, const struct pl_event *e, int waiter) {
-    const struct history_waiting *w = &h->waiting[waiter];
-    if (!h->pairs || !w->idle || waiter == e->worker || w->idle_ns >= e->now_ns) return;
-    uint64_t since = w->idle_ns > h->taken_ns ? w->idle_ns : h->taken_ns;
-    h->pairs[e->worker * h->n_workers + waiter] += (float)((double)(e->now_ns - since) * 1e-9);
+/* Attributes the time that a worker waited to the one whose result it waited for last: since the
+ * result before that one. */
+static void history_pair(struct pl_history *h, const struct pl_timeline *l,
+                         const struct pl_event *e, const struct pl_span *idle) {
+    if (!h->pairs || l->waited_ns == PL_NO_TIMER || idle->worker == e->worker) return;
+    uint64_t since = idle->from_ns > l->waited_ns ? idle->from_ns : l->waited_ns;
+    h->pairs[e->worker * h->n_workers + idle->worker] +=
+        (float)((double)(e->now_ns - since) * 1e-9);
 }
 
-static void history_wait(struct pl_history *h, const struct pl_event *e,
-                         const struct pl_plan *plan) {
-    bool taken = false, committed = false;
-    if (e->kind == PL_JOIN || e->kind == PL_ARRIVE || e->kind == PL_REJECT)
-        h->waiting[e->worker].idle = true, h->waiting[e->worker].idle_ns = e->now_ns;
-    if (e->kind == PL_LEAVE) h->waiting[e->worker].idle = false;
-    for (size_t i = 0; i < plan->n; i++) {
-        enum pl_verb verb = plan->action[i].verb;
-        taken = taken || (e->kind == PL_ARRIVE && (verb == PL_TAKE || verb == PL_DEFER));
-        committed = committed || verb == PL_COMMIT;
-    }
-    for (size_t i = 0; i < plan->n; i++) {
-        const struct pl_action *a = &plan->action[i];
-        if (a->verb == PL_CANCEL)
-            h->waiting[a->worker].idle = true, h->waiting[a->worker].idle_ns = e->now_ns;
-        if (a->verb != PL_START) continue;
-        if (taken && committed && h->grouped) history_pair(h, e, a->worker);
-        h->waiting[a->worker].idle = false;
-    }
-    if (taken) h->taken_ns = e->now_ns;
-    h->grouped = !committed && (taken || h->grouped);
+static void history_row(struct pl_history *h, const struct pl_timeline *l, int worker) {
+    if (worker >= 0 && worker < h->n_shown) h->row[worker] = l->row[worker];
+}
+
+static void history_rows(struct pl_history *h, const struct pl_timeline *l,
+                         const struct pl_event *e, const struct pl_plan *plan) {
+    if (pl_event_has_worker(e)) history_row(h, l, e->worker);
+    for (size_t i = 0; i < plan->n; i++) history_row(h, l, plan->action[i].worker);
+    for (size_t i = 0; i < l->n_spans; i++) history_row(h, l, l->span[i].worker);
 }
 
 static void history_knob(struct pl_history *h, const struct pl_knobs *k, uint64_t now_ns) {
@@ -216,19 +222,24 @@ void pl_history_event(void *ctx, const struct pl_control *c, const struct pl_eve
     struct pl_history *h = ctx;
     size_t n;
     const struct pl_member *group = pl_control_group(c, &n);
-    if (h->ended) return;
+    const struct pl_timeline *l = pl_control_timeline(c);
     h->now_ns = e->now_ns;
-    if (!pl_event_has_worker(e) || (e->worker >= 0 && e->worker < h->n_workers))
-        history_wait(h, e, plan);
-    pl_timeline_event(h->timeline, c, e, plan);
+    for (size_t i = 0; i < l->n_spans; i++) {
+        history_span(h, &l->span[i]);
+        if (l->span[i].kind == PL_SPAN_IDLE) history_pair(h, l, e, &l->span[i]);
+    }
+    history_rows(h, l, e, plan);
     for (size_t i = 0; i < plan->n; i++)
         for (size_t m = 0; plan->action[i].verb == PL_COMMIT && m < n; m++)
-            h->bin[history_bin(group[m].lag)]++;
+            h->bin[history_bin(group[m].lag)] += !group[m].left_out;
     h->version = pl_control_view(c)->version;
     h->fates = pl_control_fates(c);
     h->staleness = pl_control_staleness(c);
     history_knob(h, &pl_control_view(c)->knobs, e->now_ns);
-    history_line(h, c, e, plan);
+    if (e->kind == PL_END)
+        h->ended = true;
+    else
+        history_line(h, c, e, plan);
 }
 
 void pl_history_point(struct pl_history *h, const struct pl_point *p) {
@@ -239,11 +250,9 @@ void pl_history_point(struct pl_history *h, const struct pl_point *p) {
     h->point[h->n_points++] = *p;
 }
 
-void pl_history_end(struct pl_history *h, uint64_t now_ns) {
-    if (h->ended) return;
-    if (now_ns > h->now_ns) h->now_ns = now_ns;
-    pl_timeline_end(h->timeline, h->now_ns);
+void pl_history_end(struct pl_history *h, const char *why) {
     h->ended = true;
+    snprintf(h->why, sizeof h->why, "%s", why);
 }
 
 /* --- copying ----------------------------------------------------------------------------- */
@@ -268,20 +277,14 @@ struct pl_history *pl_history_copy(const struct pl_history *h, size_t max_tasks)
     size_t n = (size_t)h->n_shown;
     struct pl_history *to = history_dup(h, 1, sizeof *h);
     if (!to) return NULL;
-    to->timeline = NULL;
-    to->waiting = NULL;
-    to->method = strdup(h->method);
-    to->clock = strdup(h->clock);
-    to->metric = strdup(h->metric);
-    to->options = strdup(h->options);
-    to->row = history_dup(pl_timeline_rows(h->timeline), n, sizeof *to->row);
+    const struct pl_history_info info = {h->method, h->clock, h->metric, h->options, h->command};
+    bool complete = history_name(to, &info);
+    to->row = history_dup(h->row, n, sizeof *to->row);
     to->pairs = history_dup(h->pairs, n * n, sizeof *h->pairs);
     to->cell = history_dup(h->cell, n * (size_t)h->n_columns * 4, sizeof *h->cell);
     to->line = history_dup(h->line, HISTORY_FIRST + HISTORY_LAST, sizeof *h->line);
-    bool complete = history_tasks(to, h, max_tasks);
-    if (complete && to->method && to->clock && to->metric && to->options && to->row && to->cell &&
-        to->line && (to->pairs || !h->pairs))
-        return to;
+    complete = history_tasks(to, h, max_tasks) && complete;
+    if (complete && to->row && to->cell && to->line && (to->pairs || !h->pairs)) return to;
     pl_history_free(to);
     return NULL;
 }

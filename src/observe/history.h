@@ -22,6 +22,7 @@ struct pl_history_info {
     const char *clock;   /* "virtual" or "real" */
     const char *metric;  /* of the test set: "accuracy", "rmse" or "loss" */
     const char *options; /* the setup, as lines "key=value" */
+    const char *command; /* a command line that runs it again */
 };
 
 struct pl_history;
@@ -35,8 +36,8 @@ void pl_history_event(void *ctx, const struct pl_control *c, const struct pl_eve
                       const struct pl_plan *plan);
 void pl_history_point(struct pl_history *h, const struct pl_point *p);
 
-/* Closes the open tasks at the end of the run. The history receives no events after that. */
-void pl_history_end(struct pl_history *h, uint64_t now_ns);
+/* The run has ended, with PL_END or before its first event. `why`: a word of docs/runs.md. */
+void pl_history_end(struct pl_history *h, const char *why);
 
 /* A copy of the history with its latest `max_tasks` tasks, for another thread to print. NULL: out
  * of memory. */

@@ -42,18 +42,20 @@ static double history_round(double x) {
 }
 
 static void history_rows(struct pl_json *j, const struct pl_history *h) {
-    const struct pl_timeline_row *row = h->row ? h->row : pl_timeline_rows(h->timeline);
     pl_json_open(j, "rows", '[');
     for (int i = 0; i < h->n_shown; i++) {
-        const struct pl_timeline_row *r = &row[i];
+        const struct pl_timeline_row *r = &h->row[i];
         pl_json_open(j, NULL, '[');
-        for (int kind = 0; kind < 4; kind++) pl_json_real(j, NULL, history_round(r->seconds[kind]));
-        pl_json_whole(j, NULL, r->n_arrived);
+        for (enum pl_span_kind kind = 0; kind < 4; kind++)
+            pl_json_real(j, NULL, history_round(pl_timeline_seconds(r, kind)));
+        pl_json_whole(j, NULL, r->n_used);
         pl_json_whole(j, NULL, r->n_wasted);
-        pl_json_real(j, NULL, history_round(r->held_up));
+        pl_json_real(j, NULL, history_round((double)r->held_up_ns * 1e-9));
         pl_json_whole(j, NULL, r->n_last);
-        pl_json_real(j, NULL, r->n_timed ? history_round(r->arrived / (double)r->n_timed) : NAN);
-        pl_json_real(j, NULL, history_round(r->unfinished));
+        pl_json_real(j, NULL,
+                     r->n_timed ? history_round((double)r->arrived_ns * 1e-9 / (double)r->n_timed)
+                                : NAN);
+        pl_json_real(j, NULL, history_round((double)r->unfinished_ns * 1e-9));
         pl_json_close(j, ']');
     }
     pl_json_close(j, ']');
@@ -213,10 +215,12 @@ char *pl_history_json(const struct pl_history *h, size_t *n) {
     pl_json_text(&j, "clock", h->clock);
     pl_json_text(&j, "metric", h->metric);
     history_options(&j, h->options);
+    pl_json_text(&j, "command_line", h->command);
     pl_json_whole(&j, "workers", (uint64_t)h->n_workers);
     pl_json_real(&j, "time", (double)h->now_ns * 1e-9);
     pl_json_whole(&j, "updates", h->version);
     pl_json_whole(&j, "ended", h->ended);
+    pl_json_text(&j, "why", h->why[0] ? h->why : NULL);
     history_fates(&j, &h->fates);
     history_rows(&j, h);
     history_pairs(&j, h);

@@ -3,7 +3,6 @@
 #define PL_OBSERVE_HISTORY_STATE_H
 
 #include "observe/history.h"
-#include "observe/timeline.h"
 
 #define HISTORY_KNOBS 4096   /* changes of K or the bound; beyond that every second one is kept */
 #define HISTORY_POINTS 4096  /* evaluations, likewise */
@@ -39,29 +38,20 @@ struct history_knobs {
     struct pl_knobs knobs;
 };
 
-struct history_waiting {
-    uint64_t idle_ns; /* since when */
-    uint64_t last;    /* number of its last task in the ring, from 1; 0: none */
-    bool idle;
-};
-
 struct pl_history {
-    char *method, *clock, *metric, *options;
+    char *method, *clock, *metric, *options, *command;
     int n_workers, n_shown; /* n_shown: workers with tasks and times of their own */
     uint64_t now_ns, version, n_events;
     bool ended;
+    char why[16]; /* "" until the end */
     struct pl_fates fates;
     struct pl_staleness staleness;
-    struct pl_timeline *timeline;
-    struct pl_timeline_row *row; /* [n_shown], in a copy alone, which has no timeline */
+    struct pl_timeline_row *row; /* [n_shown], copied, because another thread may print them */
 
     struct history_task *task; /* a ring: task number i is at i % PL_HISTORY_TASKS */
     size_t room;
-    uint64_t n_tasks, first_task;    /* the ring has [first_task, n_tasks) */
-    struct history_waiting *waiting; /* [n_workers] */
+    uint64_t n_tasks, first_task; /* the ring has [first_task, n_tasks) */
     float *pairs; /* [n_workers][n_workers] seconds that the second waited for the first, or NULL */
-    uint64_t taken_ns;
-    bool grouped; /* a result was taken since the last commit, the latest at taken_ns */
 
     int n_columns;
     uint64_t width_ns; /* of a column; 0: no span yet */

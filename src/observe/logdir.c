@@ -35,7 +35,7 @@ struct pl_logdir {
     struct pl_trace *trace;
     double samples_then, time_then; /* at the last point */
     bool begun;                     /* there was one */
-    uint64_t max, last_ns; /* bytes of a file with a line per event; time of the last event */
+    uint64_t max;                   /* bytes of a file with a line per event */
     bool events_full, trace_full;
 };
 
@@ -148,7 +148,6 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p) {
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
     struct pl_logdir *ld = ctx;
-    ld->last_ns = e->now_ns;
     if (!ld->events_full) pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
     if (!ld->trace_full) pl_trace_event(ld->trace, c, e, plan);
 }
@@ -168,7 +167,7 @@ static void logdir_look(struct pl_logdir *ld) {
         ld->events_full = true;
     }
     if (!ld->trace_full && pl_sink_is_full(ld->file[LOGDIR_TRACE].f, ld->max)) {
-        pl_trace_end(ld->trace, ld->last_ns);
+        pl_trace_end(ld->trace);
         ld->trace = NULL;
         ld->trace_full = true;
     }
@@ -186,9 +185,9 @@ int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why) {
 }
 
 /* Reports the first failure, but closes everything. */
-int pl_logdir_close(struct pl_logdir *ld, uint64_t now_ns, struct pl_why *why) {
+int pl_logdir_close(struct pl_logdir *ld, struct pl_why *why) {
     if (!ld) return PL_OK;
-    pl_trace_end(ld->trace, now_ns);
+    pl_trace_end(ld->trace);
     int first = PL_OK;
     for (int i = 0; i < LOGDIR_FILES; i++) {
         int rc =

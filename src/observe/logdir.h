@@ -36,6 +36,6 @@ bool pl_logdir_is_full(const struct pl_logdir *ld); /* such a file has reached t
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why);
 
 /* Completes and closes all files; PL_EIO if a write failed. NULL is allowed. */
-int pl_logdir_close(struct pl_logdir *ld, uint64_t now_ns, struct pl_why *why);
+int pl_logdir_close(struct pl_logdir *ld, struct pl_why *why);
 
 #endif

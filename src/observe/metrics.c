@@ -122,9 +122,9 @@ static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row
     if (n <= 0) return;
     metrics_head(p, "worker_seconds_total", "counter", "Where a worker's time went.");
     for (int i = 0; i < n; i++)
-        for (int kind = 0; kind < 4; kind++) {
+        for (enum pl_span_kind kind = 0; kind < 4; kind++) {
             snprintf(labels, sizeof labels, "{worker=\"%d\",kind=\"%s\"}", i + 1, kinds[kind]);
-            metrics_value(p, "worker_seconds_total", labels, row[i].seconds[kind]);
+            metrics_value(p, "worker_seconds_total", labels, pl_timeline_seconds(&row[i], kind));
         }
 }
 

@@ -6,7 +6,6 @@
 #define PL_OBSERVE_METRICS_H
 
 #include "core/control.h"
-#include "observe/timeline.h"
 
 /* The number of workers with times of their own; further workers are left out. */
 #define PL_METRICS_WORKERS 4096

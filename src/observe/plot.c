@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/output.h"
 #include "sys/numerals.h"
 
 #define PLOT_PATH 1024
@@ -24,8 +25,9 @@
 #define PLOT_LABEL 0.052 /* height of a label, as a part of the figure's */
 #define PLOT_NAME 64     /* longest label */
 
-static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#b0568f",
-                                      "#a87900", "#2b8cbe", "#333333", "#7f7f7f"};
+/* Those of the page: --c0 to --c7 of page/page.css in its light colours. */
+static const char *const colours[] = {"#0072b2", "#d55e00", "#00875f", "#b0568f",
+                                      "#967000", "#2b8cbe", "#333333", "#7f7f7f"};
 
 /* Curves of one name. */
 struct plot_group {
@@ -54,7 +56,7 @@ double pl_figure_value(enum pl_metric metric, const struct pl_point *p) {
 }
 
 static bool plot_known(const struct pl_figure *f, const struct pl_point *p) {
-    return p->time > 0 && isfinite(p->time) && isfinite(pl_figure_value(f->metric, p));
+    return p->time >= 0 && isfinite(p->time) && isfinite(pl_figure_value(f->metric, p));
 }
 
 /* The value at a time: between two points on the line through them, after the last point the last
@@ -78,19 +80,14 @@ static bool plot_meets(const struct pl_figure *f, double value) {
     return f->metric == PL_METRIC_ACCURACY ? value >= f->target : value <= f->target;
 }
 
-/* When the curve meets the target, on the line between two evaluations; NAN: never. */
+/* When the curve meets the target: in the middle between two evaluations; NAN: never. */
 static double plot_reached(const struct pl_figure *f, const struct pl_curve *c) {
     const struct pl_point *before = NULL;
     for (size_t i = 0; i < c->n_points && isfinite(f->target); i++) {
         const struct pl_point *p = &c->point[i];
         if (!plot_known(f, p)) continue;
-        double b = pl_figure_value(f->metric, p);
-        if (plot_meets(f, b)) {
-            double a = before ? pl_figure_value(f->metric, before) : b;
-            return before && a != b
-                       ? before->time + (p->time - before->time) * (f->target - a) / (b - a)
-                       : p->time;
-        }
+        if (plot_meets(f, pl_figure_value(f->metric, p)))
+            return before ? (before->time + p->time) / 2 : p->time;
         before = p;
     }
     return NAN;
@@ -106,12 +103,12 @@ static void plot_curve(struct plot *p, const struct pl_curve *c) {
         if (!plot_known(f, &c->point[i])) continue;
         last = pl_figure_value(f->metric, &c->point[i]);
         end = c->point[i].time;
-        p->x0 = fmin(p->x0, end);
+        if (end > 0) p->x0 = fmin(p->x0, end);
         p->x1 = fmax(p->x1, end);
         p->y0 = fmin(p->y0, last);
         p->y1 = fmax(p->y1, last);
     }
-    if (isnan(last)) return;
+    if (isnan(last) || !(end > 0)) return;
     for (size_t i = 0; i < p->n && !g; i++)
         if (strcmp(p->group[i].name, c->name) == 0) g = &p->group[i];
     if (!g) {
@@ -120,6 +117,8 @@ static void plot_curve(struct plot *p, const struct pl_curve *c) {
     }
     double reached = plot_reached(f, c), n = (double)g->n;
     g->reached = g->n ? (g->reached * n + reached) / (n + 1) : reached;
+    for (size_t i = 0; i < f->n_times; i++)
+        if (strcmp(f->time[i].name, c->name) == 0) g->reached = f->time[i].seconds;
     g->final = (g->final * n + last) / (n + 1);
     g->end = fmax(g->end, end);
     g->curve[g->n++] = c;
@@ -188,15 +187,13 @@ static void plot_text(char *out, size_t max, const struct plot_group *g, const c
         pl_append(out, max, g->reached >= 1000 ? "  %.0f%s" : "  %.3g%s", g->reached, unit);
 }
 
-static void plot_head(FILE *g, const struct plot *p, const char *part, bool svg) {
+static void plot_head(FILE *g, const struct plot *p, bool svg) {
     const struct pl_figure *f = p->figure;
     size_t wide = 8;
     char text[PLOT_NAME * 2];
     fprintf(g, svg ? "set terminal svg size 960,560 enhanced font 'sans,14' background '#ffffff'\n"
                    : "set terminal pngcairo size 1920,1120 font 'sans,26' background '#ffffff'\n");
-    fprintf(g, "set encoding utf8\nset output ");
-    plot_quote(g, part);
-    fprintf(g, "\nset title ");
+    fprintf(g, "set encoding utf8\nset title ");
     plot_quote(g, f->title);
     fprintf(g, " noenhanced\nset xlabel 'time (s)'\nset ylabel '%s'\n", plot_axis(f->metric));
     fprintf(g, "set grid lc rgb '#e4e4e4' lt 1\nunset key\nset tics nomirror\nset border 3\n");
@@ -231,7 +228,7 @@ static void plot_group_data(FILE *g, const struct plot *p, const struct plot_gro
     if (group->n == 1) {
         const struct pl_curve *c = group->curve[0];
         for (size_t i = 0; i < c->n_points; i++)
-            if (plot_known(f, &c->point[i]))
+            if (plot_known(f, &c->point[i]) && c->point[i].time >= p->x0)
                 fprintf(g, "%.9g %.9g\n", c->point[i].time,
                         pl_figure_value(f->metric, &c->point[i]));
         fprintf(g, "e\n");
@@ -251,8 +248,8 @@ static void plot_group_data(FILE *g, const struct plot *p, const struct plot_gro
     fprintf(g, "e\n");
 }
 
-static void plot_program(FILE *g, const struct plot *p, const char *part, bool svg) {
-    plot_head(g, p, part, svg);
+static void plot_program(FILE *g, const struct plot *p, bool svg) {
+    plot_head(g, p, svg);
     fprintf(g, "plot ");
     for (size_t i = 0; i < p->n; i++) /* bands first, so that they cover no line */
         if (p->group[i].n > 1)
@@ -270,38 +267,46 @@ static void plot_program(FILE *g, const struct plot *p, const char *part, bool s
 
 /* --- drawing ----------------------------------------------------------------------------- */
 
-/* Runs gnuplot on a program, silently. Returns 0, PL_EMISSING if it is not installed, or PL_EIO. */
-static int plot_draw(const char *program) {
+/* Runs gnuplot on a program, which writes its picture to `out`. Returns 0, or PL_EMISSING if it is
+ * not installed. */
+static int plot_run(int program, int out, struct pl_why *why) {
     posix_spawn_file_actions_t files;
-    char *const argv[] = {"gnuplot", (char *)program, NULL};
+    char *const argv[] = {"gnuplot", NULL};
     pid_t child;
     int status = 0;
     posix_spawn_file_actions_init(&files);
-    for (int fd = 0; fd < 3; fd++)
-        posix_spawn_file_actions_addopen(&files, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, program, 0);
+    posix_spawn_file_actions_adddup2(&files, out, 1);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     int error = posix_spawnp(&child, "gnuplot", &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
-    if (error) return error == ENOENT ? PL_EMISSING : PL_EIO;
+    if (error == ENOENT) return PL_EMISSING;
+    if (error) return pl_fail(why, PL_EIO, "gnuplot cannot be started: %s", strerror(error));
     while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) return PL_EIO;
+        if (errno != EINTR) return pl_fail(why, PL_EIO, "%s", strerror(errno));
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return PL_EMISSING;
-    return status == 0 ? PL_OK : PL_EIO;
+    return status == 0 ? PL_OK : pl_fail(why, PL_EIO, "gnuplot failed");
 }
 
-/* Writes the program, runs gnuplot and renames the picture. */
-static int plot_make(const struct plot *p, const char *path, bool svg) {
-    char program[PLOT_PATH], part[PLOT_PATH];
-    snprintf(program, sizeof program, "%s.gp", path);
-    snprintf(part, sizeof part, "%s.part", path);
-    FILE *g = fopen(program, "wx");
-    if (!g) return PL_EIO;
-    plot_program(g, p, part, svg);
-    int bad = ferror(g), rc = PL_EIO;
-    if (fclose(g) == 0 && !bad) rc = plot_draw(program);
+/* Writes the program, runs gnuplot and replaces the picture. */
+static int plot_make(const struct plot *p, const char *path, bool svg, struct pl_why *why) {
+    struct pl_output picture;
     struct stat st;
-    if (!rc && (stat(part, &st) != 0 || st.st_size == 0 || rename(part, path) != 0)) rc = PL_EIO;
-    unlink(part);
-    unlink(program);
+    FILE *program = tmpfile();
+    if (!program)
+        return pl_fail(why, PL_EIO, "no temporary file can be created: %s", strerror(errno));
+    plot_program(program, p, svg);
+    int rc = fflush(program) || ferror(program)
+                 ? pl_fail(why, PL_EIO, "the program for gnuplot: %s", strerror(errno))
+                 : pl_output_begin(&picture, path, why);
+    if (!rc) {
+        rewind(program);
+        rc = plot_run(fileno(program), picture.fd, why);
+        if (!rc && (fstat(picture.fd, &st) || st.st_size == 0))
+            rc = pl_fail(why, PL_EIO, "gnuplot drew nothing");
+        rc = pl_output_end(&picture, rc, why);
+    }
+    fclose(program);
     return rc;
 }
 
@@ -314,6 +319,7 @@ static void plot_fit(struct plot *p) {
     double first = p->x1;
     for (size_t i = 0; i < p->n; i++) first = fmin(first, p->group[i].end);
     p->log_x = p->x1 >= PLOT_DECADES * p->x0 && p->x1 >= PLOT_ENDS * first;
+    if (!p->log_x) p->x0 = 0;
     p->log_y = p->y0 > 0 && p->y1 >= PLOT_DECADES * p->y0;
     double room = p->y1 > p->y0 ? 0.03 * (p->y1 - p->y0) : 0.01 * (fabs(p->y1) + 1e-9);
     if (p->log_y) {
@@ -321,7 +327,6 @@ static void plot_fit(struct plot *p) {
     } else {
         p->y0 -= room, p->y1 += room;
     }
-    if (p->x1 == p->x0) p->x1 = p->x0 * 1.01;
 }
 
 int pl_figure_draw(const struct pl_figure *f, const char *path, char *why, size_t why_max) {
@@ -350,11 +355,12 @@ int pl_figure_draw(const struct pl_figure *f, const char *path, char *why, size_
     } else {
         plot_fit(&p);
         plot_labels(&p);
-        rc = plot_make(&p, path, svg);
+        struct pl_why reason = {""};
+        rc = plot_make(&p, path, svg, &reason);
         if (rc == PL_EMISSING)
             pl_append(why, why_max, "gnuplot is not installed");
         else if (rc)
-            pl_append(why, why_max, "plot '%.200s' could not be written", path);
+            pl_append(why, why_max, "plot '%.200s' could not be written: %s", path, reason.text);
     }
     free(p.group);
     return rc;
@@ -363,7 +369,11 @@ int pl_figure_draw(const struct pl_figure *f, const char *path, char *why, size_
 int pl_plot(const char *path, const char *title, const struct pl_curve *curve, size_t n_curves,
             char *why, size_t why_max) {
     PL_NUMERALS;
-    struct pl_figure f = {title, PL_METRIC_LOSS, NAN, curve, n_curves, false};
+    struct pl_figure f = {.title = title,
+                          .metric = PL_METRIC_LOSS,
+                          .target = NAN,
+                          .curve = curve,
+                          .n_curves = n_curves};
     for (size_t i = 0; i < n_curves; i++)
         for (size_t j = 0; j < curve[i].n_points; j++)
             if (isfinite(curve[i].point[j].test_accuracy)) f.metric = PL_METRIC_ACCURACY;

@@ -12,6 +12,11 @@
 
 enum pl_metric { PL_METRIC_ACCURACY, PL_METRIC_RMSE, PL_METRIC_LOSS };
 
+struct pl_figure_time {
+    const char *name;
+    double seconds; /* NAN: it has none */
+};
+
 /* Curves of the same name are runs of one method with different seeds: they become one line, their
  * mean, in a band from the smallest to the largest. */
 struct pl_figure {
@@ -20,7 +25,9 @@ struct pl_figure {
     double target; /* of the metric; NAN: none */
     const struct pl_curve *curve;
     size_t n_curves;
-    bool replace; /* an existing file */
+    bool replace;                      /* an existing file */
+    const struct pl_figure_time *time; /* to the target, of each name, as a race computed it */
+    size_t n_times;                    /* 0: it is read off the curves */
 };
 
 /* The value of the metric at a point; NAN if it is unknown. */

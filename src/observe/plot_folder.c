@@ -22,6 +22,8 @@ struct folder {
     const char *path;
     char *name[FOLDER_NAMES]; /* of a race: the entrants, in order */
     size_t n_names;
+    struct pl_figure_time time[FOLDER_NAMES]; /* of a race: what it computed */
+    size_t n_times;
     struct pl_curve curve[PL_FIGURE_CURVES];
     size_t n_curves;
     char title[400];
@@ -111,6 +113,23 @@ static const char *folder_option(const json_t *options, const char *key) {
     return text ? text : "";
 }
 
+/* Entrants, and their times to the target if all runs reached it. */
+static void folder_race(struct folder *d, const json_t *root) {
+    size_t i, j;
+    json_t *entrant, *row;
+    json_array_foreach(json_object_get(root, "entrants"), i, entrant)
+        folder_name(d, json_string_value(json_object_get(entrant, "name")));
+    json_array_foreach(json_object_get(root, "ranking"), i, row) {
+        const char *name = json_string_value(json_object_get(row, "method"));
+        const json_t *time = json_object_get(row, "time_to_target");
+        bool exact = !json_is_string(json_object_get(time, "bound"));
+        for (j = 0; name && j < d->n_names && d->n_times < FOLDER_NAMES; j++)
+            if (strcmp(d->name[j], name) == 0)
+                d->time[d->n_times++] = (struct pl_figure_time){
+                    d->name[j], exact ? folder_number(time, "mean") : (double)NAN};
+    }
+}
+
 static bool folder_describe(struct folder *d, const char *name) {
     char path[FOLDER_PATH];
     struct stat st;
@@ -129,10 +148,7 @@ static bool folder_describe(struct folder *d, const char *name) {
         d->target_loss = strtod(folder_option(o, "target-loss"), NULL);
     }
     if (metric && strcmp(metric, "rmse") == 0) d->metric = PL_METRIC_RMSE;
-    size_t i;
-    json_t *entrant;
-    json_array_foreach(json_object_get(root, "entrants"), i, entrant)
-        folder_name(d, json_string_value(json_object_get(entrant, "name")));
+    folder_race(d, root);
     bool found = json_is_object(o);
     json_decref(root);
     return found;
@@ -203,7 +219,8 @@ int pl_plot_folder(const char *folder, const char *path, char *why, size_t why_m
         rc = PL_EUSAGE;
     }
     if (!rc) {
-        struct pl_figure f = {d->title, d->metric, NAN, d->curve, d->n_curves, path == NULL};
+        struct pl_figure f = {d->title,    d->metric,    NAN,     d->curve,
+                              d->n_curves, path == NULL, d->time, d->n_times};
         folder_figure(d, &f);
         rc = pl_figure_draw(&f, path ? path : own, why, why_max);
     }

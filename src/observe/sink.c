@@ -2,17 +2,31 @@
 #include "observe/sink.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
+#include "base/output.h"
 
 int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why) {
     FILE *f = fopen(path, "wx");
     if (!f) return pl_fail_create(why, what, path);
     *out = f;
     return PL_OK;
+}
+
+int pl_sink_open_stream(const char *what, const char *path, FILE **out, struct pl_why *why) {
+    if (strcmp(path, "-") != 0 && strcmp(path, "/dev/stdout") != 0)
+        return pl_sink_open(what, path, out, why);
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (fd >= 0 && (*out = fdopen(fd, "w"))) return PL_OK;
+    int error = errno;
+    if (fd >= 0) close(fd);
+    return pl_fail(why, PL_EIO, "%s cannot be written to standard output: %s", what,
+                   strerror(error));
 }
 
 int pl_sink_flush(const char *what, const char *path, FILE *f, struct pl_why *why) {
@@ -74,6 +88,7 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
 
 void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                    const struct pl_plan *plan) {
+    if (e->kind == PL_END) return;
     size_t room = pl_control_print_room(c, plan);
     char *line = malloc(room);
     if (!line) {
@@ -85,22 +100,12 @@ void pl_sink_event(void *ctx, const struct pl_control *c, const struct pl_event 
     free(line);
 }
 
-#define SINK_PATH 4096
-
 int pl_sink_describe(const char *path, const char *json, struct pl_why *why) {
-    char temporary[SINK_PATH];
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof temporary)
-        return pl_fail(why, PL_EUSAGE, "the path %.60s… is too long", path);
+    struct pl_why reason;
     char *lines = pl_json_lines(json);
     if (!lines) return pl_fail(why, PL_ENOMEM, "out of memory for '%.200s'", path);
     pl_json_utf8(lines);
-    FILE *f = fopen(temporary, "we");
-    bool bad = !f || fputs(lines, f) < 0;
-    if (f && fclose(f) != 0) bad = true;
+    int rc = pl_output_write(path, lines, strlen(lines), &reason);
     free(lines);
-    if (!bad && rename(temporary, path) == 0) return PL_OK;
-    int error = errno;
-    if (f) remove(temporary);
-    return pl_fail(why, PL_EIO, "'%.200s' cannot be written: %s", path, strerror(error));
+    return rc ? pl_fail(why, rc, "'%.200s' cannot be written: %s", path, reason.text) : PL_OK;
 }

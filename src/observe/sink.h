@@ -11,6 +11,9 @@
 /* Creates `path`; PL_EIO if it exists or cannot be created. `what` names the option. */
 int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *why);
 
+/* The same, except that "-" and /dev/stdout are standard output. */
+int pl_sink_open_stream(const char *what, const char *path, FILE **out, struct pl_why *why);
+
 /* Closes the file; PL_EIO if any write failed. NULL is allowed. */
 /* Flushes a file. Returns PL_EIO and why if something could not be written; 0 for NULL. */
 int pl_sink_flush(const char *what, const char *path, FILE *f, struct pl_why *why);

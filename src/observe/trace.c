@@ -5,13 +5,11 @@
 #include <stdlib.h>
 
 #include "base/json.h"
-#include "observe/timeline.h"
 
 #define TRACE_SERVER 0 /* row; worker i is row i + 1 */
 
 struct pl_trace {
     FILE *f;
-    struct pl_timeline *timeline;
     int n_workers;
     bool *named; /* [n_workers] whether its row has a name */
     bool begun;  /* the next event needs a comma before it */
@@ -47,14 +45,13 @@ static void trace_worker(struct pl_trace *t, int i) {
     trace_row(t, i + 1);
 }
 
-static void trace_span(void *ctx, const struct pl_span *s) {
+static void trace_span(struct pl_trace *t, const struct pl_span *s) {
     static const struct {
         const char *name, *colour;
     } kinds[] = {[PL_SPAN_COMPUTE] = {"compute", ""},
                  [PL_SPAN_COMMUNICATE] = {"communicate", ""},
                  [PL_SPAN_IDLE] = {"idle", ",\"cname\":\"grey\""},
                  [PL_SPAN_WASTED] = {"wasted", ",\"cname\":\"terrible\""}};
-    struct pl_trace *t = ctx;
     trace_worker(t, s->worker);
     trace_open(t, kinds[s->kind].name, 'X', s->worker + 1);
     trace_time(t->f, "ts", s->from_ns);
@@ -66,6 +63,13 @@ static void trace_span(void *ctx, const struct pl_span *s) {
         fputc('}', t->f);
     }
     fputc('}', t->f);
+}
+
+/* A task that was written as one that is used, and turned out not to be. */
+static void trace_again(struct pl_trace *t, const struct pl_span *s, uint64_t now_ns) {
+    trace_open(t, s->why, 'i', s->worker + 1);
+    trace_time(t->f, "ts", now_ns);
+    fprintf(t->f, ",\"s\":\"t\",\"args\":{\"task\":%" PRIu64 "}}", s->task);
 }
 
 /* Writes a counter, unless the value is unknown. */
@@ -91,7 +95,6 @@ static int trace_name(struct pl_trace *t, const char *name) {
 }
 
 static void trace_free(struct pl_trace *t) {
-    pl_timeline_free(t->timeline);
     free(t->named);
     free(t);
 }
@@ -102,11 +105,10 @@ int pl_trace_new(FILE *f, const char *name, int n_workers, struct pl_trace **out
     t->f = f;
     t->n_workers = n_workers;
     t->named = calloc((size_t)n_workers, sizeof *t->named);
-    if (!t->named || pl_timeline_new(n_workers, &t->timeline)) {
+    if (!t->named) {
         trace_free(t);
         return PL_ENOMEM;
     }
-    pl_timeline_on_span(t->timeline, trace_span, t);
     fputc('[', f);
     if (trace_name(t, name)) {
         trace_free(t);
@@ -119,11 +121,13 @@ int pl_trace_new(FILE *f, const char *name, int n_workers, struct pl_trace **out
 
 static void trace_commit(struct pl_trace *t, const struct pl_control *c, uint64_t now_ns,
                          uint64_t version) {
-    size_t n;
-    pl_control_group(c, &n);
+    size_t n, n_used = 0;
+    const struct pl_member *group = pl_control_group(c, &n);
+    for (size_t i = 0; i < n; i++) n_used += !group[i].left_out;
     trace_open(t, "commit", 'i', TRACE_SERVER);
     trace_time(t->f, "ts", now_ns);
-    fprintf(t->f, ",\"s\":\"t\",\"args\":{\"version\":%" PRIu64 ",\"group\":%zu}}", version, n);
+    fprintf(t->f, ",\"s\":\"t\",\"args\":{\"version\":%" PRIu64 ",\"group\":%zu}}", version,
+            n_used);
 }
 
 void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
@@ -131,7 +135,13 @@ void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event
     struct pl_trace *t = ctx;
     int k = pl_control_view(c)->knobs.k;
     if (e->kind == PL_JOIN) trace_worker(t, e->worker);
-    pl_timeline_event(t->timeline, c, e, plan);
+    const struct pl_timeline *l = pl_control_timeline(c);
+    for (size_t i = 0; i < l->n_spans; i++) {
+        if (l->span[i].again)
+            trace_again(t, &l->span[i], e->now_ns);
+        else
+            trace_span(t, &l->span[i]);
+    }
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         if (a->verb == PL_COMMIT) trace_commit(t, c, e->now_ns, a->version);
@@ -152,9 +162,8 @@ void pl_trace_point(struct pl_trace *t, const struct pl_point *p) {
     trace_count(t, "test_accuracy", ns, p->test_accuracy);
 }
 
-void pl_trace_end(struct pl_trace *t, uint64_t now_ns) {
+void pl_trace_end(struct pl_trace *t) {
     if (!t) return;
-    pl_timeline_end(t->timeline, now_ns);
     fprintf(t->f, "\n]\n");
     trace_free(t);
 }

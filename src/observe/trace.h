@@ -26,8 +26,8 @@ void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event
 /* Adds an evaluation; values that are NAN are left out. */
 void pl_trace_point(struct pl_trace *t, const struct pl_point *p);
 
-/* Closes the open spans, ends the array and frees the trace. NULL is allowed. Write errors show
+/* Ends the array and frees the trace. NULL is allowed. Write errors show
  * when the caller closes the file. */
-void pl_trace_end(struct pl_trace *t, uint64_t now_ns);
+void pl_trace_end(struct pl_trace *t);
 
 #endif

@@ -308,4 +308,4 @@ static const struct pl_entry *const correct_table[] = {
     &correct_delay_adaptive.id, &correct_clip.id, NULL};
 
 const struct pl_family pl_correct_family = {"correct", "how is a stale contribution corrected?",
-                                            correct_table, NULL};
+                                            correct_table};

@@ -234,4 +234,4 @@ static const struct pl_entry *const filter_table[] = {&filter_none.id, &filter_k
                                                       &filter_zeno.id, NULL};
 
 const struct pl_family pl_filter_family = {"filter", "which contributions are accepted?",
-                                           filter_table, NULL};
+                                           filter_table};

@@ -30,13 +30,21 @@ static void local_copy(pl_real *to, const pl_real *from, size_t n) {
     if (to != from) memcpy(to, from, n * sizeof *to);
 }
 
+/* The steps start at `from` and move x; their gradients are computed there. */
+static void local_start(struct pl_local_task *t, pl_real *x, const pl_real *from) {
+    local_copy(x, from, t->dim);
+    t->x = x;
+    t->at = x;
+}
+
 /* One step along g, range by range: x -= eta (g + decay x). The terms in parentheses are added to
  * `total` if it is not NULL. Buffers take their new values, which g has. */
-static void local_descend(const struct pl_local_task *t, double lr, const pl_real *restrict g,
-                          pl_real *restrict x, pl_real *restrict total) {
+static void local_descend(const struct pl_local_task *t, pl_real *restrict total) {
+    const pl_real *restrict g = t->g;
+    pl_real *restrict x = t->x;
     for (size_t i = 0; i < t->dim;) {
         struct pl_piece p = pl_ranges_piece(&t->ranges, i, t->dim);
-        pl_real eta = (pl_real)(lr * p.lr_factor);
+        pl_real eta = (pl_real)(t->lr * p.lr_factor);
         pl_real decay = (pl_real)(t->weight_decay * p.decay_factor);
         size_t end = i + p.n;
         if (p.buffers) {
@@ -52,27 +60,45 @@ static void local_descend(const struct pl_local_task *t, double lr, const pl_rea
     }
 }
 
-/* Turns a sum of gradients into the delta they make, range by range. */
-static void local_delta(const struct pl_local_task *t, double lr, pl_real *restrict out) {
+/* Steps of plain SGD, with and without the sum of the gradients in `out`. */
+static void local_step(const void *conf, struct pl_local_task *t, uint32_t step) {
+    (void)conf;
+    (void)step;
+    local_descend(t, NULL);
+}
+
+static void local_step_sum(const void *conf, struct pl_local_task *t, uint32_t step) {
+    (void)conf;
+    if (step == 0) memset(t->out, 0, t->dim * sizeof *t->out);
+    local_descend(t, t->out);
+}
+
+static bool local_plain(const void *conf) {
+    (void)conf;
+    return true;
+}
+
+/* The result is the change: the sum of the gradients times the rate, range by range. In exact
+ * arithmetic this equals the difference of two models, but it has no cancellation. If an optimizer
+ * of the caller took the steps, it is that difference. */
+static void local_end_delta(const void *conf, struct pl_local_task *t) {
+    pl_real *restrict out = t->out;
+    (void)conf;
     for (size_t i = 0; i < t->dim;) {
         struct pl_piece p = pl_ranges_piece(&t->ranges, i, t->dim);
-        pl_real eta = p.buffers ? 1 : (pl_real)(lr * p.lr_factor);
-        for (size_t end = i + p.n; i < end; i++) out[i] *= eta;
+        pl_real eta = p.buffers ? 1 : (pl_real)(t->lr * p.lr_factor);
+        size_t end = i + p.n;
+        if (t->moved && p.buffers) local_copy(out + i, t->x + i, p.n);
+        for (; t->moved && !p.buffers && i < end; i++) out[i] = t->start[i] - t->x[i];
+        for (; !t->moved && i < end; i++) out[i] *= eta;
+        i = end;
     }
 }
 
-/* Runs steps first … u-1 of plain SGD on x and adds the loss of each to *sum. If `total` is not
- * NULL, the sum of the gradients, including weight decay, is added to it. */
-static int local_steps(const struct pl_local_task *t, uint32_t first, uint32_t u, double lr,
-                       pl_real *restrict x, pl_real *restrict total, double *sum) {
-    for (uint32_t step = first; step < u; step++) {
-        double one;
-        int rc = t->gradient(t->ctx, x, step, t->g, &one);
-        if (rc) return rc;
-        *sum += one;
-        local_descend(t, lr, t->g, x, total);
-    }
-    return 0;
+/* The result is the model. */
+static void local_end_model(const void *conf, struct pl_local_task *t) {
+    (void)conf;
+    local_copy(t->out, t->x, t->dim);
 }
 
 /* --- gradient ---------------------------------------------------------------------------- */
@@ -96,16 +122,21 @@ static uint32_t local_one_step(const void *conf) {
     return 1;
 }
 
-static int gradient_run(const void *conf, const struct pl_local_task *t, double *loss) {
+static void gradient_begin(const void *conf, struct pl_local_task *t) {
+    (void)conf;
+    t->at = t->w;
+    t->g = t->out;
+}
+
+static void gradient_step(const void *conf, struct pl_local_task *t, uint32_t step) {
     pl_real beta = (pl_real)((const struct gradient *)conf)->beta, rest = 1 - beta;
     pl_real *restrict out = t->out;
-    int rc = t->gradient(t->ctx, t->w, 0, out, loss);
-    if (rc || beta == 0) return rc;
+    (void)step;
+    if (beta == 0) return;
     const pl_real *restrict m = t->prev ? t->prev[0] : NULL;
     size_t n = pl_ranges_parameters(&t->ranges, t->dim);
     for (size_t i = 0; i < n; i++) out[i] = (m ? beta * m[i] : 0) + rest * out[i];
     local_copy(t->next[0], out, t->dim);
-    return 0;
 }
 
 static const struct pl_local local_gradient = {
@@ -114,15 +145,15 @@ static const struct pl_local local_gradient = {
            sizeof(struct gradient), PL_NEEDS_WHOLE_VECTORS},
     .steps = local_one_step,
     .n_vectors = gradient_keeps,
-    .run = gradient_run,
+    .begin = gradient_begin,
+    .step = gradient_step,
 };
 
 /* --- steps ---------------------------------------------------------------------------------------
  * Local SGD: u plain SGD steps from the fetched version (Stich, "Local SGD converges fast and
- * communicates little", ICLR 2019). The delta is computed as the sum of the u gradients times the
- * rate. In exact arithmetic this equals the difference of two models, but it has no cancellation.
- * With an outer rate below 1 and momentum at the server it is DiLoCo's outer step (Douillard et
- * al., arXiv 2311.08105), with SGD instead of AdamW as the inner optimizer. */
+ * communicates little", ICLR 2019). With an outer rate below 1 and momentum at the server it is
+ * DiLoCo's outer step (Douillard et al., arXiv 2311.08105), with SGD instead of AdamW as the inner
+ * optimizer, unless a program brings its own. */
 
 struct steps {
     struct pace pace;
@@ -142,15 +173,11 @@ static double steps_outer(const void *conf, int n_workers) {
     return ((const struct steps *)conf)->outer;
 }
 
-static int steps_run(const void *conf, const struct pl_local_task *t, double *loss) {
+static void steps_begin(const void *conf, struct pl_local_task *t) {
     const struct steps *c = conf;
-    double lr = c->lr > 0 ? c->lr : t->lr, sum = 0;
-    local_copy(t->model, t->w, t->dim);
-    memset(t->out, 0, t->dim * sizeof *t->out);
-    int rc = local_steps(t, 0, local_n_steps(conf), lr, t->model, t->out, &sum);
-    if (!rc) local_delta(t, lr, t->out);
-    *loss = sum / (double)c->pace.u;
-    return rc;
+    if (c->lr > 0) t->lr = c->lr;
+    local_start(t, t->model, t->w);
+    t->start = t->w;
 }
 
 static const struct pl_local local_local_steps = {
@@ -161,7 +188,10 @@ static const struct pl_local local_local_steps = {
     .applies_weight_decay = true,
     .steps = local_n_steps,
     .outer = steps_outer,
-    .run = steps_run,
+    .plain = local_plain,
+    .begin = steps_begin,
+    .step = local_step_sum,
+    .end = local_end_delta,
 };
 
 /* --- downpour ------------------------------------------------------------------------------------
@@ -175,25 +205,20 @@ static const struct pl_opt downpour_opts[] = {
     PL_OPT_END,
 };
 
-static int downpour_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    uint32_t u = local_n_steps(conf);
-    double sum = 0;
-    local_copy(t->next[0], t->again ? t->prev[0] : t->w, t->dim);
-    memset(t->out, 0, t->dim * sizeof *t->out);
-    int rc = local_steps(t, 0, u, t->lr, t->next[0], t->out, &sum);
-    *loss = sum / u;
-    return rc;
+static void downpour_begin(const void *conf, struct pl_local_task *t) {
+    (void)conf;
+    local_start(t, t->next[0], t->again ? t->prev[0] : t->w);
 }
 
 static const struct pl_local local_downpour = {
     .id = {"downpour", "local steps; sends the sum of their gradients every `push` steps",
-           "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace),
-           PL_NEEDS_SERVER},
+           "Dean et al., NIPS 2012", downpour_opts, sizeof(struct pace), PL_NEEDS_SERVER},
     .applies_weight_decay = true,
     .steps = local_n_steps,
     .n_vectors = local_keeps_one,
     .model_slot = 1,
-    .run = downpour_run,
+    .begin = downpour_begin,
+    .step = local_step_sum,
 };
 
 /* --- elastic -------------------------------------------------------------------------------------
@@ -226,18 +251,32 @@ static int elastic_keeps(const void *conf) {
     return ((const struct elastic *)conf)->delta > 0 ? 2 : 1;
 }
 
-/* One step of v = delta v - eta grad(x + delta v), x += v; `v0` is the previous velocity. */
-static int elastic_step(const struct pl_local_task *t, double delta, uint32_t step,
-                        const pl_real *v0, pl_real *restrict x, pl_real *v, double *sum) {
+/* Where the next gradient of v = delta v - eta grad(x + delta v), x += v is computed. */
+static void elastic_aim(struct pl_local_task *t, double delta, const pl_real *v) {
     pl_real d = (pl_real)delta;
-    pl_real *restrict ahead = t->model, *restrict g = t->g;
+    pl_real *restrict ahead = t->model;
     size_t n = pl_ranges_parameters(&t->ranges, t->dim);
-    double one;
-    for (size_t i = 0; i < n; i++) ahead[i] = x[i] + (v0 ? d * v0[i] : 0);
-    local_copy(ahead + n, x + n, t->dim - n);
-    int rc = t->gradient(t->ctx, ahead, step, g, &one);
-    if (rc) return rc;
-    *sum += one;
+    for (size_t i = 0; i < n; i++) ahead[i] = t->x[i] + (v ? d * v[i] : 0);
+    local_copy(ahead + n, t->x + n, t->dim - n);
+    t->at = ahead;
+}
+
+static void elastic_begin(const void *conf, struct pl_local_task *t) {
+    double delta = ((const struct elastic *)conf)->delta;
+    local_start(t, t->next[0], t->prev ? t->prev[0] : t->w);
+    if (delta > 0) elastic_aim(t, delta, t->prev ? t->prev[1] : NULL);
+}
+
+static void elastic_step(const void *conf, struct pl_local_task *t, uint32_t step) {
+    double delta = ((const struct elastic *)conf)->delta;
+    if (delta == 0) {
+        local_descend(t, NULL);
+        return;
+    }
+    pl_real d = (pl_real)delta, *restrict x = t->x, *v = t->next[1];
+    const pl_real *restrict g = t->g, *restrict ahead = t->at;
+    const pl_real *v0 = step > 0 ? v : t->prev ? t->prev[1] : NULL; /* the previous velocity */
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
     for (size_t i = 0; i < n;) {
         struct pl_piece p = pl_ranges_piece(&t->ranges, i, n);
         pl_real eta = (pl_real)(t->lr * p.lr_factor);
@@ -248,28 +287,20 @@ static int elastic_step(const struct pl_local_task *t, double delta, uint32_t st
         }
     }
     local_copy(x + n, g + n, t->dim - n);
-    return 0;
+    if (step > 0) elastic_aim(t, delta, v);
 }
 
-static int elastic_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    const struct elastic *c = conf;
+static void elastic_pull(const void *conf, struct pl_local_task *t) {
+    double delta = ((const struct elastic *)conf)->delta;
     const pl_real *before = t->prev ? t->prev[0] : t->w, *w = t->w;
-    pl_real *x = t->next[0], alpha = (pl_real)elastic_alpha(conf, t->n_workers);
-    uint32_t u = local_n_steps(conf);
-    double sum = 0;
-    int rc = 0;
-    local_copy(x, before, t->dim);
-    if (c->delta > 0)
-        rc = elastic_step(t, c->delta, 0, t->prev ? t->prev[1] : NULL, x, t->next[1], &sum);
-    else
-        rc = local_steps(t, 0, 1, t->lr, x, NULL, &sum);
-    for (size_t i = 0; !rc && i < t->dim; i++) x[i] -= alpha * (before[i] - w[i]);
-    for (uint32_t step = 1; !rc && c->delta > 0 && step < u; step++)
-        rc = elastic_step(t, c->delta, step, t->next[1], x, t->next[1], &sum);
-    if (!rc && c->delta == 0) rc = local_steps(t, 1, u, t->lr, x, NULL, &sum);
-    local_copy(t->out, x, t->dim);
-    *loss = sum / u;
-    return rc;
+    pl_real alpha = (pl_real)elastic_alpha(conf, t->n_workers), *x = t->x;
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
+    for (size_t i = 0; i < n; i++) x[i] -= alpha * (before[i] - w[i]);
+    if (delta > 0) elastic_aim(t, delta, t->next[1]);
+}
+
+static bool elastic_plain(const void *conf) {
+    return ((const struct elastic *)conf)->delta == 0;
 }
 
 static const struct pl_local local_elastic = {
@@ -283,7 +314,11 @@ static const struct pl_local local_elastic = {
     .model_slot = 1,
     .outer = elastic_alpha,
     .sum_members = true,
-    .run = elastic_run,
+    .plain = elastic_plain,
+    .begin = elastic_begin,
+    .step = elastic_step,
+    .pull = elastic_pull,
+    .end = local_end_model,
 };
 
 /* --- overlap -------------------------------------------------------------------------------------
@@ -295,22 +330,15 @@ static const struct pl_local local_elastic = {
 static const struct pl_opt overlap_opts[] = {
     OPT_U("8", "local steps between contacts (the paper's beta = tau/2)"), PL_OPT_END};
 
-static int overlap_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    uint32_t u = local_n_steps(conf);
-    pl_real *x = t->next[0], *begin = t->next[1];
-    double sum = 0;
-    if (t->again)
-        local_copy(x, t->prev[0], t->dim);
-    else
-        local_copy(x, t->w, t->dim);
+static void overlap_begin(const void *conf, struct pl_local_task *t) {
+    pl_real *x = t->next[0], *start = t->next[1];
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
+    (void)conf;
+    local_start(t, x, t->again ? t->prev[0] : t->w);
     if (t->prev && !t->again && !t->merged)
-        for (size_t i = 0; i < t->dim; i++) x[i] += t->prev[0][i] - t->prev[1][i];
-    local_copy(begin, x, t->dim);
-    memset(t->out, 0, t->dim * sizeof *t->out);
-    int rc = local_steps(t, 0, u, t->lr, x, t->out, &sum);
-    if (!rc) local_delta(t, t->lr, t->out);
-    *loss = sum / u;
-    return rc;
+        for (size_t i = 0; i < n; i++) x[i] += t->prev[0][i] - t->prev[1][i];
+    local_copy(start, x, t->dim);
+    t->start = start;
 }
 
 static const struct pl_local local_overlap = {
@@ -323,7 +351,10 @@ static const struct pl_local local_overlap = {
     .steps = local_n_steps,
     .n_vectors = local_keeps_two,
     .model_slot = 2,
-    .run = overlap_run,
+    .plain = local_plain,
+    .begin = overlap_begin,
+    .step = local_step_sum,
+    .end = local_end_delta,
 };
 
 /* --- overlap-local -------------------------------------------------------------------------------
@@ -349,16 +380,11 @@ static double overlap_local_outer(const void *conf, int n_workers) {
     return 1 - ((const struct overlap_local *)conf)->a;
 }
 
-static int overlap_local_run(const void *conf, const struct pl_local_task *t, double *loss) {
+static void overlap_local_begin(const void *conf, struct pl_local_task *t) {
     pl_real *x = t->next[0], a = (pl_real)((const struct overlap_local *)conf)->a;
-    uint32_t u = local_n_steps(conf);
-    double sum = 0;
-    local_copy(x, t->prev ? t->prev[0] : t->w, t->dim);
-    for (size_t i = 0; t->prev && i < t->dim; i++) x[i] -= a * (x[i] - t->w[i]);
-    int rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
-    local_copy(t->out, x, t->dim);
-    *loss = sum / u;
-    return rc;
+    size_t n = pl_ranges_parameters(&t->ranges, t->dim);
+    local_start(t, x, t->prev ? t->prev[0] : t->w);
+    for (size_t i = 0; t->prev && i < n; i++) x[i] -= a * (x[i] - t->w[i]);
 }
 
 static const struct pl_local local_overlap_local = {
@@ -371,7 +397,10 @@ static const struct pl_local local_overlap_local = {
     .n_vectors = local_keeps_one,
     .model_slot = 1,
     .outer = overlap_local_outer,
-    .run = overlap_local_run,
+    .plain = local_plain,
+    .begin = overlap_local_begin,
+    .step = local_step,
+    .end = local_end_model,
 };
 
 /* --- own -----------------------------------------------------------------------------------------
@@ -393,11 +422,22 @@ static int own_keeps(const void *conf) {
     return ((const struct own *)conf)->beta > 0;
 }
 
-/* One step of v = beta v + g, x -= eta v, range by range; `v0` is the previous velocity. */
-static void own_step(const struct pl_local_task *t, double momentum, const pl_real *v0,
-                     const pl_real *restrict g, pl_real *restrict x, pl_real *v) {
+static void own_begin(const void *conf, struct pl_local_task *t) {
+    (void)conf;
+    local_start(t, t->out, t->w);
+}
+
+/* One step of v = beta v + g, x -= eta v, range by range. */
+static void own_step(const void *conf, struct pl_local_task *t, uint32_t step) {
+    double momentum = ((const struct own *)conf)->beta;
+    if (momentum == 0) {
+        local_descend(t, NULL);
+        return;
+    }
+    const pl_real *restrict g = t->g;
+    pl_real beta = (pl_real)momentum, *restrict x = t->x, *v = t->next[0];
+    const pl_real *v0 = step > 0 ? v : t->prev ? t->prev[0] : NULL; /* the previous velocity */
     size_t n = pl_ranges_parameters(&t->ranges, t->dim);
-    pl_real beta = (pl_real)momentum;
     for (size_t i = 0; i < n;) {
         struct pl_piece p = pl_ranges_piece(&t->ranges, i, n);
         pl_real eta = (pl_real)(t->lr * p.lr_factor);
@@ -410,23 +450,8 @@ static void own_step(const struct pl_local_task *t, double momentum, const pl_re
     local_copy(x + n, g + n, t->dim - n);
 }
 
-static int own_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    const struct own *c = conf;
-    pl_real *x = t->out;
-    uint32_t u = local_n_steps(conf);
-    double sum = 0, one;
-    int rc = 0;
-    local_copy(x, t->w, t->dim);
-    if (c->beta == 0) rc = local_steps(t, 0, u, t->lr, x, NULL, &sum);
-    for (uint32_t step = 0; !rc && c->beta > 0 && step < u; step++) {
-        const pl_real *before = step > 0 ? t->next[0] : t->prev ? t->prev[0] : NULL;
-        rc = t->gradient(t->ctx, x, step, t->g, &one);
-        if (rc) break;
-        own_step(t, c->beta, before, t->g, x, t->next[0]);
-        sum += one;
-    }
-    *loss = sum / u;
-    return rc;
+static bool own_plain(const void *conf) {
+    return ((const struct own *)conf)->beta == 0;
 }
 
 static const struct pl_local local_own = {
@@ -436,7 +461,10 @@ static const struct pl_local local_own = {
     .applies_weight_decay = true,
     .steps = local_n_steps,
     .n_vectors = own_keeps,
-    .run = own_run,
+    .plain = own_plain,
+    .begin = own_begin,
+    .step = own_step,
+    .end = local_end_model,
 };
 
 /* --- sweep ---------------------------------------------------------------------------------------
@@ -444,28 +472,18 @@ static const struct pl_local local_own = {
  * 2011 (DSGD). adaptive=yes divides the rate of each row by the root of its mean squared slopes so
  * far: Chin, Zhuang, Juan, Lin, PAKDD 2015 (LIBMF). The sums of squares are part of the model. */
 
-struct sweep {
-    bool adaptive;
-};
-
 static const struct pl_opt sweep_opts[] = {
-    PL_OPT_BOOL(struct sweep, adaptive, "no",
+    PL_OPT_BOOL(struct pl_local_sweep, adaptive, "no",
                 "give each row of the matrix a rate of its own, as LIBMF does"),
     PL_OPT_END,
 };
 
-static int sweep_run(const void *conf, const struct pl_local_task *t, double *loss) {
-    return t->sweep ? t->sweep(t->ctx, ((const struct sweep *)conf)->adaptive, loss)
-                    : PL_ECANCELLED;
-}
-
 static const struct pl_local local_sweep = {
     .id = {"sweep", "one pass over the ratings in a block of a matrix",
            "Gemulla et al., KDD 2011; Chin, Zhuang, Juan, Lin, PAKDD 2015 (adaptive)", sweep_opts,
-           sizeof(struct sweep), PL_NEEDS_PARTS | PL_NEEDS_OUR_WORKERS},
+           sizeof(struct pl_local_sweep), PL_NEEDS_PARTS | PL_NEEDS_OUR_WORKERS},
     .sends = PL_SENDS_RANGES,
     .steps = local_one_step,
-    .run = sweep_run,
 };
 
 static const struct pl_entry *const local_table[] = {
@@ -474,4 +492,4 @@ static const struct pl_entry *const local_table[] = {
     &local_own.id,      &local_sweep.id,       NULL};
 
 const struct pl_family pl_local_family = {"local", "what does a worker do between contacts?",
-                                          local_table, NULL};
+                                          local_table};

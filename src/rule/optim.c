@@ -163,6 +163,7 @@ static const struct pl_optim optim_adagrad = {
            sizeof(struct adagrad), PL_NEEDS_SERVER},
     .n_vectors = 1,
     .lr = 0.01,
+    .normalises = true,
     .step = adagrad_step,
 };
 
@@ -222,6 +223,7 @@ static const struct pl_optim optim_adam = {
     .n_vectors = 2,
     .velocity = PL_VELOCITY_DIRECTION,
     .lr = 0.001,
+    .normalises = true,
     .step = adam_step,
 };
 
@@ -232,6 +234,7 @@ static const struct pl_optim optim_adamw = {
     .decouples = true,
     .velocity = PL_VELOCITY_DIRECTION,
     .lr = 0.001,
+    .normalises = true,
     .step = adamw_step,
 };
 
@@ -351,10 +354,5 @@ static const struct pl_entry *const optim_table[] = {
     &optim_adagrad.id, &optim_adam.id,     &optim_adamw.id,
     &optim_dana.id,    &optim_ormo.id,     NULL};
 
-static const struct pl_retired optim_retired[] = {
-    {"bold", "--optim sgd --lr-schedule bold"},
-    {"libmf", "--optim sgd --local sweep:adaptive=yes"},
-    {NULL, NULL}};
-
 const struct pl_family pl_optim_family = {"optim", "how does the reduced vector change the model?",
-                                          optim_table, optim_retired};
+                                          optim_table};

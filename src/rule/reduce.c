@@ -46,4 +46,4 @@ static const struct pl_entry *const reduce_table[] = {&reduce_mean.id,
                                                       NULL};
 
 const struct pl_family pl_reduce_family = {
-    "reduce", "how do the members of a group become one vector?", reduce_table, NULL};
+    "reduce", "how do the members of a group become one vector?", reduce_table};

@@ -149,4 +149,4 @@ static const struct pl_entry *const schedule_table[] = {&schedule_constant.id, &
                                                         &schedule_bold.id,     NULL};
 
 const struct pl_family pl_schedule_family = {
-    "schedule", "how does the learning rate change during the run?", schedule_table, NULL};
+    "schedule", "how does the learning rate change during the run?", schedule_table};

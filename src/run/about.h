@@ -17,41 +17,40 @@ struct pl_about {
     char options[PL_SPEC_MAX]; /* its options, all of them, */
     int sends;                 /* what it sends (enum pl_sends), */
     uint32_t steps;            /* and its mini-batches per task */
-    double local_lr;           /* learning rate of its steps; 0: the one of the order */
-    double decay;              /* weight decay that workers apply; 0: the server does */
-    double outer;              /* factor on deltas, for workers with models of their own */
-    double own_decay;          /* weight decay of those */
+    double weight_decay;
     size_t dim;
+    size_t parameters; /* elements before the buffers */
     int workers;
     double lr;
     uint32_t batch;
     uint64_t seed;
-    bool groups;  /* parts of the vector are treated differently: see core/ranges.h */
-    bool peers;   /* workers have models of their own */
-    bool keeps;   /* the rule keeps something from task to task */
     bool half;    /* vectors are exchanged as bfloat16 */
     bool outside; /* the server cannot evaluate the model, so there is a seat for an evaluator */
+    /* What the server judges clients by; they are not told. */
+    bool groups;    /* parts of the vector are treated differently: see core/ranges.h */
+    bool peers;     /* workers have models of their own */
+    bool moves;     /* the rule takes steps, */
+    bool any_steps; /* and an optimizer of the client may take them */
+    char
+        requests[PL_TOKEN_MAX]; /* whose are carried out: "none", "any", or those with this token */
 };
 
 void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerprint, bool half,
                   struct pl_about *out);
 
-/* As text, up to PL_ABOUT_MAX - 1 bytes, and back. Writing fails if it does not fit, reading if it
- * is not such a text: PL_ENOMEM or PL_EDATA. */
+/* As text, up to PL_ABOUT_MAX - 1 bytes, and back, without what follows from the rule. Writing
+ * fails if it does not fit, reading if it is not such a text: PL_ENOMEM or PL_EDATA. */
 int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]);
 int pl_about_read(const char *text, struct pl_about *out);
 
-/* The bit of a local rule in pl_guest.can; 0: there is no such rule. */
-uint64_t pl_about_rule(const char *name, size_t n);
+/* A bit of pl_guest.can: the program takes local steps with an optimizer of its own. */
+#define PL_ABOUT_STEPS UINT64_C(1)
 
-/* The rule of workers that send the gradient of one mini-batch: the first of its family. */
-#define PL_ABOUT_GRADIENT UINT64_C(1)
-const char *pl_about_gradient(void); /* its name */
+/* Whether a guest may join, and whether its requests are carried out; for pl_port_conf.admit, with
+ * a struct pl_about as its ctx. */
+enum pl_admission pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *why);
 
-/* Whether workers that compute gradients, and this library around them, can compute the rule. */
-bool pl_about_from_gradients(const struct pl_about *a);
-
-/* Whether a guest may join; for pl_port_conf.admit, with a struct pl_about as its ctx. */
-bool pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *why);
+/* Whether an evaluator's number of this name can be true. One that is not finite is not known. */
+bool pl_about_can_be(const char *name, size_t n, double value);
 
 #endif

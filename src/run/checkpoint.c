@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/output.h"
 #include "run/checkpoint_state.h"
 
 #define CHECKPOINT_NAME_MAX 64
@@ -45,17 +46,14 @@ static bool checkpoint_is_ours(const char *name, uint64_t *updates) {
     return checkpoint_begins(name, updates, &rest) && *rest == '\0';
 }
 
-/* checkpoint-….safetensors.<digits>-<digits>.tmp */
+/* The temporary file of a checkpoint or of the best model. */
 static bool checkpoint_is_temporary(const char *name) {
-    static const char digits[] = "0123456789";
     uint64_t updates;
     const char *rest;
-    if (!checkpoint_begins(name, &updates, &rest) || *rest != '.') return false;
-    size_t pid = strspn(rest + 1, digits);
-    if (pid == 0 || rest[1 + pid] != '-') return false;
-    rest += 1 + pid + 1;
-    size_t count = strspn(rest, digits);
-    return count > 0 && strcmp(rest + count, ".tmp") == 0;
+    size_t front;
+    if (!pl_output_is_temporary(name, &front)) return false;
+    return (checkpoint_begins(name, &updates, &rest) && rest == name + front) ||
+           (front == sizeof PL_BEST_FILE - 1 && strncmp(name, PL_BEST_FILE, front) == 0);
 }
 
 static int checkpoint_join(char path[], size_t max, const char *dir, const char *name,
@@ -89,7 +87,7 @@ static int checkpoint_list(const char *dir, bool sweep, uint64_t **out, size_t *
         char path[PL_CHECKPOINT_PATH_MAX];
         if (sweep && checkpoint_is_temporary(e->d_name) &&
             !checkpoint_join(path, sizeof path, dir, e->d_name, NULL))
-            pl_tensors_sweep(path);
+            pl_output_sweep(path);
         if (!checkpoint_is_ours(e->d_name, &updates)) continue;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;

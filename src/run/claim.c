@@ -17,11 +17,13 @@
 #define CLAIM_WAIT_NS 3000000000u
 #define CLAIM_NAP_NS 20000000u
 
-/* The process that has the lock, as it wrote there; 0: unknown. */
+/* The process that has the lock, or had it, as it wrote there; 0 if the file is empty, -1 if it is
+ * not one of ours. */
 static long claim_holder(int fd) {
-    char text[32] = "";
+    char text[32] = "", *end = text;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    return n > 0 ? strtol(text, NULL, 10) : 0;
+    long holder = n > 0 ? strtol(text, &end, 10) : 0;
+    return n == 0 || (n > 0 && strcmp(end, "\n") == 0) ? holder : -1;
 }
 
 static int claim_lock(const char *dir, int *lock, struct pl_why *why) {
@@ -48,6 +50,13 @@ static int claim_lock(const char *dir, int *lock, struct pl_why *why) {
     if (rc) { /* the file system has no locks */
         close(fd);
         return PL_OK;
+    }
+    if (claim_holder(fd) < 0) {
+        close(fd);
+        return pl_fail(why, PL_EUSAGE,
+                       "'%.200s' is in the way: it is not the lock of a run; give another folder "
+                       "with --checkpoint",
+                       path);
     }
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)

@@ -24,6 +24,7 @@ int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     g->due = true;
     if (!c->listen) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
+    snprintf(g->about.requests, sizeof g->about.requests, "%s", c->requests ? c->requests : "none");
     if (pl_about_write(&g->about, g->text))
         return pl_fail(s->why, PL_ENOMEM, "the description of the run is too long for its workers");
     port->about = g->text;
@@ -72,7 +73,7 @@ static void guests_show(struct server *s) {
     pl_note_pack(&order,
                  &(struct pl_run_note){.version = g->shown_at.updates, .lr = s->job->rate.lr});
     g->shown_at.consensus = g->held.consensus;
-    g->reading = s->ops->show(s->port, g->watcher, g->held.w, order.note);
+    g->reading = s->conf->transport->clients->show(s->port, g->watcher, g->held.w, order.note);
     g->watcher = -1;
     if (!g->reading) {
         pl_engine_let_go(s->engine, &g->held);
@@ -91,7 +92,7 @@ static bool guests_newer(const struct server *s) {
 /* Whether the evaluator is there: it asks, or evaluates. */
 static bool guests_seated(struct server *s, uint64_t now) {
     struct pl_guests *g = &s->guests;
-    if (!g->seated || !s->ops->is_guest(s->port, g->seat)) {
+    if (!g->seated || !s->conf->transport->clients->is_client(s->port, g->seat)) {
         g->seated = g->pending = false; /* its numbers will not come */
         guests_release(s);
         return false;
@@ -122,8 +123,7 @@ static void guests_done(struct server *s) {
 
 void pl_guests_score(struct server *s, uint64_t now) {
     struct pl_guests *g = &s->guests;
-    if (now < s->score_ns || !(s->job->eval_every > 0)) return;
-    s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
+    if (!pl_engine_score_due(s->engine, now)) return;
     g->due = true;
     if (guests_seated(s, now) || g->samples <= 0) return;
     struct pl_score score = {NAN, NAN, NAN};
@@ -148,6 +148,7 @@ static bool guests_numbers(const char *at, struct pl_score *score, char *more, s
         if (n == 0 || n >= GUESTS_NAME || at[n] != '=') return false;
         double value = strtod(at + n + 1, &end);
         if (end == at + n + 1 || (*end && *end != ' ')) return false;
+        if (!pl_about_can_be(at, n, value)) return false;
         bool found = false;
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             if (strlen(known[i].name) == n && memcmp(known[i].name, at, n) == 0) {
@@ -167,12 +168,12 @@ static bool guests_scored(struct server *s, const char *args) {
     char *end, more[PL_WORD_MAX];
     if (!isdigit((unsigned char)*args)) return false;
     uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - g->shown_ns;
-    if (!guests_numbers(end, &score, more, sizeof more)) return false;
-    if (!g->pending || version != g->version) return true; /* late */
-    if (!*end) {                                           /* it could not evaluate this version */
+    bool sound = guests_numbers(end, &score, more, sizeof more);
+    if (!g->pending || version != g->version) return sound; /* late */
+    if (!sound || !*end) {                                  /* it could not evaluate this version */
         g->pending = false;
         guests_release(s);
-        return true;
+        return sound;
     }
     g->any = true;
     if (took > g->longest_ns) g->longest_ns = took;
@@ -184,16 +185,36 @@ static bool guests_scored(struct server *s, const char *args) {
     return true;
 }
 
-static bool guests_lr(struct server *s, const char *args) {
-    char *end;
-    double lr = strtod(args, &end);
-    if (end == args || *end || !(lr >= 0 && lr <= 1e6)) return false;
+static void guests_name(const struct server *s, int guest, char who[32]) {
+    if (guest < s->job->n_workers)
+        snprintf(who, 32, "worker %d", guest + 1);
+    else
+        snprintf(who, 32, "the evaluator");
+}
+
+static bool guests_set_lr(struct server *s, int guest, double lr) {
+    char who[32];
+    if (!(lr >= 0 && lr <= 1e6)) return false;
+    if (!s->guests.told_lr && lr != s->job->rate.lr) {
+        s->guests.told_lr = true; /* schedules change it with every update */
+        guests_name(s, guest, who);
+        pl_log_note(&s->job->log,
+                    "%s set the learning rate to %g, from %g; further changes will not be reported",
+                    who, lr, s->job->rate.lr);
+    }
     pl_engine_set_lr(s->engine, lr);
     return true;
 }
 
+static bool guests_lr(struct server *s, int guest, const char *args) {
+    char *end;
+    double lr = strtod(args, &end);
+    return end != args && !*end && guests_set_lr(s, guest, lr);
+}
+
 void pl_guests_lr(struct server *s, int worker, double lr) {
-    if (s->ops->is_guest(s->port, worker) && lr >= 0 && lr <= 1e6) pl_engine_set_lr(s->engine, lr);
+    const struct pl_client_ops *clients = s->conf->transport->clients;
+    if (clients && clients->is_client(s->port, worker)) guests_set_lr(s, worker, lr);
 }
 
 static bool guests_checkpoint(struct server *s, const char *guest) {
@@ -214,14 +235,11 @@ static bool guests_checkpoint(struct server *s, const char *guest) {
 static void guests_word(struct server *s, int guest, const char *word) {
     char who[32];
     bool known = false;
-    if (guest < s->job->n_workers)
-        snprintf(who, sizeof who, "worker %d", guest + 1);
-    else
-        snprintf(who, sizeof who, "the evaluator");
+    guests_name(s, guest, who);
     if (strncmp(word, "score ", 6) == 0 && guest >= s->job->n_workers)
         known = guests_scored(s, word + 6);
     else if (strncmp(word, "lr ", 3) == 0)
-        known = guests_lr(s, word + 3);
+        known = guests_lr(s, guest, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
         known = guests_checkpoint(s, who);
     else if (strcmp(word, "end") == 0) {
@@ -231,7 +249,7 @@ static void guests_word(struct server *s, int guest, const char *word) {
         known = true;
     }
     if (known || s->guests.n_unknown == GUESTS_UNKNOWN) return;
-    pl_log_warn(&s->job->log, "%s sent a request that is not known: %.60s%s", who, word,
+    pl_log_warn(&s->job->log, "%s sent a request that makes no sense: %.60s%s", who, word,
                 ++s->guests.n_unknown == GUESTS_UNKNOWN ? "; further ones will not be reported"
                                                         : "");
 }
@@ -250,7 +268,8 @@ void pl_guests_end(struct server *s) {
     uint64_t until = pl_now_ns() + (limit < GUESTS_LAST_MAX_NS ? limit : GUESTS_LAST_MAX_NS);
     if (!g->about.outside) return;
     g->due = true; /* whatever was shown last */
-    while (guests_seated(s, s->end_ns) && (g->pending || guests_newer(s)) && pl_now_ns() < until) {
+    while (guests_seated(s, pl_server_now(s)) && (g->pending || guests_newer(s)) &&
+           pl_now_ns() < until) {
         struct pl_news news;
         s->ops->news(s->port, SERVER_TICK, &news);
         if (news.worker >= s->job->n_workers) pl_guests_news(s, &news);

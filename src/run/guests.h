@@ -30,7 +30,7 @@ struct pl_guests {
     struct pl_point shown_at;
     uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
     float *room;                   /* for a model that is not a version, in the port's memory */
-    bool told_no_saver;
+    bool told_no_saver, told_lr;
     int n_unknown; /* requests that are not known and were reported, of all guests */
 };
 

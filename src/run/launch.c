@@ -58,7 +58,7 @@ static int launch_work(void *arg) {
     const struct launch_worker *w = arg;
     const struct pl_transport *t = w->launch->conf.transport;
     struct pl_link *link;
-    if (t->port.attach(w->launch->conf.port, w->worker, &link)) return 1;
+    if (t->start->attach(w->launch->conf.port, w->worker, &link)) return 1;
     struct pl_core_waited *waited = w->launch->conf.waited;
     int rc =
         pl_worker_loop(w->launch->conf.job, t, link, w->worker, waited ? &waited[w->worker] : NULL);
@@ -73,17 +73,17 @@ static void launch_thread(void *arg) {
 int pl_launch_start(struct pl_launch *l, int worker, struct pl_why *why) {
     const struct pl_transport *t = l->conf.transport;
     struct launch_worker *w = &l->worker[worker];
-    int rc = t->port.expect(l->conf.port, worker, why);
+    int rc = t->start->expect(l->conf.port, worker, why);
     if (rc) return rc;
-    if (!t->processes) {
+    if (!t->start->processes) {
         rc = pl_thread_start(launch_thread, w, &w->thread);
-        t->port.made(l->conf.port, worker);
+        t->start->made(l->conf.port, worker);
         return rc ? pl_fail(why, rc, "cannot start a thread for worker %d", worker + 1) : PL_OK;
     }
     char name[32];
     snprintf(name, sizeof name, "paceline-w%d", worker + 1);
     int pid = pl_process_start(name, launch_work, w), error = errno;
-    t->port.made(l->conf.port, worker);
+    t->start->made(l->conf.port, worker);
     if (pid < 0)
         return pl_fail(why, pid, "cannot start a process for worker %d: %s", worker + 1,
                        strerror(error));

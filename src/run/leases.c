@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "learn/replica_mean.h"
-#include "run/strips.h"
 #include "run/worker.h"
 #include "sys/segment.h"
 
@@ -12,7 +11,6 @@
  * and of its inbox, and the two of its task. */
 #define LEASES_REPLICA (3 * PL_TERMS + 2)
 #define LEASES_MOST (1 << 20)
-#define LEASES_SUSPENDED (PL_TERMS + 2) /* inputs, base and output of a task */
 
 struct lease {
     int vector;        /* input of its latest order; PL_NO_VECTOR: none */
@@ -22,9 +20,6 @@ struct lease {
         old_to;  /* while the worker holds one of these tasks, it may be reading `old` */
     bool guest;  /* a program that the server did not start */
     float *base; /* memory of a base that was settled, which the worker still reads; or NULL */
-    int suspended[LEASES_SUSPENDED]; /* vectors of the task of a worker that left and still runs,
-                                        held; n_suspended of them */
-    int n_suspended;
 };
 
 struct leases_spare {
@@ -39,7 +34,6 @@ struct pl_leases {
     const struct pl_port_ops *ops;
     struct pl_port *port;
     struct pl_engine *engine;
-    struct pl_strips *strips; /* of the model, if workers write to it block by block; or NULL */
     struct lease *worker;
     int n_old;                  /* workers that have an old version */
     struct leases_spare *spare; /* [1 + n_workers] memory by writer, the server first */
@@ -51,6 +45,7 @@ struct pl_leases {
     } * copy;         /* [n_copies] vectors of workers that were copied */
     int n_copies, room_copies;
     void (*update)(void *owner);
+    pl_leases_end *end;
     void *owner;
     struct pl_input *wanted; /* [room_wanted] for fetch */
     int room_wanted;
@@ -60,13 +55,7 @@ static int leases_group(const struct pl_job *job) {
     return job->groups.most < LEASES_MOST ? job->groups.most : LEASES_MOST;
 }
 
-/* Whether the model is in strips that workers write. */
-static bool leases_in_strips(const struct pl_job *job, const struct pl_transport *t) {
-    return job->grid && t->shared;
-}
-
-void pl_leases_room(const struct pl_job *job, const struct pl_transport *t,
-                    struct pl_port_conf *conf) {
+void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
     const struct pl_optim *optim = (const struct pl_optim *)job->optim.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     bool ahead = optim->looks_ahead && optim->looks_ahead(job->optim.conf);
@@ -76,8 +65,10 @@ void pl_leases_room(const struct pl_job *job, const struct pl_transport *t,
     conf->n_versions = ((correct->id.needs & PL_NEEDS_BASE ? 3 : 2) * n + 4) * (ahead ? 2 : 1);
     conf->n_slots = n + leases_group(job);
     conf->n_own = 1 + leases_group(job); /* all of the group may be one worker's */
-    if (job->grid) conf->slot_dim = pl_part_most(job);
-    if (leases_in_strips(job, t)) conf->n_slots += n + pl_strips_slots(job);
+    if (job->grid) { /* the model, and what a worker writes, wrote for the group and may write */
+        conf->n_versions = 1;
+        conf->n_slots = 3 * n + pl_part_side(job);
+    }
     if (pl_job_peers(job)) {
         conf->n_versions = 2;
         conf->n_own = LEASES_REPLICA;
@@ -114,15 +105,11 @@ void pl_leases_free(struct pl_leases *l) {
     free(l->spare);
     free(l->worker);
     free(l->wanted);
-    pl_strips_free(l->strips);
     free(l);
 }
 
-int pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
+void pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
     l->engine = e;
-    if (!leases_in_strips(l->job, l->transport)) return PL_OK;
-    return pl_strips_new(l->job, l->ops, l->port, pl_engine_newest(e)->model,
-                         l->transport->processes, &l->strips);
 }
 
 /* --- memory --------------------------------------------------------------------------------- */
@@ -130,10 +117,11 @@ int pl_leases_engine(struct pl_leases *l, struct pl_engine *e) {
 /* Gives up versions whose workers have sent their results, so that their memory is used again. A
  * server that workers wait for would otherwise touch new memory for every one of them. */
 static void leases_reclaim(struct pl_leases *l) {
-    if (!l->engine || !l->ops->answered) return;
+    if (!l->engine || !l->transport->shared) return;
     for (int i = 0; i < l->job->n_workers; i++) {
         struct lease *w = &l->worker[i];
-        if (w->vector == PL_NO_VECTOR || w->guest || !l->ops->answered(l->port, i)) continue;
+        if (w->vector == PL_NO_VECTOR || w->guest || !l->transport->shared->answered(l->port, i))
+            continue;
         if (pl_engine_answered(l->engine, i)) w->vector = PL_NO_VECTOR;
     }
 }
@@ -194,7 +182,7 @@ static float *leases_copy(struct pl_leases *l, struct pl_vectors *table, int vec
     float *v = pl_vector_at(table, vector);
     float *copy = in_port ? leases_get(l, PL_SERVER) : malloc(l->dim * sizeof *copy);
     if (!copy) return NULL;
-    memcpy(copy, v, (l->job->grid ? pl_part_most(l->job) : l->dim) * sizeof *copy);
+    memcpy(copy, v, l->dim * sizeof *copy);
     l->copy[l->n_copies++] = (struct leases_copy){copy, in_port};
     pl_vector_bind(table, vector, copy);
     return v;
@@ -216,12 +204,13 @@ static int leases_uncopy(struct pl_leases *l, struct pl_vectors *table, int vect
     return PL_OK;
 }
 
-/* The vector of a result joins the open group. */
-static void leases_taken(void *ctx, int vector) {
+/* The vector of a result joins the open group, if it is taken. */
+static void leases_result(void *ctx, int worker, int vector, bool taken) {
     struct pl_leases *l = ctx;
     size_t n;
+    (void)worker;
+    if (!taken) return;
     struct pl_vectors *table = pl_engine_vectors(l->engine);
-    if (l->strips) return; /* a worker has at most one result in the open group */
     pl_control_group(pl_engine_control(l->engine), &n);
     float *v = (int)n > l->most_group ? leases_copy(l, table, vector, false) : NULL;
     if (v) leases_put(l, vector, pl_vector_writer(table, vector), v);
@@ -257,35 +246,6 @@ static int leases_settle(void *ctx, int vector, bool used) {
     else
         leases_spare(l, writer, v);
     return PL_OK;
-}
-
-/* --- workers that are suspended --------------------------------------------------------------- */
-
-static void leases_suspend_one(struct pl_leases *l, struct lease *w, int vector) {
-    if (vector == PL_NO_VECTOR) return;
-    pl_vector_hold(pl_engine_vectors(l->engine), vector);
-    w->suspended[w->n_suspended++] = vector;
-}
-
-void pl_leases_suspend(struct pl_leases *l, int worker) {
-    struct lease *w = &l->worker[worker];
-    struct pl_replicas *replicas = pl_engine_view(l->engine)->replicas;
-    pl_leases_resume(l, worker);
-    leases_suspend_one(l, w, pl_engine_output(l->engine, worker));
-    if (!replicas) {
-        leases_suspend_one(l, w, w->vector);
-        return;
-    }
-    struct pl_replica_task t = pl_replica_task(replicas, worker);
-    leases_suspend_one(l, w, t.base);
-    for (int i = 0; t.input && i < t.input->n; i++)
-        leases_suspend_one(l, w, t.input->term[i].vector);
-}
-
-void pl_leases_resume(struct pl_leases *l, int worker) {
-    struct lease *w = &l->worker[worker];
-    while (w->n_suspended > 0)
-        pl_vector_release(pl_engine_vectors(l->engine), w->suspended[--w->n_suspended]);
 }
 
 /* --- versions ------------------------------------------------------------------------------- */
@@ -327,25 +287,17 @@ void pl_leases_gone(struct pl_leases *l, int worker) {
     struct lease *w = &l->worker[worker];
     leases_forget_old(l, w);
     leases_base_over(l, worker);
-    pl_leases_resume(l, worker);
     *w = (struct lease){.vector = PL_NO_VECTOR, .old = PL_NO_VECTOR};
 }
 
 /* --- orders --------------------------------------------------------------------------------- */
-
-/* The ranges of an order. A task on everything covers the whole slice. */
-static int leases_ranges(const struct pl_leases *l, struct pl_part part, struct pl_range *range) {
-    if (pl_part_is(part)) return pl_part_ranges(l->job, part, range);
-    range[0] = (struct pl_range){0, l->dim};
-    return 1;
-}
 
 static int leases_start(void *ctx, const struct pl_start *start) {
     struct pl_leases *l = ctx;
     struct pl_vectors *table = pl_engine_vectors(l->engine);
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
-    int n = start->input->n;
+    int n = start->input ? start->input->n : 0;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
         input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
@@ -353,18 +305,18 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                      .c = start->input->term[i].c,
                                      .writer = pl_vector_writer(table, vector)};
     }
-    struct pl_order order = {
-        .task = start->task, .n_inputs = n, .input = input, .stays = start->stays};
-    order.n_ranges = leases_ranges(l, start->part, order.range);
+    struct pl_order order = {.task = start->task,
+                             .n_inputs = n,
+                             .input = input,
+                             .stays = start->stays,
+                             .n_strips = start->n_strips};
+    memcpy(order.strip, start->strip, sizeof order.strip);
     if (leases_uncopy(l, table, start->output) || leases_uncopy(l, table, start->base))
         return PL_ENOMEM;
-    order.out = pl_vector_at(table, start->output);
-    if (l->strips && order.out) {
-        if (pl_strips_order(l->strips, start->part, order.out, &order)) return PL_ENOMEM;
-        order.out = order.strips.out[0];
-    }
+    if (start->n_strips == 0) order.out = pl_vector_at(table, start->output);
     if (start->base != PL_NO_VECTOR) order.base = pl_vector_at(table, start->base);
-    if (!order.out || (start->base != PL_NO_VECTOR && !order.base)) return PL_ENOMEM;
+    if ((start->n_strips == 0 && !order.out) || (start->base != PL_NO_VECTOR && !order.base))
+        return PL_ENOMEM;
     leases_base_over(l, start->worker);
     pl_note_pack(&order, &(struct pl_run_note){.version = start->version,
                                                .lr = start->lr,
@@ -373,8 +325,8 @@ static int leases_start(void *ctx, const struct pl_start *start) {
                                                .part = pl_part_number(start->part),
                                                .checks = start->checks});
     l->ops->tell(l->port, start->worker, &order);
-    if (start->stays)
-        return PL_OK; /* the replicas hold what an order reads, and none is replaced */
+    if (start->stays || !start->input)
+        return PL_OK; /* what an order reads is held, and none is replaced; or it is in strips */
     w->to = start->task;
     if (start->input->term[0].vector == w->vector) return PL_OK;
     w->vector = start->input->term[0].vector;
@@ -401,42 +353,36 @@ static int leases_fetch(void *ctx, const int *vector, int n) {
         l->wanted[i] = (struct pl_input){.v = pl_vector_at(table, vector[i]),
                                          .c = 1,
                                          .writer = pl_vector_writer(table, vector[i])};
-    return l->ops->fetch(l->port, l->wanted, n);
+    return l->transport->stay->fetch(l->port, l->wanted, n);
 }
 
-static void leases_update(void *ctx) {
+static void leases_update(void *ctx, const struct pl_action *after, size_t n) {
     struct pl_leases *l = ctx;
     if (l->update) l->update(l->owner);
     leases_tidy(l);
+    const struct pl_stream_ops *stream = l->transport->stream;
+    for (size_t i = 0; stream && i < n; i++)
+        if (pl_starts_on_update(&after[i])) stream->forward(l->port, after[i].worker);
 }
 
-static void leases_upcoming(void *ctx, int worker) {
+static enum pl_removal leases_end(void *ctx, int worker, enum pl_life_event event, bool last) {
     struct pl_leases *l = ctx;
-    if (l->ops->forward) l->ops->forward(l->port, worker);
+    return l->end ? l->end(l->owner, worker, event, last) : PL_REMAINS;
 }
 
-static bool leases_adopt(void *ctx, const float *v) {
-    return pl_strips_adopt(((struct pl_leases *)ctx)->strips, v);
-}
-
-static void leases_model(void *ctx, float *w) {
-    pl_strips_model(((struct pl_leases *)ctx)->strips, w);
-}
-
-struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner) {
+struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner),
+                                  pl_leases_end *end, void *owner) {
     l->update = update;
+    l->end = end;
     l->owner = owner;
-    bool in_strips = leases_in_strips(l->job, l->transport);
+    static const struct pl_host_sharing sharing = {leases_writable, leases_settle};
     return (struct pl_host_ops){.ctx = l,
                                 .start = leases_start,
                                 .cancel = leases_cancel,
-                                .taken = leases_taken,
+                                .end = leases_end,
+                                .result = leases_result,
                                 .update = leases_update,
-                                .upcoming = leases_upcoming,
-                                .fetch = leases_fetch,
-                                .writable = leases_writable,
-                                .settle = leases_settle,
-                                .adopt = in_strips ? leases_adopt : NULL,
-                                .model = in_strips ? leases_model : NULL,
-                                .memory = {leases_get, leases_put, l}};
+                                .fetch = l->transport->stay ? leases_fetch : NULL,
+                                .memory = {leases_get, leases_put, l},
+                                .sharing = &sharing};
 }

@@ -17,10 +17,9 @@
 #include "engine/engine.h"
 #include "transport/transport.h"
 
-/* Sets how many vectors a port of transport `t` must have room for. The caller has set conf->dim
- * and conf->listen. */
-void pl_leases_room(const struct pl_job *job, const struct pl_transport *t,
-                    struct pl_port_conf *conf);
+/* Sets how many vectors a port must have room for. The caller has set conf->dim and conf->listen.
+ */
+void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf);
 
 struct pl_leases;
 
@@ -29,18 +28,15 @@ int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transpor
                   struct pl_port *port, struct pl_leases **out);
 void pl_leases_free(struct pl_leases *l); /* NULL is fine */
 
-/* What an engine needs of its host; update(owner), if not NULL, is called before each update. */
-struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner), void *owner);
-int pl_leases_engine(struct pl_leases *l,
-                     struct pl_engine *e); /* before the first event; 0 or PL_ENOMEM */
+/* What an engine needs of its host. update(owner), if not NULL, is called before each update, and
+ * end(owner, …) does what its namesake in struct pl_host_ops does. */
+typedef enum pl_removal pl_leases_end(void *owner, int worker, enum pl_life_event event, bool last);
+struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner),
+                                  pl_leases_end *end, void *owner);
+void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
 
 /* A guest, which the server did not start, may write to its results after it has sent them. */
 void pl_leases_guest(struct pl_leases *l, int worker, bool guest);
-
-/* Before a worker leaves whose process goes on: it may still read and write the vectors of its
- * task. They are held until it is resumed or gone. */
-void pl_leases_suspend(struct pl_leases *l, int worker);
-void pl_leases_resume(struct pl_leases *l, int worker);
 
 void pl_leases_gone(struct pl_leases *l, int worker); /* it touches nothing any more */
 

@@ -28,9 +28,9 @@ void pl_membership_free(struct pl_membership *c) {
     *c = (struct pl_membership){0};
 }
 
-void pl_membership_here(struct pl_membership *c, int worker) {
-    c->worker[worker].here = true;
-    c->n_here++;
+int pl_membership_n_here(const struct pl_membership *c) {
+    return pl_engine_n(c->engine, PL_PRESENT) + pl_engine_n(c->engine, PL_DISCONNECTED) +
+           pl_engine_n(c->engine, PL_SUSPENDED);
 }
 
 void pl_membership_answered(struct pl_membership *c, int worker) {
@@ -39,8 +39,7 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
 
 /* The server will not start this worker again: a guest may take its place. */
 static void membership_give_up(struct pl_membership *c, int worker) {
-    c->n_lost++;
-    if (c->t->port.offer) c->t->port.offer(c->port, worker);
+    if (c->t->clients) c->t->clients->offer(c->port, worker);
 }
 
 static void membership_due(struct pl_membership *c, int worker, uint64_t at_ns) {
@@ -48,6 +47,7 @@ static void membership_due(struct pl_membership *c, int worker, uint64_t at_ns) 
     if (!w->due) c->n_due++;
     w->due = true;
     w->due_ns = at_ns;
+    pl_engine_starting(c->engine, worker);
 }
 
 /* Restarts a worker, unless it keeps ending before it has done anything. */
@@ -74,7 +74,7 @@ static void membership_failed(struct pl_membership *c, int worker, uint64_t now,
         w->wait_ns = MEMBERSHIP_RETRY_NS;
     }
     membership_due(c, worker, now + w->wait_ns);
-    if (c->t->port.offer) c->t->port.offer(c->port, worker);
+    if (c->t->clients) c->t->clients->offer(c->port, worker);
     if (w->wait_ns < MEMBERSHIP_RETRY_MOST_NS) w->wait_ns *= 2;
 }
 
@@ -85,7 +85,8 @@ void pl_membership_make(struct pl_membership *c, uint64_t now) {
         if (!w->due || w->due_ns > now) continue;
         w->due = false;
         c->n_due--;
-        if (w->here) continue; /* a guest took its place, and is replaced when it leaves */
+        /* otherwise a guest took its place, and is replaced when it leaves */
+        if (pl_engine_life(c->engine, i) != PL_STARTING) continue;
         if (pl_launch_start(c->launch, i, &why))
             membership_failed(c, i, now, &why);
         else
@@ -93,59 +94,58 @@ void pl_membership_make(struct pl_membership *c, uint64_t now) {
     }
 }
 
-bool pl_membership_is_process(const struct pl_membership *c, int worker) {
-    return c->launch && pl_launch_is_process(c->launch, worker);
-}
-
 bool pl_membership_is_guest(const struct pl_membership *c, int worker) {
     return !c->launch || !pl_launch_made(c->launch, worker);
 }
 
-bool pl_membership_end(struct pl_membership *c, int worker) {
-    if (!pl_membership_is_process(c, worker)) return false;
-    pl_launch_kill(c->launch, worker);
+/* A guest loses its place; false: it is no guest, or cannot be replaced before it has left. */
+static bool membership_hang_up(struct pl_membership *c, int worker, bool again,
+                               const char *sentence) {
+    return c->t->clients && c->t->clients->hang_up(c->port, worker, again, sentence);
+}
+
+enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum pl_life_event event,
+                                     bool last) {
+    bool process = c->launch && pl_launch_is_process(c->launch, worker);
+    bool evicted = event == PL_LIFE_EVICTS;
+    if (event == PL_LIFE_QUARANTINES) return PL_REMAINS;
+    if (process && (c->respawn || evicted)) {
+        pl_launch_kill(c->launch, worker);
+        c->worker[worker].ended = true;
+        return c->respawn ? PL_RESTARTS : PL_FREED;
+    }
+    const char *sentence = evicted
+                               ? "this worker was evicted, because its results could not be used"
+                               : "this worker did not answer for too long";
+    if (last || !membership_hang_up(c, worker, !evicted, sentence)) return PL_REMAINS;
     c->worker[worker].ended = true;
-    return true;
+    return PL_FREED;
 }
 
-bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence) {
-    if (!c->t->port.hang_up || !c->t->port.hang_up(c->port, worker, again, sentence)) return false;
-    c->worker[worker].ended = true;
-    return true;
-}
-
-void pl_membership_expel(struct pl_membership *c, int worker) {
-    if (c->worker[worker].here) c->n_here--;
-    c->worker[worker].here = false;
-}
-
-/* Removes a worker; `how` describes how it ended. */
-static bool membership_went(struct pl_membership *c, int worker, char *how, size_t max) {
-    struct pl_membership_worker *w = &c->worker[worker];
-    bool was_here = w->here;
-    if (c->launch) pl_launch_gone(c->launch, worker, how, max);
-    if (w->ended) snprintf(how, max, "was ended");
-    w->ended = false;
-    if (was_here) c->n_here--;
-    w->here = false;
-    return was_here;
-}
-
-void pl_membership_gone(struct pl_membership *c, int worker) {
+void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     char how[96] = "left";
     struct pl_membership_worker *w = &c->worker[worker];
-    bool made = c->launch && pl_launch_made(c->launch, worker);
-    bool was_here = membership_went(c, worker, how, sizeof how);
-    if (!was_here && w->due) return; /* it could not be started, which is known */
-    bool guest = was_here && !made;
+    bool guest = was_here && pl_membership_is_guest(c, worker);
+    if (c->launch) pl_launch_gone(c->launch, worker, how, sizeof how);
+    if (w->ended) snprintf(how, sizeof how, "was ended");
+    w->ended = false;
+    if (!was_here && w->due) { /* it could not be started, which is known */
+        pl_engine_starting(c->engine, worker);
+        return;
+    }
     bool again = c->launch && c->respawn && (guest || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
-    if (was_here || c->launch)
+    if (!c->begun)
+        pl_log_warn(&c->job->log, "worker %d %s before the run started", worker + 1, how);
+    else if (was_here || c->launch)
         pl_log_warn(&c->job->log, "worker %d %s; the run continues with %d of %d%s", worker + 1,
-                    how, c->n_here, c->job->n_workers, again ? ", and it will be restarted" : "");
+                    how, pl_membership_n_here(c), c->job->n_workers,
+                    again ? ", and it will be restarted" : "");
     if (again && guest)
         membership_due(c, worker, 0);
     else if (c->launch)
         membership_respawn(c, worker);
+    else if (!c->begun)
+        pl_engine_starting(c->engine, worker); /* another one may come */
 }
 
 /* Says how many workers are missing: at once, and from time to time. */
@@ -156,11 +156,22 @@ static void membership_tell(const struct pl_membership *c, const char *listen, u
     if (!listen || now < *told_ns) return;
     *told_ns = now + *every_ns;
     *every_ns *= 2; /* less and less often */
-    if (c->wait_ns > 0 && c->n_here == 0)
+    int n_here = pl_membership_n_here(c);
+    if (c->wait_ns > 0 && n_here == 0)
         snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)",
                  (double)c->wait_ns * 1e-9);
-    pl_log_note(&c->job->log, "waiting for %d of %d workers at %s%s", c->job->n_workers - c->n_here,
+    pl_log_note(&c->job->log, "waiting for %d of %d workers at %s%s", c->job->n_workers - n_here,
                 c->job->n_workers, listen, limit);
+}
+
+/* Workers that others start, and that have not come, are not expected any more. */
+static void membership_begin(struct pl_membership *c) {
+    c->begun = true;
+    for (int i = 0; !c->launch && i < c->job->n_workers; i++) {
+        struct pl_event gone = {.kind = PL_LEAVE, .worker = i};
+        if (pl_engine_life(c->engine, i) == PL_STARTING)
+            pl_engine_event(c->engine, &gone, NULL, NULL);
+    }
 }
 
 int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
@@ -168,42 +179,40 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
                          bool *ended, struct pl_why *why) {
     int n = c->job->n_workers;
     if (conf && pl_launch_new(conf, &c->launch)) return pl_fail(why, PL_ENOMEM, "out of memory");
-    for (int i = 0; c->launch && i < n; i++) {
-        int rc = pl_launch_start(c->launch, i, why);
+    for (int i = 0; i < n; i++) {
+        int rc = c->launch ? pl_launch_start(c->launch, i, why) : PL_OK;
         if (rc) return rc;
+        pl_engine_starting(c->engine, i);
     }
     uint64_t start = pl_now_ns(), told = 0, every = MEMBERSHIP_TELL_NS;
     uint64_t until = start + MEMBERSHIP_GATHER_NS;
     uint64_t give_up = !listen ? until : c->wait_ns > 0 ? start + c->wait_ns : UINT64_MAX;
     if (give_up < until) until = give_up;
-    while (c->n_here + c->n_lost < n) {
+    while (pl_engine_n(c->engine, PL_STARTING) > 0) {
         struct pl_news news;
         if (c->n_due > 0) pl_membership_make(c, pl_now_ns());
         membership_tell(c, listen, &told, &every);
         c->t->port.news(c->port, MEMBERSHIP_TICK_NS, &news);
-        if (news.kind == PL_NEWS_JOINED) pl_membership_here(c, news.worker);
-        if (news.kind == PL_NEWS_GONE) {
-            char how[96] = "left";
-            membership_went(c, news.worker, how, sizeof how);
-            pl_log_warn(&c->job->log, "worker %d %s before the run started", news.worker + 1, how);
-            if (c->launch) membership_respawn(c, news.worker);
-        }
-        bool other = news.kind != PL_NEWS_NONE && news.kind != PL_NEWS_JOINED &&
-                     news.kind != PL_NEWS_GONE && c->other;
-        if ((other && c->other(c->ctx, &news)) || (watch->tick && watch->tick(watch->ctx, p))) {
+        if (c->news(c->ctx, &news) || (watch->tick && watch->tick(watch->ctx, p))) {
             *ended = true;
             return PL_OK;
         }
         uint64_t now = pl_now_ns();
-        if ((now >= until && c->n_here > 0) || now >= give_up) break;
+        if ((now >= until && pl_membership_n_here(c) > 0) || now >= give_up) break;
     }
-    if (c->n_here == 0 && listen)
+    membership_begin(c);
+    int n_here = pl_membership_n_here(c);
+    if (n_here > 0 && n_here < n)
+        pl_log_warn(&c->job->log, "the run begins with %d of %d workers: the others did not join "
+                                  "within %.3g s",
+                    n_here, n, (double)(pl_now_ns() - start) * 1e-9);
+    if (n_here > 0) return PL_OK;
+    if (listen)
         return pl_fail(why, PL_ERUN,
                        "no worker joined at %.200s within %g s; start workers, or use --wait to "
                        "wait longer",
                        listen, (double)c->wait_ns * 1e-9);
-    if (c->n_here == 0) return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
-    return PL_OK;
+    return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
 }
 
 void pl_membership_look(struct pl_membership *c) {
@@ -211,7 +220,7 @@ void pl_membership_look(struct pl_membership *c) {
     for (int looks = n < MEMBERSHIP_LOOKS ? n : MEMBERSHIP_LOOKS; c->launch && looks > 0; looks--) {
         int i = c->looked = (c->looked + 1) % n;
         struct pl_membership_worker *w = &c->worker[i];
-        bool stopped = w->here && pl_launch_stopped(c->launch, i);
+        bool stopped = pl_launch_stopped(c->launch, i);
         if (stopped && !w->stopped)
             pl_log_warn(&c->job->log, "worker %d is stopped from outside", i + 1);
         w->stopped = stopped;

@@ -1,16 +1,16 @@
-/* Membership: which workers have joined, which must be restarted, which are lost for good, and
- * which were stopped from outside.
+/* Membership: starts the workers of a run, restarts those that end, ends those that the engine no
+ * longer wants, and reports those that were stopped from outside. Which workers take part is the
+ * engine's to know (engine/life.h).
  *
  * Threads: the server's executes everything here. */
 #ifndef PL_RUN_MEMBERSHIP_H
 #define PL_RUN_MEMBERSHIP_H
 
-#include "learn/outcome.h"
+#include "engine/engine.h"
 #include "run/launch.h"
 
 struct pl_membership_worker {
-    bool here;
-    bool due;         /* it must be restarted, */
+    bool due;         /* it must be started, */
     uint64_t due_ns;  /* not before this time of pl_now_ns() */
     uint64_t wait_ns; /* before the next attempt, if this one fails */
     bool ended;       /* by the server */
@@ -20,18 +20,19 @@ struct pl_membership_worker {
 
 struct pl_membership {
     const struct pl_job *job;
+    struct pl_engine *engine;
     const struct pl_transport *t;
     struct pl_port *port;
     struct pl_launch *launch; /* NULL: others start the workers */
     bool respawn;             /* restart workers that end */
     uint64_t wait_ns;         /* for workers that others start; 0: for ever */
     struct pl_membership_worker *worker;
-    /* While workers are gathered: news that is not about membership. True: the run is to end. */
-    bool (*other)(void *ctx, const struct pl_news *news);
+    /* While workers are gathered: handles news. True: the run is to end. */
+    bool (*news)(void *ctx, const struct pl_news *news);
     void *ctx;
+    bool begun; /* workers were gathered */
     int looked; /* worker that was checked last */
-    int n_here, n_due;
-    int n_lost; /* workers started here that ended and are not restarted */
+    int n_due;
 };
 
 int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, struct pl_port *port,
@@ -44,23 +45,20 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
                          const char *listen, const struct pl_watch *watch, const struct pl_point *p,
                          bool *ended, struct pl_why *why);
 
-void pl_membership_here(struct pl_membership *c, int worker);
+int pl_membership_n_here(const struct pl_membership *c); /* workers that have connected */
 void pl_membership_answered(struct pl_membership *c, int worker);
-/* Reports that it is gone. If it must be restarted, it is then due. */
-void pl_membership_gone(struct pl_membership *c, int worker);
+/* Reports that it is gone, after the engine was told. If it must be restarted, it is then due.
+ * `was_here`: it had connected. */
+void pl_membership_gone(struct pl_membership *c, int worker, bool was_here);
 /* Restarts those that are due. If one cannot be started, because there are too many processes or a
  * guest has its place, the next attempt is later, after a time that doubles. */
 void pl_membership_make(struct pl_membership *c, uint64_t now);
 
-bool pl_membership_is_guest(const struct pl_membership *c, int worker);   /* not started here */
-bool pl_membership_is_process(const struct pl_membership *c, int worker); /* started here */
-/* Ends a worker that is a process started here; its PL_NEWS_GONE follows. Returns whether it is. */
-bool pl_membership_end(struct pl_membership *c, int worker);
-/* Hangs up on a guest, so that its place becomes free; false: it is no guest, or cannot be replaced
- * before it has left. */
-bool pl_membership_hang_up(struct pl_membership *c, int worker, bool again, const char *sentence);
-/* Counts a worker out that cannot be ended. */
-void pl_membership_expel(struct pl_membership *c, int worker);
+bool pl_membership_is_guest(const struct pl_membership *c, int worker); /* not started here */
+/* Ends a worker, as far as it can be ended: see struct pl_host_ops. A process is killed, and the
+ * server hangs up on a guest; the PL_NEWS_GONE of either follows. */
+enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum pl_life_event event,
+                                     bool last);
 
 /* Reports workers that were stopped from outside. (A worker whose tasks are cancelled and restarted
  * is slow in none of them.) Checks some workers per call, in turn. */

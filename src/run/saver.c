@@ -95,6 +95,7 @@ void pl_saver_ask(struct pl_saver *s) {
 static void saver_notes(const struct pl_saver *s, struct pl_snapshot *to) {
     const struct pl_server_conf *c = s->conf;
     pl_snapshot_text(to, "setup", c->save_text);
+    if (c->save_schema) pl_snapshot_text(to, "schema", c->save_schema);
     if (c->save_layout) pl_snapshot_text(to, "layout", c->save_layout);
     if (c->save_run) pl_snapshot_text(to, "run", c->save_run);
     if (c->save_id) pl_snapshot_text(to, "run_id", c->save_id);
@@ -152,16 +153,15 @@ void pl_saver_scored(struct pl_saver *s, const float *w, const struct pl_score *
     s->metric = metric;
 }
 
-/* Says once that a model was not saved. */
-static void saver_tell(struct pl_saver *s) {
+/* That a model was not saved. */
+static void saver_not_saved(struct pl_saver *s) {
     char last[64] = "there is no checkpoint yet";
     if (s->written != UINT64_MAX)
         snprintf(last, sizeof last, "the last checkpoint is that of update %llu",
                  (unsigned long long)s->written);
-    if (!s->not_finite_told)
-        pl_log_warn(&s->conf->job->log,
-                    "the model after update %llu is not finite and is not saved; %s",
-                    (unsigned long long)s->updates, last);
+    pl_fail(&s->why, PL_ERUN, "the model after update %llu is not finite and is not saved; %s",
+            (unsigned long long)s->updates, last);
+    if (!s->not_finite_told) pl_log_warn(&s->conf->job->log, "%s", s->why.text);
     s->not_finite_told = true;
 }
 
@@ -175,7 +175,7 @@ static void saver_collect(struct pl_saver *s) {
         pl_snapshot_free(s->snapshot);
         pl_engine_let_go(s->engine, &s->held);
         s->snapshot = NULL;
-        if (s->not_finite) saver_tell(s);
+        if (s->not_finite) saver_not_saved(s);
         if (!s->not_finite && !s->rc) s->written = s->updates;
     }
     if (s->rc && !s->failed)
@@ -228,7 +228,7 @@ int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why)
     if (!rc) {
         s->failed = true; /* the caller reports it */
         saver_collect(s);
-        rc = s->rc;
+        rc = s->not_finite ? PL_ERUN : s->rc;
     }
     return rc ? pl_fail(why, rc, "%s", s->why.text) : PL_OK;
 }

@@ -20,22 +20,25 @@ static bool server_ticks(struct server *s, uint64_t now) {
 
 /* --- events ------------------------------------------------------------------------------ */
 
-static int server_event(struct server *s, struct pl_event *e, const char *defect) {
-    /* no two events have the same time, so that times give their order */
+/* The time of an event. No two events have the same, so that times give their order. */
+static uint64_t server_stamp(struct server *s) {
+    bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
+    if (!begun) return s->last_ns;
     uint64_t now = pl_now_ns() - s->zero_ns;
-    e->now_ns = s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
+    if (s->view->now_ns > s->last_ns) s->last_ns = s->view->now_ns; /* of the engine's own events */
+    return s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
+}
+
+static int server_event(struct server *s, struct pl_event *e, const char *defect) {
+    e->now_ns = server_stamp(s);
     return pl_engine_event(s->engine, e, defect, s->why);
 }
 
-int pl_server_move(struct server *s, enum pl_event_kind kind, int worker) {
-    struct pl_event e = {.kind = kind, .worker = worker};
-    return server_event(s, &e, NULL);
-}
-
-int pl_server_join(struct server *s, int worker) {
+static int server_connected(struct server *s, int worker) {
+    struct pl_event e = {.kind = PL_JOIN, .worker = worker};
     bool shared = s->conf->transport->shared;
     pl_leases_guest(s->leases, worker, shared && pl_membership_is_guest(&s->membership, worker));
-    return pl_server_move(s, PL_JOIN, worker);
+    return server_event(s, &e, NULL);
 }
 
 static const char *server_defect(enum pl_defect defect) {
@@ -56,8 +59,7 @@ static int server_base(struct server *s, int worker, uint64_t task) {
 /* Notes how long this thread has waited for a core since the last call. */
 static void server_note_wait(struct server *s) {
     if (!s->waited) return;
-    uint64_t now = pl_core_wait_ns(&s->core), waited = now - s->core_ns;
-    s->core_ns = now;
+    uint64_t waited = pl_core_wait_ns(&s->core);
     if (waited == 0) return;
     s->woke_ns = pl_now_ns();
     s->woke_wait_ns = waited;
@@ -70,58 +72,52 @@ static uint64_t server_less(uint64_t ns, uint64_t part) {
 
 /* How long an order and its result were on the way. Time in which the worker or the server had all
  * it needed except a core does not count: it is part of computing. */
-static uint64_t server_way(const struct server *s, int worker, const struct pl_result *r,
-                           uint64_t now) {
+static uint64_t server_way(struct server *s, int worker, const struct pl_result *r, uint64_t now) {
     uint64_t up = server_less(now, r->pushed_ns);
     /* its order may have waited for an update */
     uint64_t down = server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
     if (!s->waited) return up + down;
     if (s->woke_ns > r->pushed_ns) {
         uint64_t asleep = s->woke_ns - r->pushed_ns;
-        up = server_less(up, asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns);
+        uint64_t waited = asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns;
+        up = server_less(up, waited);
+        s->out->core_wait += (double)waited * 1e-9;
     }
     return up + server_less(down,
                             atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
 }
 
-int pl_server_result(struct server *s, int worker, const struct pl_result *r) {
+static int server_result(struct server *s, int worker, const struct pl_result *r) {
     if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
-    if (pl_suspension_result(s, worker, r->task)) return PL_OK;
-    if (!pl_control_is_current(pl_engine_control(s->engine), worker, r->task)) return PL_OK;
-    s->out->computed++;
-    if (r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
+    bool current = pl_control_is_current(pl_engine_control(s->engine), worker, r->task);
+    s->out->computed += current;
+    if (current && r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
                          .task = r->task,
-                         .comm_ns = server_way(s, worker, r, pl_now_ns()),
+                         .comm_ns = current ? server_way(s, worker, r, pl_now_ns()) : 0,
                          .samples = r->samples,
                          .loss = r->loss};
     int rc = server_event(s, &e, server_defect(r->defect));
-    if (e.kind == PL_ARRIVE) pl_guests_result(s, r); /* it was not rejected */
+    if (current && e.kind == PL_ARRIVE) pl_guests_result(s, r); /* it was not rejected */
     return rc;
 }
 
 static int server_gone(struct server *s, int worker) {
-    int rc = PL_OK;
-    pl_arrivals_over(s, worker);
+    struct pl_event e = {.kind = PL_LEAVE, .worker = worker};
+    enum pl_life life = pl_engine_life(s->engine, worker);
     pl_leases_gone(s->leases, worker);
-    pl_suspension_gone(s, worker);
-    if (s->view->worker[worker].state != PL_GONE) rc = pl_server_move(s, PL_LEAVE, worker);
-    pl_membership_gone(&s->membership, worker);
+    int rc = server_event(s, &e, NULL);
+    pl_membership_gone(&s->membership, worker, life != PL_ABSENT && life != PL_STARTING);
     return rc;
 }
 
-static int server_news(struct server *s, const struct pl_news *n) {
+int pl_server_news(struct server *s, const struct pl_news *n) {
     switch (n->kind) {
     case PL_NEWS_NONE: return PL_OK;
-    case PL_NEWS_JOINED:
-        pl_membership_here(&s->membership, n->worker);
-        return pl_server_join(s, n->worker);
+    case PL_NEWS_JOINED: return server_connected(s, n->worker);
     case PL_NEWS_BASE: return server_base(s, n->worker, n->result.task);
-    case PL_NEWS_COMING: pl_arrivals_announced(s, n->worker, &n->result); return PL_OK;
-    case PL_NEWS_RESULT:
-        pl_arrivals_over(s, n->worker);
-        return pl_server_result(s, n->worker, &n->result);
+    case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_WORD:
     case PL_NEWS_ASK:
     case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
@@ -171,16 +167,15 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
         uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
         pl_server_scored(s);
         /* scoring takes at most half of the time, however often it is due */
-        if (s->score_ns < now + took) s->score_ns = now + took;
+        pl_engine_score_later(s->engine, now + took);
     }
-    if (s->scoring || now < s->score_ns || !(s->job->eval_every > 0)) return;
-    s->score_ns = now + (uint64_t)llround(s->job->eval_every * 1e9);
+    if (s->scoring || !pl_engine_score_due(s->engine, now)) return;
     if (!pl_engine_score_again(s->engine, now)) pl_server_score(s);
 }
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
-static int server_second(struct server *s, uint64_t now) {
+static void server_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
     while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
@@ -191,38 +186,26 @@ static int server_second(struct server *s, uint64_t now) {
     pl_membership_look(&s->membership);
     if (s->saver) pl_saver_look(s->saver, s->engine, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
-    return pl_suspension_frozen(s, now);
 }
 
-static int server_look(struct server *s) {
+static void server_look(struct server *s) {
     uint64_t now = pl_server_now(s);
-    const struct pl_limits *l = &s->job->limits;
     server_look_at_scores(s, now);
-    if (l->seconds > 0 && (double)now * 1e-9 >= l->seconds) pl_engine_end(s->engine);
     if (now >= s->tick_ns) {
         s->tick_ns = now + SERVER_TICK;
         if (server_ticks(s, now)) pl_engine_end(s->engine);
     }
-    int rc = s->n_suspended > 0 ? pl_suspension_look(s, now) : PL_OK;
-    if (rc || now < s->second_ns) return rc;
+    if (now < s->second_ns) return;
     s->second_ns = now + SERVER_SECOND;
-    return server_second(s, now);
-}
-
-/* Wakes the policy when its timer is due, before anything that came later. */
-static int server_ring(struct server *s) {
-    struct pl_event e = {.kind = PL_TIMER};
-    return pl_server_now(s) >= s->view->timer_ns ? server_event(s, &e, NULL) : PL_OK;
+    server_second(s, now);
 }
 
 static uint64_t server_wait(const struct server *s) {
+    const struct pl_due *due = pl_engine_due(s->engine);
     uint64_t now = pl_server_now(s), until = s->tick_ns;
-    if (!s->scoring && s->score_ns < until) until = s->score_ns;
+    if (!s->scoring && due->score_ns < until) until = due->score_ns;
     if (s->view->timer_ns < until) until = s->view->timer_ns;
-    if (s->job->limits.seconds > 0) {
-        uint64_t end = (uint64_t)llround(s->job->limits.seconds * 1e9);
-        if (end < until) until = end;
-    }
+    if (due->next_ns < until) until = due->next_ns;
     return until > now ? until - now : 0;
 }
 
@@ -230,16 +213,15 @@ static uint64_t server_wait(const struct server *s) {
  * while a thread is inside the linear algebra library inherits its locks as they are, and may wait
  * for one that is never released. */
 static void server_make(struct server *s) {
-    if (s->conf->transport->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
+    if (s->conf->transport->start->processes && s->scorer && pl_scorer_busy(s->scorer)) return;
     pl_membership_make(&s->membership, pl_now_ns());
 }
 
 /* When all processes of a run are ended together, the workers may end first. Before the server
  * reports that no worker is left, the watch has a moment to end the run. */
 static void server_look_for_workers(struct server *s) {
-    /* a worker that was not started here, such as a rank, does not come back */
-    bool all_lost = s->membership.n_lost == s->job->n_workers || !s->membership.launch;
-    bool alone = s->membership.n_here == 0 && all_lost;
+    bool alone =
+        pl_membership_n_here(&s->membership) == 0 && pl_engine_n(s->engine, PL_STARTING) == 0;
     bool listens = s->conf->listen != NULL;
     uint64_t now = pl_server_now(s);
     if (!alone) {
@@ -256,14 +238,13 @@ static void server_look_for_workers(struct server *s) {
     }
 }
 
-/* The loop comes round often. If it did not for seconds, everything stood still: Ctrl-Z. */
-static void server_notice_pause(struct server *s) {
-    uint64_t now = pl_server_now(s);
-    if (s->round_ns && now > s->round_ns + SERVER_PAUSE) { /* so were its workers */
-        pl_stragglers_paused(s->stragglers, now - s->round_ns);
-        s->awake_ns = now;
-    }
-    s->round_ns = now;
+/* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. */
+static int server_time(struct server *s) {
+    int rc = pl_engine_time(s->engine, server_stamp(s), s->why);
+    uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - s->lost_ns;
+    if (paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
+    s->lost_ns = lost_ns;
+    return rc;
 }
 
 int pl_server_loop(struct server *s) {
@@ -271,16 +252,13 @@ int pl_server_loop(struct server *s) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);
         server_note_wait(s);
-        server_notice_pause(s);
-        int rc = server_ring(s);
-        if (!rc) rc = server_news(s, &news);
-        if (!rc) rc = pl_suspension_verdicts(s);
-        if (!rc && news.kind != PL_NEWS_NONE) rc = pl_arrivals_draft(s);
+        int rc = server_time(s); /* before anything that came later */
+        if (!rc) rc = pl_server_news(s, &news);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
             pl_saver_look(s->saver, s->engine, pl_server_now(s));
         if (s->membership.n_due > 0 && !pl_engine_ended(s->engine)) server_make(s);
-        if ((rc = server_look(s)) != PL_OK) return rc;
+        server_look(s);
         server_look_for_workers(s);
     }
     return PL_OK;

@@ -13,11 +13,6 @@
 #include "run/checkpoint.h"
 #include "transport/transport.h"
 
-struct pl_listener {
-    pl_control_log *log;
-    void *ctx;
-};
-
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
@@ -25,13 +20,14 @@ struct pl_server_conf {
     bool spawn;           /* start the workers */
     bool respawn;         /* restart workers that end */
     const char *listen;   /* where other programs can join; NULL: nowhere */
+    const char *requests; /* whose requests are carried out (run/about.h); NULL: nobody's */
     const char *model;    /* its spec, for other programs */
     uint64_t fingerprint; /* of its tensors */
     bool half;            /* other programs exchange vectors as bfloat16 */
     uint64_t wait_ns;     /* for workers of other programs, before giving up; 0: for ever */
     struct pl_watch watch;
-    struct pl_listener listener[PL_LISTENERS];
-    int n_listeners;
+    pl_control_log *events; /* the event log; NULL: none */
+    void *events_ctx;
     void (*second)(void *ctx, uint64_t now_ns); /* about once per second, or NULL */
     void *second_ctx;
 
@@ -41,6 +37,7 @@ struct pl_server_conf {
     size_t save_keep;
     const char *save_text;                        /* the setup, saved with each of them, */
     const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
+    const char *save_schema; /* what its data are (pl_data_schema), likewise; or NULL */
     const char *save_layout; /* what applies to some tensors only, likewise; or NULL */
     double *saved;           /* set to when the last was written, in seconds since 1970; or NULL */
 

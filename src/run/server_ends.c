@@ -30,6 +30,11 @@ static void ends_update(void *ctx) {
     if (s->job->update_time > 0) ends_linger(s);
 }
 
+static enum pl_removal ends_remove(void *ctx, int worker, enum pl_life_event event, bool last) {
+    struct server *s = ctx;
+    return pl_membership_remove(&s->membership, worker, event, last);
+}
+
 /* --- beginning --------------------------------------------------------------------------- */
 
 static int ends_memory(const struct server *s) {
@@ -47,23 +52,30 @@ static int ends_first(struct server *s, float **w0) {
 }
 
 static int ends_engine(struct server *s) {
-    s->tile_threads =
-        pl_tile_threads_of(s->shards.cut.range[0].n, s->job->n_threads, s->ops, s->port);
+    s->tile_threads = pl_tile_threads_of(s->shards.cut.range[0].n, s->job->n_threads,
+                                         s->conf->transport->stream, s->port);
+    const struct pl_start_ops *start = s->conf->transport->start;
     struct pl_engine_conf conf = {.job = s->job,
-                                  .host = pl_leases_host(s->leases, ends_update, s),
+                                  .host = pl_leases_host(s->leases, ends_update, ends_remove, s),
                                   .watch = s->conf->watch,
+                                  .gathers = true,
+                                  .trusts_workers = start && !start->processes,
+                                  .beat_ns = SERVER_BEAT,
                                   .slice = pl_shards_slice(&s->shards, 0),
                                   .parallel_for = pl_tile_threads_for(&s->tile_threads),
-                                  .writes = s->ops->written ? pl_tile_threads_writes : NULL};
+                                  .writes =
+                                      s->conf->transport->stream ? pl_tile_threads_writes : NULL};
     float *w0;
     int rc = ends_first(s, &w0);
-    if (!rc && s->several && pl_group_scatter(s->port, w0, w0))
+    if (!rc && s->several && s->shards.group->scatter(s->port, w0, w0))
         rc = pl_fail(s->why, PL_ERUN, "a server did not answer at the start");
     if (!rc) rc = pl_engine_new(&conf, w0, s->out, &s->engine, s->why);
     free(w0);
     if (rc) return rc;
     s->view = pl_engine_view(s->engine);
-    return pl_leases_engine(s->leases, s->engine) ? ends_memory(s) : PL_OK;
+    s->membership.engine = s->engine;
+    pl_leases_engine(s->leases, s->engine);
+    return PL_OK;
 }
 
 static int ends_restore(struct server *s) {
@@ -93,17 +105,17 @@ static bool ends_over(void *server) {
     struct server *s = server;
     if (!s->engine) return false;
     uint64_t now = pl_server_now(s);
-    double seconds = s->job->limits.seconds;
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     bool ends = s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
-    return ends || pl_engine_ended(s->engine) || (seconds > 0 && (double)now * 1e-9 >= seconds);
+    return ends || pl_engine_ended(s->engine) || now >= pl_engine_due(s->engine)->end_ns;
 }
 
 static int ends_open(struct server *s) {
     const struct pl_job *job = s->job;
     int n_servers = s->conf->n_servers > 1 ? s->conf->n_servers : 1;
     s->several = n_servers > 1;
-    s->shards = (struct pl_shards){.job = job, .cut = pl_cut_of(job, n_servers)};
+    s->shards = (struct pl_shards){
+        .job = job, .group = s->conf->transport->group, .cut = pl_cut_of(job, n_servers)};
     struct pl_port_conf port = {.listen = s->conf->listen,
                                 .starts = s->conf->spawn,
                                 .dim = s->shards.cut.range[0].n,
@@ -111,14 +123,12 @@ static int ends_open(struct server *s) {
                                 .n_servers = n_servers,
                                 .over = ends_over,
                                 .over_ctx = s};
-    pl_leases_room(job, s->conf->transport, &port);
-    int rc = pl_guests_open(s, &port);
+    pl_leases_room(job, &port);
+    int rc = pl_transport_check(s->conf->transport, &port, s->why);
+    if (!rc) rc = pl_guests_open(s, &port);
     if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
-        rc = ends_memory(s);
-    if (!rc && (!(s->suspension = calloc((size_t)job->n_workers, sizeof *s->suspension)) ||
-                pl_arrivals_new(&s->arrivals, s->ops, job->n_workers)))
         rc = ends_memory(s);
     if (!rc && (pl_leases_new(job, port.dim, s->conf->transport, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
@@ -129,11 +139,10 @@ static int ends_open(struct server *s) {
     if (rc) return rc;
     struct pl_control *control = pl_engine_control(s->engine);
     pl_stragglers_work(s->stragglers, ends_share, job);
-    for (int i = 0; i < s->conf->n_listeners; i++)
-        pl_control_on_event(control, s->conf->listener[i].log, s->conf->listener[i].ctx);
-    pl_control_on_event(control, pl_stragglers_event, s->stragglers);
-    if (s->several) pl_control_on_event(control, pl_shards_event, &s->shards);
-    return PL_OK;
+    if (s->conf->events) rc = pl_control_on_event(control, s->conf->events, s->conf->events_ctx);
+    if (!rc) rc = pl_control_on_event(control, pl_stragglers_event, s->stragglers);
+    if (s->several) pl_control_on_decision(control, pl_shards_event, &s->shards);
+    return rc ? ends_memory(s) : PL_OK;
 }
 
 static void ends_wake(void *ctx) {
@@ -152,21 +161,19 @@ static int ends_helpers(struct server *s) {
                         s->why);
 }
 
-/* A word or question of a guest before the run begins. */
-static bool ends_guest(void *ctx, const struct pl_news *news) {
+/* News before the run begins. */
+static bool ends_news(void *ctx, const struct pl_news *news) {
     struct server *s = ctx;
-    pl_guests_news(s, news);
-    return pl_engine_ended(s->engine);
+    return pl_server_news(s, news) != PL_OK || pl_engine_ended(s->engine);
 }
 
-/* Measured only if workers can outnumber the cores: it takes two system calls per task. */
 static int ends_measure_waits(struct server *s) {
     s->core.fd = -1;
     s->out->core_wait = NAN;
-    if (!s->conf->spawn || s->job->n_workers <= pl_cores()) return PL_OK;
+    if (!s->conf->spawn) return PL_OK;
     pl_core_wait_open(&s->core);
     if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
-    s->core_ns = pl_core_wait_ns(&s->core);
+    s->out->core_wait = 0;
     s->waited = pl_core_waited_new(s->job->n_workers);
     return s->waited ? PL_OK : ends_memory(s);
 }
@@ -179,7 +186,7 @@ static int ends_gather(struct server *s, bool *ended) {
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
     s->membership.wait_ns = s->conf->wait_ns;
-    s->membership.other = ends_guest;
+    s->membership.news = ends_news;
     s->membership.ctx = s;
     return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
                                 s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
@@ -197,15 +204,12 @@ static int ends_begin(struct server *s) {
     if (rc || ended) return rc;
     s->tick_ns = s->last_ns + SERVER_TICK;
     s->second_ns = s->last_ns + SERVER_SECOND;
-    s->score_ns = s->last_ns;
     if (pl_engine_reached(s->engine)) {
         pl_engine_end(s->engine);
         pl_log_note(&s->job->log, "nothing left to do: the checkpoint is already at update %llu",
                     (unsigned long long)s->view->version);
     }
-    for (int i = 0; !rc && !pl_engine_ended(s->engine) && i < s->job->n_workers; i++)
-        if (s->membership.worker[i].here) rc = pl_server_join(s, i);
-    return rc;
+    return pl_engine_ended(s->engine) ? PL_OK : pl_engine_begin(s->engine, s->last_ns, s->why);
 }
 
 /* --- the end ----------------------------------------------------------------------------- */
@@ -213,7 +217,8 @@ static int ends_begin(struct server *s) {
 /* Saves the model first, before an impatient user ends the server. */
 static void ends_save(struct server *s) {
     struct pl_why why = {.text = ""};
-    if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0])
+    if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0] &&
+        !s->out->diverged) /* which says it all */
         s->out->trouble = why;
     s->out->left_alone = s->left_alone;
     if (s->left_alone)
@@ -266,8 +271,7 @@ static int ends_finish(struct server *s) {
 
 static void ends_free(struct server *s) {
     for (int i = 0; s->waited && i < s->job->n_workers; i++)
-        s->out->core_wait =
-            (i ? s->out->core_wait : 0) + (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
+        s->out->core_wait += (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
     pl_core_waited_free(s->waited, s->job->n_workers);
     if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);
@@ -281,8 +285,6 @@ static void ends_free(struct server *s) {
     free(s->room);
     free(s->end_room);
     free(s->shards.whole);
-    free(s->suspension);
-    pl_arrivals_free(&s->arrivals);
 }
 
 int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, struct pl_why *why) {

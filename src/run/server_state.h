@@ -6,7 +6,6 @@
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
-#include "run/arrivals.h"
 #include "run/guests.h"
 #include "run/leases.h"
 #include "run/membership.h"
@@ -14,11 +13,11 @@
 #include "run/scorer.h"
 #include "run/server.h"
 #include "run/shards.h"
-#include "run/suspension.h"
 #include "run/tile_threads.h"
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
+#define SERVER_BEAT 200000000u    /* ns between two rounds of the loop, unless it is stopped */
 #define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
 struct server {
@@ -34,7 +33,6 @@ struct server {
     struct pl_shards shards;             /* what the servers share */
     bool several;                        /* there are other servers */
     struct pl_tile_threads tile_threads; /* for commits */
-    struct pl_arrivals arrivals;         /* results on their way */
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_stragglers *stragglers;
@@ -42,31 +40,24 @@ struct server {
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due */
-    uint64_t round_ns;           /* when the loop last came round */
     bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
     struct pl_model_now scored;
     struct pl_point scored_at;
-    uint64_t score_ns;       /* when to score next */
     float *room;             /* [dim] for a scored model that is not a version here; or NULL */
     struct pl_model_now end; /* the model at the end */
     float *end_room;         /* [dim] likewise */
-    struct pl_suspension *suspension; /* [n_workers] */
-    int n_suspended;
-    uint64_t awake_ns; /* when the server was last found to have been stopped itself */
-    uint64_t alone_ns; /* when to give up because no worker is left; 0: some are here */
+    uint64_t lost_ns;        /* what the engine had lost when this was last read */
+    uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_guests guests;
-    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: there are cores for all */
+    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: not measured */
     struct pl_core_wait core;       /* of this thread, */
-    uint64_t core_ns;               /* its count when it was last read, */
     uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
     struct pl_outcome *out;
 };
 
-uint64_t pl_server_now(const struct server *s);                            /* on the run's clock */
-int pl_server_move(struct server *s, enum pl_event_kind kind, int worker); /* joins or leaves */
-int pl_server_join(struct server *s, int worker);
-int pl_server_result(struct server *s, int worker, const struct pl_result *r); /* is complete */
+uint64_t pl_server_now(const struct server *s); /* on the run's clock */
+int pl_server_news(struct server *s, const struct pl_news *n);
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
 int pl_server_model(void *server, float *room, struct pl_model_now *out);

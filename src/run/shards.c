@@ -16,7 +16,7 @@ struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers) {
     struct pl_cut c = {.n = n_servers};
     for (int i = 0; i < n_servers; i++) {
         struct pl_slice s =
-            pl_slice_cut(job->model->dim, n_servers, i, &c.range[i].from, &c.range[i].n);
+            pl_slice_cut(pl_part_most(job), n_servers, i, &c.range[i].from, &c.range[i].n);
         c.tiles[i] = (struct pl_range){(size_t)s.first, (size_t)(s.end - s.first)};
     }
     return c;
@@ -24,7 +24,7 @@ struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers) {
 
 static int shards_allreduce(void *ctx, double *row, size_t width) {
     struct pl_shards *s = ctx;
-    return pl_group_table(s->port, row, s->cut.tiles, width);
+    return s->group->table(s->port, row, s->cut.tiles, width);
 }
 
 struct pl_slice pl_shards_slice(struct pl_shards *s, int rank) {
@@ -41,7 +41,7 @@ struct pl_slice pl_shards_slice(struct pl_shards *s, int rank) {
 /* --- rank 0 ---------------------------------------------------------------------------------- */
 
 static void shards_log(const struct pl_shards *s, uint32_t kind) {
-    pl_group_log(s->port, &(struct pl_log_entry){.kind = kind});
+    s->group->log(s->port, &(struct pl_log_entry){.kind = kind});
 }
 
 void pl_shards_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
@@ -51,7 +51,7 @@ void pl_shards_event(void *ctx, const struct pl_control *c, const struct pl_even
     (void)c;
     (void)plan;
     memcpy(entry.bytes, e, sizeof *e);
-    pl_group_log(s->port, &entry);
+    s->group->log(s->port, &entry);
 }
 
 void pl_shards_end(const struct pl_shards *s) {
@@ -60,7 +60,7 @@ void pl_shards_end(const struct pl_shards *s) {
 
 int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, float *out) {
     shards_log(s, SHARDS_MODEL);
-    return s->failed ? PL_ERUN : pl_group_gather(s->port, newest->model, out);
+    return s->failed ? PL_ERUN : s->group->gather(s->port, newest->model, out);
 }
 
 /* --- archives -------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, 
 /* Sends the bytes that rank 0 restored, and their number of elements, to the followers. */
 static size_t shards_share(struct pl_shards *s, size_t n_restored, void *v, size_t bytes) {
     uint64_t n = n_restored;
-    if (pl_group_bytes(s->port, &n, sizeof n) || pl_group_bytes(s->port, v, bytes))
+    if (s->group->bytes(s->port, &n, sizeof n) || s->group->bytes(s->port, v, bytes))
         s->failed = true;
     return (size_t)n;
 }
@@ -78,13 +78,13 @@ static size_t shards_reals(struct pl_shards *s, const char *name, pl_real *v, si
     bool leads = s->whole != NULL;
     uint64_t n_restored = n;
     if (!s->archive.restoring) {
-        if (pl_group_gather(s->port, v, s->whole)) s->failed = true;
+        if (s->group->gather(s->port, v, s->whole)) s->failed = true;
         if (leads && !s->failed) pl_archive_reals(&s->archive, name, s->whole, s->job->model->dim);
         return n;
     }
     if (leads) n_restored = pl_archive_reals(&s->archive, name, s->whole, s->job->model->dim);
-    if (pl_group_bytes(s->port, &n_restored, sizeof n_restored) ||
-        (n_restored > 0 && pl_group_scatter(s->port, s->whole, v)))
+    if (s->group->bytes(s->port, &n_restored, sizeof n_restored) ||
+        (n_restored > 0 && s->group->scatter(s->port, s->whole, v)))
         s->failed = true;
     return n_restored > 0 ? n : 0;
 }
@@ -123,9 +123,7 @@ struct shards_follower {
 static int shards_follower_event(struct shards_follower *f, const struct pl_log_entry *entry) {
     struct pl_event e;
     memcpy(&e, entry->bytes, sizeof e);
-    int rc = e.kind == PL_ARRIVE ? pl_group_settle(f->shards.port, e.worker) : PL_OK;
-    /* it may only be suspended, and answer its last order before it joins again */
-    if (e.kind == PL_LEAVE) pl_leases_suspend(f->leases, e.worker);
+    int rc = e.kind == PL_ARRIVE ? f->shards.group->settle(f->shards.port, e.worker) : PL_OK;
     if (e.kind == PL_JOIN) pl_leases_gone(f->leases, e.worker);
     if (!rc) rc = pl_engine_event(f->engine, &e, NULL, f->why);
     return rc;
@@ -136,7 +134,7 @@ static int shards_follower_do(struct shards_follower *f, const struct pl_log_ent
     switch (e->kind) {
     case SHARDS_EVENT: return shards_follower_event(f, e);
     case SHARDS_MODEL:
-        return pl_group_gather(f->shards.port, pl_engine_newest(f->engine)->model, NULL);
+        return f->shards.group->gather(f->shards.port, pl_engine_newest(f->engine)->model, NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE:
         f->shards.archive = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};
@@ -148,12 +146,13 @@ static int shards_follower_do(struct shards_follower *f, const struct pl_log_ent
 
 static int shards_follower_engine(struct shards_follower *f, int rank, const float *w0) {
     struct pl_engine_conf conf = {.job = f->shards.job,
-                                  .host = pl_leases_host(f->leases, NULL, NULL),
+                                  .host = pl_leases_host(f->leases, NULL, NULL, NULL),
                                   .follows = true,
                                   .slice = pl_shards_slice(&f->shards, rank),
                                   .parallel_for = pl_tile_threads_for(&f->tile_threads)};
     int rc = pl_engine_new(&conf, w0, &f->out, &f->engine, f->why);
-    return rc ? rc : pl_leases_engine(f->leases, f->engine);
+    if (!rc) pl_leases_engine(f->leases, f->engine);
+    return rc;
 }
 
 static int shards_follower_open(struct shards_follower *f, int rank) {
@@ -162,17 +161,17 @@ static int shards_follower_open(struct shards_follower *f, int rank) {
                                 .range = f->shards.cut.range,
                                 .n_servers = f->shards.cut.n};
     const struct pl_transport *t = pl_mpi_transport();
-    const struct pl_port_ops *port = &t->port;
-    pl_leases_room(job, t, &conf);
-    int rc = port->open(&conf, &f->shards.port, f->why);
+    f->shards.group = t->group;
+    pl_leases_room(job, &conf);
+    int rc = t->port.open(&conf, &f->shards.port, f->why);
     if (rc) return rc;
     float *w0 = malloc(conf.dim * sizeof *w0);
     if (!w0 || pl_leases_new(job, conf.dim, t, f->shards.port, &f->leases))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for the model");
-    f->tile_threads = pl_tile_threads_of(conf.dim, job->n_threads, port, f->shards.port);
+    f->tile_threads = pl_tile_threads_of(conf.dim, job->n_threads, t->stream, f->shards.port);
     if (!rc && pl_tile_threads_start(&f->tile_threads))
         rc = pl_fail(f->why, PL_ENOMEM, "out of memory for threads");
-    if (!rc) rc = pl_group_scatter(f->shards.port, NULL, w0);
+    if (!rc) rc = f->shards.group->scatter(f->shards.port, NULL, w0);
     if (!rc) rc = shards_follower_engine(f, rank, w0);
     free(w0);
     return rc;
@@ -187,7 +186,7 @@ int pl_shards_follow(const struct pl_job *job, int n_servers, int rank, struct p
     int rc = shards_follower_open(&f, rank);
     while (!rc && !end) {
         struct pl_log_entry e;
-        rc = pl_group_next(f.shards.port, &e);
+        rc = f.shards.group->next(f.shards.port, &e);
         if (!rc) rc = shards_follower_do(&f, &e, &end);
     }
     pl_engine_free(f.engine);

@@ -20,6 +20,7 @@ struct pl_cut pl_cut_of(const struct pl_job *job, int n_servers);
 struct pl_shards {
     const struct pl_job *job;
     struct pl_cut cut;
+    const struct pl_group_ops *group; /* NULL: there is one server */
     struct pl_port *port;
     struct pl_archive archive; /* rank 0's, which pl_shards_archive uses */
     float *whole;              /* [dim] at rank 0, NULL at a follower */

@@ -231,11 +231,10 @@ static int tensors_read_all(int fd, unsigned char *to, size_t n, struct pl_why *
 }
 
 /* The checksum finds accidents; the hash also finds changes that were made on purpose. */
-static int tensors_check_hash(const struct pl_tensors *t, const char *header, size_t n,
-                              const unsigned char *data, size_t room, struct pl_why *why) {
+static int tensors_check_hash(const char *header, size_t n, const unsigned char *data, size_t room,
+                              struct pl_why *why) {
     char digits[TENSORS_SHA_DIGITS + 1];
     struct sha256_ctx sha;
-    if (!pl_tensors_meta(t, "sha256")) return PL_OK; /* written by an earlier version */
     if (n < TENSORS_SHA_AT + TENSORS_SHA_DIGITS ||
         memcmp(header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS, TENSORS_BETWEEN,
                sizeof TENSORS_BETWEEN - 1))
@@ -259,7 +258,7 @@ static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
     snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
     if (memcmp(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS))
         return pl_fail(why, PL_EDATA, "its checksum does not match");
-    return tensors_check_hash(t, header, n, data, room, why);
+    return tensors_check_hash(header, n, data, room, why);
 }
 
 /* Reads the header first, so that no more memory is touched than a valid header asks for. With

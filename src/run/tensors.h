@@ -39,10 +39,6 @@ struct pl_tensors; /* a file that was read */
 int pl_tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                      const struct pl_meta *meta, size_t n_meta, struct pl_why *why);
 
-/* A killed write to PATH leaves PATH.<digits>-<digits>.tmp behind. Removes such a file, unless its
- * writer is still alive. */
-void pl_tensors_sweep(const char *temporary);
-
 /* Syncs the folder that contains `path` to the disk: names that were added or removed last. */
 int pl_tensors_sync_folder(const char *path);
 

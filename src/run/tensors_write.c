@@ -1,4 +1,4 @@
-/* Writing a file of tensors: under a temporary name, which is renamed when it is on the disk.
+/* Writing a file of tensors: as a whole, and it gets its name when it is on the disk.
  *
  * Threads: the caller's, which may be the one that writes checkpoints. */
 #include <errno.h>
@@ -6,18 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "base/json.h"
+#include "base/output.h"
 #include "run/tensors_header.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are written as they lie");
-
-#define TENSORS_PATH_MAX 4096
-#define TENSORS_TRIES 1000
 
 /* The arrays in file order: those of large elements first, so that each is aligned to its type
  * without padding. Returns NULL if out of memory. */
@@ -73,27 +69,8 @@ static void tensors_header(const struct pl_tensor *tensors, const uint64_t *at, 
     pl_json_close(j, '}');
 }
 
-static int tensors_write_all(int fd, const void *from, size_t n, struct pl_why *why) {
-    const char *at = from;
-    while (n > 0) {
-        ssize_t put = write(fd, at, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return pl_fail(why, PL_EIO, "%s", strerror(errno));
-        at += put;
-        n -= (size_t)put;
-    }
-    return PL_OK;
-}
-
-static int tensors_fsync(int fd) {
-    int rc;
-    do rc = fsync(fd);
-    while (rc && errno == EINTR);
-    return rc;
-}
-
 int pl_tensors_sync_folder(const char *path) {
-    char folder[TENSORS_PATH_MAX];
+    char folder[PL_OUTPUT_PATH];
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') n--; /* d/ is in the same folder as d */
     while (n > 0 && path[n - 1] != '/') n--;
@@ -102,61 +79,27 @@ int pl_tensors_sync_folder(const char *path) {
     folder[n] = '\0';
     int fd = open(n ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return PL_EIO;
+    int rc;
+    do rc = fsync(fd);
+    while (rc && errno == EINTR);
     /* EINVAL: the file system does not support it */
-    int rc = tensors_fsync(fd) && errno != EINVAL ? PL_EIO : PL_OK;
+    rc = rc && errno != EINVAL ? PL_EIO : PL_OK;
     close(fd);
     return rc;
 }
 
-/* Creates a file beside `path`, locked while its writer lives; its name goes into temporary[]. */
-static int tensors_create(const char *path, char temporary[TENSORS_PATH_MAX], int *out,
-                          struct pl_why *why) {
-    for (int i = 0; i < TENSORS_TRIES; i++) {
-        int n = snprintf(temporary, TENSORS_PATH_MAX, "%s.%ld-%d.tmp", path, (long)getpid(), i);
-        if (n < 0 || n >= TENSORS_PATH_MAX)
-            return pl_fail(why, PL_EUSAGE, "its path is longer than %d bytes",
-                           TENSORS_PATH_MAX - 32);
-        int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (fd < 0 && errno == EEXIST) continue;
-        if (fd < 0) return pl_fail(why, PL_EIO, "%s", strerror(errno));
-        struct stat st;
-        int locked = flock(fd, LOCK_EX | LOCK_NB);
-        /* before it was locked, another process may have swept it away as a dead writer's: try
-         * again */
-        if ((locked == 0 || errno != EWOULDBLOCK) && fstat(fd, &st) == 0 && st.st_nlink > 0) {
-            *out = fd;
-            return PL_OK;
-        }
-        close(fd);
-    }
-    return pl_fail(why, PL_EIO, "its folder has too many temporary files");
-}
-
-void pl_tensors_sweep(const char *temporary) {
-    int fd = open(temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return;
-    struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        unlink(temporary);
-    close(fd);
-}
-
 static int tensors_store(const char *path, const char *header, size_t n_header,
                          const struct pl_tensor *const *sorted, size_t n, struct pl_why *why) {
-    char temporary[TENSORS_PATH_MAX];
+    struct pl_output o;
     unsigned char length[8];
-    int fd = -1, rc = tensors_create(path, temporary, &fd, why);
-    if (rc) return rc;
+    int rc = pl_output_begin(&o, path, why);
     pl_tensors_put_length(length, n_header);
-    rc = tensors_write_all(fd, length, sizeof length, why);
-    if (!rc) rc = tensors_write_all(fd, header, n_header, why);
+    if (!rc) rc = pl_output_put(&o, length, sizeof length, why);
+    if (!rc) rc = pl_output_put(&o, header, n_header, why);
     for (size_t i = 0; i < n && !rc; i++)
-        rc = tensors_write_all(fd, sorted[i]->data, sorted[i]->bytes, why);
-    if (!rc && tensors_fsync(fd)) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
-    /* closing the file releases the lock: rename first */
-    if (!rc && rename(temporary, path)) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
-    if (rc) unlink(temporary);
-    if (close(fd) && !rc) rc = pl_fail(why, PL_EIO, "%s", strerror(errno));
+        rc = pl_output_put(&o, sorted[i]->data, sorted[i]->bytes, why);
+    if (!rc) rc = pl_output_sync(&o, why);
+    rc = pl_output_end(&o, rc, why);
     if (!rc && pl_tensors_sync_folder(path))
         rc = pl_fail(why, PL_EIO, "its folder cannot be synced to the disk");
     return rc;

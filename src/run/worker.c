@@ -2,6 +2,7 @@
 #include "run/worker.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "learn/replica_mean.h"
 #include "sys/fpu.h"
@@ -15,20 +16,19 @@ struct worker {
     struct pl_local_state state;
     struct pl_core_waited *waited; /* NULL: not measured */
     struct pl_core_wait core;
-    uint64_t core_ns; /* its count when it was last read */
-    uint64_t pushed;  /* task of the last order, if its result was pushed; otherwise 0 */
+    uint64_t pushed; /* task of the last order, if its result was pushed; otherwise 0 */
 };
 
 const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
-                             const struct pl_order *o) {
+                             const struct pl_order *o, size_t dim) {
+    if (o->n_strips > 0) return NULL;
     if (!o->base) return o->input[0].v;
     struct pl_mixture sum = {.n = o->n_inputs};
     for (int i = 0; i < o->n_inputs; i++) {
         sum.c[i] = o->input[i].c;
         sum.v[i] = o->input[i].v;
     }
-    for (int i = 0; i < o->n_ranges; i++)
-        pl_mixture_make(&sum, o->range[i].from, o->range[i].n, o->base + o->range[i].from);
+    pl_mixture_make(&sum, 0, dim, o->base);
     t->link.push(link, &(struct pl_result){.task = o->task, .is_base = true});
     return o->base;
 }
@@ -45,8 +45,7 @@ static int worker_delay(const struct worker *w, uint64_t task, struct pl_part pa
 /* Reports how long the worker has waited for a core since the last call. */
 static void worker_report_wait(struct worker *w, bool pulled) {
     if (!w->waited) return;
-    uint64_t now = pl_core_wait_ns(&w->core), waited = now - w->core_ns;
-    w->core_ns = now;
+    uint64_t waited = pl_core_wait_ns(&w->core);
     if (pulled) atomic_store_explicit(&w->waited->pull_ns, waited, memory_order_relaxed);
     atomic_fetch_add_explicit(&w->waited->total_ns, waited, memory_order_relaxed);
 }
@@ -56,13 +55,11 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
     struct pl_task_at at = {.worker = w->number,
                             .task = o->task,
                             .part = pl_part_of(w->job, note.part),
-                            .w = pl_worker_input(w->t, w->link, o),
+                            .w = pl_worker_input(w->t, w->link, o, w->job->model->dim),
+                            .n_strips = o->n_strips,
                             .version = note.version,
                             .lr = note.lr};
-    for (int i = 0; i < o->n_ranges; i++) {
-        at.strip_in[i] = o->strips.in[i];
-        at.strip_out[i] = o->strips.out[i];
-    }
+    memcpy(at.strip, o->strip, sizeof at.strip);
     struct pl_result r = {.task = o->task, .samples = pl_part_samples(w->job, at.part)};
     w->state.applied = note.applied;
     if (note.acked == 0) pl_local_state_forget(&w->state); /* it has joined, perhaps again */
@@ -93,9 +90,8 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
     struct pl_order order;
     uint64_t fpu = pl_fpu_flush();
     int rc = pl_workspace_new(job, &w.workspace);
-    if (pl_local_state_new(job, &w.state)) rc = PL_ENOMEM;
+    if (pl_local_state_new(&job->local, job->model->dim, &w.state)) rc = PL_ENOMEM;
     if (waited) pl_core_wait_open(&w.core);
-    w.core_ns = pl_core_wait_ns(&w.core);
     while (!rc && t->link.pull(link, &order) == PL_OK) {
         worker_report_wait(&w, true);
         worker_do(&w, &order);

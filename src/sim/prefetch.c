@@ -76,7 +76,7 @@ float *pl_prefetch_get(void *ctx, int writer) {
         float **room = realloc(p->spare, (p->n_vectors + 1) * sizeof *room);
         if (room) {
             p->spare = room;
-            v = aligned_alloc(64, (p->job->model->dim * sizeof *v + 63) & ~(size_t)63);
+            v = aligned_alloc(64, (pl_part_most(p->job) * sizeof *v + 63) & ~(size_t)63);
             if (v) p->n_vectors++;
         }
     }
@@ -98,9 +98,10 @@ static void prefetch_run(struct pl_work *w, int thread) {
     struct pl_prefetch_task *t = (struct pl_prefetch_task *)w;
     struct pl_prefetch *p = t->prefetch;
     const struct pl_cancel cancel = {.flag = &t->work.cancel};
-    t->vector = pl_prefetch_get(p, (int)t->at.worker);
+    bool writes_strips = t->at.n_strips > 0;
+    if (!writes_strips) t->vector = pl_prefetch_get(p, (int)t->at.worker);
     t->rc = PL_ENOMEM;
-    if (!t->vector) return;
+    if (!writes_strips && !t->vector) return;
     pl_lock_enter(p->lock);
     p->n_computed++;
     pl_lock_leave(p->lock);

@@ -23,7 +23,7 @@ struct pl_prefetch_task {
     int rc;
     bool finite; /* the loss and every element of the result */
     double loss;
-    float *vector; /* the result; NULL: none */
+    float *vector; /* the result; NULL: none, or it is in strips */
 };
 
 int pl_prefetch_new(const struct pl_job *job, struct pl_prefetch **out, struct pl_why *why);

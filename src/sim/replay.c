@@ -112,7 +112,7 @@ void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_even
     struct pl_replay *p = ctx;
     (void)c;
     (void)plan;
-    if (e->kind == PL_MEASURED || p->n_fed == 0) return;
+    if (pl_event_is_made(e) || p->n_fed == 0) return;
     const struct pl_event *r = &p->recording->event[p->n_fed - 1];
     p->seen = true;
     if ((pl_event_has_worker(e) && e->worker != r->worker) || e->now_ns != r->now_ns)

@@ -8,7 +8,6 @@
 
 #define SIM_TICK 256      /* events between calls of the watch, without a model */
 #define SIM_STILL 1000000 /* events at one time before the run counts as stuck */
-#define SIM_IDLE 100      /* evaluations in a row of a run in which nothing happens */
 #define SIM_CACHED 1024   /* workers that fit into the caches */
 #define SIM_QUEUE 4096    /* length up to which the event queue is not cleaned up */
 
@@ -18,8 +17,7 @@ static double sim_seconds(uint64_t ns) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* Compares the models that workers compute on now. */
-static void sim_drift(struct sim *s) {
+void pl_sim_drift(struct sim *s) {
     const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
     const float *model[PL_DRIFT_MAX];
     int n = 0;
@@ -39,7 +37,7 @@ void pl_sim_evaluate(struct sim *s) {
     struct pl_model_now m;
     if (s->stepped && !pl_engine_is_scored(s->engine, s->now_ns)) pl_stepped_evaluate(s->stepped);
     if (!s->prefetch || pl_engine_is_scored(s->engine, s->now_ns)) return;
-    sim_drift(s);
+    pl_sim_drift(s);
     if (pl_engine_score_again(s->engine, s->now_ns)) return;
     if (pl_engine_model(s->engine, s->room, &m)) return;
     struct pl_score score = pl_prefetch_score(s->prefetch, m.w);
@@ -82,24 +80,19 @@ static int sim_recorded(struct sim *s) {
     return rc ? rc : sim_recall(s);
 }
 
-static int sim_wake(struct sim *s) {
-    struct pl_event e = {.kind = PL_TIMER, .now_ns = s->now_ns};
-    return pl_engine_event(s->engine, &e, NULL, s->why);
-}
-
 /* --- the queue --------------------------------------------------------------------------- */
 
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
-    const struct sim_worker *w = &((const struct sim *)ctx)->worker[t->who];
-    return (w->away && w->away_task == t->task) ||
-           (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
-           pl_sim_is_current(ctx, t->who, t->task);
+    const struct sim *s = ctx;
+    return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
+           pl_sim_is_current(s, t->who, t->task) || pl_engine_awaits(s->engine, t->who, t->task);
 }
 
 /* Entries of cancelled and lost tasks stay in the queue until their time comes. When they are most
  * of it (every K-sync update leaves P - K of them), they are removed. */
 static void sim_tidy(struct sim *s) {
-    size_t n_awaited = (size_t)pl_n_busy(s->view) + (size_t)s->n_away + s->n_script + 1;
+    size_t n_left = (size_t)pl_engine_n(s->engine, PL_SUSPENDED);
+    size_t n_awaited = (size_t)pl_n_busy(s->view) + n_left + s->n_script + 1;
     if (s->heap.n / 2 > n_awaited) pl_heap_keep(&s->heap, sim_awaits, s);
 }
 
@@ -131,38 +124,39 @@ static int sim_stands(struct sim *s) {
                            : "; set a --delay or limit the run with --updates");
 }
 
-/* When the clock ends the run. */
+/* When the clock stops. */
 static uint64_t sim_until(const struct sim *s) {
-    if (s->replay) return pl_replay_until(s->replay);
-    return s->job->limits.seconds > 0 ? pl_delay_ns(s->job->limits.seconds) : SIM_END_NS;
+    return s->replay ? pl_replay_until(s->replay) : SIM_END_NS;
 }
 
-/* When the policy must be woken. The timer is not queued: it is often set again, and comes after
- * everything else at its time. In a replay it comes from the recording. */
-static uint64_t sim_timer(const struct sim *s) {
-    return s->replay ? PL_NO_TIMER : s->view->timer_ns;
+/* When the engine wants to know the time. That is not queued: it often changes, and comes after
+ * everything else at its time. In a replay the recording has what follows from it. */
+static uint64_t sim_due(const struct sim *s) {
+    if (s->replay) return UINT64_MAX;
+    uint64_t timer_ns = s->view->timer_ns, next_ns = s->due->next_ns;
+    return timer_ns < next_ns ? timer_ns : next_ns;
 }
 
-/* Finds what happens next; of events at one time, the timer is last. Returns false if nothing does.
- */
+/* Finds what happens next. Returns false if nothing does. */
 static bool sim_peek(struct sim *s, struct pl_timed *out) {
     const struct pl_timed *t = pl_heap_top(&s->heap);
-    uint64_t timer_ns = sim_timer(s);
-    if (t && t->when_ns <= timer_ns)
+    uint64_t due_ns = sim_due(s);
+    if (t && t->when_ns <= due_ns)
         *out = *t;
     else
-        *out = (struct pl_timed){.when_ns = timer_ns, .what = SIM_TIMER};
+        *out = (struct pl_timed){.when_ns = due_ns, .what = SIM_TIME};
     return out->when_ns != UINT64_MAX;
 }
 
-/* Queues the next evaluation. If nothing happens for many intervals, as in the recording of a run
- * that stood still, it is the last one before something does. */
-static int sim_evaluate_next(struct sim *s) {
+/* Evaluates the model, and queues the next evaluation. In the recording of a run that stood still,
+ * nothing may happen for a long time. */
+static int sim_score(struct sim *s) {
     struct pl_timed t;
-    uint64_t end_ns = sim_until(s), next_ns = sim_peek(s, &t) ? t.when_ns : end_ns;
-    if (next_ns > end_ns) next_ns = end_ns;
-    uint64_t n = next_ns > s->now_ns ? (next_ns - s->now_ns) / s->eval_ns : 0;
-    return pl_sim_push(s, s->now_ns + (n > SIM_IDLE ? n : 1) * s->eval_ns, SIM_EVAL, 0, 0);
+    uint64_t end_ns = sim_until(s);
+    if (pl_engine_score_due(s->engine, s->now_ns)) pl_sim_evaluate(s);
+    uint64_t next_ns = sim_peek(s, &t) && t.when_ns < end_ns ? t.when_ns : end_ns;
+    pl_engine_score_quiet(s->engine, s->now_ns, next_ns);
+    return pl_sim_push(s, s->due->score_ns, SIM_EVAL, 0, 0);
 }
 
 static int sim_handle(struct sim *s, const struct pl_timed *t) {
@@ -171,25 +165,22 @@ static int sim_handle(struct sim *s, const struct pl_timed *t) {
     case SIM_COMPUTED: return pl_sim_arrive(s, t);
     case SIM_RECORDED: return sim_recorded(s);
     case SIM_BASE_READY: return pl_sim_base_ready(s, t->who, t->task);
-    case SIM_TIMER: return sim_wake(s);
-    case SIM_OVERDUE: return pl_sim_overdue(s, t->who, t->task);
-    case SIM_REJOIN: return pl_sim_rejoin(s, t->who);
+    case SIM_TIME: return pl_engine_time(s->engine, s->now_ns, s->why);
     case SIM_SCRIPT: return pl_sim_script(s, &s->conf->script->line[t->task]);
-    case SIM_EVAL: pl_sim_evaluate(s); return sim_evaluate_next(s);
+    case SIM_EVAL: return sim_score(s);
     }
     return PL_OK;
 }
 
 static inline int sim_after(struct sim *s) {
-    int rc = s->job->model ? pl_sim_verdicts(s) : PL_OK;
-    if (rc) return rc;
-    if (s->view->n_alive == 0 && s->n_script == 0 && s->n_away == 0 && !s->replay)
+    if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay &&
+        pl_engine_n(s->engine, PL_SUSPENDED) == 0)
         return pl_fail(s->why, PL_ERUN, "all workers have left at %g s, and none will join",
                        sim_seconds(s->now_ns));
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
     if (s->heap.n > SIM_QUEUE) sim_tidy(s);
     if (s->prefetch || s->n_events % SIM_TICK == 0) sim_tick(s);
-    return PL_OK;
+    return s->crossing ? pl_crossing_look(s, false) : PL_OK;
 }
 
 int pl_sim_after(struct sim *s) {
@@ -207,7 +198,7 @@ int pl_sim_loop(struct sim *s) {
                                "the virtual clock ran out after 285 years; use shorter delays");
             break;
         }
-        if (t.what != SIM_TIMER) pl_heap_pop(&s->heap);
+        if (t.what != SIM_TIME) pl_heap_pop(&s->heap);
         if (s->heap.n > SIM_CACHED) sim_foresee(s);
         s->n_still = t.when_ns == s->now_ns ? s->n_still + 1 : 0;
         s->now_ns = t.when_ns;
@@ -250,6 +241,7 @@ static int sim_engine(struct sim *s) {
     int rc = pl_engine_new(&conf, from ? from->weights : NULL, s->out, &s->engine, s->why);
     if (rc) return rc;
     s->view = pl_engine_view(s->engine);
+    s->due = pl_engine_due(s->engine);
     if (from) rc = pl_job_restored(pl_engine_archive(s->engine, &from->archive), s->why);
     if (from) s->now_ns = s->view->now_ns;
     return rc;
@@ -272,13 +264,16 @@ static int sim_make(struct sim *s) {
     }
     if (!rc && computes && !(s->room = pl_vector_new(job->model->dim)))
         rc = pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
+    if (!rc && computes && (job->limits.target_loss > 0 || job->limits.target_accuracy > 0))
+        rc = pl_crossing_new(job, &s->crossing, s->why);
     if (!rc) rc = sim_engine(s);
     if (!rc && s->conf->replay)
         rc = pl_replay_new(s->conf->replay, job->n_workers, s->conf->check, &s->replay, s->why);
     if (rc) return rc;
     struct pl_control *control = pl_engine_control(s->engine);
-    pl_control_on_event(control, s->conf->events, s->conf->events_ctx);
-    if (s->replay) pl_control_on_event(control, pl_replay_event, s->replay);
+    if ((s->conf->events && pl_control_on_event(control, s->conf->events, s->conf->events_ctx)) ||
+        (s->replay && pl_control_on_event(control, pl_replay_event, s->replay)))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for the event log");
     return PL_OK;
 }
 
@@ -290,14 +285,12 @@ static int sim_begin(struct sim *s) {
     s->n_script = s->conf->script && !s->replay ? s->conf->script->n : 0;
     for (size_t i = 0; !rc && i < s->n_script; i++)
         rc = pl_sim_push(s, s->conf->script->line[i].when_ns, SIM_SCRIPT, 0, i);
-    if (!rc && job->model && job->eval_every > 0) {
-        s->eval_ns = pl_delay_ns(job->eval_every) > 0 ? pl_delay_ns(job->eval_every) : 1;
-        rc = pl_sim_push(s, 0, SIM_EVAL, 0, 0);
-    }
+    if (!rc && s->due->score_ns != UINT64_MAX && !s->crossing)
+        rc = pl_sim_push(s, s->due->score_ns, SIM_EVAL, 0, 0);
     if (s->prefetch) pl_prefetch_need(s->prefetch, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
-    return rc;
+    return !rc && s->crossing ? pl_crossing_look(s, false) : rc;
 }
 
 int pl_sim_open(struct sim *s) {
@@ -322,6 +315,7 @@ int pl_sim_end(struct sim *s) {
 
 void pl_sim_close(struct sim *s) {
     pl_engine_free(s->engine);
+    pl_crossing_free(s->crossing);
     pl_prefetch_free(s->prefetch);
     pl_replay_free(s->replay);
     pl_heap_free(&s->heap);
@@ -338,6 +332,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = pl_sim_loop(&s);
     for (int i = 0; s.prefetch && i < conf->job->n_workers; i++)
         if (s.worker[i].now) pl_prefetch_drop(s.prefetch, s.worker[i].now);
+    if (!rc && s.crossing) rc = pl_crossing_look(&s, true);
     if (!rc) pl_sim_evaluate(&s);
     if (!rc) rc = pl_sim_end(&s);
     pl_sim_close(&s);

@@ -18,19 +18,15 @@ enum sim_what {
     SIM_EVAL,
     SIM_SCRIPT,
     SIM_RECORDED,
-    SIM_TIMER,
-    SIM_BASE_READY,
-    SIM_OVERDUE, /* a frozen worker may have to leave */
-    SIM_REJOIN   /* a quarantine ends */
+    SIM_TIME, /* the engine wants to know the time */
+    SIM_BASE_READY
 };
 
 struct sim_worker {
-    uint64_t away_task;           /* task of a worker that left and still computes; 0: none */
-    uint64_t away_until_ns;       /* end of its quarantine */
-    bool away;                    /* it left, and joins again by itself */
     uint64_t frozen_until_ns;     /* it does nothing until then */
     uint64_t late_ns;             /* by how much its task was delayed since it was scheduled */
     uint64_t comm_ns;             /* its task's time on the network so far */
+    bool checks;                  /* a real worker would look whether its result is finite */
     bool stays;                   /* its result stays with it, for its peers */
     double size, work;            /* of its task: fraction of the vector sent, relative duration */
     struct pl_prefetch_task *now; /* NULL without a model */
@@ -48,17 +44,18 @@ struct sim {
     bool net_matters;
     struct pl_engine *engine;
     const struct pl_view *view;
+    const struct pl_due *due;
     struct pl_prefetch *prefetch; /* NULL: no model, only timing, or a stepped simulation */
     struct pl_stepped *stepped;   /* NULL: the simulator computes gradients itself */
     struct sim_worker *worker;
-    uint64_t now_ns, eval_ns, n_events;
-    uint64_t update_ns;     /* duration of an update */
-    uint64_t ready_ns;      /* when the server has finished the last one */
-    uint64_t n_still;       /* events at this time so far, */
-    uint64_t still_version; /* and the version when they were last too many */
-    float *room;            /* [dim] for a model that is not a version, and for the drift */
+    uint64_t now_ns, n_events;
+    uint64_t update_ns;           /* duration of an update */
+    uint64_t ready_ns;            /* when the server has finished the last one */
+    uint64_t n_still;             /* events at this time so far, */
+    uint64_t still_version;       /* and the version when they were last too many */
+    struct pl_crossing *crossing; /* NULL: no target, or a stepped simulation */
+    float *room;                  /* [dim] for a model that is not a version, and for the drift */
     enum pl_cancels cancels;
-    int n_away;                      /* workers that left and join again by themselves */
     size_t n_script;                 /* lines that are still to come */
     bool interrupted;                /* the watch ended the run */
     struct pl_replay *replay;        /* NULL: not a replay */
@@ -89,9 +86,6 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t);
 int pl_sim_bring(struct sim *s, struct pl_event *e);
 int pl_sim_base_ready(struct sim *s, int worker, uint64_t task);
 int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker); /* joins or leaves */
-int pl_sim_verdicts(struct sim *s);                                  /* after every event */
-int pl_sim_overdue(struct sim *s, int worker, uint64_t task);
-int pl_sim_rejoin(struct sim *s, int worker); /* if it has answered and its quarantine is over */
 int pl_sim_script(struct sim *s, const struct pl_script_line *line);
 
 /* --- the course of a simulation ------------------------------------------------------------- */
@@ -103,6 +97,15 @@ int pl_sim_after(struct sim *s);     /* called after every event */
 void pl_sim_evaluate(struct sim *s); /* unless the model has been evaluated at this time */
 int pl_sim_end(struct sim *s);
 void pl_sim_close(struct sim *s); /* frees everything but the sim itself */
+
+/* --- targets (crossing.c) ----------------------------------------------------------------------
+ */
+
+int pl_crossing_new(const struct pl_job *job, struct pl_crossing **out, struct pl_why *why);
+void pl_crossing_free(struct pl_crossing *c); /* NULL is fine */
+/* After every event, and once more when the run has ended: looks whether the target is met. */
+int pl_crossing_look(struct sim *s, bool last);
+void pl_sim_drift(struct sim *s); /* compares the models that workers compute on now */
 
 /* --- stepped simulations (stepped.c) --------------------------------------------------------- */
 

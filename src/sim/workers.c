@@ -1,11 +1,10 @@
 /* Virtual workers: what the engine asks them to do, and what happens when a task is due. */
 #include <math.h>
+#include <string.h>
 
 #include "core/filter.h"
 #include "learn/replica_mean.h"
 #include "sim/sim_state.h"
-
-#define WORKERS_LOOKS 16 /* at a frozen worker, as long as its deadline is not known */
 
 /* --- the host of an engine ---------------------------------------------------------------- */
 
@@ -47,8 +46,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
     w->comm_ns = at - s->now_ns;
     /* an order to a frozen worker arrives, and is read when the worker continues */
     if (w->frozen_until_ns > at) {
-        int rc = pl_sim_push(s, s->now_ns, SIM_OVERDUE, start->worker, start->task);
-        if (rc) return rc;
+        pl_engine_suspect(s->engine, start->worker, s->now_ns);
         at = w->frozen_until_ns;
     }
     if (at > SIM_END_NS)
@@ -66,6 +64,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
 /* The input of a task. A base is computed here, and is complete at an event of its own. */
 static const float *workers_input(struct sim *s, const struct pl_start *start) {
     struct pl_vectors *v = pl_engine_vectors(s->engine);
+    if (!start->input) return NULL; /* it is in strips */
     struct pl_mixture m = {.n = start->input->n};
     if (start->base == PL_NO_VECTOR) return pl_vector_at(v, start->input->term[0].vector);
     for (int i = 0; i < m.n; i++) {
@@ -89,7 +88,9 @@ static int workers_start(void *ctx, const struct pl_start *start) {
     int rc = workers_schedule(s, start, &finish);
     if (rc || !s->prefetch) return rc;
     struct pl_prefetch_task *t = w->now;
-    if (t->state.n == 0 && pl_local_state_new(s->job, &t->state)) return PL_ENOMEM;
+    w->checks = start->checks;
+    if (t->state.n == 0 && pl_local_state_new(&s->job->local, s->job->model->dim, &t->state))
+        return PL_ENOMEM;
     if (t->sent > 0 && t->sent == start->acked) pl_local_state_acked(&t->state);
     t->sent = 0;
     t->state.applied = start->applied;
@@ -97,9 +98,12 @@ static int workers_start(void *ctx, const struct pl_start *start) {
                                 .task = start->task,
                                 .part = start->part,
                                 .w = workers_input(s, start),
+                                .n_strips = start->n_strips,
                                 .version = start->version,
                                 .lr = start->lr};
-    return t->at.w ? pl_prefetch_start(s->prefetch, t, finish) : PL_ENOMEM;
+    memcpy(t->at.strip, start->strip, sizeof t->at.strip);
+    if (!t->at.w && t->at.n_strips == 0) return PL_ENOMEM;
+    return pl_prefetch_start(s->prefetch, t, finish);
 }
 
 static void workers_cancel(void *ctx, int worker) {
@@ -107,14 +111,23 @@ static void workers_cancel(void *ctx, int worker) {
     if (s->prefetch) pl_prefetch_drop(s->prefetch, s->worker[worker].now);
 }
 
-/* The result is in its vector, whose memory can be used again at once. */
-static void workers_unused(void *ctx, int worker) {
+/* The length of a result is part of the report on how far workers are apart. */
+static void workers_took(struct sim *s, int vector) {
+    const struct pl_job *job = s->job;
+    if (job->spread)
+        pl_drift_took(&s->out->drift, pl_vector_at(pl_engine_vectors(s->engine), vector),
+                      pl_ranges_parameters(&job->ranges, job->model->dim));
+}
+
+/* The memory of a result that is not used can be used again at once. */
+static void workers_result(void *ctx, int worker, int id, bool taken) {
     struct sim *s = ctx;
-    if (!s->prefetch && !s->stepped) return;
+    if (taken) workers_took(s, id);
+    if (taken || (!s->prefetch && !s->stepped)) return;
     struct pl_vectors *v = pl_engine_vectors(s->engine);
-    int id = pl_engine_output(s->engine, worker);
-    if (s->worker[worker].stays || id == PL_NO_VECTOR)
-        return; /* released with the replica's task */
+    const struct sim_worker *w = &s->worker[worker];
+    if (w->stays || id == PL_NO_VECTOR || (w->now && w->now->at.n_strips > 0))
+        return; /* released with the replica's task, or the memory of a block */
     if (s->stepped)
         pl_stepped_put(s->stepped, id, worker, pl_vector_at(v, id));
     else
@@ -122,8 +135,28 @@ static void workers_unused(void *ctx, int worker) {
     pl_vector_bind(v, id, NULL);
 }
 
-static void workers_update(void *ctx) {
+/* The worker leaves; what it had is lost. */
+static void workers_leave(struct sim *s, int worker) {
+    struct sim_worker *w = &s->worker[worker];
+    if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
+        pl_prefetch_drop(s->prefetch, w->now);
+    if (!w->now) return;
+    w->now->sent = 0;
+    pl_local_state_forget(&w->now->state);
+}
+
+/* A virtual worker cannot be ended: if it is frozen or quarantined, it goes on with its task. */
+static enum pl_removal workers_end(void *ctx, int worker, enum pl_life_event event, bool last) {
     struct sim *s = ctx;
+    if (event == PL_LIFE_EVICTS) s->worker[worker].frozen_until_ns = 0;
+    if (!last) workers_leave(s, worker);
+    return PL_REMAINS;
+}
+
+static void workers_update(void *ctx, const struct pl_action *after, size_t n) {
+    struct sim *s = ctx;
+    (void)after;
+    (void)n;
     s->ready_ns = s->now_ns + s->update_ns;
     if (s->prefetch && s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, 0);
 }
@@ -133,7 +166,8 @@ struct pl_host_ops pl_sim_host(struct sim *s) {
         .ctx = s,
         .start = workers_start,
         .cancel = workers_cancel,
-        .unused = workers_unused,
+        .end = workers_end,
+        .result = workers_result,
         .update = workers_update,
         .offload = s->stepped ? pl_stepped_offload(s->stepped) : NULL,
         .memory = s->stepped ? pl_stepped_memory(s->stepped)
@@ -155,8 +189,8 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     /* a recorded reject by the filter has samples, and the filter will reject it again */
     bool bad = e->kind == PL_REJECT && (e->samples == 0 || !pl_filter_any(&s->job->filter));
     /* real workers may leave it to the commit to look whether a result is finite */
-    bool judged = s->replay && e->kind == PL_ARRIVE && pl_engine_judges(s->engine) &&
-                  pl_recording_is_real(s->conf->replay);
+    bool judged =
+        s->replay && e->kind == PL_ARRIVE && !w->checks && pl_recording_is_real(s->conf->replay);
     e->kind = PL_ARRIVE;
     e->samples = pl_part_samples(s->job, w->now->at.part);
     /* the place of this one must not go to a task that may be cancelled */
@@ -171,8 +205,9 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     bool finite = w->now->finite || (judged && isfinite(e->loss));
     *defect = !finite ? "that is not finite" : bad ? "" : NULL;
     if (!*defect) w->now->sent = e->task;
-    pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
-                   w->now->vector);
+    if (w->now->at.n_strips == 0)
+        pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
+                       w->now->vector);
     w->now->vector = NULL;
     /* the memory of the input, which was just read, can hold the next version; the drift still
      * looks at what workers computed on */
@@ -190,8 +225,8 @@ int pl_sim_bring(struct sim *s, struct pl_event *e) {
 
 int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
-    bool late = w->away && w->away_task == t->task; /* its result comes, and has its fate */
-    if (!late && !pl_sim_is_current(s, t->who, t->task)) return PL_OK;
+    bool late = !pl_sim_is_current(s, t->who, t->task); /* it has left, and shows that it lives */
+    if (late && !pl_engine_awaits(s->engine, t->who, t->task)) return PL_OK;
     if (w->late_ns > 0) { /* it was frozen meanwhile */
         uint64_t when = t->when_ns + w->late_ns;
         w->late_ns = 0;
@@ -203,11 +238,7 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
         w->comm_ns += when - s->now_ns;
         return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
-    if (late) {
-        w->away_task = 0;
-        return pl_sim_rejoin(s, t->who);
-    }
-    if (s->now_ns < s->ready_ns) { /* the server is busy */
+    if (!late && s->now_ns < s->ready_ns) { /* the server is busy */
         w->comm_ns += s->ready_ns - s->now_ns;
         return pl_sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
     }
@@ -217,7 +248,8 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
                          .task = t->task,
                          .comm_ns = w->comm_ns,
                          .loss = NAN};
-    return s->job->model ? pl_sim_bring(s, &e) : pl_engine_event(s->engine, &e, NULL, s->why);
+    bool brings = s->job->model && !late;
+    return brings ? pl_sim_bring(s, &e) : pl_engine_event(s->engine, &e, NULL, s->why);
 }
 
 /* The base of a worker is complete: its peers may read it. */
@@ -228,82 +260,21 @@ int pl_sim_base_ready(struct sim *s, int worker, uint64_t task) {
                                               : PL_OK;
 }
 
-static int workers_leave(struct sim *s, int worker) {
-    struct sim_worker *w = &s->worker[worker];
-    struct pl_event e = {.kind = PL_LEAVE, .now_ns = s->now_ns, .worker = worker};
-    w->frozen_until_ns = 0; /* a worker that returns is not frozen and has no state */
-    if (s->prefetch && s->view->worker[worker].state == PL_BUSY)
-        pl_prefetch_drop(s->prefetch, w->now);
-    if (w->now) {
-        w->now->sent = 0;
-        pl_local_state_forget(&w->now->state);
+int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
+    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
+    if (kind == PL_LEAVE) {
+        s->worker[worker].frozen_until_ns = 0; /* a worker that returns is not frozen */
+        workers_leave(s, worker);
     }
     return pl_engine_event(s->engine, &e, NULL, s->why);
 }
 
-/* A worker that is away is so no longer, and does not return by itself. */
-static void workers_back(struct sim *s, int worker) {
-    struct sim_worker *w = &s->worker[worker];
-    if (!w->away) return;
-    w->away = false;
-    w->away_task = 0;
-    s->n_away--;
-}
-
-int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
-    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
-    workers_back(s, worker);
-    return kind == PL_LEAVE ? workers_leave(s, worker)
-                            : pl_engine_event(s->engine, &e, NULL, s->why);
-}
-
-/* --- workers that leave and are still there ------------------------------------------------- */
-
-/* The worker leaves and goes on with its task; see run/suspension.h. */
-static int workers_suspend(struct sim *s, int worker, uint64_t until_ns) {
-    struct sim_worker *w = &s->worker[worker];
-    const struct pl_worker *v = &s->view->worker[worker];
-    uint64_t frozen_until_ns = w->frozen_until_ns;
-    w->away = true;
-    w->away_task = v->state == PL_BUSY ? v->task : 0;
-    w->away_until_ns = until_ns;
-    s->n_away++;
-    int rc = workers_leave(s, worker);
-    w->frozen_until_ns = frozen_until_ns;
-    return rc ? rc : pl_sim_push(s, until_ns, SIM_REJOIN, worker, 0);
-}
-
-int pl_sim_rejoin(struct sim *s, int worker) {
-    struct sim_worker *w = &s->worker[worker];
-    if (!w->away || w->away_task != 0 || s->now_ns < w->away_until_ns) return PL_OK;
-    workers_back(s, worker);
-    return pl_sim_move(s, PL_JOIN, worker);
-}
-
-int pl_sim_verdicts(struct sim *s) {
-    struct pl_verdict v;
-    int rc = PL_OK;
-    while (!rc && pl_engine_verdict(s->engine, &v))
-        rc = v.evicted ? pl_sim_move(s, PL_LEAVE, v.worker)
-                       : workers_suspend(s, v.worker, v.until_ns);
-    return rc;
-}
-
-/* A frozen worker is looked at when its task is overdue, as far as is known now. */
-int pl_sim_overdue(struct sim *s, int worker, uint64_t task) {
-    const struct sim_worker *w = &s->worker[worker];
-    if (!pl_sim_is_current(s, worker, task) || w->frozen_until_ns <= s->now_ns) return PL_OK;
-    uint64_t when = pl_engine_deadline(s->engine, worker, 0, false);
-    if (when > w->frozen_until_ns) {
-        /* nothing may have been learnt yet, or nobody else may be there: look again later */
-        uint64_t next = s->now_ns + (w->frozen_until_ns - s->now_ns) / WORKERS_LOOKS + 1;
-        if (when == UINT64_MAX && s->job->evict != 0)
-            return pl_sim_push(s, next, SIM_OVERDUE, worker, task);
-        return PL_OK;
-    }
-    if (when > s->now_ns) return pl_sim_push(s, when, SIM_OVERDUE, worker, task);
-    pl_engine_frozen(s->engine, worker, s->now_ns, "; the run continues without it until it does");
-    return workers_suspend(s, worker, s->now_ns);
+/* A worker joins; one that has left and is still there ends first. */
+static int workers_join(struct sim *s, int worker) {
+    enum pl_life life = pl_engine_life(s->engine, worker);
+    bool left = life == PL_SUSPENDED || life == PL_EVICTED;
+    int rc = left ? pl_sim_move(s, PL_LEAVE, worker) : PL_OK;
+    return rc ? rc : pl_sim_move(s, PL_JOIN, worker);
 }
 
 int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
@@ -316,14 +287,14 @@ int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
         if (w->frozen_until_ns > from) from = w->frozen_until_ns;
         if (until <= from) return PL_OK;
         bool busy = s->view->worker[line->worker].state == PL_BUSY;
-        if (busy || w->away) w->late_ns += until - from;
+        bool late = pl_engine_life(s->engine, line->worker) == PL_SUSPENDED;
+        if (busy || late) w->late_ns += until - from;
         w->frozen_until_ns = until;
-        if (!busy) return PL_OK;
-        return pl_sim_push(s, s->now_ns, SIM_OVERDUE, line->worker,
-                           s->view->worker[line->worker].task);
+        if (busy) pl_engine_suspect(s->engine, line->worker, s->now_ns);
+        return PL_OK;
     }
     case PL_SCRIPT_LEAVE: return pl_sim_move(s, PL_LEAVE, line->worker);
-    case PL_SCRIPT_JOIN: return pl_sim_move(s, PL_JOIN, line->worker);
+    case PL_SCRIPT_JOIN: return workers_join(s, line->worker);
     }
     return PL_OK;
 }

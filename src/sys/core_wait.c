@@ -6,8 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "sys/clock.h"
+
 void pl_core_wait_open(struct pl_core_wait *c) {
-    c->fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    *c = (struct pl_core_wait){.fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)};
+    pl_core_wait_ns(c);
 }
 
 void pl_core_wait_close(struct pl_core_wait *c) {
@@ -16,13 +19,21 @@ void pl_core_wait_close(struct pl_core_wait *c) {
 }
 
 /* "RUNNING_NS WAITING_NS SLICES" */
-uint64_t pl_core_wait_ns(const struct pl_core_wait *c) {
+static uint64_t core_wait_count(const struct pl_core_wait *c) {
     char text[96];
     ssize_t n = c->fd >= 0 ? pread(c->fd, text, sizeof text - 1, 0) : 0;
     if (n <= 0) return 0;
     text[n] = '\0';
     const char *second = strchr(text, ' ');
     return second ? strtoull(second + 1, NULL, 10) : 0;
+}
+
+uint64_t pl_core_wait_ns(struct pl_core_wait *c) {
+    uint64_t now = c->fd >= 0 ? pl_now_ns() : 0, before = c->count_ns;
+    if (now < c->read_ns + PL_CORE_WAIT_PAUSE) return 0;
+    c->read_ns = now;
+    c->count_ns = core_wait_count(c);
+    return c->count_ns > before ? c->count_ns - before : 0;
 }
 
 static size_t core_wait_bytes(int n) {

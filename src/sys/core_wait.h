@@ -1,19 +1,27 @@
 /* How long a thread was ready to run but had to wait for a core, as the kernel counts it
- * (/proc/thread-self/schedstat). With more workers than cores this is most of their time. */
+ * (/proc/thread-self/schedstat). On a busy machine, and with more workers than cores, this is most
+ * of their time. */
 #ifndef PL_SYS_CORE_WAIT_H
 #define PL_SYS_CORE_WAIT_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* The count of one thread, which opens and reads it. -1: the kernel has none. */
+#define PL_CORE_WAIT_PAUSE 100000u /* ns between two readings: one takes about a microsecond */
+
+/* The count of one thread, which opens and reads it. */
 struct pl_core_wait {
-    int fd;
+    int fd;            /* -1: the kernel has none */
+    uint64_t read_ns;  /* when it was read, */
+    uint64_t count_ns; /* and what it was */
 };
 
 void pl_core_wait_open(struct pl_core_wait *c);
 void pl_core_wait_close(struct pl_core_wait *c);
-uint64_t pl_core_wait_ns(const struct pl_core_wait *c); /* since the thread began; 0 if unknown */
+
+/* The wait since the last reading, in ns. If that was less than PL_CORE_WAIT_PAUSE ago, the count
+ * is not read: 0, and the wait is part of what a later call returns. */
+uint64_t pl_core_wait_ns(struct pl_core_wait *c);
 
 /* What workers report, in memory that processes share. */
 struct pl_core_waited {

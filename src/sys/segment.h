@@ -39,8 +39,8 @@ void pl_segment_free(struct pl_segment *s);
 /* Addresses without memory; the processes see the files at the same offsets. 0 or PL_ENOMEM. */
 int pl_segment_reserve(size_t size, struct pl_segment *out);
 
-/* A new file of `size` bytes without a name, which cannot be resized; `final`: and not be sealed
- * otherwise either. A descriptor, or -1. */
+/* Creates an anonymous file of `size` bytes that cannot grow or shrink. If `final`, no further
+ * seals can be added. Returns a descriptor, or -1. */
 int pl_segment_file(size_t size, bool final);
 
 /* Maps a file at an offset of a segment, in place of what was there. The caller keeps the

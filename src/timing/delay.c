@@ -208,7 +208,7 @@ static const struct pl_entry *const delay_table[] = {
 
 const struct pl_family pl_delay_family = {
     "delay", "how long does a mini-batch take on a worker? lists: LAW|LAW|2*LAW, in turn",
-    delay_table, NULL};
+    delay_table};
 
 /* Parsing */
 

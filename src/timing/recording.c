@@ -216,7 +216,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
     struct pl_recorder *r = ctx;
     (void)c;
     uint32_t worker = pl_event_has_worker(e) ? (uint32_t)e->worker : 0;
-    if (e->kind != PL_MEASURED && worker < (uint32_t)r->n_workers) {
+    if (!pl_event_is_made(e) && worker < (uint32_t)r->n_workers) {
         struct recorder_line l = {
             .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
         if (e->kind == PL_BASE_READY) l.task = e->task;
@@ -393,7 +393,7 @@ static int recording_read_all(struct reader *r) {
 }
 
 int pl_recording_read(const char *path, struct pl_recording *out, struct pl_why *why) {
-    *out = (struct pl_recording){0};
+    *out = (struct pl_recording){.path = path};
     struct reader r = {.path = path, .out = out, .why = why};
     int rc = recording_read_all(&r);
     if (r.f) fclose(r.f);

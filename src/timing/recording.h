@@ -35,7 +35,8 @@ int pl_recorder_close(struct pl_recorder *r, struct pl_why *why); /* NULL is all
 /* --- reading ----------------------------------------------------------------------------- */
 
 struct pl_recording {
-    char *text; /* the setup's lines */
+    const char *path; /* the caller's, where it was read */
+    char *text;       /* the setup's lines */
     int n_workers;
     uint32_t steps; /* mini-batches per task */
     struct pl_event *event;

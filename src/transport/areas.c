@@ -9,6 +9,8 @@ struct areas_seat {
     atomic_uint n_given; /* slots handed out */
     atomic_bool foreign; /* a guest has or had it mapped */
     int file;            /* of its area, if other workers read it; or -1 */
+    /* if other workers read the area: what the guest in this seat writes instead of it */
+    struct pl_segment private;
 };
 
 struct pl_areas {
@@ -37,7 +39,8 @@ static int areas_place_ours(struct pl_areas *a, size_t from, size_t size, int *f
     return rc;
 }
 
-/* Without peers, an area needs no file before a guest comes. */
+/* Without peers, an area needs no file before a guest comes. With them it keeps its file, which no
+ * guest can write. */
 static int areas_place_all(struct pl_areas *a) {
     const struct pl_shape *s = &a->shape;
     int n = (int)pl_shape_seats(s);
@@ -45,12 +48,8 @@ static int areas_place_all(struct pl_areas *a) {
     if (!rc) rc = areas_place_ours(a, s->versions, s->versions_end - s->versions, &a->versions);
     if (!rc && !a->peers)
         rc = pl_segment_place(&a->segment, s->mailboxes, s->versions - s->mailboxes, -1, true);
-    for (int i = 0; !rc && a->peers && i < n; i++) {
-        a->seat[i].file = pl_segment_file(s->mailbox_step, true);
-        rc = a->seat[i].file < 0 ? PL_ENOMEM
-                                 : pl_segment_place(&a->segment, areas_at(a, i), s->mailbox_step,
-                                                    a->seat[i].file, true);
-    }
+    for (int i = 0; !rc && a->peers && i < n; i++)
+        rc = areas_place_ours(a, areas_at(a, i), s->mailbox_step, &a->seat[i].file);
     return rc;
 }
 
@@ -62,7 +61,7 @@ int pl_areas_new(const struct pl_shape *shape, bool peers, struct pl_areas **are
     *a = (struct pl_areas){.shape = *shape, .head = -1, .versions = -1, .peers = peers};
     a->segment.fd = -1;
     a->seat = calloc(n, sizeof *a->seat);
-    for (size_t i = 0; a->seat && i < n; i++) a->seat[i].file = -1;
+    for (size_t i = 0; a->seat && i < n; i++) a->seat[i].file = a->seat[i].private.fd = -1;
     int rc = a->seat ? pl_segment_reserve(shape->size, &a->segment) : PL_ENOMEM;
     if (!rc) rc = areas_place_all(a);
     if (rc) {
@@ -82,9 +81,14 @@ static void areas_close(struct pl_areas *a) {
         areas_drop(&a->seat[i].file);
 }
 
+void pl_areas_vacate(struct pl_areas *a, int seat) {
+    pl_segment_free(&a->seat[seat].private);
+}
+
 void pl_areas_free(struct pl_areas *a) {
     if (!a) return;
     areas_close(a);
+    for (uint64_t i = 0; a->seat && i < pl_shape_seats(&a->shape); i++) pl_areas_vacate(a, (int)i);
     free(a->seat);
     free(a);
 }
@@ -98,38 +102,56 @@ float *pl_areas_vector(struct pl_areas *a, int worker) {
     return (float *)(void *)((char *)a->segment.at + at);
 }
 
-/* A new file in place of the seat's area, with the same slots: some may be results that the server
- * still uses, and reads while they are replaced. Nothing of the mailbox is needed while its seat is
- * free. Returns the file, or -1. */
-static int areas_replace(struct pl_areas *a, int seat) {
+/* A new file with the slots of the seat's area: some may be results that are still used. Nothing of
+ * the mailbox is needed while its seat is free. Returns the file, which is mapped as `fresh`, or
+ * -1. */
+static int areas_copy(struct pl_areas *a, int seat, struct pl_segment *fresh) {
     const struct pl_shape *s = &a->shape;
-    size_t slots = s->slots - s->mailboxes, at = areas_at(a, seat);
+    size_t slots = s->slots - s->mailboxes;
     size_t used = atomic_load(&a->seat[seat].n_given) * s->stride;
-    struct pl_segment fresh;
-    int fd = pl_segment_file(s->mailbox_step, true);
-    if (fd < 0) return -1;
-    if (used > 0) {
-        int copy = dup(fd);
-        if (copy < 0 || pl_segment_map(copy, s->mailbox_step, &fresh)) {
-            close(fd);
-            return -1;
-        }
-        memcpy((char *)fresh.at + slots, (char *)a->segment.at + at + slots, used);
-        pl_segment_free(&fresh);
+    int fd = pl_segment_file(s->mailbox_step, true), copy = fd < 0 ? -1 : dup(fd);
+    if (copy < 0 || pl_segment_map(copy, s->mailbox_step, fresh)) {
+        areas_drop(&fd);
+        return -1;
     }
-    if (pl_segment_place(&a->segment, at, s->mailbox_step, fd, true)) areas_drop(&fd);
+    memcpy((char *)fresh->at + slots, (char *)a->segment.at + areas_at(a, seat) + slots, used);
+    return fd;
+}
+
+/* The copy takes the place of the area; the server may read slots meanwhile. Returns the file, or
+ * -1. */
+static int areas_replace(struct pl_areas *a, int seat) {
+    struct pl_segment fresh;
+    int fd = areas_copy(a, seat, &fresh);
+    if (fd < 0) return -1;
+    pl_segment_free(&fresh);
+    if (pl_segment_place(&a->segment, areas_at(a, seat), a->shape.mailbox_step, fd, true))
+        areas_drop(&fd);
     return fd;
 }
 
 bool pl_areas_give(struct pl_areas *a, int seat, int fd[PL_GIVEN]) {
     fd[PL_GIVEN_HEAD] = pl_segment_reader(a->head);
     fd[PL_GIVEN_VERSIONS] = pl_segment_reader(a->versions);
-    fd[PL_GIVEN_AREA] = a->peers ? dup(a->seat[seat].file) : areas_replace(a, seat);
+    fd[PL_GIVEN_AREA] =
+        a->peers ? areas_copy(a, seat, &a->seat[seat].private) : areas_replace(a, seat);
     atomic_store(&a->seat[seat].foreign, true);
     bool all = true;
     for (int i = 0; i < PL_GIVEN; i++) all = all && fd[i] >= 0;
     if (!all) pl_areas_took(fd);
+    if (!all) pl_areas_vacate(a, seat);
     return all;
+}
+
+struct pl_mailbox *pl_areas_mailbox(const struct pl_areas *a, int seat) {
+    void *private = a->seat[seat].private.at;
+    return private ? private : pl_shape_mailbox(&a->shape, a->segment.at, seat);
+}
+
+void pl_areas_publish(struct pl_areas *a, int seat, float *v) {
+    const char *private = a->seat[seat].private.at;
+    size_t at = (size_t)((char *)v - (char *)a->segment.at) - areas_at(a, seat);
+    if (private) memcpy(v, private + at, a->shape.stride);
 }
 
 void pl_areas_took(int fd[PL_GIVEN]) {
@@ -153,7 +175,8 @@ int pl_areas_renew(struct pl_areas *a, int seat) {
     return PL_OK;
 }
 
-void pl_areas_keep(struct pl_areas *a) {
+void pl_areas_close_in_child(struct pl_areas *a) {
     areas_close(a);
+    for (uint64_t i = 0; i < pl_shape_seats(&a->shape); i++) pl_areas_vacate(a, (int)i);
     pl_segment_protect(&a->segment, a->shape.versions, a->shape.versions_end - a->shape.versions);
 }

@@ -24,6 +24,11 @@ float *pl_areas_vector(struct pl_areas *a, int worker);
 enum { PL_GIVEN_HEAD, PL_GIVEN_VERSIONS, PL_GIVEN_AREA, PL_GIVEN };
 bool pl_areas_give(struct pl_areas *a, int seat, int fd[PL_GIVEN]);
 void pl_areas_took(int fd[PL_GIVEN]);
+/* What the server sees of the guest in a seat until it leaves. If workers read what others write, a
+ * guest has an area that nobody else reads; what it wrote is published by the server. */
+struct pl_mailbox *pl_areas_mailbox(const struct pl_areas *a, int seat);
+void pl_areas_publish(struct pl_areas *a, int seat, float *v); /* v: its slot, as others see it */
+void pl_areas_vacate(struct pl_areas *a, int seat);
 /* For reading the area of another worker, where workers do; otherwise -1. */
 int pl_areas_reader(const struct pl_areas *a, int worker);
 bool pl_areas_peers(const struct pl_areas *a);
@@ -31,7 +36,7 @@ bool pl_areas_peers(const struct pl_areas *a);
 /* Before a process is forked for this seat: no former guest can write its area. */
 int pl_areas_renew(struct pl_areas *a, int seat); /* 0 or PL_ENOMEM */
 
-/* In a forked process: closes the files, and versions are only read. */
-void pl_areas_keep(struct pl_areas *a);
+/* In a forked process: closes the files, and makes versions read-only. */
+void pl_areas_close_in_child(struct pl_areas *a);
 
 #endif

@@ -20,13 +20,14 @@
 #include "transport/shm_layout.h"
 
 #define PL_GREETING_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
-#define PL_GREETING_VERSION 4
+#define PL_GREETING_VERSION 5
 
 struct pl_hello {
     uint64_t magic;
     uint32_t version, kind;
     uint64_t dim, can;
     char fingerprint[PL_FINGERPRINT_MAX];
+    char token[PL_TOKEN_MAX];
 };
 
 enum { PL_ANSWER_WELCOME, PL_ANSWER_REFUSED };
@@ -34,6 +35,7 @@ enum { PL_ANSWER_WELCOME, PL_ANSWER_REFUSED };
 struct pl_answer {
     uint64_t magic;
     uint32_t version, code, seat, owner;
+    uint64_t speaks; /* whether what it says will be heard */
     uint64_t n_workers, n_watchers, dim, n_versions, n_slots, n_own, half, size;
     uint64_t n_more;         /* descriptors that follow */
     char text[PL_ABOUT_MAX]; /* about the run, or why it is refused */

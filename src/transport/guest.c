@@ -124,6 +124,7 @@ static int guest_greet(const struct pl_guest_conf *conf, int sock, struct pl_ans
                              .can = conf->guest.can};
     int n_fds = 0;
     memcpy(hello.fingerprint, conf->guest.fingerprint, sizeof hello.fingerprint);
+    memcpy(hello.token, conf->guest.token, sizeof hello.token);
     if (!pl_greeting_kin(sock))
         return pl_fail(why, PL_ERUN, "the server at '%.200s' belongs to another user", conf->path);
     /* even if that fails, there may be an answer that says why */
@@ -218,7 +219,8 @@ int pl_guest_enter(const struct pl_guest_conf *conf, int sock, struct pl_link **
     *welcome = (struct pl_welcome){.worker = link.worker,
                                    .n_workers = (int)shape.n_workers,
                                    .dim = shape.dim,
-                                   .half = (unsigned)shape.half};
+                                   .half = (unsigned)shape.half,
+                                   .speaks = answer.speaks != 0};
     snprintf(welcome->about, sizeof welcome->about, "%s", answer.text);
     return PL_OK;
 }

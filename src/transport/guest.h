@@ -27,6 +27,7 @@ struct pl_welcome {
     int n_workers;
     size_t dim;
     unsigned half;
+    bool speaks; /* the server listens to its words */
     char about[PL_ABOUT_MAX];
 };
 

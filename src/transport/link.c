@@ -120,32 +120,26 @@ static bool link_inputs(struct pl_link *l, uint64_t only, struct pl_order *o) {
     return base == 0 || o->base;
 }
 
-/* Reads the ranges of an order; false if they are impossible. */
-static bool link_ranges(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
-    uint64_t n = word[PL_ORDER_FLAGS] >> PL_FLAG_BITS, dim = l->shape.dim;
-    if (n < 1 || n > PL_RANGES) return false;
-    o->n_ranges = (int)n;
-    for (int i = 0; i < o->n_ranges; i++) {
-        const uint64_t *r = &word[PL_ORDER_RANGE + 2 * i];
-        if (r[0] > dim || r[1] > dim - r[0]) return false;
-        o->range[i] = (struct pl_range){r[0], r[1]};
+/* Reads the strips of an order; false if they are impossible. */
+static bool link_strips(const struct pl_link *l, const uint64_t *word, int n, struct pl_order *o) {
+    for (int i = 0; i < n; i++) {
+        const uint64_t *strip = &word[PL_ORDER_STRIP + 3 * i];
+        if (!pl_shape_in_slots(&l->shape, strip[0], strip[2]) ||
+            !pl_shape_in_slots(&l->shape, strip[1], strip[2]))
+            return false;
+        o->strip[i] = (struct pl_strip){(const float *)(const void *)(l->at + strip[0]),
+                                        (float *)(void *)(l->at + strip[1]), strip[2]};
     }
-    size_t slot = l->shape.slot_dim ? l->shape.slot_dim : dim;
-    return pl_range_total(o->range, o->n_ranges) <= slot;
+    o->n_strips = n;
+    return true;
 }
 
-/* Reads where the ranges are, if they lie apart; false if that is impossible. */
-static bool link_strips(const struct pl_link *l, const uint64_t *word, struct pl_order *o) {
-    if (word[PL_ORDER_STRIP] == 0) return true;
-    for (int i = 0; i < o->n_ranges; i++) {
-        const uint64_t *at = &word[PL_ORDER_STRIP + 2 * i];
-        if (!pl_shape_in_slots(&l->shape, at[0], o->range[i].n) ||
-            !pl_shape_in_slots(&l->shape, at[1], o->range[i].n))
-            return false;
-        o->strips.in[i] = (const float *)(const void *)(l->at + at[0]);
-        o->strips.out[i] = (float *)(void *)(l->at + at[1]);
-    }
-    return true;
+/* Reads the input and the output of an order; false if they are impossible. */
+static bool link_vectors(struct pl_link *l, const uint64_t *word, struct pl_order *o) {
+    uint64_t n_strips = word[PL_ORDER_FLAGS] >> PL_FLAG_BITS;
+    if (n_strips > 0) return n_strips <= PL_STRIPS && link_strips(l, word, (int)n_strips, o);
+    o->out = link_own_slot(l, word[PL_ORDER_OUT]);
+    return o->out && link_inputs(l, word[PL_ORDER_INPUT], o);
 }
 
 /* bfloat16, if the order says so and has one version as input. */
@@ -172,13 +166,9 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     if (!pl_seqlock_read(&b->order, word, &seq)) return LINK_NOTHING;
     uint64_t task = word[PL_ORDER_TASK];
     if (task == 0 || task == l->answered) return LINK_NOTHING;
-    *o = (struct pl_order){.task = task,
-                           .out = link_own_slot(l, word[PL_ORDER_OUT]),
-                           .stays = word[PL_ORDER_FLAGS] & PL_FLAG_STAYS};
+    *o = (struct pl_order){.task = task, .stays = word[PL_ORDER_FLAGS] & PL_FLAG_STAYS};
     memcpy(o->note, &word[PL_ORDER_NOTE], sizeof o->note);
-    if (!o->out || !link_inputs(l, word[PL_ORDER_INPUT], o) || !link_ranges(l, word, o) ||
-        !link_strips(l, word, o))
-        return LINK_NOTHING;
+    if (!link_vectors(l, word, o)) return LINK_NOTHING;
     link_halves(l, word, o);
     atomic_store(&b->held, task);
     if (atomic_load(&b->order.seq) == seq && !atomic_load(&b->cancel)) {
@@ -189,15 +179,13 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
     return LINK_CHANGED;
 }
 
-/* Obtains the memory of a result that is written for the first time, if the order is for all of it.
- */
+/* Obtains the memory of a result that is written for the first time. */
 static void link_populate(struct pl_link *l, const struct pl_order *o) {
-    const struct pl_range *r = &o->range[0];
-    if (l->guest || o->n_ranges != 1 || r->from != 0 || r->n != l->shape.dim) return;
+    if (l->guest || !o->out) return;
     for (int i = 0; i < PL_LINK_READY; i++)
         if (l->ready[i] == o->out) return;
     l->ready[l->n_ready++ % PL_LINK_READY] = o->out;
-    pl_segment_populate(o->out, r->n * sizeof *o->out);
+    pl_segment_populate(o->out, l->shape.dim * sizeof *o->out);
 }
 
 /* The worker has no order any more. */

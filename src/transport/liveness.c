@@ -23,6 +23,8 @@
 
 #define LIVENESS_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)
 #define LIVENESS_SECOND UINT64_C(1000000000)
+#define LIVENESS_NEW_PER_SECOND 20000 /* messages that something is ready, */
+#define LIVENESS_IDLE_PER_SECOND 1000 /* and those after which there is nothing new */
 
 struct liveness_words {
     int first, n;
@@ -33,6 +35,7 @@ struct liveness_seat {
     int ours, theirs;             /* ends of its socket; -1: not open in this process */
     struct liveness_words *words; /* NULL: none yet */
     atomic_uint n_words;          /* readable without the lock */
+    bool speaks;                  /* its words are passed on */
     bool left;                    /* but some of what it said was not read */
     uint64_t paid_ns;             /* each word costs a part of a second, up to one in advance */
 };
@@ -99,6 +102,7 @@ static bool liveness_welcome(void *ctx, int sock, const struct pl_guest *guest) 
         return false;
     }
     answer->seat = (uint32_t)seat;
+    l->seat[seat].speaks = answer->speaks != 0;
     bool sent = pl_greeting_send(sock, answer, sizeof *answer, fd, PL_GIVEN);
     pl_areas_took(fd);
     if (sent) sent = liveness_send_more(l, sock, seat, (int)answer->n_more);
@@ -120,9 +124,9 @@ static uint64_t liveness_silent_until(const struct liveness_seat *s) {
     return s->paid_ns > LIVENESS_SECOND ? s->paid_ns - LIVENESS_SECOND : 0;
 }
 
-static void liveness_pay(struct liveness_seat *s, uint64_t now) {
+static void liveness_pay(struct liveness_seat *s, uint64_t now, uint64_t per_second) {
     if (s->paid_ns < now) s->paid_ns = now;
-    s->paid_ns += LIVENESS_SECOND / PL_WORDS_PER_SECOND;
+    s->paid_ns += LIVENESS_SECOND / per_second;
 }
 
 static void liveness_add_word(struct liveness_seat *s, const char *text, size_t n) {
@@ -146,14 +150,17 @@ static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
     char data[1 + PL_WORD_MAX];
     struct pl_said said;
     ssize_t n = recv(s->ours, data, sizeof data, MSG_DONTWAIT);
+    bool short_one = n > 0 && (data[0] == PL_SAID_READY || data[0] == PL_SAID_DONE);
+    if (!short_one) liveness_pay(s, now, PL_WORDS_PER_SECOND);
     if (n < 1) return n == 0 && liveness_waiting(s->ours) > 0; /* an empty message, or the end */
-    if (data[0] != PL_SAID_READY && data[0] != PL_SAID_DONE) liveness_pay(s, now);
     if (!pl_greeting_said(data, (size_t)n, &said)) return true;
     if (said.what == PL_SAID_WORD) {
-        if (l->deaf || !liveness_has_room(l, s)) return true;
+        if (l->deaf || !s->speaks || !liveness_has_room(l, s)) return true;
         liveness_add_word(s, said.word, said.n);
     }
-    l->conf.said(l->conf.ctx, seat, said.what, said.number);
+    bool new = l->conf.said(l->conf.ctx, seat, said.what, said.number);
+    if (short_one)
+        liveness_pay(s, now, new ? LIVENESS_NEW_PER_SECOND : LIVENESS_IDLE_PER_SECOND);
     return true;
 }
 
@@ -352,10 +359,10 @@ void pl_liveness_made(struct pl_liveness *l, int seat) {
 }
 
 /* The lock is not taken: the thread that may hold it is not in this process. */
-int pl_liveness_keep(struct pl_liveness *l, int seat) {
+int pl_liveness_close_in_child(struct pl_liveness *l, int seat) {
     int mine = l->seat[seat].theirs;
     l->seat[seat].theirs = -1;
-    if (l->lobby) pl_lobby_keep(l->lobby);
+    if (l->lobby) pl_lobby_close_in_child(l->lobby);
     liveness_drop(&l->wakeup);
     for (int i = 0; i < l->conf.n_seats; i++) {
         liveness_drop(&l->seat[i].ours);

@@ -5,9 +5,9 @@
  * watches all sockets, a worker whenever it checks. What guests are and what they send is in
  * greeting.h; after its answer the server sends nothing but the sentence with which it hangs up.
  *
- * Words are kept here until the owner of the port takes them: a few per seat, and so many per
- * second. What a guest says beyond that stays in its socket, and when that is full the guest waits,
- * nobody else.
+ * Requests are kept here until the owner of the port takes them. They are limited per seat:
+ * PL_LIVENESS_WORDS that wait, and PL_WORDS_PER_SECOND. Beyond that they stay in the guest's
+ * socket, and only that guest blocks. Other messages have higher limits.
  *
  * Threads: the watching thread calls the functions of the conf; the owner of the port calls
  * everything else. Between expect() and made() no guest is admitted, so that a process forked in
@@ -36,8 +36,9 @@ struct pl_liveness_conf {
     /* A descriptor of another seat's memory, for answer->n_more seats from 0 on except its own. */
     int (*reader)(void *ctx, int seat);
     void (*gone)(void *ctx, int seat);
-    /* PL_SAID_…: of a word, that there is one; number: of ASK and DONE. */
-    void (*said)(void *ctx, int seat, int what, uint64_t number);
+    /* PL_SAID_…: of a word, that there is one; number: of ASK and DONE. False: READY, and nothing
+     * is new, or the same number again. */
+    bool (*said)(void *ctx, int seat, int what, uint64_t number);
     void *ctx;
 };
 
@@ -57,7 +58,7 @@ void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the
  * socket of `seat`. Nothing else may be called there. */
-int pl_liveness_keep(struct pl_liveness *l, int seat);
+int pl_liveness_close_in_child(struct pl_liveness *l, int seat);
 
 bool pl_liveness_lost(int sock); /* at a worker's end: the server is gone */
 

@@ -3,15 +3,19 @@
 #include "transport/lobby.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LOBBY_BACKLOG 4096                     /* the kernel may allow less */
 #define LOBBY_PATIENCE_NS UINT64_C(2000000000) /* for what a guest says about itself */
-#define LOBBY_DEAF_NS UINT64_C(1000000000)     /* without new guests after accept() failed */
+#define LOBBY_LOCK_TRIES 1000                  /* for the lock of the folder, every LOBBY_LOCK_MS */
+#define LOBBY_LOCK_MS 10
+#define LOBBY_DEAF_NS UINT64_C(1000000000) /* without new guests after accept() failed */
 
 struct lobby_guest {
     int sock; /* -1: nobody */
@@ -23,7 +27,6 @@ struct pl_lobby {
     dev_t dev;
     ino_t ino;
     int listener;
-    int n_guests;
     uint64_t deaf_until;
     struct lobby_guest guest[PL_LOBBY_ROOM];
     int whose[PL_LOBBY_POLLED]; /* of what was gathered: a guest, or -1 */
@@ -58,6 +61,21 @@ static int lobby_bind(int sock, const char *path, const struct sockaddr_un *addr
     return rc;
 }
 
+/* The folder, locked, or -1: two servers that start at once would otherwise take each other's
+ * socket, which refuses connections before listen(), for one that was left behind. The lock is
+ * advisory, and waiting for it ends, because others may have reasons to lock a folder, too. */
+static int lobby_lock_folder(const char *path) {
+    struct sockaddr_un folder;
+    const char *slash = strrchr(path, '/');
+    struct pollfd none = {.fd = -1};
+    snprintf(folder.sun_path, sizeof folder.sun_path, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    int fd = open(folder.sun_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < LOBBY_LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB); i++)
+        poll(&none, 1, LOBBY_LOCK_MS);
+    return fd;
+}
+
 /* No guest can connect before listen(), when the mode has been set. */
 static int lobby_listen(struct pl_lobby *l, const char *path, struct pl_why *why) {
     struct stat s;
@@ -87,7 +105,8 @@ int pl_lobby_open(const char *path, struct pl_lobby **out, struct pl_why *why) {
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->listener = -1;
     for (int i = 0; i < PL_LOBBY_ROOM; i++) l->guest[i].sock = -1;
-    int rc = lobby_listen(l, path, why);
+    int folder = lobby_lock_folder(path), rc = lobby_listen(l, path, why);
+    lobby_drop(&folder);
     if (rc)
         pl_lobby_close(l);
     else
@@ -95,7 +114,7 @@ int pl_lobby_open(const char *path, struct pl_lobby **out, struct pl_why *why) {
     return rc;
 }
 
-void pl_lobby_keep(struct pl_lobby *l) {
+void pl_lobby_close_in_child(struct pl_lobby *l) {
     lobby_drop(&l->listener);
     for (int i = 0; i < PL_LOBBY_ROOM; i++) lobby_drop(&l->guest[i].sock);
 }
@@ -106,7 +125,7 @@ void pl_lobby_close(struct pl_lobby *l) {
     const char *path = l->address.sun_path;
     if (l->listener >= 0 && lstat(path, &s) == 0 && s.st_dev == l->dev && s.st_ino == l->ino)
         unlink(path);
-    pl_lobby_keep(l);
+    pl_lobby_close_in_child(l);
     free(l);
 }
 
@@ -119,16 +138,17 @@ void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
     pl_greeting_send(sock, answer, sizeof *answer, NULL, 0);
 }
 
-static void lobby_leave(struct pl_lobby *l, int i) {
+static void lobby_give_up(struct pl_lobby *l, int i) {
+    pl_lobby_refuse(l->guest[i].sock,
+                    "it was not told in time what connected; use the same release for both",
+                    &l->answer);
     lobby_drop(&l->guest[i].sock);
-    l->n_guests--;
 }
 
 nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, uint64_t *until) {
     nfds_t n = 0;
-    bool room = l->n_guests < PL_LOBBY_ROOM;
     if (now < l->deaf_until && l->deaf_until < *until) *until = l->deaf_until;
-    if (room && now >= l->deaf_until) {
+    if (now >= l->deaf_until) {
         polled[n] = (struct pollfd){.fd = l->listener, .events = POLLIN};
         l->whose[n++] = -1;
     }
@@ -141,8 +161,19 @@ nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, 
     return n;
 }
 
+/* A free place. If there is none, whoever has been silent for longest leaves. */
+static int lobby_place(struct pl_lobby *l) {
+    int first = 0;
+    for (int i = 0; i < PL_LOBBY_ROOM; i++) {
+        if (l->guest[i].sock < 0) return i;
+        if (l->guest[i].until < l->guest[first].until) first = i;
+    }
+    lobby_give_up(l, first);
+    return first;
+}
+
 static void lobby_accept(struct pl_lobby *l, uint64_t now) {
-    int sock = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), i = 0;
+    int sock = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (sock < 0) {
         /* out of descriptors, perhaps: the guest still waits, and polling on would spin */
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -155,9 +186,7 @@ static void lobby_accept(struct pl_lobby *l, uint64_t now) {
         close(sock);
         return;
     }
-    while (l->guest[i].sock >= 0) i++; /* there is room */
-    l->guest[i] = (struct lobby_guest){sock, now + LOBBY_PATIENCE_NS};
-    l->n_guests++;
+    l->guest[lobby_place(l)] = (struct lobby_guest){sock, now + LOBBY_PATIENCE_NS};
 }
 
 /* What the guest said, checked; false: it is answered already, or nothing that could be. */
@@ -183,30 +212,27 @@ static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_guest *guest) {
     *guest = (struct pl_guest){
         .kind = (enum pl_guest_kind)hello.kind, .dim = hello.dim, .can = hello.can};
     hello.fingerprint[PL_FINGERPRINT_MAX - 1] = '\0';
+    hello.token[PL_TOKEN_MAX - 1] = '\0';
     snprintf(guest->fingerprint, sizeof guest->fingerprint, "%s", hello.fingerprint);
+    snprintf(guest->token, sizeof guest->token, "%s", hello.token);
     return true;
 }
 
 void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, uint64_t now,
                      bool (*welcome)(void *ctx, int sock, const struct pl_guest *guest),
                      void *ctx) {
+    bool knocks = false;
     for (nfds_t k = 0; k < n; k++) {
         struct pl_guest guest;
         int i = l->whose[k];
         if (!polled[k].revents) continue;
-        if (i < 0) {
-            lobby_accept(l, now);
-            continue;
-        }
+        knocks = knocks || i < 0;
+        if (i < 0) continue;
         if (lobby_hello(l, l->guest[i].sock, &guest) && welcome(ctx, l->guest[i].sock, &guest))
             l->guest[i].sock = -1; /* it is not ours any more */
-        lobby_leave(l, i);
+        lobby_drop(&l->guest[i].sock);
     }
-    for (int i = 0; i < PL_LOBBY_ROOM; i++) {
-        if (l->guest[i].sock < 0 || now < l->guest[i].until) continue;
-        pl_lobby_refuse(l->guest[i].sock,
-                        "it was not told in time what connected; use the same release for both",
-                        &l->answer);
-        lobby_leave(l, i);
-    }
+    for (int i = 0; i < PL_LOBBY_ROOM; i++)
+        if (l->guest[i].sock >= 0 && now >= l->guest[i].until) lobby_give_up(l, i);
+    if (knocks) lobby_accept(l, now); /* last, so that nobody who has spoken makes room */
 }

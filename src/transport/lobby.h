@@ -1,8 +1,8 @@
 /* Where guests wait: the socket at which the server listens, and those who have connected and not
  * yet said what they are.
  *
- * More than there is room for stay in the kernel's queue, and a guest that finds that full tries
- * again. Whoever says nothing for LOBBY_PATIENCE_NS is sent away.
+ * Connections beyond PL_LOBBY_ROOM wait in the kernel's backlog, and a guest that finds that full
+ * tries again. A guest that does not identify itself within LOBBY_PATIENCE_NS is disconnected.
  *
  * Threads: the one that watches the workers (liveness.h) calls everything, except open and close.
  */
@@ -20,8 +20,8 @@ struct pl_lobby;
 
 /* PL_EUSAGE, PL_EIO or PL_ENOMEM. */
 int pl_lobby_open(const char *path, struct pl_lobby **out, struct pl_why *why);
-void pl_lobby_close(struct pl_lobby *l); /* and removes the socket's file; NULL is fine */
-void pl_lobby_keep(struct pl_lobby *l);  /* in a forked process: closes the descriptors */
+void pl_lobby_close(struct pl_lobby *l);          /* and removes the socket's file; NULL is fine */
+void pl_lobby_close_in_child(struct pl_lobby *l); /* in a forked process: the descriptors alone */
 
 /* Fills in what to poll, PL_LOBBY_POLLED at most, and returns how many. *until is brought forward
  * to when there is something to do anyway. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #define CHUNKS_STEP 65536 /* elements of a chunk, at least */
-#define CHUNKS_WINDOW 4   /* chunks of a result that are received at a time */
 
 struct pl_cut_vector pl_cut_vector(size_t dim, int n_servers) {
     struct pl_cut_vector c = {.dim = dim, .step = CHUNKS_STEP};
@@ -31,9 +30,11 @@ bool pl_chunks_send(struct pl_chunks_out *o, const struct pl_cut_vector *cut, in
                     const float *v, size_t n) {
     bool moved = o->moving;
     if (o->v != v) {
-        if (o->moving) MPI_Waitall(o->n_sent, o->request, MPI_STATUSES_IGNORE); /* it has them */
+        if (o->moving && !pl_wire_finish(o->request, o->n_sent, rank))
+            return false; /* it has them */
         o->v = v;
         o->n_sent = 0;
+        o->is_void = false;
     }
     for (size_t from; o->n_sent < cut->n; o->n_sent++) {
         int length = chunks_at(cut, o->n_sent, &from);
@@ -59,42 +60,9 @@ bool pl_chunks_void(struct pl_chunks_out *o, const struct pl_cut_vector *cut, in
     for (; o->n_sent < cut->n; o->n_sent++, o->n_total++)
         MPI_Isend(o->v, 0, MPI_FLOAT, rank, WIRE_CHUNK, pl_mpi_comm(), &o->request[o->n_sent]);
     o->v = NULL;
+    o->is_void = false;
     o->moving = true;
     return !moved;
-}
-
-/* Chunks that are received at the same time share the link and are complete at the same time, so
- * only a few are. */
-static void chunks_post(struct pl_pieces_in *i, const struct pl_cut_vector *cut) {
-    for (; i->n_posted < cut->n && i->n_posted < i->n_here + CHUNKS_WINDOW; i->n_posted++) {
-        size_t from;
-        int length = chunks_at(cut, i->n_posted, &from);
-        MPI_Irecv(i->v + from, length, MPI_FLOAT, i->rank, WIRE_PIECE, pl_mpi_comm(),
-                  &i->request[i->n_posted]);
-    }
-}
-
-void pl_pieces_receive(struct pl_pieces_in *i, const struct pl_cut_vector *cut, int rank,
-                       float *v) {
-    *i = (struct pl_pieces_in){.receives = true, .rank = rank, .v = v};
-    chunks_post(i, cut);
-}
-
-bool pl_pieces_received(struct pl_pieces_in *i, const struct pl_cut_vector *cut) {
-    int n = 0, which[PL_CHUNKS];
-    if (!i->receives || pl_mpi_broken()) return false;
-    MPI_Testsome(i->n_posted, i->request, &n, which, MPI_STATUSES_IGNORE);
-    for (int k = 0; k < n; k++) i->here[which[k]] = true; /* MPI_UNDEFINED is negative */
-    if (n > 0) i->n_here += n;
-    chunks_post(i, cut);
-    while (i->n_first < cut->n && i->here[i->n_first]) i->n_first++;
-    i->receives = i->n_here < cut->n;
-    return !i->receives;
-}
-
-size_t pl_pieces_first(const struct pl_pieces_in *i, const struct pl_cut_vector *cut) {
-    size_t first = (size_t)i->n_first * cut->step;
-    return !i->receives || first > cut->dim ? cut->dim : first;
 }
 
 /* --- a worker ---------------------------------------------------------------------------- */
@@ -142,27 +110,4 @@ void pl_chunks_close(struct pl_chunks_in *i) {
         MPI_Request_free(&i->request[c]);
     }
     i->cut.n = 0;
-}
-
-void pl_pieces_new(struct pl_pieces_out *o, const struct pl_cut_vector *cut, const float *v) {
-    o->n = cut->n;
-    for (int c = 0; c < cut->n; c++) {
-        size_t from;
-        int length = chunks_at(cut, c, &from);
-        MPI_Send_init(v + from, length, MPI_FLOAT, 0, WIRE_PIECE, pl_mpi_comm(), &o->request[c]);
-    }
-}
-
-void pl_pieces_send(struct pl_pieces_out *o) {
-    MPI_Startall(o->n, o->request);
-}
-
-bool pl_pieces_sent(struct pl_pieces_out *o) {
-    int done = o->n == 0;
-    if (!done && !pl_mpi_broken()) MPI_Testall(o->n, o->request, &done, MPI_STATUSES_IGNORE);
-    return done || pl_mpi_broken();
-}
-
-void pl_pieces_free(struct pl_pieces_out *o) {
-    for (int c = 0; c < o->n; c++) MPI_Request_free(&o->request[c]);
 }

@@ -1,18 +1,15 @@
-/* Long vectors on their way, in chunks, so that receiving, computing and sending overlap: the
- * server can send the first chunks of a version before it has computed the last, and can compute
- * with the first chunks of a result before it has received the last.
+/* Long vectors of the server's, sent in chunks, so that computing and sending overlap: the server
+ * can send the first chunks of a version before it has computed the last.
  *
  * A worker has receives posted for all chunks of its next vector from when it connects, and again
  * before it answers an order: they are persistent requests, and what was received stays as it is
  * until the server sends another vector. The server sends to workers that have answered. Vectors of
- * one chunk, ranges of vectors, and vectors of several servers are single messages (mpi_wire.h).
+ * one chunk, ranges of vectors, vectors of several servers, and results are single messages
+ * (mpi_wire.h).
  *
- * The chunks of a vector that is not ordered after all are void. The server completes the set with
- * empty messages and says VOID; the worker answers when it has received the set and is ready for
- * the next one, and until then it is sent no order.
- *
- * The chunks of a result follow the small message about it. The worker sends them with persistent
- * requests; the server receives them where the result is needed.
+ * If the version is written again after some chunks were sent, these are void. The server completes
+ * the set with empty messages, and the order says that the vector follows as a single message. The
+ * worker receives that when it has received the set.
  *
  * The server's last message tells how many chunks it has sent, and the worker reads them all.
  *
@@ -37,6 +34,7 @@ struct pl_chunks_out {
     const float *v;   /* that is sent; NULL: all of it was, with its order */
     int n_sent;       /* of the latest vector */
     bool moving;      /* not all of these have been received, as far as is known */
+    bool is_void;     /* what was sent of v is not what v is now */
     uint64_t n_total; /* sent since it connected */
 };
 
@@ -48,32 +46,9 @@ bool pl_chunks_send(struct pl_chunks_out *o, const struct pl_cut_vector *cut, in
                     const float *v, size_t n);
 /* True if something moved, and nothing does any more. */
 bool pl_chunks_sent(struct pl_chunks_out *o);
-/* Completes the set of a vector of which some were sent, and which is void. True as above. */
+/* Completes the set of a vector of which some were sent, and which is void. True if something
+ * moves, and nothing did before. */
 bool pl_chunks_void(struct pl_chunks_out *o, const struct pl_cut_vector *cut, int rank);
-
-/* The server, for one worker: a result. */
-struct pl_pieces_in {
-    MPI_Request request[PL_CHUNKS];
-    bool here[PL_CHUNKS];
-    int n_posted, n_here, n_first; /* chunks; that have arrived; without a gap before them */
-    bool receives;
-    int rank;
-    float *v; /* where they are needed */
-};
-void pl_pieces_receive(struct pl_pieces_in *i, const struct pl_cut_vector *cut, int rank, float *v);
-/* True if the result is now complete, and was not before. */
-bool pl_pieces_received(struct pl_pieces_in *i, const struct pl_cut_vector *cut);
-size_t pl_pieces_first(const struct pl_pieces_in *i, const struct pl_cut_vector *cut);
-
-/* A worker: its result. */
-struct pl_pieces_out {
-    MPI_Request request[PL_CHUNKS]; /* persistent */
-    int n;
-};
-void pl_pieces_new(struct pl_pieces_out *o, const struct pl_cut_vector *cut, const float *v);
-void pl_pieces_send(struct pl_pieces_out *o);
-bool pl_pieces_sent(struct pl_pieces_out *o); /* all of them */
-void pl_pieces_free(struct pl_pieces_out *o);
 
 /* A worker. */
 struct pl_chunks_in {

@@ -71,7 +71,7 @@ static bool group_wait(struct pl_port *p, int n, MPI_Request *request) {
 
 /* --- the log ----------------------------------------------------------------------------- */
 
-void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
+static void group_log(struct pl_port *p, const struct pl_log_entry *e) {
     for (int s = 1; p->lane && s < p->n_servers; s++) {
         struct pl_log_lane *lane = &p->lane[s];
         int at = lane->next;
@@ -85,7 +85,7 @@ void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
 
 void pl_group_log_own(struct pl_port *p, uint32_t kind, int worker, uint32_t flags) {
     if (p->lane)
-        pl_group_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
+        group_log(p, &(struct pl_log_entry){.kind = kind, .worker = worker, .flags = flags});
 }
 
 bool pl_group_close(struct pl_port *p) {
@@ -109,6 +109,10 @@ bool pl_group_moves(struct pl_port *p) {
     return !done;
 }
 
+static int group_settle(struct pl_port *p, int worker) {
+    return group_wait(p, 1, &p->request[p->n_workers + worker]) ? PL_OK : PL_ERUN;
+}
+
 /* Does what rank 0's port did. */
 static int group_follower_do(struct pl_port *p, const struct pl_log_entry *e) {
     if (e->worker < 0 || e->worker >= p->n_workers) return PL_ERUN;
@@ -116,27 +120,23 @@ static int group_follower_do(struct pl_port *p, const struct pl_log_entry *e) {
     switch (e->kind) {
     case ENTRY_SENT:
         w->sent = w->order;
-        w->busy = true;
-        w->waiting = w->cancelling = false;
+        w->work = PL_MPI_BUSY;
+        w->waiting = false;
         if (e->flags && !group_wait(p, 1, &p->request[2 * p->n_workers + e->worker]))
             return PL_ERUN;
         if (e->flags) pl_mpi_port_send_vector(p, e->worker, &w->sent, w->input.v);
         return PL_OK;
     case ENTRY_COMES:
-        if (pl_group_settle(p, e->worker)) return PL_ERUN;
+        if (group_settle(p, e->worker)) return PL_ERUN;
         pl_mpi_port_receive_vector(p, e->worker, &w->sent);
         return PL_OK;
-    case ENTRY_FREED: w->busy = false; return PL_OK;
-    case ENTRY_RESET: *w = (struct pl_mpi_worker){0}; return pl_group_settle(p, e->worker);
+    case ENTRY_FREED: w->work = PL_MPI_IDLE; return PL_OK;
+    case ENTRY_RESET: *w = (struct pl_mpi_worker){0}; return group_settle(p, e->worker);
     default: return PL_ERUN;
     }
 }
 
-int pl_group_settle(struct pl_port *p, int worker) {
-    return group_wait(p, 1, &p->request[p->n_workers + worker]) ? PL_OK : PL_ERUN;
-}
-
-int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
+static int group_next(struct pl_port *p, struct pl_log_entry *out) {
     uint64_t quiet = pl_now_ns(), now = quiet;
     for (; !pl_mpi_broken(); now = pl_now_ns()) {
         int received = 0;
@@ -159,7 +159,7 @@ int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
 
 /* --- together ---------------------------------------------------------------------------- */
 
-int pl_group_scatter(struct pl_port *p, const float *whole, float *mine) {
+static int group_scatter(struct pl_port *p, const float *whole, float *mine) {
     MPI_Request request[PL_MAX_SERVERS];
     int n = 0;
     if (pl_mpi_rank() > 0)
@@ -171,7 +171,7 @@ int pl_group_scatter(struct pl_port *p, const float *whole, float *mine) {
     return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
+static int group_gather(struct pl_port *p, const float *mine, float *whole) {
     MPI_Request request[PL_MAX_SERVERS];
     int n = 0;
     if (pl_mpi_rank() > 0)
@@ -184,7 +184,8 @@ int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
 }
 
 /* To rank 0 and back, because rows are few. */
-int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
+static int group_table(struct pl_port *p, double *table, const struct pl_range *range,
+                       size_t width) {
     MPI_Request request[PL_MAX_SERVERS];
     const struct pl_range *last = &range[p->n_servers - 1], *own = &range[pl_mpi_rank()];
     int n = 0, all = (int)((last->from + last->n) * width);
@@ -205,7 +206,7 @@ int pl_group_table(struct pl_port *p, double *table, const struct pl_range *rang
     return group_wait(p, n, request) ? PL_OK : PL_ERUN;
 }
 
-int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
+static int group_bytes(struct pl_port *p, void *bytes, size_t n) {
     MPI_Request request[PL_MAX_SERVERS];
     int n_requests = 0;
     if (pl_mpi_rank() > 0)
@@ -214,3 +215,11 @@ int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
         MPI_Isend(bytes, (int)n, MPI_BYTE, s, WIRE_BYTES, pl_mpi_comm(), &request[n_requests++]);
     return group_wait(p, n_requests, request) ? PL_OK : PL_ERUN;
 }
+
+const struct pl_group_ops pl_mpi_group = {.log = group_log,
+                                          .next = group_next,
+                                          .settle = group_settle,
+                                          .scatter = group_scatter,
+                                          .gather = group_gather,
+                                          .table = group_table,
+                                          .bytes = group_bytes};

@@ -30,9 +30,9 @@ struct pl_link {
     MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
     MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
 
-    struct pl_chunks_in chunks;  /* of the vector, if it comes in chunks */
-    struct pl_pieces_out pieces; /* of the result, likewise */
-    uint64_t n_chunks;           /* that the server has sent, from its last message */
+    struct pl_chunks_in chunks; /* of the vector, if it comes in chunks */
+    uint64_t n_chunks;          /* that the server has sent, from its last message */
+    bool after_chunks;          /* these are void, and the vector is received after them */
 
     struct pl_exchange exchange;
     struct pl_wire_terms terms; /* of the order */
@@ -45,7 +45,6 @@ struct pl_link {
     struct pl_wire order; /* the latest; `fresh`: it was not pulled yet */
     bool fresh, shutdown;
     bool unwanted; /* the latest was cancelled; its vector may still be on its way */
-    bool voids;    /* the chunks that are coming, or have come, are void */
     uint64_t task; /* that was pulled and not answered; 0: none */
     uint64_t pulled_ns;
     atomic_bool flag;
@@ -121,6 +120,33 @@ static bool link_has_inputs(struct pl_link *l) {
 
 /* --- messages from the server ------------------------------------------------------------ */
 
+/* Elements of an order's input, or of its result. */
+static size_t link_n(const struct pl_link *l) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < l->order.n_strips; i++) n += l->order.strip[i].n;
+    return l->order.n_strips > 0 ? n : link_dim(l);
+}
+
+/* Whether the vectors or strips of an order are in memory that this rank has. */
+static bool link_is_possible(const struct pl_link *l) {
+    const struct pl_wire *o = &l->order;
+    bool shared = o->flags & WIRE_SHARED;
+    if (o->n_strips > PL_STRIPS || (!shared && link_n(l) > link_dim(l))) return false;
+    for (uint32_t i = 0; shared && i < o->n_strips; i++)
+        if (!pl_port_memory_in_slots(&l->memory, o->strip[i].in, o->strip[i].n) ||
+            !pl_port_memory_in_slots(&l->memory, o->strip[i].out, o->strip[i].n))
+            return false;
+    return !shared || o->n_strips > 0 ||
+           (pl_mpi_memory_at(&l->memory, o->in) && pl_mpi_memory_at(&l->memory, o->out));
+}
+
+static void link_receive_vector(struct pl_link *l) {
+    float *w = link_floats(&l->w);
+    if (l->n_servers == 1) pl_wire_receive(w, link_n(l), 0, l->receive);
+    for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
+        pl_wire_receive(w + l->range[i].from, l->range[i].n, i, &l->receive[i]);
+}
+
 static void link_receive_order(struct pl_link *l) {
     const struct pl_wire *o = &l->order;
     if (o->flags & (WIRE_WITH_TERMS | WIRE_STAYS)) {
@@ -128,19 +154,14 @@ static void link_receive_order(struct pl_link *l) {
                     (!o->out || link_own(l, o->out)) && (!o->base || link_own(l, o->base));
         if (!room) pl_mpi_break(pl_mpi_rank());
     }
-    if (o->flags & WIRE_SHARED &&
-        (!pl_mpi_memory_at(&l->memory, o->in) || !pl_mpi_memory_at(&l->memory, o->out)))
-        pl_mpi_break(pl_mpi_rank());
+    if (!link_is_possible(l)) pl_mpi_break(pl_mpi_rank());
     if (o->flags & WIRE_WITH_TERMS) {
         l->asked = false;
         MPI_Irecv(&l->terms, sizeof l->terms, MPI_BYTE, 0, WIRE_TERMS, pl_mpi_comm(),
                   &l->receive[0]);
     }
-    if (!(o->flags & WIRE_WITH_VECTOR)) return;
-    float *w = link_floats(&l->w);
-    if (l->n_servers == 1) pl_wire_receive(w, o->range, (int)o->n_ranges, 0, l->receive);
-    for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_receive(w, &l->range[i], 1, i, &l->receive[i]);
+    l->after_chunks = o->flags & WIRE_WITH_VECTOR && o->flags & WIRE_WITH_CHUNKS;
+    if (o->flags & WIRE_WITH_VECTOR && !l->after_chunks) link_receive_vector(l);
 }
 
 static void link_map(struct pl_link *l, const struct pl_wire *offer) {
@@ -157,7 +178,6 @@ static void link_read(struct pl_link *l) {
         link_receive_order(l);
         break;
     case WIRE_MEMORY: link_map(l, &w); break;
-    case WIRE_VOID: l->voids = true; break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
         if (l->fresh && w.task == l->order.task) {
@@ -205,22 +225,20 @@ static bool link_done(const struct pl_link *l, MPI_Request *request) {
 /* Whether all of the order's vector is here. */
 static bool link_has_vector(struct pl_link *l) {
     bool chunks = pl_chunks_received(&l->chunks);
-    return link_done(l, l->receive) &&
+    if (chunks && l->after_chunks) {
+        l->after_chunks = false;
+        link_receive_vector(l);
+    }
+    return !l->after_chunks && link_done(l, l->receive) &&
            (chunks || !(l->fresh || l->unwanted) || !(l->order.flags & WIRE_WITH_CHUNKS));
 }
 
 static bool link_has_sent(struct pl_link *l) {
-    return link_done(l, l->send) && pl_pieces_sent(&l->pieces);
+    return link_done(l, l->send);
 }
 
-/* The next order is sent when this one is let go, so all that it brings must have arrived. The same
- * holds for what was sent before it and is void. */
+/* The next order is sent when this one is let go, so all that it brings must have arrived. */
 static void link_let_go(struct pl_link *l, bool received) {
-    if (l->voids && pl_chunks_received(&l->chunks)) {
-        l->voids = false;
-        pl_chunks_again(&l->chunks);
-        link_send(l, &(struct pl_wire){.kind = WIRE_FREE});
-    }
     if (!l->unwanted || !received || !pl_exchange_received(&l->exchange)) return;
     l->unwanted = false;
     pl_chunks_again(&l->chunks);
@@ -265,7 +283,6 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
     pl_outbox_new(&l->outbox, 0, WIRE_UP);
     struct pl_cut_vector cut = pl_cut_vector(dim, n_servers);
     pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
-    pl_pieces_new(&l->pieces, &cut, link_floats(&l->out));
     MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
     MPI_Start(&l->request);
     link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
@@ -299,11 +316,24 @@ void pl_mpi_detach(struct pl_link *l) {
     MPI_Request_free(&l->request);
     pl_outbox_free(&l->outbox);
     pl_chunks_close(&l->chunks);
-    pl_pieces_free(&l->pieces);
     link_free(l);
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
+
+/* Strips that were sent are one after the other, and so is what becomes of them. */
+static void link_strips(struct pl_link *l, struct pl_order *o) {
+    const struct pl_wire *w = &l->order;
+    bool shared = w->flags & WIRE_SHARED;
+    size_t at = 0;
+    for (int i = 0; i < o->n_strips; at += o->strip[i++].n)
+        o->strip[i] = (struct pl_strip){
+            shared ? pl_port_memory_in_slots(&l->memory, w->strip[i].in, w->strip[i].n)
+                   : link_floats(&l->w) + at,
+            shared ? pl_port_memory_in_slots(&l->memory, w->strip[i].out, w->strip[i].n)
+                   : link_floats(&l->out) + at,
+            w->strip[i].n};
+}
 
 static struct pl_order link_order(struct pl_link *l) {
     const struct pl_wire *w = &l->order;
@@ -316,11 +346,10 @@ static struct pl_order link_order(struct pl_link *l) {
                                 : w->out ? link_own(l, w->out)
                                          : link_floats(&l->out),
                          .stays = w->flags & WIRE_STAYS,
-                         .n_ranges = (int)w->n_ranges};
+                         .n_strips = (int)w->n_strips};
     const float *v = shared ? pl_mpi_memory_at(&l->memory, w->in) : link_floats(&l->w);
     if (!terms) l->input[0] = (struct pl_input){.v = v, .c = 1, .writer = -1};
-    memcpy(o.range, w->range, sizeof o.range);
-    if (l->n_servers > 1) o.range[0].n = link_dim(l);
+    link_strips(l, &o);
     memcpy(o.note, w->note, sizeof o.note);
     return o;
 }
@@ -370,23 +399,11 @@ int pl_mpi_sleep(struct pl_link *l, uint64_t ns) {
     return PL_OK;
 }
 
-/* Whether the result is sent in chunks: if it has the length of a vector that is. */
-static bool link_cuts(const struct pl_link *l) {
-    const struct pl_wire *o = &l->order;
-    return l->pieces.n > 0 && o->n_ranges == 1 && o->range[0].n == link_dim(l);
-}
-
 static void link_send_result(struct pl_link *l) {
-    const struct pl_wire *o = &l->order;
-    const struct pl_range all = {0, pl_range_total(o->range, (int)o->n_ranges)};
     const float *out = link_floats(&l->out);
-    if (link_cuts(l)) {
-        pl_pieces_send(&l->pieces);
-        return;
-    }
-    if (l->n_servers == 1) pl_wire_send(out, &all, 1, 0, l->send);
+    if (l->n_servers == 1) pl_wire_send(out, link_n(l), 0, l->send);
     for (int i = 0; l->n_servers > 1 && i < l->n_servers; i++)
-        pl_wire_send(out, &l->range[i], 1, i, &l->send[i]);
+        pl_wire_send(out + l->range[i].from, l->range[i].n, i, &l->send[i]);
 }
 
 /* A result of an order that was cancelled is not sent: the next pull lets the order go. */
@@ -400,9 +417,9 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
     if (shared) pl_mpi_memory_sync(&l->memory);
     pl_chunks_again(&l->chunks);
-    uint32_t with = !vector ? 0 : link_cuts(l) ? WIRE_WITH_CHUNKS : WIRE_WITH_VECTOR;
+    uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0);
     link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
-                                   .flags = with | (shared ? WIRE_SHARED : 0),
+                                   .flags = flags,
                                    .task = r->task,
                                    .loss = r->loss,
                                    .samples = r->samples,

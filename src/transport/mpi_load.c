@@ -1,4 +1,4 @@
-/* The library's side of mpi.h and server_group.h: loads the module that has MPI when a run first
+/* The library's side of mpi.h: loads the module that has MPI when a run first
  * asks for it, and calls it. A process that does not ask never maps an MPI library.
  *
  * Threads: the one that serves or works, which makes all calls to MPI. */
@@ -52,32 +52,4 @@ int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why)
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why) {
     return load_module->connect(range, n_servers, out, worker, why);
-}
-
-void pl_group_log(struct pl_port *p, const struct pl_log_entry *e) {
-    load_module->log(p, e);
-}
-
-int pl_group_next(struct pl_port *p, struct pl_log_entry *out) {
-    return load_module->next(p, out);
-}
-
-int pl_group_settle(struct pl_port *p, int worker) {
-    return load_module->settle(p, worker);
-}
-
-int pl_group_scatter(struct pl_port *p, const float *whole, float *mine) {
-    return load_module->scatter(p, whole, mine);
-}
-
-int pl_group_gather(struct pl_port *p, const float *mine, float *whole) {
-    return load_module->gather(p, mine, whole);
-}
-
-int pl_group_table(struct pl_port *p, double *table, const struct pl_range *range, size_t width) {
-    return load_module->table(p, table, range, width);
-}
-
-int pl_group_bytes(struct pl_port *p, void *bytes, size_t n) {
-    return load_module->bytes(p, bytes, n);
 }

@@ -38,15 +38,14 @@ struct pl_wire pl_mpi_memory_offer(const struct pl_port_memory *m) {
                             .task = atomic_load(&memory_head(m)->drawn),
                             .dim = s->dim,
                             .note = {(uint64_t)getpid(), (uint64_t)m->segment.fd, s->n_workers,
-                                     s->n_versions, s->n_slots, s->slot_dim}};
+                                     s->n_versions, s->n_slots}};
 }
 
 bool pl_mpi_memory_map(const struct pl_wire *offer, size_t dim, struct pl_port_memory *out) {
     struct pl_port_memory m = {.shape = {.dim = dim,
                                          .n_workers = offer->note[2],
                                          .n_versions = offer->note[3],
-                                         .n_slots = offer->note[4],
-                                         .slot_dim = offer->note[5]},
+                                         .n_slots = offer->note[4]},
                                .segment = {.fd = -1}};
     struct pl_shape *s = &m.shape;
     *out = m;

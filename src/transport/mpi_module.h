@@ -28,14 +28,6 @@ struct pl_mpi_module {
     int (*agree)(int rc, const struct pl_patience *patience, struct pl_why *why);
     int (*connect)(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why);
-    /* of server_group.h */
-    void (*log)(struct pl_port *p, const struct pl_log_entry *e);
-    int (*next)(struct pl_port *p, struct pl_log_entry *out);
-    int (*settle)(struct pl_port *p, int worker);
-    int (*scatter)(struct pl_port *p, const float *whole, float *mine);
-    int (*gather)(struct pl_port *p, const float *mine, float *whole);
-    int (*table)(struct pl_port *p, double *table, const struct pl_range *range, size_t width);
-    int (*bytes)(struct pl_port *p, void *bytes, size_t n);
 };
 
 #define PL_MPI_LAYOUT                                                                              \

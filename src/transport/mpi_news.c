@@ -6,8 +6,8 @@
 
 void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    if (w->shutdown) return;
-    w->shutdown = true;
+    if (w->presence >= PL_MPI_LEAVING) return;
+    w->presence = PL_MPI_LEAVING;
     w->waiting = false;
     pl_mpi_port_send(p, worker,
                      &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->chunks[worker].n_total});
@@ -16,10 +16,10 @@ void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
 /* The worker has no order any more: one that waits is sent. */
 static void news_freed(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    w->busy = false;
+    w->work = PL_MPI_IDLE;
     w->phase = PL_PHASE_WAITING;
     pl_group_log_own(p, ENTRY_FREED, worker, 0);
-    if (w->waiting && !w->shutdown) pl_mpi_port_send_order(p, worker);
+    pl_mpi_port_send_order(p, worker);
 }
 
 static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
@@ -27,8 +27,9 @@ static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     bool waiting = w->waiting;
     p->chunks[worker].n_total = 0;
     p->chunks[worker].v = NULL;
+    p->chunks[worker].is_void = false;
     *w = (struct pl_mpi_worker){
-        .joined = true, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
+        .presence = PL_MPI_JOINED, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
     const struct pl_range *last = &p->range[p->n_servers - 1];
     if (m->dim != last->from + last->n || m->flags != WIRE_PROTOCOL) {
         pl_mpi_port_shut_worker(p, worker);
@@ -38,19 +39,18 @@ static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     w->waiting = waiting;
     if (p->memory.segment.fd >= 0 && pl_mpi_near(pl_mpi_port_rank(p, worker))) {
         const struct pl_wire offer = pl_mpi_memory_offer(&p->memory);
-        w->offered = true; /* orders wait for its answer */
+        w->presence = PL_MPI_OFFERED;
         pl_mpi_port_send(p, worker, &offer);
-    } else if (waiting) {
-        pl_mpi_port_send_order(p, worker);
     }
+    pl_mpi_port_send_order(p, worker);
 }
 
 static void news_mapped(struct pl_port *p, int worker, bool shares) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    if (!w->offered) return;
-    w->offered = false;
+    if (w->presence != PL_MPI_OFFERED) return;
+    w->presence = PL_MPI_JOINED;
     w->shares = shares;
-    if (w->waiting && !w->shutdown) pl_mpi_port_send_order(p, worker);
+    pl_mpi_port_send_order(p, worker);
 }
 
 /* When the worker took the order and when it answered, by this machine's clock: the time that it
@@ -72,16 +72,8 @@ static struct pl_result news_judge(const struct pl_mpi_worker *w, const struct p
 /* True if its vector is still to come: nothing else from this worker is read before that. */
 static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    if (!w->busy) return false;
+    if (w->work == PL_MPI_IDLE) return false;
     w->result = news_judge(w, m);
-    bool cut = p->cut.n > 0 && w->sent.n_ranges == 1 && w->sent.range[0].n == p->dim;
-    if (m->flags & WIRE_WITH_CHUNKS && !cut) pl_port_spoil(&w->result);
-    if (m->flags & WIRE_WITH_CHUNKS && cut) {
-        pl_pieces_receive(&p->pieces[worker], &p->cut, pl_mpi_port_rank(p, worker), w->sent.out);
-        p->n_moving++;
-        if (!w->result.defect) pl_port_enqueue(&p->queue, PL_NEWS_COMING, worker, &w->result);
-        return true;
-    }
     if (m->flags & WIRE_WITH_VECTOR) {
         pl_group_log_own(p, ENTRY_COMES, worker, 0);
         pl_mpi_port_receive_vector(p, worker, &w->sent);
@@ -95,7 +87,7 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
 
 static void news_base(struct pl_port *p, int worker, uint64_t task) {
     const struct pl_mpi_worker *w = &p->worker[worker];
-    if (!w->busy || task != w->sent.task) return;
+    if (w->work == PL_MPI_IDLE || task != w->sent.task) return;
     struct pl_result r = {.task = task, .is_base = true};
     pl_port_enqueue(&p->queue, PL_NEWS_BASE, worker, &r);
 }
@@ -104,23 +96,18 @@ static void news_base(struct pl_port *p, int worker, uint64_t task) {
  * vector. */
 static void news_let_go(struct pl_port *p, int worker, uint64_t task) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    if (task == 0 && w->voids) {
-        w->voids = false;
-        if (w->waiting && !w->busy && !w->shutdown) pl_mpi_port_send_order(p, worker);
-        return;
-    }
-    if (!w->busy || task != w->sent.task) return;
+    if (w->work == PL_MPI_IDLE || task != w->sent.task) return;
     if (w->order.task == w->sent.task) w->waiting = true;
     news_freed(p, worker);
 }
 
 static void news_bye(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    bool joined = w->joined;
+    bool here = pl_mpi_is_here(w);
     pl_mpi_port_shut_worker(p, worker);
-    *w = (struct pl_mpi_worker){.shutdown = true};
+    *w = (struct pl_mpi_worker){.presence = PL_MPI_GONE};
     pl_group_log_own(p, ENTRY_RESET, worker, 0);
-    if (joined) pl_port_enqueue(&p->queue, PL_NEWS_GONE, worker, NULL);
+    if (here) pl_port_enqueue(&p->queue, PL_NEWS_GONE, worker, NULL);
 }
 
 static void news_read(struct pl_port *p, int worker) {
@@ -133,7 +120,7 @@ static void news_read(struct pl_port *p, int worker) {
     case WIRE_BASE: news_base(p, worker, m.task); break;
     case WIRE_FREE: news_let_go(p, worker, m.task); break;
     case WIRE_PHASE:
-        if (p->worker[worker].busy && m.flags <= PL_PHASE_COMPUTING)
+        if (p->worker[worker].work != PL_MPI_IDLE && m.flags <= PL_PHASE_COMPUTING)
             p->worker[worker].phase = (enum pl_phase)m.flags;
         break;
     case WIRE_MAPPED: news_mapped(p, worker, m.flags == 1); break;
@@ -158,13 +145,7 @@ bool pl_mpi_port_look(struct pl_port *p) {
     pl_exchange_look(&p->exchange);
     for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
         if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
-    bool received = false;
-    for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
-        if (pl_pieces_received(&p->pieces[w], &p->cut)) {
-            news_received(p, w);
-            received = true;
-        }
-    if (n == MPI_UNDEFINED || pl_mpi_broken()) return received;
+    if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     /* what was sent first: a result may free its worker for the next order */
     for (int i = 0; i < n; i++)
         if (p->which[i] / p->n_workers == 2) p->n_moving--;
@@ -176,14 +157,14 @@ bool pl_mpi_port_look(struct pl_port *p) {
         default: break;
         }
     }
-    return n > 0 || received;
+    return n > 0;
 }
 
 /* MPI itself has failed: all workers are gone. */
 static void news_lost(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
-        if (!p->worker[w].joined) continue;
-        p->worker[w] = (struct pl_mpi_worker){.shutdown = true};
+        if (!pl_mpi_is_here(&p->worker[w])) continue;
+        p->worker[w] = (struct pl_mpi_worker){.presence = PL_MPI_GONE};
         pl_port_enqueue(&p->queue, PL_NEWS_GONE, w, NULL);
     }
 }

@@ -30,7 +30,6 @@ static void port_free(struct pl_port *p) {
     free(p->request);
     free(p->which);
     free(p->chunks);
-    free(p->pieces);
     free(p->queue.news);
     free(p->terms);
     free(p->exchanges);
@@ -50,14 +49,11 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
     p->chunks = calloc(n, sizeof *p->chunks);
-    p->pieces = calloc(n, sizeof *p->pieces);
     p->terms = calloc(n, sizeof *p->terms);
     p->exchanges = calloc(n, sizeof *p->exchanges);
-    /* of each worker: joined, two bases and results (one of an order that was replaced), which were
-     * coming, gone */
-    if (!pl_port_queue_new(&p->queue, 8 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
-        !p->request || !p->which || !p->chunks || !p->pieces || !p->terms || !p->exchanges ||
-        pl_group_open(p))
+    /* of each worker: joined, two bases and results (one of an order that was replaced), gone */
+    if (!pl_port_queue_new(&p->queue, 6 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
+        !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges || pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
@@ -78,9 +74,6 @@ static void port_listen(struct pl_port *p) {
 
 static int port_check(const struct pl_port_conf *conf, int rank, int size, struct pl_why *why) {
     int n_servers = conf->range ? conf->n_servers : 1;
-    if (conf->listen)
-        return pl_fail(why, PL_EUSAGE,
-                       "over MPI the launcher starts all workers; use transport shm to listen");
     if (conf->dim > INT_MAX)
         return pl_fail(why, PL_EUSAGE,
                        "vectors of %zu parameters are too long for MPI; use at most 2^31 - 1",
@@ -133,20 +126,27 @@ static MPI_Request *port_sending(struct pl_port *p, int worker) {
     if (*request == MPI_REQUEST_NULL)
         p->n_moving++;
     else
-        MPI_Wait(request, MPI_STATUS_IGNORE);
+        pl_wire_finish(request, 1, pl_mpi_port_rank(p, worker));
     return request;
 }
 
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v) {
-    pl_wire_send(v, o->range, o->n_ranges, pl_mpi_port_rank(p, worker), port_sending(p, worker));
+    int rank = pl_mpi_port_rank(p, worker);
+    if (o->n_strips > 0)
+        pl_wire_send_strips(o->strip, o->n_strips, rank, port_sending(p, worker));
+    else
+        pl_wire_send(v, p->dim, rank, port_sending(p, worker));
 }
 
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o) {
-    const struct pl_range all = {0, pl_range_total(o->range, o->n_ranges)};
+    int rank = pl_mpi_port_rank(p, worker);
+    MPI_Request *request = &p->request[p->n_workers + worker];
     p->n_moving++;
-    pl_wire_receive(o->out, &all, 1, pl_mpi_port_rank(p, worker),
-                    &p->request[p->n_workers + worker]);
+    if (o->n_strips > 0)
+        pl_wire_receive_strips(o->strip, o->n_strips, rank, request);
+    else
+        pl_wire_receive(o->out, p->dim, rank, request);
 }
 
 static void port_send_chunks(struct pl_port *p, int worker, const float *v, size_t n) {
@@ -154,51 +154,21 @@ static void port_send_chunks(struct pl_port *p, int worker, const float *v, size
         p->n_moving++;
 }
 
-/* A worker that has answered, though its result may still be on its way, is sent what is complete
- * of its next vector. */
+/* A worker that has answered is sent what is complete of its next vector. */
 static void port_forward(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    bool answered = !w->busy || p->pieces[worker].receives;
-    w->upcoming = p->cut.n > 0 && w->joined && answered && !w->waiting && !w->offered &&
-                  !w->voids && !w->shares && !w->shutdown;
+    w->upcoming = p->cut.n > 0 && w->presence == PL_MPI_JOINED && w->work == PL_MPI_IDLE &&
+                  !w->waiting && !w->shares;
 }
 
 static void port_written(struct pl_port *p, const float *v, size_t n) {
-    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
-        if (p->worker[w].upcoming) port_send_chunks(p, w, v, n);
-}
-
-/* What a worker was sent early is not its next vector. Of what it had, some is overwritten. What is
- * still being sent may change meanwhile: the worker does not use it. */
-static void port_retract_one(struct pl_port *p, int worker) {
-    struct pl_mpi_worker *w = &p->worker[worker];
-    struct pl_chunks_out *o = &p->chunks[worker];
-    bool sent = o->v && o->n_sent > 0;
-    w->upcoming = false;
-    if (sent && pl_chunks_void(o, &p->cut, pl_mpi_port_rank(p, worker))) p->n_moving++;
-    o->v = NULL;
-    if (!sent) return;
-    w->voids = true;
-    w->stamp = 0;
-    pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_VOID});
-}
-
-static void port_retract(struct pl_port *p) {
-    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++)
-        if (p->worker[w].joined && !p->worker[w].shutdown) port_retract_one(p, w);
-}
-
-static size_t port_arrived(struct pl_port *p, const int *worker, int n, bool *others) {
-    size_t least = p->dim;
-    pl_mpi_port_look(p);
-    int n_own = 0;
-    for (int i = 0; i < n; i++) {
-        size_t first = pl_pieces_first(&p->pieces[worker[i]], &p->cut);
-        if (first < least) least = first;
-        n_own += pl_port_queued(&p->queue, PL_NEWS_RESULT, worker[i]);
+    for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++) {
+        if (!p->worker[w].upcoming) continue;
+        if (!v)
+            p->chunks[w].is_void = p->chunks[w].v != NULL;
+        else if (!p->chunks[w].is_void)
+            port_send_chunks(p, w, v, n);
     }
-    *others = p->queue.n > n_own + pl_port_queued(&p->queue, PL_NEWS_COMING, -1) || pl_mpi_broken();
-    return least;
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -213,7 +183,7 @@ static float *port_own_vector(void *ctx, uint32_t number) {
 static void port_keep_terms(struct pl_port *p, int worker, const struct pl_order *o) {
     MPI_Request *sending = &p->request[2 * p->n_workers + worker];
     if (*sending != MPI_REQUEST_NULL) { /* the last order's; they are few bytes */
-        MPI_Wait(sending, MPI_STATUS_IGNORE);
+        if (!pl_wire_finish(sending, 1, pl_mpi_port_rank(p, worker))) return;
         p->n_moving--;
     }
     struct pl_wire_terms *t = &p->terms[worker];
@@ -230,15 +200,24 @@ static void port_keep_terms(struct pl_port *p, int worker, const struct pl_order
  * vector; for others the worker is sent terms and asks for the vectors. */
 static bool port_keep(struct pl_port *p, int worker, const struct pl_order *o) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    bool terms = !pl_order_is_plain(o) || o->input[0].writer >= 0;
+    bool terms = o->n_strips == 0 && (!pl_order_is_plain(o) || o->input[0].writer >= 0);
     if ((terms || o->stays) && !pl_exchange_open(&p->exchange, p->dim, port_own_vector, p))
         return false;
     if (terms) port_keep_terms(p, worker, o);
-    w->input = terms ? (struct pl_input){.v = NULL} : o->input[0];
+    w->input = terms || o->n_strips > 0 ? (struct pl_input){.v = NULL} : o->input[0];
     w->order = *o;
-    w->order.input = NULL;                                    /* the caller's */
-    if (o->range[0].n > p->dim) w->order.range[0].n = p->dim; /* the whole is on several servers */
+    w->order.input = NULL; /* the caller's */
     w->waiting = true;
+    return true;
+}
+
+/* Whether chunks that the worker was sent before its order are not those of v: they are void. What
+ * it had is overwritten in part. What is still being sent may change meanwhile: it is not used. */
+static bool port_void_chunks(struct pl_port *p, int worker, const float *v) {
+    struct pl_chunks_out *o = &p->chunks[worker];
+    if (!o->v || (o->v == v && !o->is_void)) return false;
+    if (pl_chunks_void(o, &p->cut, pl_mpi_port_rank(p, worker))) p->n_moving++;
+    p->worker[worker].stamp = 0;
     return true;
 }
 
@@ -247,26 +226,27 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
     const struct pl_order *o = &w->order;
     const struct pl_input *input = &w->input;
-    if (p->chunks[worker].v && p->chunks[worker].v != input->v) port_retract_one(p, worker);
-    if (w->offered || w->voids) return; /* sent when the worker has answered that */
-    bool whole = o->n_ranges == 1 && o->range[0].n == p->dim;
-    bool shared = w->shares && input->v && !o->stays;
-    bool vector = input->v && !shared && (!whole || input->stamp == 0 || input->stamp != w->stamp);
-    bool chunks = vector && whole && p->cut.n > 0;
-    uint32_t flags = (chunks   ? WIRE_WITH_CHUNKS
-                      : vector ? WIRE_WITH_VECTOR
-                               : 0) |
-                     (input->v ? 0 : WIRE_WITH_TERMS) | (o->stays ? WIRE_STAYS : 0) |
-                     (shared ? WIRE_SHARED : 0);
-    if (p->chunks[worker].v && !chunks) pl_mpi_break(0); /* cannot be */
+    if (!w->waiting || w->presence != PL_MPI_JOINED || w->work != PL_MPI_IDLE) return;
+    bool voided = port_void_chunks(p, worker, input->v);
+    bool strips = o->n_strips > 0, terms = !strips && !input->v;
+    bool shared = w->shares && !terms && !o->stays;
+    bool has = !strips && input->stamp != 0 && input->stamp == w->stamp;
+    bool vector = !terms && !shared && !has;
+    bool chunks = vector && !strips && p->cut.n > 0 && !voided;
+    uint32_t flags = (chunks || voided ? WIRE_WITH_CHUNKS : 0) |
+                     (vector && !chunks ? WIRE_WITH_VECTOR : 0) | (terms ? WIRE_WITH_TERMS : 0) |
+                     (o->stays ? WIRE_STAYS : 0) | (shared ? WIRE_SHARED : 0);
     struct pl_wire m = {.kind = WIRE_ORDER,
                         .flags = flags,
                         .task = o->task,
                         .in = shared ? pl_port_memory_number(&p->memory, input->v) : 0,
                         .out = o->stays || shared ? pl_port_memory_number(&p->memory, o->out) : 0,
                         .base = pl_port_memory_number(&p->memory, o->base),
-                        .n_ranges = (uint32_t)o->n_ranges};
-    for (int i = 0; i < o->n_ranges; i++) m.range[i] = o->range[i];
+                        .n_strips = (uint32_t)o->n_strips};
+    for (int i = 0; i < o->n_strips; i++)
+        m.strip[i] = (struct pl_wire_strip){
+            shared ? pl_port_memory_offset(&p->memory, o->strip[i].in) : 0,
+            shared ? pl_port_memory_offset(&p->memory, o->strip[i].out) : 0, o->strip[i].n};
     for (int i = 0; i < PL_NOTE_WORDS; i++) m.note[i] = o->note[i];
     if (shared) pl_mpi_memory_sync(&p->memory);
     pl_mpi_port_send(p, worker, &m);
@@ -277,28 +257,27 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
         else
             pl_mpi_port_send_vector(p, worker, o, input->v);
         p->chunks[worker].v = NULL;
-        w->stamp = whole ? input->stamp : 0;
-    } else if (!input->v) {
+        w->stamp = strips ? 0 : input->stamp;
+    } else if (terms) {
         MPI_Isend(&p->terms[worker], sizeof *p->terms, MPI_BYTE, pl_mpi_port_rank(p, worker),
                   WIRE_TERMS, pl_mpi_comm(), port_sending(p, worker));
     }
-    if (o->stays || !input->v) p->exchanges[worker] = true;
+    if (o->stays || terms) p->exchanges[worker] = true;
     w->sent = *o;
     w->sent_ns = pl_now_ns();
-    w->busy = true;
-    w->waiting = w->cancelling = w->upcoming = false;
+    w->work = PL_MPI_BUSY;
+    w->waiting = w->upcoming = false;
     w->phase = PL_PHASE_COMPUTING;
 }
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
-    struct pl_mpi_worker *w = &p->worker[worker];
-    if (!port_follows() && ((!w->expected && !w->joined) || w->shutdown)) return;
+    if (p->worker[worker].presence >= PL_MPI_LEAVING) return;
     if (!port_keep(p, worker, o)) {
         pl_mpi_break(0);
         return;
     }
-    if (port_follows()) return; /* the log tells when it is sent */
-    if (w->joined && !w->busy) pl_mpi_port_send_order(p, worker);
+    /* at a follower, where no worker ever joins, the log tells when it is sent */
+    pl_mpi_port_send_order(p, worker);
 }
 
 static void port_cancel(struct pl_port *p, int worker) {
@@ -306,9 +285,8 @@ static void port_cancel(struct pl_port *p, int worker) {
     uint64_t task = w->order.task;
     w->order.task = 0;
     w->waiting = false;
-    if (!w->joined || w->shutdown || !w->busy || w->cancelling || task == 0) return;
-    w->cancelling = true;
-    if (port_follows()) return;
+    if (w->presence != PL_MPI_JOINED || w->work != PL_MPI_BUSY || task == 0) return;
+    w->work = PL_MPI_CANCELLING;
     pl_mpi_port_send(p, worker, &(struct pl_wire){.kind = WIRE_CANCEL, .task = w->sent.task});
 }
 
@@ -335,7 +313,7 @@ static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
 
 static uint64_t port_holds(const struct pl_port *p, int worker) {
     const struct pl_mpi_worker *w = &p->worker[worker];
-    return w->busy && w->sent.task != w->order.task ? w->sent.task : 0;
+    return w->work != PL_MPI_IDLE && w->sent.task != w->order.task ? w->sent.task : 0;
 }
 
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
@@ -361,8 +339,8 @@ static void port_wake(struct pl_port *p) {
  * exchange is not settled; -1: all are done. */
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
-        if (p->worker[w].joined || !pl_outbox_sent(&p->outbox[w]) || p->chunks[w].moving ||
-            p->pieces[w].receives || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
+        if (pl_mpi_is_here(&p->worker[w]) || !pl_outbox_sent(&p->outbox[w]) ||
+            p->chunks[w].moving || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
     return pl_exchange_settled(&p->exchange) ? -1 : 0;
@@ -372,7 +350,7 @@ static int port_unsettled(struct pl_port *p) {
 static void port_close_exchange(struct pl_port *p) {
     if (!p->exchange.open || p->closed) return;
     for (int w = 0; w < p->n_workers; w++)
-        if (p->worker[w].joined) return;
+        if (pl_mpi_is_here(&p->worker[w])) return;
     p->closed = true;
     for (int w = 0; w < p->n_workers; w++)
         if (p->exchanges[w]) pl_mpi_port_send(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
@@ -382,7 +360,7 @@ static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     uint64_t began = pl_now_ns(), now = began;
     for (;; now = pl_now_ns()) {
         for (int w = 0; w < p->n_workers; w++)
-            if (p->worker[w].joined) pl_mpi_port_shut_worker(p, w);
+            if (pl_mpi_is_here(&p->worker[w])) pl_mpi_port_shut_worker(p, w);
         pl_mpi_port_look(p);
         p->queue.n = 0;
         port_close_exchange(p);
@@ -409,53 +387,27 @@ static void port_close(struct pl_port *p) {
     port_free(p);
 }
 
-/* --- the launcher starts workers --------------------------------------------------------- */
-
-static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
-    bool there = worker >= 0 && worker < p->n_workers &&
-                 (p->worker[worker].joined || p->worker[worker].expected);
-    int rc = pl_port_check_worker(worker, p->n_workers, there, why);
-    if (!rc) p->worker[worker] = (struct pl_mpi_worker){.expected = true};
-    return rc;
-}
-
-static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
-    (void)p;
-    (void)worker;
-    (void)out;
-    return PL_EUSAGE; /* workers are other ranks, which call pl_mpi_connect() */
-}
-
-static void port_made(struct pl_port *p, int worker) {
-    (void)p;
-    (void)worker;
-}
+static const struct pl_stream_ops port_stream = {
+    .forward = port_forward, .written = port_written, .progress = port_progress};
+static const struct pl_stay_ops port_stay = {.fetch = port_fetch};
 
 const struct pl_transport pl_mpi = {.name = "mpi",
                                     .brief = "workers are ranks of a job started by mpirun or srun",
-                                    .processes = true,
-                                    .shared = false,
                                     .port = {.open = port_open,
                                              .shutdown = port_shutdown,
                                              .close = port_close,
                                              .vector = port_vector,
                                              .tell = port_tell,
                                              .cancel = port_cancel,
-                                             .forward = port_forward,
-                                             .written = port_written,
-                                             .retract = port_retract,
-                                             .arrived = port_arrived,
-                                             .fetch = port_fetch,
                                              .holds = port_holds,
                                              .phase = port_phase,
                                              .news = pl_mpi_port_news,
-                                             .progress = port_progress,
-                                             .wake = port_wake,
-                                             .expect = port_expect,
-                                             .attach = port_attach,
-                                             .made = port_made},
+                                             .wake = port_wake},
                                     .link = {.pull = pl_mpi_pull,
                                              .cancelled = pl_mpi_cancelled,
                                              .sleep = pl_mpi_sleep,
                                              .push = pl_mpi_push,
-                                             .detach = pl_mpi_detach}};
+                                             .detach = pl_mpi_detach},
+                                    .stream = &port_stream,
+                                    .stay = &port_stay,
+                                    .group = &pl_mpi_group};

@@ -14,15 +14,25 @@
 /* What the server knows about a worker. It is sent an order only when it has none, so that the
  * vector is sent to a worker that waits for it; a newer order waits here until then, and replaces
  * one that waits. */
+enum pl_mpi_presence {
+    PL_MPI_EXPECTED, /* its HELLO has not come */
+    PL_MPI_OFFERED, /* it was offered the memory of the port, and is sent orders after its answer */
+    PL_MPI_JOINED,
+    PL_MPI_LEAVING, /* it was told to leave: nothing more is sent */
+    PL_MPI_GONE     /* its BYE has come */
+};
+enum pl_mpi_work {
+    PL_MPI_IDLE,
+    PL_MPI_BUSY,      /* it has `sent` and has not answered */
+    PL_MPI_CANCELLING /* the same, and it was told to cancel that */
+};
+
 struct pl_mpi_worker {
-    bool expected, joined;
-    bool offered, shares;  /* it was offered the memory of the port; it has it */
-    bool shutdown;         /* it was told to leave: nothing more is sent */
-    bool busy;             /* it has `sent` and has not answered */
+    enum pl_mpi_presence presence;
+    enum pl_mpi_work work;
+    bool shares;           /* it has the memory of the port */
     bool waiting;          /* `order` was not sent yet */
-    bool cancelling;       /* it was told to cancel `sent` */
     bool upcoming;         /* its next order is on the vector that is being written */
-    bool voids;            /* chunks that it was sent are void; orders wait for its answer */
     struct pl_order order; /* the latest; task 0: none, or it was cancelled */
     struct pl_input input; /* its only one; v NULL: it has terms instead */
     struct pl_order sent;
@@ -45,8 +55,7 @@ struct pl_port {
     int *which; /* what a test found */
     int n_moving;
     struct pl_cut_vector cut;     /* of vectors that are sent in chunks, */
-    struct pl_chunks_out *chunks; /* [n_workers] which these are, */
-    struct pl_pieces_in *pieces;  /* [n_workers] and results that come in chunks */
+    struct pl_chunks_out *chunks; /* [n_workers] which these are */
 
     struct pl_port_queue queue;
     atomic_bool woken;
@@ -67,9 +76,15 @@ struct pl_port {
 
 int pl_mpi_port_rank(const struct pl_port *p, int worker);
 
+/* Between its HELLO and its BYE. */
+static inline bool pl_mpi_is_here(const struct pl_mpi_worker *w) {
+    return w->presence != PL_MPI_EXPECTED && w->presence != PL_MPI_GONE;
+}
+
 /* mpi_port.c */
 void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w);
-void pl_mpi_port_send_order(struct pl_port *p, int worker); /* the one that waits, if it can */
+/* Sends the order that waits, if there is one and the worker can be sent one. */
+void pl_mpi_port_send_order(struct pl_port *p, int worker);
 /* Vectors of an order: the whole, or the ranges it has. */
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v);
@@ -91,6 +106,7 @@ struct pl_group_wait {
 struct pl_group_wait pl_group_wait_new(uint64_t grace_ns);
 bool pl_group_wait_is_over(struct pl_port *p, struct pl_group_wait *w, uint64_t now);
 
+extern const struct pl_group_ops pl_mpi_group;
 int pl_group_open(struct pl_port *p);   /* 0 or PL_ENOMEM */
 bool pl_group_moves(struct pl_port *p); /* whether a follower sends or receives vectors */
 bool pl_group_close(struct pl_port *p); /* false: something is still being sent or received */

@@ -7,11 +7,9 @@
  *   server                                     worker
  *   ORDER  task, note, ranges  [+ vector]  ──▶           sent only to a worker that has answered
  *   CANCEL task                            ──▶
- *   VOID                                   ──▶           chunks that were sent early are void
  *                                          ◀──  BASE     task: its base is complete
  *                                          ◀──  RESULT   task, loss, samples  [+ vector]
- *                                          ◀──  FREE     task: it is not computed any more; 0: it
- *                                                        has received what is void
+ *                                          ◀──  FREE     task: it is not computed any more
  *                                          ◀──  PHASE
  *                                          ◀──  HELLO    first of all;  BYE  last of all
  *   SHUTDOWN                               ──▶           last of all, after BYE or before it
@@ -55,8 +53,7 @@ enum { /* tags */
        WIRE_TERMS, /* of vectors that stay with their writers: see mpi_exchange.h */
        WIRE_ASK,
        WIRE_STAYED,
-       WIRE_CHUNK, /* of a vector of the server's: see mpi_chunks.h */
-       WIRE_PIECE  /* the same of a result */
+       WIRE_CHUNK /* of a vector of the server's: see mpi_chunks.h */
 };
 
 enum wire_kind {
@@ -72,18 +69,19 @@ enum wire_kind {
                    more */
     WIRE_BASE,
     WIRE_MEMORY, /* see mpi_memory.h */
-    WIRE_MAPPED, /* flags: 1 if the worker has the memory */
-    WIRE_VOID    /* see mpi_chunks.h */
+    WIRE_MAPPED  /* flags: 1 if the worker has the memory */
 };
 
-#define WIRE_PROTOCOL 7
+#define WIRE_PROTOCOL 8
 
 /* flags of orders and results */
-#define WIRE_WITH_VECTOR 1  /* a vector follows */
-#define WIRE_WITH_TERMS 2   /* a struct pl_wire_terms follows */
-#define WIRE_STAYS 4        /* base and result stay with the worker */
-#define WIRE_WITH_CHUNKS 16 /* the vector comes in chunks, and perhaps came before */
-#define WIRE_SHARED 8       /* input and result are in memory that both ends have */
+#define WIRE_WITH_VECTOR 1 /* a vector follows */
+#define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
+#define WIRE_STAYS 4       /* base and result stay with the worker */
+#define WIRE_WITH_CHUNKS                                                                           \
+    16                /* the vector comes in chunks, and perhaps came before. Together with        \
+                         WIRE_WITH_VECTOR: the chunks are void, and the vector follows */
+#define WIRE_SHARED 8 /* input and result are in memory that both ends have */
 
 struct pl_wire {
     uint32_t kind, flags;
@@ -96,13 +94,23 @@ struct pl_wire {
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */
     uint32_t in, out;             /* numbers of vectors in shared memory; `out` also of one that */
     uint32_t base;                /* stays with the worker, as does the base; 0: none */
-    uint32_t n_ranges;            /* with several servers: one, rank 0's own */
-    struct pl_range range[PL_RANGES];
+    uint32_t n_strips;
+    struct pl_wire_strip {
+        uint64_t in, out; /* offsets in shared memory; 0: they are sent */
+        uint64_t n;
+    } strip[PL_STRIPS];
 };
 
-/* These ranges of a vector v, as one message. */
-void pl_wire_send(const float *v, const struct pl_range *range, int n, int rank, MPI_Request *out);
-void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MPI_Request *out);
+void pl_wire_send(const float *v, size_t n, int rank, MPI_Request *out);
+void pl_wire_receive(float *v, size_t n, int rank, MPI_Request *out);
+/* The inputs of strips as one message, which is received as one vector; their outputs, which were
+ * sent as one vector. */
+void pl_wire_send_strips(const struct pl_strip *strip, int n, int rank, MPI_Request *out);
+void pl_wire_receive_strips(const struct pl_strip *strip, int n, int rank, MPI_Request *out);
+
+/* Waits for sends to this rank that are done as far as can be known, so that a rank that freezes
+ * does not hold this one: after some seconds it is given up (pl_mpi_break). Returns false then. */
+bool pl_wire_finish(MPI_Request *request, int n, int rank);
 
 /* Small messages on their way. There are never more to one rank: an order, its cancel and the
  * shutdown, or a hello, a base, two phases, a result and a bye. */
@@ -110,20 +118,13 @@ void pl_wire_receive(float *v, const struct pl_range *range, int n, int rank, MP
 struct pl_outbox {
     struct pl_wire wire[WIRE_ROOM];
     MPI_Request request[WIRE_ROOM]; /* persistent */
-    int next;
+    int rank, next;
 };
 
 void pl_outbox_new(struct pl_outbox *o, int rank, int tag);
 void pl_outbox_free(struct pl_outbox *o); /* all of it was sent */
 void pl_outbox_send(struct pl_outbox *o, const struct pl_wire *w);
 bool pl_outbox_sent(struct pl_outbox *o); /* all of it */
-
-/* One step of a wait that has lasted for `waited_ns` and has `left_ns` to go. At first it only
- * yields; then it sleeps on `word`, for a 32nd of what it has waited, 50 µs at least and 2 ms at
- * most: this adds little to any wait, and a long wait uses no processor. While a vector is moving
- * (`moving`), which some MPI libraries do only in calls, it yields for longer. */
-void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
-                   bool moving);
 
 /* --- the world --------------------------------------------------------------------------- */
 
@@ -135,5 +136,12 @@ bool pl_mpi_broken(void);   /* MPI reported an error: nothing can be sent or rec
 /* A rank does not answer: nothing is sent or received any more, and the job is aborted when this
  * process ends. */
 void pl_mpi_break(int rank);
+
+/* One step of a wait that has lasted for `waited_ns` and has `left_ns` to go. At first it only
+ * yields; then it sleeps on `word`, for a 32nd of what it has waited, 50 µs at least and 2 ms at
+ * most: this adds little to any wait, and a long wait uses no processor. While a vector is moving
+ * (`moving`), which some MPI libraries do only in calls, it yields for longer. */
+void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
+                   bool moving);
 
 #endif

@@ -1,4 +1,5 @@
-/* MPI in this process: initializing and finalizing it, and agreements between all ranks.
+/* MPI in this process: initializing and finalizing it, how ranks wait, and agreements between all
+ * of them.
  *
  * Threads: the one that serves or works executes everything; world_end() runs when the process
  * exits. */
@@ -7,9 +8,14 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
+#include "sys/thread.h"
 #include "transport/mpi.h"
 #include "transport/mpi_wire.h"
 
+#define PAUSE_YIELD 100000u    /* ns of yielding before the first sleep */
+#define PAUSE_MOVING 10000000u /* the same while a vector is moving */
+#define PAUSE_LEAST 50000u
+#define PAUSE_MOST 2000000u
 #define WORLD_ABORT_NS UINT64_C(3000000000) /* for rank 0 to abort the job */
 
 /* There is one MPI per process, so this is global. */
@@ -37,6 +43,18 @@ int pl_mpi_size(void) {
 
 bool pl_mpi_near(int rank) {
     return world.near && rank >= 0 && rank < world.size && world.near[rank];
+}
+
+void pl_wire_pause(atomic_uint *word, unsigned seen, uint64_t waited_ns, uint64_t left_ns,
+                   bool moving) {
+    if (waited_ns < (moving ? PAUSE_MOVING : PAUSE_YIELD)) {
+        pl_yield();
+        return;
+    }
+    uint64_t ns = waited_ns / 32;
+    if (ns < PAUSE_LEAST || moving) ns = PAUSE_LEAST;
+    if (ns > PAUSE_MOST) ns = PAUSE_MOST;
+    pl_futex_wait(word, seen, ns < left_ns ? ns : left_ns);
 }
 
 bool pl_mpi_broken(void) {

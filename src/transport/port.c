@@ -11,7 +11,7 @@
 
 int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_port_memory *out,
                        struct pl_why *why) {
-    struct pl_shape s = {.dim = conf->dim, .slot_dim = conf->slot_dim};
+    struct pl_shape s = {.dim = conf->dim};
     *out = (struct pl_port_memory){.segment = {.fd = -1}};
     if (conf->n_workers > 0) s.n_workers = (uint64_t)conf->n_workers;
     if (conf->n_versions > 0) s.n_versions = (uint64_t)conf->n_versions;
@@ -58,7 +58,7 @@ static float *port_version(const struct pl_port_memory *m, size_t i) {
 }
 
 static float *port_slot(const struct pl_port_memory *m, size_t i) {
-    size_t at = m->shape.slots + i * m->shape.slot_stride;
+    size_t at = m->shape.slots + i * m->shape.stride;
     return (float *)(void *)((char *)m->segment.at + at);
 }
 
@@ -74,13 +74,22 @@ uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v) {
     const struct pl_shape *s = &m->shape;
     size_t at = (size_t)((const char *)v - (const char *)m->segment.at);
     if (at < s->slots) return (uint32_t)((at - s->versions) / s->stride) + 1;
-    return (uint32_t)(s->n_versions + (at - s->slots) / s->slot_stride) + 1;
+    return (uint32_t)(s->n_versions + (at - s->slots) / s->stride) + 1;
 }
 
 float *pl_port_memory_at(const struct pl_port_memory *m, uint32_t number) {
     size_t i = number - 1, n = m->shape.n_versions;
     if (number < 1 || i >= n + m->n_slots || (i < n && i >= m->n_versions)) return NULL;
     return i < n ? port_version(m, i) : port_slot(m, i - n);
+}
+
+uint64_t pl_port_memory_offset(const struct pl_port_memory *m, const float *v) {
+    return (uint64_t)((const char *)v - (const char *)m->segment.at);
+}
+
+float *pl_port_memory_in_slots(const struct pl_port_memory *m, uint64_t offset, uint64_t n) {
+    if (!m->segment.at || !pl_shape_in_slots(&m->shape, offset, n)) return NULL;
+    return (float *)(void *)((char *)m->segment.at + offset);
 }
 
 /* --- workers ----------------------------------------------------------------------------- */
@@ -90,6 +99,19 @@ int pl_port_check_worker(int worker, int n_workers, bool there, struct pl_why *w
         return pl_fail(why, PL_EUSAGE, "there is no worker %d; workers are 1 to %d", worker + 1,
                        n_workers);
     return there ? pl_fail(why, PL_EUSAGE, "worker %d is there already", worker + 1) : PL_OK;
+}
+
+int pl_transport_check(const struct pl_transport *t, const struct pl_port_conf *conf,
+                       struct pl_why *why) {
+    const char *what = NULL;
+    if (conf->listen && !t->clients)
+        what = "let other programs join";
+    else if (conf->range && conf->n_servers > 1 && !t->group)
+        what = "have several servers";
+    else if (conf->peers && !t->shared && !t->stay)
+        what = "let workers read one another's models";
+    return what ? pl_fail(why, PL_EUSAGE, "transport %s cannot %s; use another one", t->name, what)
+                : PL_OK;
 }
 
 void pl_port_spoil(struct pl_result *r) {
@@ -112,15 +134,6 @@ void pl_port_enqueue(struct pl_port_queue *q, enum pl_news_kind kind, int worker
     struct pl_news *news = &q->news[(q->first + q->n++) % q->room];
     *news = (struct pl_news){.kind = kind, .worker = worker};
     if (r) news->result = *r;
-}
-
-int pl_port_queued(const struct pl_port_queue *q, enum pl_news_kind kind, int worker) {
-    int n = 0;
-    for (int i = 0; i < q->n; i++) {
-        const struct pl_news *news = &q->news[(q->first + i) % q->room];
-        n += news->kind == kind && (worker < 0 || news->worker == worker);
-    }
-    return n;
 }
 
 bool pl_port_dequeue(struct pl_port_queue *q, struct pl_news *out) {

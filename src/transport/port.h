@@ -27,6 +27,11 @@ float *pl_port_memory_vector(struct pl_port_memory *m, int writer);
 uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v);
 float *pl_port_memory_at(const struct pl_port_memory *m, uint32_t number); /* NULL: no such one */
 
+/* Where in the segment an address is, and n floats at such an offset, if workers may write there;
+ * NULL: they may not. */
+uint64_t pl_port_memory_offset(const struct pl_port_memory *m, const float *v);
+float *pl_port_memory_in_slots(const struct pl_port_memory *m, uint64_t offset, uint64_t n);
+
 /* PL_OK, or PL_EUSAGE if there is no worker of this number or it is there already. */
 int pl_port_check_worker(int worker, int n_workers, bool there, struct pl_why *why);
 
@@ -40,9 +45,7 @@ struct pl_port_queue {
 
 bool pl_port_queue_new(struct pl_port_queue *q, int room); /* false: out of memory */
 void pl_port_enqueue(struct pl_port_queue *q, enum pl_news_kind kind, int worker,
-                     const struct pl_result *r); /* r: NULL is fine */
-/* How many of this kind there are, about this worker or, if it is -1, about all. */
-int pl_port_queued(const struct pl_port_queue *q, enum pl_news_kind kind, int worker);
+                     const struct pl_result *r);                    /* r: NULL is fine */
 bool pl_port_dequeue(struct pl_port_queue *q, struct pl_news *out); /* false: it is empty */
 
 #endif

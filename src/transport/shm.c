@@ -23,10 +23,6 @@
 
 static void port_close(struct pl_port *p);
 
-void pl_port_wake_server(struct pl_port *p) {
-    pl_futex_ring(&p->head->wake_server);
-}
-
 static void port_gone(void *ctx, int worker) {
     struct pl_port *p = ctx;
     atomic_fetch_or(&p->gone[worker / 64], UINT64_C(1) << (worker % 64));
@@ -53,6 +49,7 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     p->head = p->memory.segment.at;
     p->starts = conf->starts;
     for (size_t i = 0; i < n; i++) {
+        atomic_store(&p->seat[i].mailbox, pl_shape_mailbox(s, p->head, (int)i));
         atomic_store(&p->seat[i].owner, 1);
         atomic_store(&p->seat[i].offered, !conf->starts);
     }
@@ -71,6 +68,7 @@ static int port_watch(struct pl_port *p, const struct pl_port_conf *conf, struct
     p->admit = conf->admit;
     p->admit_ctx = conf->admit_ctx;
     p->show_ns = conf->show_ns ? conf->show_ns : PL_SHOW_NS;
+    p->join_ns = conf->join_ns ? conf->join_ns : PL_JOIN_NS;
     return pl_liveness_open(&liveness, &p->liveness, why);
 }
 
@@ -96,10 +94,6 @@ static int shm_open_port(const struct pl_port_conf *conf, struct pl_port **out,
 
 static int port_open_inproc(const struct pl_port_conf *conf, struct pl_port **out,
                             struct pl_why *why) {
-    if (conf->listen)
-        return pl_fail(why, PL_EUSAGE,
-                       "workers that are threads cannot connect from outside; use transport shm to "
-                       "listen");
     return port_open(conf, false, out, why);
 }
 
@@ -121,11 +115,6 @@ static float *port_vector(struct pl_port *p, int writer) {
 
 /* --- orders ------------------------------------------------------------------------------ */
 
-void pl_port_write_order(struct pl_port *p, int seat, const uint64_t word[PL_SEQLOCK_WORDS]) {
-    p->seat[seat].task = word[PL_ORDER_TASK];
-    pl_seqlock_write(&pl_port_mailbox(p, seat)->order, word);
-}
-
 static void port_void_order(struct pl_port *p, int worker) {
     const uint64_t none[PL_SEQLOCK_WORDS] = {0};
     pl_port_write_order(p, worker, none);
@@ -134,16 +123,15 @@ static void port_void_order(struct pl_port *p, int worker) {
 static void port_write_order(struct pl_port *p, int worker, const struct pl_order *o) {
     uint64_t word[PL_SEQLOCK_WORDS] = {0}, flags = pl_port_half_flags(p, worker, o);
     word[PL_ORDER_TASK] = o->task;
-    word[PL_ORDER_INPUT] = pl_order_is_plain(o) ? pl_port_offset(p, o->input[0].v) : 0;
+    if (pl_order_is_plain(o)) word[PL_ORDER_INPUT] = pl_port_offset(p, o->input[0].v);
     word[PL_ORDER_OUT] = pl_port_offset(p, o->out);
     if (o->stays) flags |= PL_FLAG_STAYS;
-    word[PL_ORDER_FLAGS] = (uint64_t)o->n_ranges << PL_FLAG_BITS | flags;
-    for (int i = 0; i < PL_RANGES && i < o->n_ranges; i++) {
-        word[PL_ORDER_RANGE + 2 * i] = o->range[i].from;
-        word[PL_ORDER_RANGE + 2 * i + 1] = o->range[i].n;
-        if (!o->strips.in[0]) continue;
-        word[PL_ORDER_STRIP + 2 * i] = pl_port_offset(p, o->strips.in[i]);
-        word[PL_ORDER_STRIP + 2 * i + 1] = pl_port_offset(p, o->strips.out[i]);
+    word[PL_ORDER_FLAGS] = (uint64_t)o->n_strips << PL_FLAG_BITS | flags;
+    for (int i = 0; i < PL_STRIPS && i < o->n_strips; i++) {
+        uint64_t *strip = &word[PL_ORDER_STRIP + 3 * i];
+        strip[0] = pl_port_offset(p, o->strip[i].in);
+        strip[1] = pl_port_offset(p, o->strip[i].out);
+        strip[2] = o->strip[i].n;
     }
     for (int i = 0; i < PL_NOTE_WORDS; i++) word[PL_ORDER_NOTE + i] = o->note[i];
     pl_port_write_order(p, worker, word);
@@ -163,8 +151,11 @@ static void port_write_inputs(struct pl_port *p, int worker, const struct pl_ord
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     if (!pl_port_knows(&p->seat[worker])) return;
-    if (!pl_order_is_plain(o)) port_write_inputs(p, worker, o);
+    if (o->n_strips == 0 && !pl_order_is_plain(o)) port_write_inputs(p, worker, o);
     port_write_order(p, worker, o);
+    p->seat[worker].told = o->task;
+    p->seat[worker].out = o->out;
+    p->seat[worker].base = o->base;
     pl_futex_ring(&pl_port_mailbox(p, worker)->wake_worker);
 }
 
@@ -174,14 +165,6 @@ static void port_cancel(struct pl_port *p, int worker) {
     port_void_order(p, worker);
     atomic_store(&pl_port_mailbox(p, worker)->cancel, true);
     pl_futex_ring(&pl_port_mailbox(p, worker)->wake_worker);
-}
-
-/* Vectors are where the server reads them. */
-static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
-    (void)p;
-    (void)what;
-    (void)n;
-    return PL_OK;
 }
 
 /* A worker writes what it holds, then checks whether the order is still the same; the server
@@ -278,11 +261,11 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
     if (!atomic_load(&p->seat[worker].taken)) return PL_EUSAGE;
     if (p->liveness) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        conf.sock = pl_liveness_keep(p->liveness, worker);
+        conf.sock = pl_liveness_close_in_child(p->liveness, worker);
         if (conf.sock < 0) return PL_EUSAGE;
         segment->fd = -1;
         if (p->memory.areas)
-            pl_areas_keep(p->memory.areas);
+            pl_areas_close_in_child(p->memory.areas);
         else
             pl_segment_protect(segment, shape->versions, shape->versions_end - shape->versions);
         pl_process_keep_only(conf.sock);
@@ -295,10 +278,18 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 
 #define PORT_OPS                                                                                   \
     .shutdown = port_shutdown, .close = port_close, .vector = port_vector, .tell = port_tell,      \
-    .cancel = port_cancel, .fetch = port_fetch, .holds = port_holds, .answered = port_answered,    \
-    .phase = port_phase, .news = pl_port_news, .wake = port_wake, .expect = port_expect,           \
-    .attach = port_attach, .made = port_made, .offer = pl_port_offer,                              \
-    .is_guest = pl_port_is_guest, .show = pl_port_show, .hang_up = pl_port_hang_up
+    .cancel = port_cancel, .holds = port_holds, .phase = port_phase, .news = pl_port_news,         \
+    .wake = port_wake
+
+#define START_OPS .expect = port_expect, .attach = port_attach, .made = port_made
+
+static const struct pl_start_ops port_threads = {.processes = false, START_OPS};
+static const struct pl_start_ops port_processes = {.processes = true, START_OPS};
+static const struct pl_shared_ops port_shared = {.answered = port_answered};
+static const struct pl_client_ops port_clients = {.offer = pl_port_offer,
+                                                  .is_client = pl_port_is_guest,
+                                                  .show = pl_port_show,
+                                                  .hang_up = pl_port_hang_up};
 
 #define LINK_OPS                                                                                   \
     .pull = pl_link_pull, .cancelled = pl_link_cancelled, .sleep = pl_link_sleep,                  \
@@ -306,15 +297,16 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 
 const struct pl_transport pl_inproc = {.name = "inproc",
                                        .brief = "workers are threads of the server",
-                                       .processes = false,
-                                       .shared = true,
                                        .port = {.open = port_open_inproc, PORT_OPS},
-                                       .link = {LINK_OPS}};
+                                       .link = {LINK_OPS},
+                                       .start = &port_threads,
+                                       .shared = &port_shared};
 
 const struct pl_transport pl_shm = {.name = "shm",
                                     .brief = "workers are processes of the same machine, over "
                                              "shared memory",
-                                    .processes = true,
-                                    .shared = true,
                                     .port = {.open = shm_open_port, PORT_OPS},
-                                    .link = {LINK_OPS}};
+                                    .link = {LINK_OPS},
+                                    .start = &port_processes,
+                                    .shared = &port_shared,
+                                    .clients = &port_clients};

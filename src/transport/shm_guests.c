@@ -39,6 +39,7 @@ static int guests_refuse_full(const struct pl_port *p, enum pl_guest_kind kind,
 /* A seat for the guest, and the memory that goes with it; -1: `why` has the reason. */
 static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[PL_GIVEN],
                        struct pl_why *why) {
+    enum pl_admission admission = PL_MAY_SPEAK;
     size_t dim = p->memory.shape.dim;
     *why = (struct pl_why){.text = ""};
     if (guest->dim != 0 && guest->dim != dim) {
@@ -46,7 +47,8 @@ static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[P
                 guest->dim);
         return -1;
     }
-    if (p->admit && !p->admit(p->admit_ctx, guest, why)) {
+    if (p->admit) admission = p->admit(p->admit_ctx, guest, why);
+    if (admission == PL_REFUSED) {
         if (!why->text[0]) pl_fail(why, PL_ERUN, "it gave no reason");
         return -1;
     }
@@ -57,6 +59,8 @@ static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[P
         atomic_store(&p->seat[seat].taken, false);
         pl_fail(why, PL_ERUN, "it is out of memory or descriptors");
         return -1;
+    } else {
+        atomic_store(&p->seat[seat].speaks, admission == PL_MAY_SPEAK);
     }
     return seat;
 }
@@ -72,6 +76,7 @@ int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *an
         return -1;
     }
     answer->owner = atomic_load(&p->seat[seat].owner);
+    answer->speaks = atomic_load(&p->seat[seat].speaks);
     answer->n_workers = s->n_workers;
     answer->n_watchers = s->n_watchers;
     answer->dim = s->dim;
@@ -83,6 +88,9 @@ int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *an
     answer->n_more =
         guest->kind == PL_GUEST_WORKER && pl_areas_peers(p->memory.areas) ? s->n_workers : 0;
     snprintf(answer->text, sizeof answer->text, "%s", p->about);
+    atomic_store(&p->seat[seat].mailbox, pl_areas_mailbox(p->memory.areas, seat));
+    p->seat[seat].seen = 0;
+    atomic_store(&p->seat[seat].join_by, pl_now_ns() + p->join_ns);
     atomic_store(&p->seat[seat].guest, true);
     atomic_fetch_or(&p->guests[seat / 64], guests_bit(seat));
     return seat;
@@ -93,13 +101,22 @@ int pl_port_reader(void *port, int seat) {
     return pl_areas_reader(p->memory.areas, seat);
 }
 
-void pl_port_said(void *port, int seat, int what, uint64_t number) {
+bool pl_port_said(void *port, int seat, int what, uint64_t number) {
     struct pl_port *p = port;
     struct pl_seat *s = &p->seat[seat];
+    bool new = true;
     if (what == PL_SAID_ASK) atomic_store(&s->asked, number);
-    if (what == PL_SAID_DONE) atomic_store(&s->done, number);
+    if (what == PL_SAID_DONE) new = atomic_exchange(&s->done, number) != number;
+    if (what == PL_SAID_READY) {
+        const struct pl_mailbox *b = pl_port_mailbox(p, seat);
+        uint64_t now = (uint64_t)atomic_load(&b->joined) << 32 | atomic_load(&b->result.seq);
+        new = now != s->seen;
+        s->seen = now;
+    }
+    if (!new) return false;
     atomic_fetch_or(&p->head->ready[seat / 64], guests_bit(seat));
     pl_port_wake_server(p);
+    return true;
 }
 
 void pl_port_offer(struct pl_port *p, int worker) {
@@ -175,10 +192,8 @@ static void guests_narrow(struct pl_port *p, const struct pl_input *in) {
 uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order *o) {
     const struct pl_shape *s = &p->memory.shape;
     struct pl_seat *w = &p->seat[worker];
-    bool whole = o->n_ranges == 1 && o->range[0].from == 0 && o->range[0].n == s->dim;
     w->half_out = NULL;
-    if (s->half == 0 || !whole || o->stays || !pl_order_is_plain(o) || !pl_port_is_guest(p, worker))
-        return 0;
+    if (s->half == 0 || o->stays || !pl_order_is_plain(o) || !pl_port_is_guest(p, worker)) return 0;
     uint64_t flags = 0;
     if (s->half & PL_HALF_RESULT) {
         flags |= PL_FLAG_HALF_OUT;

@@ -23,7 +23,6 @@ static bool layout_plausible(const struct pl_shape *s) {
     return layout_within(s->n_workers, MAX_MANY) && layout_within(s->n_versions, MAX_MANY) &&
            layout_within(s->n_slots, MAX_MANY) && layout_within(s->dim, MAX_DIM) &&
            s->n_watchers <= MAX_MANY && s->n_own <= s->n_slots && (s->n_own || !s->n_watchers) &&
-           s->slot_dim <= s->dim && !(s->slot_dim && s->n_own) &&
            s->half <= (PL_HALF_RESULT | PL_HALF_MODEL) && (s->n_own || !s->half);
 }
 
@@ -57,12 +56,11 @@ bool pl_shape_of(struct pl_shape *s) {
     s->halves = s->half_stride = 0;
     s->mailboxes = layout_round(sizeof(struct pl_head) + words * sizeof(uint64_t), 64);
     s->stride = layout_round(s->dim * sizeof(float), 64);
-    s->slot_stride = layout_round((s->slot_dim ? s->slot_dim : s->dim) * sizeof(float), 64);
     if (s->n_own) return layout_areas(s);
     s->mailbox_step = sizeof(struct pl_mailbox);
     s->versions = layout_round(s->mailboxes + s->n_workers * s->mailbox_step, PL_PAGE);
     s->versions_end = s->slots = layout_round(s->versions + s->n_versions * s->stride, PL_PAGE);
-    s->size = layout_round(s->slots + s->n_slots * s->slot_stride, PL_PAGE);
+    s->size = layout_round(s->slots + s->n_slots * s->stride, PL_PAGE);
     return true;
 }
 
@@ -81,8 +79,7 @@ bool pl_shape_is_version(const struct pl_shape *s, uint64_t offset) {
 }
 
 int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset) {
-    if (s->n_own == 0)
-        return layout_is_vector(offset, s->slots, s->slot_stride, s->n_slots) ? -1 : -2;
+    if (s->n_own == 0) return layout_is_vector(offset, s->slots, s->stride, s->n_slots) ? -1 : -2;
     if (offset < s->slots) return -2;
     uint64_t owner = (offset - s->slots) / s->mailbox_step;
     if (owner >= s->n_workers) return -2;
@@ -91,7 +88,7 @@ int pl_shape_slot_owner(const struct pl_shape *s, uint64_t offset) {
 }
 
 bool pl_shape_in_slots(const struct pl_shape *s, uint64_t offset, uint64_t n) {
-    size_t room = s->n_slots * s->slot_stride;
+    size_t room = s->n_slots * s->stride;
     return s->n_own == 0 && offset >= s->slots && offset % sizeof(float) == 0 &&
            n <= room / sizeof(float) && offset - s->slots <= room - n * sizeof(float);
 }

@@ -11,9 +11,11 @@
  * The offsets mean the same in every process, but a guest has no other memory there than the head
  * and the versions, which it can only read, and its area, which was made for it: what earlier
  * guests in its seat still have mapped is not it. If workers read what others write, a guest can
- * read the other areas. So a guest cannot set its ready bit or wake the server: the server looks at
- * the mailboxes of guests whenever it looks, and if it sleeps, they send PL_SAID_READY over their
- * sockets. Words and the questions of watchers are sent there as well; see liveness.h.
+ * read the other areas, and others do not read what the guest writes, but what the server copied
+ * from there when it was complete. So a guest cannot set its ready bit or wake the server: the
+ * server looks at the mailboxes of guests whenever it looks, and if it sleeps, they send
+ * PL_SAID_READY over their sockets. Words and the questions of watchers are sent there as well; see
+ * liveness.h.
  *
  * A worker can write its slots at any time, also after it has pushed a result.
  *
@@ -43,10 +45,9 @@ enum {
     PL_ORDER_TASK,
     PL_ORDER_INPUT, /* offset of the only input; 0: the inputs are in pl_mailbox_inputs */
     PL_ORDER_OUT,
-    PL_ORDER_FLAGS, /* PL_FLAG_…, and the number of ranges shifted by PL_FLAG_BITS */
-    PL_ORDER_RANGE, /* from and n of each range */
-    PL_ORDER_STRIP = PL_ORDER_RANGE + 2 * PL_RANGES, /* offsets of its input and output; 0: none */
-    PL_ORDER_NOTE = PL_ORDER_STRIP + 2 * PL_RANGES,
+    PL_ORDER_FLAGS, /* PL_FLAG_…, and the number of strips shifted by PL_FLAG_BITS */
+    PL_ORDER_STRIP, /* offsets of input and output, and n, of each strip */
+    PL_ORDER_NOTE = PL_ORDER_STRIP + 3 * PL_STRIPS,
     PL_SEQLOCK_WORDS = PL_ORDER_NOTE + PL_NOTE_WORDS
 };
 
@@ -104,11 +105,10 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_BOOL_LOCK_FREE == 2,
 /* The size of a segment, and what follows from it. */
 struct pl_shape {
     uint64_t n_workers, n_watchers, dim, n_versions, n_slots;
-    uint64_t slot_dim;                       /* length of a slot; 0: dim. Not with areas */
     uint64_t n_own;                          /* slots in each area; 0: there are no areas */
     uint64_t half;                           /* PL_HALF_… */
     size_t mailboxes, versions, slots, size; /* offsets, and the total */
-    size_t stride, slot_stride;              /* bytes of a vector, multiples of 64 */
+    size_t stride;                           /* bytes of a vector, a multiple of 64 */
     size_t mailbox_step;                     /* from one mailbox to the next; with areas, their
                                                 size, and `slots` is that of the first */
     size_t halves, half_stride;              /* versions as bfloat16; 0: none */

@@ -45,16 +45,27 @@ static void news_vacate(struct pl_port *p, int worker) {
     w->base_ready = 0;
     w->seq = 0;
     w->task = w->answered = w->shown = 0;
-    w->half_out = NULL;
+    w->half_out = w->out = w->base = NULL;
+    if (p->memory.areas) {
+        atomic_store(&w->mailbox, pl_shape_mailbox(&p->memory.shape, p->head, worker));
+        pl_areas_vacate(p->memory.areas, worker);
+    }
     if (p->liveness) pl_liveness_clear(p->liveness, worker);
     atomic_store(&w->asked, 0);
     atomic_store(&w->done, 0);
     atomic_fetch_and(&p->guests[worker / 64], ~(UINT64_C(1) << (worker % 64)));
     atomic_store(&w->guest, false);
+    atomic_store(&w->speaks, false);
     w->expected = w->joined = w->leaving = false;
     unsigned owner = atomic_load(&w->owner) + 1;
     atomic_store(&w->owner, owner ? owner : 1);
     atomic_store(&w->taken, false);
+}
+
+/* Shows others what the worker has written for its latest order. */
+static void news_publish(struct pl_port *p, int worker, uint64_t task, float *v) {
+    if (p->memory.areas && v && task == p->seat[worker].told)
+        pl_areas_publish(p->memory.areas, worker, v);
 }
 
 /* The base is read after the result, because a worker writes its base first. The queue is sorted
@@ -68,13 +79,17 @@ static void news_look_for_results(struct pl_port *p, int worker) {
         w->seq = seq;
         if (word[PL_RESULT_OWNER] == atomic_load(&w->owner)) {
             struct pl_result r = news_judge(p, word);
+            r.sets_lr = r.sets_lr && atomic_load(&w->speaks);
+            news_publish(p, worker, r.task, w->out);
             if (w->task != 0 && r.task == w->task) pl_port_half_result(p, worker);
             pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &r);
         }
     }
     struct pl_result base = {.task = atomic_load(&b->base_ready), .is_base = true};
-    if (base.task != 0 && base.task != w->base_ready)
+    if (base.task != 0 && base.task != w->base_ready) {
+        news_publish(p, worker, base.task, w->base);
         pl_port_enqueue(&p->queue, PL_NEWS_BASE, worker, &base);
+    }
     w->base_ready = base.task;
 }
 
@@ -82,6 +97,14 @@ static void news_look_for_results(struct pl_port *p, int worker) {
 static void news_look_for_words(struct pl_port *p, int seat) {
     unsigned n = p->liveness ? pl_liveness_words(p->liveness, seat) : 0;
     for (unsigned i = 0; i < n; i++) pl_port_enqueue(&p->queue, PL_NEWS_WORD, seat, NULL);
+}
+
+/* A guest that is given a place and never says that it has joined would keep it. */
+static void news_expect_sign(struct pl_port *p, int worker, uint64_t now) {
+    struct pl_seat *w = &p->seat[worker];
+    if (!pl_port_is_guest(p, worker) || now < atomic_load(&w->join_by)) return;
+    atomic_store(&w->join_by, PL_FOREVER);
+    pl_liveness_hang_up(p->liveness, worker, true, "it was given a place and did not join");
 }
 
 static void news_look_at(struct pl_port *p, int worker, bool gone, uint64_t now) {
@@ -99,6 +122,11 @@ static void news_look_at(struct pl_port *p, int worker, bool gone, uint64_t now)
     if (w->joined) {
         news_look_for_results(p, worker);
         news_look_for_words(p, worker);
+    } else { /* what a guest says before it has joined would keep its seat taken when it leaves */
+        while (p->liveness && pl_liveness_words(p->liveness, worker) > 0 &&
+               pl_liveness_word(p->liveness, worker, p->word))
+            continue;
+        news_expect_sign(p, worker, now);
     }
     if (!gone) return;
     if (pl_port_knows(w)) {

@@ -4,22 +4,29 @@
 #ifndef PL_TRANSPORT_SHM_PORT_H
 #define PL_TRANSPORT_SHM_PORT_H
 
+#include "sys/futex.h"
 #include "transport/liveness.h"
 #include "transport/port.h"
 
 /* What the server knows about a worker or watcher. Only this is trusted; the segment holds claims.
  * A member is the owner's of the port, unless it says otherwise. */
 struct pl_seat {
-    atomic_bool taken;     /* expected or connected, until its PL_NEWS_GONE was delivered */
-    atomic_bool guest;     /* connected; set by the watching thread */
-    atomic_bool offered;   /* guests may have it; read by the watching thread */
-    atomic_uint owner;     /* number of the present owner, or of the next one */
-    bool expected, joined; /* by expect(); PL_NEWS_JOINED is queued or was delivered */
-    bool leaving;          /* PL_NEWS_GONE is queued */
-    uint64_t task;         /* of the latest order; 0: none, or it was cancelled */
-    uint64_t base_ready;   /* task of the base that was read last */
-    unsigned seq;          /* of the result that was read last */
-    float *half_out;       /* where the latest order's result comes as bfloat16; NULL: as floats */
+    atomic_bool taken;        /* expected or connected, until its PL_NEWS_GONE was delivered */
+    atomic_bool guest;        /* connected; set by the watching thread */
+    atomic_bool speaks;       /* it may say words and set rates; likewise */
+    atomic_bool offered;      /* guests may have it; read by the watching thread */
+    atomic_uint owner;        /* number of the present owner, or of the next one */
+    _Atomic uint64_t join_by; /* of a guest: without a sign of it until then, it is disconnected */
+    bool expected, joined;    /* by expect(); PL_NEWS_JOINED is queued or was delivered */
+    bool leaving;             /* PL_NEWS_GONE is queued */
+    uint64_t task;            /* of the latest order; 0: none, or it was cancelled */
+    uint64_t base_ready;      /* task of the base that was read last */
+    unsigned seq;             /* of the result that was read last */
+    uint64_t seen;            /* of its mailbox when it was last ready; the watching thread's */
+    struct pl_mailbox *_Atomic mailbox; /* written by the watching thread while the seat is free */
+    uint64_t told;                      /* task of the latest order, also if it was cancelled */
+    float *out, *base;                  /* of that order; NULL: none */
+    float *half_out; /* where the latest order's result comes as bfloat16; NULL: as floats */
     /* a watcher's */
     _Atomic uint64_t asked, done; /* numbers that it sent; written by the watching thread */
     uint64_t answered;            /* the last question that was passed on */
@@ -44,14 +51,14 @@ struct pl_port {
     char word[PL_WORD_MAX];     /* that was delivered last */
 
     char about[PL_ABOUT_MAX];
-    bool (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
+    enum pl_admission (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
     void *admit_ctx;
-    uint64_t show_ns;
+    uint64_t show_ns, join_ns;
     uint64_t *half_stamp; /* [n_versions] of what is there as bfloat16; NULL: never */
 };
 
 static inline struct pl_mailbox *pl_port_mailbox(const struct pl_port *p, int seat) {
-    return pl_shape_mailbox(&p->memory.shape, p->memory.segment.at, seat);
+    return atomic_load_explicit(&p->seat[seat].mailbox, memory_order_acquire);
 }
 
 static inline bool pl_port_knows(const struct pl_seat *s) {
@@ -66,9 +73,15 @@ static inline uint64_t pl_port_offset(const struct pl_port *p, const void *vecto
     return vector ? (uint64_t)((const char *)vector - (char *)p->memory.segment.at) : 0;
 }
 
-/* --- shm.c --- */
-void pl_port_wake_server(struct pl_port *p);
-void pl_port_write_order(struct pl_port *p, int seat, const uint64_t word[PL_SEQLOCK_WORDS]);
+static inline void pl_port_wake_server(struct pl_port *p) {
+    pl_futex_ring(&p->head->wake_server);
+}
+
+static inline void pl_port_write_order(struct pl_port *p, int seat,
+                                       const uint64_t word[PL_SEQLOCK_WORDS]) {
+    p->seat[seat].task = word[PL_ORDER_TASK];
+    pl_seqlock_write(&pl_port_mailbox(p, seat)->order, word);
+}
 
 /* --- shm_news.c --- */
 void pl_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
@@ -78,7 +91,7 @@ unsigned pl_port_prepare_sleep(struct pl_port *p); /* returns the value to sleep
 int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *answer,
                   int fd[PL_GIVEN]);
 int pl_port_reader(void *port, int seat);
-void pl_port_said(void *port, int seat, int what, uint64_t number);
+bool pl_port_said(void *port, int seat, int what, uint64_t number);
 void pl_port_offer(struct pl_port *p, int worker);
 bool pl_port_is_guest(const struct pl_port *p, int worker);
 bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence);

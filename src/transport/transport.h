@@ -10,7 +10,6 @@
  *   tell(worker, order)    ── task, inputs, output ──▶    pull() -> order
  *   cancel(worker)         ── forget it ─────────────▶    cancelled(), between layers
  *   news() -> BASE         ◀── the base is complete ──    push(base)
- *   news() -> COMING       ◀── the result is on its way
  *   news() -> RESULT       ◀── task, loss, samples ───    push(result)
  *   news() -> JOINED, GONE ◀── it connected, it left
  *   news() -> WORD         ◀── a line of text ────────    pl_guest_say()
@@ -19,6 +18,10 @@
  * replaces it. A result that crosses a new order on the way is delivered like any other; the host
  * sees by its task that it is late. holds() tells which vectors a worker may still be reading or
  * writing.
+ *
+ * Every transport has the operations of struct pl_port_ops and struct pl_link_ops. What only some
+ * can do is in extensions, one struct each: start workers, share memory, send a vector while it is
+ * written, leave vectors with their writers, let clients join, serve with several servers.
  *
  * A guest is a worker that the server did not start, or a watcher, which only reads versions and
  * talks. guest.h has its end. Guests join through a socket where the server listens: each says what
@@ -40,6 +43,7 @@
 #include "base/combination.h"
 #include "base/range.h"
 #include "base/status.h"
+#include "base/strip.h"
 
 struct pl_port; /* the server's end */
 struct pl_link; /* a worker's end */
@@ -57,27 +61,19 @@ struct pl_input {
 
 struct pl_order {
     uint64_t task;                /* 1, 2, 3, … of this worker, never the same twice */
-    int n_inputs;                 /* 1 … PL_TERMS */
+    int n_inputs;                 /* 1 … PL_TERMS; 0: the order is on strips */
     const struct pl_input *input; /* [n_inputs] read by tell(); after pull() they have v and c, and
                                      are valid until the next pull() */
     float *base;  /* [dim] where the worker writes the sum of its inputs before it computes; NULL:
                      there is one input, times 1, and the worker reads it where it lies */
-    float *out;   /* [dim], or the ranges one after the other: for the result; came from
-                     vector(worker), as did base */
+    float *out;   /* [dim] for the result; came from vector(worker), as did base */
     bool stays;   /* base and result stay with the worker that wrote them, and others read them
                      there; the order is neither replaced nor cancelled. Otherwise the result is
                      brought to the server with its news. If there are several servers, orders do
                      not stay and have one input of the server's */
-    int n_ranges; /* at least 1; of the inputs only these ranges are read and sent, and the result
-                     has nothing but these, the second right after the first. If they are not the
-                     whole vector, the stamp does not count */
-    struct pl_range range[PL_RANGES];
-    /* If memory is shared and in[0] is not NULL: range i is read at in[i], and its result is
-     * written to out[i], not to the members above. Both are parts of vectors that workers write. */
-    struct pl_order_strips {
-        const float *in[PL_RANGES];
-        float *out[PL_RANGES];
-    } strips;
+    int n_strips; /* 0 … PL_STRIPS. If there are any, the task reads and writes these parts of
+                     vectors that workers write, and none of the members above but the task */
+    struct pl_strip strip[PL_STRIPS];
     uint64_t note[PL_NOTE_WORDS]; /* arrives unchanged */
     /* After pull(), for a guest of a port that has conf.half; otherwise NULL. */
     const uint16_t *half_in; /* [dim] the only input as bfloat16; input[0] is there as well */
@@ -106,7 +102,6 @@ enum pl_news_kind {
     PL_NEWS_NONE,
     PL_NEWS_JOINED,
     PL_NEWS_BASE,
-    PL_NEWS_COMING, /* the RESULT that will follow when its vector is complete: see arrived() */
     PL_NEWS_RESULT,
     PL_NEWS_WORD, /* a worker or watcher said something */
     PL_NEWS_DONE, /* what was shown to the watcher is not read any more: it has copied it, is gone,
@@ -118,17 +113,16 @@ enum pl_news_kind {
 /* A worker's JOINED comes before its results, and its GONE after the last that was complete. A
  * worker that was expected and died before it connected has only a GONE. From GONE on, its number
  * is free. A BASE comes before the RESULT of the same task. It need not wake the server, which
- * finds it when it looks next; that of an order that was replaced may be missing. A COMING comes
- * before the RESULT of the same task, and need not: it never does if memory is shared.
+ * finds it when it looks next; that of an order that was replaced may be missing.
  *
  * Watchers are numbered from n_workers on. They have WORD, ASK and DONE, and neither JOINED nor
  * GONE. A worker's words come after its JOINED and before its GONE. */
 struct pl_news {
     enum pl_news_kind kind;
     int worker;              /* or watcher; -1 with PL_NEWS_NONE */
-    struct pl_result result; /* of BASE only the task, of RESULT and COMING everything. Values are
-                                checked for being plausible, the task is not: an implausible result
-                                is PL_NOT_COMPUTED, with no samples */
+    struct pl_result result; /* of BASE only the task, of RESULT everything. Values are checked for
+                                being plausible, the task is not: an implausible result is
+                                PL_NOT_COMPUTED, with no samples */
     const char *word;        /* of WORD: one line of printable UTF-8 or ASCII, neither empty nor
                                 longer than PL_WORD_MAX - 1; valid until the next news() */
 };
@@ -141,7 +135,9 @@ enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COM
 #define PL_WORD_MAX 512        /* bytes of a word, with the final 0 */
 #define PL_ABOUT_MAX 4096      /* of what guests are told about the run */
 #define PL_FINGERPRINT_MAX 128 /* of a guest's model */
+#define PL_TOKEN_MAX 64        /* that a guest shows */
 #define PL_SHOW_NS UINT64_C(10000000000)
+#define PL_JOIN_NS UINT64_C(10000000000)
 
 enum pl_guest_kind { PL_GUEST_WORKER, PL_GUEST_WATCHER };
 
@@ -151,7 +147,12 @@ struct pl_guest {
     size_t dim;                           /* length of its model; 0: it takes any */
     uint64_t can;                         /* what it can compute; transports do not read it */
     char fingerprint[PL_FINGERPRINT_MAX]; /* of its model; "": it has none to compare */
+    char token[PL_TOKEN_MAX];             /* "": none */
 };
+
+/* The judgement on a guest. What others say, and the learning rates in their results, is dropped.
+ */
+enum pl_admission { PL_REFUSED, PL_ADMITTED, PL_MAY_SPEAK };
 
 /* What guests exchange as bfloat16, which is half as long. The server has floats throughout. Only
  * orders for the whole vector that do not stay are changed. */
@@ -165,7 +166,6 @@ struct pl_port_conf {
     /* Vectors that the server writes, and vectors that workers write, at most; memory is used when
      * they are first asked for. */
     int n_versions, n_slots;
-    size_t slot_dim; /* length of a vector that workers write; 0: dim. Not of a port that listens */
     /* The vectors that one worker writes, at most; 0: n_slots. A port that listens has room for as
      * many of each worker, in memory of its own. */
     int n_own;
@@ -177,12 +177,13 @@ struct pl_port_conf {
     bool starts;
     int n_watchers;    /* at most, at a time; each can hold one version */
     uint64_t show_ns;  /* for how long a watcher may hold it; 0: PL_SHOW_NS */
+    uint64_t join_ns;  /* for how long a guest may have a place without joining; 0: PL_JOIN_NS */
     unsigned half;     /* PL_HALF_… */
     const char *about; /* describes the run to guests, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
     /* Whether this guest may join; if not, `why` is the sentence that it gets. A dim that is not
      * the port's was refused before. Called by a thread of the port's: must be quick, and use what
-     * does not change. NULL: every guest. */
-    bool (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
+     * does not change. NULL: every guest may join and speak. */
+    enum pl_admission (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
     void *admit_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
      * From then on it does not wait for long. NULL: nobody is asked. */
@@ -190,7 +191,7 @@ struct pl_port_conf {
     void *over_ctx;
 };
 
-/* The server's end. */
+/* The server's end: what every transport has. */
 struct pl_port_ops {
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
     /* Cancels everything, tells all workers to leave, and waits for them for at most `wait_ns`.
@@ -199,72 +200,88 @@ struct pl_port_ops {
     void (*close)(struct pl_port *p); /* NULL is fine */
 
     /* Memory for one more vector, zeroed. Writer -1: the server, and workers can only read it.
-     * NULL: there is no more. */
+     * Returns NULL if there is no more. */
     float *(*vector)(struct pl_port *p, int writer);
 
     /* For a worker that is expected or has joined; for others these do nothing. */
     void (*tell)(struct pl_port *p, int worker, const struct pl_order *o);
     void (*cancel)(struct pl_port *p, int worker);
-    /* The worker's next order will be a plain one on the vector that the server writes next, and is
-     * told before anything else happens to it. While the vector is written, written() tells that
-     * its first n elements are complete, so that they can be sent. retract() takes all of that
-     * back: the vector is not what workers will be told to compute on. NULL: of no use. */
-    void (*forward)(struct pl_port *p, int worker);
-    void (*written)(struct pl_port *p, const float *v, size_t n);
-    void (*retract)(struct pl_port *p);
-    /* Moves messages, and returns how many elements of the results that are on their way from these
-     * n workers have arrived, from the first one on, of each of them: dim if all are complete.
-     * *others: there is other news. NULL: there is no PL_NEWS_COMING. */
-    size_t (*arrived)(struct pl_port *p, const int *worker, int n, bool *others);
-    /* Brings vectors that stayed with their writers to the server's memory, at what[i].v; if memory
-     * is shared, there is nothing to do. 0, PL_ENOMEM, or PL_ERUN if a writer does not answer. */
-    int (*fetch)(struct pl_port *p, const struct pl_input *what, int n);
-    /* The task of an earlier order than its latest whose vectors the worker may still touch; 0:
-     * none. After a cancel there is no latest. It holds an order that it has pulled (or, if vectors
-     * are sent, that is on its way) until it pulls again, pushes its result or is gone; never one
-     * that was replaced before that. Once it does not hold an earlier order, that is free for good.
-     * A broken worker may claim to hold a task that never was. */
+    /* The task of an earlier order than its latest whose vectors the worker may still touch; 0 if
+     * there is none. After a cancel there is no latest. It holds an order that it has pulled (or,
+     * if vectors are sent, that is on its way) until it pulls again, pushes its result or is gone;
+     * never one that was replaced before that. Once it does not hold an earlier order, that is free
+     * for good. A broken worker may claim to hold a task that never was. */
     uint64_t (*holds)(const struct pl_port *p, int worker);
-    /* Whether the worker has sent the result of its latest order, which news() need not have
-     * returned yet; it does not touch the input any more. NULL: the port does not know. */
-    bool (*answered)(struct pl_port *p, int worker);
     enum pl_phase (*phase)(struct pl_port *p, int worker);
 
     /* The next news, in the order in which things happened; waits for at most `wait_ns`. */
     void (*news)(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
-    /* Sends and receives what it can without waiting; news stays for news(). Called between two
-     * pieces of other work. Whether a vector is on its way. NULL: nothing has to be moved. */
-    bool (*progress)(struct pl_port *p);
     /* From any thread, or a signal handler: the next news(), or the one that waits, returns
      * PL_NEWS_NONE. */
     void (*wake)(struct pl_port *p);
+};
 
-    /* Starting a worker: before, in the new thread or process, after (in the parent). A new process
-     * calls attach() and nothing else on the port; it is killed when the thread that forked it
-     * ends, and of what it inherited only the standard streams and its own socket stay open. Call
-     * made() also if no process could be started: PL_NEWS_GONE follows. */
+/* --- extensions: what some transports can do besides -------------------------------------------
+ */
+
+/* The server starts workers: before, in the new thread or process, after (in the parent). A new
+ * process calls attach() and nothing else on the port; it is killed when the thread that forked it
+ * ends, and of what it inherited only the standard streams and its own socket stay open. Call
+ * made() also if no process could be started: PL_NEWS_GONE follows. */
+struct pl_start_ops {
+    bool processes; /* its workers are processes: they can be killed, and share no other memory */
     int (*expect)(struct pl_port *p, int worker, struct pl_why *why);
     int (*attach)(struct pl_port *p, int worker, struct pl_link **out);
     void (*made)(struct pl_port *p, int worker);
+};
 
-    /* Guests; NULL if the transport has none. */
+/* Vectors are the same memory at both ends, and are not sent. */
+struct pl_shared_ops {
+    /* Whether the worker has sent the result of its latest order, which news() need not have
+     * returned yet; it does not touch the input any more. */
+    bool (*answered)(struct pl_port *p, int worker);
+};
 
-    /* A guest may have this worker's number when it is free, until expect() takes it again. */
+/* Vectors are sent by the thread that owns the port, also while it has other work. */
+struct pl_stream_ops {
+    /* The worker's next order will be a plain one on the vector that the server writes next, and is
+     * told before anything else happens to it. While the vector is written, written() tells that
+     * its first n elements are complete, so that they can be sent. v NULL: what was written is
+     * void, and is written again. */
+    void (*forward)(struct pl_port *p, int worker);
+    void (*written)(struct pl_port *p, const float *v, size_t n);
+    /* Sends and receives what it can without waiting; news stays for news(). Called between two
+     * pieces of other work. Returns whether a vector is on its way. */
+    bool (*progress)(struct pl_port *p);
+};
+
+/* Vectors that are not in shared memory can stay with the workers that wrote them. */
+struct pl_stay_ops {
+    /* Brings such vectors to the server's memory, at what[i].v. 0, PL_ENOMEM, or PL_ERUN if a
+     * writer does not answer. */
+    int (*fetch)(struct pl_port *p, const struct pl_input *what, int n);
+};
+
+/* Clients can join. */
+struct pl_client_ops {
+    /* A client may have this worker's number when it is free, until expect() takes it again. */
     void (*offer)(struct pl_port *p, int worker);
-    /* It is a guest, which can write its results also after it has pushed them. A host that judges
+    /* It is a client, which can write its results also after it has pushed them. A host that judges
      * them must use a copy, or judge and use each element in one read. */
-    bool (*is_guest)(const struct pl_port *p, int worker);
+    bool (*is_client)(const struct pl_port *p, int worker);
     /* Answers PL_NEWS_ASK: the watcher may read this version, and nothing writes to it before
      * PL_NEWS_DONE, which comes after conf.show_ns at the latest. For others than a watcher that
      * asked, this does nothing, and returns false. */
     bool (*show)(struct pl_port *p, int watcher, const float *version,
                  const uint64_t note[PL_NOTE_WORDS]);
-    /* Closes the socket of a worker that is a guest, after a sentence that tells it why, and
+    /* Closes the socket of a worker that is a client, after a sentence that tells it why, and
      * whether it may join `again`; a PL_NEWS_GONE follows, and its number is free. What it still
-     * writes, nobody reads. False: it is no guest, or others read what it writes, so that it must
-     * not be replaced before it has left. */
+     * writes, nobody reads. Returns false if it is no client, or if others read what it writes, so
+     * that it must not be replaced before it has left. */
     bool (*hang_up)(struct pl_port *p, int worker, bool again, const char *sentence);
 };
+
+struct pl_group_ops; /* several servers: server_group.h */
 
 /* A worker's end. */
 struct pl_link_ops {
@@ -279,15 +296,24 @@ struct pl_link_ops {
     void (*detach)(struct pl_link *l); /* NULL is fine */
 };
 
+/* A transport has an extension if its pointer is not NULL. */
 struct pl_transport {
     const char *name, *brief;
-    bool processes; /* its workers are processes: they can be killed, and share no other memory */
-    bool shared;    /* vectors are the same memory at both ends; otherwise they are sent */
     struct pl_port_ops port;
     struct pl_link_ops link;
+    const struct pl_start_ops *start;
+    const struct pl_shared_ops *shared;
+    const struct pl_stream_ops *stream;
+    const struct pl_stay_ops *stay;
+    const struct pl_client_ops *clients;
+    const struct pl_group_ops *group;
 };
 
 extern const struct pl_transport pl_inproc, pl_shm;
+
+/* Whether the transport can do what this port needs: PL_OK, or PL_EUSAGE. */
+int pl_transport_check(const struct pl_transport *t, const struct pl_port_conf *conf,
+                       struct pl_why *why);
 
 /* Whether the worker computes on the order's only input as it is: nothing has to be summed. */
 static inline bool pl_order_is_plain(const struct pl_order *o) {

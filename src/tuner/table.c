@@ -14,4 +14,4 @@ static const struct pl_entry *const tuner_table[] = {
         NULL};
 
 const struct pl_family pl_tuner_family = {
-    "tuner", "how do K and the staleness bound change during the run?", tuner_table, NULL};
+    "tuner", "how do K and the staleness bound change during the run?", tuner_table};

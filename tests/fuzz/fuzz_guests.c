@@ -88,7 +88,7 @@ static void use_link(struct pl_link *l, const struct pl_welcome *w, struct fuzz_
     pl_seqlock_write(&b->order, word);
     atomic_store(&b->inputs.n, fuzz_number(rest, 1));
     if (w->worker < w->n_workers && pl_guest_pull(l, 0, &order) == 0) {
-        FUZZ_MUST(order.n_inputs >= 1 && order.n_ranges >= 1 && order.out != NULL);
+        FUZZ_MUST(order.n_inputs >= 1 && order.n_strips == 0 && order.out != NULL);
         float sum = order.out[w->dim - 1];
         for (int i = 0; i < order.n_inputs; i++) sum += order.input[i].v[w->dim - 1];
         order.out[0] = sum;
@@ -266,12 +266,7 @@ static void next_news(struct pl_news *news) {
 /* The order of a guest; what it is shown as bfloat16 is the version, rounded. */
 static void give_order(int w, uint64_t task, struct fuzz_piece *rest) {
     struct pl_input input = {.v = version, .stamp = fuzz_number(rest, 1), .c = 1, .writer = -1};
-    struct pl_order o = {.task = task,
-                         .n_inputs = 1,
-                         .input = &input,
-                         .out = slot[w],
-                         .n_ranges = 1,
-                         .range = {{0, DIM}}};
+    struct pl_order o = {.task = task, .n_inputs = 1, .input = &input, .out = slot[w]};
     const struct pl_shape *s = &port->memory.shape;
     for (int i = 0; i < DIM && input.stamp == 0; i++) {
         uint32_t bits = (uint32_t)fuzz_number(rest, 4);

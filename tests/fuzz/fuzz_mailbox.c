@@ -23,7 +23,7 @@ static void open_port(void) {
     version = pl_inproc.port.vector(port, -1);
     for (int w = 0; w < WORKERS; w++) {
         slot[w] = pl_inproc.port.vector(port, w);
-        FUZZ_MUST(slot[w] && pl_inproc.port.expect(port, w, &why) == 0);
+        FUZZ_MUST(slot[w] && pl_inproc.start->expect(port, w, &why) == 0);
     }
     FUZZ_MUST(version != NULL);
 }
@@ -41,12 +41,7 @@ static void check(const struct pl_news *news) {
 
 static void tell(int worker, uint64_t task) {
     struct pl_input input = {.v = version, .stamp = task, .c = 1, .writer = -1};
-    struct pl_order o = {.task = task,
-                         .n_inputs = 1,
-                         .input = &input,
-                         .out = slot[worker],
-                         .n_ranges = 1,
-                         .range = {{0, DIM}}};
+    struct pl_order o = {.task = task, .n_inputs = 1, .input = &input, .out = slot[worker]};
     pl_inproc.port.tell(port, worker, &o);
 }
 
@@ -84,7 +79,7 @@ static void step(struct fuzz_piece *rest) {
     }
     case 9: pl_port_said(port, worker, (int)fuzz_number(rest, 1), fuzz_number(rest, 8)); break;
     case 10: atomic_fetch_or(&port->gone[0], UINT64_C(1) << worker); break;
-    case 11: pl_inproc.port.expect(port, worker, &(struct pl_why){.text = ""}); break;
+    case 11: pl_inproc.start->expect(port, worker, &(struct pl_why){.text = ""}); break;
     default:
         atomic_fetch_or(&port->head->ready[0], UINT64_C(1) << worker);
         for (int i = 0; i < 8; i++) {

@@ -53,7 +53,8 @@ def main():
     put("script", "plain", "0.5 leave 1\n2 join 1 # back\n3 freeze 2 1e3\n")
     put("trace", "one", "0.5\n0.25 # fast\n1e-3\n")
     put("trace", "two", "1 0.5\n2 0.25\n1 0.75\n")
-    put("options", "plain", "method=kasync:k=2\nlr=0.25\nworkers=4\nnet=latency=0.1\nlr-schedule=warmup:over=5+step:at=80,120\n")
+    put("options", "plain", "method=kasync:k=2\nlr=0.25\nworkers=4\nnet=latency=0.1\n"
+        "lr-schedule=warmup:over=5+step:at=80,120\n")
     put("options", "columns", "policy=ssp:s=3\nreduce=trimmed:f=1\noptim=adam:beta1=0.8\nseed=7\n")
     for i, text in enumerate(["kasync:k=2", "csv:file=a,target=b", "mlp:hidden=30", "kardam:f=1,same=infinite",
                               "adam:beta1=0.8", "exp:mean=2", "label:alpha=0.5"]):
@@ -74,12 +75,16 @@ def main():
     put("greeting", "short", bytes([0, 0, 0, 1, 8]) + bytes(8) + bytes([3, 0, 1, 2, 0]))
     put("hello", "worker", bytes([128, 133, 129, 0, 133, 133]))
     put("hello", "watcher", bytes([0, 5, 1, 1 | 2, 5, 8, 5, 9, 4, 1, 9]) + bytes(8) + bytes([5, 3]))
-    put("hello", "said", bytes([4]) + piece(b"\2checkpoint") + bytes([4]) + piece(b"\3" + bytes(8)) + bytes([4]) + piece(b"\1"))
-    put("bf16", "work", bytes([0, 0, 1, 7, 2, 0]) + bytes(range(32)) + bytes([3]) + bytes(range(16)) + bytes([6]) + bytes(8) + bytes([7]))
+    put("hello", "said", bytes([4]) + piece(b"\2checkpoint") + bytes([4]) + piece(b"\3" + bytes(8))
+        + bytes([4]) + piece(b"\1"))
+    put("bf16", "work", bytes([0, 0, 1, 7, 2, 0]) + bytes(range(32)) + bytes([3]) + bytes(range(16))
+        + bytes([6]) + bytes(8) + bytes([7]))
     put("bf16", "watch", bytes([0, 1, 5, 3, 7, 6, 5, 4, 7]))
     put("request", "all", "\0lr 0.5\n\1checkpoint\n\3score 0 loss=1.5 test_accuracy=0.5 x=2\n\2end\n")
-    put("mailbox", "work", bytes([2, 18, 34, 15, 0, 1, 16, 2, 3, 9]) + bytes(8) + bytes([15, 19, 1]) + bytes(8) + bytes([31, 10, 15, 11]))
-    put("mailbox", "nonsense", bytes([2, 15, 8, 40, 0]) + b"\xff" * 8 + bytes([7]) + b"\xff" * 8 + bytes([15, 4]) + b"\xee" * 8 + bytes([5]) + b"\x01" * 8 + bytes([15]))
+    put("mailbox", "work", bytes([2, 18, 34, 15, 0, 1, 16, 2, 3, 9]) + bytes(8) + bytes([15, 19, 1])
+        + bytes(8) + bytes([31, 10, 15, 11]))
+    put("mailbox", "nonsense", bytes([2, 15, 8, 40, 0]) + b"\xff" * 8 + bytes([7]) + b"\xff" * 8
+        + bytes([15, 4]) + b"\xee" * 8 + bytes([5]) + b"\x01" * 8 + bytes([15]))
     with tempfile.TemporaryDirectory() as t:
         def run(*words):
             subprocess.run(["paceline", *words, "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"],

@@ -49,7 +49,9 @@ class Base(unittest.TestCase):
         unknown = {
             "pl_plot",  # Python has its own libraries for plots
             "pl_plot_folder",
+            "pl_hint",  # of the command line
             "pl_report",  # paceline report
+            "pl_predict",  # paceline predict
             "pl_setup_serve",  # the option dashboard of one run does it
             "pl_setup_start",  # headers and run.json are the program's
             "pl_setup_describe",

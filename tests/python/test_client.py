@@ -9,7 +9,8 @@ import threading
 import time
 import unittest
 
-from paceline import _client
+from paceline import UsageError, _client, loop
+from paceline._setup import Setup
 
 LIMIT = 30  # seconds in which everything here must end
 
@@ -21,7 +22,8 @@ class Clients(unittest.TestCase):
         self.path = os.path.join(folder, "run.socket")
         self.server = subprocess.Popen(
             [os.environ["PACELINE"], "train", "--model", "external:dim=2", "--method", "async",
-             "--workers", "1", "--eval-every", "0.05", "--updates", "1000000000", "--listen", self.path],
+             "--workers", "1", "--eval-every", "0.05", "--updates", "1000000000", "--listen", self.path,
+             "--requests", "a-token"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.addCleanup(self.server.wait, LIMIT)
@@ -43,7 +45,7 @@ class Clients(unittest.TestCase):
         """Evaluates three versions, which `pull` waits for."""
         working = threading.Thread(target=self.work, daemon=True)
         working.start()
-        seat = _client.Client(self.path, wait=LIMIT, role=_client.EVALUATOR)
+        seat = _client.Client(self.path, wait=LIMIT, role=_client.EVALUATOR, token="a-token")
         versions = []
         for _ in range(3):
             self.assertTrue(pull(seat), "no version came")
@@ -75,6 +77,65 @@ class Clients(unittest.TestCase):
 
         seldom, often = look(0.3), look(0)
         self.evaluate(lambda seat: seldom(seat) and (seat.push(0, 0, math.nan) or often(seat)))
+
+    def test_after_close(self):
+        """A client that is closed, and one of another process, raise an error and do not crash."""
+
+        def refused(seat, sentence):
+            for call in (
+                lambda: seat.server,
+                lambda: seat.pull(0),
+                lambda: seat.push(2, 1, 0.5),
+                lambda: seat.report("test_loss", 1.0),
+                lambda: seat.set_lr(0.1),
+                seat.cancelled,
+                seat.checkpoint,
+                seat.end,
+            ):
+                with self.assertRaisesRegex(UsageError, sentence):
+                    call()
+
+        seat = _client.Client(self.path, wait=LIMIT, dim=2)
+        child = os.fork()
+        if child == 0:
+            try:
+                refused(seat, "another one here")
+                seat.close()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(seat.server["dim"], 2)
+        seat.close()
+        refused(seat, "closed")
+        seat.close()
+
+
+class Loops(unittest.TestCase):
+    def test_after_close(self):
+        one = loop.Loop(Setup(model="external:dim=2", updates=2, workers=1), 2)
+        one.close()
+        for call in (
+            one.next,
+            lambda: one.gradient(0.5),
+            lambda: one.give(0),
+            lambda: one.score(0.5),
+            one.stop,
+            one.run,
+            one.kernel,
+        ):
+            with self.assertRaisesRegex(UsageError, "closed"):
+                call()
+        one.close()
+
+    def test_rows(self):
+        setup = Setup(model="external:dim=2", updates=2, workers=1)
+        for rows in ({"n_train": -1}, {"n_train": 2**40}, {"n_train": 4, "n_test": -1}):
+            with self.assertRaisesRegex(UsageError, "must be a number"):
+                loop.set_rows(setup, **rows)
+        for labels in ([1, 2, 70000], [1, 2, -1], [1, 2]):
+            with self.assertRaisesRegex(UsageError, "labels must be 3"):
+                loop.set_rows(setup, 3, labels=labels)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 optimizer, weight decay, param groups, schedules, accumulation, buffers."""
 
 import itertools
+import time
 import unittest
 
 import torch
@@ -200,6 +201,27 @@ class Exact(unittest.TestCase):
             CROSS_ENTROPY(reference(x), y).backward()
             opt.step()
         self.assertLess(float((flat(model) - flat(reference)).abs().max()), 1e-6)
+
+    def test_ends_inside_a_task(self):
+        """A run that ends while its only worker computes ends well, whatever the worker does next."""
+
+        def work(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role, time=0.2)
+            steps = 0
+            while not opt.ended:
+                opt.zero_grad()
+                opt.param_groups[0]["lr"] = 0.05
+                x, y = batch(steps)
+                CROSS_ENTROPY(model(x), y).backward()
+                server = opt._session.server
+                while server.alive:  # the run ends, and its server is gone
+                    time.sleep(0.01)
+                opt.step()
+                steps += 1
+            return steps, opt.summary()["failure"]
+
+        self.assertEqual(together(1, work), [(1, None)])
 
     def test_refusals(self):
         cases = [

@@ -1,6 +1,7 @@
 """Every method trains a model of PyTorch, or is refused in one sentence. Local methods run the
 worker's own optimizer."""
 
+import dataclasses
 import unittest
 import unittest.mock
 
@@ -124,13 +125,19 @@ class Local(unittest.TestCase):
         self.assertEqual(summary["run"]["updates"], rounds)
         self.assertLess(float((flat(model) - expected).abs().max()), 2e-6)
 
-    def test_rules_are_the_librarys(self):
-        """With plain SGD inside, a rule here does what the library's does."""
+    def test_gradients_or_steps(self):
+        """With plain SGD inside, it makes no difference who takes the steps."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
+        columns = pl._translate.columns
+
+        def gradients(options):
+            return dataclasses.replace(columns(options), takes_steps=False)
+
         for method in ("local-sgd:u=3", "diloco:u=4", "nodelay:u=3", "overlap-local-sgd:u=2", "sync-easgd:u=3"):
             with self.subTest(method):
-                mine, _ = train(method, make)
-                with unittest.mock.patch("paceline.torch._translate.LOCAL_RULES", ()):
+                mine, summary = train(method, make)
+                self.assertIn(summary["results"] - summary["run"]["updates"], (0, 1))
+                with unittest.mock.patch("paceline.torch._optimizer.columns", gradients):
                     theirs, _ = train(method, make)
                 self.assertLess(float((flat(mine) - flat(theirs)).abs().max()), 2e-6)
 

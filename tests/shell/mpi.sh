@@ -36,21 +36,21 @@ export ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1
 ranks() { # n, command …
     n=$1
     shift
-    timeout -k 5 "${limit_s:-300}" "$MPIEXEC" -n "$n" "$@"
+    timeout -k 5 "${limit_s:-1500}" "$MPIEXEC" -n "$n" "$@"
 }
 small='--model softmax --data digits:samples=400,test=50 --batch 8 --eval-samples 100'
 # The shell of each rank notes its process and becomes the program: sh -c "$each" sh PROGRAM …
 # shellcheck disable=SC2016
 each='echo $$ >pid.${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-x}}; exec "$@"'
 
-# Waits up to 30 s until a command succeeds.
+# Waits up to two minutes until a command succeeds.
 await() { # command …
     tries=0
-    until "$@" 2>/dev/null || [ $tries = 300 ]; do
+    until "$@" 2>/dev/null || [ $tries = 1200 ]; do
         sleep 0.1
         tries=$((tries + 1))
     done
-    [ $tries -lt 300 ]
+    [ $tries -lt 1200 ]
 }
 
 work=$(mktemp -d) || exit 1

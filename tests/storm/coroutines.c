@@ -44,14 +44,12 @@ uint64_t storm_draw_ns(uint64_t mean_ns) {
     return 1 + (uint64_t)(storm_chance(0.05) ? 10 * x : x);
 }
 
-uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges) {
+uint64_t storm_hash(const float *v, size_t n) {
     uint64_t h = 1469598103934665603u;
-    for (int r = 0; r < n_ranges; r++) {
-        for (size_t i = 0; i < range[r].n; i++) {
-            uint32_t bits;
-            memcpy(&bits, v + range[r].from + i, sizeof bits);
-            h = (h ^ bits) * 1099511628211u;
-        }
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, v + i, sizeof bits);
+        h = (h ^ bits) * 1099511628211u;
     }
     return h | 1;
 }
@@ -104,7 +102,7 @@ void storm_unwind(int worker) {
     if (w->given) { /* a process that is dead writes nothing */
         w->given->out = trash;
         if (w->given->base) w->given->base = trash;
-        for (int r = 0; r < PL_RANGES; r++) w->given->strips.out[r] = trash;
+        for (int i = 0; i < PL_STRIPS; i++) w->given->strip[i].out = trash;
     }
     while (w->made) storm_resume(w);
     w->held.task = 0;

@@ -30,16 +30,16 @@ static void guest_writes_late(struct storm_worker *w) {
 }
 
 static void guest_lie(struct storm_worker *w, const struct pl_order *o, struct pl_result *r) {
-    size_t n = o->range[0].n, from = o->range[0].from;
+    size_t n = storm.dim;
     storm.counts.lies++;
     switch (pl_rng_below(&storm.rng, 10)) {
     case 0:
-    case 1: o->out[from + pl_rng_below(&storm.rng, (uint32_t)n)] = guest_nonsense(); break;
+    case 1: o->out[pl_rng_below(&storm.rng, (uint32_t)n)] = guest_nonsense(); break;
     case 2:
-        for (size_t i = 0; i < n; i++) o->out[from + i] = guest_nonsense();
+        for (size_t i = 0; i < n; i++) o->out[i] = guest_nonsense();
         break;
     case 3:
-        for (size_t i = 0; i < n; i++) o->out[from + i] *= storm.huge ? 1e30f : 2;
+        for (size_t i = 0; i < n; i++) o->out[i] *= storm.huge ? 1e30f : 2;
         break;
     case 4: r->samples = storm_chance(0.5) ? INT32_MAX : pl_rng_u32(&storm.rng); break;
     case 5: r->samples = 0; break;
@@ -56,13 +56,11 @@ static void guest_lie(struct storm_worker *w, const struct pl_order *o, struct p
 
 static void guest_do(struct storm_worker *w, const struct pl_order *o) {
     const struct pl_transport *t = &__wrap_pl_shm;
-    const float *in = pl_worker_input(t, &w->link, o);
+    const float *in = pl_worker_input(t, &w->link, o, storm.dim);
     struct pl_result r = {.task = o->task, .samples = storm.samples, .loss = 1};
     r.pulled_ns = storm.now_ns;
     if (pl_cancelled(t->link.cancelled(&w->link)) || w->dead || storm.shutdown) return;
-    for (int k = 0; k < o->n_ranges; k++)
-        for (size_t i = 0; i < o->range[k].n; i++)
-            o->out[o->range[k].from + i] = 0.1f * in[o->range[k].from + i];
+    for (size_t i = 0; i < storm.dim; i++) o->out[i] = 0.1f * in[i];
     r.pushed_ns = storm.now_ns;
     if (w->liar && storm_chance(0.5)) guest_lie(w, o, &r);
     t->link.push(&w->link, &r);
@@ -78,7 +76,7 @@ static int guest_main(void *arg) {
     const struct pl_transport *t = &__wrap_pl_shm;
     struct pl_link *link;
     struct pl_order order;
-    if (t->port.attach(NULL, w->link.worker, &link)) return 1;
+    if (t->start->attach(NULL, w->link.worker, &link)) return 1;
     while (t->link.pull(link, &order) == PL_OK) guest_do(w, &order);
     return 0;
 }

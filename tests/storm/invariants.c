@@ -19,12 +19,13 @@ static bool invariants_is_input(const struct pl_order *o, const float *v) {
 static void invariants_apart(int worker, const struct pl_order *o, int other,
                              const struct storm_held *h) {
     const struct pl_order *x = &h->order;
-    if (x->out == o->out || (o->base && (x->base == o->base || x->out == o->base)) ||
+    if ((o->out && x->out == o->out) || (o->base && (x->base == o->base || x->out == o->base)) ||
         (x->base && x->base == o->out))
         storm_fail("worker %d is told to write where worker %d may still write", worker + 1,
                    other + 1);
     bool reads = !h->base_ready; /* then it reads its base */
-    if (reads && (invariants_is_input(x, o->out) || (o->base && invariants_is_input(x, o->base))))
+    if (reads && ((o->out && invariants_is_input(x, o->out)) ||
+                  (o->base && invariants_is_input(x, o->base))))
         storm_fail("worker %d is told to write what worker %d may still read", worker + 1,
                    other + 1);
     if (x->out && invariants_is_input(o, x->out))
@@ -40,15 +41,15 @@ static void invariants_apart(int worker, const struct pl_order *o, int other,
 static void invariants_strips_apart(int worker, const struct pl_order *o, int other,
                                     const struct storm_held *h) {
     const struct pl_order *x = &h->order;
-    for (int i = 0; o->strips.in[0] && x->strips.in[0] && i < PL_RANGES; i++)
-        for (int j = 0; j < PL_RANGES; j++) {
-            if (x->strips.out[i] == o->strips.out[j])
+    for (int i = 0; i < x->n_strips; i++)
+        for (int j = 0; j < o->n_strips; j++) {
+            if (x->strip[i].out == o->strip[j].out)
                 storm_fail("worker %d is told to write a strip that worker %d may still write",
                            worker + 1, other + 1);
-            if (x->strips.out[i] == o->strips.in[j])
+            if (x->strip[i].out == o->strip[j].in)
                 storm_fail("worker %d is told to read a strip that worker %d may still write",
                            worker + 1, other + 1);
-            if (x->strips.in[i] == o->strips.out[j] && storm.alive[other])
+            if (x->strip[i].in == o->strip[j].out && storm.alive[other])
                 storm_fail("worker %d is told to write a strip that worker %d may still read",
                            worker + 1, other + 1);
         }
@@ -57,19 +58,16 @@ static void invariants_strips_apart(int worker, const struct pl_order *o, int ot
 /* A model that workers are given is finite, and the same whenever they are. */
 static void invariants_version(int worker, const struct pl_order *o) {
     const struct pl_run_note note = pl_note_unpack(o);
-    for (int r = 0; o->strips.in[0] && r < o->n_ranges; r++)
-        for (size_t k = 0; k < o->range[r].n; k++)
-            if (!storm.huge && !isfinite(o->strips.in[r][k]))
+    for (int r = 0; r < o->n_strips; r++)
+        for (size_t k = 0; k < o->strip[r].n; k++)
+            if (!storm.huge && !isfinite(o->strip[r].in[k]))
                 storm_fail("worker %d is given a strip that is not finite", worker + 1);
     for (int i = 0; i < o->n_inputs; i++)
-        for (int r = 0; r < o->n_ranges; r++)
-            for (size_t k = 0; k < o->range[r].n; k++)
-                if (!storm.huge && !isfinite(o->input[i].v[o->range[r].from + k]))
-                    storm_fail("worker %d is given a model that is not finite", worker + 1);
-    if (o->stays || o->range[0].n != storm.dim || note.version >= 4096 || o->n_inputs != 1 ||
-        !storm.one_model)
-        return;
-    uint64_t hash = storm_hash(o->input[0].v, o->range, o->n_ranges);
+        for (size_t k = 0; k < storm.dim; k++)
+            if (!storm.huge && !isfinite(o->input[i].v[k]))
+                storm_fail("worker %d is given a model that is not finite", worker + 1);
+    if (o->stays || note.version >= 4096 || o->n_inputs != 1 || !storm.one_model) return;
+    uint64_t hash = storm_hash(o->input[0].v, storm.dim);
     uint64_t *known = &storm.version_hash[note.version];
     if (*known && *known != hash)
         storm_fail("version %llu is not what it was when it was first given to a worker",
@@ -86,12 +84,13 @@ static bool invariants_writable(int worker, const float *v) {
 }
 
 void storm_told(int worker, const struct pl_order *o) {
-    if (!invariants_writable(worker, o->out) || (o->base && !invariants_writable(worker, o->base)))
+    if ((o->out && !invariants_writable(worker, o->out)) ||
+        (o->base && !invariants_writable(worker, o->base)))
         storm_fail("worker %d is told to write to memory of the server or another", worker + 1);
-    if (o->out == NULL || invariants_is_input(o, o->out))
+    if ((o->out == NULL) != (o->n_strips > 0) || (o->out && invariants_is_input(o, o->out)))
         storm_fail("worker %d is told to write what it reads", worker + 1);
-    for (int i = 0; o->strips.in[0] && i < PL_RANGES; i++)
-        if (o->strips.in[i] == o->strips.out[i])
+    for (int i = 0; i < o->n_strips; i++)
+        if (o->strip[i].in == o->strip[i].out)
             storm_fail("worker %d is told to write a strip that it reads", worker + 1);
     for (int i = 0; i < storm.n_workers; i++) {
         const struct storm_worker *w = &storm.worker[i];
@@ -186,7 +185,6 @@ static void invariants_time(const struct pl_control *c, const struct pl_event *e
 
 void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                  const struct pl_plan *plan) {
-    (void)ctx;
     const struct pl_view *v = pl_control_view(c);
     storm.n_events++;
     if (storm.verbose) {
@@ -196,7 +194,7 @@ void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e
         storm_say("%s", line ? line : "");
         free(line);
     }
-    if (e->kind != PL_MEASURED && e->now_ns <= storm.event_ns && storm.n_events > 1)
+    if (!pl_event_is_made(e) && e->now_ns <= storm.event_ns && storm.n_events > 1)
         storm_fail("two events at %llu ns", (unsigned long long)e->now_ns);
     storm.event_ns = e->now_ns;
     invariants_fates(c);
@@ -213,13 +211,10 @@ void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e
 
 uint64_t storm_hash_inputs(const struct storm_held *h) {
     uint64_t hash = 0;
-    for (int r = 0; h->order.strips.in[0] && r < h->order.n_ranges; r++) {
-        struct pl_range strip = {0, h->order.range[r].n};
-        hash = hash * 31 + storm_hash(h->order.strips.in[r], &strip, 1);
-    }
-    if (h->order.strips.in[0]) return hash;
+    for (int i = 0; i < h->order.n_strips; i++)
+        hash = hash * 31 + storm_hash(h->order.strip[i].in, h->order.strip[i].n);
     for (int i = 0; i < h->order.n_inputs; i++)
-        hash = hash * 31 + storm_hash(h->input[i].v, h->order.range, h->order.n_ranges);
+        hash = hash * 31 + storm_hash(h->input[i].v, storm.dim);
     return hash;
 }
 
@@ -234,8 +229,7 @@ void storm_check_held(const char *when) {
         if (reads && storm_hash_inputs(&w->held) != w->held.hash)
             storm_fail("%s, the input of worker %d's task %llu changed while it read it", when,
                        i + 1, (unsigned long long)w->held.task);
-        if (!reads && storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges) !=
-                          w->held.base_hash)
+        if (!reads && storm_hash(w->held.order.base, storm.dim) != w->held.base_hash)
             storm_fail("%s, the base of worker %d's task %llu changed while it read it", when,
                        i + 1, (unsigned long long)w->held.task);
     }

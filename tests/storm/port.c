@@ -47,7 +47,7 @@ void storm_kill(int worker) {
     storm_unwind(worker);
     w->held = held; /* the mailbox of a dead worker stays as it was until the server sees it */
     w->held.order.out = w->held.order.base = NULL;
-    for (int r = 0; r < PL_RANGES; r++) w->held.order.strips.out[r] = NULL;
+    for (int i = 0; i < PL_STRIPS; i++) w->held.order.strip[i].out = NULL;
     if (attached || w->expected) port_send(w, PL_NEWS_GONE, NULL);
 }
 
@@ -172,7 +172,6 @@ void storm_run_until(uint64_t ns) {
 }
 
 static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) {
-    (void)p;
     uint64_t end = storm.now_ns + (wait_ns < STORM_NEVER / 4 ? wait_ns : STORM_NEVER / 4);
     *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
     storm.leaving = -1;
@@ -192,14 +191,12 @@ static void port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
 }
 
 static void port_wake(struct pl_port *p) {
-    (void)p;
     storm.woken = true;
 }
 
 /* --- the server's end ----------------------------------------------------------------------- */
 
 static int port_open(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why) {
-    (void)why;
     if (conf->n_workers > STORM_WORKERS) storm_fail("%d workers", conf->n_workers);
     storm.n_workers = conf->n_workers;
     storm.dim = conf->dim;
@@ -226,7 +223,6 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
 }
 
 static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
-    (void)p;
     bool frozen = false;
     storm_check_held("at the end");
     storm.shutdown = true;
@@ -254,7 +250,6 @@ static void port_close(struct pl_port *p) {
 }
 
 static float *port_vector(struct pl_port *p, int writer) {
-    (void)p;
     int n = 0, most = writer < 0 ? storm.n_versions : storm.n_own ? storm.n_own : storm.n_slots;
     for (int i = 0; i < storm.n_memory; i++)
         n += writer < 0 || storm.n_own ? storm.writer[i] == writer : storm.writer[i] >= 0;
@@ -266,7 +261,6 @@ static float *port_vector(struct pl_port *p, int writer) {
 }
 
 static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
-    (void)p;
     struct storm_worker *w = &storm.worker[worker];
     /* a timer that was due is handled before the news that the worker is gone */
     if (worker == storm.leaving) return;
@@ -281,7 +275,6 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
 }
 
 static void port_cancel(struct pl_port *p, int worker) {
-    (void)p;
     struct storm_worker *w = &storm.worker[worker];
     if (!w->joined) return;
     if (w->order.task && w->order.stays)
@@ -294,29 +287,24 @@ static void port_cancel(struct pl_port *p, int worker) {
     }
 }
 
-static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
-    (void)p;
-    (void)what;
-    (void)n;
-    return PL_OK;
+/* Versions are never given up early here. */
+static bool port_answered(struct pl_port *p, int worker) {
+    return false;
 }
 
 static uint64_t port_holds(const struct pl_port *p, int worker) {
-    (void)p;
     const struct storm_worker *w = &storm.worker[worker];
     if (w->liar && storm_chance(0.2)) return pl_rng_below(&storm.rng, 1000);
     return w->held.task != w->order.task ? w->held.task : 0;
 }
 
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
-    (void)p;
     const struct storm_worker *w = &storm.worker[worker];
     if (!w->joined) return PL_PHASE_AWAY;
     return w->waits ? PL_PHASE_WAITING : PL_PHASE_COMPUTING;
 }
 
 static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
-    (void)p;
     struct storm_worker *w = &storm.worker[worker];
     if (w->expected || w->joined || w->made)
         return pl_fail(why, PL_EUSAGE, "worker %d is there already", worker + 1);
@@ -327,19 +315,16 @@ static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
 }
 
 static void port_offer(struct pl_port *p, int worker) {
-    (void)p;
     storm.worker[worker].offered = true;
 }
 
 static bool port_is_guest(const struct pl_port *p, int worker) {
-    (void)p;
     return worker < storm.n_workers && storm.worker[worker].guest;
 }
 
 /* For the server, a guest that it hangs up on is like one that dies: what it still does happens in
  * memory of its own. */
 static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
-    (void)again;
     if (!port_is_guest(p, worker) || storm.peers) return false;
     storm_say("worker %d is hung up on: %s", worker + 1, sentence);
     storm.counts.hung_up++;
@@ -348,7 +333,6 @@ static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *
 }
 
 static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
-    (void)p;
     struct storm_worker *w = &storm.worker[worker];
     if (w->dead || storm.shutdown) return PL_EUSAGE;
     w->attached = true;
@@ -358,7 +342,6 @@ static int port_attach(struct pl_port *p, int worker, struct pl_link **out) {
 }
 
 static void port_made(struct pl_port *p, int worker) {
-    (void)p;
     struct storm_worker *w = &storm.worker[worker];
     if (!w->made) port_send(w, PL_NEWS_GONE, NULL); /* no process could be started */
 }
@@ -372,10 +355,9 @@ static struct storm_worker *port_worker(const struct pl_link *l) {
 /* What a worker that computes leaves in its output until it is done. */
 static void port_scribble(struct storm_worker *w) {
     struct pl_order *o = w->given;
-    for (int r = 0; r < o->n_ranges; r++) {
-        float *to = o->strips.in[0] ? o->strips.out[r] : o->out + o->range[r].from;
-        for (size_t i = 0; i < o->range[r].n; i++) to[i] = NAN;
-    }
+    for (int s = 0; s < o->n_strips; s++)
+        for (size_t i = 0; i < o->strip[s].n; i++) o->strip[s].out[i] = NAN;
+    for (size_t i = 0; o->out && i < storm.dim; i++) o->out[i] = NAN;
 }
 
 static void port_hold(struct storm_worker *w, struct pl_order *out) {
@@ -425,8 +407,7 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
     if (r->is_base) {
         if (w->held.task && w->held.order.base) {
             w->held.base_ready = true;
-            w->held.base_hash =
-                storm_hash(w->held.order.base, w->held.order.range, w->held.order.n_ranges);
+            w->held.base_hash = storm_hash(w->held.order.base, storm.dim);
         }
         port_send(w, PL_NEWS_BASE, r);
         return;
@@ -448,32 +429,31 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
 }
 
 static void port_detach(struct pl_link *l) {
-    (void)l;
 }
 
-#define STORM_OPS                                                                                  \
-    .port = {.open = port_open,                                                                    \
-             .shutdown = port_shutdown,                                                            \
-             .close = port_close,                                                                  \
-             .vector = port_vector,                                                                \
-             .tell = port_tell,                                                                    \
-             .cancel = port_cancel,                                                                \
-             .fetch = port_fetch,                                                                  \
-             .holds = port_holds,                                                                  \
-             .phase = port_phase,                                                                  \
-             .news = port_news,                                                                    \
-             .wake = port_wake,                                                                    \
-             .expect = port_expect,                                                                \
-             .attach = port_attach,                                                                \
-             .made = port_made,                                                                    \
-             .offer = port_offer,                                                                  \
-             .is_guest = port_is_guest,                                                            \
-             .hang_up = port_hang_up},                                                             \
-    .link = {.pull = port_pull,                                                                    \
-             .cancelled = port_cancelled,                                                          \
-             .sleep = port_sleep,                                                                  \
-             .push = port_push,                                                                    \
-             .detach = port_detach}
+static const struct pl_start_ops port_start = {
+    .processes = true, .expect = port_expect, .attach = port_attach, .made = port_made};
+static const struct pl_shared_ops port_shared = {.answered = port_answered};
+static const struct pl_client_ops port_clients = {
+    .offer = port_offer, .is_client = port_is_guest, .hang_up = port_hang_up};
 
-const struct pl_transport __wrap_pl_shm = {
-    .name = "shm", .brief = "a storm", .processes = true, .shared = true, STORM_OPS};
+const struct pl_transport __wrap_pl_shm = {.name = "shm",
+                                           .brief = "a storm",
+                                           .port = {.open = port_open,
+                                                    .shutdown = port_shutdown,
+                                                    .close = port_close,
+                                                    .vector = port_vector,
+                                                    .tell = port_tell,
+                                                    .cancel = port_cancel,
+                                                    .holds = port_holds,
+                                                    .phase = port_phase,
+                                                    .news = port_news,
+                                                    .wake = port_wake},
+                                           .link = {.pull = port_pull,
+                                                    .cancelled = port_cancelled,
+                                                    .sleep = port_sleep,
+                                                    .push = port_push,
+                                                    .detach = port_detach},
+                                           .start = &port_start,
+                                           .shared = &port_shared,
+                                           .clients = &port_clients};

@@ -146,7 +146,7 @@ void storm_resume(struct storm_worker *w);
 /* From inside a worker: returns after `ns`, or when it is woken or dead. */
 void storm_leave(struct storm_worker *w, uint64_t ns);
 void storm_unwind(int worker); /* the coroutine returns */
-uint64_t storm_hash(const float *v, const struct pl_range *range, int n_ranges);
+uint64_t storm_hash(const float *v, size_t n);
 
 /* port.c */
 void storm_word(int worker, const char *word); /* a guest says something */

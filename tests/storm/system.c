@@ -23,8 +23,8 @@ void __wrap_pl_background_free(struct pl_background *b);
 bool __wrap_pl_background_busy(struct pl_background *b);
 void __wrap_pl_background_send(struct pl_background *b, void (*run)(void *arg), void *arg);
 void __wrap_pl_background_wait(struct pl_background *b);
-void __wrap_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
-void __real_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+int __wrap_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
+int __real_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx);
 
 /* --- the clock ------------------------------------------------------------------------------ */
 
@@ -52,7 +52,6 @@ static int system_worker(int pid) {
 }
 
 int __wrap_pl_process_start(const char *name, int (*run)(void *arg), void *arg) {
-    (void)name;
     if (storm.faults[STORM_NO_START] && storm.n_events > 0 && storm.now_ns < storm.calm_ns &&
         storm_chance(0.1)) {
         storm.counts.failed_starts++;
@@ -78,7 +77,6 @@ void __wrap_pl_process_end(int pid, char *how, size_t max) {
 }
 
 void __wrap_pl_process_await(int pid, unsigned long wait_ns, char *how, size_t max) {
-    (void)wait_ns;
     __wrap_pl_process_end(pid, how, max);
 }
 
@@ -127,10 +125,10 @@ void __wrap_pl_background_send(struct pl_background *b, void (*run)(void *arg), 
 /* --- the event log -------------------------------------------------------------------------- */
 
 /* The first listener of a run is the storm's. */
-void __wrap_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
+int __wrap_pl_control_on_event(struct pl_control *c, pl_control_log *log, void *ctx) {
     if (storm.open && storm.control != c) {
         storm.control = c;
         __real_pl_control_on_event(c, storm_event, NULL);
     }
-    __real_pl_control_on_event(c, log, ctx);
+    return __real_pl_control_on_event(c, log, ctx);
 }

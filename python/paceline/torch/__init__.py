@@ -4,7 +4,7 @@
 
     opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model,
                        method="gap-aware", updates=400)
-    for x, y in pl.batches(loader):
+    for x, y in opt.batches(loader):
         opt.zero_grad(); loss = loss_fn(model(x), y); loss.backward(); opt.step(loss)
     opt.close()
 
@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from .._roles import Role
 from ..errors import RunEnded
-from ._batches import batches
-from ._current import rank, world_size
+from ._current import batches, rank, world_size
 from ._evaluator import evaluate
 from ._optimizer import Abandoned, Optimizer
 from ._translate import options

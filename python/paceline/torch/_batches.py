@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 import torch
 
 from ..errors import UsageError
-from . import _current
+
+if TYPE_CHECKING:
+    from ._optimizer import Optimizer
 
 __all__ = ["batches"]
 
@@ -21,30 +23,35 @@ def _length(batch: Any) -> int:
     return len(batch) if isinstance(batch, torch.Tensor) and batch.dim() > 0 else 0
 
 
-def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
-    """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are over.
+def _set_epoch(opt: "Optimizer", loader: Any, sampler: Any) -> None:
+    """Numbers the passes of this process, from the epoch that the program has set, if it has."""
+    now = getattr(sampler, "epoch", opt._sampler_epoch)
+    if now != opt._sampler_epoch:
+        opt._passes = now
+    elif opt._passes == 0 and hasattr(loader, "__len__"):
+        opt._passes = opt._first_version // max(1, len(loader))
+    sampler.set_epoch(opt._passes)
+    opt._sampler_epoch = opt._passes
+    opt._passes += 1
 
-    A run without a limit of its own gets one pass unless `epochs` is given. `set_epoch` of a
-    DistributedSampler is called before every pass; after a resume it continues where it was, by the
-    number of updates. Workers may have loaders of different lengths."""
-    opt = _current.optimizer()
-    if opt is None:
-        raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
+
+def batches(opt: "Optimizer", loader: Any, epochs: Optional[int]) -> Iterator[Any]:
+    """Optimizer.batches."""
     if epochs is None and not opt._limited:
         epochs = 1
-    first = opt.version // max(1, len(loader)) if hasattr(loader, "__len__") else 0
     sampler = getattr(loader, "sampler", None)
     done = 0
     while not opt.ended and (epochs is None or done < epochs):
         if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(first + done)
+            _set_epoch(opt, loader, sampler)
         any_batch = False
         for batch in loader:
             any_batch = True
             opt._count_samples(_length(batch))
             yield batch
             if opt.ended:
-                return
+                break
         if not any_batch:
             raise UsageError("the loader has no mini-batches, so this worker has nothing to compute")
         done += 1
+    opt._session.check()

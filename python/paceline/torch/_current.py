@@ -1,31 +1,43 @@
-"""The optimizer that this process made last, which `rank`, `world_size` and `batches` refer to."""
+"""The optimizer that `rank`, `world_size` and `batches` of the module refer to: the only one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+import weakref
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from .. import _roles
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ._optimizer import Optimizer
 
-__all__ = ["optimizer", "rank", "set_optimizer", "world_size"]
+__all__ = ["add", "batches", "rank", "world_size"]
 
-_current: Optional["Optimizer"] = None
-
-
-def set_optimizer(made: "Optimizer") -> None:
-    global _current
-    _current = made
+_made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
+_last: Optional["Optimizer"] = None
 
 
-def optimizer() -> Optional["Optimizer"]:
-    """The optimizer that was made last, or None."""
-    return _current
+def add(made: "Optimizer") -> None:
+    global _last
+    _last = made
+    _made.add(made)
+
+
+def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
+    """`batches` of the optimizer of this process, if it has exactly one; see `Optimizer.batches`."""
+    if _last is None:
+        raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
+    running = [opt for opt in _made if not opt.ended and opt.rank == _last.rank]
+    if len(running) > 1:
+        raise UsageError(
+            f"this process has {len(running)} optimizers whose runs go on, and batches() cannot tell "
+            "which is meant; use opt.batches(loader)"
+        )
+    return _last.batches(loader, epochs)
 
 
 def _role() -> _roles.Role:
-    return _current.role if _current else _roles.find()
+    return _last.role if _last is not None else _roles.find()
 
 
 def rank() -> int:

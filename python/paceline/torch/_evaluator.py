@@ -7,14 +7,15 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from typing import Any, Callable, Optional
 
 import torch
 
-from .. import _client, _roles
+from .. import _client, _roles, _server
 from .._client import SLICE, WAIT
 from .._roles import Role
-from ..errors import Error
+from ..errors import Error, FileError, RunError
 from ._vector import Vector
 
 __all__ = ["Evaluator", "evaluate"]
@@ -92,6 +93,27 @@ class Evaluator:
         self.seat.close()
 
 
+def _join(socket: str, dim: int, fingerprint: int, wait: float) -> _client.Client:
+    """Takes the evaluator's seat. Rank 0 writes the token when its server is there."""
+    end = time.monotonic() + wait
+    while True:
+        token = _server.token(socket)
+        try:
+            return _client.Client(
+                socket,
+                role=_client.EVALUATOR,
+                wait=SLICE,
+                dim=dim,
+                fingerprint=fingerprint,
+                token=token,
+            )
+        except (FileError, RunError) as e:
+            early = isinstance(e, FileError) or "token" in str(e)
+            if not early or time.monotonic() > end:
+                raise
+            time.sleep(SLICE)
+
+
 def evaluate(
     model: torch.nn.Module,
     function: Function,
@@ -107,13 +129,7 @@ def evaluate(
     vector = Vector(model, set())
     tensors, _ = vector.describe()
     role = role or _roles.find()
-    seat = _client.Client(
-        role.socket,
-        role=_client.EVALUATOR,
-        wait=wait,
-        dim=vector.dim,
-        fingerprint=tensors.fingerprint(),
-    )
+    seat = _join(role.socket, vector.dim, tensors.fingerprint(), wait)
     times = 0
     try:
         while True:

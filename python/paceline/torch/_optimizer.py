@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Callable, Dict, Iterator, List, Optional
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
 from .. import _roles
+from .._client import STEPS
 from .._roles import Role
-from ..errors import RunEnded, UsageError
+from ..errors import RunEnded, RunError, UsageError
 from . import _current
-from ._local import LocalRule
+from ._batches import batches
 from ._session import Session
-from ._translate import columns, layout, refuse_plain, rule
+from ._translate import (
+    columns,
+    hyper_parameters,
+    layout,
+    refuse_changes,
+    refuse_plain,
+    refuse_state,
+    rule,
+)
 from ._vector import Vector
 
 __all__ = ["Abandoned", "Optimizer"]
@@ -64,7 +74,10 @@ class Optimizer(torch.optim.Optimizer):
         self._share()
         self.role = role or _roles.find(workers=int(options.get("workers") or 1))
         self._accumulating = self._in_task = self._hooked = False
-        self._samples = 0
+        self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
+        self._reported: Tuple[Any, int] = (None, 0)
+        self._passes = 0  # over loaders
+        self._sampler_epoch = 0  # that batches() has set
         self._counts = {"steps": 0, "results": 0, "abandoned": 0}
         self._losses: List[float] = []
 
@@ -74,6 +87,11 @@ class Optimizer(torch.optim.Optimizer):
         self._rule = rule(optimizer, at, options)
         self._groups = [[id(p) for p in g["params"]] for g in self.param_groups]
         self._vector = Vector(model, {i for g in self._groups for i in g}, zero_copy)
+        self._takes_steps = at.takes_steps  # with the optimizer that was given
+        if not at.takes_steps:
+            refuse_state(optimizer.state)
+        self._hyper_parameters = hyper_parameters(optimizer)
+        self._warned = at.takes_steps or self._rule.forgets
         if not at.sends_gradients and not at.takes_steps:
             refuse_plain(optimizer, at, len(self._vector.buffers))
         if zero_copy and at.takes_steps:
@@ -82,23 +100,24 @@ class Optimizer(torch.optim.Optimizer):
                 "which change the parameters in place; leave zero_copy out"
             )
         self._sent_rate: Any = self._rule.lr or None
-        self._local: Optional[LocalRule] = None  # the steps are taken here
+        self._said_rate = self._sent_rate  # without a result
+        self._local = at.takes_steps  # the steps are taken here
         self._steps_left = 0
-        if at.takes_steps:
-            self._local = LocalRule(at.local, at.local_options, self.role.world_size, self._vector)
 
         self._session = Session(self.role, self._vector)
+        self.role = self._session.role
         with self._session.opening():
             self._session.open(
                 dict(options, **self._rule.options),
                 layout(self._vector, self._groups, self._rule),
-                at.local if self._local else "gradient",
+                self._local,
             )
             if evaluate and self.role.rank == 0:
                 self._session.add_evaluator(model, evaluate)
             self._next_task()
+        self._first_version = self.version  # of a run that was resumed, or joined late
         self._ready = True
-        _current.set_optimizer(self)
+        _current.add(self)
 
     @property
     def ended(self) -> bool:
@@ -122,17 +141,17 @@ class Optimizer(torch.optim.Optimizer):
         task = self._session.pull()
         if task is None:
             return
+        self._vector.load(task.w)
+        self._local = task.wants == STEPS
         if self._local:
-            self._local.begin(task)
-            self._steps_left = max(1, int(task.steps))
+            self._steps_left = int(task.steps)
             self._losses.clear()
-            self._samples = 0
-        else:
-            self._vector.load(task.w)
+        self._samples = 0
 
     def _count_samples(self, n: int) -> None:
         """`batches` tells the size of the mini-batch that it hands out."""
-        self._samples = self._samples + n if self._local else n
+        self._samples += self._batch
+        self._batch = n
 
     def _check(self) -> None:
         groups = [[id(p) for p in g["params"]] for g in self.param_groups]
@@ -142,19 +161,54 @@ class Optimizer(torch.optim.Optimizer):
                 "paceline.torch.Optimizer after close()"
             )
         self._vector.check()
+        if not self._takes_steps:
+            refuse_changes(self._hyper_parameters, self.optimizer)
+            self._vector.check_unchanged()
+            if not self._warned:
+                self._warn_without_gradient()
 
-    def step(self, loss: Any = None, samples: int = 0) -> None:  # type: ignore[override]
+    def _warn_without_gradient(self) -> None:
+        """PyTorch leaves a parameter without a gradient as it is."""
+        without = self._vector.without_gradient()
+        if without:
+            self._warned = True
+            warnings.warn(
+                f"'{without[0]}' and others of {len(without)} parameters have no gradient in this step; "
+                "PyTorch would leave them as they are, but momentum, moments and weight decay of the "
+                "server still move them. Freeze them (requires_grad=False) before the Optimizer is "
+                "made, or use a method with local steps (local-sgd, diloco, easgd, …)",
+                stacklevel=4,
+            )
+
+    def report(self, loss: Any = None, samples: int = 0) -> None:
+        """Tells the loss and the size of a mini-batch before a `step` that others call without
+        arguments, such as GradScaler or a Lightning trainer."""
+        self._reported = (loss, samples)
+
+    def step(  # type: ignore[override]
+        self, loss: Any = None, samples: int = 0, closure: Optional[Callable[[], Any]] = None
+    ) -> Any:
         """Sends what was computed, and waits for the next weights.
 
         `loss` is the mean loss of the mini-batch, a tensor or a number; unknown if left out.
-        `samples` is the size of the mini-batch; `batches` fills it in. Does nothing inside
-        `no_sync()`. Raises RunEnded if the run had ended before."""
+        `samples` is the size of the mini-batch; `batches` fills it in. `report` may have told both
+        before. A `closure` (also as the first argument, as in torch.optim) is called once, and its
+        result is the loss, which is returned. Inside `no_sync()`, only the samples are counted.
+        Raises RunEnded if the run had ended before."""
         if callable(loss) and not isinstance(loss, torch.Tensor):
-            raise UsageError(
-                "step() takes the loss, not a closure: call loss.backward(), then step(loss)"
-            )
-        if self._accumulating:
-            return
+            loss, closure = None, loss
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        told, self._reported = self._reported, (None, 0)
+        loss = told[0] if loss is None else loss
+        self._samples += samples or told[1] or self._batch
+        self._batch = 0
+        if not self._accumulating:
+            self._step(loss)
+        return loss if closure is not None else None
+
+    def _step(self, loss: Any) -> None:
         if self.ended:
             raise RunEnded("the run has ended; check opt.ended, or loop over paceline.torch.batches")
         self._check()
@@ -165,37 +219,49 @@ class Optimizer(torch.optim.Optimizer):
         if self._session.cancelled():
             self._abandon()
         elif self._local:
-            self._local_step(self._local, value, samples)
+            self._local_step(value)
         else:
-            self._send_gradient(value, samples)
+            self._send_gradient(value)
 
-    def _send_gradient(self, loss: float, samples: int) -> None:
-        client = self._session.client
+    def _send_rate(self, cancelled: bool = False) -> None:
+        """The rate of rank 0 counts. It goes with the next result, which the server may drop, or at
+        once if the task is cancelled and will have none."""
         if self.role.rank == 0:
             rate = self._rule.rate(self.param_groups)
-            if rate != self._sent_rate:
-                client.set_lr(rate)
+            if rate != self._sent_rate or (cancelled and rate != self._said_rate):
+                self._session.client.set_lr(rate)
                 self._sent_rate = rate
-        self._vector.write_gradient(client.task.out)
-        self._push(samples or self._samples, loss)
+                if cancelled:
+                    self._said_rate = rate
 
-    def _local_step(self, local: LocalRule, loss: float, samples: int) -> None:
+    def _send_gradient(self, loss: float) -> None:
+        self._send_rate()
+        self._vector.write_gradient(self._session.client.task.out)
+        self._push(loss)
+
+    def _local_step(self, loss: float) -> None:
         self.optimizer.step()
-        local.stepped()
         self._losses.append(loss)
-        self._samples += samples
         self._steps_left -= 1
         if self._steps_left == 0:
-            local.result(self._session.client.task)
-            self._push(self._samples, sum(self._losses) / len(self._losses))
+            self._vector.write_model(self._session.client.task.out)
+            self._push(sum(self._losses) / len(self._losses))
 
-    def _push(self, samples: int, loss: float) -> None:
-        self._session.push(samples, loss)
-        self._counts["results"] += 1
+    def _push(self, loss: float) -> None:
+        task = self._session.client.task
+        complete = task.step + task.steps == self._session.batches
+        self._session.push(self._samples, loss)
+        self._counts["results"] += complete
         self._next_task()
 
     def _abandon(self) -> None:
+        """Drops what was computed for the task: its gradients must not get into the next result."""
         self._counts["abandoned"] += 1
+        self._batch = 0
+        self.optimizer.zero_grad(set_to_none=True)
+        if not self._local:
+            with contextlib.suppress(RunError):  # the run may have ended, which the next task tells
+                self._send_rate(cancelled=True)
         self._next_task()
 
     # --- what a torch.optim.Optimizer has ------------------------------------------------------
@@ -209,6 +275,8 @@ class Optimizer(torch.optim.Optimizer):
         """Clears the gradients. Does nothing inside `no_sync()`."""
         if not self._accumulating:
             self.optimizer.zero_grad(set_to_none=set_to_none)
+            if not self._local:
+                self._samples = 0
 
     def add_param_group(self, param_group: Any) -> None:
         if self._ready:
@@ -224,12 +292,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Any) -> None:
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
+        if not self._takes_steps:
+            refuse_state(own.get("state", {}))
         self.optimizer.load_state_dict(own)
         self._share()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulates gradients: `step` and `zero_grad` do nothing inside."""
+        """Accumulates gradients: inside, `step` sends nothing and `zero_grad` clears nothing."""
         before, self._accumulating = self._accumulating, True
         try:
             yield
@@ -247,7 +317,7 @@ class Optimizer(torch.optim.Optimizer):
         """Encloses the computation of one result. If the server cancels the task, the computation
         stops at the next module (forward) or parameter (backward), and the block is left.
 
-            for x, y in pl.batches(loader):
+            for x, y in opt.batches(loader):
                 with opt.task():
                     opt.zero_grad(); loss = loss_fn(model(x), y); loss.backward(); opt.step(loss)
 
@@ -276,19 +346,41 @@ class Optimizer(torch.optim.Optimizer):
 
     def close(self) -> None:
         """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
-        final weights; if the run has no limit of its own, it ends now."""
+        final weights; if the run has no limit of its own, it ends now. Then it raises RunError if
+        the run has failed: it diverged, or every worker left before its limit."""
         self._session.close()
+
+    def batches(self, loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
+        """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are
+        over.
+
+        A run without a limit of its own gets one pass unless `epochs` is given. The passes of a
+        DistributedSampler are numbered by `set_epoch`, from the epoch that the program has set or,
+        if it has set none, from 0 (after a resume: the number of updates by the length of the
+        loader). Workers may have loaders of different lengths. Raises RunError on rank
+        0 if the run has failed: it diverged, or ended early."""
+        return batches(self, loader, epochs)
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process: 0 to `world_size` - 1. Rank 0 starts the server."""
+        return self.role.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers were started together."""
+        return self.role.world_size
 
     def summary(self) -> Dict[str, Any]:
         """What this worker did: "steps", "results", "abandoned" tasks and seconds "waited". On rank
         0, once the run has ended, also "run" (the object that `paceline train --json` prints),
-        "method", and "trouble" (why the run ended early, or None)."""
+        "method", "diverged", and "failure" (why the run failed, or None)."""
         out: Dict[str, Any] = dict(self._counts, waited=self._session.waited)
         out.update(rank=self.role.rank, version=self.version)
         result = self._session.result
         if result:
-            out["run"] = result["run"]
-            out.update(result["texts"])
+            out.update(run=result["run"], method=result["texts"]["method"])
+            out.update(diverged=result["diverged"], failure=self._session.failure)
         return out
 
     def __enter__(self) -> "Optimizer":

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import math
 import os
+import secrets
+import signal
 import sys
+import threading
 import time
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Set
 
 import torch
 
 from .. import _client, _server
 from .._client import SLICE, WAIT
-from .._roles import Role
-from ..errors import Error, FileError, RunError
+from .._roles import Role, next_run
+from ..errors import Error, FileError, RunError, UsageError
 from ._evaluator import Evaluator, Function
 from ._vector import Vector
 
@@ -28,6 +32,28 @@ _STARTED = time.time()
 _LIMITS = ("updates", "time", "epochs", "target_loss", "target_accuracy")
 _NO_LIMIT = 10**15  # updates
 _LAST_SCORES = 600  # seconds for which the server waits for the last evaluation, at most
+_GRACE = 8  # seconds in which a run that failed writes its checkpoint
+_EVICT = 1800  # seconds without a result after which a worker is frozen, as for torch.distributed
+
+_serving: Set["Session"] = set()  # sessions of rank 0
+_terminated = False
+
+
+def _terminate(number: int, _: Any) -> None:
+    """SIGTERM: the exit of the process ends the run in good order."""
+    global _terminated
+    _terminated = True
+    raise SystemExit(128 + number)
+
+
+def _watch_sigterm() -> None:
+    """SIGTERM is caught as long as a server depends on this process, unless the program does."""
+    if threading.current_thread() is threading.main_thread():
+        now = signal.getsignal(signal.SIGTERM)
+        if _serving and now is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
+        elif not _serving and now is _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _resumes(options: Dict[str, Any]) -> bool:
@@ -43,16 +69,19 @@ class Session:
     """A worker's seat in the run. Open it inside `with session.opening():`."""
 
     def __init__(self, role: Role, vector: Vector) -> None:
-        self.role, self._vector = role, vector
+        self.role, self._vector = next_run(role), vector
         self.limited = False  # the run has a limit of its own
         self.ended = False
+        self.batches = 1  # per task
         self.version = 0  # of the weights in the model: the number of updates
         self.waited = 0.0  # seconds for tasks
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
+        self.failure: Optional[str] = None  # why the run failed, on rank 0
         self.server: Optional[_server.Server] = None
         self._client: Optional[_client.Client] = None
         self._evaluator: Optional[Evaluator] = None
         self._opened = False
+        self._token: Optional[str] = None  # on rank 0: what the server asks of who may change the run
 
     @property
     def client(self) -> _client.Client:
@@ -73,36 +102,49 @@ class Session:
         self._opened = True
         atexit.register(self._at_exit)
 
-    def open(self, options: Dict[str, Any], layout: str, rules: str) -> None:
+    def open(self, options: Dict[str, Any], layout: str, steps: bool) -> None:
         """Joins the run; rank 0 starts its server first, with these options. `layout` is what the
-        server has to know about single tensors, `rules` the local rules that this worker computes."""
+        server has to know about single tensors; `steps`: this worker's optimizer takes local steps."""
         self.limited = any(options.get(name) for name in _LIMITS)
         tensors, kept = self._vector.describe()
         if self.role.rank == 0:
             self._serve(options, tensors, layout)
         del kept
         self._client = self._join(
-            dim=self._vector.dim, fingerprint=tensors.fingerprint(), rules=rules
+            dim=self._vector.dim,
+            fingerprint=tensors.fingerprint(),
+            steps=steps,
+            token=self._token,
         )
+        self.batches = int(self._client.server["batches_per_task"])
+        if self.server and self._token:
+            self.server.publish(self._token)
 
     def add_evaluator(self, model: torch.nn.Module, function: Function) -> None:
         """From now on, `function(model)` is called between two tasks with versions of the model."""
-        seat = self._join(role=_client.EVALUATOR)
+        seat = self._join(role=_client.EVALUATOR, token=self._token)
         self._evaluator = Evaluator(seat, self._vector, model, function)
 
     def _serve(self, options: Dict[str, Any], tensors: _client.Tensors, layout: str) -> None:
         role = self.role
         served = dict(options, model="external", workers=role.world_size, listen=role.socket)
         served.update(spawn="none", transport="shm")
+        if served.get("evict") is None:  # what a worker does between two results is its own business
+            served["evict"] = _EVICT
+        asked = served.setdefault("requests", secrets.token_hex(16))
+        if asked == "none":
+            raise UsageError("requests='none': rank 0 must be able to end the run; leave it out")
+        self._token = None if asked == "any" else str(asked)
         if not self.limited:
             served["updates"] = _NO_LIMIT
-        _server.clean(role.folder)
+        save = None
         if not _resumes(options):
-            served["init"] = os.path.join(role.folder, "init.safetensors")
-            tensors.save(served["init"], layout)
+            save = functools.partial(tensors.save, layout=layout)
             if options.get("resume") == "auto":
                 del served["resume"]
-        self.server = _server.Server(role.folder, served)
+        self.server = _server.Server(role.socket, served, save)
+        _serving.add(self)
+        _watch_sigterm()
 
     def _join(self, **seat: Any) -> _client.Client:
         """Opens a seat as soon as the server is there."""
@@ -115,11 +157,14 @@ class Session:
                     self.server.finish()
                     raise RunError("the server ended before the run began") from None
                 if self.role.rank > 0:
-                    failed = _server.failure(self.role.folder, _STARTED)
+                    failed = _server.failure(self.role.socket, _STARTED)
                     if failed:
-                        raise RunError(f"rank 0 could not start the run: {failed}") from None
+                        raise RunError(failed) from None
                 if time.monotonic() > end:
-                    raise
+                    raise FileError(
+                        f"no server has listened at '{self.role.socket}' for {WAIT:g} s; rank 0 starts "
+                        "it, and must run on this machine"
+                    ) from None
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -140,6 +185,9 @@ class Session:
         self.waited += time.monotonic() - begin
         if got is None:
             self._finish()
+            failed = None if self.role.rank == 0 else _server.failure(self.role.socket, _STARTED)
+            if failed:
+                raise RunError(failed)
             return None
         self.version = int(self.client.task.version)
         if self._evaluator:
@@ -166,6 +214,8 @@ class Session:
         self._vector.release()
         if client is not None:
             client.close()
+        _serving.discard(self)
+        _watch_sigterm()
 
     def _lost(self) -> None:
         """The server is gone: rank 0 knows more about it."""
@@ -194,18 +244,29 @@ class Session:
             return
         try:
             self.result = server.finish()
-            self._load_final(server.weights)
+            self._load_final(self.result, server.weights)
         finally:
             server.remove()
 
-    def _load_final(self, path: str) -> None:
-        with contextlib.suppress(OSError):
+    def _load_final(self, result: Dict[str, Any], path: str) -> None:
+        updates = int(result["run"]["updates"])
+        if result["has_weights"]:
             with open(path, "rb") as f:
                 data = bytearray(f.read())
-            if len(data) == 4 * self._vector.dim:
-                self._vector.load_tensor(torch.frombuffer(data, dtype=torch.float32))
-                if self.result:
-                    self.version = int(self.result["run"]["updates"])
+            self._vector.load_tensor(torch.frombuffer(data, dtype=torch.float32))
+            self.version = updates
+        self.failure = result["texts"]["trouble"]
+        if result["diverged"]:
+            self.failure = (
+                f"the run diverged: no finite gradient after update {updates}; try a smaller lr"
+            )
+        elif not result["has_weights"] and not self.failure:
+            self.failure = "the server has no final weights"
+
+    def check(self) -> None:
+        """Raises if the run has ended and has failed."""
+        if self.failure:
+            raise RunError(self.failure)
 
     def _end(self) -> None:
         """Rank 0 asks the server to end the run."""
@@ -221,30 +282,46 @@ class Session:
             self._end()
         if not self.ended:
             self._finish()
+        self.check()
+
+    def _told(self) -> str:
+        """What the other ranks are told about the failure of this one."""
+        if _terminated:
+            return "rank 0 was terminated"
+        e = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        if not self._opened:
+            return f"rank 0 could not start the run: {e or type(e).__name__}"
+        return f"rank 0 failed: {type(e).__name__}: {e}"
 
     def abort(self) -> None:
-        """Something failed: nothing of the run is left, and the other ranks hear why."""
+        """Something failed: the run ends with a checkpoint, if it had begun and has one to write,
+        and the other ranks hear why."""
         atexit.unregister(self._at_exit)
-        failure = sys.exc_info()[1]
+        if self.server is not None and self.role.world_size > 1:
+            self.server.report(self._told())
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()
+        if self._opened:
+            with contextlib.suppress(Error):
+                self._end()
         self._leave()
         server, self.server = self.server, None
         if server is not None:
+            with contextlib.suppress(Error):
+                if self._opened:
+                    server.finish(timeout=_GRACE)
             server.kill()
-            if self._opened or self.role.world_size == 1:
-                server.remove()
-            else:
-                server.report(str(failure) or type(failure).__name__)
+            server.remove()
 
     def _at_exit(self) -> None:
         failure = getattr(sys, "last_value", None)
-        if failure is not None and not isinstance(failure, KeyboardInterrupt):
+        if _terminated or not isinstance(failure, (KeyboardInterrupt, type(None))):
             self.abort()
             return
-        if failure is not None:
-            with contextlib.suppress(Error):
+        try:
+            if failure is not None:
                 self._end()
-        with contextlib.suppress(Error):
             self.close()
+        except Error as e:
+            print(f"paceline: {e}", file=sys.stderr, flush=True)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from .._catalog import catalog
+from .._setup import Setup
 from ..errors import UsageError
-from ._local import LOCAL_RULES
 from ._vector import Vector
 
-__all__ = ["Columns", "Rule", "columns", "layout", "options", "refuse_plain", "rule"]
+__all__ = [
+    "Columns",
+    "Rule",
+    "columns",
+    "hyper_parameters",
+    "layout",
+    "options",
+    "refuse_changes",
+    "refuse_plain",
+    "refuse_state",
+    "rule",
+]
 
 _USE_LOCAL = (
     "; use a method with local steps (local-sgd, diloco, easgd, …), with which every worker runs "
     "this optimizer itself and sends the change"
 )
-_OWN_MOMENTUM = ("dana", "ormo")  # optimizers that only asynchronous methods have
+# what the kinds of torch.optim have that changes no result; what _KINDS reads is known as well
+_HARMLESS = {"foreach", "capturable", "differentiable", "fused"}
+_KNOWN = {"lr", "weight_decay", "maximize"} | _HARMLESS
+_METHOD = ("method", "policy", "tuner", "correct", "reduce", "optim", "local", "filter", "workers")
 
 
 @dataclass
@@ -30,6 +42,11 @@ class Rule:
     lr: float
     lr_factor: List[float] = field(default_factory=list)
     decay_factor: List[float] = field(default_factory=list)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a parameter whose gradient is zero stays as it is."""
+        return self.options.get("optim") == "sgd" and not self.options.get("weight_decay")
 
     def rate(self, param_groups: Any) -> float:
         """The base rate now, from the learning rates of the param groups."""
@@ -46,51 +63,30 @@ class Rule:
 
 @dataclass
 class Columns:
-    """What matters here of a method: its local rule and its optimizer."""
+    """What matters here of a method."""
 
     method: str
-    local: str
-    local_options: Dict[str, float]
-    optim: str
-
-    @property
-    def takes_steps(self) -> bool:
-        """Whether the worker's own optimizer takes the steps."""
-        o = self.local_options
-        return self.local in LOCAL_RULES and not o.get("delta") and not o.get("beta")
-
-    @property
-    def sends_gradients(self) -> bool:
-        return self.local == "gradient"
-
-
-def _options(text: str) -> Dict[str, str]:
-    return dict(p.split("=", 1) for p in text.split(",") if "=" in p)
+    local: str  # its local rule
+    takes_steps: bool  # the worker's own optimizer takes the local steps
+    sends_gradients: bool
+    optim: str  # a spec
+    fixed_optim: bool  # the method works with this optimizer alone
 
 
 def columns(options: Dict[str, Any]) -> Columns:
-    """Looks up the method. Errors in specs are the server's to report."""
-    given = str(options.get("method") or "")
-    name, _, args = given.partition(":")
-    detail = next((m.detail for m in catalog("method") if m.name == name), "")
-    found = dict(re.findall(r"--([\w-]+) (\S+)", detail))
-    local = str(options.get("local") or found.get("local", "gradient"))
-    rule_name, _, rule_args = local.partition(":")
-    values = {}
-    for item in catalog("local"):
-        if item.name == rule_name:
-            values = {o.name: o.default for o in item.options}
-    known = set(values)
-    values.update(_options(rule_args))
-    values.update({k: v for k, v in _options(args).items() if k in known})
-    numbers = {}
-    for key, value in values.items():
-        try:
-            numbers[key] = float(value)
-        except ValueError:
-            pass
-    optim = str(options.get("optim") or found.get("optim", "sgd"))
-    return Columns(given or str(options.get("policy") or "kasync"), rule_name, numbers, optim)
+    """Looks up the method. Errors in specs are the server's to report: all ranks hear of them."""
+    try:
+        at = Setup(**{k: options[k] for k in _METHOD if options.get(k)}).method()
+    except UsageError:
+        at = Setup().method()
+    return Columns(
+        str(options.get("method") or options.get("policy") or at["name"]),
+        at["local"].partition(":")[0],
+        bool(at["any_optimizer"]),
+        at["sends"] == "gradients" and not at["local_steps"],
+        at["optim"],
+        bool(at["fixed_optim"]),
+    )
 
 
 # --- hyper-parameters -------------------------------------------------------------------------------
@@ -116,9 +112,9 @@ def _refuse(optimizer: Any, what: str) -> UsageError:
 def _sgd(optimizer: Any) -> str:
     h = _same(optimizer, ("momentum", "dampening", "nesterov"))
     if h["nesterov"]:
-        return f"nesterov:beta={h['momentum']!r},form=torch"
+        return f"nesterov:beta={float(h['momentum'])!r},form=torch"
     if h["momentum"]:
-        return f"momentum:beta={h['momentum']!r},dampening={float(h['dampening'])!r}"
+        return f"momentum:beta={float(h['momentum'])!r},dampening={float(h['dampening'])!r}"
     return "sgd"
 
 
@@ -139,21 +135,62 @@ def _adagrad(optimizer: Any) -> str:
 
 
 _KINDS = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adam,
-    torch.optim.Adagrad: _adagrad,
+    torch.optim.SGD: (_sgd, {"momentum", "dampening", "nesterov"}),
+    torch.optim.Adam: (_adam, {"betas", "eps", "amsgrad"}),
+    torch.optim.AdamW: (_adam, {"betas", "eps", "amsgrad", "decoupled_weight_decay"}),
+    torch.optim.Adagrad: (_adagrad, {"lr_decay", "eps", "initial_accumulator_value"}),
 }
+
+
+def _refuse_unknown(optimizer: Any, known: Set[str]) -> None:
+    """Hyper-parameters of a later PyTorch, unless they are off."""
+    for name in set(optimizer.defaults) - known - _KNOWN:
+        if any(g.get(name) for g in optimizer.param_groups):
+            raise _refuse(optimizer, name)
+
+
+def _has_steps(state: Any) -> bool:
+    """Whether the state of an optimizer is more than that of a new one."""
+    return any(
+        float(s.get("step") or 0) > 0 or s.get("momentum_buffer") is not None for s in state.values()
+    )
+
+
+def refuse_state(state: Any) -> None:
+    """For rules of the server, which begins with the state of a new optimizer."""
+    if _has_steps(state):
+        raise UsageError(
+            "the optimizer has state of earlier steps (momentum or moments), which the server cannot "
+            "take; give a new one and resume from a checkpoint of the server (checkpoint=, "
+            'resume="auto")' + _USE_LOCAL.replace("; use", ", or use", 1)
+        )
+
+
+def hyper_parameters(optimizer: Any) -> List[Dict[str, Any]]:
+    """Those that a rule of the server has from its beginning: all but the learning rates."""
+    names = set(optimizer.defaults) - _HARMLESS - {"lr"}
+    return [{n: g[n] for n in names if n in g} for g in optimizer.param_groups]
+
+
+def refuse_changes(before: List[Dict[str, Any]], optimizer: Any) -> None:
+    for old, new in zip(before, hyper_parameters(optimizer)):
+        for name in old:
+            if new.get(name) != old[name]:
+                raise UsageError(
+                    f"{name} has changed from {old[name]} to {new.get(name)}, but only lr may change "
+                    "during a run (OneCycleLR and CyclicLR need cycle_momentum=False)" + _USE_LOCAL
+                )
 
 
 def _optim(optimizer: Any, at: Columns, given: bool) -> str:
     """The server's optimizer for a wrapped one."""
-    translate = _KINDS.get(type(optimizer))
+    translate, known = _KINDS.get(type(optimizer), (None, set()))
     kind = type(optimizer).__name__
     if translate is None:
         raise UsageError(f"the server has no {kind}, only SGD, Adam, AdamW and Adagrad" + _USE_LOCAL)
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
+    _refuse_unknown(optimizer, known)
     optim = translate(optimizer)
     own = at.optim.partition(":")[0]
     if given:
@@ -163,19 +200,21 @@ def _optim(optimizer: Any, at: Columns, given: bool) -> str:
                 "optim, or wrap a plain torch.optim.SGD"
             )
         return at.optim
-    if own in _OWN_MOMENTUM:
+    if at.fixed_optim:
         if type(optimizer) is not torch.optim.SGD or optimizer.param_groups[0]["dampening"]:
             raise UsageError(
                 f"method {at.method} has an optimizer of its own, '{own}'; wrap torch.optim.SGD "
                 "without dampening, whose momentum it uses, or choose another method"
             )
-        return f"{own}:beta={optimizer.param_groups[0]['momentum']!r}"
+        return f"{own}:beta={float(optimizer.param_groups[0]['momentum'])!r}"
     return optim
 
 
 def refuse_plain(optimizer: Any, at: Columns, n_buffers: int) -> None:
     """For local rules whose steps the library takes: they are those of plain SGD."""
     plain = type(optimizer) is torch.optim.SGD and _sgd(optimizer) == "sgd"
+    if any(g.get("maximize") for g in optimizer.param_groups):
+        raise _refuse(optimizer, "maximize")
     if not plain or len(optimizer.param_groups) > 1 or n_buffers:
         raise UsageError(
             f"method {at.method} takes its own local steps (rule '{at.local}'), so it needs a plain "
@@ -193,7 +232,13 @@ def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
             )
     rates = [float(g["lr"]) for g in optimizer.param_groups]
     decays = [float(g.get("weight_decay", 0)) for g in optimizer.param_groups]
-    lr, decay = max(rates), max(decays)
+    if not any(rates):  # a warm-up from 0: a scheduler knows what the rates will be
+        first = [float(g.get("initial_lr", 0)) for g in optimizer.param_groups]
+    else:
+        first = rates
+    lr, decay, most = max(rates), max(decays), max(first)
+    if at.takes_steps and isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError("LBFGS computes several losses per step, which no method here does")
     if at.takes_steps:
         return Rule({}, lr, [1.0] * len(rates), [1.0] * len(rates))
     made: Dict[str, Any] = {"weight_decay": decay, "lr": lr}
@@ -202,7 +247,7 @@ def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
     return Rule(
         made,
         lr,
-        [r / lr if lr else 1.0 for r in rates],
+        [r / most if most else 1.0 for r in first],
         [d / decay if decay else 1.0 for d in decays],
     )
 

@@ -23,9 +23,18 @@ _DTYPES = {
     torch.int64: "I64",
     torch.int32: "I32",
     torch.uint8: "U8",
+    torch.bool: "U8",
+    torch.int8: "I32",
+    torch.int16: "I32",
 }
+_AS = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
+_EXACT = 2**24  # whole numbers up to this one are exact in float32
 _READ_ONLY = 8  # cudaHostRegisterReadOnly
 _CACHE = 64  # vectors of shared memory whose views are kept
+
+
+def _finite(t: torch.Tensor) -> bool:
+    return bool(torch.isfinite(t.detach()).all())
 
 
 class Vector:
@@ -45,18 +54,31 @@ class Vector:
         self.names = [n for n, _ in params + buffers]
         self.params = [p for _, p in params]
         self.buffers = [b for _, b in buffers]
-        self.trained = [id(p) in trained for p in self.params]
+        self.trained = [id(p) in trained and p.requires_grad for p in self.params]
+        self._requires_grad = [p.requires_grad for p in self.params]
         self.tensors = self.params + self.buffers
+        # modules may put another tensor in the place of a buffer
+        at = [n.rpartition(".") for n, _ in buffers]
+        self._owners = [(model.get_submodule(path)._buffers, leaf) for path, _, leaf in at]
+        self._large = set()  # whole numbers that are not exact in the vector
         for name, t in zip(self.names, self.tensors):
             if t.dtype not in _DTYPES:
                 raise UsageError(
                     f"'{name}' is of type {t.dtype}; the types that a run can have are "
                     + ", ".join(str(d).partition(".")[2] for d in _DTYPES)
                 )
+            if t.is_floating_point() and not _finite(t):
+                raise UsageError(
+                    f"'{name}' has values that are not finite, which no run accepts; register a "
+                    "constant buffer, such as a mask, with persistent=False"
+                )
+            whole = not t.is_floating_point() and t.numel() > 0
+            if whole and max(int(t.max()), -int(t.min())) > _EXACT:
+                self._large.add(name)
         self.shapes = [t.shape for t in self.tensors]
+        self._versions = [p._version for p in self.params]
         sizes = [t.numel() for t in self.tensors]
         self.sizes, self.dim = sizes, sum(sizes)
-        self.n_params = sum(sizes[: len(self.params)])
         if self.dim == 0:
             raise UsageError("the model has no parameters, so there is nothing to train")
         self._views: Dict[int, Tuple[torch.Tensor, List[torch.Tensor]]] = {}
@@ -72,7 +94,7 @@ class Vector:
 
     def describe(self) -> Tuple[Tensors, List[torch.Tensor]]:
         """The tensors for the library, and the memory that they refer to."""
-        kept = [t.detach().cpu().contiguous() for t in self.tensors]
+        kept = [t.detach().to("cpu", _AS.get(t.dtype, t.dtype)).contiguous() for t in self.tensors]
         rows = [
             (name, _DTYPES[t.dtype], tuple(t.shape), t.data_ptr())
             for name, t in zip(self.names, kept)
@@ -141,67 +163,106 @@ class Vector:
             found = self._views[address] = (whole, parts)
         return found
 
-    def view(self, address: int) -> torch.Tensor:
-        """A vector of the library as a tensor that shares its memory."""
-        return self._at(address)[0]
-
     @torch.no_grad()
     def load(self, address: int) -> None:
         """The model takes the vector at this address."""
+        self._look_up_buffers()
         whole, parts = self._at(address)
         if self.flat is not None:
             self.flat.copy_(whole, non_blocking=True)
             self._load_whole_numbers(self.flat)
-            return
-        if self._zero_copy:
+        elif self._zero_copy:
             for p, v in zip(self.params, parts):
                 p.data = v
-            parts = parts[len(self.params) :]
-        self._load_parts(self.buffers if self._zero_copy else self.tensors, parts)
+            self._load_parts(len(self.params), parts)
+        else:
+            self._load_parts(0, parts)
+        self._versions = [p._version for p in self.params]
 
-    def _load_parts(self, tensors: List[torch.Tensor], parts: List[torch.Tensor]) -> None:
-        for t, v in zip(tensors, parts):
-            t.data.copy_(v if t.is_floating_point() else v.round())
+    def _look_up_buffers(self) -> None:
+        """The tensors that the modules have as buffers now."""
+        for i, (owner, leaf) in enumerate(self._owners, len(self.params)):
+            b = owner.get(leaf)
+            if b is self.tensors[i]:
+                continue
+            old = self.tensors[i]
+            if b is None or (b.shape, b.dtype, b.device) != (old.shape, old.dtype, old.device):
+                raise UsageError(
+                    f"buffer '{self.names[i]}' has been removed, or replaced by a tensor of another "
+                    "shape, type or device, since the run began; make a new paceline.torch.Optimizer"
+                )
+            self.tensors[i] = self.buffers[i - len(self.params)] = b
+            if self.flat is not None and b.is_floating_point():
+                part = self.flat.split(self.sizes)[i].view(self.shapes[i])
+                part.copy_(b)
+                b.data = part
+
+    def _load_parts(self, first: int, parts: List[torch.Tensor]) -> None:
+        for name, t, v in list(zip(self.names, self.tensors, parts))[first:]:
+            if t.is_floating_point():
+                t.data.copy_(v)
+            else:
+                self._load_whole(name, t, v)
+
+    def _load_whole(self, name: str, t: torch.Tensor, v: torch.Tensor) -> None:
+        """Whole numbers of the vector, which has them as float32: those that this process would have
+        sent stay as they are, so that they are exact."""
+        same = t.float() == v
+        if name in self._large and not bool(same.all()):
+            raise UsageError(
+                f"'{name}' has whole numbers beyond {_EXACT}, which are not sent exactly, and differs "
+                "between the workers; give it the same values in all of them"
+            )
+        t.copy_(torch.where(same, t, v.round().to(t.dtype)))
 
     def _load_whole_numbers(self, flat: torch.Tensor) -> None:
-        for t, v in zip(self.tensors, flat.split(self.sizes)):
+        for name, t, v in zip(self.names, self.tensors, flat.split(self.sizes)):
             if not t.is_floating_point():
-                t.copy_(v.round().view(t.shape))
+                self._load_whole(name, t, v.view(t.shape))
 
     @torch.no_grad()
     def load_tensor(self, x: torch.Tensor) -> None:
         """The model takes a flat tensor."""
+        self._look_up_buffers()
         if self.flat is not None:
             self.flat.copy_(x)
             self._load_whole_numbers(self.flat)
         else:
             parts = [v.view(s) for v, s in zip(x.split(self.sizes), self.shapes)]
-            self._load_parts(self.tensors, parts)
+            self._load_parts(0, parts)
+        self._versions = [p._version for p in self.params]
 
-    @torch.no_grad()
-    def read(self) -> torch.Tensor:
-        """The model as a new flat tensor, on the device of a flat model, otherwise on the CPU."""
-        device = self.flat.device if self.flat is not None else "cpu"
-        return torch.cat([t.detach().reshape(-1).float().to(device) for t in self.tensors])
-
-    @torch.no_grad()
-    def write(self, address: int, x: torch.Tensor) -> None:
+    def _write(self, address: int, x: torch.Tensor) -> None:
         """A flat tensor goes to the vector at this address."""
         self._at(address)[0].copy_(x, non_blocking=True)
         if x.is_cuda:
             torch.cuda.current_stream(x.device).synchronize()
 
     @torch.no_grad()
+    def write_model(self, address: int) -> None:
+        """The model goes to the vector at this address."""
+        self._look_up_buffers()
+        if self.flat is not None:
+            torch.cat([t.reshape(-1).float() for t in self.tensors], out=self._sent)
+            self._write(address, self._sent)
+            return
+        for t, v in zip(self.tensors, self._at(address)[1]):
+            v.copy_(t)
+
+    @torch.no_grad()
     def write_gradient(self, address: int) -> None:
         """The gradients and the new values of the buffers go to the vector at this address."""
+        self._look_up_buffers()
         whole, parts = self._at(address)
         if self.flat is not None:
             have = [
-                p.grad.reshape(-1) if p.grad is not None else p.new_zeros(p.numel())
+                p.new_zeros(p.numel())
+                if p.grad is None
+                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).reshape(-1)
                 for p in self.params
             ]
             torch.cat(have + [b.reshape(-1).float() for b in self.buffers], out=self._sent)
-            self.write(address, self._sent)
+            self._write(address, self._sent)
             return
         for p, v in zip(self.params, parts):
             if p.grad is None:
@@ -221,8 +282,33 @@ class Vector:
                     f"'{name}' had the shape {tuple(shape)} when the run began, and now has "
                     f"{tuple(t.shape)}; the parameters of a run cannot change"
                 )
-        if self.flat is not None and self.params[0].data_ptr() != self.flat.data_ptr():
-            raise UsageError(
-                "the model has been moved since the run began; move it to its device before "
-                "paceline.torch.Optimizer is made"
-            )
+        begin = 0 if self.flat is None else self.flat.data_ptr()
+        for name, p, size in zip(self.names, self.params, self.sizes):
+            if begin and p.data_ptr() != begin and size:
+                raise UsageError(
+                    f"'{name}' has been moved or given other memory since the run began; do that "
+                    "before paceline.torch.Optimizer is made"
+                )
+            begin += self.flat.element_size() * size if begin else 0
+
+    def check_unchanged(self) -> None:
+        """Raises if weights were changed, or parameters were frozen or thawed, which the server does
+        not know."""
+        for name, p, version, needed in zip(
+            self.names, self.params, self._versions, self._requires_grad
+        ):
+            if p._version != version:
+                raise UsageError(
+                    f"'{name}' was changed in place, but the server has the weights and would undo it; "
+                    "load weights before paceline.torch.Optimizer is made"
+                )
+            if p.requires_grad != needed:
+                raise UsageError(
+                    f"requires_grad of '{name}' has changed since the run began; close() this "
+                    "optimizer and make a new one"
+                )
+
+    def without_gradient(self) -> List[str]:
+        """The parameters that are trained, and have no gradient now."""
+        found = zip(self.names, self.params, self.trained)
+        return [name for name, p, trained in found if trained and p.grad is None]

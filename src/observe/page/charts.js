@@ -8,21 +8,31 @@ const Format = (() => {
     if (a >= 1000) return Math.round(x).toLocaleString("en").replace(/,/g, "\u202f");
     return String(Number(x.toPrecision(3)));
   };
-  const seconds = x => {
-    const a = Math.abs(x);
-    if (!Number.isFinite(x)) return "–";
-    if (a > 0 && a < 1e-3) return `${three(x * 1e6)} µs`;
-    return a > 0 && a < 1 ? `${three(x * 1e3)} ms` : `${three(x)} s`;
-  };
+  const unit = x => (x > 0 && x < 1e-3 ? [1e6, "µs"] : x > 0 && x < 1 ? [1e3, "ms"] : [1, "s"]);
+  const seconds = x => (Number.isFinite(x) ? `${three(x * unit(Math.abs(x))[0])} ${unit(Math.abs(x))[1]}` : "–");
+  /* A mean of a race with its 95 % interval, or the bound that it is. */
+  function interval(m, f, factor = 1) {
+    if (!Number.isFinite(m.mean)) return "–";
+    const half = m.half * factor, two = half >= 1000 ? three(half) : String(Number(half.toPrecision(2)));
+    if (m.bound) return `${m.bound === "at least" ? "≥" : "≤"} ${f(m.mean * factor)}`;
+    return f(m.mean * factor) + (Number.isFinite(half) ? ` ± ${two}` : "");
+  }
+  const range = (xs, f) => (!xs.length ? "–" : f(Math.min(...xs)) === f(Math.max(...xs)) ? f(xs[0]) : `${f(Math.min(...xs))} to ${f(Math.max(...xs))}`);
+  /* The time to the target of a group; empty if it has none. */
+  function time(g) {
+    const some = n => (n ? `in ${n} of ${g.runs.length} runs` : "");
+    if (!g.standing) return g.times.length === g.runs.length ? range(g.times, seconds) : some(g.times.length);
+    const m = g.standing.time_to_target, [k, name] = unit(m.mean);
+    return Number.isFinite(m.mean) ? `${interval(m, three, k)} ${name}` : some(g.standing.reached);
+  }
   const tick = (x, span) => {
-    const unit = span < 2e-3 ? [1e6, "µs"] : span < 2 ? [1e3, "ms"] : [1, "s"];
-    const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(span * unit[0] / 20))));
-    return `${(x * unit[0]).toFixed(digits)} ${unit[1]}`;
+    const [k, name] = unit(span / 2), digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(span * k / 20))));
+    return `${(x * k).toFixed(digits)} ${name}`;
   };
   const count = x => (Number.isFinite(x) ? Math.round(x).toLocaleString("en").replace(/,/g, "\u202f") : "–");
   const percent = x => (Number.isFinite(x) ? `${x > 0 && x < 0.01 ? "under 1" : Math.round(100 * x)} %` : "–");
   const metric = x => (Number.isFinite(x) ? (Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 1e-3) ? three(x) : String(Number(x.toPrecision(4)))) : "–");
-  return { three, seconds, tick, count, percent, metric };
+  return { three, seconds, tick, count, percent, metric, interval, range, time };
 })();
 
 const Theme = {
@@ -42,25 +52,62 @@ function make(tag, attributes, parent, text) {
   return e;
 }
 
-/* Round numbers between a and b, about n of them. */
+/* Round numbers from a to b, about n of them. */
 function ticks(a, b, n) {
-  const raw = (b - a) / n, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw) || raw, out = [];
-  for (let t = Math.ceil(a / step) * step; t <= b && out.length < 100; t += step) out.push(t);
+  const raw = (b - a) / n, power = 10 ** Math.floor(Math.log10(raw)), out = [];
+  const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw) || raw;
+  for (let i = Math.ceil(a / step); i * step <= b && out.length < 100; i++) out.push(i * step);
   return out;
 }
+
+/* How numbers from lo to hi become places from 0 to 1, on a logarithmic or a linear axis, and back. uPlot
+ * sees places alone: its own logarithmic axis never ends for some numbers, and has no labels above 1e17. */
+function scaleOf(lo, hi, log) {
+  const big = Math.max(Math.abs(lo), Math.abs(hi)) || 1; /* hi - lo may be more than the largest number */
+  const f = log ? Math.log10 : x => x / big, g = log ? x => 10 ** x : x => x * big, a = f(lo), span = f(hi) - a || 1;
+  const powers = (x, y, digits, every) => {
+    const out = [];
+    for (let e = Math.floor(Math.log10(x) / every) * every; 10 ** e <= y; e += every) out.push(...digits.map(m => m * 10 ** e).filter(t => t >= x && t <= y));
+    return out;
+  };
+  const decades = (x, y, n) => {
+    if (!(x > 0 && y < Infinity)) return [];
+    let out = powers(x, y, [1, 2, 5], 1);
+    for (let every = 1; out.length > n + 2; every++) out = powers(x, y, [1], every);
+    return out.length > 1 ? out : ticks(x, y, n);
+  };
+  const from = p => g(a + p * span);
+  return { from, to: x => (x === null ? null : (f(x) - a) / span),
+    ticks: (p, q, n) => (log ? decades : ticks)(from(Math.max(p, -1)), from(Math.min(q, 2)), n) };
+}
+
+const SECONDS = { from: t => t, to: t => t, ticks };
 
 const Charts = (() => {
   const FONT = "12px system-ui, sans-serif";
 
   const axis = (more = {}) => Object.assign({ stroke: Theme.css("--soft"), grid: { stroke: Theme.css("--faint"), width: 1 },
-    ticks: { stroke: Theme.css("--line"), width: 1, size: 5 }, font: FONT, labelFont: FONT, labelSize: 18,
-    values: (u, v) => v.map(x => (x === null ? "" : Number.isInteger(x) ? Format.count(x) : String(Number(x.toPrecision(6))))) }, more);
+    ticks: { stroke: Theme.css("--line"), width: 1, size: 5 }, font: FONT, labelFont: FONT, labelSize: 18 }, more);
+
+  /* An axis with our own marks, one for so many pixels. */
+  function marked(scale, pixels, more) {
+    let marks = [];
+    return axis(Object.assign({ incrs: [1e300], filter: (u, places) => places, values: () => marks.map(label),
+      splits: (u, i, min, max) => {
+        marks = scale.ticks(min, max, Math.max(2, (u.axes[i].side % 2 ? u.bbox.height : u.bbox.width) / (devicePixelRatio || 1) / pixels));
+        return marks.map(scale.to);
+      } }, more));
+  }
+
+  const label = x => {
+    const a = Math.abs(x), short = Number(x.toPrecision(5));
+    return a >= 1e6 || (a > 0 && a < 1e-4) ? short.toExponential().replace("+", "") : a >= 1000 ? Format.count(x) : String(short);
+  };
 
   /* Names at the ends of the lines: each at the height of its line, but not on another. */
   function direct(u, entries) {
     const ctx = u.ctx, ratio = devicePixelRatio || 1, gap = 15 * ratio, { left, top, width, height } = u.bbox;
-    const places = entries.map(e => ({ e, y: u.valToPos(e.value, e.scale || "y", true) })).filter(p => Number.isFinite(p.y));
+    const places = entries.map(e => ({ e, y: u.valToPos(e.place, e.scale || "y", true) })).filter(p => Number.isFinite(p.y));
     places.sort((a, b) => a.y - b.y || a.e.rank - b.e.rank);
     let above = top - gap / 2;
     for (const p of places) { p.y = Math.max(p.y, above + gap); above = p.y; }
@@ -133,14 +180,16 @@ const Charts = (() => {
   /* Mean and band per group; the line of a group ends where its last run ended. */
   function curves(groups, metric, log) {
     const value = metric.value;
-    const times = thin(groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p)) && (!log || p.time > 0)).map(p => p.time))), 2000);
+    const known = groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p))).map(p => p.time)));
+    const first = log ? extent(known)[1] / 1000 : 0; /* a first evaluation long before the others would leave the figure empty */
+    const times = thin(known.filter(t => t >= first), 2000);
     const series = groups.map(g => {
       const end = Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)));
       const all = g.runs.map(r => sample(r.points, value, times)), mid = [], low = [], high = [];
       times.forEach((t, i) => {
         const xs = t <= end ? all.map(a => a[i]).filter(x => x !== null && Number.isFinite(x)) : [];
         const whole = xs.length === all.length;
-        mid.push(whole ? Data.mean(xs) : null); low.push(whole ? Math.min(...xs) : null); high.push(whole ? Math.max(...xs) : null);
+        mid.push(whole ? xs.reduce((a, b) => a + b, 0) / xs.length : null); low.push(whole ? Math.min(...xs) : null); high.push(whole ? Math.max(...xs) : null);
       });
       return { mid, low, high };
     });
@@ -169,29 +218,31 @@ const Charts = (() => {
       }
       const known = s.mid.filter(x => x !== null);
       if (!known.length) return;
-      const when = metricName === load.targetMetric && Number.isFinite(g.reached) ? `  ${Format.seconds(g.reached)}` : "";
-      ends.push({ value: when ? target : known[known.length - 1], text: short(g.name, parent.clientWidth < 600 ? 14 : 26) + when, colour, rank: i });
+      const when = metricName === load.targetMetric && Format.time(g).replace(/ ±.*? (?=\S+$)/, " ");
+      ends.push({ value: when ? target : known[known.length - 1], text: short(g.name, 26) + (when ? `  ${when}` : ""), colour, rank: i });
     });
     const values = data.slice(1).flat().filter(x => x !== null), log = decades(values);
     if (Number.isFinite(target)) values.push(target);
-    const [lo, hi] = extent(values), pad = (hi - lo || Math.abs(hi) || 1) * 0.04;
+    const [lo, hi] = extent(values), y = scaleOf(lo, hi, log), x = scaleOf(times[0], times[times.length - 1], logTime);
+    const narrow = parent.clientWidth < 560; /* the names are in the table below */
+    for (const e of ends) e.place = y.to(e.value);
     return plot(parent, {
-      height: 340, padding: [10, 16 + measure(ends.map(e => e.text)), 0, 0],
-      scales: { x: { time: false, distr: logTime ? 3 : 1, range: (u, min, max) => [min, max] }, y: { distr: log ? 3 : 1, range: log ? [lo / 1.1, hi * 1.1] : [lo - pad, hi + pad] } },
-      axes: [axis({ label: "time (s)", size: 30 }), axis({ label: metric.name, size: 58 })],
+      height: 340, padding: [10, narrow ? 12 : 16 + measure(ends.map(e => e.text)), 0, 0],
+      scales: { x: { time: false, range: (u, min, max) => [min, max > min ? max : min + 1] }, y: { range: [lo === hi ? -0.5 : -0.04, lo === hi ? 0.5 : 1.04] } },
+      axes: [marked(x, 80, { label: "time (s)", size: 30 }), marked(y, 40, { label: metric.name, size: 58 })],
       series: lines, bands, cursor: { drag: { x: true, y: false }, points: { show: false } },
       hooks: { draw: [u => {
         if (Number.isFinite(target)) {
-          const ctx = u.ctx, y = u.valToPos(target, "y", true), ratio = devicePixelRatio || 1;
+          const ctx = u.ctx, at = u.valToPos(y.to(target), "y", true), ratio = devicePixelRatio || 1;
           ctx.save(); ctx.strokeStyle = ctx.fillStyle = Theme.css("--soft"); ctx.setLineDash([5 * ratio, 4 * ratio]);
-          ctx.beginPath(); ctx.moveTo(u.bbox.left, y); ctx.lineTo(u.bbox.left + u.bbox.width, y); ctx.stroke();
+          ctx.beginPath(); ctx.moveTo(u.bbox.left, at); ctx.lineTo(u.bbox.left + u.bbox.width, at); ctx.stroke();
           ctx.font = `${11 * ratio}px system-ui, sans-serif`; ctx.textBaseline = "bottom"; ctx.textAlign = "left";
-          ctx.fillText(`target ${Format.metric(target)}`, u.bbox.left + 6 * ratio, y - 3 * ratio); ctx.restore();
+          ctx.fillText(`target ${Format.metric(target)}`, u.bbox.left + 6 * ratio, at - 3 * ratio); ctx.restore();
         }
-        direct(u, ends);
+        if (!narrow) direct(u, ends);
       }] }
-    }, data, `${metric.name} against time for ${groups.map(g => g.name).join(", ")}. Arrow keys read values, + and - zoom, 0 shows everything.`,
-      i => (i === null || i === undefined ? "Point at the lines to read values; drag to zoom, double-click to see everything."
+    }, [times.map(x.to), ...data.slice(1).map(s => s.map(y.to))], `${metric.name} against time for ${groups.map(g => g.name).join(", ")}. Arrow keys read values, + and - zoom, 0 shows everything.`,
+      i => (i === null || i === undefined ? narrow ? "Touch the lines to read values." : "Point at the lines to read values; drag to zoom, double-click to see everything."
         : `${Format.seconds(times[i])}: ` + groups.map((g, k) => (series[k].mid[i] === null ? "" : `${g.name} ${Format.metric(series[k].mid[i])}`)).filter(Boolean).join(", ")));
   }
 
@@ -208,23 +259,20 @@ const Charts = (() => {
       bound.push(h.knobs.length && Number.isFinite(h.knobs[j].bound) ? h.knobs[j].bound : null);
     }
     const loss = sample(points, p => p.loss, times), step = uPlot.paths.stepped({ align: 1 });
-    const last = xs => { const y = xs.filter(x => x !== null); return y[y.length - 1]; };
-    const colours = [0, 1, 2].map(Theme.series), ends = [{ value: last(k), text: "K", colour: colours[0], rank: 0 }];
-    if (bounded) ends.push({ value: last(bound), text: "bound", colour: colours[1], rank: 1 });
-    if (points.length) ends.push({ value: last(loss), text: "loss", colour: colours[2], rank: 2, scale: "loss" });
     const most = Math.max(1, extent(k.filter(x => x !== null))[1], extent(bound.filter(x => x !== null))[1]);
-    const logLoss = decades(loss.filter(x => x !== null));
+    const known = loss.filter(x => x !== null), y = scaleOf(0, most, false), right = scaleOf(...extent(known), decades(known));
+    const colours = [0, 1, 2].map(Theme.series), whole = Object.assign({}, y, { ticks: (...a) => y.ticks(...a).filter(Number.isInteger) });
     return plot(parent, {
       height: 190, padding: [10, points.length ? 8 : 60, 0, 0],
-      scales: { x: { time: false }, y: { range: [0, most * 1.08] }, loss: { distr: logLoss ? 3 : 1 } },
-      axes: [axis({ label: "time (s)", size: 30 }), axis({ label: bounded ? "K, bound" : "K", size: 50, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4, 1e5, 1e6] }),
-        ...(points.length ? [axis({ scale: "loss", side: 1, label: "training loss", size: 56, grid: { show: false } })] : [])],
+      scales: { x: { time: false }, y: { range: [0, 1.08] }, loss: { range: [-0.04, 1.04] } },
+      axes: [marked(SECONDS, 80, { label: "time (s)", size: 30 }), marked(whole, 30, { label: bounded ? "K, bound" : "K", size: 40 }),
+        ...(points.length ? [marked(right, 40, { scale: "loss", side: 1, label: "training loss", size: 48, grid: { show: false } })] : [])],
       series: [{}, { stroke: colours[0], width: 2, paths: step, points: { show: false } },
         { stroke: colours[1], width: 2, dash: [6, 3], paths: step, points: { show: false } },
         ...(points.length ? [{ scale: "loss", stroke: colours[2], width: 1.5, points: { show: false } }] : [])],
       cursor: { drag: { x: true, y: false }, points: { show: false } },
       hooks: { setScale: [(u, key) => { if (key === "x" && onView) onView(u.scales.x.min, u.scales.x.max); }] }
-    }, points.length ? [times, k, bound, loss] : [times, k, bound],
+    }, [times, k.map(y.to), bound.map(y.to), ...(points.length ? [loss.map(right.to)] : [])],
       `K${bounded ? ", the staleness bound" : ""} and the training loss over time`,
       i => (i === null || i === undefined ? legendText(k, bound, bounded, points.length)
         : `${Format.seconds(times[i])}: K ${Format.count(k[i])}${bounded ? `, bound ${bound[i] === null ? "none" : Format.count(bound[i])}` : ""}${points.length ? `, loss ${Format.metric(loss[i])}` : ""}`));
@@ -247,7 +295,7 @@ const Charts = (() => {
       height: 220, padding: [10, 12, 0, 0],
       scales: { x: { time: false, range: [-0.6, dense.length - 0.4] }, y: { range: [0, Math.max(...ys) * 1.06] } },
       axes: [axis({ label: "staleness (updates)", size: 30, splits: () => xs.filter((_, i) => i % Math.ceil(dense.length / 10) === 0), values: (u, v) => v.map(i => (dense[i] ? String(dense[i][0]) : "")) }),
-        axis({ label: "share of results", size: 58, values: (u, v) => v.map(x => `${Number((100 * x).toPrecision(3))} %`) })],
+        axis({ label: "share of results", size: 58, splits: (u, i, min, max) => ticks(min, max, 5), values: (u, v) => v.map(x => `${Number((100 * x).toPrecision(3))} %`) })],
       series: [{}, { stroke: Theme.css("--applied"), fill: Theme.css("--applied") + "aa", paths: uPlot.paths.bars({ size: [0.8, 60] }), points: { show: false } }],
       cursor: { drag: { x: false, y: false }, points: { show: false } }
     }, [xs, ys], "Histogram of the staleness of applied results",

@@ -95,7 +95,7 @@ const Data = (() => {
     for (const key of ["started", "applied", "dropped", "cancelled", "lost", "rejected", "running"])
       fates[key] = whole(f[key]);
     return {
-      method: text(h.method, MAX_NAME), clock: text(h.clock, 20), metric: text(h.metric, 20),
+      method: text(h.method, MAX_NAME), command: text(h.command_line, 20000), why: text(h.why, 20), clock: text(h.clock, 20), metric: text(h.metric, 20),
       workers: whole(h.workers), time: num(h.time), updates: whole(h.updates), ended: Boolean(h.ended), fates, rows,
       options: options(h.options), points: points(list(h.points)),
       held: list(h.held).map(list).filter(x => x[0] < rows.length && x[1] < rows.length && num(x[2]) > 0),
@@ -112,7 +112,7 @@ const Data = (() => {
     const pts = own.length ? own : h ? h.points : [];
     const method = opts.method || (h && h.method !== "custom" ? h.method : opts.policy);
     return Object.assign({ name: text(method, MAX_NAME) || "run", seed: opts.seed || "", history: h, points: pts, options: opts,
-      info, result: null, path: "" }, extra);
+      info, path: "", clock: (h && h.clock) || { train: "real", simulate: "virtual" }[info.kind] || "" }, extra);
   }
 
   /* A log directory, a history or a replayed recording. */
@@ -126,31 +126,44 @@ const Data = (() => {
     return run.history || run.points.length ? [run] : [];
   }
 
-  function readRace(source, files, troubles) {
-    const names = [], rates = new Map(), results = new Map(), runs = [];
-    const about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
-    for (const e of list(about.entrants).map(object)) {
-      const name = text(e.name, MAX_NAME);
-      names.push(name);
-      if (Number.isFinite(num(e.lr))) rates.set(name, e.lr);
+  const meanOf = m => ({ mean: num(object(m).mean), half: num(object(m).half), bound: text(object(m).bound, 20) });
+
+  /* What the race computed; the page prints it, and computes none of it again. */
+  function standings(about) {
+    const rows = new Map();
+    for (const r of list(about.ranking).map(object)) {
+      const out = { runs: whole(r.runs), reached: whole(r.reached), diverged: whole(r.diverged), lr: num(r.lr) };
+      for (const k of ["time_to_target", "factor", "loss", "test_accuracy", "test_rmse", "staleness", "wasted", "idle", "predicted"]) out[k] = meanOf(r[k]);
+      rows.set(text(r.method, MAX_NAME), out);
     }
+    return { rows, baseline: text(about.baseline, MAX_NAME), verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100) };
+  }
+
+  function readRace(source, files, troubles) {
+    const runs = [], about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
+    const names = list(about.entrants).map(e => text(object(e).name, MAX_NAME));
     for (const line of lines(files["results.jsonl"], `${source.path}: results.jsonl`, troubles)) {
-      const name = text(line.entrant, MAX_NAME), result = object(line.result);
-      if (!name) continue;
-      if (!names.includes(name)) names.push(name);
-      results.set(`${name}\n${result.seed}`, result);
+      const name = text(line.entrant, MAX_NAME);
+      if (name && !names.includes(name)) names.push(name);
     }
     const info = object(files["run.json"] ? parse(files["run.json"], `${source.path}: run.json`, troubles) : null);
+    const race = standings(about), clock = about.real === true ? "real" : "virtual", histories = new Map();
+    const historyOf = key => { /* each is read once, for all seeds */
+      if (!histories.has(key)) {
+        const raw = files[key] ? parse(files[key], `${source.path}: ${key}`, troubles) : null;
+        histories.set(key, raw ? history(raw, troubles) : null);
+      }
+      return histories.get(key);
+    };
     for (const file of Object.keys(files).sort()) {
       const m = /^points-(\d+)-seed(\d+)\.jsonl$/.exec(file);
       const name = m ? names[Number(m[1]) - 1] : null;
       if (!name) continue;
-      const key = `history-${m[1]}.json`, raw = files[key] ? parse(files[key], `${source.path}: ${key}`, troubles) : null;
-      const h = raw ? history(raw, troubles) : null, mine = h && h.options.seed === m[2] ? h : null;
+      const h = historyOf(`history-${m[1]}.json`), mine = h && h.options.seed === m[2] ? h : null;
       runs.push(makeRun(mine, points(lines(files[file], `${source.path}: ${file}`, troubles)), mine ? {} : info,
-        { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name,
+        { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name, race, clock,
           options: h ? Object.assign({}, h.options, { seed: m[2] }) : options(about.options || info.options),
-          metric: h ? h.metric : "", tuned: rates.get(name), result: results.get(`${name}\n${m[2]}`) || null }));
+          metric: h ? h.metric : "" }));
     }
     return runs;
   }
@@ -168,7 +181,7 @@ const Data = (() => {
   /* --- groups: runs that differ by their seed alone --- */
 
   const IGNORED = new Set(["seed", "program", "format", "function", "spawn", "threads", "resume", "checkpoint-every",
-    "checkpoint-keep", "smoothness", "noise", "convexity", "start-loss", "target"]);
+    "checkpoint-keep", "checkpoint", "log-dir", "log", "events", "record", "history", "dashboard", "metrics", "listen", "smoothness", "noise", "convexity", "start-loss", "target"]);
 
   const metricOf = run => {
     const m = run.history ? run.history.metric : run.metric || "";
@@ -184,68 +197,74 @@ const Data = (() => {
     loss: { name: "training loss", value: p => p.loss, up: false, target: o => Number(o["target-loss"]) }
   };
 
-  /* When the run met the target, on the line between two evaluations. */
+  /* When the run met the target: in the middle between two evaluations. */
   function reached(run, metric, target) {
     let before = null;
     if (!(target > 0)) return NaN;
     for (const p of run.points) {
       const v = metric.value(p);
       if (!Number.isFinite(v)) continue;
-      if (metric.up ? v >= target : v <= target) {
-        const u = before ? metric.value(before) : v;
-        return before && u !== v ? before.time + (p.time - before.time) * (target - u) / (v - u) : p.time;
-      }
+      if (metric.up ? v >= target : v <= target) return before ? (before.time + p.time) / 2 : p.time;
       before = p;
     }
     return NaN;
   }
 
-  const mean = xs => (xs.length ? xs.reduce((a, b) => a + b, 0) / xs.length : NaN);
+  /* The evaluation that met the target, or the last one. */
+  function shown(run, metric, target) {
+    const known = run.points.filter(p => Number.isFinite(metric.value(p)));
+    const met = target > 0 ? known.find(p => (metric.up ? metric.value(p) >= target : metric.value(p) <= target)) : null;
+    return known.length ? metric.value(met || known[known.length - 1]) : NaN;
+  }
 
+  /* Runs that differ by their seed alone. A race says what they come to; of other runs there are only their own numbers. */
   function makeGroup(name, runs, metricName) {
     const metric = METRICS[metricName], o = runs[0].options;
     const other = METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
     const target = other.target(o) > 0 ? other.target(o) : NaN;
-    const times = runs.map(r => reached(r, other, target)).filter(Number.isFinite);
-    const finals = runs.map(r => {
-      const known = r.points.filter(p => Number.isFinite(metric.value(p)));
-      return known.length ? metric.value(known[known.length - 1]) : NaN;
-    }).filter(Number.isFinite);
-    return { name, runs, metric: metricName, targetMetric: other === METRICS.loss ? "loss" : metricName, target, times,
-      reached: times.length === runs.length ? mean(times) : NaN, someReached: times.length, final: mean(finals), finals };
+    const standing = (runs[0].race && runs[0].race.rows.get(name)) || null;
+    return { name, runs, metric: metricName, targetMetric: other === METRICS.loss ? "loss" : metricName, target,
+      standing, diverged: standing ? standing.diverged : runs.filter(r => r.info.why === "diverged" || (r.history && r.history.why === "diverged")).length,
+      times: runs.map(r => reached(r, other, target)).filter(Number.isFinite),
+      finals: runs.map(r => shown(r, metric, metric === other ? target : NaN)).filter(Number.isFinite) };
   }
 
+  /* Those that reached their target first, by time, and then by what they ended with. */
   function rank(a, b) {
-    const x = Number.isFinite(a.reached), y = Number.isFinite(b.reached);
+    const x = a.times.length === a.runs.length, y = b.times.length === b.runs.length;
     if (x !== y) return x ? -1 : 1;
-    if (x) return a.reached - b.reached;
-    const by = METRICS[a.metric].up ? b.final - a.final : a.final - b.final;
+    const by = x ? a.times[0] - b.times[0] : METRICS[a.metric].up ? b.finals[0] - a.finals[0] : a.finals[0] - b.finals[0];
     return Number.isFinite(by) ? by : a.name < b.name ? -1 : 1;
   }
 
-  /* Workloads, each with its groups in the order of their ranking. */
+  /* What must be the same for numbers of two runs to be compared. */
+  const WORKLOAD = ["data", "model", "workers", "delay", "net", "attack"];
+
+  /* Workloads, each with its groups in order. A race is a workload of its own. */
   function arrange(runs) {
     const loads = new Map();
     for (const run of runs) {
       const o = run.options, metric = metricOf(run);
-      const key = [o.data, o.model, metric, run.points.length ? "" : run.path].join("\n");
-      if (!loads.has(key)) loads.set(key, { metric, runs: [] });
+      const key = run.race ? `race\n${run.path}` : [run.clock, metric, ...WORKLOAD.map(k => o[k]), run.points.length ? "" : run.path].join("\n");
+      if (!loads.has(key)) loads.set(key, { metric, clock: run.clock, race: run.race || null, runs: [] });
       loads.get(key).runs.push(run);
     }
     return [...loads.values()].map(load => {
       const buckets = new Map();
       for (const run of load.runs) {
-        const key = run.entrant || Object.keys(run.options).length
-          ? [run.entrant || "", ...Object.entries(run.options).filter(([k]) => !IGNORED.has(k)).map(([k, v]) => `${k}=${v}`).sort()].join("\n")
-          : `${run.path}\n${run.name}`;
+        const key = run.entrant || (Object.keys(run.options).length
+          ? Object.entries(run.options).filter(([k]) => !IGNORED.has(k)).map(([k, v]) => `${k}=${v}`).sort().join("\n")
+          : `${run.path}\n${run.name}`);
         if (!buckets.has(key)) buckets.set(key, []);
         buckets.get(key).push(run);
       }
       const groups = [...buckets.values()].map(rs => makeGroup(rs[0].entrant || rs[0].name, rs, load.metric));
-      label(groups);
-      groups.sort(rank);
-      return { metric: load.metric, groups, target: (groups.find(g => Number.isFinite(g.target)) || { target: NaN }).target,
-        targetMetric: (groups.find(g => Number.isFinite(g.target)) || groups[0]).targetMetric };
+      if (load.race && load.race.rows.size) {
+        const order = [...load.race.rows.keys()], place = g => (order.includes(g.name) ? order.indexOf(g.name) : order.length);
+        groups.sort((a, b) => place(a) - place(b));
+      } else { label(groups); groups.sort(rank); }
+      const aimed = groups.find(g => Number.isFinite(g.target)) || groups[0];
+      return Object.assign(load, { groups, target: aimed.target, targetMetric: aimed.targetMetric });
     });
   }
 
@@ -274,5 +293,5 @@ const Data = (() => {
     return new Response(stream).text();
   }
 
-  return { read, history, makeRun, arrange, inflate, reached, METRICS, mean, metricOf };
+  return { read, history, makeRun, arrange, inflate, METRICS };
 })();

@@ -115,6 +115,14 @@ class Gantt {
     if (!quiet && this.onView) this.onView(this.t0, this.t1);
   }
 
+  /* What is shown, for the same run with more data: the whole run stays whole, and the end stays in sight. */
+  window() {
+    const last = this.end * (1 - 1e-9), span = this.t1 - this.t0;
+    return { t0: this.t0, span, whole: span >= last, atEnd: this.t1 >= last };
+  }
+
+  restore(w) { if (!w.whole) this.show(w.atEnd ? this.end - w.span : w.t0, w.atEnd ? this.end : w.t0 + w.span); }
+
   sort(by) {
     const rows = this.history.rows, value = { held: r => r.heldUp, wasted: r => r.wasted, idle: r => r.idle }[by];
     this.order = rows.map((_, i) => i);

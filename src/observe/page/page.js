@@ -16,47 +16,36 @@ const Page = (() => {
 
   const plural = (n, one) => `${Format.count(n)} ${one}${n === 1 ? "" : "s"}`;
 
-  function workload(run) {
-    const o = run.options, parts = [];
+  const CLOCKS = { real: "Real run", virtual: "Simulated", recorded: "Replayed recording" };
+
+  function workload(load) {
+    const run = load.groups[0].runs[0], o = run.options, parts = [], n = run.history ? run.history.workers : Number(o.workers);
+    if (CLOCKS[load.clock]) parts.push(load.race && load.clock === "real" ? "Real race" : load.race ? "Simulated race" : CLOCKS[load.clock]);
     if (o.data && run.points.some(p => Number.isFinite(p.loss))) parts.push(`${o.data}, ${o.model || "model"}`);
-    const n = run.history ? run.history.workers : Number(o.workers);
     if (n) parts.push(plural(n, "worker"));
     if (o.delay && o.delay !== "auto") parts.push(`delay ${o.delay}`);
+    if (o.attack) parts.push(`attack ${o.attack}`);
     return parts.join(", ");
   }
 
-  function raceVerdict(load, out) {
-    const [first, second] = load.groups, n = load.groups.length, seeds = Math.max(...load.groups.map(g => g.runs.length));
-    const m = Data.METRICS[load.targetMetric || load.metric], over = seeds > 1 ? `, on average over ${seeds} seeds` : "";
-    const arrived = load.groups.filter(g => Number.isFinite(g.reached));
-    if (arrived.length) {
-      const last = arrived[arrived.length - 1], sync = arrived.find(g => /^sync(?![\w-])/.test(g.name));
-      const against = sync && sync !== first ? sync : arrived.length > 1 ? last : null;
-      out.push(`${first.name} was first: it reached a ${m.name} of ${Format.metric(load.target)} after ${Format.seconds(first.reached)}${over}` +
-        (against ? `, ${Format.three(against.reached / first.reached)} times as fast as ${against.name} (${Format.seconds(against.reached)}).` : "."));
-      if (second && Number.isFinite(second.reached)) {
-        const overlap = first.times.length > 1 && Math.max(...first.times) >= Math.min(...second.times);
-        out.push(`${second.name} came second, ${Format.percent(second.reached / first.reached - 1)} later.` +
-          (overlap ? " Their times overlap between seeds, so this difference may be chance." : first.times.length < 2 ? " With one seed, a small difference may be chance." : ""));
-      }
-      const never = load.groups.filter(g => !g.someReached).map(g => g.name);
-      for (const g of load.groups) if (g.someReached && g.someReached < g.runs.length) out.push(`${g.name} missed the target in ${g.runs.length - g.someReached} of ${g.runs.length} runs.`);
-      if (never.length) out.push(`${words(never)} did not reach the target.`);
-    } else {
-      const v = Data.METRICS[load.metric];
-      out.push(`${first.name} ended with the best ${v.name} of ${n} methods: ${Format.metric(first.final)}${over}.`);
-      if (Number.isFinite(load.target)) out.push(`No method reached the target of ${Format.metric(load.target)}.`);
-    }
+  /* What became of runs that no race compared: a sentence each, and no word about which is better. */
+  function groupVerdict(g) {
+    const run = g.runs[0], h = run.history, metric = Data.METRICS[g.metric], time = Format.time(g), loss = run.points.map(p => p.loss).filter(Number.isFinite);
+    const goal = `a ${Data.METRICS[g.targetMetric].name} of ${Format.metric(g.target)}`;
+    if (g.diverged) return `${g.name} diverged${loss.length > 1 ? `: its training loss went from ${Format.metric(loss[0])} to ${Format.metric(loss[loss.length - 1])}` : ""}.`;
+    if (g.times.length) return `${g.name} reached ${goal} ${g.times.length === g.runs.length ? "after " : ""}${time}.`;
+    if (g.finals.length)
+      return `${g.name} ${h && !h.ended ? "is at" : "ended with"} a ${metric.name} of ${Format.range(g.finals, Format.metric)} after ${Format.seconds(run.points[run.points.length - 1].time)}` +
+        (Number.isFinite(g.target) ? `; it ${h && !h.ended ? "has not reached" : "did not reach"} ${goal}.` : ".");
+    return h ? `${g.name} made ${plural(h.updates, "update")} in ${Format.seconds(h.time)}${h.ended ? "" : " so far"}.` : "";
   }
 
-  function runVerdict(load, out) {
-    const g = load.groups[0], run = g.runs[0], h = run.history, m = Data.METRICS[g.targetMetric];
-    const state = h && !h.ended ? "so far" : "";
-    if (Number.isFinite(g.reached)) out.push(`${g.name} reached a ${m.name} of ${Format.metric(g.target)} after ${Format.seconds(g.reached)}.`);
-    else if (Number.isFinite(g.final))
-      out.push(`${g.name} ${h && !h.ended ? "is at" : "ended with"} a ${Data.METRICS[g.metric].name} of ${Format.metric(g.final)} after ${Format.seconds(run.points[run.points.length - 1].time)}` +
-        (Number.isFinite(g.target) ? `; the target of ${Format.metric(g.target)} is not reached.` : "."));
-    else if (h) out.push(`${g.name} made ${plural(h.updates, "update")} in ${Format.seconds(h.time)}${state ? " so far" : ""}.`);
+  function loadVerdict(load) {
+    if (load.race && load.race.verdict.length) return load.race.verdict;
+    const out = load.groups.slice(0, 6).map(groupVerdict).filter(Boolean);
+    if (load.groups.length > 6) out.push(`And ${load.groups.length - 6} more, in the table below.`);
+    if (load.groups.length > 1 && !live) out.push("Whether one of them is better than another, single runs cannot tell: paceline race compares methods over several seeds.");
+    return out;
   }
 
   function timeVerdict(run, out) {
@@ -66,7 +55,7 @@ const Page = (() => {
     if (all > 0) {
       const shares = [["computing results that were used", sum("compute")], ["sending", sum("sent")], ["waiting", sum("idle")], ["on results that were not used", sum("wasted")]]
         .filter(x => x[1] > 0.005 * all).map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
-      out.push(`${runs.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${words(shares)}.`);
+      out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${words(shares)}.`);
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time) out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${plural(h.rows[who].last, "update")}.`);
@@ -79,59 +68,69 @@ const Page = (() => {
   }
 
   function verdict() {
-    const s = make("section", { id: "verdict", "aria-label": "Verdict" }, main), out = [];
-    for (const load of loads) (load.groups.length > 1 ? raceVerdict : runVerdict)(load, out);
+    const s = make("section", { id: "verdict", "aria-label": "Verdict" }, main), out = [], many = loads.length > 1;
+    for (const load of loads) {
+      if (many) make("p", { class: "note" }, s, workload(load));
+      loadVerdict(load).forEach((line, i) => make("p", i ? {} : { class: "headline" }, s, line));
+    }
     const best = loads[0] && loads[0].groups[0].runs.find(r => r.history);
     if (best) timeVerdict(best, out);
     if (!runs.length) out.push(live ? "Waiting for the first run." : "There is no run on this page.");
+    if (many && out.length) make("p", { class: "note" }, s, "Workers");
     for (const line of out) make("p", {}, s, line);
-    const about = [...new Set(loads.map(l => workload(l.groups[0].runs[0])).filter(Boolean))];
-    if (about.length) make("p", { class: "note" }, s, `${about.join("; ")}.`);
+    if (loads.length === 1 && workload(loads[0])) make("p", { class: "note" }, s, `${workload(loads[0])}.`);
     for (const t of troubles.slice(0, 8)) make("p", { class: "note trouble" }, s, t);
     if (troubles.length > 8) make("p", { class: "note trouble" }, s, `And ${troubles.length - 8} more problems like these.`);
   }
 
   /* --- comparing ------------------------------------------------------------------------------ */
 
-  const rate = run => (run.result && Number.isFinite(run.result.lr) ? run.result.lr : Number.isFinite(run.tuned) ? run.tuned : NaN);
+  /* The shares of a run's worker time. */
+  function share(run, key) {
+    const sum = k => run.history.rows.reduce((s, x) => s + (x[k] || 0), 0);
+    return sum(key) / (sum("compute") + sum("sent") + sum("idle") + sum("wasted"));
+  }
+
+  /* The columns of the table: heading, and text for a group. Those without any text are left out. */
+  function columns(load) {
+    const of = (g, key, f, own) => (g.standing ? f(g.standing[key].mean) : own && g.runs[0].history ? f(own(g.runs[0])) : "–");
+    const metric = { accuracy: "test_accuracy", rmse: "test_rmse", loss: "loss" }[load.metric], race = load.race && load.race.rows.size;
+    return [
+      ["learning rate", g => (g.standing ? Format.three(g.standing.lr) : "–")],
+      ["time to target", g => Format.time(g) || (Number.isFinite(g.target) ? "not reached" : "–")],
+      [race && load.race.baseline ? `times as fast as ${load.race.baseline}` : "", g => (g.standing ? Format.interval(g.standing.factor, Format.three) : "–")],
+      ["predicted time", g => of(g, "predicted", Format.seconds)],
+      [Data.METRICS[load.metric].name, g => (g.standing ? Format.interval(g.standing[metric], Format.metric) : Format.range(g.finals, Format.metric))],
+      ["mean staleness", g => of(g, "staleness", Format.three, r => r.history.staleness.mean)],
+      ["wasted", g => of(g, "wasted", Format.percent, r => share(r, "wasted"))],
+      ["idle", g => of(g, "idle", Format.percent, r => share(r, "idle"))]
+    ].filter(([name, cell]) => name && load.groups.some(g => cell(g) !== "–"));
+  }
 
   function board(parent, load) {
-    if (load.groups.length < 2) return;
-    const number = x => ({ text: x, number: true }), mean = (g, f) => Data.mean(g.runs.map(f).filter(Number.isFinite));
-    const of = (r, a, b) => (r.result && r.result[a] ? r.result[a][b] : r.history && a === "staleness" ? r.history.staleness.mean : share(r, b));
-    const share = (r, key) => {
-      if (!r.history) return NaN;
-      const sum = k => r.history.rows.reduce((s, x) => s + (x[k] || 0), 0);
-      return sum(key) / (sum("compute") + sum("sent") + sum("idle") + sum("wasted"));
-    };
-    const range = g => (g.times.length > 1 ? ` (${Format.three(Math.min(...g.times))}–${Format.three(Math.max(...g.times))})` : "");
-    const rated = load.groups.some(g => Number.isFinite(rate(g.runs[0])));
-    const heads = ["method", ...(rated ? ["learning rate"] : []), ...(Number.isFinite(load.target) ? ["time to target"] : []), Data.METRICS[load.metric].name, "mean staleness", "wasted", "idle"];
-    const table = make("table", {}, make("div", { class: "scroll" }, parent)), head = make("tr", {}, make("thead", {}, table));
-    heads.forEach((h, i) => make("th", i ? { class: "number", scope: "col" } : { scope: "col" }, head, h));
-    const body = make("tbody", {}, table);
+    if (load.groups.length < 2 && !load.race) return;
+    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, parent)), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table), all = columns(load);
+    make("th", { scope: "col" }, head, "method");
+    for (const [name] of all) make("th", { class: "number", scope: "col" }, head, name);
     load.groups.forEach((g, i) => {
       const row = make("tr", {}, body), name = make("td", {}, row);
       make("span", { class: "swatch", style: `background:var(--c${i % 8})` }, name);
-      name.append(g.name);
-      const cells = rated ? [number(Format.three(rate(g.runs[0])))] : [];
-      if (Number.isFinite(load.target)) cells.push(number(Number.isFinite(g.reached) ? Format.seconds(g.reached) + range(g) : g.someReached ? `${g.someReached} of ${g.runs.length} runs` : "not reached"));
-      cells.push(number(Format.metric(g.final)), number(Format.three(mean(g, r => of(r, "staleness", "mean")))),
-        number(Format.percent(mean(g, r => of(r, "worker_time", "wasted")))), number(Format.percent(mean(g, r => of(r, "worker_time", "idle")))));
-      for (const c of cells) make("td", { class: "number" }, row, c.text);
+      name.append(g.name + (g.diverged ? " (diverged)" : ""));
+      for (const [, cell] of all) make("td", { class: "number" }, row, cell(g));
     });
   }
 
   function compare(load, i) {
     const id = i ? `metric-${i + 1}` : "metric", many = load.groups.some(g => g.runs.length > 1);
-    const s = section(id, `${Data.METRICS[load.metric].name[0].toUpperCase()}${Data.METRICS[load.metric].name.slice(1)} over time`,
-      `${load.groups.length > 1 ? "In the order of the ranking. " : ""}${many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
+    const title = m => `${Data.METRICS[m].name[0].toUpperCase()}${Data.METRICS[m].name.slice(1)} over time`;
+    const s = section(id, "", `${loads.length > 1 ? `${workload(load)}. ` : ""}${many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
     const card = make("div", { class: "card" }, s), bar = make("div", { class: "bar" }, card), box = make("div", {}, card);
     const points = load.groups.flatMap(g => g.runs.flatMap(r => r.points));
     const names = ["accuracy", "rmse", "loss", "testLoss"].filter(k => k === load.metric || ((k === "loss" || k === "testLoss") && points.some(p => Number.isFinite(Data.METRICS[k].value(p)))));
     const v = view[id] || (view[id] = { metric: load.metric, log: spans(load) });
     const draw = () => {
       box.replaceChildren();
+      s.querySelector("h2").textContent = title(v.metric);
       const chart = Charts.comparison(box, load, v.metric, v.log);
       parts = parts.filter(p => p.id !== id);
       if (chart) parts.push({ id, chart, resize: chart.resize, redraw: draw });
@@ -175,7 +174,7 @@ const Page = (() => {
     const s = section("tasks", "What the workers did", "", true), h = run.history;
     make("p", { class: "note" }, s, h.rows.length > 64
       ? `A heat map of ${Format.count(h.rows.length)} workers and time, those on top that held up others longest. A pixel has the mixture of what happened in its time; zoom in to see tasks.`
-      : "One row per worker, every task coloured by its fate. Drag to move; click and turn the wheel to zoom.");
+      : `One row per worker, every task coloured by its fate. Drag to move${matchMedia("(pointer: coarse)").matches ? "" : "; click and turn the wheel to zoom"}.`);
     if (h.workers > h.rows.length) make("p", { class: "note" }, s, `Of ${Format.count(h.workers)} workers, the first ${Format.count(h.rows.length)} are shown.`);
     const card = make("div", { class: "card" }, s);
     let chart = null, busy = false;
@@ -191,7 +190,7 @@ const Page = (() => {
       parts.push({ id: "knobs", chart, resize: chart.resize, redraw: draw });
     };
     draw();
-    if (view.window && view.window.id === chosen && view.window.t1 < g.end * 0.999) g.show(view.window.t0, view.window.t1);
+    if (view.window && view.window.id === idOf(run)) g.restore(view.window);
   }
 
   const KINDS = [["compute", "computing", "--applied"], ["sent", "sending", "--sent"], ["idle", "idle", "--idle"], ["wasted", "wasted", "--cancelled"]];
@@ -266,7 +265,7 @@ const Page = (() => {
     const e = run.history.events, s = section("events", "Event log"), d = make("details", {}, s);
     make("summary", {}, d, `${plural(e.all, "event")}`);
     const shown = e.first.length + e.last.length;
-    if (e.all > shown) make("p", { class: "note" }, d, `The first ${Format.count(e.first.length)} and the last ${Format.count(e.last.length)}; long lines are cut. All of them are in events.txt of the log directory.`);
+    if (e.all > shown) make("p", { class: "note" }, d, `The first ${Format.count(e.first.length)} and the last ${Format.count(e.last.length)}; long lines are cut.${run.options["log-dir"] ? " All of them are in events.txt of the log directory." : ""}`);
     const pre = make("pre", { tabindex: "0" }, d);
     if (view.events === chosen) d.open = true;
     const fill = () => {
@@ -278,28 +277,20 @@ const Page = (() => {
     fill();
   }
 
-  function command(run) {
-    if (typeof run.info.command === "string") return run.info.command;
-    if (Array.isArray(run.info.command)) return run.info.command.join(" ");
-    const o = run.options, quote = v => (/^[\w@%+=:,./-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`);
-    const skip = new Set(["program", "format", "function", "smoothness", "noise", "convexity", "start-loss", "target", "resume"]);
-    const zero = new Set(["updates", "epochs", "time", "target-loss", "target-accuracy", "eval-every", "update-time", "weight-decay"]);
-    const words = Object.entries(o).filter(([k, v]) => !skip.has(k) && v !== "" && v !== "auto" && !(zero.has(k) && v === "0") && v !== "no").map(([k, v]) => `--${k} ${quote(v)}`);
-    return `paceline ${run.history && run.history.clock === "real" ? "train" : "simulate"} ${words.filter(w => run.history && run.history.clock !== "real" ? !/^--(spawn|respawn|servers|checkpoint)/.test(w) : true).join(" ")}`;
-  }
-
   function configuration(run) {
     const s = section("configuration", "Configuration"), card = make("div", { class: "card" }, s), info = run.info;
     const facts = [["id", info.id], ["version", info.version || run.options.program], ["host", info.host], ["cores", info.cores], ["started", info.started], ["ended", info.ended], ["why it ended", info.why], ["files", run.path]]
       .filter(([, v]) => v !== undefined && v !== null && v !== "" && typeof v !== "object");
-    const line = make("div", { class: "command" }, card), text = command(run);
-    make("pre", { tabindex: "0" }, line, text);
-    const copy = make("button", { type: "button" }, line, "Copy");
-    copy.addEventListener("click", async () => {
-      try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; }
-      catch (e) { copy.textContent = "Select and copy"; }
-    });
-    if (!info.command) make("p", { class: "note" }, card, "A command line that gives these options.");
+    const text = run.history && run.history.command ? run.history.command : typeof info.command_line === "string" ? info.command_line.slice(0, 20000) : "";
+    if (text) {
+      const line = make("div", { class: "command" }, card);
+      make("pre", { tabindex: "0" }, line, text);
+      const copy = make("button", { type: "button" }, line, "Copy");
+      copy.addEventListener("click", async () => {
+        try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; }
+        catch (e) { copy.textContent = "Select and copy"; }
+      });
+    }
     if (facts.length) rowsOf(card, facts);
     const d = make("details", {}, card);
     make("summary", {}, d, "All options");
@@ -342,7 +333,7 @@ const Page = (() => {
 
   function render() {
     const old = parts.find(p => p.gantt);
-    if (old) view.window = { id: chosen, t0: old.gantt.t0, t1: old.gantt.t1 };
+    if (old) view.window = { id: idOf(old.gantt.run), ...old.gantt.window() };
     for (const p of parts) if (p.chart) p.chart.u.destroy();
     const focus = document.activeElement, where = focus && main.contains(focus) ? [focus.tagName, focus.className, focus.textContent.slice(0, 40)] : null;
     parts = [];
@@ -410,7 +401,7 @@ const Page = (() => {
         const n = answer.past - past.length;
         past.push(...got.slice(0, Math.max(0, n)));
         const now = got.slice(Math.max(0, n));
-        if (!document.querySelector("#main :active")) set([...past, ...now], now.length ? now[0].name : "");
+        if (!document.querySelector("#main :active")) set([...past, ...now], [...now, ...past.slice(-1)].map(r => r.name)[0] || "");
         if (answer.over) { over = true; say("ended", false); }
       } catch (e) { if (!over) say("no connection", false); }
       busy = false;

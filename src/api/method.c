@@ -1,0 +1,42 @@
+/* pl_setup_method: what a setup's method consists of, for programs that have to know. */
+#include <stdlib.h>
+
+#include "api/setup.h"
+#include "base/json.h"
+#include "sys/numerals.h"
+
+static void method_print(const struct pl_built *b, struct pl_json *j) {
+    static const char *const sends[] = {"gradients", "deltas", "models", "ranges"};
+    const struct pl_local *local = (const struct pl_local *)b->job.local.entry;
+    const struct pl_entry *optim = b->job.optim.entry;
+    pl_json_open(j, NULL, '{');
+    pl_json_text(j, "name", b->method);
+    for (int i = 0; i < PL_N_COLUMNS; i++) pl_json_text(j, pl_column_family[i]->name, b->given[i]);
+    pl_json_text(j, "sends", sends[local->sends]);
+    pl_json_whole(j, "local_steps", local->applies_weight_decay);
+    pl_json_whole(j, "any_optimizer", local->plain && local->plain(b->job.local.conf));
+    pl_json_whole(j, "fixed_optim", (optim->needs & PL_NEEDS_ONE_AT_A_TIME) != 0);
+    pl_json_close(j, '}');
+}
+
+int pl_setup_method(pl_setup *s, const char **json) {
+    PL_NUMERALS;
+    struct pl_built built = {.schedule = "constant"};
+    struct pl_json j = {0};
+    int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
+    built.job.n_workers = (int)s->conf.workers;
+    s->conf.workers = workers;
+    s->why.text[0] = '\0';
+    int rc = pl_build_columns(s, &built, &s->why);
+    if (!rc) method_print(&built, &j);
+    pl_built_free(&built);
+    if (!rc && j.failed) rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (rc) {
+        free(j.text);
+        return rc;
+    }
+    free(s->method);
+    s->method = j.text;
+    *json = j.text;
+    return PL_OK;
+}

@@ -1,0 +1,13 @@
+/* Hints: what words of other tools are called here. An unknown word that stands in the table is
+ * answered with what to type instead; other unknown words get the nearest name. */
+#ifndef PL_BASE_HINT_H
+#define PL_BASE_HINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Writes what to type instead of `word` to out[max]. `kind` is "option" or the name of a family.
+ * Returns false if the table does not have the word. */
+bool pl_hint_find(const char *kind, const char *word, char *out, size_t max);
+
+#endif

@@ -1,0 +1,64 @@
+/* paceline predict: predictions of a checkpoint for new rows, as CSV. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli.h"
+
+static int predict_print(void *ctx, const char *line) {
+    FILE *to = ctx;
+    return fputs(line, to) < 0 || fputc('\n', to) < 0;
+}
+
+/* A file that exists is not overwritten, and one that could not be completed is not left. */
+static int predict_to_file(pl_setup *setup, const char *path, const char *out) {
+    FILE *to = fopen(out, "wx");
+    if (!to && errno == EEXIST)
+        return cli_fail(CLI_FAILED,
+                        "'%s' already exists and will not be overwritten; choose another name",
+                        out);
+    if (!to) return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", out, strerror(errno));
+    int rc = pl_predict(setup, path, predict_print, to);
+    bool written = !ferror(to);
+    written &= fclose(to) == 0;
+    if (rc || !written) remove(out);
+    if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
+    return written ? CLI_OK : cli_fail(CLI_FAILED, "'%s' cannot be written", out);
+}
+
+static int predict_run(pl_setup *setup, const char *path, const char *out) {
+    if (out) return predict_to_file(setup, path, out);
+    int rc = pl_predict(setup, path, predict_print, stdout);
+    return rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : CLI_OK;
+}
+
+int cli_predict(int argc, char **argv) {
+    const char *out = NULL;
+    const struct cli_flag flags[] = {
+        {"out", "FILE", "file to write, which must not exist (standard output)", NULL, &out},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "predict",
+        .brief = "predict new rows by a checkpoint, as CSV",
+        .usage = "predict CHECKPOINT --data DATA [--out FILE]",
+        .options = PL_FOR_PREDICT,
+        .own = PL_FOR_PREDICT,
+        .flag = flags,
+        .takes_words = true,
+        .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
+                 "file is\n"
+                 "used). Names of classes, columns, categories and scaling are those of the "
+                 "training\n"
+                 "run, so DATA needs the features only: the target may be missing. Examples:\n\n"
+                 "  paceline train --data csv:flats.csv,target=price,task=regress --checkpoint "
+                 "saved\n"
+                 "  paceline predict saved --data csv:new.csv --out prices.csv\n"};
+    pl_setup *setup;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    int status = cli_parse(&args, argc, argv, setup);
+    if (status == CLI_OK && !args.helped)
+        status = args.n_words == 1 ? predict_run(setup, args.word[0], out)
+                                   : cli_fail(CLI_USAGE, "predict takes one checkpoint: paceline "
+                                                         "predict CHECKPOINT --data DATA");
+    pl_setup_free(setup);
+    return status;
+}

@@ -1,0 +1,316 @@
+/* What a race shows: means with 95 % intervals, factors against the best sync, and sentences about
+ * who was faster. The table, the JSON object, race.json and the page print these, and compute none
+ * of their own.
+ *
+ * Two entrants are compared by seed: one is faster if the 95 % interval of the ratios of their
+ * times lies above 1. A run that ended without reaching the target would have needed at least the
+ * time it had, and counts with that; a mean or a factor of such runs is a bound, and is shown as
+ * one. A run that diverged would never have arrived: its entrant has no time and no factor. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "race.h"
+
+#define VERDICT_MORE 1000 /* most seeds that a sentence asks for */
+
+/* Two-sided 95 % quantile of Student's t. */
+static double race_t95(int degrees) {
+    static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                               2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
+    return degrees <= 15 ? t[degrees - 1] : 1.96 + 2.5 / degrees;
+}
+
+struct race_mean cli_race_mean(const double *x, int n) {
+    struct race_mean m = {.half = NAN};
+    double sum = 0, square = 0;
+    for (int i = 0; i < n; i++) {
+        if (!isfinite(x[i])) continue;
+        sum += x[i];
+        m.n++;
+    }
+    m.mean = m.n ? sum / m.n : NAN;
+    for (int i = 0; i < n; i++)
+        if (isfinite(x[i])) square += (x[i] - m.mean) * (x[i] - m.mean);
+    if (m.n > 1) m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
+    return m;
+}
+
+int cli_race_done(const struct race *r, const struct race_entrant *e) {
+    int n = 0;
+    for (int s = 0; s < r->n_seeds; s++) n += e->done[s];
+    return n;
+}
+
+int cli_race_diverged(const struct race *r, const struct race_entrant *e) {
+    int n = 0;
+    for (int s = 0; s < r->n_seeds; s++) n += e->diverged[s];
+    return n;
+}
+
+int cli_race_reached(const struct race *r, const struct race_entrant *e) {
+    return cli_race_mean(e->to_target, r->n_seeds).n;
+}
+
+/* Whether a run ended before the target, without having diverged. */
+static bool race_censored(const struct race_entrant *e, int s) {
+    return e->done[s] && !isfinite(e->to_target[s]) && !e->diverged[s];
+}
+
+/* Whether a run that diverged hides how long the entrant takes. */
+static bool race_lost(const struct race *r, const struct race_entrant *e) {
+    for (int s = 0; s < r->n_seeds; s++)
+        if (e->diverged[s] && !isfinite(e->to_target[s])) return true;
+    return false;
+}
+
+static double race_seconds(const struct race_entrant *e, int s) {
+    return race_censored(e, s) ? e->end[s] : e->to_target[s];
+}
+
+struct race_mean cli_race_time(const struct race *r, const struct race_entrant *e) {
+    double x[RACE_SEEDS] = {0};
+    bool bound = false;
+    if (race_lost(r, e) || cli_race_reached(r, e) == 0) return cli_race_mean(NULL, 0);
+    for (int s = 0; s < r->n_seeds; s++) {
+        x[s] = race_seconds(e, s);
+        bound = bound || race_censored(e, s);
+    }
+    struct race_mean m = cli_race_mean(x, r->n_seeds);
+    m.bound = bound ? RACE_AT_LEAST : RACE_EXACT;
+    return m;
+}
+
+struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
+                                 const struct race_entrant *base) {
+    double x[RACE_SEEDS] = {0};
+    bool more = false, less = false;
+    if (!base || race_lost(r, e) || race_lost(r, base)) return cli_race_mean(NULL, 0);
+    for (int s = 0; s < r->n_seeds; s++) {
+        x[s] = race_seconds(base, s) / race_seconds(e, s);
+        more = more || race_censored(base, s);
+        less = less || race_censored(e, s);
+    }
+    if (more && less) return cli_race_mean(NULL, 0); /* of two times that are both unknown */
+    struct race_mean m = cli_race_mean(x, r->n_seeds);
+    m.bound = more ? RACE_AT_LEAST : less ? RACE_AT_MOST : RACE_EXACT;
+    return m;
+}
+
+/* --- the order --------------------------------------------------------------------------- */
+
+const char *cli_race_sorting(const struct race *r) {
+    return r->target ? "time to target, then loss" : "loss";
+}
+
+/* Entrants that reached the target in every run are first, by time; then those that missed it in
+ * some runs, fewest first; the others by loss. */
+static double race_key(const struct race *r, const struct race_entrant *e) {
+    struct race_mean t = cli_race_time(r, e), some = cli_race_mean(e->to_target, r->n_seeds);
+    struct race_mean l = cli_race_mean(e->loss, r->n_seeds);
+    if (some.n > 0) return (t.n > 0 ? t : some).mean + 1e12 * (cli_race_done(r, e) - some.n);
+    return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
+}
+
+int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        if (cli_race_done(r, e) == 0) continue;
+        int j = n++;
+        for (; j > 0 && race_key(r, e) < race_key(r, order[j - 1]); j--) order[j] = order[j - 1];
+        order[j] = e;
+    }
+    return n;
+}
+
+const struct race_entrant *cli_race_baseline(const struct race *r) {
+    const struct race_entrant *order[RACE_ENTRANTS];
+    int n = cli_race_order(r, order);
+    for (int i = 0; i < n; i++)
+        if (strncmp(order[i]->name, "sync", 4) == 0 && strchr("@:", order[i]->name[4]))
+            return order[i];
+    return NULL;
+}
+
+/* --- sentences --------------------------------------------------------------------------- */
+
+/* How far b is behind a, by seed; there is no difference at `none`. */
+struct race_lead {
+    struct race_mean gap;
+    double none;
+};
+
+static struct race_lead race_lead(const struct race *r, const struct race_entrant *a,
+                                  const struct race_entrant *b) {
+    double x[RACE_SEEDS] = {0};
+    if (cli_race_reached(r, a) > 0) return (struct race_lead){cli_race_factor(r, a, b), 1};
+    for (int s = 0; s < r->n_seeds; s++) x[s] = b->loss[s] - a->loss[s];
+    return (struct race_lead){cli_race_mean(x, r->n_seeds), 0};
+}
+
+static bool race_is_clear(struct race_lead l) {
+    return l.gap.n > 1 && l.gap.bound != RACE_AT_MOST && l.gap.mean - l.gap.half > l.none;
+}
+
+/* How many more seeds would make the difference clear if they were like those so far. */
+static int race_more_seeds(struct race_lead l) {
+    if (l.gap.n < 2 || !(l.gap.mean > l.none)) return VERDICT_MORE;
+    double deviation = l.gap.half * sqrt(l.gap.n) / race_t95(l.gap.n - 1);
+    int n = l.gap.n;
+    while (n < VERDICT_MORE && race_t95(n - 1) * deviation / sqrt(n) >= l.gap.mean - l.none) n++;
+    return n < VERDICT_MORE ? n - l.gap.n : VERDICT_MORE;
+}
+
+static void race_put(FILE *f, int digits, double x) {
+    if (fabs(x) >= 1000 && fabs(x) < 1e15)
+        fprintf(f, "%.0f", x);
+    else
+        fprintf(f, "%.*g", digits, x);
+}
+
+static void race_put_mean(FILE *f, struct race_mean m) {
+    fputs(m.bound == RACE_AT_LEAST ? "at least " : m.bound == RACE_AT_MOST ? "at most " : "", f);
+    race_put(f, 3, m.mean);
+    if (m.bound == RACE_EXACT && isfinite(m.half)) {
+        fputs(" ± ", f);
+        race_put(f, 2, m.half);
+    }
+}
+
+/* Names as in "a, b and c". */
+static void race_put_name(FILE *f, const char *name, int i, int n) {
+    fprintf(f, "%s%s", i == 0 ? "" : i == n - 1 ? " and " : ", ", name);
+}
+
+static const char *race_metric(const struct race *r) {
+    return cli_number(r->setup, "target-accuracy") > 0 ? "test accuracy" : "training loss";
+}
+
+static double race_goal(const struct race *r) {
+    double accuracy = cli_number(r->setup, "target-accuracy");
+    return accuracy > 0 ? accuracy : cli_number(r->setup, "target-loss");
+}
+
+/* An entrant with its time to the target, or its loss at the end, as one of n. */
+static void race_put_result(FILE *f, const struct race *r, const struct race_entrant *e, int i,
+                            int n) {
+    bool reached = cli_race_reached(r, e) > 0;
+    struct race_mean m = reached ? cli_race_time(r, e) : cli_race_mean(e->loss, r->n_seeds);
+    race_put_name(f, e->name, i, n);
+    if (m.n == 0) return;
+    fputs(" (", f);
+    race_put_mean(f, m);
+    fputs(reached ? " s)" : ")", f);
+}
+
+/* Entrants from the first on that cannot be told apart from it. */
+static void race_say_level(FILE *f, const struct race *r, const struct race_entrant *const *order,
+                           int level) {
+    int seeds = cli_race_done(r, order[0]),
+        more = race_more_seeds(race_lead(r, order[0], order[1]));
+    if (cli_race_reached(r, order[0]) > 0)
+        fprintf(f, "The earliest to reach a %s of %g were ", race_metric(r), race_goal(r));
+    else
+        fputs("The lowest losses at the end were those of ", f);
+    for (int i = 0; i < level; i++) race_put_result(f, r, order[i], i, level);
+    fprintf(f, ", which cannot be told apart with %d seed%s; ", seeds, seeds > 1 ? "s" : "");
+    if (more < VERDICT_MORE)
+        fprintf(f, "about %d more would be needed%s.\n", more,
+                level > 2 ? " to tell the first two apart" : "");
+    else
+        fputs(seeds > 1 ? "more would hardly help.\n" : "run more with --seeds.\n", f);
+}
+
+/* The leader, or all that cannot be told apart from it; returns how many these are. */
+static int race_say_first(FILE *f, const struct race *r, const struct race_entrant *const *order,
+                          int n) {
+    bool timed = cli_race_reached(r, order[0]) > 0;
+    int level = 1;
+    while (timed && cli_race_reached(r, order[n - 1]) == 0) n--;
+    while (level < n && race_lead(r, order[0], order[level]).gap.n > 0 &&
+           !race_is_clear(race_lead(r, order[0], order[level])))
+        level++;
+    if (level > 1) {
+        race_say_level(f, r, order, level);
+        return level;
+    }
+    race_put_result(f, r, order[0], 0, 1);
+    if (timed)
+        fprintf(f, " was the first to reach a %s of %g", race_metric(r), race_goal(r));
+    else
+        fputs(" had the lowest loss at the end", f);
+    if (n > 1 && timed && race_lead(r, order[0], order[1]).gap.n > 0) {
+        fputs(", ", f);
+        race_put_mean(f, race_lead(r, order[0], order[1]).gap);
+        fputs(" times as fast as ", f);
+        race_put_result(f, r, order[1], 0, 1);
+    }
+    int seeds = cli_race_done(r, order[0]);
+    fprintf(f, ", with %d seed%s.\n", seeds, seeds > 1 ? "s" : "");
+    return level;
+}
+
+/* The leader against the best sync, if that was not said yet. */
+static void race_say_baseline(FILE *f, const struct race *r,
+                              const struct race_entrant *const *order, int said) {
+    const struct race_entrant *base = cli_race_baseline(r);
+    for (int i = 0; i < said; i++)
+        if (order[i] == base) return;
+    if (!base || cli_race_reached(r, order[0]) == 0) return;
+    struct race_lead l = race_lead(r, order[0], base);
+    if (!race_is_clear(l)) return;
+    fprintf(f, "%s was ", order[0]->name);
+    race_put_mean(f, l.gap);
+    fputs(" times as fast as ", f);
+    if (cli_race_reached(r, base) > 0)
+        race_put_result(f, r, base, 0, 1);
+    else
+        fputs(base->name, f);
+    fputs(".\n", f);
+}
+
+/* Lists the entrants that `which` chooses: "a, b and c <words>". */
+static void race_say_all(FILE *f, const struct race *r, const struct race_entrant *const *order,
+                         int n, bool (*which)(const struct race *, const struct race_entrant *),
+                         const char *words) {
+    const struct race_entrant *chosen[RACE_ENTRANTS];
+    int m = 0;
+    for (int i = 0; i < n; i++)
+        if (which(r, order[i])) chosen[m++] = order[i];
+    for (int i = 0; i < m; i++) race_put_name(f, chosen[i]->name, i, m);
+    if (m) fprintf(f, " %s\n", words);
+}
+
+static bool race_never_came(const struct race *r, const struct race_entrant *e) {
+    return cli_race_reached(r, e) == 0 && cli_race_diverged(r, e) == 0;
+}
+
+static bool race_diverged(const struct race *r, const struct race_entrant *e) {
+    return cli_race_diverged(r, e) > 0;
+}
+
+char *cli_race_verdict(const struct race *r) {
+    const struct race_entrant *order[RACE_ENTRANTS];
+    int n = cli_race_order(r, order), said = 0;
+    char *text = NULL;
+    size_t size;
+    FILE *f = n > 0 ? open_memstream(&text, &size) : NULL;
+    if (!f) return NULL;
+    bool reached = cli_race_reached(r, order[0]) > 0;
+    if (r->target && !reached)
+        fprintf(f, "No method reached a %s of %g.\n", race_metric(r), race_goal(r));
+    if (race_diverged(r, order[0]) && !reached)
+        ; /* the lowest loss of runs that all diverged says nothing */
+    else if (reached || cli_race_mean(order[0]->loss, r->n_seeds).n > 0)
+        said = race_say_first(f, r, order, n);
+    if (reached) race_say_baseline(f, r, order, said > 1 ? said : 2);
+    for (int i = 0; i < n; i++) {
+        int here = cli_race_reached(r, order[i]), done = cli_race_done(r, order[i]);
+        if (here > 0 && here < done)
+            fprintf(f, "%s reached the target in %d of %d runs.\n", order[i]->name, here, done);
+    }
+    if (reached) race_say_all(f, r, order, n, race_never_came, "did not reach the target.");
+    race_say_all(f, r, order, n, race_diverged, "diverged.");
+    return fclose(f) == 0 ? text : NULL;
+}

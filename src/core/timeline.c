@@ -1,0 +1,140 @@
+#include "core/timeline.h"
+
+#include <stdlib.h>
+
+#include "core/control.h"
+
+int pl_timeline_watch(struct pl_timeline *l, int n_workers) {
+    if (l->watched) return PL_OK;
+    l->row = calloc((size_t)n_workers, sizeof *l->row);
+    l->n_workers = n_workers;
+    l->watched = l->row != NULL;
+    return l->row ? PL_OK : PL_ENOMEM;
+}
+
+void pl_timeline_free(struct pl_timeline *l) {
+    free(l->row);
+    free(l->span);
+}
+
+/* Spans are for people: without memory for one, the views miss it, and the counts do not. */
+static void timeline_tell(struct pl_timeline *l, const struct pl_span *s) {
+    if (l->n_spans == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        struct pl_span *grown = realloc(l->span, room * sizeof *grown);
+        if (!grown) return;
+        l->span = grown;
+        l->room = room;
+    }
+    l->span[l->n_spans++] = *s;
+}
+
+void pl_timeline_span(struct pl_timeline *l, const struct pl_span *s) {
+    if (s->to_ns <= s->from_ns) return;
+    l->row[s->worker].ns[s->kind] += s->to_ns - s->from_ns;
+    timeline_tell(l, s);
+}
+
+void pl_timeline_wasted(struct pl_timeline *l, int worker, const struct pl_worker *w,
+                        uint64_t now_ns, const char *why) {
+    l->time.wasted += pl_timeline_ns(now_ns - w->since_ns);
+    if (!l->watched) return;
+    l->row[worker].n_wasted++;
+    pl_timeline_span(l, &(struct pl_span){worker, PL_SPAN_WASTED, w->since_ns, now_ns, w->task,
+                                          w->base, why, false});
+}
+
+/* The sending part of a task is the last. */
+void pl_timeline_row_arrived(struct pl_timeline *l, const struct pl_event *e, uint64_t took_ns,
+                             uint64_t base, bool dropped) {
+    uint64_t sent_ns = e->comm_ns < took_ns ? e->comm_ns : took_ns;
+    struct pl_timeline_row *r = &l->row[e->worker];
+    uint64_t began_ns = e->now_ns - took_ns, done_ns = e->now_ns - sent_ns;
+    struct pl_span s = {e->worker, PL_SPAN_COMPUTE, began_ns, done_ns, e->task, base, "", false};
+    r->arrived_ns += took_ns;
+    r->n_timed++;
+    l->dropped = dropped;
+    if (dropped) {
+        s.kind = PL_SPAN_WASTED;
+        s.to_ns = e->now_ns;
+        s.why = "dropped";
+        r->n_wasted++;
+        pl_timeline_span(l, &s);
+        return;
+    }
+    r->n_used++;
+    pl_timeline_span(l, &s);
+    s.kind = PL_SPAN_COMMUNICATE;
+    s.from_ns = done_ns;
+    s.to_ns = e->now_ns;
+    pl_timeline_span(l, &s);
+}
+
+void pl_timeline_revise(struct pl_timeline *l, int worker, uint64_t task, uint64_t took_ns,
+                        uint64_t comm_ns, const char *why) {
+    uint64_t sent_ns = comm_ns < took_ns ? comm_ns : took_ns;
+    l->time.compute -= pl_timeline_ns(took_ns - sent_ns);
+    l->time.communication -= pl_timeline_ns(sent_ns);
+    l->time.wasted += pl_timeline_ns(took_ns);
+    if (!l->watched) return;
+    struct pl_timeline_row *r = &l->row[worker];
+    r->n_used--;
+    r->n_wasted++;
+    r->ns[PL_SPAN_COMPUTE] -= took_ns - sent_ns;
+    r->ns[PL_SPAN_COMMUNICATE] -= sent_ns;
+    r->ns[PL_SPAN_WASTED] += took_ns;
+    timeline_tell(
+        l, &(struct pl_span){
+               .worker = worker, .kind = PL_SPAN_WASTED, .task = task, .why = why, .again = true});
+}
+
+/* A worker that the event found idle, and that is not any more, has waited. */
+static bool timeline_has_waited(const struct pl_timeline *l) {
+    for (size_t i = 0; i < l->n_spans; i++)
+        if (l->span[i].kind == PL_SPAN_IDLE) return true;
+    return false;
+}
+
+void pl_timeline_event(struct pl_timeline *l, const struct pl_event *e, bool committed) {
+    bool used = e->kind == PL_ARRIVE && !l->dropped;
+    l->waited_ns = PL_NO_TIMER;
+    if (used && committed && timeline_has_waited(l)) {
+        l->row[e->worker].n_last++;
+        if (l->grouped) {
+            l->row[e->worker].held_up_ns += e->now_ns - l->taken_ns;
+            l->waited_ns = l->taken_ns;
+        }
+    }
+    if (used) l->taken_ns = e->now_ns;
+    l->grouped = !committed && (used || l->grouped);
+}
+
+void pl_timeline_end(struct pl_timeline *l, const struct pl_view *v, uint64_t now_ns) {
+    l->time = pl_timeline_time(l, v, now_ns);
+    l->ended = true;
+    l->n_spans = 0;
+    for (int i = 0; l->watched && i < v->n_workers; i++) {
+        const struct pl_worker *w = &v->worker[i];
+        bool busy = w->state == PL_BUSY;
+        struct pl_span s = {.worker = i, .from_ns = w->since_ns, .to_ns = now_ns};
+        s.kind = busy ? PL_SPAN_COMPUTE : PL_SPAN_IDLE;
+        s.why = busy ? "unfinished" : "";
+        if (busy) {
+            s.task = w->task;
+            s.base = w->base;
+            l->row[i].unfinished_ns = now_ns - w->since_ns;
+        }
+        if (w->state != PL_GONE) pl_timeline_span(l, &s);
+    }
+}
+
+struct pl_worker_time pl_timeline_time(const struct pl_timeline *l, const struct pl_view *v,
+                                       uint64_t now_ns) {
+    struct pl_worker_time t = l->time;
+    for (int i = 0; i < v->n_workers && !l->ended; i++) {
+        double seconds = (double)(now_ns - v->worker[i].since_ns) * 1e-9;
+        if (v->worker[i].state == PL_IDLE) t.idle += seconds;
+        if (v->worker[i].state == PL_BUSY) t.compute += seconds;
+    }
+    return t;
+}

@@ -1,0 +1,157 @@
+/* Lines and fields of a CSV file. See csv.h. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "data/csv.h"
+
+#define CSV_LINE_MAX ((size_t)1 << 26) /* bytes */
+
+int csv_bad(const struct csv_text *t, struct pl_why *why, const char *what) {
+    return pl_fail(why, PL_EDATA, "%s, line %llu: %s", t->file.path, (unsigned long long)t->line_no,
+                   what);
+}
+
+static int csv_grow(struct csv_text *t, struct pl_why *why) {
+    size_t room = t->room ? 2 * t->room : 4096;
+    if (room > CSV_LINE_MAX) return csv_bad(t, why, "the line is longer than 64 MiB");
+    char *line = realloc(t->line, room);
+    if (!line) return pl_fail(why, PL_ENOMEM, "out of memory for a line of %zu bytes", room);
+    t->line = line;
+    t->room = room;
+    return PL_OK;
+}
+
+static int csv_next(struct csv_text *t, bool *more, struct pl_why *why) {
+    t->length = 0;
+    t->line_no++;
+    for (*more = false;;) {
+        if (t->at == t->n) {
+            t->at = 0;
+            int rc = pl_file_read(&t->file, t->window, CSV_WINDOW, &t->n, why);
+            if (rc) return rc;
+            if (t->n == 0) break;
+        }
+        *more = true;
+        char c = (char)t->window[t->at++];
+        if (c == '\n') break;
+        if (c == '\0') return csv_bad(t, why, "a zero byte; this is not text");
+        int rc = t->length + 2 > t->room ? csv_grow(t, why) : PL_OK;
+        if (rc) return rc;
+        t->line[t->length++] = c;
+    }
+    if (!t->line) { /* the first line is empty, or there is none */
+        int rc = *more ? csv_grow(t, why) : PL_OK;
+        if (rc || !*more) return rc;
+    }
+    if (t->length > 0 && t->line[t->length - 1] == '\r') t->length--;
+    t->line[t->length] = '\0';
+    if (t->line_no == 1 && strncmp(t->line, "\xef\xbb\xbf", 3) == 0) {
+        t->length -= 3;
+        memmove(t->line, t->line + 3, t->length + 1);
+    }
+    return PL_OK;
+}
+
+int csv_line(struct csv_text *t, bool *more, struct pl_why *why) {
+    int rc;
+    do rc = csv_next(t, more, why);
+    while (!rc && *more && (t->line[0] == '#' || t->line[strspn(t->line, " \t")] == '\0'));
+    return rc;
+}
+
+char csv_guess(const char *line) {
+    static const char known[] = ",;\t ";
+    size_t count[4] = {0}, best = 0;
+    bool quoted = false;
+    for (; *line; line++) {
+        const char *at = strchr(known, *line);
+        if (*line == '"') quoted = !quoted;
+        if (at && !quoted) count[at - known]++;
+    }
+    for (size_t i = 1; i < 3; i++)
+        if (count[i] > count[best]) best = i;
+    return count[best] == 0 && count[3] > 0 ? ' ' : known[best];
+}
+
+const char *csv_field(char sep, char **at, bool *bad) {
+    char *from = *at, *to = from, *out = from;
+    bool blank = sep == ' ';
+    while (*to == ' ' || (*to == '\t' && sep != '\t')) to++;
+    if (*to == '"') {
+        for (to++; *to && (*to != '"' || to[1] == '"'); to++) {
+            if (*to == '"') to++;
+            *out++ = *to;
+        }
+        *bad = *to != '"';
+        if (!*bad) to++;
+    } else {
+        while (*to && *to != sep && !(blank && *to == '\t')) *out++ = *to++;
+        while (out > from && isblank((unsigned char)out[-1])) out--;
+    }
+    while (*to && *to != sep && isblank((unsigned char)*to)) to++;
+    if (*to && *to != sep && !(blank && to > from)) *bad = true;
+    if (blank)
+        while (*to && isblank((unsigned char)to[1])) to++;
+    *at = *to && !(blank && !to[1]) ? to + 1 : NULL;
+    *out = '\0';
+    return from;
+}
+
+int csv_cut(const struct csv_text *t, char sep, const char *line, struct csv_fields *out,
+            struct pl_why *why) {
+    uint64_t room = 0;
+    bool bad = false;
+    *out = (struct csv_fields){.text = strdup(line)};
+    char *at = out->text;
+    if (!at) return pl_fail(why, PL_ENOMEM, "out of memory");
+    while (at && !bad) {
+        const char *field = csv_field(sep, &at, &bad);
+        if (out->n == room) {
+            room = room ? 2 * room : 16;
+            char **grown = realloc(out->field, (size_t)room * sizeof *grown);
+            if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory");
+            out->field = grown;
+        }
+        out->field[out->n++] = out->text + (field - out->text);
+    }
+    if (bad) return csv_bad(t, why, "a quoted field does not end before the next separator");
+    return out->n <= PL_DATA_DIM_MAX ? PL_OK : csv_bad(t, why, "too many fields");
+}
+
+void csv_fields_free(struct csv_fields *f) {
+    free(f->text);
+    free(f->field);
+    *f = (struct csv_fields){0};
+}
+
+bool csv_real(const char *text, double *value) {
+    char *end;
+    if (!isdigit((unsigned char)*text) && !strchr("+-.", *text)) return false; /* no nan, no inf */
+    if (*text == '\0') return false;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value);
+}
+
+bool csv_number(const char *text, double *value) {
+    bool yes = strcasecmp(text, "true") == 0;
+    if (!yes && strcasecmp(text, "false") != 0) return csv_real(text, value);
+    *value = yes;
+    return true;
+}
+
+bool csv_missing(const char *text) {
+    static const char *const word[] = {"", "na", "n/a", "nan", "null", "?"};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (strcasecmp(text, word[i]) == 0) return true;
+    return false;
+}
+
+bool csv_in_list(const char *list, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = list; n > 0 && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0) return true;
+    return false;
+}

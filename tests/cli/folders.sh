@@ -1,0 +1,111 @@
+#!/bin/sh
+# Folders that have something in them: whatever a command is told to write there, it changes and
+# removes nothing that it did not make, also if it fails, and also if it is killed.
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
+
+# All files of the user's folder, with their contents.
+state() {
+    cd "$work/user" && find . -printf '%y %m %l %p\n' | sort &&
+        find . -type f -exec cksum {} + | sort -k3
+    cd "$work" || exit 1
+}
+
+# A folder with names that Paceline uses itself, and others.
+furnish() {
+    rm -rf user && mkdir -p user/sub/deep user/empty
+    for name in run.json history.json events.txt metrics.jsonl trace.json plot.svg plot.svg.part \
+        plot.png race.json results.jsonl points-01-seed1.jsonl history-01.json report.html \
+        report.html.part h.json h.json.part recording log run.socket latest best.safetensors \
+        checkpoint-0000000003.safetensors best.tmp latest.tmp thesis.tex sub/deep/data.csv; do
+        echo "the user's $name" >"user/$name"
+    done
+    ln -s thesis.tex user/link
+    ln -s nowhere user/dangling
+    state >before
+}
+
+unchanged() { # what was done
+    state >after
+    cmp -s before after || fail "$1 changed: $(diff before after | head -5)"
+}
+
+attempt() { # whatever its status
+    timeout -k 1 60 "$PACELINE" "$@" >out 2>err </dev/null
+    code=$?
+    [ $code -lt 124 ] || fail "$*: status $code"
+    unchanged "$*"
+}
+
+run="--workers 2 --data digits --model softmax --updates 4 --eval-every 2"
+furnish
+
+step "an output option that names what exists"
+for name in recording thesis.tex link dangling empty sub h.json run.json; do
+    # shellcheck disable=SC2086 # a list of options
+    for option in record log events history; do
+        attempt simulate $run --$option user/$name
+        [ $code -ne 0 ] || fail "--$option user/$name succeeded"
+    done
+    # shellcheck disable=SC2086
+    attempt train $run --listen user/$name --wait 1
+    attempt report user/$name -o user/$name
+done
+
+step "folders that are not empty"
+# shellcheck disable=SC2086
+for name in user user/sub user/thesis.tex user/link user/dangling; do
+    attempt simulate $run --log-dir $name
+    attempt race sync async --tune no $run --seeds 1 --out $name
+    attempt race --resume $name sync
+    attempt plot $name
+    attempt plot $name --out user/plot.png
+    attempt report $name
+    attempt report $name -o user/report.html
+    attempt eval $name
+done
+
+step "checkpoints"
+# shellcheck disable=SC2086
+for name in user user/thesis.tex user/link user/sub/deep/data.csv; do
+    attempt train $run --checkpoint $name
+    [ $code -ne 0 ] || fail "--checkpoint $name succeeded"
+    attempt train $run --checkpoint $name --resume auto
+    attempt train $run --checkpoint $name --resume user/best.safetensors
+done
+# a folder with other things is fine: what is there stays, however many checkpoints come and go
+mkdir keep
+echo mine >keep/thesis.tex
+echo mine >keep/checkpoint-1.safetensors
+echo mine >keep/checkpoint-0000000001.safetensors.bak
+echo mine >keep/checkpoint-0000000001.safetensors.1-1.tmp.old
+# shellcheck disable=SC2086
+for updates in 4 8 12; do
+    "$PACELINE" train --workers 2 --data digits --model softmax --updates $updates \
+        --checkpoint keep --checkpoint-every 1 --checkpoint-keep 1 --resume auto \
+        >out 2>err </dev/null || { [ $updates -eq 4 ] || fail "resuming: $(cat err)"; }
+done
+for name in thesis.tex checkpoint-1.safetensors checkpoint-0000000001.safetensors.bak \
+    checkpoint-0000000001.safetensors.1-1.tmp.old; do
+    [ "$(cat keep/$name)" = mine ] || fail "keep/$name is gone"
+done
+
+step "a folder below one of the user's, also of a run that is killed or fails"
+# shellcheck disable=SC2086
+for way in fails killed; do
+    if [ $way = fails ]; then
+        attempt simulate $run --log-dir user/empty --lr nonsense
+        attempt race sync nonsense $run --out user/new
+    else
+        "$PACELINE" race sync async --tune no --workers 2 --data digits --seeds 3 --time 100000 \
+            --out user/new >out 2>err </dev/null &
+        pid=$!
+        points=user/new/points-01-seed1.jsonl
+        while [ ! -s $points ] && kill -0 $pid 2>/dev/null; do sleep 0.1; done
+        kill -9 $pid
+        wait $pid 2>/dev/null
+        rm -rf user/new
+    fi
+    unchanged "a race that $way"
+done
+
+exit $bad

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The first things that people type: the message says what they meant, and the status is 2.
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
+
+# says WORDS ARGUMENTS...
+says() {
+    words=$1
+    shift
+    "$PACELINE" "$@" >out 2>err
+    status=$?
+    [ $status -eq 2 ] || fail "paceline $*: status $status"
+    [ "$(wc -l <err)" -eq 1 ] || fail "paceline $* says more than one line: $(cat err)"
+    grep -qF -e "$words" err || fail "paceline $* lacks \"$words\": $(cat err)"
+}
+
+echo "-- words of other tools"
+says "use --lr" train --learning-rate 0.1
+says "use --optim momentum:beta=0.9" train --momentum 0.9
+says "use --optim" train --optimizer adam
+says "use --batch" simulate --batch-size=64
+says "use --optim adam" train --method adam
+says "use --method sync" simulate --method ddp
+says "use --data idx:DIR" train --data mnist
+says "use --data csv:mine.csv" train --data mine.csv
+says "use --data csv:./a.b/mine.csv" train --data ./a.b/mine.csv
+says "put -- before the program: paceline launch -n N -- python3" launch -n 2 python3 x.py
+says "did you mean --target-loss" train --traget-loss 1
+
+echo "-- values"
+says "epochs takes a number from 0 to 1000000000; did you mean 5?" train --epochs 5e
+says "did you mean 90%?" train --target-accuracy 90
+says "seconds, or 500ms, 90s, 5m, 2h, 1d" train --time soon
+says "from 0 to 9007199254740992" train --seed 99999999999999999999
+says "lr takes a number above 0" train --lr 0
+says "lr takes a number from 0 to 1000000" train --lr 1e-400
+says "--method needs a value" train --method ''
+
+echo "-- a flag that is given twice"
+"$PACELINE" simulate --model none --updates 5 --workers 3 --workers=2 --json >out 2>err ||
+    fail "$(cat err)"
+grep -q '"workers":2,' out || fail "the last one does not count: $(cut -c1-100 out)"
+grep -qF -e "--workers is given twice; the last one counts" err || fail "no word: $(cat err)"
+
+echo "-- units"
+seconds() { # TIME SECONDS
+    "$PACELINE" simulate --model none --delay const:t=1 --workers 1 --time "$1" --json >out 2>err ||
+        fail "--time $1: $(cat err)"
+    grep -qE "\"time\":$2(,|\.0000)" out || fail "--time $1 is not $2 s: $(cut -c1-200 out)"
+}
+seconds 2m 120
+seconds 90s 90
+seconds 1500ms 1.5
+seconds 7 7
+exit $bad

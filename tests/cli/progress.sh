@@ -1,0 +1,142 @@
+#!/bin/sh
+# Progress: a refreshed line that fits the terminal, lines without one, and silence where asked for.
+set -u
+: "${PACELINE:?}"
+python=
+for p in /usr/bin/python3 python3; do
+    command -v $p >/dev/null && python=$p && break
+done
+[ -n "$python" ] || { echo "python3 is missing"; exit 77; }
+exec "$python" - <<'PYTHON'
+import fcntl, os, pty, re, signal, struct, subprocess, sys, termios, time, tempfile
+
+PACELINE = os.environ["PACELINE"]
+BAD = []
+RUN = ["train", "--data", "digits:samples=300,test=50", "--model", "softmax", "--workers", "2",
+       "--delay", "const:t=0.01"]
+
+
+def check(ok, what):
+    if not ok:
+        BAD.append(what)
+        print("FAIL:", what)
+
+
+def size(fd, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def without_header(text):
+    """Leaves out the lines that say what the run is; lines of progress are not indented by two."""
+    return re.sub(r"^paceline [^:]*: (train|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
+
+
+def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
+    """Runs on a terminal with that many columns, later with `then`; returns what standard error
+    got, before and after the change."""
+    master, slave = pty.openpty()
+    size(slave, columns)
+    env = dict(os.environ, TERM=term)
+    child = subprocess.Popen([PACELINE] + arguments, stdin=slave, stdout=subprocess.DEVNULL,
+                             stderr=slave, env=env, start_new_session=True)
+    os.close(slave)
+    parts, begun, changed = [b"", b""], time.monotonic(), then is None
+    while True:
+        if not changed and time.monotonic() - begun > after:
+            size(master, then)
+            os.killpg(child.pid, signal.SIGWINCH)
+            changed = True
+        try:
+            data = os.read(master, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        parts[1 if changed and then else 0] += data
+    child.wait()
+    os.close(master)
+    parts = [p.decode() for p in parts]
+    return [without_header(parts[0]), parts[1]]
+
+
+ESCAPE = "\r\x1b[J"
+
+
+def lines_of(text):
+    return [l.rstrip("\r") for l in text.split(ESCAPE) if l.strip("\r")]
+
+
+long = RUN + ["--time", "1.6"]
+for columns in (200, 80, 60, 20):
+    text = on_terminal(long, columns)[0]
+    lines = lines_of(text)
+    check(len(lines) >= 1, f"{columns} columns: {len(lines)} refreshes: {text!r}")
+    check(all(len(l) < columns for l in lines), f"{columns} columns: a line is too wide: {lines}")
+    check(text.endswith(ESCAPE), f"{columns} columns: the line is left behind: {text!r}")
+    check("\n" not in text, f"{columns} columns: a line break: {text!r}")
+    last = lines[-1]
+    if columns >= 60:
+        check(re.match(r" *\d+ %  [\d.]+ s  ETA \d+ s  loss [\d.]+  accuracy [\d.]+", last),
+              f"{columns} columns: {last!r}")
+    if columns == 200:
+        check(re.search(r"update \d+  .*K \d+  stale [\d./]+  workers 2/2  unused \d+$", last),
+              last)
+    if columns == 20:
+        check(re.match(r" *\d+ %", last), f"20 columns: {last!r}")
+
+# a window that becomes narrower: later lines fit, and the cursor is left where erasing works
+before, after = on_terminal(long, 120, then=50)
+late = lines_of(after)[1:]  # the first one may have been on its way
+check(late and all(len(l) < 50 for l in late), f"a narrower window: {late}")
+check(all(part == "" or part.endswith("\r") for part in (before + after).split(ESCAPE)),
+      f"the cursor is not left at the beginning: {before + after!r}")
+
+text = on_terminal(RUN + ["--updates", "60"], 80, term="dumb")[0]
+check("\x1b" not in text and "%" in text, f"a dumb terminal: {text!r}")
+text = on_terminal(long + ["--quiet"], 80)[0]
+check(text == "", f"--quiet on a terminal: {text!r}")
+
+
+def piped(arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([PACELINE] + arguments, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, cwd=folder)
+        check(done.returncode == 0, f"{arguments}: status {done.returncode}: {done.stderr}")
+        return done.stdout.decode(), done.stderr.decode()
+
+
+simulated = ["simulate", "--data", "digits:samples=300,test=50", "--model", "softmax",
+             "--updates", "100", "--eval-every", "5"]
+with tempfile.TemporaryDirectory() as folder:
+    points = os.path.join(folder, "points")
+    out, err = piped(simulated + ["--log", points])
+    n = len(open(points).read().splitlines())
+shown = [l for l in err.splitlines() if re.match(r" *\d+ %  [\d.e-]+ s .*loss [\d.]+", l)]
+check(n > 2 and len(shown) == n, f"{n} evaluations, but {len(shown)} lines: {err}")
+check("\x1b" not in err and "%" not in out.split("worker time")[0], "escapes, or lines on stdout")
+check(piped(simulated + ["--quiet"])[1] == "", "--quiet is not quiet")
+check(piped(simulated + ["--json"])[1] == "", "--json is not quiet")
+out, err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30"])
+check(len(re.findall(r"^  tuned (?:a?sync): lr [\d.]+, the best of \d+$", err, re.M)) == 2,
+      f"tuning: {err!r}")
+check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race: {err!r}")
+check(piped(["race", "sync", "--model", "quadratic", "--updates", "30", "--quiet"])[1] == "",
+      "race --quiet is not quiet")
+
+# nobody reads standard error: the run goes on
+child = subprocess.Popen([PACELINE] + simulated, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+child.stderr.close()
+out = child.stdout.read()
+check(child.wait() == 0 and b"time per update" in out, "a closed standard error ends the run")
+
+# Ctrl-Z and fg: nobody was slow
+child = subprocess.Popen([PACELINE] + RUN + ["--method", "async", "--time", "6", "--quiet"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+time.sleep(1)
+os.killpg(child.pid, signal.SIGSTOP)
+time.sleep(3.5)
+os.killpg(child.pid, signal.SIGCONT)
+err = child.communicate()[1].decode()
+check("is slow" not in err, f"slow after a pause: {err}")
+sys.exit(1 if BAD else 0)
+PYTHON

@@ -1,0 +1,200 @@
+#!/bin/sh
+# Races: rates tuned per method, what the table says, going on after an interruption, more methods
+# and seeds, the JSON object, divergence. Runs in a fresh directory.
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
+
+# status, standard output and standard error of the program in $status, out and err
+run() {
+    "$PACELINE" "$@" >out 2>err
+    status=$?
+}
+
+works() {
+    run "$@"
+    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat err)"
+}
+
+refused() {
+    words=$1
+    shift
+    run "$@"
+    [ "$status" -ne 0 ] || fail "paceline $*: was not refused"
+    grep -q -- "$words" err || fail "paceline $*: \"$(cat err)\" lacks \"$words\""
+}
+
+has() {
+    grep -q -- "$1" out || fail "the table lacks '$1': $(cat out)"
+}
+
+# number KEY ROW: a number of the JSON object's ranking
+number() {
+    grep -o "\"method\":\"$2\"[^}]*" out | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2
+}
+
+# the results in a file, without the ids of their runs
+lines() {
+    sed 's/"run":"[^"]*",//' "$1"
+}
+
+small='--data digits:samples=300,test=50 --model softmax --workers 3 --delay exp:mean=1'
+
+echo "-- each method at its own best rate"
+# shellcheck disable=SC2086
+works race sync async gap-aware@lr=0.03 $small --target-accuracy 0.6 --time 400 --out tuned
+has 'simulated race: data digits:samples=300,test=50, model softmax, workers 3'
+has 'target: test accuracy 0.6'
+has 'sorted by time to target, then loss; times to target exact to one update'
+has 'each method at its own best learning rate, or that of its @lr'
+has '^learning rates tried, and seconds to target '
+has '^sync  .* 0.1: .*  0.2: .*  0.4: '
+grep -q '^  tuned sync: lr [0-9.]*, the best of [0-9]*, [0-9.]* s to the target' err ||
+    fail "tuning is silent: $(cat err)"
+grep -A 4 '"tried": \[' tuned/race.json | grep -q '"time_to_target": [0-9.]*' ||
+    fail "race.json lacks what was tried: $(cat tuned/race.json)"
+has '^gap-aware@lr=0.03 *0.03 '
+grep -q '"lr": null' tuned/race.json || fail "an entrant with a rate of its own was tuned"
+# shellcheck disable=SC2086
+works race sync async --tune yes $small --target-accuracy 0.6 --time 400 --out again
+lines again/results.jsonl | grep -v gap-aware >again.lines
+lines tuned/results.jsonl | grep -v gap-aware >tuned.lines
+cmp -s again.lines tuned.lines || fail "the same race tuned twice has other results"
+# a tuned rate is not worse than the method's own, on the seed it was tuned with
+# shellcheck disable=SC2086
+works race sync --tune no $small --target-accuracy 0.6 --time 400 --seed 1000001 --json --out own
+own=$(number mean sync)
+# shellcheck disable=SC2086
+works race sync --rates tuned $small --target-accuracy 0.6 --time 400 --seed 1000001 --json \
+    --out best
+best=$(number mean sync)
+awk -v a="$best" -v b="$own" 'BEGIN { exit !(a <= b) }' || fail "tuned $best s, own rate $own s"
+refused 'give one of them' race sync --tune yes --lr 0.1 --model quadratic
+refused 'none of these methods was tuned there' race kasync --rates tuned --model quadratic
+
+refused 'use yes or no' race sync --tune --model quadratic
+refused 'needs a model' race sync --tune yes --model none
+
+echo "-- what the table says about rates"
+quick='--model quadratic --updates 30 --quiet'
+# shellcheck disable=SC2086
+works race sync async $quick --tune no --out untuned
+has 'each method at its own default learning rate'
+has 'Learning rates were not tuned'
+# shellcheck disable=SC2086
+works race sync async $quick --lr 0.05 --out single
+has 'one learning rate for all;'
+has 'Learning rates were not tuned'
+# shellcheck disable=SC2086
+works race sync@lr=0.1 sync@lr=0.2 async@lr=0.05 $quick --lr 0.3 --out given
+has 'learning rates as given'
+grep -q 'not tuned' out && fail "rates were given: $(cat out)"
+# shellcheck disable=SC2086
+works race sync async $quick --out best-of-all
+has 'each method at its own best learning rate'
+has 'and the error at the end in simulated runs'
+grep -q 'not tuned' out && fail "rates were tuned: $(cat out)"
+# shellcheck disable=SC2086
+works race --resume best-of-all --quiet kasync
+has '^kasync .*: .*: ' # the rates tried are kept, and those of more methods added
+[ "$(grep -c '^[ks].*: .*: ' out)" -eq 2 ] || fail "rates tried: $(cat out)"
+
+echo "-- time to target does not depend on when a run is evaluated"
+# shellcheck disable=SC2086
+works race sync --tune no $small --target-loss 1 --time 4000 --eval-every 40 --json --out coarse
+coarse=$(number mean sync)
+# shellcheck disable=SC2086
+works race sync --tune no $small --target-loss 1 --time 500 --eval-every 0.5 --json --out fine
+fine=$(number mean sync)
+[ "$coarse" = "$fine" ] || fail "evaluated every 40 s: $coarse s, every 0.5 s: $fine s"
+
+echo "-- a real race shows the evaluation that met the target"
+# shellcheck disable=SC2086
+works race async --real --rates tuned --data digits:samples=300,test=50 --model softmax \
+    --workers 3 --delay const:t=0.002 --target-accuracy 0.6 --eval-every 0.05 --time 20 --out met
+has 'real race'
+has 'times to target known to ± [0-9.e-]* s'
+has 'each method at its own best learning rate'
+awk '$1 == "async" { exit !($5 >= 0.6) }' out || fail "accuracy below the target: $(cat out)"
+
+echo "-- one workload"
+for option in data=blobs model=softmax workers=4 delay=exp:mean=2 target-loss=1; do
+    refused "all methods of a race have the same ${option%%=*}" race sync "async@$option"
+done
+
+echo "-- going on"
+# shellcheck disable=SC2086
+works race sync async --tune no --seeds 2 $small --updates 60 --out whole
+mkdir cut
+cp whole/race.json cut
+head -n 2 whole/results.jsonl >cut/results.jsonl
+printf '{"entrant":"asy' >>cut/results.jsonl
+works race --resume cut
+lines whole/results.jsonl | sort >a
+lines cut/results.jsonl | sort >b
+cmp -s a b || fail "a race that went on has other results"
+works race --resume cut kasync --seeds 3
+[ "$(wc -l <cut/results.jsonl)" -eq 9 ] || fail "more methods and seeds did not run"
+has '^kasync '
+works race --resume cut
+[ "$(wc -l <cut/results.jsonl)" -eq 9 ] || fail "a finished race ran again"
+refused 'all its entrants need the same' race --resume cut --workers 4
+refused 'is in the race already' race --resume cut sync
+refused 'leave out --out' race --resume cut --out other
+refused 'is not of a race' race --resume .
+printf '{"seeds":1,"options":{"workers":"many"},"entrants":[]}' >cut/race.json
+refused 'is not of a race' race --resume cut
+
+echo "-- interrupted"
+# the last evaluation of the first two entrants starts the third, which would take long
+"$PACELINE" race sync async kasync@updates=100000000 --tune no --model quadratic --updates 60 \
+    --out stopped >out 2>err &
+pid=$!
+while [ "$(cat stopped/results.jsonl 2>/dev/null | wc -l)" -lt 2 ] && kill -0 $pid; do
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid && fail "an interrupted race has status 0"
+has '^sync '
+has '^kasync@updates=100000000 *not run'
+grep -q -- "--resume stopped" err || fail "an interrupted race said $(cat err)"
+
+echo "-- one JSON object"
+# shellcheck disable=SC2086
+works race sync async --tune no $small --updates 30 --json --out object
+[ "$(wc -l <out)" -eq 1 ] || fail "not one line of JSON: $(cat out)"
+grep -q '"run":{"id":"[0-9]' out || fail "JSON without the run: $(cat out)"
+grep -q '"sorted_by":"loss"' out || fail "JSON: $(cat out)"
+[ "$(number lr sync)" = 0.10000000000000001 ] || fail "the rate of sync is $(number lr sync)"
+
+echo "-- what the seeds can tell"
+# shellcheck disable=SC2086
+works race sync@lr=0.02 sync@lr=0.3 async@lr=0.3 --seeds 4 $small --target-accuracy 0.5 --time 100 \
+    --out seeds
+has 'x vs sync@lr=0.3' # the best of its kind, not the first
+has '^async@lr=0.3 ([0-9. ±]* s) was the first to reach a test accuracy of 0.5, [0-9. ±]* times as'
+has '^sync@lr=0.02 .* - *≤ 0' # not reached within 100 s: no time, and a bound for the factor
+has '^sync@lr=0.02 did not reach the target'
+verdict=$(sed -n 's/^  "\(async.*was the first.*\)",*$/\1/p' seeds/race.json)
+grep -qxF -- "${verdict:-none}" out || fail "race.json says '$verdict', the table $(cat out)"
+# shellcheck disable=SC2086
+works race sync async --tune no $small --target-accuracy 0.5 --time 200 --out one
+has 'were .*async.* and sync.*, which cannot be told apart with 1 seed'
+grep -q 'times as fast' out && fail "one seed tells who is faster: $(cat out)"
+# a run that missed the target counts with the time it had, and what has it in is a bound
+# shellcheck disable=SC2086
+works race sync async --tune no --seeds 4 $small --target-accuracy 0.5 --time 80 --out part
+has '^sync .* ≥ .*reached in 1 of 4 runs'
+has '^async .* ≥ '
+has '^async .* at least [0-9.]* times as fast as sync (at least [0-9.]* s)'
+has '^sync reached the target in 1 of 4 runs'
+
+echo "-- divergence"
+works race sync@lr=0.5 async@lr=60 --data digits:samples=300,test=50 --model mlp --workers 3 \
+    --updates 40 --out apart
+has 'diverged in 1 of 1 runs'
+"$PACELINE" simulate --data digits:samples=300,test=50 --model mlp --lr 60 \
+    --workers 3 --updates 40 >out 2>err &&
+    fail "a run that diverged: status 0"
+grep -q 'the loss rose from' err || fail "a loss far above its start: $(cat err)"
+
+[ $bad -eq 0 ] && echo "all good"
+exit $bad

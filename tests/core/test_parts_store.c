@@ -1,0 +1,109 @@
+/* Parts of the model without a run: rates change by losses, and a policy survives whatever a
+ * checkpoint says about its blocks. */
+#include "choices.h"
+#include "core/recipe.h"
+#include "learn/part.h"
+#include "suite_train.h"
+#include "test.h"
+
+/* --- going on from a checkpoint ---------------------------------------------------------- */
+
+/* What a checkpoint holds is not believed: whatever the memory of a policy was, it goes on and
+ * keeps to the rules, which control checks. */
+static struct pl_rng kept_rng;
+
+static size_t kept_bytes(void *ctx, const char *name, enum pl_archive_kind kind, void *v,
+                         size_t n) {
+    if (kind != PL_BYTES) return 0;
+    uint32_t how = pl_rng_below(&kept_rng, 3);
+    for (size_t i = 0; i < n; i++)
+        ((uint8_t *)v)[i] = how == 0   ? (uint8_t)pl_rng_u32(&kept_rng)
+                            : how == 1 ? 0xff
+                                       : (uint8_t)pl_rng_below(&kept_rng, 2);
+    return n;
+}
+
+TEST(test_kept_nonsense) {
+    static const char *const policies[] = {"blocks", "blocks:grid=9", "strata",
+                                           "strata:grid=7,order=random"};
+    const struct pl_archive archive = {.restoring = true, .piece = kept_bytes};
+    for (uint64_t round = 0; round < 400; round++) {
+        struct pl_why why = {""};
+        const struct pl_plan *plan;
+        pl_rng_init(&kept_rng, test_seed, PL_STREAM_TEST, 9, round);
+        struct pl_control *c = control_of(policies[round % 4], "fixed", 5, round);
+        assert_int_equal(pl_control_archive(c, &archive), 0);
+        const struct pl_view *v = pl_control_view(c);
+        for (int i = 0; i < 300; i++) {
+            int w = i < 5 ? i : (int)pl_rng_below(&kept_rng, 5);
+            bool here = v->worker[w].state != PL_GONE;
+            struct pl_event e = {.kind = !here                              ? PL_JOIN
+                                         : pl_rng_below(&kept_rng, 10) == 0 ? PL_LEAVE
+                                                                            : PL_ARRIVE,
+                                 .worker = w,
+                                 .task = v->worker[w].task,
+                                 .samples = 1};
+            if (pl_control_step(c, &e, &plan, &why))
+                fail_msg("%s, round %d: %s", policies[round % 4], (int)round, why.text);
+        }
+        pl_control_free(c);
+    }
+}
+
+/* --- the store --------------------------------------------------------------------------- */
+
+#define STORE_DIM 1000
+
+static struct pl_store *open_store(const char *schedule, double epoch, struct pl_store_conf *conf) {
+    struct pl_why why = {""};
+    struct pl_store *s = NULL;
+    static pl_real w0[STORE_DIM];
+    *conf = (struct pl_store_conf){
+        .dim = STORE_DIM, .n_workers = 2, .rate = {.lr = 0.1, .epoch_samples = epoch}};
+    if (pl_chain_parse(&pl_schedule_family, schedule, 2, &conf->rate.schedule, &why) ||
+        pl_spec_parse(&pl_optim_family, "sgd", 2, &conf->optim.entry, &conf->optim.conf, &why) ||
+        pl_spec_parse(&pl_correct_family, "none", 2, &conf->correct.entry, &conf->correct.conf,
+                      &why) ||
+        pl_chain_parse(&pl_reduce_family, "mean", 2, &conf->reduce, &why) ||
+        pl_store_new(conf, w0, &s, &why))
+        fail_msg("%s", why.text);
+    return s;
+}
+
+static void close_store(struct pl_store *s, struct pl_store_conf *conf) {
+    pl_store_free(s);
+    pl_chain_free(&conf->reduce);
+    pl_chain_free(&conf->rate.schedule);
+    free(conf->optim.conf);
+    free(conf->correct.conf);
+}
+
+/* The rate goes with the mean loss of epochs of 100 samples. */
+TEST(test_bold) {
+    static const double loss[] = {4, 2, 3, 3, 1}; /* of the epochs */
+    static const double lr[] = {0.1, 0.1, 0.105, 0.0525, 0.0525, 0.055125};
+    struct pl_store_conf conf;
+    struct pl_store *s = open_store("bold", 100, &conf);
+    static pl_real vector[STORE_DIM];
+    for (int i = 0; i < 5; i++) {
+        assert_true(fabs(pl_store_newest(s)->lr - lr[i]) < 1e-12);
+        for (int half = 0; half < 2; half++) {
+            /* one has no loss to tell, and counts for nothing */
+            const struct pl_member members[] = {
+                {.samples = 70, .factor = 1, .loss = NAN},
+                {.samples = 50, .factor = 1, .loss = loss[i] + half - 0.5}};
+            for (int m = 0; m < 2; m++) {
+                assert_int_equal(
+                    pl_store_take(s, &members[m], pl_store_newest(s), vector, PL_FINITE_UNKNOWN),
+                    0);
+                assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+            }
+        }
+    }
+    assert_true(fabs(pl_store_newest(s)->lr - lr[5]) < 1e-12);
+    close_store(s, &conf);
+}
+
+int main(void) {
+    return run_all_tests(folder_make, folder_clear);
+}

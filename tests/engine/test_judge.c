@@ -1,0 +1,189 @@
+/* Results that are not finite, found by the commit that reads them: the new version is what it
+ * would be without them, workers look for themselves from then on, and a replay repeats it. */
+#include "choices.h"
+#include "core/store.h"
+#include "suite_train.h"
+#include "test.h"
+#include "timing/recording.h"
+
+#define N_WORKERS 9
+#define DIM 5000
+
+/* --- the store ----------------------------------------------------------------------------- */
+
+struct rules {
+    struct pl_store_conf conf;
+    struct pl_store *store;
+};
+
+static struct rules open_rules(const char *reduce, const char *correct, const char *optim,
+                               enum pl_sends sends) {
+    static float w0[DIM];
+    struct pl_why why = {""};
+    struct rules r = {.conf = {.dim = DIM,
+                               .n_workers = N_WORKERS,
+                               .k = 1,
+                               .sends = sends,
+                               .outer = 1,
+                               .correct = choose(&pl_correct_family, correct, N_WORKERS),
+                               .reduce = {{choose(&pl_reduce_family, reduce, N_WORKERS)}, 1},
+                               .optim = choose(&pl_optim_family, optim, N_WORKERS),
+                               .rate = {.lr = 0.05}}};
+    for (int i = 0; i < DIM; i++) w0[i] = 0.001f * (float)(i % 97);
+    assert_int_equal(pl_store_new(&r.conf, w0, &r.store, &why), 0);
+    return r;
+}
+
+static void close_rules(struct rules *r) {
+    pl_store_free(r->store);
+    free(r->conf.correct.conf);
+    free(r->conf.optim.conf);
+    pl_chain_free(&r->conf.reduce);
+}
+
+/* One commit of random members; those in `bad` are not finite, or, if `leave_out`, not there. */
+static void commit(struct pl_store *s, int number, unsigned bad, bool leave_out) {
+    static float g[N_WORKERS][DIM];
+    struct pl_rng rng;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 4, (uint64_t)number);
+    for (int w = 0; w < N_WORKERS; w++) {
+        for (int i = 0; i < DIM; i++) g[w][i] = (float)(2 * pl_rng_unit(&rng) - 1);
+        uint32_t where = pl_rng_below(&rng, DIM);
+        if (bad >> w & 1 && leave_out) continue;
+        if (bad >> w & 1) g[w][where] = w % 2 ? NAN : INFINITY;
+        struct pl_member m = {.worker = w,
+                              .samples = (uint32_t)w + 1,
+                              .lag = (uint64_t)w % 3,
+                              .factor = 1,
+                              .loss = 0.5};
+        assert_int_equal(pl_store_take(s, &m, pl_store_newest(s), g[w], PL_FINITE_UNKNOWN), 0);
+    }
+    assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+    for (int w = 0; w < N_WORKERS && !leave_out; w++)
+        assert_true(pl_store_is_spoiled(s, w) == (bad >> w & 1));
+}
+
+static void check_left_out(const char *reduce, const char *correct, enum pl_sends sends) {
+    static const unsigned bad[] = {0, 1, 1u << 8, 0x15, 0xff, 0};
+    struct rules a = open_rules(reduce, correct, "sgd", sends);
+    struct rules b = open_rules(reduce, correct, "sgd", sends);
+    assert_true(pl_store_can_leave_out(a.store));
+    for (int i = 0; i < 6; i++) {
+        commit(a.store, i, bad[i], false);
+        commit(b.store, i, bad[i], true);
+        const struct pl_version *x = pl_store_newest(a.store), *y = pl_store_newest(b.store);
+        if (memcmp(x->model, y->model, DIM * sizeof *x->model) != 0 || x->id != y->id)
+            fail_msg("%s, %s: commit %d is not what it would be without its members 0x%x", reduce,
+                     correct, i, bad[i]);
+        assert_true(pl_store_progress(a.store)->samples == pl_store_progress(b.store)->samples);
+    }
+    close_rules(&a);
+    close_rules(&b);
+}
+
+TEST(test_left_out) {
+    static const char *const reduces[] = {"mean",     "mean:by=samples", "median",
+                                          "krum:f=1", "trimmed:f=1",     "geomedian"};
+    static const char *const corrects[] = {"none", "lag", "distance", "clip"};
+    for (size_t i = 0; i < sizeof reduces / sizeof *reduces; i++)
+        check_left_out(reduces[i], "none", PL_SENDS_GRADIENT);
+    for (size_t i = 0; i < sizeof corrects / sizeof *corrects; i++)
+        check_left_out("mean", corrects[i], PL_SENDS_GRADIENT);
+    check_left_out("mean", "none", PL_SENDS_DELTA);
+    check_left_out("mean", "none", PL_SENDS_MODEL);
+}
+
+TEST(test_nothing_left) {
+    struct rules r = open_rules("mean", "none", "sgd", PL_SENDS_GRADIENT);
+    float before[DIM];
+    commit(r.store, 0, 0, false);
+    memcpy(before, pl_store_newest(r.store)->model, sizeof before);
+    double samples = pl_store_progress(r.store)->samples;
+    commit(r.store, 1, (1u << N_WORKERS) - 1, false);
+    assert_memory_equal(before, pl_store_newest(r.store)->model, sizeof before);
+    assert_true(pl_store_newest(r.store)->id == 2);
+    assert_true(pl_store_progress(r.store)->samples == samples);
+    close_rules(&r);
+}
+
+/* Rules with a memory of their own cannot go back. */
+TEST(test_cannot_go_back) {
+    static const char *const optims[] = {"momentum", "adam"};
+    for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
+        struct rules r = open_rules("mean", "none", optims[i], PL_SENDS_GRADIENT);
+        assert_false(pl_store_can_leave_out(r.store));
+        close_rules(&r);
+    }
+}
+
+/* --- real runs ----------------------------------------------------------------------------- */
+
+/* From its sixth task on, worker 2 has gradients that are not finite, with a loss that is. */
+static int late_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
+                         double *loss) {
+    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
+    *loss = 0.5;
+    if (b->worker == 1 && b->batch_no >= 5) g[2] = -INFINITY;
+    return 0;
+}
+
+static size_t n_rejects(const char *tape) {
+    struct pl_recording r;
+    struct pl_why why = {""};
+    size_t n = 0;
+    if (pl_recording_read(tape, &r, &why)) fail_msg("%s", why.text);
+    assert_true(pl_recording_is_real(&r));
+    for (size_t i = 0; i < r.n_events; i++) n += r.event[i].kind == PL_REJECT;
+    pl_recording_free(&r);
+    return n;
+}
+
+/* The first is found by a commit; those that follow are rejected on arrival. The recording has the
+ * latter alone as rejects, and a replay has both. */
+static void check_run(const char *method) {
+    const struct pl_function f = {.dim = 3, .gradient = late_gradient};
+    for (size_t i = first_spawn(); i < n_spawns(); i++) {
+        char options[200], log[4096] = "";
+        const char *tape = folder_path("tape");
+        remove(tape);
+        snprintf(options, sizeof options, "method=%s workers=3 updates=120 delay=const:t=0.0005 %s",
+                 method, spawns[i]);
+        pl_setup *s = make(options), *again = NULL;
+        pl_setup_set(s, "record", tape);
+        pl_setup_function(s, &f);
+        pl_setup_log(s, say, log);
+        pl_run *run = train(s), *replay = NULL;
+        assert_non_null(run);
+        check_books(run);
+        double rejected = number(run, "tasks.rejected");
+        size_t on_arrival = n_rejects(tape);
+        if (!(on_arrival + 1 == (size_t)rejected && rejected > 1))
+            fail_msg("%s: %g rejected, %zu on arrival", options, rejected, on_arrival);
+        if (!strstr(log, "worker 2 sent a gradient that is not finite"))
+            fail_msg("%s: not named: %s", options, log);
+        size_t n;
+        const float *w = pl_run_weights(run, &n);
+        for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]) && w[j] == w[0]);
+        assert_int_equal(pl_setup_new(&again), 0);
+        pl_setup_function(again, &f);
+        if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
+        if (number(replay, "replay.same") != 1)
+            fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
+        assert_true(number(replay, "tasks.rejected") == rejected);
+        check_same_weights(run, replay);
+        pl_run_free(run);
+        pl_run_free(replay);
+        pl_setup_free(s);
+        pl_setup_free(again);
+    }
+}
+
+TEST(test_runs) {
+    check_run("async");
+    check_run("sync");
+}
+
+int main(void) {
+    begin_tests(71);
+    return run_all_tests(folder_make, folder_clear);
+}

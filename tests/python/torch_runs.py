@@ -1,0 +1,303 @@
+"""Runs of the same processes, one after another and side by side, and how a run tells that it
+failed: it diverged, it began or ended with fewer workers, its rank 0 was ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import unittest.mock
+
+import torch
+
+import paceline
+import paceline.torch as pl
+from paceline import _roles
+from workers import CROSS_ENTROPY, batch, net, roles, together
+
+SGD = torch.optim.SGD
+LIMIT = 60  # seconds in which everything here must end
+
+
+def train(opt, model, rank, steps=None, scale=1.0):
+    """Steps until the run ends; returns how many."""
+    step = 0
+    while not opt.ended and step != steps:
+        opt.zero_grad()
+        x, y = batch(step, rank)
+        loss = CROSS_ENTROPY(model(x), y) * scale
+        loss.backward()
+        opt.step(loss)
+        step += 1
+    return step
+
+
+class Several(unittest.TestCase):
+    def test_one_after_another(self):
+        """A worker's next run is rank 0's next run, although rank 0 has not closed the last one."""
+        others_go_on = threading.Event()
+
+        def worker(role):
+            made = []
+            for fold in range(3):
+                model = net(seed=10 * fold + role.rank)
+                opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "async", role=role)
+                first = [p.detach().clone() for p in model.parameters()]
+                expected = list(net(seed=10 * fold).parameters())
+                same = opt.version > 0 or all(map(torch.equal, first, expected))
+                train(opt, model, role.rank, 3)
+                if role.rank == 1:
+                    opt.close()
+                    others_go_on.set()
+                else:  # rank 1 is in its next constructor when this run ends
+                    others_go_on.wait(LIMIT)
+                    others_go_on.clear()
+                    time.sleep(0.3)
+                    opt.close()
+                made.append((same, opt.version >= 3))
+            return made
+
+        for made in together(2, worker):
+            self.assertEqual(made, [(True, True)] * 3)
+
+    def test_side_by_side(self):
+        """Two optimizers in each process, of two models: each has a run of its own."""
+
+        def worker(role):
+            models = net(seed=role.rank), net(seed=role.rank, width=5)
+            opts = [
+                pl.Optimizer(SGD(m.parameters(), lr=0.1), m, "sync", updates=6, role=role)
+                for m in models
+            ]
+            for _ in range(6):
+                for opt, model in zip(opts, models):
+                    train(opt, model, role.rank, 1)
+            for opt in opts:
+                opt.close()
+            return [opt.summary() for opt in opts], opts[0].role.socket, opts[1].role.socket
+
+        (first, one, two), (_, *others) = together(2, worker)
+        self.assertEqual([s["run"]["updates"] for s in first], [6, 6])
+        self.assertEqual([one, two], others)
+        self.assertNotEqual(one, two)
+
+    def test_restarted(self):
+        """A worker that was restarted joins the run that there is."""
+        role = roles(2)[1]
+        os.mkdir(os.path.dirname(role.socket))
+        restarted = _roles.Role(1, 2, role.socket, restarted=True)
+        for name in (role.socket + ".3", role.socket + ".5", role.socket + ".x"):
+            with open(name, "w"):
+                pass
+        found = [_roles.next_run(restarted).socket for _ in range(3)]
+        self.assertEqual(found, [role.socket + end for end in (".3", ".5", ".6")])
+        again = _roles.find({"PACELINE": f"rank=1,workers=2,socket={role.socket},restarted=yes"})
+        self.assertTrue(again.restarted)
+
+
+class Failed(unittest.TestCase):
+    def test_diverged(self):
+        """close() and batches() say that it diverged, on rank 0; so does summary()."""
+        data = torch.utils.data.TensorDataset(*batch(0, n=64))
+        for method in ("sync", "local-sgd:u=2"):
+            for end in ("batches", "close"):
+
+                def worker(role):
+                    model = net()
+                    optimizer = SGD(model.parameters(), lr=1e6)
+                    opt = pl.Optimizer(optimizer, model, method, updates=500, role=role)
+                    if end == "close":
+                        train(opt, model, role.rank, scale=1e38)
+                    else:
+                        for x, y in opt.batches(torch.utils.data.DataLoader(data, 8)):
+                            opt.zero_grad()
+                            loss = CROSS_ENTROPY(model(x), y) * 1e38
+                            loss.backward()
+                            opt.step(loss)
+                    return opt, opt.close
+
+                caught = []
+
+                def tried(role):
+                    try:
+                        opt, close = worker(role)
+                        close()
+                    except paceline.RunError as e:
+                        caught.append(str(e))
+                        return None
+                    return opt
+
+                together(1, tried)
+                self.assertEqual(len(caught), 1, (method, end))
+                self.assertIn("diverged", caught[0])
+
+    def test_summary_after_divergence(self):
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=1e6), model, "sync", updates=9, role=role)
+            train(opt, model, role.rank, scale=1e38)
+            for _ in range(2):
+                with self.assertRaisesRegex(paceline.RunError, "diverged"):
+                    opt.close()
+            return opt.summary()
+
+        (summary,) = together(1, worker)
+        self.assertTrue(summary["diverged"])
+        self.assertIn("diverged", summary["failure"])
+
+    def test_ended_early(self):
+        """All workers leave before the limit of the run."""
+
+        def worker(role):
+            model = net()
+            optimizer = SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(optimizer, model, "sync", updates=50, wait=1, role=role)
+            train(opt, model, role.rank, 3)
+            with self.assertRaisesRegex(paceline.RunError, "every worker has gone.* update 3"):
+                opt.close()
+            return opt.summary()
+
+        (summary,) = together(1, worker)
+        self.assertEqual(summary["run"]["updates"], 3)
+        self.assertFalse(summary["diverged"])
+
+
+def script(text, socket, rank=0, workers=1):
+    """A worker that is a process, with a model and the optimizer `opt` made by `text`."""
+    text = (
+        "import sys, time, torch, paceline.torch as pl\n"
+        "from workers import net, batch, CROSS_ENTROPY\n"
+        "def steps(opt, model, n=10**9):\n"
+        "    for step in range(n):\n"
+        "        x, y = batch(step); opt.zero_grad()\n"
+        "        loss = CROSS_ENTROPY(model(x), y); loss.backward(); opt.step(loss)\n"
+        "        if step == 5: print('began', flush=True)\n"
+        "model = net(); sgd = torch.optim.SGD(model.parameters(), lr=0.01)\n" + text
+    )
+    env = dict(os.environ, PACELINE=f"rank={rank},workers={workers},socket={socket}")
+    return subprocess.Popen(
+        [sys.executable, "-c", text],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Options(unittest.TestCase):
+    def test_evaluation_is_no_freeze(self):
+        """A worker may take its time between two results, for example for an evaluation: the server
+        learns no time after which it counts as frozen."""
+        for given, expected in (({}, 1800), ({"evict": "auto"}, "auto"), ({"evict": None}, 1800)):
+            with unittest.mock.patch("paceline._server.Server") as server:
+                model = net()
+                server.side_effect = paceline.RunError("not now")
+                with self.assertRaisesRegex(paceline.RunError, "not now"):
+                    optimizer = SGD(model.parameters(), lr=0.1)
+                    pl.Optimizer(optimizer, model, role=roles(1)[0], **given)
+                self.assertEqual(server.call_args[0][1]["evict"], expected)
+
+
+class Ended(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.socket = os.path.join(place.name, "run.socket")
+        self.checkpoints = os.path.join(place.name, "ck")
+        self.make = f"opt = pl.Optimizer(sgd, model, 'async', checkpoint={self.checkpoints!r})\n"
+
+    def saved(self):
+        return [n for n in os.listdir(self.checkpoints) if n.endswith(".safetensors")]
+
+    def end(self, p):
+        try:
+            out, err = p.communicate(timeout=LIMIT)
+        finally:
+            p.kill()
+        return out, err
+
+    def test_terminated(self):
+        """SIGTERM on rank 0: there is a checkpoint, and the exit status tells the signal."""
+        p = script(self.make + "steps(opt, model)", self.socket)
+        self.assertEqual(p.stdout.readline(), "began\n")
+        p.send_signal(signal.SIGTERM)
+        self.end(p)
+        self.assertEqual(p.returncode, 128 + signal.SIGTERM)
+        self.assertTrue(self.saved())
+
+    def test_exception(self):
+        """An exception on rank 0: there is a checkpoint, and the other ranks hear about it."""
+        for how in ("steps(opt, model, 20); 1 / 0", "with opt: steps(opt, model, 20); 1 / 0"):
+            p = script(self.make + how, self.socket, workers=2)
+            other = script(self.make + "steps(opt, model)", self.socket, rank=1, workers=2)
+            _, err = self.end(p)
+            self.assertIn("ZeroDivisionError", err)
+            self.assertEqual(p.returncode, 1)
+            self.assertTrue(self.saved())
+            _, err = self.end(other)
+            self.assertIn("RunError: rank 0 failed: ZeroDivisionError: division by zero", err)
+            for name in self.saved():
+                os.unlink(os.path.join(self.checkpoints, name))
+
+    def test_fewer_workers(self):
+        """A run that begins without all of its workers says so."""
+        p = script(
+            "opt = pl.Optimizer(sgd, model, 'sync', updates=3, wait=1)\n"
+            "steps(opt, model, 3); opt.close()",
+            self.socket,
+            workers=3,
+        )
+        _, err = self.end(p)
+        self.assertIn("begins with 1 of 3 workers", err)
+        self.assertEqual(p.returncode, 0, err)
+
+    def test_two_jobs(self):
+        """Rank 0 of another job with the same socket is told, and the first job goes on."""
+        p = script(self.make + "steps(opt, model)", self.socket)
+        self.assertEqual(p.stdout.readline(), "began\n")
+        other = script(self.make + "steps(opt, model)", self.socket)
+        _, err = self.end(other)
+        self.assertIn("another run", err)
+        self.assertIsNone(p.poll())
+        p.kill()
+        self.end(p)
+
+
+class Machines(unittest.TestCase):
+    def test_two_machines(self):
+        """Launchers that started processes on two machines, and MASTER_ADDR of another one."""
+        slurm = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "7"}
+        by_hand = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+        for env in (
+            dict(slurm, SLURM_STEP_TASKS_PER_NODE="2(x2)"),
+            dict(slurm, SLURM_STEP_TASKS_PER_NODE="3,1"),
+            dict(slurm, SLURM_STEP_NUM_NODES="2"),
+            dict(slurm, SLURM_NNODES="2"),
+            {"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_NNODES": "2"},
+            dict(by_hand, MASTER_ADDR="192.0.2.1"),
+        ):
+            with self.assertRaisesRegex(paceline.UsageError, "on one machine", msg=env):
+                _roles.find(env)
+        for env in (
+            dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_NNODES="1"),
+            dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_STEP_NUM_NODES="1", SLURM_NNODES="2"),
+            dict(by_hand, MASTER_ADDR="127.0.0.1"),
+            dict(by_hand, MASTER_ADDR="localhost"),
+            by_hand,
+        ):
+            self.assertEqual(_roles.find(env).rank, 1)
+
+    def test_nobody_there(self):
+        """The error after the time limit says what to look for."""
+        role = roles(2)[1]
+        with unittest.mock.patch("paceline.torch._session.WAIT", 0.5):
+            with self.assertRaisesRegex(paceline.FileError, "rank 0 .* this machine"):
+                model = net()
+                pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=role)
+
+
+if __name__ == "__main__":
+    unittest.main()

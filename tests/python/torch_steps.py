@@ -1,0 +1,264 @@
+"""The exact arithmetic of a step: samples are counted once, the rate of rank 0 arrives, an abandoned
+task leaves nothing behind, the sampler's epoch is the program's."""
+
+import itertools
+import time
+import unittest
+import unittest.mock
+
+import torch
+
+import paceline
+import paceline.torch as pl
+from workers import CROSS_ENTROPY, batch, flat, net, roles, together
+
+SGD = torch.optim.SGD
+DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
+
+
+def loader(size=8):
+    return torch.utils.data.DataLoader(DATA, size)
+
+
+class Samples(unittest.TestCase):
+    def told(self, method, loop):
+        """The samples of every result of one worker that runs `loop(opt, model)`."""
+        told = []
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role)
+            push = opt._session.push
+
+            def note(samples, loss):
+                told.append(samples)
+                push(samples, loss)
+
+            with unittest.mock.patch.object(opt._session, "push", note):
+                loop(opt, model)
+            opt.close()
+
+        together(1, worker)
+        return told
+
+    def backward(self, opt, model, x, y):
+        loss = CROSS_ENTROPY(model(x), y)
+        loss.backward()
+        return loss
+
+    def test_plain(self):
+        def loop(opt, model):
+            for x, y in opt.batches(loader()):
+                opt.zero_grad()
+                opt.step(self.backward(opt, model, x, y))
+
+        self.assertEqual(self.told("sync", loop), [8] * 8)
+
+    def test_given(self):
+        """A number that is given replaces what batches() has counted."""
+
+        def loop(opt, model):
+            for x, y in opt.batches(loader()):
+                opt.zero_grad()
+                opt.step(self.backward(opt, model, x, y), samples=5)
+
+        self.assertEqual(self.told("sync", loop), [5] * 8)
+        self.assertEqual(self.told("local-sgd:u=4", loop), [20] * 2)
+
+    def test_local_steps(self):
+        def loop(opt, model):
+            for x, y in opt.batches(loader()):
+                opt.zero_grad()
+                opt.step(self.backward(opt, model, x, y), samples=len(x))
+
+        self.assertEqual(self.told("local-sgd:u=4", loop), [32] * 2)
+
+    def test_accumulation(self):
+        """With and without steps inside no_sync(), and zero_grad() before or after the step."""
+
+        def loop(opt, model, steps=True, before=True):
+            for i, (x, y) in enumerate(opt.batches(loader())):
+                if before and i % 4 == 0:
+                    opt.zero_grad()
+                if i % 4 < 3:
+                    with opt.no_sync():
+                        loss = self.backward(opt, model, x, y)
+                        if steps:
+                            opt.step(loss)
+                else:
+                    opt.step(self.backward(opt, model, x, y))
+                    if not before:
+                        opt.zero_grad()
+
+        for steps, before in itertools.product((True, False), (True, False)):
+            told = self.told("sync", lambda o, m: loop(o, m, steps, before))
+            self.assertEqual(told, [32] * 2, (steps, before))
+
+
+class Steps(unittest.TestCase):
+    def test_shapes(self):
+        """A closure, a keyword, and what others call without arguments, give the same weights."""
+
+        def worker(role, how):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            losses = []
+            push = opt._session.push
+
+            def note(samples, loss):
+                losses.append(loss)
+                push(samples, loss)
+
+            with unittest.mock.patch.object(opt._session, "push", note):
+                for step in range(3):
+                    x, y = batch(step)
+
+                    def closure():
+                        opt.zero_grad()
+                        loss = CROSS_ENTROPY(model(x), y)
+                        loss.backward()
+                        return loss
+
+                    if how == "closure":
+                        self.assertGreater(float(opt.step(closure)), 0)
+                    elif how == "named closure":
+                        with torch.no_grad():
+                            opt.step(closure=closure)
+                    elif how == "report":
+                        opt.report(loss=closure(), samples=8)
+                        opt.step()
+                    else:
+                        self.assertIsNone(opt.step(loss=closure()))
+            opt.close()
+            return flat(model), losses
+
+        results = [
+            together(1, lambda role: worker(role, how))[0]
+            for how in ("loss", "closure", "named closure", "report")
+        ]
+        for weights, losses in results[1:]:
+            self.assertTrue(torch.equal(weights, results[0][0]))
+            self.assertEqual(losses, results[0][1])
+
+    def test_maximize_is_refused(self):
+        for method in ("sync", "downpour", "eamsgd"):
+            model = net()
+            optimizer = SGD(model.parameters(), lr=0.1, maximize=True)
+            with self.assertRaisesRegex(paceline.UsageError, "maximize"):
+                pl.Optimizer(optimizer, model, method, role=roles(1)[0])
+
+
+class Cancelled(unittest.TestCase):
+    def slow(self, loop, updates=40):
+        """K-sync restarts the slow rank 0, whose loop is given."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.1), model, "ksync:k=1", updates=updates, role=role
+            )
+            if role.rank == 0:
+                loop(opt, model)
+            step = 0
+            while not opt.ended:
+                opt.zero_grad()
+                x, y = batch(step)
+                loss = CROSS_ENTROPY(model(x), y)
+                loss.backward()
+                time.sleep(0.005)
+                opt.step(loss)
+                step += 1
+            opt.close()
+            return opt.summary()
+
+        return together(2, worker)
+
+    def wait(self, opt):
+        """Until the task is cancelled."""
+        while not opt.ended and not opt._session.cancelled():
+            time.sleep(0.001)
+
+    def test_rate(self):
+        """A rate that rank 0 sets before a cancelled task arrives."""
+        rates = []
+
+        def loop(opt, model):
+            opt.param_groups[0]["lr"] = 0.0
+            self.wait(opt)
+            opt.step()
+            for _ in range(3):  # the rate is that of the next update
+                self.wait(opt)
+                if not opt.ended:
+                    opt.step()
+            rates.append(flat(model))
+            self.wait(opt)
+            if not opt.ended:
+                opt.step()
+            rates.append(flat(model))
+
+        summary = self.slow(loop)[0]
+        self.assertGreaterEqual(summary["abandoned"], 3)
+        self.assertTrue(torch.equal(*rates))
+
+    def test_gradients(self):
+        """An abandoned task leaves no gradients, whether step() or task() abandons it."""
+        left = []
+
+        def loop(opt, model):
+            for inside in (False, True):
+                x, y = batch(0)
+                with opt.task():
+                    CROSS_ENTROPY(model(x), y).backward()
+                    self.wait(opt)
+                    if inside:
+                        model(x)
+                    opt.step()
+                left.append([p.grad is None for p in model.parameters()])
+
+        self.slow(loop)
+        self.assertEqual(left, [[True] * 4] * 2)
+
+
+class Epochs(unittest.TestCase):
+    def passes(self, method, loop, **options):
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role, **options)
+            sampler = torch.utils.data.DistributedSampler(DATA, 1, 0)
+            epochs = []
+            mine = torch.utils.data.DataLoader(DATA, 16, sampler=sampler)
+
+            def train(**more):
+                for i, (x, y) in enumerate(opt.batches(mine, **more)):
+                    if i % 4 == 0:
+                        epochs.append(sampler.epoch)
+                    opt.zero_grad()
+                    loss = CROSS_ENTROPY(model(x), y)
+                    loss.backward()
+                    opt.step(loss)
+
+            loop(train, sampler)
+            opt.close()
+            return epochs
+
+        return together(1, worker)[0]
+
+    def test_counted(self):
+        """One number for every pass, also if an update takes several mini-batches."""
+        for method in ("sync", "local-sgd:u=8"):
+            self.assertEqual(self.passes(method, lambda t, s: t(epochs=4)), [0, 1, 2, 3])
+            loop = lambda t, s: [t() for _ in range(4)]
+            self.assertEqual(self.passes(method, loop), [0, 1, 2, 3])
+
+    def test_of_the_program(self):
+        def loop(train, sampler):
+            for epoch in (7, 8, 20):
+                sampler.set_epoch(epoch)
+                train()
+            train(epochs=2)
+
+        self.assertEqual(self.passes("local-sgd:u=4", loop), [7, 8, 20, 21, 22])
+
+
+if __name__ == "__main__":
+    unittest.main()

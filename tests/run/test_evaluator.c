@@ -1,0 +1,170 @@
+/* Evaluators of other programs, and requests of workers: the server is another process, as in
+ * test_client.c. */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/setup.h"
+#include "client.h"
+#include "suite_train.h"
+#include "test.h"
+
+/* --- the evaluator and requests ----------------------------------------------------------------
+ */
+
+static void *evaluate_thread(void *arg) {
+    const struct server *s = arg;
+    pl_client *c = join(s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR, .dim = DIM});
+    struct pl_client_task t;
+    uint64_t last = UINT64_MAX;
+    int rc;
+    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+        assert_int_equal(t.wants, PL_WANTS_NUMBERS);
+        assert_true(last == UINT64_MAX || t.version > last);
+        last = t.version;
+        double loss = bowl(t.w, NULL);
+        assert_int_equal(pl_client_report(c, "test_loss", loss), PL_OK);
+        assert_int_equal(pl_client_report(c, "test_accuracy", 1 / (1 + loss)), PL_OK);
+        assert_int_equal(pl_client_report(c, "first.weight", (double)t.w[0]), PL_OK);
+        assert_int_equal(pl_client_report(c, "not a name", 0), PL_EUSAGE);
+        assert_int_equal(pl_client_push(c, 0, 0, NAN), PL_OK);
+    }
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    return NULL;
+}
+
+TEST(test_evaluator) {
+    char options[400], log[200];
+    snprintf(log, sizeof log, "%s", folder_path("log.jsonl"));
+    snprintf(options, sizeof options,
+             "model=external:dim=5 workers=1 method=async time=20 lr=0.002 "
+             "target-accuracy=0.9 eval-every=0.01 log=%s",
+             log);
+    struct server s = serve(options);
+    pthread_t evaluator;
+    assert_int_equal(pthread_create(&evaluator, NULL, evaluate_thread, &s), 0);
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    int rc;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    pthread_join(evaluator, NULL);
+    struct served r = served(&s);
+    if (!r.ok || !(said(&r, "test_accuracy") >= 0.9)) fail_msg("%s", r.text);
+    assert_true(said(&r, "time_to_target") > 0 &&
+                said(&r, "time_to_target") <= said(&r, "time") + 1e-9);
+    FILE *f = fopen(log, "r");
+    char line[2000];
+    assert_non_null(f);
+    bool found = false; /* the workers' losses are there as well */
+    while (fgets(line, sizeof line, f))
+        found |= strstr(line, "\"first.weight\":") && !strstr(line, "\"test_loss\":null");
+    assert_true(found);
+    fclose(f);
+}
+
+/* An evaluator that dies in the middle costs nothing but its numbers. */
+TEST(test_evaluator_dies) {
+    struct server s = serve("model=external:dim=5 workers=1 method=async time=1 lr=0.002 "
+                            "eval-every=0.01");
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    pid_t evaluator = fork();
+    if (evaluator == 0) {
+        pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+        struct pl_client_task t;
+        while (pl_client_pull(e, 10, &t)) continue;
+        pl_client_report(e, "test_loss", 1);
+        pl_client_push(e, 0, 0, NAN);
+        while (pl_client_pull(e, 10, &t)) continue;
+        _exit(0);
+    }
+    int rc, status;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    struct served r = served(&s);
+    assert_int_equal(waitpid(evaluator, &status, 0), evaluator);
+    if (!r.ok || !(said(&r, "time") < 30)) fail_msg("%s", r.text); /* it waits for nobody */
+}
+
+/* One that has stopped asking is not waited for at the end: a last evaluation has a minute. */
+TEST(test_evaluator_stops_asking) {
+    struct server s = serve("model=external:dim=5 workers=1 method=async time=1 lr=0.002 "
+                            "eval-every=0.01");
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    pid_t evaluator = fork();
+    if (evaluator == 0) {
+        pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+        struct pl_client_task t;
+        while (pl_client_pull(e, 10, &t)) continue;
+        pl_client_report(e, "test_loss", 1);
+        pl_client_push(e, 0, 0, NAN);
+        for (int i = 0; i < 200; i++) sleep(1);
+        _exit(0);
+    }
+    int rc;
+    while ((rc = answer(c, 0)) == PL_OK) usleep(200);
+    assert_int_equal(rc, PL_ECANCELLED);
+    pl_client_close(c);
+    time_t begin = time(NULL);
+    struct served r = served(&s);
+    time_t end = time(NULL);
+    kill(evaluator, SIGKILL);
+    assert_int_equal(waitpid(evaluator, NULL, 0), evaluator);
+    assert_true(r.ok && end - begin < 50);
+}
+
+TEST(test_requests) {
+    char options[600], saved[200], file[300];
+    snprintf(saved, sizeof saved, "%s", folder_path("checkpoints"));
+    snprintf(options, sizeof options,
+             "model=external workers=1 method=async time=20 lr=0.1 checkpoint=%s", saved);
+    struct server s = serve_with(options, true);
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    for (int i = 0; i < 10; i++) assert_int_equal(answer(c, 0), PL_OK);
+    assert_int_equal(pl_client_set_lr(c, NAN), PL_EUSAGE);
+    assert_int_equal(pl_client_set_lr(c, 0), PL_OK);
+    struct pl_client_task t = {.lr = 1};
+    for (int i = 0; i < 2; i++) { /* the first result has it */
+        assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+        bowl(t.w, t.out);
+        pl_client_push(c, DIM, 1, 0);
+    }
+    assert_true(t.lr == 0);
+    assert_int_equal(pl_client_checkpoint(c), PL_OK);
+    struct stat st;
+    snprintf(file, sizeof file, "%s/latest", saved);
+    for (int i = 0; i < 1000 && stat(file, &st); i++) usleep(10000);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c, 0);
+    struct served r = served(&s);
+    if (!r.ok || !(said(&r, "time") < 19)) fail_msg("%s", r.text);
+
+    /* it is resumed, with names and rate; eval says what it is */
+    snprintf(options, sizeof options, "resume=%s updates=10000", saved);
+    s = serve(options);
+    const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},
+                                          {.name = "fc.bias", .shape = {2}, .n_dims = 1}};
+    c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(same, 2)});
+    assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+    assert_true(t.lr == 0 && t.version >= 10 && t.w[1] > 0.5f);
+    assert_int_equal(pl_client_end(c), PL_OK);
+    work(c, 0);
+    assert_true(served(&s).ok);
+    pl_setup *setup;
+    pl_run *run = NULL;
+    assert_int_equal(pl_setup_new(&setup), 0);
+    assert_int_equal(pl_eval(setup, saved, &run), PL_EUSAGE);
+    if (!strstr(pl_setup_why(setup), "5 parameters in 2 tensors ('fc.weight'"))
+        fail_msg("%s", pl_setup_why(setup));
+    pl_setup_free(setup);
+}
+
+int main(void) {
+    return run_all_tests(folder_make, folder_clear);
+}

@@ -1,0 +1,149 @@
+/* Workers with models of their own, in whole runs: what no-delay averaging promises about distances
+ * and idle workers, and what does not depend on who is fast. The golden traces: double_local.c. */
+#include "suite_train.h"
+#include "test.h"
+
+static pl_run *simulate(const char *options) {
+    pl_setup *s = make(options);
+    pl_run *run = NULL;
+    if (pl_simulate(s, &run)) fail_msg("'%s': %s", options, pl_setup_why(s));
+    pl_setup_free(s);
+    return run;
+}
+
+static double told(const char *options, const char *key) {
+    pl_run *run = simulate(options);
+    double value = pl_run_number(run, key);
+    pl_run_free(run);
+    if (isnan(value)) fail_msg("'%s' does not tell %s", options, key);
+    return value;
+}
+
+/* The lemma behind no-delay averaging: after a model is put below what was moved since, no two
+ * workers are farther apart than two moves are long, however many there are. */
+TEST(pairs_stay_close) {
+    static const char *const workers[] = {"2", "4", "8", "16", "32"};
+    double first = 0, last = 0;
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+        char options[300];
+        snprintf(options, sizeof options,
+                 "method=nodelay:u=4 workers=%s delay=const:t=1 updates=%d spread=yes", workers[i],
+                 sanitized ? 15 : 60);
+        pl_run *run = simulate(options);
+        double pair = number(run, "spread.pair_max"), move = number(run, "spread.move_max");
+        assert_true(pair > 0);
+        if (pair > 2 * move * (1 + 1e-5))
+            fail_msg("%s workers: %g > 2 * %g", workers[i], pair, move);
+        last = number(run, "spread.from_mean");
+        if (i == 0) first = last;
+        pl_run_free(run);
+    }
+    /* of n models the mean is as close as sqrt((n-1)/n) says: 1.4 from 2 to 32 */
+    if (last > 2 * first) fail_msg("the distance grows with the workers: %g, %g", first, last);
+}
+
+/* … while with plain asynchronous SGD it grows as there are more of them. */
+TEST(delayed_models_drift_apart) {
+    double few =
+        told("method=async workers=4 delay=const:t=1 updates=120 spread=yes", "spread.from_model");
+    double many =
+        told("method=async workers=32 delay=const:t=1 updates=960 spread=yes", "spread.from_model");
+    if (many < 3 * few) fail_msg("%g with 4 workers, %g with 32", few, many);
+}
+
+/* Up to the order in which a mean was added up. */
+static void check_close(const pl_run *a, const pl_run *b) {
+    size_t n, m;
+    const float *x = pl_run_weights(a, &n), *y = pl_run_weights(b, &m);
+    assert_true(n > 0 && n == m);
+    for (size_t i = 0; i < n; i++)
+        if (fabsf(x[i] - y[i]) > 1e-5f * (1 + fabsf(x[i])))
+            fail_msg("weight %zu: %.9g, %.9g", i, (double)x[i], (double)y[i]);
+}
+
+/* Rounds have the same numbers whoever is fast: only the time differs. */
+TEST(speed_does_not_matter) {
+    static const char *const methods[] = {"nodelay:u=3", "sync-easgd", "overlap-local-sgd",
+                                          "cocod"};
+    static const char *const laws[] = {"const:t=1", "exp:mean=1", "const:t=1|const:t=7|const:t=2",
+                                       "pareto:shape=1.2,scale=1"};
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        pl_run *first = NULL;
+        for (size_t l = 0; l < sizeof laws / sizeof *laws; l++) {
+            char options[300];
+            snprintf(options, sizeof options, "method=%s workers=5 delay=%s updates=25", methods[m],
+                     laws[l]);
+            pl_run *run = simulate(options);
+            if (first) check_close(first, run);
+            if (first)
+                pl_run_free(run);
+            else
+                first = run;
+        }
+        pl_run_free(first);
+    }
+}
+
+/* An update of 2 s behind tasks of 4 x 1 s: nobody waits for it with rounds, and everybody does
+ * where all wait for the update: 2 of 6 s. Behind tasks of 1 s it takes longer than they do, and
+ * one round in two seconds is all there is. */
+TEST(updates_hide_behind_tasks) {
+    pl_run *run = simulate("method=nodelay:u=4 delay=const:t=1 update-time=2 updates=50");
+    assert_true(number(run, "worker_time.compute") > 0.9999);
+    pl_run_free(run);
+    run = simulate("method=local-sgd:u=4 delay=const:t=1 update-time=2 updates=50");
+    double away = number(run, "worker_time.idle") + number(run, "worker_time.communication");
+    /* the first task does not wait, and 49 of 50 do */
+    if (fabs(away - 98.0 / (50 * 4 + 98)) > 1e-9) fail_msg("%g of the time is not computing", away);
+    pl_run_free(run);
+    run = simulate("method=nodelay:u=1 delay=const:t=1 update-time=2 updates=50");
+    double per_update = number(run, "time") / 50;
+    if (fabs(per_update - 2) > 0.1) fail_msg("%g s for an update of 2 s", per_update);
+    pl_run_free(run);
+}
+
+/* A worker ten times as slow: with rounds everybody else is at most one round ahead and waits;
+ * fully asynchronous they wait only when they are as far as `ahead` says. */
+TEST(the_slowest_sets_the_pace) {
+    const char *law = "delay=const:t=10|const:t=1|const:t=1|const:t=1";
+    char options[300];
+    snprintf(options, sizeof options, "method=nodelay:u=1 %s updates=40", law);
+    double cyclic = told(options, "worker_time.idle");
+    snprintf(options, sizeof options, "method=nodelay-async:ahead=20 %s updates=40", law);
+    double free_ = told(options, "worker_time.idle");
+    snprintf(options, sizeof options, "method=nodelay-async:ahead=5 %s updates=40", law);
+    double held = told(options, "worker_time.idle");
+    if (!(cyclic > 0.6 && free_ == 0 && held > 0.2 && held < cyclic))
+        fail_msg("idle: cyclic %g, ahead=20 %g, ahead=5 %g", cyclic, free_, held);
+}
+
+/* What is remembered, kept and fetched is the same where workers are real. */
+TEST(real_runs_replay) {
+    check_replay("method=downpour:push=2,fetch=3 workers=3 updates=60");
+    check_replay("method=downpour:push=3 optim=sgd workers=4 updates=60 delay=exp:mean=0.002");
+    check_replay("method=easgd:u=3 workers=4 updates=80 delay=exp:mean=0.001");
+    check_replay("method=eamsgd:u=2,delta=0.95 workers=3 updates=60");
+    check_replay("method=nodelay:u=2 workers=4 updates=60 delay=exp:mean=0.002");
+    check_replay("method=nodelay-async:u=2,ahead=3 workers=4 updates=60 delay=exp:mean=0.002");
+    check_replay("method=nodelay workers=3 updates=20 update-time=0.004 delay=exp:mean=0.001");
+    check_replay("method=overlap-local-sgd workers=4 updates=40 weight-decay=0.01");
+    check_replay("method=diloco:u=4 workers=3 updates=20");
+    check_replay("policy=kasync:k=2,early=yes,fetch=2 local=overlap:u=2 workers=5 updates=40");
+    check_replay("policy=ksync:k=3 local=elastic:u=2 workers=5 updates=40");
+}
+
+TEST(what_does_not_fit_is_refused) {
+    static const char *const options[] = {"policy=kasync:stop=yes,early=yes",
+                                          "policy=kasync:stop=yes,max_lag=3,fetch=2"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        pl_setup *s = make(options[i]);
+        assert_int_equal(pl_setup_check(s), PL_EUSAGE);
+        assert_non_null(strstr(pl_setup_why(s), "would cancel"));
+        pl_setup_free(s);
+    }
+}
+
+int main(void) {
+    begin_tests(11);
+    return run_all_tests(folder_make, folder_clear);
+}

@@ -1,0 +1,456 @@
+/* Real runs: every method on threads and on processes does what the simulator does with the same
+ * times, bit for bit; whatever happens to workers, the run goes on and its books balance; whatever
+ * happens to the server, its workers go and a checkpoint is there to go on from.
+ *
+ * Over MPI: test_ranks.c.
+ *
+ * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/setup.h"
+#include "blocks.h"
+#include "suite_train.h"
+#include "test.h"
+
+#define PIDS 64
+
+/* More workers than cores, more parameters than one tile per thread, groups larger than the
+ * workers, weights that are looked ahead of. */
+TEST(test_shapes) {
+    check_replay("workers=24 method=async updates=200");
+    check_replay("policy=kbatchsync:k=19 workers=3 updates=6");
+    check_replay("policy=kbatchasync:k=19 workers=3 updates=6 correct=gap optim=momentum");
+    check_replay("model=mlp:hidden=4000 workers=3 updates=10 method=ssp");
+    check_replay("method=dana-ga workers=5 updates=60");
+    check_replay("method=local-sgd:u=3 workers=3 updates=10");
+    check_replay("workers=1 method=sync updates=10");
+    /* what a worker remembers is what counted, though half of its tasks are cancelled */
+    check_replay("method=ksync:k=2 workers=4 local=gradient:beta=0.9 updates=200");
+    check_replay("method=abs workers=6 local=gradient:beta=0.9 updates=200 attack=signflip:f=2");
+    check_replay("model=quadratic:dim=7 workers=9 updates=300 method=abs");
+    /* what a filter believes, it believes again; what it does not counts for the worker's memory */
+    check_replay("method=kardam workers=11 updates=100 attack=signflip:f=3,scale=-10");
+    check_replay("method=kardam workers=8 updates=60 local=gradient:beta=0.9 optim=momentum");
+    check_replay("method=zeno++:eps=0 workers=6 updates=100 attack=signflip:f=2,scale=-10");
+    check_replay("policy=ksync:k=3 filter=zeno:eps=0,every=1 workers=6 updates=60 "
+                 "local=gradient:beta=0.9 attack=signflip:f=2");
+}
+
+/* --- faults -------------------------------------------------------------------------------- */
+
+struct pids {
+    atomic_int pid[PIDS];
+    atomic_bool over;
+    int n_faults;
+    atomic_int n_done;
+};
+
+static void note_pid(void *ctx, int worker, int pid) {
+    struct pids *p = ctx;
+    atomic_store(&p->pid[worker], pid);
+}
+
+/* The letter of a process's state, and its parent; 0 if there is no such process. */
+static char process_state(int pid, int *parent) {
+    char path[64], text[256], state = '\0';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return '\0';
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c %d", &state, parent) == 2 ? state : '\0';
+}
+
+/* Signals only children of this process: the number of one that ended may belong to another. */
+static void strike(int pid, int number_) {
+    int parent = 0;
+    if (process_state(pid, &parent) && parent == (int)getpid()) kill(pid, number_);
+}
+
+static void *storm(void *arg) {
+    struct pids *p = arg;
+    struct pl_rng rng;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 1, 0);
+    while (!atomic_load(&p->over)) {
+        nap(pl_rng_below(&rng, 30));
+        int pid = atomic_load(&p->pid[pl_rng_below(&rng, 8)]);
+        if (pid <= 0) continue;
+        static const int what[] = {SIGKILL, SIGKILL, SIGSTOP, SIGSTOP, SIGCONT, SIGTERM, SIGCONT};
+        strike(pid, what[pl_rng_below(&rng, 7)]);
+        p->n_done++;
+    }
+    return NULL;
+}
+
+/* Ends the run, and with it the storm, when both have come far enough. */
+static int until_done(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    return pids->n_done >= pids->n_faults && p->updates > 20;
+}
+
+static void check_storm(const char *method, int n_faults) {
+    struct left before = look_around();
+    char options[200], log[4096] = "";
+    snprintf(options, sizeof options,
+             "workers=8 respawn=yes updates=100000000 delay=exp:mean=0.003 method=%s", method);
+    struct pids pids = {.n_faults = n_faults};
+    pl_setup *s = make(options);
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_log(s, say, log);
+    pl_setup_watch(s, NULL, until_done, &pids);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, storm, &pids), 0);
+    pl_run *run = train(s);
+    atomic_store(&pids.over, true);
+    pthread_join(thread, NULL);
+    assert_true(pids.n_done >= n_faults);
+    check_books(run);
+    assert_true(number(run, "updates") > 20);
+    /* a few kills may all hit workers that have nothing to lose */
+    assert_true(number(run, "tasks.lost") > 0 || n_faults < 40);
+    assert_non_null(strstr(log, "was killed by signal 9"));
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+TEST(test_storm) {
+    skip_processes();
+    const char *given = getenv("PL_TEST_FAULTS");
+    int n = given ? (int)strtol(given, NULL, 10) : sanitized ? 40 : 200;
+    check_storm("async", n);
+    check_storm("sync", n / 2);
+    check_storm("abs", n / 2);
+    check_storm("kbatchsync:k=4", n / 4);
+    check_storm("fdsgd model=" BLOCKS_MODEL " data=" BLOCKS_DATA, n / 4);
+    check_storm("dsgd model=" BLOCKS_MODEL " data=" BLOCKS_DATA, n / 4);
+    /* in the middle of a merge */
+    check_storm("nodelay:u=2 update-time=0.003", n / 4);
+    check_storm("nodelay-async:ahead=4 update-time=0.003", n / 4);
+    check_storm("easgd:u=2 update-time=0.001", n / 4);
+    /* straggling, dying and lying at once */
+    check_storm("ksync:k=5 reduce=trimmed:f=2 attack=signflip:f=2,scale=-10", n / 4);
+}
+
+/* A frozen worker holds nobody up where nobody waits for it, is named, and costs no more than its
+ * task. */
+static int freeze_one(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    if (pids->n_done == 0 && p->updates > 50) {
+        strike(atomic_load(&pids->pid[1]), SIGSTOP);
+        pids->n_done = 1;
+    }
+    return 0;
+}
+
+TEST(test_frozen_worker_is_named) {
+    skip_processes();
+    char log[4096] = "";
+    struct left before = look_around();
+    struct pids pids = {.n_faults = 1};
+    pl_setup *s = make("method=async delay=const:t=0.01 updates=100000 time=4");
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_log(s, say, log);
+    pl_setup_watch(s, NULL, freeze_one, &pids);
+    pl_run *run = train(s);
+    /* "is slow", or at the end "is stopped" */
+    if (!strstr(log, "worker 2 is s") || !strstr(log, "stopped from outside"))
+        fail_msg("not named: %s", log);
+    assert_true(number(run, "updates") > 300);
+    check_books(run);
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+/* All workers die and none is made anew: the run says so, and its checkpoint is there. */
+static int kill_all(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    for (int i = 0; p->updates > 5 && i < 4; i++) strike(atomic_load(&pids->pid[i]), SIGKILL);
+    return 0;
+}
+
+TEST(test_left_alone) {
+    skip_processes();
+    struct pids pids = {0};
+    char options[600];
+    snprintf(options, sizeof options,
+             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", folder_path("alone"));
+    pl_setup *s = make(options);
+    pl_run *run = NULL;
+    s->made = note_pid;
+    s->made_ctx = &pids;
+    pl_setup_watch(s, NULL, kill_all, &pids);
+    run = train(s);
+    assert_non_null(strstr(pl_run_text(run, "trouble"), "every worker has gone"));
+    check_books(run);
+    pl_run_free(run);
+    pl_setup_set(s, "resume", "auto");
+    pl_setup_set(s, "updates", "60");
+    pl_setup_watch(s, NULL, NULL, NULL);
+    run = train(s);
+    assert_true(number(run, "updates") >= 60);
+    pl_run_free(run);
+    pl_setup_free(s);
+}
+
+/* --- the server dies ----------------------------------------------------------------------- */
+
+static bool alive(int pid) {
+    int parent;
+    char state = process_state(pid, &parent);
+    return state && state != 'Z';
+}
+
+TEST(test_server_killed) {
+    skip_processes();
+    char options[600];
+    snprintf(options, sizeof options,
+             "method=kasync:k=2 delay=exp:mean=0.005 updates=1000000 checkpoint=%s "
+             "checkpoint-every=10 resume=auto",
+             folder_path("killed"));
+    struct pids *pids =
+        mmap(NULL, sizeof *pids, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(pids != MAP_FAILED);
+    double reached = 0;
+    for (int round = 0; round < 3; round++) {
+        memset(pids, 0, sizeof *pids);
+        pid_t server = fork();
+        if (server == 0) {
+            pl_setup *s = make(options);
+            pl_run *run;
+            s->made = note_pid;
+            s->made_ctx = pids;
+            pl_train(s, &run);
+            _exit(0);
+        }
+        nap(sanitized ? 3000 : 700 + 200 * round);
+        kill(server, SIGKILL);
+        waitpid(server, NULL, 0);
+        int n_alive = 4;
+        for (int tries = 0; n_alive > 0 && tries < 1000; tries++) {
+            n_alive = 0;
+            for (int i = 0; i < 4; i++) n_alive += alive(atomic_load(&pids->pid[i]));
+            nap(10);
+        }
+        assert_int_equal(n_alive, 0);
+        pl_setup *s = make(options);
+        pl_setup_set(s, "updates", "1"); /* is there already: only looks */
+        pl_run *run = train(s);
+        assert_true(number(run, "updates") > reached);
+        reached = number(run, "updates");
+        check_books(run);
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+    munmap(pids, sizeof *pids);
+}
+
+/* --- going on ------------------------------------------------------------------------------ */
+
+/* With one worker a run is determined: stopped half-way and resumed, it ends with the same bits. */
+TEST(test_resume_is_exact) {
+    static const char *const variants[] = {"optim=momentum",
+                                           "optim=adam",
+                                           "optim=nesterov",
+                                           "correct=gap optim=momentum",
+                                           "method=dana-ga",
+                                           "correct=dc",
+                                           "lr-schedule=step:at=20,unit=updates",
+                                           "local=steps:u=2",
+                                           "weight-decay=0.01",
+                                           "sampling=epoch"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        char options[600], name[32];
+        const char *method = strstr(variants[i], "method=") ? "" : "method=async";
+        snprintf(name, sizeof name, "exact-%zu", i);
+        snprintf(options, sizeof options, "workers=1 spawn=threads updates=40 %s %s", method,
+                 variants[i]);
+        pl_setup *s = make(options);
+        pl_run *whole = train(s);
+        pl_setup_set(s, "checkpoint", folder_path(name));
+        pl_setup_set(s, "updates", "20");
+        pl_run *half = train(s);
+        pl_setup_set(s, "resume", "auto");
+        pl_setup_set(s, "updates", "40");
+        pl_run *rest = train(s);
+        assert_true(number(half, "updates") == 20);
+        assert_true(number(rest, "updates") == 40);
+        assert_true(number(rest, "tasks.applied") == number(whole, "tasks.applied"));
+        check_same_weights(whole, rest);
+        pl_run_free(whole);
+        pl_run_free(half);
+        pl_run_free(rest);
+        pl_setup_free(s);
+    }
+}
+
+/* What a checkpoint is of need not be said again, and another number of workers will do. */
+TEST(test_resume_with_other_workers) {
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        char options[700], dir[64];
+        snprintf(dir, sizeof dir, "other-%s", (*m)->name);
+        snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
+                 options_of(*m), folder_path(dir));
+        pl_setup *s = make(options), *next = NULL;
+        pl_run *run = train(s);
+        pl_run_free(run);
+        static const char *const workers[] = {"3", "7"}; /* fewer are too few for Krum */
+        static const char *const updates[] = {"40", "50"};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(pl_setup_new(&next), 0);
+            pl_setup_set(next, "resume", folder_path(dir));
+            pl_setup_set(next, "checkpoint", folder_path(dir));
+            pl_setup_set(next, "workers", workers[i]);
+            pl_setup_set(next, "updates", updates[i]);
+            pl_setup *again = NULL;
+            pl_run *replay = NULL;
+            const char *tape = folder_path("resumed.rec");
+            unlink(tape);
+            pl_setup_set(next, "record", tape);
+            run = train(next);
+            check_books(run);
+            /* what it went on from is in the checkpoint, all the rest in the recording */
+            assert_int_equal(pl_setup_new(&again), 0);
+            if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
+            if (number(replay, "replay.same") != 1)
+                fail_msg("%s: %s", (*m)->name, pl_run_text(replay, "replay"));
+            check_same_weights(run, replay);
+            pl_run_free(replay);
+            pl_setup_free(again);
+            assert_string_equal(pl_run_text(run, "method"), (*m)->name);
+            assert_true(number(run, "updates") == strtod(updates[i], NULL));
+            assert_true(number(run, "workers") == strtod(workers[i], NULL));
+            pl_run_free(run);
+            pl_setup_free(next);
+        }
+        pl_setup_free(s);
+    }
+}
+
+/* --- workers of other programs ------------------------------------------------------------- */
+
+/* A program of its own, as far as the server can tell: all it has is a path. */
+static void be_a_worker(const char *path, bool odd) {
+    pl_client *seat = NULL;
+    struct pl_client_task task;
+    char why[200];
+    const struct pl_client_conf conf = {.path = path, .dim = 5};
+    if (pl_client_open(&conf, &seat, why, sizeof why)) _exit(9);
+    for (int n = 0; pl_client_pull(seat, -1, &task) == PL_OK; n++) {
+        double loss = 0;
+        if (task.dim != 5 || pl_client_cancelled(seat)) _exit(8);
+        quadratic(NULL, task.w, NULL, task.out, &loss);
+        pl_client_push(seat, odd && n == 3 ? 4 : task.dim, 1, loss);
+        if (odd && n == 20) break; /* leaves politely in the middle */
+        nap(1);
+    }
+    pl_client_close(seat);
+    _exit(0);
+}
+
+static void check_workers_that_come(const char *method) {
+    struct left before = look_around();
+    char options[600], log[4096] = "";
+    const char *path = folder_path("run.socket");
+    snprintf(options, sizeof options, "workers=3 method=%s spawn=none updates=300 listen=%s",
+             method, path);
+    pid_t pid[3];
+    for (int i = 0; i < 3; i++)
+        if ((pid[i] = fork()) == 0) be_a_worker(path, i == 1);
+    const struct pl_function f = {.dim = 5, .gradient = quadratic};
+    pl_setup *s = make(options);
+    pl_setup_function(s, &f);
+    pl_setup_log(s, say, log);
+    pl_run *run = train(s);
+    check_books(run);
+    assert_true(number(run, "updates") == 300);
+    assert_true(number(run, "tasks.rejected") == 1);
+    if (!strstr(log, "of the wrong size") || !strstr(log, "left")) fail_msg("not told: %s", log);
+    size_t n;
+    const float *w = pl_run_weights(run, &n);
+    for (int i = 0; i < 5; i++) assert_true(fabs((double)w[i] - i) < 0.1);
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    pl_run_free(run);
+    pl_setup_free(s);
+    check_left(before);
+}
+
+/* They bring gradients, also where there is no server: the step on their own model is made there.
+ */
+TEST(test_workers_that_come) {
+    skip_processes();
+    check_workers_that_come("async");
+    check_workers_that_come("ad-psgd");
+}
+
+TEST(test_refusals) {
+    static const char *const bad[][2] = {
+        {"model=none", "needs something to compute"},
+        {"net=latency=1", "is for simulated runs"},
+        {"spawn=none", "set listen to their socket"},
+        {"spawn=threads respawn=yes", "respawn 'yes' needs workers that are processes"},
+        {"model=mf data=lowrank policy=strata local=sweep listen=s", "hands out blocks of it"},
+        {"listen=localhost:1234", "HOST:PORT"},
+        {"wire=bf16", "with --listen PATH"},
+        {"wait=5", "with --listen PATH"},
+        {"model=external listen=s", "external:dim=N"},
+        {"model=external:dim=3", "use --listen PATH"},
+        {"model=external:dim=3 listen=s spawn=processes", "use --spawn none"},
+        {"model=external:dim=3 listen=s delay=exp:mean=1", "leave out --delay"},
+        {"init=/nowhere/at/all", "/nowhere/at/all"},
+        {"layout=/nowhere/at/all", "/nowhere/at/all"},
+        {"resume=auto", "--checkpoint"},
+        {"checkpoint=/proc/x", "/proc/x"},
+        {"checkpoint=/x checkpoint-every=abc", "checkpoint-every"},
+        {"checkpoint=/x checkpoint-every=0s", "checkpoint-every"},
+        {"checkpoint=/x checkpoint-every=1000000000h", "checkpoint-every"},
+        {"resume=/nowhere/at/all", "/nowhere/at/all"},
+        {"metrics=nohost:99999", "metrics"},
+        {"log-dir=/proc/nowhere/at/all", "log-dir"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_setup *s = make(bad[i][0]);
+        pl_run *run = NULL;
+        assert_true(pl_train(s, &run) < 0);
+        if (!strstr(pl_setup_why(s), bad[i][1])) fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
+        pl_setup_free(s);
+    }
+}
+
+/* --- what holds wherever workers are ---------------------------------------------------------- */
+
+TEST(every_method_as_simulated) {
+    test_every_method_as_simulated(state);
+}
+
+TEST(twenty_asynchronous_runs) {
+    test_twenty_asynchronous_runs(state);
+}
+
+TEST(rejected) {
+    test_rejected(state);
+}
+
+int main(void) {
+    begin_tests(11);
+    return run_all_tests(folder_make, folder_clear);
+}

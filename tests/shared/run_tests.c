@@ -1,0 +1,50 @@
+#include "test.h"
+
+#define MAX_TESTS 100
+
+unsigned long long test_seed;
+bool sanitized;
+
+/* The section of TEST. Programs that list their tests themselves have none. */
+extern const struct test *const __start_tests[] __attribute__((weak));
+extern const struct test *const __stop_tests[] __attribute__((weak));
+
+static bool begun;
+
+/* A seed that is no number ends the test: a typing mistake must not pass for a seed of 0. */
+void begin_tests(unsigned long long usual_seed) {
+    const char *given = getenv("PL_TEST_SEED"), *sanitize = getenv("SANITIZE");
+    char *end = NULL;
+    test_seed = given && *given ? strtoull(given, &end, 10) : usual_seed;
+    if (end && *end) {
+        fprintf(stderr, "PL_TEST_SEED=%s is not a whole number\n", given);
+        exit(1);
+    }
+    printf("PL_TEST_SEED=%llu\n", test_seed);
+    sanitized = sanitize && *sanitize;
+    begun = true;
+}
+
+/* The compiler may have written them in any order. */
+static int compare_lines(const void *a, const void *b) {
+    return (*(const struct test *const *)a)->line - (*(const struct test *const *)b)->line;
+}
+
+int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
+    const struct test *sorted[MAX_TESTS];
+    struct CMUnitTest units[MAX_TESTS];
+    size_t n = (size_t)(__stop_tests - __start_tests);
+    if (!begun) begin_tests(1);
+    if (n == 0 || n > MAX_TESTS) {
+        fprintf(stderr, "%zu tests in one program, not 1 to %d\n", n, MAX_TESTS);
+        return 1;
+    }
+    memcpy(sorted, __start_tests, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare_lines);
+    for (size_t i = 0; i < n; i++) units[i] = sorted[i]->unit;
+    return _cmocka_run_group_tests("tests", units, n, setup, teardown);
+}
+
+__attribute__((weak)) int main(void) {
+    return run_all_tests(NULL, NULL);
+}

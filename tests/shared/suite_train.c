@@ -1,0 +1,247 @@
+#define _GNU_SOURCE
+#include "suite_train.h"
+#include "folder.h"
+#include "setups.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "test.h"
+
+/* Where workers are: here, or, where mpirun started this program (mpi.sh), on its ranks. All
+ * ranks go through the same tests; only rank 0 has a run to look at. */
+const char *const spawns[] = {"spawn=threads", "spawn=processes", "transport=mpi"};
+
+size_t first_spawn(void) {
+    return pl_rank() >= 0 ? 2 : 0;
+}
+
+/* Thread sanitizer cannot follow a fork that makes threads; processes are the other one's part. */
+size_t n_spawns(void) {
+    const char *sanitize = getenv("SANITIZE");
+    return pl_rank() >= 0 ? 3 : sanitize && strstr(sanitize, "thread") ? 1 : 2;
+}
+
+void skip_processes(void) {
+    if (n_spawns() < 2) {
+        print_message("processes are not tested under thread sanitizer\n");
+        skip();
+    }
+}
+
+void say(void *ctx, int warning, const char *sentence) {
+    pl_append(ctx, 4096, "%s\n", sentence);
+}
+
+/* A small run: "key=value key=value …" over what all have in common. */
+pl_setup *make(const char *options) {
+    static const char common[] = "workers=4 model=softmax batch=8 lr=0.05 updates=30 "
+                                 "eval-samples=100 eval-every=10 threads=2";
+    /* every rank makes its own */
+    const char *data =
+        pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits:samples=1000,test=200";
+    char seed[32];
+    pl_setup *s = setup_of(common);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
+    set(s, "seed", seed);
+    set_all(s, data);
+    set_all(s, options);
+    return s;
+}
+
+const char *options_of(const struct pl_entry *method) {
+    return needs_blocks(method->name) ? "model=" BLOCKS_MODEL " data=" BLOCKS_DATA : "";
+}
+
+/* NULL at a rank that worked for another. */
+pl_run *train(pl_setup *s) {
+    pl_run *run = NULL;
+    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    assert_true(pl_rank() > 0 ? !run : run != NULL);
+    return run;
+}
+
+void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+double number(const pl_run *run, const char *key) {
+    return pl_run_number(run, key);
+}
+
+/* Every task has one fate. */
+void check_books(const pl_run *run) {
+    static const char *const fates[] = {"applied", "dropped",  "cancelled",
+                                        "lost",    "rejected", "running"};
+    double sum = 0;
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "tasks.%s", fates[i]);
+        assert_true(number(run, key) >= 0);
+        sum += number(run, key);
+    }
+    assert_true(sum == number(run, "tasks.started"));
+    double time = number(run, "worker_time.compute") + number(run, "worker_time.communication") +
+                  number(run, "worker_time.idle") + number(run, "worker_time.wasted");
+    assert_true(fabs(time - 1) < 1e-9);
+}
+
+void check_same_weights(const pl_run *a, const pl_run *b) {
+    size_t n, m;
+    const float *w = pl_run_weights(a, &n), *v = pl_run_weights(b, &m);
+    assert_int_equal(n, m);
+    assert_true(n > 0);
+    assert_memory_equal(w, v, n * sizeof *w);
+}
+
+/* --- nothing is left behind ---------------------------------------------------------------- */
+
+static int count_entries(const char *dir) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    if (!d) return 0;
+    static const char *const others[] = {".",      "vader_", "mpich",
+                                         "torch_", "sem.",   "paceline-storm-"};
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        bool other = false; /* what MPI, PyTorch, browsers and storms have comes and goes */
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            other = other || strncmp(e->d_name, others[i], strlen(others[i])) == 0;
+        n += !other;
+    }
+    closedir(d);
+    return n;
+}
+
+struct left look_around(void) {
+    return (struct left){count_entries("/proc/self/fd"), count_entries("/dev/shm")};
+}
+
+void check_left(struct left before) {
+    if (pl_rank() >= 0) return; /* what MPI has is its own */
+    struct left now = look_around();
+    assert_int_equal(now.n_files, before.n_files);
+    assert_int_equal(now.n_shm, before.n_shm);
+    errno = 0;
+    assert_true(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+}
+
+/* --- real and simulated -------------------------------------------------------------------- */
+
+static char *read_text(const char *path) {
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* A real run, and the simulator with the times that were recorded: the same plans, line by line of
+ * the event log, and the same weights. */
+void check_replay(const char *options) {
+    struct left before = look_around();
+    const char *tape = folder_path("tape"), *real = folder_path("real.txt"),
+               *virtual = folder_path("sim.txt");
+    unlink(tape);
+    unlink(real);
+    unlink(virtual);
+    pl_setup *s = make(options), *again = NULL;
+    pl_setup_set(s, "record", tape);
+    pl_setup_set(s, "events", real);
+    pl_run *run = train(s), *replay = NULL;
+    if (!run) {
+        pl_setup_free(s);
+        return;
+    }
+    check_books(run);
+    assert_int_equal(pl_setup_new(&again), 0);
+    pl_setup_set(again, "events", virtual);
+    if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
+    if (number(replay, "replay.same") != 1)
+        fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
+    check_same_weights(run, replay);
+    char *a = read_text(real), *b = read_text(virtual);
+    if (strcmp(a, b) != 0) fail_msg("%s: the event logs differ", options);
+    assert_true(number(run, "updates") == number(replay, "updates"));
+    assert_true(number(run, "staleness.mean") == number(replay, "staleness.mean"));
+    free(a);
+    free(b);
+    pl_run_free(run);
+    pl_run_free(replay);
+    pl_setup_free(s);
+    pl_setup_free(again);
+    check_left(before);
+}
+
+void test_every_method_as_simulated(void **state) {
+    for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
+        for (size_t i = first_spawn(); i < n_spawns(); i++) {
+            char options[200];
+            snprintf(options, sizeof options, "method=%s %s %s delay=exp:mean=0.001", (*m)->name,
+                     spawns[i], options_of(*m));
+            check_replay(options);
+        }
+    }
+}
+
+void test_twenty_asynchronous_runs(void **state) {
+    for (int i = 0; i < (sanitized ? 4 : 20); i++) {
+        char options[200];
+        snprintf(options, sizeof options,
+                 "method=%s workers=%d updates=150 %s optim=momentum seed=%d",
+                 i % 3 == 0   ? "async"
+                 : i % 3 == 1 ? "gap-aware"
+                              : "kasync:k=2",
+                 pl_rank() >= 0 ? 4 : 2 + i % 5,
+                 spawns[first_spawn() + (size_t)i % (n_spawns() - first_spawn())], i + 1);
+        check_replay(options);
+    }
+}
+
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {
+    *loss = 0;
+    for (int i = 0; i < 5; i++) {
+        g[i] = w[i] - (float)i;
+        *loss += 0.5 * g[i] * g[i];
+    }
+    return 0;
+}
+
+int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss) {
+    for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
+    *loss = 0.5;
+    if (b->worker == 1 && b->batch_no % 3 == 2) g[1] = NAN;
+    if (b->worker == 2 && b->batch_no == 4) *loss = INFINITY;
+    return 0;
+}
+
+void test_rejected(void **state) {
+    for (size_t i = first_spawn(); i < n_spawns(); i++) {
+        char log[4096] = "", options[100];
+        snprintf(options, sizeof options, "policy=ssp:s=3 updates=200 delay=const:t=0.0005 %s",
+                 spawns[i]);
+        const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
+        pl_setup *s = make(options);
+        pl_setup_function(s, &f);
+        pl_setup_log(s, say, log);
+        pl_run *run = train(s);
+        if (!run) {
+            pl_setup_free(s);
+            continue;
+        }
+        check_books(run);
+        assert_true(number(run, "tasks.rejected") > 1);
+        if (!strstr(log, "worker 2 sent a gradient that is not finite"))
+            fail_msg("not named: %s", log);
+        size_t n;
+        const float *w = pl_run_weights(run, &n);
+        for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]));
+        pl_run_free(run);
+        pl_setup_free(s);
+    }
+}

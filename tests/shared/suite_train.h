@@ -1,0 +1,53 @@
+/* Real runs, for tests: small ones, looked at when they have ended, and the tests that hold
+ * wherever workers are: here, or, where mpirun started the program (mpi.sh), on its ranks.
+ * There all ranks go through the same tests, and only rank 0 has runs to look at. */
+#ifndef PL_TESTS_SUITE_TRAIN_H
+#define PL_TESTS_SUITE_TRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/setup.h"
+#include "folder.h"
+
+/* Options that say where workers are: spawns[first_spawn()] to spawns[n_spawns() - 1]. */
+extern const char *const spawns[];
+size_t first_spawn(void);
+size_t n_spawns(void);
+void skip_processes(void);
+
+void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
+
+pl_setup *make(const char *options); /* "key=value key=value …" over what all have in common */
+/* What a method needs besides: those that hand out blocks need a matrix. */
+const char *options_of(const struct pl_entry *method);
+
+pl_run *train(pl_setup *s); /* NULL at a rank that worked for another */
+double number(const pl_run *run, const char *key);
+void check_books(const pl_run *run); /* every task has one fate */
+void check_same_weights(const pl_run *a, const pl_run *b);
+
+/* Nothing is left behind. */
+struct left {
+    int n_files, n_shm;
+};
+struct left look_around(void);
+void check_left(struct left before);
+
+/* A real run, and the simulator with the times that were recorded: the same. */
+void check_replay(const char *options);
+
+void nap(long ms);
+
+/* A gradient in five dimensions, of half the squared distance to (0, 1, 2, 3, 4). */
+struct pl_samples;
+int quadratic(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
+/* A gradient in three dimensions that is not finite at times. */
+int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g, double *loss);
+
+void test_every_method_as_simulated(void **state);
+void test_twenty_asynchronous_runs(void **state);
+void test_rejected(void **state);
+
+#endif

@@ -1,0 +1,84 @@
+#!/bin/sh
+# Runs on the ranks of a job, on this machine with more ranks than cores: the suites of transports
+# and of real runs, and the command line under mpirun.
+. "${SOURCE_DIR:?}/tests/shell/mpi.sh"
+"$MPIEXEC" --version 2>&1 | head -1
+
+# --- the suites
+if [ -x "$BUILD_DIR/tests/mpi_ranks" ]; then
+    for shared in yes no; do # vectors in memory that ranks share, and sent as between hosts
+        for test in test_concurrent test_concurrent_ranges; do
+            : >notes
+            PACELINE_MPI_SHARED=$shared PL_TEST_SHARED=$work/notes ranks 5 \
+                "$BUILD_DIR/tests/$test" || fail "$test under mpirun, shared: $shared"
+        done
+        PACELINE_MPI_SHARED=$shared ranks 5 "$BUILD_DIR/tests/mpi_ranks" ||
+            fail "mpi_ranks under mpirun, shared: $shared"
+    done
+    ranks 7 "$BUILD_DIR/tests/mpi_ranks" servers || fail "mpi_ranks servers under mpirun"
+fi
+
+# --- the command line: rank 0 alone speaks, whatever the policy (mpi_ranks has every method)
+# shellcheck disable=SC2086 # words by design
+for method in sync kasync kbatchsync kbatchasync abs ssp pssp local-sgd easgd diloco dana-ga krum \
+    ad-psgd sgp fdsgd dsgd fpsgd; do
+    case $method in
+    fdsgd | dsgd | fpsgd) learns='--model mf:k=6 --data lowrank:users=90,items=70,ratings=4000' ;;
+    *) learns=$small ;;
+    esac
+    ranks 5 "$PACELINE" train --method "$method" $learns --updates 20 --json >out 2>err ||
+        fail "train --method $method: $(cat err)"
+    [ "$(wc -l <out)" = 1 ] || fail "$method: not one line of JSON: $(cat out)"
+    # what MPI itself has to say about the machine is its own affair
+    grep -q "paceline: " err && fail "$method said: $(cat err)"
+    grep -q '"workers":4,.*"updates":20,' out || fail "$method: $(cat out)"
+done
+
+refused() { # what it must say, arguments …
+    words=$1
+    shift
+    ranks 3 "$PACELINE" train "$@" >out 2>err && fail "train $* was not refused"
+    [ "$(grep -c '^paceline: ' err)" = 1 ] || fail "train $*: not one sentence: $(cat err)"
+    grep -qe "$words" err || fail "train $* said: $(cat err)"
+    [ -s out ] && fail "train $* printed: $(cat out)"
+}
+refused '--workers 9 needs 10 ranks (1 server + 9 workers), but 3 were started' --workers 9
+refused 'use servers 1' --servers 2 --method dsgd --model mf --data lowrank:ratings=4000
+refused 'no option --nonsense' --nonsense 1
+refused 'data' --data nowhere
+refused '--respawn is for workers' --respawn
+refused 'use servers 1' --method sgp --servers 2
+"$PACELINE" train --transport mpi --updates 1 2>err && fail "one rank was not refused"
+grep -q 'mpirun -n' err || fail "one rank: $(cat err)"
+
+# --- a rank that is killed: the job fails, and goes on with another number of ranks
+newest() {
+    find saved -name '*.safetensors' | sort | tail -1
+}
+has_saved() { # something newer than this
+    [ "$(newest)" != "$1" ]
+}
+saving="--method async --checkpoint saved --checkpoint-every 20 --resume auto"
+# shellcheck disable=SC2086
+ranks 4 sh -c "$each" sh "$PACELINE" train $saving $small --updates 1000000 \
+    --delay exp:mean=0.002 --json >out 2>err &
+job=$!
+await has_saved ''
+kill -KILL "$(cat pid.2)"
+wait $job && fail "a rank was killed and the job did not fail"
+last=$(newest)
+[ -n "$last" ] || fail "no checkpoint was there when a rank was killed"
+# shellcheck disable=SC2086
+ranks 3 sh -c "$each" sh "$PACELINE" train $saving $small --updates 1000000 --json >out 2>err &
+job=$!
+await has_saved "$last" || fail "no checkpoint came after it was resumed: $(cat err)"
+kill -TERM "$(cat pid.0)"
+wait $job || fail "SIGTERM to rank 0 was no good end: $(cat err)"
+grep -q '"workers":2,' out || fail "resumed with another number of ranks: $(cat out err)"
+grep -q '"running":' out || fail "no summary: $(cat out)"
+
+# --- where it runs can be said
+OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$PACELINE" train --transport shm --workers 2 \
+    --model quadratic --updates 5 --json 2>err | grep -q '"workers":2' || fail "shm: $(cat err)"
+
+finish_test mpi

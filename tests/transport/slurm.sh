@@ -1,0 +1,130 @@
+#!/bin/sh
+# The job script of docs/cluster.md under a Slurm of one node, which is started here with a
+# configuration, keys and ports of its own and ended again.
+set -u
+: "${PACELINE:?}" "${SOURCE_DIR:?}"
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+[ -n "${MPIEXEC:-}" ] || skip "built without MPI"
+[ -z "${SANITIZE:-}" ] || skip "instrumented programs are not run under Slurm"
+[ "$(id -u)" = 0 ] || skip "slurmd wants to be root"
+PATH=$PATH:/usr/sbin:/sbin
+for program in munged slurmctld slurmd srun sbatch; do
+    command -v $program >/dev/null ||
+        skip "there is no $program; Debian's munge, slurmctld, slurmd and slurm-client have it"
+done
+case $("$MPIEXEC" --version 2>&1) in
+    *"Open MPI"* | *OpenRTE*) plugin=pmix ;;
+    *) plugin=pmi2 ;;
+esac
+
+work=$(mktemp -d) || exit 1
+pids=
+cleanup() {
+    for pid in $pids; do kill "$pid" 2>/dev/null; done
+    for pid in $pids; do wait "$pid" 2>/dev/null; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+chmod 755 "$work"
+cd "$work" || exit 1
+mkdir state spool run
+
+host=$(hostname -s)
+port=$((20000 + $$ % 20000))
+head -c 1024 /dev/urandom >munge.key
+chmod 400 munge.key
+cat >slurm.conf <<CONF
+ClusterName=paceline-test
+SlurmctldHost=$host(127.0.0.1)
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.socket
+SlurmUser=root
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdLogFile=$work/slurmd.log
+SlurmdSpoolDir=$work/spool
+StateSaveLocation=$work/state
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=$plugin
+ReturnToService=2
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+CONF
+SLURM_CONF=$work/slurm.conf
+export SLURM_CONF
+
+munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
+    --pid-file="$work/munge.pid" --log-file="$work/munge.log" --seed-file="$work/munge.seed" \
+    >out 2>&1 &
+pids="$!"
+tries=0
+until [ -S munge.socket ] || [ $tries = 50 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+[ -S munge.socket ] || skip "munged does not start: $(tail -1 out)"
+slurmctld -D >out.ctld 2>&1 &
+pids="$pids $!"
+slurmd -D -N "$host" >out.slurmd 2>&1 &
+pids="$pids $!"
+tries=0
+until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ]; do
+    sleep 0.2
+    tries=$((tries + 1))
+done
+sinfo -h -o %t 2>/dev/null | grep -q idle ||
+    skip "Slurm does not start here: $(tail -1 out.ctld) $(tail -1 out.slurmd)"
+timeout 30 srun -n 1 true 2>err || skip "Slurm runs nothing here: $(tail -1 err)"
+srun --mpi=list 2>&1 | grep -qw $plugin || skip "this Slurm has no $plugin plugin"
+
+n_failed=0
+fail() {
+    echo "FAILED: $*"
+    n_failed=$((n_failed + 1))
+}
+
+# As root and on this machine alone: in tests only.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl=self,vader PMIX_MCA_psec=native
+export PACELINE PACELINE_MPI=$plugin
+awk '/^```bash/ { inside = 1; next } /^```/ { inside = 0 } inside' "$SOURCE_DIR/docs/cluster.md" |
+    sed -n '/^#!/,$p' >job.sh
+grep -q '^srun ' job.sh || fail "there is no job script in docs/cluster.md"
+
+batch() { # ntasks, arguments …
+    n=$1
+    shift
+    timeout 120 sbatch --wait -D "$work/run" -o "$work/run/out-$n" --ntasks="$n" --overcommit \
+        --signal=TERM@1 job.sh --data digits:samples=400,test=50 --model softmax "$@" \
+        >sbatch.out 2>&1 || {
+        cat sbatch.out
+        fail "job of $n tasks: $(tail -5 "$work/run/out-$n")"
+    }
+}
+batch 5 --updates 40
+[ "$(grep -c '"workers":4,.*"updates":40,' run/out-5)" = 1 ] || fail "5 tasks: $(tail -5 run/out-5)"
+[ "$(grep -cv "given twice" run/out-5)" = 1 ] || fail "5 tasks said: $(tail -5 run/out-5)"
+batch 3 --updates 60
+grep -q '"workers":2,.*"updates":60,' run/out-3 || fail "3 tasks, resumed: $(tail -5 run/out-3)"
+batch 4 --updates 80 --servers 2
+grep -q '"workers":2,.*"updates":80,' run/out-4 || fail "2 servers: $(tail -5 run/out-4)"
+
+# no step, no ranks: a run on this machine
+timeout 60 sbatch --wait -D "$work/run" -o "$work/run/out-1" --ntasks=2 --overcommit --wrap \
+    "\"$PACELINE\" train --workers 2 --model quadratic --updates 5 --json" >sbatch.out 2>&1 ||
+    fail "a plain run in a job: $(tail -5 run/out-1)"
+grep -q '"workers":2,' run/out-1 || fail "a plain run in a job: $(tail -5 run/out-1)"
+
+[ $n_failed = 0 ] && echo "slurm: all as it should be"
+[ $n_failed = 0 ]

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Every command shown in an ```sh block of README.md and docs/ runs. Runs are cut short by flags
+# that replace those shown: what is tested is that the command is accepted and does its work. A
+# block is a story: its commands run in order, in a folder of their own, and find the files of those
+# before.
+set -u
+here=$(mktemp -d) || exit 1
+trap 'rm -rf "$here"' EXIT
+n=0
+blocks=0
+failed=0
+
+# commands, one a line, continued lines joined; a line with a colon alone begins a block
+cat "$SOURCE_DIR/README.md" "$SOURCE_DIR"/docs/*.md | awk '
+    /^```sh/ { inside = 1; print ":"; next }
+    /^```/   { inside = 0 }
+    inside && sub(/\\$/, "") { kept = kept $0; next }
+    inside   { print kept $0; kept = "" }' > "$here/commands"
+
+# few UPDATES: cuts the command to that number of updates, and to one seed if it is a race
+few() {
+    command=$(printf '%s\n' "$command" | sed -E 's/ --(updates|seeds) [0-9]+//g')
+    command="$command --updates $1"
+    case $command in *\ race\ *) command="$command --seeds 1" ;; esac
+}
+
+while IFS= read -r line; do
+    case $line in
+    :)
+        blocks=$((blocks + 1))
+        mkdir "$here/$blocks" || exit 1
+        continue
+        ;;
+    build/paceline*) command="\"\$PACELINE\"${line#build/paceline}" ;;
+    awk\ *) command=$line ;; # makes a file
+    make\ * | git\ * | "") continue ;;
+    *)
+        echo "not a paceline or make command: $line"
+        failed=$((failed + 1))
+        continue
+        ;;
+    esac
+    command=${command%%" # "*}
+    n=$((n + 1))
+    # a replay without other options is exact, and is left as it is
+    case $command in
+    *\ train\ *--resume*) few 40 ;;
+    *\ race\ *--resume*) ;;
+    *\ simulate\ * | *\ train\ * | *\ race\ *--out* | *\ replay\ *\ --*) few 20 ;;
+    *\ race\ *)
+        few 20
+        command="$command --out run-$n"
+        ;;
+    esac
+    # twenty updates may end with a loss above its start, and that is status 1
+    if ! (cd "$here/$blocks" && eval "$command") > "$here/out" 2>&1 < /dev/null &&
+        ! grep -q '^paceline: the run diverged: the loss rose' "$here/out"; then
+        echo "failed: $command"
+        cat "$here/out"
+        failed=$((failed + 1))
+    fi
+done < "$here/commands"
+
+echo "$n commands in $blocks blocks, $failed failed"
+[ "$n" -gt 0 ] && [ "$failed" -eq 0 ]
