@@ -215,11 +215,11 @@ static int build_limits(const struct pl_setup_conf *c, struct pl_built *b, enum 
         return pl_fail(
             why, PL_EUSAGE,
             "log has a line per evaluation, but --model none evaluates nothing; use events");
-    bool outside = b->job.model && b->job.model->kind->outside; /* an evaluator says it */
-    if (c->target_accuracy > 0 && !outside && !(b->job.model->classifies && b->job.data))
+    bool by_clients = b->job.model && b->job.model->kind->by_clients; /* an evaluator says it */
+    if (c->target_accuracy > 0 && !by_clients && !(b->job.model->classifies && b->job.data))
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a model that classifies; use target-loss");
-    if (c->target_accuracy > 0 && !outside && b->job.data->n_test == 0)
+    if (c->target_accuracy > 0 && !by_clients && b->job.data->n_test == 0)
         return pl_fail(why, PL_EUSAGE,
                        "target-accuracy needs a test set, but the data has none; use target-loss");
     if (c->epochs > 0 && !b->job.data)
@@ -271,11 +271,11 @@ static int build_blas(const struct pl_setup_conf *c, const struct pl_job *job, e
 
 bool pl_setup_spawns(const struct pl_setup *s) {
     const struct pl_model_kind *kind = pl_setup_kind(s);
-    return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->outside);
+    return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->by_clients);
 }
 
 /* A model that other programs compute. */
-static int build_outside(struct pl_setup *s, enum pl_host host) {
+static int build_for_clients(struct pl_setup *s, enum pl_host host) {
     const struct pl_setup_conf *c = &s->conf;
     if (host == PL_HOST_VIRTUAL)
         return pl_fail(&s->why, PL_EUSAGE,
@@ -335,7 +335,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");
-    if (job->model && job->model->kind->outside) return build_outside(s, host);
+    if (job->model && job->model->kind->by_clients) return build_for_clients(s, host);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,

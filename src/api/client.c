@@ -13,7 +13,7 @@
 #include "run/worker.h"
 #include "sys/clock.h"
 #include "sys/numerals.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 
 #define CLIENT_WAIT 30             /* seconds, unless the caller sets them */
 #define CLIENT_SLICE_NS 100000000u /* after which a wait looks whether it was interrupted */
@@ -22,8 +22,8 @@
 #define CLIENT_NAME 32
 
 struct pl_client {
-    char path[128];        /* of the server's socket, */
-    struct pl_guest guest; /* and what it was told, for joining again */
+    char path[128];            /* of the server's socket, */
+    struct pl_newcomer client; /* and what it was told, for joining again */
     struct pl_link *link;
     int role, worker;
     bool speaks; /* the server carries out its requests */
@@ -109,10 +109,10 @@ static void client_leave(struct pl_client *s) {
 }
 
 /* Joins, for the first time or in place of a link that was lost, which stays if this fails. */
-static int client_enter(struct pl_client *s, const struct pl_guest_conf *guest) {
+static int client_enter(struct pl_client *s, const struct pl_client_link_conf *client) {
     struct pl_welcome welcome;
     struct pl_link *link = NULL;
-    int rc = pl_guest_connect(guest, &link, &welcome, &s->why);
+    int rc = pl_client_link_connect(client, &link, &welcome, &s->why);
     if (rc) return rc;
     client_leave(s);
     s->link = link;
@@ -120,31 +120,31 @@ static int client_enter(struct pl_client *s, const struct pl_guest_conf *guest) 
     s->dim = welcome.dim;
     s->speaks = welcome.speaks;
     memcpy(s->server, welcome.about, sizeof s->server);
-    return client_prepare(s, guest->path);
+    return client_prepare(s, client->path);
 }
 
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
-    struct pl_guest_conf guest = {
+    struct pl_client_link_conf client = {
         .path = conf->path,
         .waiting = conf->waiting,
         .ctx = conf->waiting_ctx,
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
-        .guest = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_GUEST_WATCHER : PL_GUEST_WORKER,
-                  .dim = conf->dim,
-                  .can = conf->steps ? PL_ABOUT_STEPS : 0}};
+        .client = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_CLIENT_EVALUATOR : PL_CLIENT_WORKER,
+                   .dim = conf->dim,
+                   .can = conf->steps ? PL_ABOUT_STEPS : 0}};
     if (!conf->path || conf->role < PL_ROLE_WORKER || conf->role > PL_ROLE_EVALUATOR)
         return pl_fail(&s->why, PL_EUSAGE, "a client needs the path of a socket and a role");
     if (conf->fingerprint)
-        snprintf(guest.guest.fingerprint, sizeof guest.guest.fingerprint, "%016llx",
+        snprintf(client.client.fingerprint, sizeof client.client.fingerprint, "%016llx",
                  (unsigned long long)conf->fingerprint);
-    if (conf->token && strlen(conf->token) >= sizeof guest.guest.token)
+    if (conf->token && strlen(conf->token) >= sizeof client.client.token)
         return pl_fail(&s->why, PL_EUSAGE, "a token has at most %d bytes", PL_TOKEN_MAX - 1);
-    snprintf(guest.guest.token, sizeof guest.guest.token, "%s", conf->token ? conf->token : "");
+    snprintf(client.client.token, sizeof client.client.token, "%s", conf->token ? conf->token : "");
     s->role = conf->role;
     s->raw = conf->raw != 0;
-    s->guest = guest.guest;
+    s->client = client.client;
     snprintf(s->path, sizeof s->path, "%s", conf->path);
-    return client_enter(s, &guest);
+    return client_enter(s, &client);
 }
 
 int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why, size_t why_max) {
@@ -193,7 +193,7 @@ static void client_ordered(struct pl_client *s) {
     const struct pl_run_note note = pl_note_unpack(&s->order);
     const struct pl_local *rule = (const struct pl_local *)s->local.entry;
     const struct pl_about *a = &s->about;
-    bool moves = s->guest.can & PL_ABOUT_STEPS && rule->plain && rule->plain(s->local.conf);
+    bool moves = s->client.can & PL_ABOUT_STEPS && rule->plain && rule->plain(s->local.conf);
     if (s->pushed > 0 && s->pushed == note.acked) {
         pl_local_state_acked(&s->state);
         if (s->lr_sent) s->sets_lr = false;
@@ -236,12 +236,12 @@ static bool client_goes_on(struct pl_client *s) {
 /* Waits for an order or, as an evaluator, for a newer version, for at most one slice. */
 static int client_look(struct pl_client *s, uint64_t wait_ns) {
     if (s->role == PL_ROLE_WORKER) {
-        int rc = pl_guest_pull(s->link, wait_ns, &s->order);
+        int rc = pl_client_link_pull(s->link, wait_ns, &s->order);
         if (!rc) client_ordered(s);
         return rc;
     }
     struct pl_order shown = {0};
-    int rc = pl_guest_newest(s->link, wait_ns, s->w, shown.note);
+    int rc = pl_client_link_newest(s->link, wait_ns, s->w, shown.note);
     if (rc) return rc;
     const struct pl_run_note note = pl_note_unpack(&shown);
     s->task = (struct pl_client_task){.worker = -1,
@@ -256,13 +256,13 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
 /* The server is not there any more, or not for this worker: one that was too slow joins again, if
  * there is still a place. PL_ETIMEDOUT: it has. */
 static int client_lost(struct pl_client *s) {
-    struct pl_guest_conf guest = {.path = s->path, .guest = s->guest};
+    struct pl_client_link_conf client = {.path = s->path, .client = s->client};
     char sentence[PL_WORD_MAX], refused[PL_WHY_MAX];
     bool again = false;
-    if (!pl_guest_farewell(s->link, sentence, &again))
+    if (!pl_client_link_farewell(s->link, sentence, &again))
         return pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
     if (!again) return pl_fail(&s->why, PL_ERUN, "the server hung up: %s", sentence);
-    int rc = client_enter(s, &guest);
+    int rc = client_enter(s, &client);
     if (!rc) return PL_ETIMEDOUT;
     snprintf(refused, sizeof refused, "%s", s->why.text);
     return pl_fail(&s->why, rc == PL_EINTR ? rc : PL_ERUN,
@@ -283,7 +283,7 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
         if (atomic_exchange(&s->interrupted, false)) return PL_EINTR;
         uint64_t left = end > now ? end - now : 0;
         rc = client_goes_on(s) ? PL_OK : client_look(s, left < slice ? left : slice);
-        if (rc == PL_ECANCELLED && pl_guest_lost(s->link)) rc = client_lost(s);
+        if (rc == PL_ECANCELLED && pl_client_link_lost(s->link)) rc = client_lost(s);
         if (rc != PL_ETIMEDOUT) break;
         now = pl_now_ns();
         if (now >= end) return rc;
@@ -331,7 +331,7 @@ static int client_may_ask(struct pl_client *s) {
 }
 
 static int client_say(struct pl_client *s, const char *word) {
-    int rc = pl_guest_say(s->link, word, CLIENT_WORD_NS);
+    int rc = pl_client_link_say(s->link, word, CLIENT_WORD_NS);
     if (rc == PL_ECANCELLED) return pl_fail(&s->why, PL_ERUN, "the server is gone");
     if (rc == PL_ETIMEDOUT)
         return pl_fail(&s->why, PL_ERUN, "the server did not take a request within a second");

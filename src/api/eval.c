@@ -28,7 +28,7 @@ static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl
     return rc;
 }
 
-int pl_eval_outside(struct pl_setup *s, const struct pl_saved *from, const char *updates) {
+int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const char *updates) {
     struct pl_initial *has;
     int rc = pl_initial_saved(from, &has, &s->why);
     if (rc) return rc;
@@ -47,7 +47,7 @@ static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
     int rc = text ? pl_setup_lines(s, text) : PL_OK; /* NULL: only weights, from another program */
     const struct pl_model_kind *kind = pl_setup_kind(s);
-    if (!rc && kind && kind->outside) return pl_eval_outside(s, from, updates);
+    if (!rc && kind && kind->by_clients) return pl_eval_by_clients(s, from, updates);
     s->conf.init[0] = s->conf.layout[0] = '\0'; /* the weights are those of the checkpoint */
     if (!rc) rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;

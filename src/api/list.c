@@ -107,7 +107,7 @@ static void list_command(const struct pl_family *f, const struct pl_entry *e, ch
     snprintf(spec, sizeof spec, "%s%s", e->name, option ? "" : more);
     if (e->opts->name && e->opts->choices && !e->opts->def[0] && strchr("FD", *e->opts->choices))
         pl_append(spec, sizeof spec, ":%s", e->opts->choices); /* FILE or DIR */
-    if (f == &pl_model_family && ((const struct pl_model_kind *)e)->outside) {
+    if (f == &pl_model_family && ((const struct pl_model_kind *)e)->by_clients) {
         pl_append(out, max, "paceline train --model %s --spawn none --listen run.socket", spec);
         return;
     }

@@ -119,7 +119,8 @@ static int predict_from(struct pl_setup *s, const struct pl_saved *from, struct 
     int rc = text ? pl_setup_lines(s, text) : PL_OK;
     if (rc) return rc;
     const struct pl_model_kind *kind = pl_setup_kind(s);
-    if (kind && kind->outside) return pl_eval_outside(s, from, pl_saved_text(from, "updates"));
+    if (kind && kind->by_clients)
+        return pl_eval_by_clients(s, from, pl_saved_text(from, "updates"));
     if (kind && !kind->predict)
         return pl_fail(&s->why, PL_EUSAGE, "model '%.100s' has nothing to predict", s->conf.model);
     if (!text || !schema)

@@ -33,7 +33,7 @@ struct pl_run {
 
 /* Says what a checkpoint has that only other programs can evaluate. `updates` may be NULL. */
 struct pl_saved;
-int pl_eval_outside(struct pl_setup *s, const struct pl_saved *from, const char *updates);
+int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const char *updates);
 
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */
 

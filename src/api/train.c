@@ -120,7 +120,7 @@ static int train_resume_weights(struct pl_setup *s, const struct pl_saved *from)
     if (!pl_setup_is_set(s, "layout")) s->conf.layout[0] = '\0';
     pl_initial_release(s->initial);
     s->initial = NULL;
-    if (kind && kind->outside) return pl_initial_saved(from, &s->initial, &s->why);
+    if (kind && kind->by_clients) return pl_initial_saved(from, &s->initial, &s->why);
     if (!rules || s->rules || s->conf.layout[0]) return PL_OK;
     s->rules = strdup(rules);
     return s->rules ? PL_OK : pl_fail(&s->why, PL_ENOMEM, "out of memory");

@@ -94,8 +94,8 @@ static int weights_layout(const struct pl_model *m, struct pl_layout *out, struc
     return rc;
 }
 
-static int weights_outside(struct pl_setup *s, const struct pl_initial *initial,
-                           struct pl_model *m) {
+static int weights_by_clients(struct pl_setup *s, const struct pl_initial *initial,
+                              struct pl_model *m) {
     if (!initial && m->dim == 0)
         return pl_fail(&s->why, PL_EUSAGE,
                        "model 'external' needs the number of its parameters; use external:dim=N "
@@ -195,7 +195,7 @@ int pl_weights_build(struct pl_setup *s, struct pl_built *b) {
     struct pl_initial *initial;
     char what[PL_TEXT_MAX + 16];
     int rc = weights_initial(s, &initial);
-    if (!rc && m->kind->outside) rc = weights_outside(s, initial, m);
+    if (!rc && m->kind->by_clients) rc = weights_by_clients(s, initial, m);
     if (!rc) rc = weights_layout(m, &b->layout, &s->why);
     if (!rc && initial && !(b->w0 = malloc(m->dim * sizeof *b->w0)))
         rc = pl_fail(&s->why, PL_ENOMEM, "out of memory for the weights");

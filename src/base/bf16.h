@@ -1,5 +1,5 @@
-/* bfloat16: the upper half of a float. Guests with a GPU exchange vectors in it, at half the bytes;
- * the server computes in floats. */
+/* bfloat16: the upper half of a float. Clients with a GPU exchange vectors in it, at half the
+ * bytes; the server computes in floats. */
 #ifndef PL_BASE_BF16_H
 #define PL_BASE_BF16_H
 

@@ -136,7 +136,7 @@ static void engine_reject(struct pl_engine *e, struct pl_event *event, const cha
  * claim is possible. Programs with a model of their own choose their mini-batches; a loss of NAN is
  * unknown. */
 static const char *engine_claim(const struct pl_engine *e, const struct pl_event *event) {
-    bool own = e->job->model && e->job->model->kind->outside;
+    bool own = e->job->model && e->job->model->kind->by_clients;
     uint32_t ordered =
         own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
     if (event->samples > ordered || (event->samples == 0 && ordered > 0))
@@ -244,8 +244,7 @@ static inline int engine_current(struct pl_engine *e, struct pl_event *event, co
 }
 
 /* No task so far took longer. */
-static void engine_longest(struct pl_engine *e, const struct pl_event *event,
-                           uint64_t spent_ns) {
+static void engine_longest(struct pl_engine *e, const struct pl_event *event, uint64_t spent_ns) {
     if (e->conf.beat_ns > 0) spent_ns = pl_life_spent(e, event->worker, spent_ns);
     bool first = e->longest_ns == 0;
     if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;

@@ -68,7 +68,7 @@ static const struct pl_opt external_opts[] = {
 const struct pl_model_kind pl_model_external = {
     .id = {"external", "a model of other programs, which compute it and join through --listen", "",
            external_opts, sizeof(struct external_conf), 0},
-    .outside = true,
+    .by_clients = true,
     .open = external_open,
     .close = external_close,
     .init = external_init,

@@ -58,7 +58,7 @@ struct pl_model_kind {
     bool classifies; /* it can be trained on classes; score() then reports an accuracy */
     bool regresses;  /* it can be trained on numbers, with a squared error */
     bool parts;      /* can also be trained in blocks: see learn/part.h */
-    bool outside;    /* other programs compute it: no gradient(), no score(), no workers of ours */
+    bool by_clients; /* clients compute it: no gradient(), no score(), no workers of ours */
     bool rates;      /* the loss of score() is always a squared error */
     /* Defaults that learn: the method, if neither a method nor a policy is given (NULL: that of
      * all models), and what the optimizer's learning rate is multiplied by if the model learns

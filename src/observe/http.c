@@ -26,7 +26,7 @@
 #define HTTP_MESSAGE 1000 /* the longest message of a stream, in bytes */
 
 /* A connection; they are in order of age. */
-struct http_guest {
+struct http_client {
     struct MHD_Connection *connection;
     int fd;
     bool stream;
@@ -45,9 +45,9 @@ struct pl_http {
     pl_http_page *page;
     void *ctx;
     int port;
-    char host[256];                            /* as it was given */
-    struct http_guest guest[HTTP_CONNECTIONS]; /* of the server's thread alone, as is n_guests */
-    int n_guests;
+    char host[256];                              /* as it was given */
+    struct http_client client[HTTP_CONNECTIONS]; /* of the server's thread alone, as is n_clients */
+    int n_clients;
     struct pl_lock *lock; /* protects everything below */
     struct http_stream stream[HTTP_STREAMS];
     uint64_t n_messages;
@@ -169,8 +169,8 @@ static enum MHD_Result http_stream(struct pl_http *h, struct MHD_Connection *con
         a->status = MHD_HTTP_SERVICE_UNAVAILABLE;
         return http_send(connection, a);
     }
-    for (int i = 0; i < h->n_guests; i++)
-        if (h->guest[i].connection == connection) h->guest[i].stream = true;
+    for (int i = 0; i < h->n_clients; i++)
+        if (h->client[i].connection == connection) h->client[i].stream = true;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     enum MHD_Result rc = MHD_queue_response(connection, MHD_HTTP_OK, r);
@@ -230,26 +230,26 @@ static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection
 
 /* Keeps the connections in order of age. In a crowd the oldest is closed, so that clients that say
  * nothing, or little by little, cannot keep others out; streams are closed last. */
-static void http_guests(void *cls, struct MHD_Connection *connection, void **context,
-                        enum MHD_ConnectionNotificationCode code) {
+static void http_connected(void *cls, struct MHD_Connection *connection, void **context,
+                           enum MHD_ConnectionNotificationCode code) {
     struct pl_http *h = cls;
     (void)context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        if (!info || h->n_guests == HTTP_CONNECTIONS) return;
-        h->guest[h->n_guests++] = (struct http_guest){connection, info->connect_fd, false};
-        if (h->n_guests < HTTP_CROWD) return;
+        if (!info || h->n_clients == HTTP_CONNECTIONS) return;
+        h->client[h->n_clients++] = (struct http_client){connection, info->connect_fd, false};
+        if (h->n_clients < HTTP_CROWD) return;
         int oldest = 0;
-        while (oldest < h->n_guests - 1 && h->guest[oldest].stream) oldest++;
-        shutdown(h->guest[oldest].fd, SHUT_RDWR);
-        h->guest[oldest].stream = true; /* the next time it is another's turn */
+        while (oldest < h->n_clients - 1 && h->client[oldest].stream) oldest++;
+        shutdown(h->client[oldest].fd, SHUT_RDWR);
+        h->client[oldest].stream = true; /* the next time it is another's turn */
         return;
     }
-    for (int i = 0; i < h->n_guests; i++) {
-        if (h->guest[i].connection != connection) continue;
-        h->n_guests--;
-        memmove(h->guest + i, h->guest + i + 1, (size_t)(h->n_guests - i) * sizeof *h->guest);
+    for (int i = 0; i < h->n_clients; i++) {
+        if (h->client[i].connection != connection) continue;
+        h->n_clients--;
+        memmove(h->client + i, h->client + i + 1, (size_t)(h->n_clients - i) * sizeof *h->client);
         return;
     }
 }
@@ -271,7 +271,7 @@ static struct MHD_Daemon *http_start(struct pl_http *h, const struct addrinfo *w
     errno = 0;
     struct MHD_Daemon *d = MHD_start_daemon(
         flags, 0, NULL, NULL, http_request, h, MHD_OPTION_EXTERNAL_LOGGER, http_silence, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, http_guests, h, MHD_OPTION_SOCK_ADDR, where->ai_addr,
+        MHD_OPTION_NOTIFY_CONNECTION, http_connected, h, MHD_OPTION_SOCK_ADDR, where->ai_addr,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY,
         MHD_OPTION_END);

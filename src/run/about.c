@@ -34,7 +34,7 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
                              .batch = job->batch,
                              .seed = job->seed,
                              .half = half,
-                             .outside = job->model->kind->outside,
+                             .needs_evaluator = job->model->kind->by_clients,
                              .groups = job->ranges.n > 0,
                              .peers = ((const struct pl_policy *)job->policy.entry)->peers,
                              .moves = local->applies_weight_decay,
@@ -66,7 +66,7 @@ int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
     pl_json_whole(&j, "batch", a->batch);
     pl_json_whole(&j, "seed", a->seed);
     pl_json_text(&j, "wire", a->half ? "bf16" : "f32");
-    pl_json_whole(&j, "evaluator", a->outside);
+    pl_json_whole(&j, "evaluator", a->needs_evaluator);
     pl_json_close(&j, '}');
     bool fits = !j.failed && strlen(j.text) < PL_ABOUT_MAX;
     if (fits) snprintf(out, PL_ABOUT_MAX, "%s", j.text);
@@ -112,7 +112,7 @@ int pl_about_read(const char *text, struct pl_about *a) {
     a->workers = (int)workers;
     a->batch = (uint32_t)batch;
     a->seed = (uint64_t)seed;
-    a->outside = seat > 0;
+    a->needs_evaluator = seat > 0;
     a->half = strcmp(wire, "bf16") == 0;
     return PL_OK;
 }
@@ -125,16 +125,16 @@ bool pl_about_can_be(const char *name, size_t n, double value) {
 }
 
 /* Whether its requests are carried out. */
-static bool about_speaks(const struct pl_about *a, const struct pl_guest *guest) {
+static bool about_speaks(const struct pl_about *a, const struct pl_newcomer *client) {
     if (strcmp(a->requests, "none") == 0) return false;
-    return strcmp(a->requests, "any") == 0 || strcmp(a->requests, guest->token) == 0;
+    return strcmp(a->requests, "any") == 0 || strcmp(a->requests, client->token) == 0;
 }
 
 /* A token that is not the run's is refused, because its owner means another run. */
-static bool about_refuses(const struct pl_about *a, const struct pl_guest *guest, bool speaks,
+static bool about_refuses(const struct pl_about *a, const struct pl_newcomer *client, bool speaks,
                           struct pl_why *why) {
-    if (speaks || (!guest->token[0] && guest->kind == PL_GUEST_WORKER)) return false;
-    if (guest->token[0])
+    if (speaks || (!client->token[0] && client->kind == PL_CLIENT_WORKER)) return false;
+    if (client->token[0])
         pl_fail(why, PL_ERUN, "this program has a token that is not the run's");
     else
         pl_fail(why, PL_ERUN,
@@ -145,23 +145,24 @@ static bool about_refuses(const struct pl_about *a, const struct pl_guest *guest
     return true;
 }
 
-enum pl_admission pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *why) {
+enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
+                                  struct pl_why *why) {
     const struct pl_about *a = about;
-    bool speaks = about_speaks(a, guest);
-    if (guest->fingerprint[0] && strcmp(guest->fingerprint, a->fingerprint) != 0) {
+    bool speaks = about_speaks(a, client);
+    if (client->fingerprint[0] && strcmp(client->fingerprint, a->fingerprint) != 0) {
         pl_fail(why, PL_ERUN,
                 "the model of this program has other tensors (fingerprint %.40s) than the run's "
                 "model '%s' (%s): names, types, shapes and their order must be the same",
-                guest->fingerprint, a->model, a->fingerprint);
+                client->fingerprint, a->model, a->fingerprint);
         return PL_REFUSED;
     }
-    if (guest->kind == PL_GUEST_WATCHER && !a->outside) {
+    if (client->kind == PL_CLIENT_EVALUATOR && !a->needs_evaluator) {
         pl_fail(why, PL_ERUN,
                 "the server evaluates model '%s' itself and has no seat for an evaluator",
                 a->model);
         return PL_REFUSED;
     }
-    if (guest->kind == PL_GUEST_WORKER && a->groups && a->peers) {
+    if (client->kind == PL_CLIENT_WORKER && a->groups && a->peers) {
         pl_fail(why, PL_ERUN,
                 "method '%s' gives every worker a model of its own, and the run has param groups "
                 "or buffers, which this library cannot apply there; use a method with a server",
@@ -169,8 +170,8 @@ enum pl_admission pl_about_admits(void *about, const struct pl_guest *guest, str
         return PL_REFUSED;
     }
     /* A client is not told the param groups, which the library's local steps would need. */
-    bool steps = a->any_steps && guest->can & PL_ABOUT_STEPS;
-    if (guest->kind == PL_GUEST_WORKER && a->groups && a->moves && !steps) {
+    bool steps = a->any_steps && client->can & PL_ABOUT_STEPS;
+    if (client->kind == PL_CLIENT_WORKER && a->groups && a->moves && !steps) {
         pl_fail(why, PL_ERUN, "the run has param groups or buffers, and method '%s' %s; %s",
                 a->method,
                 a->any_steps ? "needs workers that take its local steps with an optimizer of their "
@@ -180,6 +181,6 @@ enum pl_admission pl_about_admits(void *about, const struct pl_guest *guest, str
                              : "use another method");
         return PL_REFUSED;
     }
-    if (about_refuses(a, guest, speaks, why)) return PL_REFUSED;
+    if (about_refuses(a, client, speaks, why)) return PL_REFUSED;
     return speaks ? PL_MAY_SPEAK : PL_ADMITTED;
 }

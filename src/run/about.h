@@ -1,4 +1,4 @@
-/* What a server tells guests about its run, as a JSON object, and the judgement on guests.
+/* What a server tells clients about its run, as a JSON object, and the judgement on clients.
  *
  * Threads: any; nothing here changes after it was made. */
 #ifndef PL_RUN_ABOUT_H
@@ -24,8 +24,9 @@ struct pl_about {
     double lr;
     uint32_t batch;
     uint64_t seed;
-    bool half;    /* vectors are exchanged as bfloat16 */
-    bool outside; /* the server cannot evaluate the model, so there is a seat for an evaluator */
+    bool half;            /* vectors are exchanged as bfloat16 */
+    bool needs_evaluator; /* the server cannot evaluate the model, so there is a seat for an
+                             evaluator */
     /* What the server judges clients by; they are not told. */
     bool groups;    /* parts of the vector are treated differently: see core/ranges.h */
     bool peers;     /* workers have models of their own */
@@ -43,12 +44,13 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
 int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]);
 int pl_about_read(const char *text, struct pl_about *out);
 
-/* A bit of pl_guest.can: the program takes local steps with an optimizer of its own. */
+/* A bit of pl_client.can: the program takes local steps with an optimizer of its own. */
 #define PL_ABOUT_STEPS UINT64_C(1)
 
-/* Whether a guest may join, and whether its requests are carried out; for pl_port_conf.admit, with
+/* Whether a client may join, and whether its requests are carried out; for pl_port_conf.admit, with
  * a struct pl_about as its ctx. */
-enum pl_admission pl_about_admits(void *about, const struct pl_guest *guest, struct pl_why *why);
+enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
+                                  struct pl_why *why);
 
 /* Whether an evaluator's number of this name can be true. One that is not finite is not known. */
 bool pl_about_can_be(const char *name, size_t n, double value);

@@ -18,7 +18,7 @@ struct lease {
     int old;           /* input of orders that were replaced, held; PL_NO_VECTOR: none */
     uint64_t old_from,
         old_to;  /* while the worker holds one of these tasks, it may be reading `old` */
-    bool guest;  /* a program that the server did not start */
+    bool client; /* a program that the server did not start */
     float *base; /* memory of a base that was settled, which the worker still reads; or NULL */
 };
 
@@ -75,7 +75,7 @@ void pl_leases_room(const struct pl_job *job, struct pl_port_conf *conf) {
         conf->peers = true;
         conf->n_slots = n < LEASES_MOST / LEASES_REPLICA ? LEASES_REPLICA * n + 1 : LEASES_MOST;
     }
-    if (conf->listen) conf->n_versions += conf->n_slots; /* results of guests may be copied */
+    if (conf->listen) conf->n_versions += conf->n_slots; /* results of clients may be copied */
 }
 
 int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transport *t,
@@ -120,7 +120,7 @@ static void leases_reclaim(struct pl_leases *l) {
     if (!l->engine || !l->transport->shared) return;
     for (int i = 0; i < l->job->n_workers; i++) {
         struct lease *w = &l->worker[i];
-        if (w->vector == PL_NO_VECTOR || w->guest || !l->transport->shared->answered(l->port, i))
+        if (w->vector == PL_NO_VECTOR || w->client || !l->transport->shared->answered(l->port, i))
             continue;
         if (pl_engine_answered(l->engine, i)) w->vector = PL_NO_VECTOR;
     }
@@ -216,14 +216,14 @@ static void leases_result(void *ctx, int worker, int vector, bool taken) {
     if (v) leases_put(l, vector, pl_vector_writer(table, vector), v);
 }
 
-/* --- guests ---------------------------------------------------------------------------------- */
+/* --- clients ---------------------------------------------------------------------------------- */
 
-void pl_leases_guest(struct pl_leases *l, int worker, bool guest) {
-    l->worker[worker].guest = guest;
+void pl_leases_client(struct pl_leases *l, int worker, bool client) {
+    l->worker[worker].client = client;
 }
 
 static bool leases_writable(void *ctx, int worker) {
-    return ((struct pl_leases *)ctx)->worker[worker].guest;
+    return ((struct pl_leases *)ctx)->worker[worker].client;
 }
 
 /* The worker no longer reads its base. */

@@ -35,8 +35,8 @@ struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owne
                                   pl_leases_end *end, void *owner);
 void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
 
-/* A guest, which the server did not start, may write to its results after it has sent them. */
-void pl_leases_guest(struct pl_leases *l, int worker, bool guest);
+/* A client, which the server did not start, may write to its results after it has sent them. */
+void pl_leases_client(struct pl_leases *l, int worker, bool client);
 
 void pl_leases_gone(struct pl_leases *l, int worker); /* it touches nothing any more */
 

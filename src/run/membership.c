@@ -37,7 +37,7 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
     c->worker[worker].n_stillborn = 0;
 }
 
-/* The server will not start this worker again: a guest may take its place. */
+/* The server will not start this worker again: a client may take its place. */
 static void membership_give_up(struct pl_membership *c, int worker) {
     if (c->t->clients) c->t->clients->offer(c->port, worker);
 }
@@ -65,7 +65,7 @@ static void membership_respawn(struct pl_membership *c, int worker) {
                     worker + 1, w->n_stillborn);
 }
 
-/* Says it once, and tries again later; meanwhile a guest may take the place. */
+/* Says it once, and tries again later; meanwhile a client may take the place. */
 static void membership_failed(struct pl_membership *c, int worker, uint64_t now,
                               const struct pl_why *why) {
     struct pl_membership_worker *w = &c->worker[worker];
@@ -85,7 +85,7 @@ void pl_membership_make(struct pl_membership *c, uint64_t now) {
         if (!w->due || w->due_ns > now) continue;
         w->due = false;
         c->n_due--;
-        /* otherwise a guest took its place, and is replaced when it leaves */
+        /* otherwise a client took its place, and is replaced when it leaves */
         if (pl_engine_life(c->engine, i) != PL_STARTING) continue;
         if (pl_launch_start(c->launch, i, &why))
             membership_failed(c, i, now, &why);
@@ -94,11 +94,11 @@ void pl_membership_make(struct pl_membership *c, uint64_t now) {
     }
 }
 
-bool pl_membership_is_guest(const struct pl_membership *c, int worker) {
+bool pl_membership_is_client(const struct pl_membership *c, int worker) {
     return !c->launch || !pl_launch_made(c->launch, worker);
 }
 
-/* A guest loses its place; false: it is no guest, or cannot be replaced before it has left. */
+/* A client loses its place; false: it is no client, or cannot be replaced before it has left. */
 static bool membership_hang_up(struct pl_membership *c, int worker, bool again,
                                const char *sentence) {
     return c->t->clients && c->t->clients->hang_up(c->port, worker, again, sentence);
@@ -125,7 +125,7 @@ enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum p
 void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     char how[96] = "left";
     struct pl_membership_worker *w = &c->worker[worker];
-    bool guest = was_here && pl_membership_is_guest(c, worker);
+    bool client = was_here && pl_membership_is_client(c, worker);
     if (c->launch) pl_launch_gone(c->launch, worker, how, sizeof how);
     if (w->ended) snprintf(how, sizeof how, "was ended");
     w->ended = false;
@@ -133,14 +133,14 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
         pl_engine_starting(c->engine, worker);
         return;
     }
-    bool again = c->launch && c->respawn && (guest || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
+    bool again = c->launch && c->respawn && (client || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
     if (!c->begun)
         pl_log_warn(&c->job->log, "worker %d %s before the run started", worker + 1, how);
     else if (was_here || c->launch)
         pl_log_warn(&c->job->log, "worker %d %s; the run continues with %d of %d%s", worker + 1,
                     how, pl_membership_n_here(c), c->job->n_workers,
                     again ? ", and it will be restarted" : "");
-    if (again && guest)
+    if (again && client)
         membership_due(c, worker, 0);
     else if (c->launch)
         membership_respawn(c, worker);
@@ -203,8 +203,9 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     membership_begin(c);
     int n_here = pl_membership_n_here(c);
     if (n_here > 0 && n_here < n)
-        pl_log_warn(&c->job->log, "the run begins with %d of %d workers: the others did not join "
-                                  "within %.3g s",
+        pl_log_warn(&c->job->log,
+                    "the run begins with %d of %d workers: the others did not join "
+                    "within %.3g s",
                     n_here, n, (double)(pl_now_ns() - start) * 1e-9);
     if (n_here > 0) return PL_OK;
     if (listen)

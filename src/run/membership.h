@@ -51,12 +51,12 @@ void pl_membership_answered(struct pl_membership *c, int worker);
  * `was_here`: it had connected. */
 void pl_membership_gone(struct pl_membership *c, int worker, bool was_here);
 /* Restarts those that are due. If one cannot be started, because there are too many processes or a
- * guest has its place, the next attempt is later, after a time that doubles. */
+ * client has its place, the next attempt is later, after a time that doubles. */
 void pl_membership_make(struct pl_membership *c, uint64_t now);
 
-bool pl_membership_is_guest(const struct pl_membership *c, int worker); /* not started here */
+bool pl_membership_is_client(const struct pl_membership *c, int worker); /* not started here */
 /* Ends a worker, as far as it can be ended: see struct pl_host_ops. A process is killed, and the
- * server hangs up on a guest; the PL_NEWS_GONE of either follows. */
+ * server hangs up on a client; the PL_NEWS_GONE of either follows. */
 enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum pl_life_event event,
                                      bool last);
 

@@ -37,7 +37,7 @@ static int server_event(struct server *s, struct pl_event *e, const char *defect
 static int server_connected(struct server *s, int worker) {
     struct pl_event e = {.kind = PL_JOIN, .worker = worker};
     bool shared = s->conf->transport->shared;
-    pl_leases_guest(s->leases, worker, shared && pl_membership_is_guest(&s->membership, worker));
+    pl_leases_client(s->leases, worker, shared && pl_membership_is_client(&s->membership, worker));
     return server_event(s, &e, NULL);
 }
 
@@ -88,7 +88,7 @@ static uint64_t server_way(struct server *s, int worker, const struct pl_result 
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
-    if (r->sets_lr) pl_guests_lr(s, worker, r->lr);
+    if (r->sets_lr) pl_clients_lr(s, worker, r->lr);
     bool current = pl_control_is_current(pl_engine_control(s->engine), worker, r->task);
     s->out->computed += current;
     if (current && r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
@@ -99,7 +99,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .samples = r->samples,
                          .loss = r->loss};
     int rc = server_event(s, &e, server_defect(r->defect));
-    if (current && e.kind == PL_ARRIVE) pl_guests_result(s, r); /* it was not rejected */
+    if (current && e.kind == PL_ARRIVE) pl_clients_result(s, r); /* it was not rejected */
     return rc;
 }
 
@@ -120,7 +120,7 @@ int pl_server_news(struct server *s, const struct pl_news *n) {
     case PL_NEWS_RESULT: return server_result(s, n->worker, &n->result);
     case PL_NEWS_WORD:
     case PL_NEWS_ASK:
-    case PL_NEWS_DONE: pl_guests_news(s, n); return PL_OK;
+    case PL_NEWS_DONE: pl_clients_news(s, n); return PL_OK;
     case PL_NEWS_GONE: return server_gone(s, n->worker);
     }
     return PL_OK;
@@ -160,7 +160,7 @@ void pl_server_score(struct server *s) {
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
     if (!s->scorer) {
-        pl_guests_score(s, now);
+        pl_clients_score(s, now);
         return;
     }
     if (s->scoring && !pl_scorer_busy(s->scorer)) {

@@ -125,7 +125,7 @@ static int ends_open(struct server *s) {
                                 .over_ctx = s};
     pl_leases_room(job, &port);
     int rc = pl_transport_check(s->conf->transport, &port, s->why);
-    if (!rc) rc = pl_guests_open(s, &port);
+    if (!rc) rc = pl_clients_open(s, &port);
     if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
@@ -152,7 +152,7 @@ static void ends_wake(void *ctx) {
 
 /* Threads are started last: processes must be forked while there is only one. */
 static int ends_helpers(struct server *s) {
-    if (!s->job->model->kind->outside && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
+    if (!s->job->model->kind->by_clients && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
     if (pl_tile_threads_start(&s->tile_threads)) return ends_memory(s);
     if (!s->conf->save_dir) return PL_OK;
@@ -302,7 +302,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (s.engine) s.end_ns = pl_server_now(&s);
     if (!rc) ends_save(&s);
     if (!rc) rc = ends_model(&s);
-    if (!rc) pl_guests_end(&s);
+    if (!rc) pl_clients_end(&s);
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
     if (!rc) rc = ends_finish(&s);

@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
-#include "run/guests.h"
+#include "run/clients.h"
 #include "run/leases.h"
 #include "run/membership.h"
 #include "run/saver.h"
@@ -49,7 +49,7 @@ struct server {
     uint64_t lost_ns;        /* what the engine had lost when this was last read */
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
-    struct pl_guests guests;
+    struct pl_clients clients;
     struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: not measured */
     struct pl_core_wait core;       /* of this thread, */
     uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */

@@ -7,9 +7,9 @@
 
 struct areas_seat {
     atomic_uint n_given; /* slots handed out */
-    atomic_bool foreign; /* a guest has or had it mapped */
+    atomic_bool foreign; /* a client has or had it mapped */
     int file;            /* of its area, if other workers read it; or -1 */
-    /* if other workers read the area: what the guest in this seat writes instead of it */
+    /* if other workers read the area: what the client in this seat writes instead of it */
     struct pl_segment private;
 };
 
@@ -39,8 +39,8 @@ static int areas_place_ours(struct pl_areas *a, size_t from, size_t size, int *f
     return rc;
 }
 
-/* Without peers, an area needs no file before a guest comes. With them it keeps its file, which no
- * guest can write. */
+/* Without peers, an area needs no file before a client comes. With them it keeps its file, which no
+ * client can write. */
 static int areas_place_all(struct pl_areas *a) {
     const struct pl_shape *s = &a->shape;
     int n = (int)pl_shape_seats(s);

@@ -1,7 +1,7 @@
-/* What a guest and the server send each other over the guest's socket. Both are on one machine, and
- * of the same user.
+/* What a client and the server send each other over the client's socket. Both are on one machine,
+ * and of the same user.
  *
- *   guest                                          server
+ *   client                                          server
  *   pl_hello          ───────────────────────▶     judges it
  *                     ◀───────────────────────     pl_answer, with descriptors if it is welcome
  *                     ◀───────────────────────     pl_more: descriptors of the other areas
@@ -36,7 +36,7 @@ struct pl_answer {
     uint64_t magic;
     uint32_t version, code, seat, owner;
     uint64_t speaks; /* whether what it says will be heard */
-    uint64_t n_workers, n_watchers, dim, n_versions, n_slots, n_own, half, size;
+    uint64_t n_workers, n_evaluators, dim, n_versions, n_slots, n_own, half, size;
     uint64_t n_more;         /* descriptors that follow */
     char text[PL_ABOUT_MAX]; /* about the run, or why it is refused */
 };
@@ -47,7 +47,7 @@ struct pl_more {
     uint32_t seat[PL_MORE_FILES];
 };
 
-/* The first byte of what a guest sends later. */
+/* The first byte of what a client sends later. */
 enum {
     PL_SAID_READY = 1, /* look at my mailbox */
     PL_SAID_WORD,      /* and the text */
@@ -55,11 +55,11 @@ enum {
     PL_SAID_DONE       /* and the same number: I have copied it */
 };
 
-/* The first byte of the sentence with which the server hangs up: whether the guest may join again.
+/* The first byte of the sentence with which the server hangs up: whether the client may join again.
  */
 enum { PL_FAREWELL = '-', PL_FAREWELL_AGAIN = '+' };
 
-/* What a guest said. */
+/* What a client said. */
 struct pl_said {
     int what;
     uint64_t number;

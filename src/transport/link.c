@@ -18,9 +18,9 @@ static void link_phase(struct pl_link *l, enum pl_phase phase) {
     atomic_store_explicit(&l->mailbox->phase, (unsigned)phase, memory_order_relaxed);
 }
 
-/* The server looks at the mailboxes of guests whenever it looks. */
+/* The server looks at the mailboxes of clients whenever it looks. */
 static void link_mark_ready(struct pl_link *l) {
-    if (l->guest) return;
+    if (l->client) return;
     atomic_fetch_or(&l->head->ready[l->worker / 64], UINT64_C(1) << (l->worker % 64));
 }
 
@@ -34,7 +34,7 @@ bool pl_link_send(struct pl_link *l, int what, const void *data, size_t n) {
 static void link_wake_server(struct pl_link *l) {
     link_mark_ready(l);
     if (!atomic_load(&l->head->asleep)) return;
-    if (l->guest)
+    if (l->client)
         pl_link_send(l, PL_SAID_READY, NULL, 0);
     else
         pl_futex_ring(&l->head->wake_server);
@@ -47,7 +47,7 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->at = conf->at;
     l->head = conf->at;
     l->mailbox = pl_shape_mailbox(&l->shape, l->at, conf->worker);
-    l->guest = conf->guest;
+    l->client = conf->client;
     l->peers = conf->peers;
     l->cancel.flag = &l->mailbox->cancel;
     l->worker = conf->worker;
@@ -89,14 +89,14 @@ bool pl_link_over(struct pl_link *l, uint64_t now) {
 /* The worker may write there, or NULL. */
 static float *link_own_slot(const struct pl_link *l, uint64_t offset) {
     int owner = pl_shape_slot_owner(&l->shape, offset);
-    bool own = owner == -1 || owner == l->worker || (owner >= 0 && !l->guest);
+    bool own = owner == -1 || owner == l->worker || (owner >= 0 && !l->client);
     return own ? (float *)(void *)(l->at + offset) : NULL;
 }
 
 /* False if there is no such vector, or factor, or the worker cannot read it. */
 static bool link_input(struct pl_link *l, int i, uint64_t offset, double c) {
     int owner = pl_shape_slot_owner(&l->shape, offset);
-    bool other = owner >= 0 && (l->peers || !l->guest);
+    bool other = owner >= 0 && (l->peers || !l->client);
     if (!pl_shape_is_version(&l->shape, offset) && !other && !link_own_slot(l, offset))
         return false;
     const float *v = (const float *)(const void *)(l->at + offset);
@@ -181,7 +181,7 @@ static enum link_look link_look(struct pl_link *l, struct pl_order *o) {
 
 /* Obtains the memory of a result that is written for the first time. */
 static void link_populate(struct pl_link *l, const struct pl_order *o) {
-    if (l->guest || !o->out) return;
+    if (l->client || !o->out) return;
     for (int i = 0; i < PL_LINK_READY; i++)
         if (l->ready[i] == o->out) return;
     l->ready[l->n_ready++ % PL_LINK_READY] = o->out;

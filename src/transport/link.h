@@ -11,7 +11,7 @@
 
 #define PL_LINK_READY 8
 
-/* The inside, which link.c and guest.c share. */
+/* The inside, which link.c and client_link.c share. */
 struct pl_link {
     struct pl_shape shape;
     char *at; /* the segment */
@@ -30,10 +30,10 @@ struct pl_link {
     uint64_t pulled_ns, looked_ns;
     float *ready[PL_LINK_READY]; /* vectors that it wrote last, whose memory it has */
     unsigned n_ready;
-    bool lost;         /* the server is gone */
-    bool guest, peers; /* it came as a guest; it can read what others write */
-    uint64_t question; /* a watcher's last */
-    uint64_t ask_ns;   /* when it asks again; 0: its last question was answered */
+    bool lost;          /* the server is gone */
+    bool client, peers; /* it came as a client; it can read what others write */
+    uint64_t question;  /* an evaluator's last */
+    uint64_t ask_ns;    /* when it asks again; 0: its last question was answered */
 };
 
 struct pl_link_conf {
@@ -41,11 +41,11 @@ struct pl_link_conf {
     void *at;                     /* the segment */
     int worker;
     unsigned owner;
-    bool guest, peers; /* it came as a guest; if so, it can read what other workers write */
-    int sock;          /* of a process: the link closes it; or -1 */
+    bool client, peers; /* it came as a client; if so, it can read what other workers write */
+    int sock;           /* of a process: the link closes it; or -1 */
     void (*left)(void *ctx, int worker); /* of a thread: called last of all; or NULL */
     void *ctx;
-    struct pl_segment segment; /* that a guest has mapped, which detach() frees; or {.fd = -1} */
+    struct pl_segment segment; /* that a client has mapped, which detach() frees; or {.fd = -1} */
 };
 
 /* The server learns that the worker has joined. 0 or PL_ENOMEM. */
@@ -57,7 +57,7 @@ bool pl_link_over(struct pl_link *l, uint64_t now);
 /* Sends PL_SAID_… over the socket, without waiting. False, with errno, if it was not sent. */
 bool pl_link_send(struct pl_link *l, int what, const void *data, size_t n);
 
-/* PL_ETIMEDOUT and PL_EINTR as well; see guest.h. */
+/* PL_ETIMEDOUT and PL_EINTR as well; see client_link.h. */
 int pl_link_pull_until(struct pl_link *l, uint64_t end, struct pl_order *out);
 int pl_link_pull(struct pl_link *l, struct pl_order *out);
 const struct pl_cancel *pl_link_cancelled(const struct pl_link *l);

@@ -18,7 +18,7 @@
 #include "sys/futex.h"
 #include "sys/lock.h"
 #include "sys/thread.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 #include "transport/lobby.h"
 
 #define LIVENESS_LOST (POLLHUP | POLLERR | POLLNVAL | POLLRDHUP)
@@ -68,9 +68,9 @@ static void liveness_wake_watcher(struct pl_liveness *l) {
         return; /* the counter is full, so the watcher is awake */
 }
 
-/* --- guests ------------------------------------------------------------------------------ */
+/* --- clients ------------------------------------------------------------------------------ */
 
-/* Sends the descriptors of all seats below n except the guest's own. */
+/* Sends the descriptors of all seats below n except the client's own. */
 static bool liveness_send_more(struct pl_liveness *l, int sock, int seat, int n) {
     struct pl_more more;
     int fd[PL_MORE_FILES];
@@ -89,13 +89,13 @@ static bool liveness_send_more(struct pl_liveness *l, int sock, int seat, int n)
     return sent;
 }
 
-static bool liveness_welcome(void *ctx, int sock, const struct pl_guest *guest) {
+static bool liveness_welcome(void *ctx, int sock, const struct pl_newcomer *client) {
     struct pl_liveness *l = ctx;
     struct pl_answer *answer = &l->answer;
     int fd[PL_GIVEN] = {-1, -1, -1};
     *answer = (struct pl_answer){
         .magic = PL_GREETING_MAGIC, .version = PL_GREETING_VERSION, .code = PL_ANSWER_WELCOME};
-    int seat = l->conf.admit(l->conf.ctx, guest, answer, fd);
+    int seat = l->conf.admit(l->conf.ctx, client, answer, fd);
     if (seat < 0) {
         answer->code = PL_ANSWER_REFUSED;
         pl_greeting_send(sock, answer, sizeof *answer, NULL, 0);
@@ -159,8 +159,7 @@ static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
         liveness_add_word(s, said.word, said.n);
     }
     bool new = l->conf.said(l->conf.ctx, seat, said.what, said.number);
-    if (short_one)
-        liveness_pay(s, now, new ? LIVENESS_NEW_PER_SECOND : LIVENESS_IDLE_PER_SECOND);
+    if (short_one) liveness_pay(s, now, new ? LIVENESS_NEW_PER_SECOND : LIVENESS_IDLE_PER_SECOND);
     return true;
 }
 
@@ -203,7 +202,7 @@ void pl_liveness_deaf(struct pl_liveness *l) {
     liveness_wake_watcher(l);
 }
 
-/* The watcher finds that the guest is gone. */
+/* The watcher finds that the client is gone. */
 void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence) {
     char text[PL_WORD_MAX];
     snprintf(text, sizeof text, "%c%s", again ? PL_FAREWELL_AGAIN : PL_FAREWELL, sentence);

@@ -1,16 +1,16 @@
-/* Which workers and watchers that are processes are still alive, and what they say.
+/* Which workers and evaluators that are processes are still alive, and what they say.
  *
- * Between the server and every worker or watcher there is a socket. When either end dies, for
+ * Between the server and every worker or evaluator there is a socket. When either end dies, for
  * whatever reason, the kernel closes its end and the other one sees it: the server in a thread that
- * watches all sockets, a worker whenever it checks. What guests are and what they send is in
+ * watches all sockets, a worker whenever it checks. What clients are and what they send is in
  * greeting.h; after its answer the server sends nothing but the sentence with which it hangs up.
  *
  * Requests are kept here until the owner of the port takes them. They are limited per seat:
- * PL_LIVENESS_WORDS that wait, and PL_WORDS_PER_SECOND. Beyond that they stay in the guest's
- * socket, and only that guest blocks. Other messages have higher limits.
+ * PL_LIVENESS_WORDS that wait, and PL_WORDS_PER_SECOND. Beyond that they stay in the client's
+ * socket, and only that client blocks. Other messages have higher limits.
  *
  * Threads: the watching thread calls the functions of the conf; the owner of the port calls
- * everything else. Between expect() and made() no guest is admitted, so that a process forked in
+ * everything else. Between expect() and made() no client is admitted, so that a process forked in
  * between knows every descriptor that it must close. */
 #ifndef PL_TRANSPORT_LIVENESS_H
 #define PL_TRANSPORT_LIVENESS_H
@@ -28,10 +28,10 @@ struct pl_liveness;
 
 struct pl_liveness_conf {
     int n_seats;
-    const char *listen; /* NULL: no guests */
-    /* Gives a guest a seat: fills in the rest of the answer and the descriptors. -1: it is refused,
-     * and answer->text says why. */
-    int (*admit)(void *ctx, const struct pl_guest *guest, struct pl_answer *answer,
+    const char *listen; /* NULL: no clients */
+    /* Gives a client a seat: fills in the rest of the answer and the descriptors. -1: it is
+     * refused, and answer->text says why. */
+    int (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_answer *answer,
                  int fd[PL_GIVEN]);
     /* A descriptor of another seat's memory, for answer->n_more seats from 0 on except its own. */
     int (*reader)(void *ctx, int seat);
@@ -53,7 +53,7 @@ unsigned pl_liveness_words(struct pl_liveness *l, int seat);                   /
 bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /* takes one */
 void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
 void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */
-/* Sends a guest this sentence and closes the connection; gone() follows. */
+/* Sends a client this sentence and closes the connection; gone() follows. */
 void pl_liveness_hang_up(struct pl_liveness *l, int seat, bool again, const char *sentence);
 
 /* In the forked process: closes what belongs to the server or to other workers, and returns the

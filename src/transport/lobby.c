@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #define LOBBY_BACKLOG 4096                     /* the kernel may allow less */
-#define LOBBY_PATIENCE_NS UINT64_C(2000000000) /* for what a guest says about itself */
+#define LOBBY_PATIENCE_NS UINT64_C(2000000000) /* for what a client says about itself */
 #define LOBBY_LOCK_TRIES 1000                  /* for the lock of the folder, every LOBBY_LOCK_MS */
 #define LOBBY_LOCK_MS 10
-#define LOBBY_DEAF_NS UINT64_C(1000000000) /* without new guests after accept() failed */
+#define LOBBY_DEAF_NS UINT64_C(1000000000) /* without new clients after accept() failed */
 
-struct lobby_guest {
+struct lobby_client {
     int sock; /* -1: nobody */
     uint64_t until;
 };
@@ -28,8 +28,8 @@ struct pl_lobby {
     ino_t ino;
     int listener;
     uint64_t deaf_until;
-    struct lobby_guest guest[PL_LOBBY_ROOM];
-    int whose[PL_LOBBY_POLLED]; /* of what was gathered: a guest, or -1 */
+    struct lobby_client client[PL_LOBBY_ROOM];
+    int whose[PL_LOBBY_POLLED]; /* of what was gathered: a client, or -1 */
     struct pl_answer answer;
 };
 
@@ -76,7 +76,7 @@ static int lobby_lock_folder(const char *path) {
     return fd;
 }
 
-/* No guest can connect before listen(), when the mode has been set. */
+/* No client can connect before listen(), when the mode has been set. */
 static int lobby_listen(struct pl_lobby *l, const char *path, struct pl_why *why) {
     struct stat s;
     int rc = pl_greeting_address(path, &l->address, why);
@@ -104,7 +104,7 @@ int pl_lobby_open(const char *path, struct pl_lobby **out, struct pl_why *why) {
     struct pl_lobby *l = calloc(1, sizeof *l);
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->listener = -1;
-    for (int i = 0; i < PL_LOBBY_ROOM; i++) l->guest[i].sock = -1;
+    for (int i = 0; i < PL_LOBBY_ROOM; i++) l->client[i].sock = -1;
     int folder = lobby_lock_folder(path), rc = lobby_listen(l, path, why);
     lobby_drop(&folder);
     if (rc)
@@ -116,7 +116,7 @@ int pl_lobby_open(const char *path, struct pl_lobby **out, struct pl_why *why) {
 
 void pl_lobby_close_in_child(struct pl_lobby *l) {
     lobby_drop(&l->listener);
-    for (int i = 0; i < PL_LOBBY_ROOM; i++) lobby_drop(&l->guest[i].sock);
+    for (int i = 0; i < PL_LOBBY_ROOM; i++) lobby_drop(&l->client[i].sock);
 }
 
 void pl_lobby_close(struct pl_lobby *l) {
@@ -129,7 +129,7 @@ void pl_lobby_close(struct pl_lobby *l) {
     free(l);
 }
 
-/* --- guests ------------------------------------------------------------------------------ */
+/* --- clients ------------------------------------------------------------------------------ */
 
 void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
     *answer = (struct pl_answer){
@@ -139,10 +139,10 @@ void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
 }
 
 static void lobby_give_up(struct pl_lobby *l, int i) {
-    pl_lobby_refuse(l->guest[i].sock,
+    pl_lobby_refuse(l->client[i].sock,
                     "it was not told in time what connected; use the same release for both",
                     &l->answer);
-    lobby_drop(&l->guest[i].sock);
+    lobby_drop(&l->client[i].sock);
 }
 
 nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, uint64_t *until) {
@@ -153,10 +153,10 @@ nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, 
         l->whose[n++] = -1;
     }
     for (int i = 0; i < PL_LOBBY_ROOM; i++) {
-        if (l->guest[i].sock < 0) continue;
-        polled[n] = (struct pollfd){.fd = l->guest[i].sock, .events = POLLIN};
+        if (l->client[i].sock < 0) continue;
+        polled[n] = (struct pollfd){.fd = l->client[i].sock, .events = POLLIN};
         l->whose[n++] = i;
-        if (l->guest[i].until < *until) *until = l->guest[i].until;
+        if (l->client[i].until < *until) *until = l->client[i].until;
     }
     return n;
 }
@@ -165,8 +165,8 @@ nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, 
 static int lobby_place(struct pl_lobby *l) {
     int first = 0;
     for (int i = 0; i < PL_LOBBY_ROOM; i++) {
-        if (l->guest[i].sock < 0) return i;
-        if (l->guest[i].until < l->guest[first].until) first = i;
+        if (l->client[i].sock < 0) return i;
+        if (l->client[i].until < l->client[first].until) first = i;
     }
     lobby_give_up(l, first);
     return first;
@@ -175,7 +175,7 @@ static int lobby_place(struct pl_lobby *l) {
 static void lobby_accept(struct pl_lobby *l, uint64_t now) {
     int sock = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (sock < 0) {
-        /* out of descriptors, perhaps: the guest still waits, and polling on would spin */
+        /* out of descriptors, perhaps: the client still waits, and polling on would spin */
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             l->deaf_until = now + LOBBY_DEAF_NS;
         return;
@@ -186,11 +186,11 @@ static void lobby_accept(struct pl_lobby *l, uint64_t now) {
         close(sock);
         return;
     }
-    l->guest[lobby_place(l)] = (struct lobby_guest){sock, now + LOBBY_PATIENCE_NS};
+    l->client[lobby_place(l)] = (struct lobby_client){sock, now + LOBBY_PATIENCE_NS};
 }
 
-/* What the guest said, checked; false: it is answered already, or nothing that could be. */
-static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_guest *guest) {
+/* What the client said, checked; false: it is answered already, or nothing that could be. */
+static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_newcomer *client) {
     struct pl_hello hello;
     char text[200];
     ssize_t n = recv(sock, &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC);
@@ -201,38 +201,38 @@ static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_guest *guest) {
              "it speaks protocol version %d and this program %u; use the same release for both",
              PL_GREETING_VERSION, hello.version);
     bool sound = n == (ssize_t)sizeof hello && hello.version == PL_GREETING_VERSION;
-    if (sound && hello.kind > PL_GUEST_WATCHER) {
-        snprintf(text, sizeof text, "it knows workers and watchers, and not this kind of guest");
+    if (sound && hello.kind > PL_CLIENT_EVALUATOR) {
+        snprintf(text, sizeof text, "it knows workers and evaluators, and not this kind of client");
         sound = false;
     }
     if (!sound) {
         pl_lobby_refuse(sock, text, &l->answer);
         return false;
     }
-    *guest = (struct pl_guest){
-        .kind = (enum pl_guest_kind)hello.kind, .dim = hello.dim, .can = hello.can};
+    *client = (struct pl_newcomer){
+        .kind = (enum pl_client_kind)hello.kind, .dim = hello.dim, .can = hello.can};
     hello.fingerprint[PL_FINGERPRINT_MAX - 1] = '\0';
     hello.token[PL_TOKEN_MAX - 1] = '\0';
-    snprintf(guest->fingerprint, sizeof guest->fingerprint, "%s", hello.fingerprint);
-    snprintf(guest->token, sizeof guest->token, "%s", hello.token);
+    snprintf(client->fingerprint, sizeof client->fingerprint, "%s", hello.fingerprint);
+    snprintf(client->token, sizeof client->token, "%s", hello.token);
     return true;
 }
 
 void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, uint64_t now,
-                     bool (*welcome)(void *ctx, int sock, const struct pl_guest *guest),
+                     bool (*welcome)(void *ctx, int sock, const struct pl_newcomer *client),
                      void *ctx) {
     bool knocks = false;
     for (nfds_t k = 0; k < n; k++) {
-        struct pl_guest guest;
+        struct pl_newcomer client;
         int i = l->whose[k];
         if (!polled[k].revents) continue;
         knocks = knocks || i < 0;
         if (i < 0) continue;
-        if (lobby_hello(l, l->guest[i].sock, &guest) && welcome(ctx, l->guest[i].sock, &guest))
-            l->guest[i].sock = -1; /* it is not ours any more */
-        lobby_drop(&l->guest[i].sock);
+        if (lobby_hello(l, l->client[i].sock, &client) && welcome(ctx, l->client[i].sock, &client))
+            l->client[i].sock = -1; /* it is not ours any more */
+        lobby_drop(&l->client[i].sock);
     }
     for (int i = 0; i < PL_LOBBY_ROOM; i++)
-        if (l->guest[i].sock >= 0 && now >= l->guest[i].until) lobby_give_up(l, i);
+        if (l->client[i].sock >= 0 && now >= l->client[i].until) lobby_give_up(l, i);
     if (knocks) lobby_accept(l, now); /* last, so that nobody who has spoken makes room */
 }

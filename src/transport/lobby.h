@@ -1,8 +1,8 @@
-/* Where guests wait: the socket at which the server listens, and those who have connected and not
+/* Where clients wait: the socket at which the server listens, and those who have connected and not
  * yet said what they are.
  *
- * Connections beyond PL_LOBBY_ROOM wait in the kernel's backlog, and a guest that finds that full
- * tries again. A guest that does not identify itself within LOBBY_PATIENCE_NS is disconnected.
+ * Connections beyond PL_LOBBY_ROOM wait in the kernel's backlog, and a client that finds that full
+ * tries again. A client that does not identify itself within LOBBY_PATIENCE_NS is disconnected.
  *
  * Threads: the one that watches the workers (liveness.h) calls everything, except open and close.
  */
@@ -28,11 +28,12 @@ void pl_lobby_close_in_child(struct pl_lobby *l); /* in a forked process: the de
 nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, uint64_t *until);
 
 /* After a poll of the n descriptors that were gathered, or of none: welcome() is called for each
- * guest that has said what it is, and returns whether it took the socket. */
+ * client that has said what it is, and returns whether it took the socket. */
 void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, uint64_t now,
-                     bool (*welcome)(void *ctx, int sock, const struct pl_guest *guest), void *ctx);
+                     bool (*welcome)(void *ctx, int sock, const struct pl_newcomer *client),
+                     void *ctx);
 
-/* Sends a guest away; `answer` is used for the message. */
+/* Sends a client away; `answer` is used for the message. */
 void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer);
 
 #endif

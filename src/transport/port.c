@@ -16,11 +16,11 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
     if (conf->n_workers > 0) s.n_workers = (uint64_t)conf->n_workers;
     if (conf->n_versions > 0) s.n_versions = (uint64_t)conf->n_versions;
     if (conf->n_slots > 0) s.n_slots = (uint64_t)conf->n_slots;
-    bool guests = shared && conf->listen;
-    if (guests) {
+    bool clients = shared && conf->listen;
+    if (clients) {
         bool fewer = conf->n_own > 0 && conf->n_own < conf->n_slots;
         s.n_own = fewer ? (uint64_t)conf->n_own : s.n_slots;
-        if (conf->n_watchers > 0) s.n_watchers = (uint64_t)conf->n_watchers;
+        if (conf->n_evaluators > 0) s.n_evaluators = (uint64_t)conf->n_evaluators;
         s.half = conf->half;
     }
     if (!pl_shape_of(&s))
@@ -28,11 +28,11 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
                        "%d workers, %d versions and %d slots of %zu parameters are out of range: a "
                        "port has 1 to 2^20 of each, of 1 to 2^38 parameters%s",
                        conf->n_workers, conf->n_versions, conf->n_slots, conf->dim,
-                       guests ? ", and if guests can join, 2^46 bytes for results" : "");
+                       clients ? ", and if clients can join, 2^46 bytes for results" : "");
     out->shape = s;
     errno = 0;
-    int rc = guests ? pl_areas_new(&s, conf->peers, &out->areas, &out->segment)
-                    : pl_segment_new(s.size, shared, &out->segment);
+    int rc = clients ? pl_areas_new(&s, conf->peers, &out->areas, &out->segment)
+                     : pl_segment_new(s.size, shared, &out->segment);
     if (rc && errno == EFBIG)
         return pl_fail(
             why, PL_ENOMEM,

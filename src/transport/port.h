@@ -14,7 +14,7 @@ struct pl_port_memory {
     struct pl_shape shape;
     struct pl_segment segment;
     size_t n_versions, n_slots; /* handed out so far; n_slots only if there are no areas */
-    struct pl_areas *areas;     /* of a port where guests can join; or NULL */
+    struct pl_areas *areas;     /* of a port where clients can join; or NULL */
 };
 
 /* `shared`: processes can map it. 0, PL_EUSAGE or PL_ENOMEM. */

@@ -39,12 +39,12 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     p->n_words = (p->n_seats + 63) / 64;
     p->seat = calloc(n, sizeof *p->seat);
     p->gone = calloc((size_t)p->n_words, sizeof *p->gone);
-    p->guests = calloc((size_t)p->n_words, sizeof *p->guests);
+    p->clients = calloc((size_t)p->n_words, sizeof *p->clients);
     bool half = s->half & PL_HALF_MODEL;
     if (half) p->half_stamp = calloc(s->n_versions, sizeof *p->half_stamp);
     /* of each seat: joined, a base, a result, gone, and words; or done, asked, gone and words */
     if (!pl_port_queue_new(&p->queue, (4 + PL_LIVENESS_WORDS) * p->n_seats) || !p->seat ||
-        !p->gone || !p->guests || (half && !p->half_stamp))
+        !p->gone || !p->clients || (half && !p->half_stamp))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     p->head = p->memory.segment.at;
     p->starts = conf->starts;
@@ -103,7 +103,7 @@ static void port_close(struct pl_port *p) {
     pl_port_memory_free(&p->memory);
     free(p->seat);
     free(p->gone);
-    free(p->guests);
+    free(p->clients);
     free(p->half_stamp);
     free(p->queue.news);
     free(p);
@@ -287,7 +287,7 @@ static const struct pl_start_ops port_threads = {.processes = false, START_OPS};
 static const struct pl_start_ops port_processes = {.processes = true, START_OPS};
 static const struct pl_shared_ops port_shared = {.answered = port_answered};
 static const struct pl_client_ops port_clients = {.offer = pl_port_offer,
-                                                  .is_client = pl_port_is_guest,
+                                                  .is_client = pl_port_is_client,
                                                   .show = pl_port_show,
                                                   .hang_up = pl_port_hang_up};
 

@@ -22,12 +22,13 @@ static bool layout_within(uint64_t n, uint64_t max) {
 static bool layout_plausible(const struct pl_shape *s) {
     return layout_within(s->n_workers, MAX_MANY) && layout_within(s->n_versions, MAX_MANY) &&
            layout_within(s->n_slots, MAX_MANY) && layout_within(s->dim, MAX_DIM) &&
-           s->n_watchers <= MAX_MANY && s->n_own <= s->n_slots && (s->n_own || !s->n_watchers) &&
-           s->half <= (PL_HALF_RESULT | PL_HALF_MODEL) && (s->n_own || !s->half);
+           s->n_evaluators <= MAX_MANY && s->n_own <= s->n_slots &&
+           (s->n_own || !s->n_evaluators) && s->half <= (PL_HALF_RESULT | PL_HALF_MODEL) &&
+           (s->n_own || !s->half);
 }
 
 uint64_t pl_shape_seats(const struct pl_shape *s) {
-    return s->n_workers + s->n_watchers;
+    return s->n_workers + s->n_evaluators;
 }
 
 /* The size of an area and that of all are bounded, because they are products of three numbers. */

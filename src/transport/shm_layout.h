@@ -2,20 +2,20 @@
  *
  *   [head, ready bits, one mailbox per worker | versions | slots]      | is a multiple of PL_PAGE
  *
- * If guests can join, every seat (of a worker or a watcher) has its mailbox and its slots together,
- * in an area of its own:
+ * If clients can join, every seat (of a worker or an evaluator) has its mailbox and its slots
+ * together, in an area of its own:
  *
  *   [head, ready bits | mailbox | slots of worker 0 | mailbox | slots of worker 1 | … | versions |
  *    the same as bfloat16]
  *
- * The offsets mean the same in every process, but a guest has no other memory there than the head
+ * The offsets mean the same in every process, but a client has no other memory there than the head
  * and the versions, which it can only read, and its area, which was made for it: what earlier
- * guests in its seat still have mapped is not it. If workers read what others write, a guest can
- * read the other areas, and others do not read what the guest writes, but what the server copied
- * from there when it was complete. So a guest cannot set its ready bit or wake the server: the
- * server looks at the mailboxes of guests whenever it looks, and if it sleeps, they send
- * PL_SAID_READY over their sockets. Words and the questions of watchers are sent there as well; see
- * liveness.h.
+ * clients in its seat still have mapped is not it. If workers read what others write, a client can
+ * read the other areas, and others do not read what the client writes, but what the server copied
+ * from there when it was complete. So a client cannot set its ready bit or wake the server: the
+ * server looks at the mailboxes of clients whenever it looks, and if it sleeps, they send
+ * PL_SAID_READY over their sockets. Words and the questions of evaluators are sent there as well;
+ * see liveness.h.
  *
  * A worker can write its slots at any time, also after it has pushed a result.
  *
@@ -104,7 +104,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_BOOL_LOCK_FREE == 2,
 
 /* The size of a segment, and what follows from it. */
 struct pl_shape {
-    uint64_t n_workers, n_watchers, dim, n_versions, n_slots;
+    uint64_t n_workers, n_evaluators, dim, n_versions, n_slots;
     uint64_t n_own;                          /* slots in each area; 0: there are no areas */
     uint64_t half;                           /* PL_HALF_… */
     size_t mailboxes, versions, slots, size; /* offsets, and the total */
@@ -118,7 +118,7 @@ struct pl_shape {
 /* Fills in what follows; false if the numbers are out of range. */
 bool pl_shape_of(struct pl_shape *s);
 
-uint64_t pl_shape_seats(const struct pl_shape *s); /* workers, then watchers */
+uint64_t pl_shape_seats(const struct pl_shape *s); /* workers, then evaluators */
 struct pl_mailbox *pl_shape_mailbox(const struct pl_shape *s, void *at, int seat);
 
 /* Whether there is a vector at an offset. */

@@ -53,8 +53,8 @@ static void news_vacate(struct pl_port *p, int worker) {
     if (p->liveness) pl_liveness_clear(p->liveness, worker);
     atomic_store(&w->asked, 0);
     atomic_store(&w->done, 0);
-    atomic_fetch_and(&p->guests[worker / 64], ~(UINT64_C(1) << (worker % 64)));
-    atomic_store(&w->guest, false);
+    atomic_fetch_and(&p->clients[worker / 64], ~(UINT64_C(1) << (worker % 64)));
+    atomic_store(&w->client, false);
     atomic_store(&w->speaks, false);
     w->expected = w->joined = w->leaving = false;
     unsigned owner = atomic_load(&w->owner) + 1;
@@ -99,10 +99,10 @@ static void news_look_for_words(struct pl_port *p, int seat) {
     for (unsigned i = 0; i < n; i++) pl_port_enqueue(&p->queue, PL_NEWS_WORD, seat, NULL);
 }
 
-/* A guest that is given a place and never says that it has joined would keep it. */
+/* A client that is given a place and never says that it has joined would keep it. */
 static void news_expect_sign(struct pl_port *p, int worker, uint64_t now) {
     struct pl_seat *w = &p->seat[worker];
-    if (!pl_port_is_guest(p, worker) || now < atomic_load(&w->join_by)) return;
+    if (!pl_port_is_client(p, worker) || now < atomic_load(&w->join_by)) return;
     atomic_store(&w->join_by, PL_FOREVER);
     pl_liveness_hang_up(p->liveness, worker, true, "it was given a place and did not join");
 }
@@ -112,7 +112,7 @@ static void news_look_at(struct pl_port *p, int worker, bool gone, uint64_t now)
     if (!atomic_load(&w->taken) || w->leaving) return;
     if (worker >= p->n_workers) {
         news_look_for_words(p, worker);
-        pl_port_look_at_watcher(p, worker, gone, now);
+        pl_port_look_at_evaluator(p, worker, gone, now);
         return;
     }
     if (!w->joined && pl_port_is_joined(p, worker)) {
@@ -122,7 +122,7 @@ static void news_look_at(struct pl_port *p, int worker, bool gone, uint64_t now)
     if (w->joined) {
         news_look_for_results(p, worker);
         news_look_for_words(p, worker);
-    } else { /* what a guest says before it has joined would keep its seat taken when it leaves */
+    } else { /* what a client says before it has joined would keep its seat taken when it leaves */
         while (p->liveness && pl_liveness_words(p->liveness, worker) > 0 &&
                pl_liveness_word(p->liveness, worker, p->word))
             continue;
@@ -162,7 +162,7 @@ static bool news_look(struct pl_port *p, uint64_t now) {
     for (int i = 0; i < p->n_words; i++) {
         /* first who is gone, then what they left */
         uint64_t gone = atomic_exchange(&p->gone[i], 0);
-        uint64_t bits = gone | atomic_exchange(&p->head->ready[i], 0) | atomic_load(&p->guests[i]);
+        uint64_t bits = gone | atomic_exchange(&p->head->ready[i], 0) | atomic_load(&p->clients[i]);
         if (all) bits = ~UINT64_C(0);
         for (; bits; bits &= bits - 1) {
             int bit = __builtin_ctzll(bits), worker = 64 * i + bit;
@@ -200,7 +200,7 @@ static bool news_next(struct pl_port *p, struct pl_news *out) {
     while (pl_port_dequeue(&p->queue, out)) {
         if (out->kind == PL_NEWS_GONE) {
             news_vacate(p, out->worker);
-            if (out->worker >= p->n_workers) continue; /* a watcher just leaves */
+            if (out->worker >= p->n_workers) continue; /* an evaluator just leaves */
         }
         if (out->kind != PL_NEWS_WORD) return true;
         out->word = p->word;

@@ -1,4 +1,4 @@
-/* The inside of a port over shared memory, which shm.c, shm_news.c and shm_guests.c share.
+/* The inside of a port over shared memory, which shm.c, shm_news.c and shm_clients.c share.
  *
  * Threads: see shm.c. */
 #ifndef PL_TRANSPORT_SHM_PORT_H
@@ -8,15 +8,15 @@
 #include "transport/liveness.h"
 #include "transport/port.h"
 
-/* What the server knows about a worker or watcher. Only this is trusted; the segment holds claims.
- * A member is the owner's of the port, unless it says otherwise. */
+/* What the server knows about a worker or evaluator. Only this is trusted; the segment holds
+ * claims. A member is the owner's of the port, unless it says otherwise. */
 struct pl_seat {
     atomic_bool taken;        /* expected or connected, until its PL_NEWS_GONE was delivered */
-    atomic_bool guest;        /* connected; set by the watching thread */
+    atomic_bool client;       /* connected; set by the watching thread */
     atomic_bool speaks;       /* it may say words and set rates; likewise */
-    atomic_bool offered;      /* guests may have it; read by the watching thread */
+    atomic_bool offered;      /* clients may have it; read by the watching thread */
     atomic_uint owner;        /* number of the present owner, or of the next one */
-    _Atomic uint64_t join_by; /* of a guest: without a sign of it until then, it is disconnected */
+    _Atomic uint64_t join_by; /* of a client: without a sign of it until then, it is disconnected */
     bool expected, joined;    /* by expect(); PL_NEWS_JOINED is queued or was delivered */
     bool leaving;             /* PL_NEWS_GONE is queued */
     uint64_t task;            /* of the latest order; 0: none, or it was cancelled */
@@ -27,7 +27,7 @@ struct pl_seat {
     uint64_t told;                      /* task of the latest order, also if it was cancelled */
     float *out, *base;                  /* of that order; NULL: none */
     float *half_out; /* where the latest order's result comes as bfloat16; NULL: as floats */
-    /* a watcher's */
+    /* an evaluator's */
     _Atomic uint64_t asked, done; /* numbers that it sent; written by the watching thread */
     uint64_t answered;            /* the last question that was passed on */
     uint64_t shown;               /* question whose answer it reads; 0: none */
@@ -42,8 +42,8 @@ struct pl_port {
     int n_workers, n_seats, n_words; /* words of bits, one per seat */
     struct pl_liveness *liveness;    /* NULL if workers are threads */
 
-    _Atomic uint64_t *gone;   /* [n_words] set by the watcher, or by detach() of a thread */
-    _Atomic uint64_t *guests; /* [n_words] seats that have one */
+    _Atomic uint64_t *gone;    /* [n_words] set by the evaluator, or by detach() of a thread */
+    _Atomic uint64_t *clients; /* [n_words] seats that have one */
     atomic_bool woken;
     uint64_t opened_ns, looked_ns; /* looked: at all mailboxes */
 
@@ -51,7 +51,7 @@ struct pl_port {
     char word[PL_WORD_MAX];     /* that was delivered last */
 
     char about[PL_ABOUT_MAX];
-    enum pl_admission (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
+    enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
     uint64_t show_ns, join_ns;
     uint64_t *half_stamp; /* [n_versions] of what is there as bfloat16; NULL: never */
@@ -87,18 +87,18 @@ static inline void pl_port_write_order(struct pl_port *p, int seat,
 void pl_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
 unsigned pl_port_prepare_sleep(struct pl_port *p); /* returns the value to sleep on */
 
-/* --- shm_guests.c --- */
-int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *answer,
+/* --- shm_clients.c --- */
+int pl_port_admit(void *port, const struct pl_newcomer *client, struct pl_answer *answer,
                   int fd[PL_GIVEN]);
 int pl_port_reader(void *port, int seat);
 bool pl_port_said(void *port, int seat, int what, uint64_t number);
 void pl_port_offer(struct pl_port *p, int worker);
-bool pl_port_is_guest(const struct pl_port *p, int worker);
+bool pl_port_is_client(const struct pl_port *p, int worker);
 bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence);
-bool pl_port_show(struct pl_port *p, int watcher, const float *version,
+bool pl_port_show(struct pl_port *p, int evaluator, const float *version,
                   const uint64_t note[PL_NOTE_WORDS]);
-void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t now);
-/* The flags of an order that a guest gets; prepares what they promise. */
+void pl_port_look_at_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now);
+/* The flags of an order that a client gets; prepares what they promise. */
 uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order *o);
 /* A result has come for the latest order. */
 void pl_port_half_result(struct pl_port *p, int worker);

@@ -12,7 +12,7 @@
  *   news() -> BASE         ◀── the base is complete ──    push(base)
  *   news() -> RESULT       ◀── task, loss, samples ───    push(result)
  *   news() -> JOINED, GONE ◀── it connected, it left
- *   news() -> WORD         ◀── a line of text ────────    pl_guest_say()
+ *   news() -> WORD         ◀── a line of text ────────    pl_client_link_say()
  *
  * A worker has at most one order at a time. An order that is told before the last one was answered
  * replaces it. A result that crosses a new order on the way is delivered like any other; the host
@@ -23,10 +23,10 @@
  * can do is in extensions, one struct each: start workers, share memory, send a vector while it is
  * written, leave vectors with their writers, let clients join, serve with several servers.
  *
- * A guest is a worker that the server did not start, or a watcher, which only reads versions and
- * talks. guest.h has its end. Guests join through a socket where the server listens: each says what
- * it is, and is told about the run or refused with a sentence. A guest can read versions, and can
- * write nothing but its own mailbox and its own vectors.
+ * A client is a worker that the server did not start, or an evaluator, which only reads versions
+ * and talks. client_link.h has its end. Clients join through a socket where the server listens:
+ * each says what it is, and is told about the run or refused with a sentence. A client can read
+ * versions, and can write nothing but its own mailbox and its own vectors.
  *
  * The server does not trust what lies in shared memory: a worker that writes nonsense has its
  * results rejected, and one that dies half-way through anything is gone, and that is all.
@@ -75,7 +75,7 @@ struct pl_order {
                      vectors that workers write, and none of the members above but the task */
     struct pl_strip strip[PL_STRIPS];
     uint64_t note[PL_NOTE_WORDS]; /* arrives unchanged */
-    /* After pull(), for a guest of a port that has conf.half; otherwise NULL. */
+    /* After pull(), for a client of a port that has conf.half; otherwise NULL. */
     const uint16_t *half_in; /* [dim] the only input as bfloat16; input[0] is there as well */
     uint16_t *half_out;      /* [dim] the result is written here as bfloat16, and not to out, which
                                 is the same memory; the server finds floats */
@@ -103,10 +103,10 @@ enum pl_news_kind {
     PL_NEWS_JOINED,
     PL_NEWS_BASE,
     PL_NEWS_RESULT,
-    PL_NEWS_WORD, /* a worker or watcher said something */
-    PL_NEWS_DONE, /* what was shown to the watcher is not read any more: it has copied it, is gone,
-                     or was too slow */
-    PL_NEWS_ASK,  /* a watcher wants the newest version: answer with show() */
+    PL_NEWS_WORD, /* a worker or evaluator said something */
+    PL_NEWS_DONE, /* what was shown to the evaluator is not read any more: it has copied it, is
+                     gone, or was too slow */
+    PL_NEWS_ASK,  /* an evaluator wants the newest version: answer with show() */
     PL_NEWS_GONE
 };
 
@@ -115,11 +115,11 @@ enum pl_news_kind {
  * is free. A BASE comes before the RESULT of the same task. It need not wake the server, which
  * finds it when it looks next; that of an order that was replaced may be missing.
  *
- * Watchers are numbered from n_workers on. They have WORD, ASK and DONE, and neither JOINED nor
+ * Evaluators are numbered from n_workers on. They have WORD, ASK and DONE, and neither JOINED nor
  * GONE. A worker's words come after its JOINED and before its GONE. */
 struct pl_news {
     enum pl_news_kind kind;
-    int worker;              /* or watcher; -1 with PL_NEWS_NONE */
+    int worker;              /* or evaluator; -1 with PL_NEWS_NONE */
     struct pl_result result; /* of BASE only the task, of RESULT everything. Values are checked for
                                 being plausible, the task is not: an implausible result is
                                 PL_NOT_COMPUTED, with no samples */
@@ -130,31 +130,31 @@ struct pl_news {
 /* What a worker was doing according to its last message. */
 enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COMPUTING };
 
-/* --- guests ------------------------------------------------------------------------------ */
+/* --- clients ------------------------------------------------------------------------------ */
 
 #define PL_WORD_MAX 512        /* bytes of a word, with the final 0 */
-#define PL_ABOUT_MAX 4096      /* of what guests are told about the run */
-#define PL_FINGERPRINT_MAX 128 /* of a guest's model */
-#define PL_TOKEN_MAX 64        /* that a guest shows */
+#define PL_ABOUT_MAX 4096      /* of what clients are told about the run */
+#define PL_FINGERPRINT_MAX 128 /* of a client's model */
+#define PL_TOKEN_MAX 64        /* that a client shows */
 #define PL_SHOW_NS UINT64_C(10000000000)
 #define PL_JOIN_NS UINT64_C(10000000000)
 
-enum pl_guest_kind { PL_GUEST_WORKER, PL_GUEST_WATCHER };
+enum pl_client_kind { PL_CLIENT_WORKER, PL_CLIENT_EVALUATOR };
 
-/* What a guest says about itself. */
-struct pl_guest {
-    enum pl_guest_kind kind;
+/* What a client says about itself. */
+struct pl_newcomer {
+    enum pl_client_kind kind;
     size_t dim;                           /* length of its model; 0: it takes any */
     uint64_t can;                         /* what it can compute; transports do not read it */
     char fingerprint[PL_FINGERPRINT_MAX]; /* of its model; "": it has none to compare */
     char token[PL_TOKEN_MAX];             /* "": none */
 };
 
-/* The judgement on a guest. What others say, and the learning rates in their results, is dropped.
+/* The judgement on a client. What others say, and the learning rates in their results, is dropped.
  */
 enum pl_admission { PL_REFUSED, PL_ADMITTED, PL_MAY_SPEAK };
 
-/* What guests exchange as bfloat16, which is half as long. The server has floats throughout. Only
+/* What clients exchange as bfloat16, which is half as long. The server has floats throughout. Only
  * orders for the whole vector that do not stay are changed. */
 enum { PL_HALF_RESULT = 1, PL_HALF_MODEL = 2 };
 
@@ -170,20 +170,20 @@ struct pl_port_conf {
      * many of each worker, in memory of its own. */
     int n_own;
     bool peers; /* orders have inputs that other workers wrote */
-    /* Path of a socket where guests connect, each worker as the lowest number that is free. It must
-     * not exist, and is removed by close(). NULL: none. */
+    /* Path of a socket where clients connect, each worker as the lowest number that is free. It
+     * must not exist, and is removed by close(). NULL: none. */
     const char *listen;
-    /* The server starts workers of its own: a guest gets a worker's number only after offer(). */
+    /* The server starts workers of its own: a client gets a worker's number only after offer(). */
     bool starts;
-    int n_watchers;    /* at most, at a time; each can hold one version */
-    uint64_t show_ns;  /* for how long a watcher may hold it; 0: PL_SHOW_NS */
-    uint64_t join_ns;  /* for how long a guest may have a place without joining; 0: PL_JOIN_NS */
+    int n_evaluators;  /* at most, at a time; each can hold one version */
+    uint64_t show_ns;  /* for how long an evaluator may hold it; 0: PL_SHOW_NS */
+    uint64_t join_ns;  /* for how long a client may have a place without joining; 0: PL_JOIN_NS */
     unsigned half;     /* PL_HALF_… */
-    const char *about; /* describes the run to guests, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
-    /* Whether this guest may join; if not, `why` is the sentence that it gets. A dim that is not
+    const char *about; /* describes the run to clients, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
+    /* Whether this client may join; if not, `why` is the sentence that it gets. A dim that is not
      * the port's was refused before. Called by a thread of the port's: must be quick, and use what
-     * does not change. NULL: every guest may join and speak. */
-    enum pl_admission (*admit)(void *ctx, const struct pl_guest *guest, struct pl_why *why);
+     * does not change. NULL: every client may join and speak. */
+    enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
      * From then on it does not wait for long. NULL: nobody is asked. */
@@ -269,10 +269,10 @@ struct pl_client_ops {
     /* It is a client, which can write its results also after it has pushed them. A host that judges
      * them must use a copy, or judge and use each element in one read. */
     bool (*is_client)(const struct pl_port *p, int worker);
-    /* Answers PL_NEWS_ASK: the watcher may read this version, and nothing writes to it before
-     * PL_NEWS_DONE, which comes after conf.show_ns at the latest. For others than a watcher that
+    /* Answers PL_NEWS_ASK: the evaluator may read this version, and nothing writes to it before
+     * PL_NEWS_DONE, which comes after conf.show_ns at the latest. For others than an evaluator that
      * asked, this does nothing, and returns false. */
-    bool (*show)(struct pl_port *p, int watcher, const float *version,
+    bool (*show)(struct pl_port *p, int evaluator, const float *version,
                  const uint64_t note[PL_NOTE_WORDS]);
     /* Closes the socket of a worker that is a client, after a sentence that tells it why, and
      * whether it may join `again`; a PL_NEWS_GONE follows, and its number is free. What it still

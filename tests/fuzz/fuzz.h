@@ -13,7 +13,7 @@ struct fuzz_target {
 };
 
 extern const struct fuzz_target fuzz_files[], fuzz_texts[], fuzz_runs[], fuzz_mailboxes[],
-    fuzz_guests[];
+    fuzz_clients[];
 
 /* A file in memory with these contents; `slot` 0 … 7 are different files. Returns its path. */
 const char *fuzz_file(int slot, const uint8_t *data, size_t n);

@@ -1,4 +1,4 @@
-/* What workers and guests can write into the memory they share with the server, and say over their
+/* What workers and clients can write into the memory they share with the server, and say over their
  * sockets. Whatever it is, the server finds plausible news, and no more of them than it can hold.
  */
 #include <stdlib.h>

@@ -24,7 +24,7 @@ const char *__asan_default_options(void) {
 
 static const struct fuzz_target *find(const char *name) {
     const struct fuzz_target *const tables[] = {fuzz_files, fuzz_texts, fuzz_runs, fuzz_mailboxes,
-                                                fuzz_guests};
+                                                fuzz_clients};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const struct fuzz_target *t = tables[i]; t->name; t++)
             if (strcmp(t->name, name) == 0) return t;

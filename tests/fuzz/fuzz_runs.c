@@ -225,12 +225,12 @@ static void request(const uint8_t *data, size_t n) {
     pl_engine_set_lr(engine, b->job.rate.lr);
     s.engine = engine;
     s.view = pl_engine_view(s.engine);
-    s.guests.watcher = -1;
+    s.clients.evaluator = -1;
     while (rest.n > 0) {
         char word[PL_WORD_MAX];
         size_t length = 0;
-        int guest = (int)(fuzz_number(&rest, 1) % (WORKERS + 1));
-        s.guests.pending = guest == WORKERS; /* an evaluator's numbers are awaited */
+        int client = (int)(fuzz_number(&rest, 1) % (WORKERS + 1));
+        s.clients.pending = client == WORKERS; /* an evaluator's numbers are awaited */
         while (rest.n > 0 && length + 1 < sizeof word) {
             int c = (int)fuzz_number(&rest, 1);
             if (c == '\n') break;
@@ -238,7 +238,8 @@ static void request(const uint8_t *data, size_t n) {
         }
         word[length] = '\0';
         if (length == 0) continue;
-        pl_guests_news(&s, &(struct pl_news){.kind = PL_NEWS_WORD, .worker = guest, .word = word});
+        pl_clients_news(&s,
+                        &(struct pl_news){.kind = PL_NEWS_WORD, .worker = client, .word = word});
     }
     FUZZ_MUST(s.view->version == 0);
     if (!pl_engine_ended(engine)) return;

@@ -74,7 +74,7 @@ def main():
     put("greeting", "peers", bytes([2, 3, 2, 0, 3 | 8, 1, 0, 1 | 8]) + bytes(40))
     put("greeting", "short", bytes([0, 0, 0, 1, 8]) + bytes(8) + bytes([3, 0, 1, 2, 0]))
     put("hello", "worker", bytes([128, 133, 129, 0, 133, 133]))
-    put("hello", "watcher", bytes([0, 5, 1, 1 | 2, 5, 8, 5, 9, 4, 1, 9]) + bytes(8) + bytes([5, 3]))
+    put("hello", "evaluator", bytes([0, 5, 1, 1 | 2, 5, 8, 5, 9, 4, 1, 9]) + bytes(8) + bytes([5, 3]))
     put("hello", "said", bytes([4]) + piece(b"\2checkpoint") + bytes([4]) + piece(b"\3" + bytes(8))
         + bytes([4]) + piece(b"\1"))
     put("bf16", "work", bytes([0, 0, 1, 7, 2, 0]) + bytes(range(32)) + bytes([3]) + bytes(range(16))

@@ -99,7 +99,7 @@ static double bench_gradient(struct test_bench *b, const float *w, float *g) {
 TEST(every_kind_has_a_case) {
     for (const struct pl_entry *const *e = pl_model_family.table; *e; e++) {
         /* what other programs compute has no gradient here */
-        bool found = ((const struct pl_model_kind *)(const void *)*e)->outside;
+        bool found = ((const struct pl_model_kind *)(const void *)*e)->by_clients;
         for (size_t i = 0; i < N_CASES; i++) {
             size_t n = strlen((*e)->name);
             found |= strncmp(test_cases[i].model, (*e)->name, n) == 0;

@@ -7,11 +7,11 @@
 
 #include "suite_train.h"
 #include "test.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 
 enum { DIM = 5 };
 
-struct guest {
+struct client {
     const char *path;
     double loss;
     bool lies;
@@ -21,15 +21,15 @@ struct guest {
 
 /* Computes for ever; a liar claims every other time what cannot be. */
 static void *work(void *arg) {
-    const struct guest *g = arg;
+    const struct client *g = arg;
     struct pl_link *link = NULL;
     struct pl_order o;
     struct pl_why why = {""};
     struct pl_welcome welcome;
-    const struct pl_guest_conf conf = {
-        .path = g->path, .wait_ns = 10000000000u, .guest = {.can = ~(uint64_t)0}};
-    if (pl_guest_connect(&conf, &link, &welcome, &why)) return NULL;
-    for (int i = 0; i < g->n_requests; i++) pl_guest_say(link, "nonsense", 10000000000u);
+    const struct pl_client_link_conf conf = {
+        .path = g->path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
+    if (pl_client_link_connect(&conf, &link, &welcome, &why)) return NULL;
+    for (int i = 0; i < g->n_requests; i++) pl_client_link_say(link, "nonsense", 10000000000u);
     for (int n = 0; pl_shm.link.pull(link, &o) == PL_OK; n++) {
         struct pl_result r = {.task = o.task, .samples = 1, .loss = g->loss};
         for (int i = 0; i < DIM; i++) o.out[i] = 0;
@@ -44,7 +44,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-static pl_run *run_with(struct guest *g, int n, const char *options, char log[4096]) {
+static pl_run *run_with(struct client *g, int n, const char *options, char log[4096]) {
     char all[400];
     const char *path = folder_path("claims.socket");
     skip_processes();
@@ -67,7 +67,7 @@ static pl_run *run_with(struct guest *g, int n, const char *options, char log[40
 
 TEST(what_is_rejected_is_not_reported) {
     char log[4096] = "";
-    struct guest g[2] = {{.loss = 3}, {.loss = 3, .lies = true}};
+    struct client g[2] = {{.loss = 3}, {.loss = 3, .lies = true}};
     pl_run *run = run_with(g, 2, "target-loss=1", log);
     const struct pl_point *p;
     assert_true(number(run, "tasks.rejected") > 0);
@@ -79,7 +79,7 @@ TEST(what_is_rejected_is_not_reported) {
 
 TEST(requests_that_make_no_sense_do_not_fill_the_log) {
     char log[4096] = "";
-    struct guest g = {.loss = 1, .n_requests = 40};
+    struct client g = {.loss = 1, .n_requests = 40};
     pl_run_free(run_with(&g, 1, "", log));
     int n = 0;
     for (const char *at = log; (at = strstr(at, "nonsense")); at++) n++;
@@ -93,7 +93,7 @@ TEST(negative_losses_are_no_divergence) {
     char command[600], line[400], all[4096] = "";
     skip_processes();
     if (!program) skip();
-    struct guest g = {.path = path, .loss = -2};
+    struct client g = {.path = path, .loss = -2};
     assert_int_equal(pthread_create(&g.thread, NULL, work, &g), 0);
     snprintf(command, sizeof command,
              "'%s' train --model external:dim=5 --workers 1 --method async --eval-every 0.05 "

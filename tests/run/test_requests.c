@@ -9,7 +9,7 @@
 #include "run/worker.h"
 #include "suite_train.h"
 #include "test.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 
 #define RUN "model=external:dim=5 workers=2 method=async updates=40 lr=0.01 "
 
@@ -77,16 +77,17 @@ TEST(test_owner) {
 TEST(test_liar) {
     struct server s = serve(RUN "requests=s3cret");
     pl_client *c = join(&s, (struct pl_client_conf){.token = "s3cret"});
-    struct pl_guest_conf conf = {.path = s.path, .guest = {.can = 0}, .wait_ns = 10000000000u};
+    struct pl_client_link_conf conf = {
+        .path = s.path, .client = {.can = 0}, .wait_ns = 10000000000u};
     struct pl_link *link = NULL;
     struct pl_welcome welcome;
     struct pl_why why;
     struct pl_order order;
-    assert_int_equal(pl_guest_connect(&conf, &link, &welcome, &why), PL_OK);
+    assert_int_equal(pl_client_link_connect(&conf, &link, &welcome, &why), PL_OK);
     assert_false(welcome.speaks);
-    for (int i = 0; i < 3; i++) pl_guest_say(link, i ? "end" : "lr 1000", 10000000000u);
+    for (int i = 0; i < 3; i++) pl_client_link_say(link, i ? "end" : "lr 1000", 10000000000u);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(pl_guest_pull(link, 10000000000u, &order), PL_OK);
+        assert_int_equal(pl_client_link_pull(link, 10000000000u, &order), PL_OK);
         for (int k = 0; k < DIM; k++) order.out[k] = 0;
         struct pl_result r = {
             .task = order.task, .samples = 1, .loss = 0, .sets_lr = true, .lr = 1e6};
@@ -105,9 +106,9 @@ TEST(test_numbers) {
                             "target-accuracy=0.99 eval-every=0.001");
     pl_client *c = join(&s, (struct pl_client_conf){0});
     struct pl_client_task t;
-    struct pl_guest_conf conf = {.path = s.path,
-                                 .guest = {.kind = PL_GUEST_WATCHER, .token = "any"},
-                                 .wait_ns = 10000000000u};
+    struct pl_client_link_conf conf = {.path = s.path,
+                                       .client = {.kind = PL_CLIENT_EVALUATOR, .token = "any"},
+                                       .wait_ns = 10000000000u};
     struct pl_link *link = NULL;
     struct pl_welcome welcome;
     struct pl_why why;
@@ -123,16 +124,17 @@ TEST(test_numbers) {
     assert_int_equal(pl_client_report(e, "test_loss", INFINITY), PL_OK); /* it is not known */
     pl_client_close(e);
     /* the same without this library's checks */
-    while ((rc = pl_guest_connect(&conf, &link, &welcome, &why))) assert_int_equal(rc, PL_ERUN);
+    while ((rc = pl_client_link_connect(&conf, &link, &welcome, &why)))
+        assert_int_equal(rc, PL_ERUN);
     while (n < 3) {
         assert_int_equal(answer(c, 0), PL_OK);
         struct pl_order shown = {0};
         float w[DIM];
-        if (pl_guest_newest(link, 1000000, w, shown.note)) continue;
+        if (pl_client_link_newest(link, 1000000, w, shown.note)) continue;
         char word[100];
         snprintf(word, sizeof word, "score %llu test_accuracy=7.5",
                  (unsigned long long)pl_note_unpack(&shown).version);
-        n += pl_guest_say(link, word, 10000000000u) == 0;
+        n += pl_client_link_say(link, word, 10000000000u) == 0;
     }
     pl_shm.link.detach(link);
     work(c, 0);

@@ -12,23 +12,23 @@
 #include "suite_train.h"
 #include "sys/process.h"
 #include "test.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 
-/* --- guests that lie ------------------------------------------------------------------------ */
+/* --- clients that lie ------------------------------------------------------------------------ */
 
 enum lie { HONEST, NOT_FINITE, SCRIBBLES, SAMPLES, LOSS, LIES };
 
 /* Has no good manners: it writes into the segment and the mailbox by itself. */
-static void be_a_guest(const char *path, enum lie lie) {
+static void be_a_client(const char *path, enum lie lie) {
     struct pl_link *link = NULL;
     struct pl_order o;
     struct pl_why why = {""};
     struct pl_rng rng;
     struct pl_welcome welcome;
-    const struct pl_guest_conf conf = {
-        .path = path, .wait_ns = 10000000000u, .guest = {.can = ~(uint64_t)0}};
+    const struct pl_client_link_conf conf = {
+        .path = path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, (uint32_t)getpid(), 0);
-    if (pl_guest_connect(&conf, &link, &welcome, &why)) _exit(9);
+    if (pl_client_link_connect(&conf, &link, &welcome, &why)) _exit(9);
     size_t dim = welcome.dim;
     while (pl_shm.link.pull(link, &o) == PL_OK) {
         struct pl_result r = {.task = o.task, .samples = 1};
@@ -67,7 +67,7 @@ static void check_lie(const char *method, enum lie lie) {
              filters ? "updates=100000 time=0.7" : "updates=300", path);
     pid_t pid[5];
     for (int i = 0; i < 5; i++)
-        if ((pid[i] = fork()) == 0) be_a_guest(path, i == 1 ? lie : HONEST);
+        if ((pid[i] = fork()) == 0) be_a_client(path, i == 1 ? lie : HONEST);
     const struct pl_function f = {.dim = 5, .gradient = quadratic};
     pl_setup *s = make(options);
     pl_setup_function(s, &f);
@@ -90,13 +90,13 @@ static void check_lie(const char *method, enum lie lie) {
         int status;
         assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            fail_msg("%s, lie %d: guest %d ended with %d", method, lie, i, status);
+            fail_msg("%s, lie %d: client %d ended with %d", method, lie, i, status);
     }
     pl_run_free(run);
     pl_setup_free(s);
 }
 
-TEST(test_guests_that_lie) {
+TEST(test_clients_that_lie) {
     skip_processes();
     for (int lie = HONEST; lie < LIES; lie++) {
         check_lie("async", (enum lie)lie);
@@ -193,7 +193,7 @@ struct victim {
     int n_updates; /* the run had when the worker was frozen, */
     double since;  /* and when that was */
     bool frozen, woken, wakes;
-    int call; /* a pipe to a guest */
+    int call; /* a pipe to a client */
 };
 
 static void note_pid(void *ctx, int worker, int pid) {
@@ -359,9 +359,9 @@ static int limit_and_lift(void *ctx, const struct pl_point *p) {
         v->frozen = true;
         v->since = p->time;
         v->n_updates = 0;
-        if (write(v->call, "", 1) != 1) return 1; /* the guest may come */
+        if (write(v->call, "", 1) != 1) return 1; /* the client may come */
     } else if (v->frozen && !v->woken && p->workers == 2) {
-        v->n_updates = 1; /* the guest is there */
+        v->n_updates = 1; /* the client is there */
     } else if (v->frozen && !v->woken && v->n_updates == 1 && p->workers == 1 &&
                p->time > v->since + 0.5) {
         one.rlim_cur = now.rlim_max;
@@ -378,10 +378,10 @@ static void visit(const char *path, int call) {
     struct pl_order o;
     struct pl_why why = {""};
     struct pl_welcome welcome;
-    const struct pl_guest_conf conf = {
-        .path = path, .wait_ns = 10000000000u, .guest = {.can = ~(uint64_t)0}};
+    const struct pl_client_link_conf conf = {
+        .path = path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
     if (read(call, &byte, 1) != 1) _exit(8);
-    for (int tries = 0; pl_guest_connect(&conf, &link, &welcome, &why); tries++) {
+    for (int tries = 0; pl_client_link_connect(&conf, &link, &welcome, &why); tries++) {
         if (tries == 4000) _exit(9);
         nap(5);
     }
@@ -395,7 +395,7 @@ static void visit(const char *path, int call) {
     _exit(0);
 }
 
-/* A worker dies and cannot be restarted; a guest takes its place, and leaves; the worker still
+/* A worker dies and cannot be restarted; a client takes its place, and leaves; the worker still
  * cannot be restarted; then it can. */
 TEST(test_respawn_is_tried_again) {
     skip_processes();

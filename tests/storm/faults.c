@@ -8,35 +8,35 @@
 
 extern const struct pl_transport __wrap_pl_shm;
 
-/* --- guests ---------------------------------------------------------------------------------- */
+/* --- clients ---------------------------------------------------------------------------------- */
 
-static bool guest_owns(const struct storm_worker *w, const float *v) {
+static bool client_owns(const struct storm_worker *w, const float *v) {
     for (int i = 0; i < storm.n_memory; i++)
         if (storm.memory[i] == v) return storm.writer[i] == w->link.worker;
     return false;
 }
 
-static float guest_nonsense(void) {
+static float client_nonsense(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     return bad[pl_rng_below(&storm.rng, 3)];
 }
 
-/* A guest can write to what it has sent. */
-static void guest_writes_late(struct storm_worker *w) {
-    if (!w->wrote || !guest_owns(w, w->wrote)) return;
+/* A client can write to what it has sent. */
+static void client_writes_late(struct storm_worker *w) {
+    if (!w->wrote || !client_owns(w, w->wrote)) return;
     storm_say("worker %d writes to what it has sent", w->link.worker + 1);
     storm.counts.lies++;
-    w->wrote[pl_rng_below(&storm.rng, (uint32_t)storm.dim)] = guest_nonsense();
+    w->wrote[pl_rng_below(&storm.rng, (uint32_t)storm.dim)] = client_nonsense();
 }
 
-static void guest_lie(struct storm_worker *w, const struct pl_order *o, struct pl_result *r) {
+static void client_lie(struct storm_worker *w, const struct pl_order *o, struct pl_result *r) {
     size_t n = storm.dim;
     storm.counts.lies++;
     switch (pl_rng_below(&storm.rng, 10)) {
     case 0:
-    case 1: o->out[pl_rng_below(&storm.rng, (uint32_t)n)] = guest_nonsense(); break;
+    case 1: o->out[pl_rng_below(&storm.rng, (uint32_t)n)] = client_nonsense(); break;
     case 2:
-        for (size_t i = 0; i < n; i++) o->out[i] = guest_nonsense();
+        for (size_t i = 0; i < n; i++) o->out[i] = client_nonsense();
         break;
     case 3:
         for (size_t i = 0; i < n; i++) o->out[i] *= storm.huge ? 1e30f : 2;
@@ -54,7 +54,7 @@ static void guest_lie(struct storm_worker *w, const struct pl_order *o, struct p
     w->wrote = o->out;
 }
 
-static void guest_do(struct storm_worker *w, const struct pl_order *o) {
+static void client_do(struct storm_worker *w, const struct pl_order *o) {
     const struct pl_transport *t = &__wrap_pl_shm;
     const float *in = pl_worker_input(t, &w->link, o, storm.dim);
     struct pl_result r = {.task = o->task, .samples = storm.samples, .loss = 1};
@@ -62,31 +62,31 @@ static void guest_do(struct storm_worker *w, const struct pl_order *o) {
     if (pl_cancelled(t->link.cancelled(&w->link)) || w->dead || storm.shutdown) return;
     for (size_t i = 0; i < storm.dim; i++) o->out[i] = 0.1f * in[i];
     r.pushed_ns = storm.now_ns;
-    if (w->liar && storm_chance(0.5)) guest_lie(w, o, &r);
+    if (w->liar && storm_chance(0.5)) client_lie(w, o, &r);
     t->link.push(&w->link, &r);
-    if (w->liar && storm_chance(0.3)) guest_writes_late(w);
+    if (w->liar && storm_chance(0.3)) client_writes_late(w);
     if (w->liar && storm_chance(0.1)) t->link.push(&w->link, &r); /* again */
     static const char *const words[] = {"lr 0.01",          "lr nan",         "checkpoint",
                                         "score 1 loss=nan", "checkpoint now", "\xc3\xa9"};
     if (storm_chance(0.02)) storm_word(w->link.worker, words[pl_rng_below(&storm.rng, 6)]);
 }
 
-static int guest_main(void *arg) {
+static int client_main(void *arg) {
     struct storm_worker *w = arg;
     const struct pl_transport *t = &__wrap_pl_shm;
     struct pl_link *link;
     struct pl_order order;
     if (t->start->attach(NULL, w->link.worker, &link)) return 1;
-    while (t->link.pull(link, &order) == PL_OK) guest_do(w, &order);
+    while (t->link.pull(link, &order) == PL_OK) client_do(w, &order);
     return 0;
 }
 
-void storm_guest(int worker) {
+void storm_client(int worker) {
     struct storm_worker *w = &storm.worker[worker];
-    w->guest = true;
+    w->client = true;
     w->offered = false;
     w->liar = worker < storm.n_liars;
-    storm_begin_worker(worker, guest_main, w);
+    storm_begin_worker(worker, client_main, w);
 }
 
 /* --- faults ---------------------------------------------------------------------------------- */
@@ -139,15 +139,16 @@ void storm_fault(void) {
     storm.fault_ns = storm.now_ns + storm_draw_ns(storm.mean_fault_ns);
     int worker = (int)pl_rng_below(&storm.rng, n);
     struct storm_worker *w = &storm.worker[worker];
-    if (w->guest && w->liar && w->made && !w->frozen_ns && storm_chance(0.3)) guest_writes_late(w);
+    if (w->client && w->liar && w->made && !w->frozen_ns && storm_chance(0.3))
+        client_writes_late(w);
     if (storm.now_ns < storm.calm_ns) {
         enum storm_kind kind = (enum storm_kind)pl_rng_below(&storm.rng, STORM_FAULTS);
         if (storm.faults[kind]) faults_one(kind, worker);
     }
-    /* a guest that is gone comes back, or another one takes its place */
+    /* a client that is gone comes back, or another one takes its place */
     for (int i = 0; !storm.shutdown && i < storm.n_workers; i++) {
         struct storm_worker *g = &storm.worker[i];
-        if (!storm.guests && !(storm.mixed && g->offered && !g->expected)) continue;
-        if (!g->made && !g->joined && !g->gone && g->n == 0 && storm_chance(0.5)) storm_guest(i);
+        if (!storm.clients && !(storm.mixed && g->offered && !g->expected)) continue;
+        if (!g->made && !g->joined && !g->gone && g->n == 0 && storm_chance(0.5)) storm_client(i);
     }
 }

@@ -75,11 +75,11 @@ static void invariants_version(int worker, const struct pl_order *o) {
     *known = hash;
 }
 
-/* Workers can only read what the server writes, and guests what others write. */
+/* Workers can only read what the server writes, and clients what others write. */
 static bool invariants_writable(int worker, const float *v) {
     for (int i = 0; i < storm.n_memory; i++)
         if (storm.memory[i] == v)
-            return storm.worker[worker].guest ? storm.writer[i] == worker : storm.writer[i] >= 0;
+            return storm.worker[worker].client ? storm.writer[i] == worker : storm.writer[i] >= 0;
     return false;
 }
 

@@ -66,7 +66,7 @@ static void port_judge(struct pl_result *r) {
 
 /* The number is free. */
 static void port_vacate(struct storm_worker *w) {
-    w->expected = w->joined = w->gone = w->guest = w->liar = false;
+    w->expected = w->joined = w->gone = w->client = w->liar = false;
     w->n = 0;
     w->order.task = 0;
     w->held.task = 0;
@@ -216,7 +216,7 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
         char *stack = w->stack;
         *w = (struct storm_worker){.link.worker = i, .stack = stack, .wake_ns = STORM_NEVER};
         w->token.flag = &w->cancel;
-        if (storm.guests) storm_guest(i);
+        if (storm.clients) storm_client(i);
     }
     *out = &the_port;
     return PL_OK;
@@ -229,7 +229,7 @@ static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     for (int i = 0; i < storm.n_workers; i++) {
         struct storm_worker *w = &storm.worker[i];
         atomic_store(&w->cancel, true);
-        if (w->frozen_ns && !w->guest)
+        if (w->frozen_ns && !w->client)
             frozen = true;
         else if (w->made)
             storm_unwind(i);
@@ -318,14 +318,14 @@ static void port_offer(struct pl_port *p, int worker) {
     storm.worker[worker].offered = true;
 }
 
-static bool port_is_guest(const struct pl_port *p, int worker) {
-    return worker < storm.n_workers && storm.worker[worker].guest;
+static bool port_is_client(const struct pl_port *p, int worker) {
+    return worker < storm.n_workers && storm.worker[worker].client;
 }
 
-/* For the server, a guest that it hangs up on is like one that dies: what it still does happens in
+/* For the server, a client that it hangs up on is like one that dies: what it still does happens in
  * memory of its own. */
 static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
-    if (!port_is_guest(p, worker) || storm.peers) return false;
+    if (!port_is_client(p, worker) || storm.peers) return false;
     storm_say("worker %d is hung up on: %s", worker + 1, sentence);
     storm.counts.hung_up++;
     storm_kill(worker);
@@ -391,7 +391,7 @@ static int port_pull(struct pl_link *l, struct pl_order *out) {
 static const struct pl_cancel *port_cancelled(const struct pl_link *l) {
     struct storm_worker *w = port_worker(l);
     storm_leave(w, storm_draw_ns(storm.task_ns));
-    if (!w->dead && !storm.shutdown && !w->guest) port_scribble(w);
+    if (!w->dead && !storm.shutdown && !w->client) port_scribble(w);
     return &w->token;
 }
 
@@ -416,7 +416,7 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
     storm_leave(w, storm_draw_ns(storm.news_ns));
     if (w->dead || storm.shutdown) return;
     struct pl_result result = *r;
-    if (!w->guest) {
+    if (!w->client) {
         result.pulled_ns = w->pulled_ns;
         result.pushed_ns = storm.now_ns;
     }
@@ -428,14 +428,13 @@ static void port_push(struct pl_link *l, const struct pl_result *r) {
     storm_leave(w, storm_draw_ns(storm.news_ns));
 }
 
-static void port_detach(struct pl_link *l) {
-}
+static void port_detach(struct pl_link *l) {}
 
 static const struct pl_start_ops port_start = {
     .processes = true, .expect = port_expect, .attach = port_attach, .made = port_made};
 static const struct pl_shared_ops port_shared = {.answered = port_answered};
 static const struct pl_client_ops port_clients = {
-    .offer = port_offer, .is_client = port_is_guest, .hang_up = port_hang_up};
+    .offer = port_offer, .is_client = port_is_client, .hang_up = port_hang_up};
 
 const struct pl_transport __wrap_pl_shm = {.name = "shm",
                                            .brief = "a storm",

@@ -47,12 +47,12 @@ struct storm_worker {
     char *stack;
     int (*run)(void *arg);
     void *arg;
-    int pid;            /* 0: none, or a guest */
+    int pid;            /* 0: none, or a client */
     bool made;          /* the coroutine exists and has not returned */
     bool dead;          /* it was killed: its functions return at once */
     bool failed_start;  /* there is no process for it */
-    bool guest, liar;   /* a program that the server did not start; that lies */
-    bool offered;       /* a guest may have this place */
+    bool client, liar;  /* a program that the server did not start; that lies */
+    bool offered;       /* a client may have this place */
     bool attached;      /* it has a link */
     bool waits;         /* for an order */
     uint64_t wake_ns;   /* when the coroutine goes on */
@@ -102,8 +102,8 @@ struct storm {
     int expecting;                             /* worker for which a process is being started */
     bool faults[STORM_FAULTS];                 /* which happen */
     uint32_t samples;                          /* of a task */
-    bool mixed;                                /* guests take places that are offered */
-    bool guests;                               /* workers are programs of others, */
+    bool mixed;                                /* clients take places that are offered */
+    bool clients;                              /* workers are programs of others, */
     int n_liars;                               /* and the first of them lie */
     uint64_t burst_ns;                         /* until when messages take long */
     uint64_t stop_ns;                          /* when the server is killed; STORM_NEVER: not */
@@ -149,13 +149,13 @@ void storm_unwind(int worker); /* the coroutine returns */
 uint64_t storm_hash(const float *v, size_t n);
 
 /* port.c */
-void storm_word(int worker, const char *word); /* a guest says something */
+void storm_word(int worker, const char *word); /* a client says something */
 void storm_kill(int worker);                   /* at this moment; PL_NEWS_GONE follows */
 void storm_run_until(uint64_t ns);             /* the world without the server */
 
 /* faults.c */
 void storm_fault(void);
-void storm_guest(int worker); /* a guest begins */
+void storm_client(int worker); /* a client begins */
 
 /* invariants.c */
 void storm_event(void *ctx, const struct pl_control *c, const struct pl_event *e,

@@ -31,7 +31,7 @@ static char folder[300], saved[400], tape[400];
 
 struct plan {
     const char *method;
-    bool blocks, checkpoint, record, respawn, guests;
+    bool blocks, checkpoint, record, respawn, clients;
     uint64_t updates;
     char options[1000];
 };
@@ -50,22 +50,22 @@ static struct plan plan_of(uint64_t seed, bool plain) {
     struct plan p = {.method = method_of(seed)};
     static const char *const evict[] = {"auto", "auto", "off", "0.5", "3"};
     p.blocks = needs_blocks(p.method);
-    p.guests = storm_chance(0.3) && !plain && !p.blocks;
+    p.clients = storm_chance(0.3) && !plain && !p.blocks;
     p.checkpoint = storm_chance(0.2);
-    storm.mixed = !plain && !p.blocks && !p.guests && storm_chance(0.2);
-    p.record = !p.checkpoint && !p.guests && !storm.mixed && storm_chance(0.3);
-    p.respawn = !p.guests && storm_chance(0.8);
+    storm.mixed = !plain && !p.blocks && !p.clients && storm_chance(0.2);
+    p.record = !p.checkpoint && !p.clients && !storm.mixed && storm_chance(0.3);
+    p.respawn = !p.clients && storm_chance(0.8);
     p.updates = 20 + below(100);
     storm.samples = 8;
     storm.task_ns = 1000000u << below(5);
     storm.news_ns = storm.task_ns >> below(8);
     storm.mean_fault_ns = storm.task_ns << below(4);
     storm.calm_ns = storm.now_ns + (UINT64_C(1000000000) << below(4));
-    storm.guests = p.guests;
+    storm.clients = p.clients;
     int workers = 1 + (int)below(STORM_WORKERS);
     if (plain) workers = STORM_WORKERS;
     storm.n_liars =
-        (p.guests || storm.mixed) && storm_chance(0.7) ? (int)below((uint32_t)workers / 2 + 1) : 0;
+        (p.clients || storm.mixed) && storm_chance(0.7) ? (int)below((uint32_t)workers / 2 + 1) : 0;
     for (int i = 0; i < STORM_FAULTS; i++) storm.faults[i] = storm_chance(0.6);
     storm.one_model = !p.blocks;
     /* sgp divides by a worker's weight, which it sends away to peers that are stopped: its steps
@@ -84,7 +84,7 @@ static struct plan plan_of(uint64_t seed, bool plain) {
         pl_append(o, max, " model=softmax data=blobs:samples=60,test=10,dim=3,classes=3");
     else
         pl_append(o, max, " model=quadratic:dim=%llu", 2 + (unsigned long long)below(40));
-    if (p.guests)
+    if (p.clients)
         pl_append(o, max, " spawn=none listen=%s/socket", folder);
     else if (storm_chance(0.2))
         pl_append(o, max, " delay=exp:mean=%g", (double)storm.task_ns * 1e-9);
@@ -343,7 +343,7 @@ int main(void) {
     printf(
         "%llu servers, %llu messages, %llu updates; faults: %llu kills, %llu freezes, %llu lies, "
         "%llu repeated results, %llu bursts of delay, %llu processes that could not start; "
-        "%llu requests; %llu guests were hung up on\n",
+        "%llu requests; %llu clients were hung up on\n",
         (unsigned long long)c->servers, (unsigned long long)c->events,
         (unsigned long long)c->updates, (unsigned long long)c->kills,
         (unsigned long long)c->freezes, (unsigned long long)c->lies, (unsigned long long)c->repeats,

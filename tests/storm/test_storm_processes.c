@@ -42,8 +42,8 @@ static const char *program;
 static struct pl_rng rng;
 static const char *method;   /* that is being tried */
 static int per_server;       /* faults, before it is killed */
-static atomic_uint *answers; /* of all guests; shared with them */
-static struct { unsigned kills, stops, servers, guests, lies, methods, runs; } counts;
+static atomic_uint *answers; /* of all clients; shared with them */
+static struct { unsigned kills, stops, servers, clients, lies, methods, runs; } counts;
 
 struct server {
     pid_t pid;
@@ -294,7 +294,7 @@ static void answer(pl_client *c, const struct pl_client_task *t, enum lie lie, b
         for (size_t i = 0; i < t->dim; i++) t->out[i] = k % 2 ? NAN : INFINITY;
 }
 
-static void be_a_guest(const char *path, bool liar, uint32_t seed) {
+static void be_a_client(const char *path, bool liar, uint32_t seed) {
     const struct pl_client_conf conf = {.path = path, .wait = 20};
     struct pl_client_task t;
     pl_client *c = NULL;
@@ -310,24 +310,24 @@ static void be_a_guest(const char *path, bool liar, uint32_t seed) {
     _exit(0);
 }
 
-static pid_t start_guest(const char *path, bool liar) {
+static pid_t start_client(const char *path, bool liar) {
     uint32_t seed = pl_rng_u32(&rng);
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) give_up(NULL, "cannot fork");
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
-        be_a_guest(path, liar, seed);
+        be_a_client(path, liar, seed);
     }
-    counts.guests++;
+    counts.clients++;
     counts.lies += liar;
     return pid;
 }
 
-static int batter_guests(const char *name, int n_faults) {
+static int batter_clients(const char *name, int n_faults) {
     char options[1000], path[300];
     struct server s;
-    pid_t guest[WORKERS];
+    pid_t client[WORKERS];
     int done = 0, status;
     snprintf(path, sizeof path, "%s/socket", folder);
     snprintf(
@@ -341,7 +341,7 @@ static int batter_guests(const char *name, int n_faults) {
     /* the server may refuse: its method needs something that others do not compute */
     if (wait_for(&s, &status, 100) && WIFEXITED(status) && WEXITSTATUS(status) == 2) return 0;
     if (s.pid == 0) give_up(&s, "the server ended by itself: %x", (unsigned)status);
-    for (int i = 0; i < WORKERS; i++) guest[i] = start_guest(path, i < LIARS);
+    for (int i = 0; i < WORKERS; i++) client[i] = start_client(path, i < LIARS);
     for (int t = 0; atomic_load(answers) < 2 * WORKERS && t < PATIENCE_MS; t += 10) nap(10);
     for (int tries = 0; done < n_faults && tries < 20 * n_faults; tries++) {
         nap(1 + pl_rng_below(&rng, 5));
@@ -352,22 +352,22 @@ static int batter_guests(const char *name, int n_faults) {
             s.pid = 0;
             break;
         }
-        bool gone = waitpid(guest[i], NULL, WNOHANG) == guest[i];
-        if (!gone) kill(guest[i], number);
-        if (!gone && number == SIGKILL) gone = waitpid(guest[i], NULL, 0) == guest[i];
+        bool gone = waitpid(client[i], NULL, WNOHANG) == client[i];
+        if (!gone) kill(client[i], number);
+        if (!gone && number == SIGKILL) gone = waitpid(client[i], NULL, 0) == client[i];
         counts.kills += number == SIGKILL;
         counts.stops += number == SIGSTOP;
         done += number != SIGCONT;
-        if (gone) guest[i] = start_guest(path, i < LIARS);
+        if (gone) client[i] = start_client(path, i < LIARS);
     }
     /* at the end a server waits for workers that are stopped, but not for long */
-    for (int i = 0; pl_rng_below(&rng, 8) > 0 && i < WORKERS; i++) kill(guest[i], SIGCONT);
+    for (int i = 0; pl_rng_below(&rng, 8) > 0 && i < WORKERS; i++) kill(client[i], SIGCONT);
     double updates = s.pid ? end(&s) : check_books(&s);
     for (int i = 0; i < WORKERS; i++) {
-        kill(guest[i], SIGKILL);
-        waitpid(guest[i], NULL, 0);
+        kill(client[i], SIGKILL);
+        waitpid(client[i], NULL, 0);
     }
-    printf("%-22s guests     %5d faults, %8.0f updates\n", name, done, updates);
+    printf("%-22s clients     %5d faults, %8.0f updates\n", name, done, updates);
     return done;
 }
 
@@ -406,13 +406,13 @@ int main(void) {
     for (int i = 0; i < n_methods; i += every) {
         method = pl_recipe_family.table[i]->name;
         counts.methods++;
-        int now = needs_blocks(method) ? 0 : batter_guests(method, each / 2 + 1);
+        int now = needs_blocks(method) ? 0 : batter_clients(method, each / 2 + 1);
         done += now + batter_processes(method, each - now > 1 ? each - now : 1);
     }
     clear("");
     printf("%d faults over %u methods in %.0f s: %u workers killed, %u stopped, %u servers killed "
            "and resumed; %u programs joined, %u of them to lie. Every run ended in good order.\n",
            done, counts.methods, seconds() - began, counts.kills, counts.stops, counts.servers,
-           counts.guests, counts.lies);
+           counts.clients, counts.lies);
     return 0;
 }

@@ -49,7 +49,7 @@ size_t crew_kinds(const struct pl_transport *const **kinds) {
 
 struct pl_shape crew_shape(const struct crew *c) {
     struct pl_shape s = {.n_workers = (uint64_t)c->n_workers,
-                         .n_watchers = (uint64_t)c->n_watchers,
+                         .n_evaluators = (uint64_t)c->n_evaluators,
                          .dim = c->dim,
                          .n_versions = CREW_VECTORS,
                          .n_slots = CREW_VECTORS,
@@ -95,7 +95,7 @@ void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers,
     conf.listen = *c->path ? c->path : NULL;
     c->t = t;
     c->n_workers = n_workers;
-    c->n_watchers = conf.n_watchers;
+    c->n_evaluators = conf.n_evaluators;
     c->half = conf.half;
     c->dim = dim;
     if (t->port.open(&conf, &c->p, &why)) fail_msg("%s", why.text);
@@ -141,8 +141,8 @@ bool crew_noted(const struct crew *c, const struct pl_order *o) {
 int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
                  struct pl_why *why) {
     struct pl_welcome welcome;
-    struct pl_guest_conf conf = {.path = path, .guest = {.kind = PL_GUEST_WORKER}};
-    int rc = pl_guest_connect(&conf, l, &welcome, why);
+    struct pl_client_link_conf conf = {.path = path, .client = {.kind = PL_CLIENT_WORKER}};
+    int rc = pl_client_link_connect(&conf, l, &welcome, why);
     if (rc) return rc;
     *worker = welcome.worker;
     *dim = welcome.dim;
@@ -165,7 +165,7 @@ struct pl_answer crew_answer(int sock, int fd[PL_GIVEN]) {
     return answer;
 }
 
-struct pl_link *crew_guest(struct crew *c, int worker) {
+struct pl_link *crew_client(struct crew *c, int worker) {
     struct pl_link *l = NULL;
     struct pl_why why = {""};
     if (c->t->clients) {

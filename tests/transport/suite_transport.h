@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 #include "transport/areas.h"
+#include "transport/client_link.h"
 #include "transport/greeting.h"
-#include "transport/guest.h"
 #include "transport/shm_layout.h"
 #include "transport/transport.h"
 
@@ -53,7 +53,7 @@ struct crew {
     struct pl_order last;  /* for stories */
     struct pl_input input; /* of the order made last */
     char path[64];         /* where it listens, or "" */
-    int n_watchers;
+    int n_evaluators;
     unsigned half;
     int n_files; /* open before it was */
 };
@@ -69,12 +69,12 @@ struct pl_shape crew_shape(const struct crew *c);
 struct pl_mailbox *crew_mailbox(const struct crew *c, int seat);
 struct pl_head *crew_head(const struct crew *c);
 
-/* A worker's end in this very thread: attached, or come as a guest. */
-struct pl_link *crew_guest(struct crew *c, int worker);
+/* A worker's end in this very thread: attached, or come as a client. */
+struct pl_link *crew_client(struct crew *c, int worker);
 /* A connection to the server, and what it answers to what was sent there. */
 int crew_call(const struct crew *c);
 struct pl_answer crew_answer(int sock, int fd[PL_GIVEN]);
-/* A worker of any dim comes as a guest to where a server listens already. */
+/* A worker of any dim comes as a client to where a server listens already. */
 int crew_connect(const char *path, struct pl_link **l, int *worker, size_t *dim,
                  struct pl_why *why);
 

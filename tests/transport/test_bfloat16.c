@@ -1,4 +1,4 @@
-/* bfloat16: rounding, widening in place, and guests that exchange vectors in it. */
+/* bfloat16: rounding, widening in place, and clients that exchange vectors in it. */
 #define _GNU_SOURCE
 #include "base/bf16.h"
 #include "base/rng.h"
@@ -71,12 +71,12 @@ static void check_half(unsigned half) {
     struct crew c;
     struct pl_order o;
     crew_open_with(&c, &pl_shm, 1, 3000, true, (struct pl_port_conf){.half = half});
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
     for (uint64_t task = 1; task < 5; task++) {
         for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)i / (float)(2 * task + 1);
         crew_tell(&c, 0, task);
-        assert_int_equal(pl_guest_pull(l, 0, &o), 0);
+        assert_int_equal(pl_client_link_pull(l, 0, &o), 0);
         assert_true((o.half_out != NULL) == ((half & PL_HALF_RESULT) != 0));
         assert_true((o.half_in != NULL) == ((half & PL_HALF_MODEL) != 0));
         for (size_t i = 0; i < c.dim; i++) {
@@ -102,6 +102,6 @@ static void check_half(unsigned half) {
     crew_close(&c);
 }
 
-TEST(guests_exchange_bfloat16) {
+TEST(clients_exchange_bfloat16) {
     for (unsigned half = 0; half <= (PL_HALF_RESULT | PL_HALF_MODEL); half++) check_half(half);
 }

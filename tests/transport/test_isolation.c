@@ -1,5 +1,5 @@
-/* What a guest of a port over shared memory cannot do: write what is not its own, also after it has
- * left; and what watchers get, also when they freeze. */
+/* What a client of a port over shared memory cannot do: write what is not its own, also after it
+ * has left; and what evaluators get, also when they freeze. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "transport/greeting.h"
 #include "transport/link.h"
 
-static void echo_guest(struct crew *c) {
+static void echo_client(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
@@ -29,15 +29,15 @@ static void echo_guest(struct crew *c) {
     _exit(0);
 }
 
-static pid_t start_guest(struct crew *c, void (*guest)(struct crew *c)) {
+static pid_t start_client(struct crew *c, void (*client)(struct crew *c)) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
-    if (pid == 0) guest(c);
+    if (pid == 0) client(c);
     return pid;
 }
 
-static void end_guest(pid_t pid, int status) {
+static void end_client(pid_t pid, int status) {
     int was = -1;
     assert_int_equal(waitpid(pid, &was, 0), pid);
     assert_int_equal(was, status);
@@ -65,7 +65,7 @@ static bool loot_get(struct crew *c, struct loot *loot) {
         n_fds != PL_GIVEN)
         return false;
     loot->shape = (struct pl_shape){.n_workers = n->n_workers,
-                                    .n_watchers = n->n_watchers,
+                                    .n_evaluators = n->n_evaluators,
                                     .dim = n->dim,
                                     .n_versions = n->n_versions,
                                     .n_slots = n->n_slots,
@@ -136,7 +136,7 @@ static void tasks_with_vandal(struct crew *c, pid_t pid) {
             c->t->port.news(c->p, CREW_PATIENCE_NS, &n);
             assert_true(n.kind != PL_NEWS_NONE);
             if (done % 512 == 0 && waitpid(pid, &status, WNOHANG) == pid)
-                fail_msg("the guest could do what it should not: status %d", status);
+                fail_msg("the client could do what it should not: status %d", status);
             if (n.worker == 2) c->t->port.holds(c->p, 2);
         } while (n.worker == 2 || n.kind != PL_NEWS_RESULT);
         assert_int_equal(n.result.task, task[n.worker]);
@@ -156,15 +156,15 @@ static void check_vandal(bool peers) {
     for (int i = 0; i < 50; i++) c.version[0][i] = c.version[1][i] = (float)i;
     crew_spawn(&c, 0, crew_echo);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    pid_t guest = start_guest(&c, echo_guest);
+    pid_t client = start_client(&c, echo_client);
     crew_news(&c, PL_NEWS_JOINED, 1);
-    pid_t pid = start_guest(&c, vandal);
+    pid_t pid = start_client(&c, vandal);
     tasks_with_vandal(&c, pid);
     assert_int_equal(atomic_load(&crew_head(&c)->shutdown), 0);
     kill(pid, SIGKILL);
-    end_guest(pid, SIGKILL);
+    end_client(pid, SIGKILL);
     c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
-    end_guest(guest, 0);
+    end_client(client, 0);
     assert_int_equal(crew_join(&c, 0), 0);
     crew_close(&c);
 }
@@ -189,19 +189,19 @@ static void ghost(struct crew *c) {
     loot_scribble(c, &loot, at);
 }
 
-/* Guests and processes take turns in its place. */
-static void check_ghost(bool guest_first, bool peers) {
+/* Clients and processes take turns in its place. */
+static void check_ghost(bool client_first, bool peers) {
     struct crew c;
     crew_open_with(&c, &pl_shm, 1, 50, true, (struct pl_port_conf){.peers = peers});
-    pid_t haunts = start_guest(&c, ghost);
+    pid_t haunts = start_client(&c, ghost);
     assert_true(crew_wait(&c.notes->gate, 1));
     crew_until(&c, PL_NEWS_GONE, 0);
     for (int round = 0; round < 4; round++) {
-        pid_t guest = 0;
-        if (guest_first == round % 2)
+        pid_t client = 0;
+        if (client_first == round % 2)
             crew_spawn(&c, 0, crew_echo);
         else
-            guest = start_guest(&c, echo_guest);
+            client = start_client(&c, echo_client);
         crew_news(&c, PL_NEWS_JOINED, 0);
         for (size_t i = 0; i < c.dim; i++) c.own[0][5][i] = (float)round;
         for (uint64_t task = 1; task <= 500; task++) {
@@ -209,11 +209,11 @@ static void check_ghost(bool guest_first, bool peers) {
             assert_int_equal(crew_news(&c, PL_NEWS_RESULT, 0).result.task, task);
             for (size_t i = 0; i < c.dim; i++) assert_true(c.own[0][0][i] == (float)task);
         }
-        kill(guest ? guest : c.member[0].pid, SIGKILL);
+        kill(client ? client : c.member[0].pid, SIGKILL);
         crew_until(&c, PL_NEWS_GONE, 0);
-        if (guest) end_guest(guest, SIGKILL);
-        if (!guest) crew_join(&c, 0);
-        struct pl_link *l = crew_guest(&c, 0); /* moves the slots to yet another file */
+        if (client) end_client(client, SIGKILL);
+        if (!client) crew_join(&c, 0);
+        struct pl_link *l = crew_client(&c, 0); /* moves the slots to yet another file */
         for (size_t i = 0; i < c.dim; i++)
             assert_true(c.own[0][0][i] == 500 && c.own[0][5][i] == (float)round);
         crew_news(&c, PL_NEWS_JOINED, 0);
@@ -221,32 +221,32 @@ static void check_ghost(bool guest_first, bool peers) {
         crew_news(&c, PL_NEWS_GONE, 0);
     }
     kill(haunts, SIGKILL);
-    end_guest(haunts, SIGKILL);
+    end_client(haunts, SIGKILL);
     crew_close(&c);
 }
 
-/* The next one in its place, guest or not, has other memory; what the server still reads is there
+/* The next one in its place, client or not, has other memory; what the server still reads is there
  * as before. */
 TEST(a_ghost_is_not_in_its_place) {
     if (!crew_forks(&pl_shm)) return;
     for (int i = 0; i < 4; i++) check_ghost(i % 2, i / 2);
 }
 
-/* An order with vectors that the guest cannot see is not taken. */
-TEST(a_guest_takes_no_order_it_cannot_do) {
+/* An order with vectors that the client cannot see is not taken. */
+TEST(a_client_takes_no_order_it_cannot_do) {
     struct crew c;
     struct pl_order o;
     for (int peers = 0; peers < 2; peers++) {
         crew_open_with(&c, &pl_shm, 2, 5, true, (struct pl_port_conf){.peers = peers});
-        struct pl_link *l = crew_guest(&c, 0);
+        struct pl_link *l = crew_client(&c, 0);
         crew_news(&c, PL_NEWS_JOINED, 0);
         struct pl_order bad = crew_order(&c, 1, c.version[0], c.own[1][0]);
         c.t->port.tell(c.p, 0, &bad);
-        assert_int_equal(pl_guest_pull(l, 0, &o), PL_ETIMEDOUT);
+        assert_int_equal(pl_client_link_pull(l, 0, &o), PL_ETIMEDOUT);
         c.own[1][3][2] = 7;
         struct pl_order other = crew_order(&c, 2, c.own[1][3], c.own[0][0]);
         c.t->port.tell(c.p, 0, &other);
-        assert_int_equal(pl_guest_pull(l, 0, &o), peers ? PL_OK : PL_ETIMEDOUT);
+        assert_int_equal(pl_client_link_pull(l, 0, &o), peers ? PL_OK : PL_ETIMEDOUT);
         if (peers) assert_true(o.input[0].v[2] == 7);
         c.t->link.detach(l);
         crew_close(&c);
@@ -273,7 +273,7 @@ TEST(workers_inherit_no_files) {
     for (int listens = 0; listens < 2; listens++) {
         struct crew c;
         crew_open(&c, &pl_shm, 4, 5, listens);
-        struct pl_link *l = listens ? crew_guest(&c, 0) : NULL;
+        struct pl_link *l = listens ? crew_client(&c, 0) : NULL;
         crew_spawn(&c, 1, counting_worker);
         assert_true(crew_wait(&c.notes->value[1], 1));
         crew_join(&c, 1);
@@ -282,14 +282,14 @@ TEST(workers_inherit_no_files) {
     }
 }
 
-/* --- watchers ---------------------------------------------------------------------------- */
+/* --- evaluators ---------------------------------------------------------------------------- */
 
-static struct pl_link *watcher(struct crew *c, int *number) {
+static struct pl_link *evaluator(struct crew *c, int *number) {
     struct pl_link *l = NULL;
     struct pl_why why = {""};
     struct pl_welcome welcome;
-    struct pl_guest_conf conf = {.path = c->path, .guest = {.kind = PL_GUEST_WATCHER}};
-    if (pl_guest_connect(&conf, &l, &welcome, &why)) fail_msg("%s", why.text);
+    struct pl_client_link_conf conf = {.path = c->path, .client = {.kind = PL_CLIENT_EVALUATOR}};
+    if (pl_client_link_connect(&conf, &l, &welcome, &why)) fail_msg("%s", why.text);
     *number = welcome.worker;
     return l;
 }
@@ -306,7 +306,7 @@ static void looker_main(void *arg) {
     size_t dim = k->c->dim;
     float *w = calloc(dim, sizeof *w);
     uint64_t note[PL_NOTE_WORDS], last = 0;
-    for (k->n = 0; pl_guest_newest(k->l, PL_FOREVER, w, note) == PL_OK; k->n++) {
+    for (k->n = 0; pl_client_link_newest(k->l, PL_FOREVER, w, note) == PL_OK; k->n++) {
         bool one = w[0] == (float)note[0] && note[0] >= last && note[5] == 5 * note[0];
         for (size_t i = 1; i < dim; i++) one = one && w[i] == w[0];
         if (!one) atomic_fetch_add(&k->c->notes->n_wrong, 1);
@@ -316,14 +316,14 @@ static void looker_main(void *arg) {
 }
 
 /* The server writes a vector again as soon as it is told that it may. */
-TEST(watchers_get_the_newest_version) {
+TEST(evaluators_get_the_newest_version) {
     struct crew c;
     int number, held[2] = {-1, -1};
-    crew_open_with(&c, &pl_shm, 1, 5000, true, (struct pl_port_conf){.n_watchers = 2});
+    crew_open_with(&c, &pl_shm, 1, 5000, true, (struct pl_port_conf){.n_evaluators = 2});
     struct looker looker[2] = {{.c = &c}, {.c = &c}};
     struct pl_thread *thread[2];
     for (int k = 0; k < 2; k++) {
-        looker[k].l = watcher(&c, &number);
+        looker[k].l = evaluator(&c, &number);
         assert_int_equal(number, 1 + k);
         assert_int_equal(pl_thread_start(looker_main, &looker[k], &thread[k]), 0);
     }
@@ -363,23 +363,23 @@ static void ask(struct pl_link *l) {
     assert_true(pl_link_send(l, PL_SAID_ASK, &l->question, sizeof l->question));
 }
 
-/* Frozen, dead and confused watchers let go, without their doing. */
-TEST(a_frozen_watcher_lets_go) {
+/* Frozen, dead and confused evaluators let go, without their doing. */
+TEST(a_frozen_evaluator_lets_go) {
     struct crew c;
     struct pl_why why;
     struct pl_welcome welcome;
     struct pl_link *l = NULL;
     int number;
-    struct pl_guest_conf third = {.guest = {.kind = PL_GUEST_WATCHER}};
+    struct pl_client_link_conf third = {.client = {.kind = PL_CLIENT_EVALUATOR}};
     crew_open_with(&c, &pl_shm, 1, 5, true,
-                   (struct pl_port_conf){.n_watchers = 2, .show_ns = 50000000});
+                   (struct pl_port_conf){.n_evaluators = 2, .show_ns = 50000000});
     third.path = c.path;
-    struct pl_link *a = watcher(&c, &number), *b = watcher(&c, &number);
-    assert_int_equal(pl_guest_connect(&third, &l, &welcome, &why), PL_ERUN);
-    assert_non_null(strstr(why.text, "all its 2 watchers"));
-    assert_int_equal(pl_guest_newest(a, 1000000, NULL, NULL), PL_ETIMEDOUT);
+    struct pl_link *a = evaluator(&c, &number), *b = evaluator(&c, &number);
+    assert_int_equal(pl_client_link_connect(&third, &l, &welcome, &why), PL_ERUN);
+    assert_non_null(strstr(why.text, "all its 2 evaluators"));
+    assert_int_equal(pl_client_link_newest(a, 1000000, NULL, NULL), PL_ETIMEDOUT);
     crew_news(&c, PL_NEWS_ASK, 1);
-    assert_false(c.t->clients->show(c.p, 0, c.version[0], NULL)); /* not a watcher */
+    assert_false(c.t->clients->show(c.p, 0, c.version[0], NULL)); /* not an evaluator */
     assert_false(c.t->clients->show(c.p, 3, c.version[0], NULL)); /* nobody */
     assert_false(c.t->clients->show(c.p, 2, c.version[0], NULL)); /* has not asked */
     assert_false(c.t->clients->show(c.p, 1, c.slot[0], NULL));    /* not a version */
@@ -398,15 +398,15 @@ TEST(a_frozen_watcher_lets_go) {
     crew_news(&c, PL_NEWS_DONE, 1);
     assert_false(c.t->clients->show(c.p, 1, c.version[0], NULL));
     crew_silent(&c);
-    a = watcher(&c, &number);
+    a = evaluator(&c, &number);
     assert_int_equal(number, 1);
-    assert_int_equal(pl_guest_newest(b, 0, NULL, NULL), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_link_newest(b, 0, NULL, NULL), PL_ETIMEDOUT);
     crew_news(&c, PL_NEWS_ASK, 2);
     c.t->link.detach(b);
-    struct pl_link *w = crew_guest(&c, 0);
-    assert_int_equal(pl_guest_newest(w, 0, NULL, NULL), PL_EUSAGE); /* a worker has orders */
+    struct pl_link *w = crew_client(&c, 0);
+    assert_int_equal(pl_client_link_newest(w, 0, NULL, NULL), PL_EUSAGE); /* a worker has orders */
     c.t->port.shutdown(c.p, 0);
-    assert_int_equal(pl_guest_newest(a, PL_FOREVER, NULL, NULL), PL_ECANCELLED);
+    assert_int_equal(pl_client_link_newest(a, PL_FOREVER, NULL, NULL), PL_ECANCELLED);
     c.t->link.detach(a);
     c.t->link.detach(w);
     crew_close(&c);

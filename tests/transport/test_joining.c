@@ -1,4 +1,4 @@
-/* Guests that come by a socket: beside workers that were started, refused, and with greetings that
+/* Clients that come by a socket: beside workers that were started, refused, and with greetings that
  * lie. */
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include "test.h"
 #include "transport/greeting.h"
 
-TEST(guests_come_and_are_refused) {
+TEST(clients_come_and_are_refused) {
     struct crew c;
     struct stat s;
     struct pl_link *l = NULL;
@@ -24,13 +24,13 @@ TEST(guests_come_and_are_refused) {
     assert_int_equal(lstat(c.path, &s), 0);
     assert_true(S_ISSOCK(s.st_mode));
     assert_int_equal(s.st_mode & 0777, 0600);
-    struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1), *d = crew_guest(&c, 2);
+    struct pl_link *a = crew_client(&c, 0), *b = crew_client(&c, 1), *d = crew_client(&c, 2);
     for (int w = 0; w < 3; w++) crew_news(&c, PL_NEWS_JOINED, w);
     assert_int_equal(crew_connect(c.path, &l, &worker, &dim, &why), PL_ERUN);
     assert_non_null(strstr(why.text, "has all its 3 workers"));
     c.t->link.detach(b);
     crew_news(&c, PL_NEWS_GONE, 1);
-    b = crew_guest(&c, 1);
+    b = crew_client(&c, 1);
     crew_news(&c, PL_NEWS_JOINED, 1);
     struct pl_order o;
     crew_tell(&c, 1, 4);
@@ -44,16 +44,16 @@ TEST(guests_come_and_are_refused) {
     crew_close(&c);
 }
 
-/* Guests and children at the same time: every number once, everybody finds work. */
-TEST(guests_and_children_mix) {
+/* Clients and children at the same time: every number once, everybody finds work. */
+TEST(clients_and_children_mix) {
     struct crew c;
-    pid_t guest[4];
+    pid_t client[4];
     uint64_t done[CREW_MAX] = {0};
     if (!crew_forks(&pl_shm)) return;
     crew_open(&c, &pl_shm, 8, 50, true);
     for (int i = 0; i < 4; i++) crew_spawn(&c, 4 + i, crew_echo);
     for (int i = 0; i < 4; i++) {
-        if ((guest[i] = fork())) continue;
+        if ((client[i] = fork())) continue;
         struct pl_link *l;
         int worker;
         size_t dim;
@@ -74,7 +74,7 @@ TEST(guests_and_children_mix) {
     c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
     for (int i = 0; i < 4; i++) {
         int status = -1;
-        assert_int_equal(waitpid(guest[i], &status, 0), guest[i]);
+        assert_int_equal(waitpid(client[i], &status, 0), client[i]);
         assert_int_equal(status, 0);
         assert_int_equal(crew_join(&c, 4 + i), 0);
     }
@@ -129,12 +129,12 @@ struct liar {
 
 static void liar_main(void *arg) {
     struct liar *liar = arg;
-    int guest = accept(liar->sock, NULL, NULL);
-    if (liar->n) send(guest, liar->answer, liar->n, MSG_NOSIGNAL);
-    close(guest);
+    int client = accept(liar->sock, NULL, NULL);
+    if (liar->n) send(client, liar->answer, liar->n, MSG_NOSIGNAL);
+    close(client);
 }
 
-/* Whatever a socket says that is not a server's, the guest fails with a sentence. */
+/* Whatever a socket says that is not a server's, the client fails with a sentence. */
 TEST(greetings_are_not_believed) {
     struct pl_answer none = {0}, good = {.magic = PL_GREETING_MAGIC,
                                          .version = PL_GREETING_VERSION,

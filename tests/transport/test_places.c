@@ -44,7 +44,7 @@ static void place_is_free(struct crew *c) {
     c->t->link.detach(l);
 }
 
-/* A guest that talks, never joins and leaves does not keep its place. */
+/* A client that talks, never joins and leaves does not keep its place. */
 TEST(words_keep_no_place) {
     struct crew c;
     crew_open_with(&c, &pl_shm, 1, 5, true, (struct pl_port_conf){0});
@@ -75,7 +75,7 @@ TEST(silence_is_not_a_queue) {
     int sock[SILENT];
     crew_open(&c, &pl_shm, 1, 5, true);
     for (int i = 0; i < SILENT; i++) sock[i] = crew_call(&c);
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
     for (int i = 0; i < SILENT; i++) close(sock[i]);
     c.t->link.detach(l);
@@ -122,7 +122,7 @@ TEST(servers_do_not_take_each_others_socket) {
 static void check_noise(const char *message, size_t n, double per_second) {
     struct crew c;
     crew_open(&c, &pl_shm, 1, 5, true);
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
     uint64_t begin = pl_now_ns(), said = 0;
     while (pl_now_ns() - begin < 300 * MS)

@@ -26,7 +26,7 @@ TEST(noise_kills_nobody) {
         struct crew c;
         struct pl_rng rng;
         crew_open(&c, kinds[k], 2, 33, true);
-        struct pl_link *a = crew_guest(&c, 0);
+        struct pl_link *a = crew_client(&c, 0);
         pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 61, k);
         for (int round = 0; round < 2000; round++) {
             make_noise(&rng, crew_head(&c), sizeof(struct pl_head) + sizeof(uint64_t));
@@ -134,7 +134,7 @@ TEST(numbers_are_given_once) {
         crew_open(&c, kinds[k], 2, 3, true);
         assert_int_equal(c.t->start->expect(c.p, -1, &why), PL_EUSAGE);
         assert_int_equal(c.t->start->expect(c.p, 2, &why), PL_EUSAGE);
-        struct pl_link *a = crew_guest(&c, 0);
+        struct pl_link *a = crew_client(&c, 0);
         assert_int_equal(c.t->start->expect(c.p, 0, &why), PL_EUSAGE);
         crew_news(&c, PL_NEWS_JOINED, 0);
         assert_int_equal(c.t->start->expect(c.p, 0, &why), PL_EUSAGE);
@@ -170,7 +170,7 @@ TEST(wake_ends_the_wait) {
         c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);
         pl_thread_join(thread);
-        struct pl_link *a = crew_guest(&c, 0);
+        struct pl_link *a = crew_client(&c, 0);
         c.t->port.wake(c.p); /* beforehand, and while there is something */
         c.t->port.news(c.p, PL_FOREVER, &news);
         assert_int_equal(news.kind, PL_NEWS_NONE);

@@ -223,8 +223,8 @@ static void orphan_rests(struct crew *c, struct pl_link *l, int worker) {
     if (c->t->link.sleep(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
 }
 
-/* A guest that is a process, and no child of the server's. */
-static void orphan_guest(struct crew *c) {
+/* A client that is a process, and no child of the server's. */
+static void orphan_client(struct crew *c) {
     struct pl_link *l;
     int worker;
     size_t dim;
@@ -240,7 +240,7 @@ static void server_main(struct crew *c, int say) {
     crew_spawn(c, 1, orphan_pulls);
     crew_spawn(c, 2, orphan_rests);
     crew_spawn(c, 3, orphan_pulls);
-    if (fork() == 0) orphan_guest(c);
+    if (fork() == 0) orphan_client(c);
     if (!crew_wait(&c->notes->gate, 5) || write(say, &one, 1) != 1) _exit(1);
     for (;;) pause();
 }

@@ -57,7 +57,7 @@ static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_li
     for (size_t k = 0; k < N_KINDS; k++) {
         struct crew c;
         crew_open(&c, kinds[k], 2, 33, true);
-        struct pl_link *a = crew_guest(&c, 0), *b = crew_guest(&c, 1);
+        struct pl_link *a = crew_client(&c, 0), *b = crew_client(&c, 1);
         crew_news(&c, PL_NEWS_JOINED, 0);
         crew_news(&c, PL_NEWS_JOINED, 1);
         story(&c, a, b);
@@ -228,7 +228,7 @@ TEST(holds_tells_when_vectors_are_free) {
         crew_open(&c, kinds[k], 1, 33, true);
         for (uint64_t task = 1; task < 8; task += 2) {
             holds_is(&c, 0);
-            struct pl_link *a = crew_guest(&c, 0);
+            struct pl_link *a = crew_client(&c, 0);
             crew_news(&c, PL_NEWS_JOINED, 0);
             tell(&c, 0, task);
             pull_is(&c, a, task);
@@ -242,7 +242,7 @@ TEST(holds_tells_when_vectors_are_free) {
             tell(&c, 0, 99); /* to nobody: not for the next owner either */
             assert_int_equal(c.t->port.phase(c.p, 0), PL_PHASE_AWAY);
         }
-        struct pl_link *a = crew_guest(&c, 0);
+        struct pl_link *a = crew_client(&c, 0);
         crew_news(&c, PL_NEWS_JOINED, 0);
         tell(&c, 0, 20);
         pull_is(&c, a, 20);

@@ -1,5 +1,5 @@
-/* Guests of a port over shared memory: how they join and are refused, what they can say, watchers,
- * bfloat16, and that a hostile one harms only itself. */
+/* Clients of a port over shared memory: how they join and are refused, what they can say,
+ * evaluators, bfloat16, and that a hostile one harms only itself. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -27,27 +27,27 @@
 
 #define MS UINT64_C(1000000)
 
-/* A guest of this kind and dim comes; NULL: why says why not. */
-static struct pl_link *join(struct crew *c, struct pl_guest guest, struct pl_welcome *welcome,
+/* A client of this kind and dim comes; NULL: why says why not. */
+static struct pl_link *join(struct crew *c, struct pl_newcomer client, struct pl_welcome *welcome,
                             struct pl_why *why) {
     struct pl_link *l = NULL;
-    struct pl_guest_conf conf = {.path = c->path, .guest = guest};
-    int rc = pl_guest_connect(&conf, &l, welcome, why);
+    struct pl_client_link_conf conf = {.path = c->path, .client = client};
+    int rc = pl_client_link_connect(&conf, &l, welcome, why);
     assert_true(rc == PL_OK || rc == PL_ERUN);
     assert_true((rc == PL_OK) == (l != NULL));
     return l;
 }
 
-static void refused(struct crew *c, struct pl_guest guest, const char *sentence) {
+static void refused(struct crew *c, struct pl_newcomer client, const char *sentence) {
     struct pl_why why = {""};
     struct pl_welcome welcome;
-    assert_null(join(c, guest, &welcome, &why));
+    assert_null(join(c, client, &welcome, &why));
     if (!strstr(why.text, sentence) || !strstr(why.text, c->path)) fail_msg("%s", why.text);
 }
 
 /* --- joining ----------------------------------------------------------------------------- */
 
-static enum pl_admission judge(void *ctx, const struct pl_guest *g, struct pl_why *why) {
+static enum pl_admission judge(void *ctx, const struct pl_newcomer *g, struct pl_why *why) {
     assert_string_equal(ctx, "ctx");
     if (g->can == 2) return false;
     if (strcmp(g->fingerprint, "mlp-64") == 0 || !g->fingerprint[0]) return true;
@@ -55,7 +55,7 @@ static enum pl_admission judge(void *ctx, const struct pl_guest *g, struct pl_wh
     return false;
 }
 
-TEST(a_wrong_guest_is_told_why) {
+TEST(a_wrong_client_is_told_why) {
     struct crew c;
     struct pl_why why;
     struct pl_welcome welcome;
@@ -65,12 +65,12 @@ TEST(a_wrong_guest_is_told_why) {
     longest[sizeof longest - 1] = 0;
     crew_open_with(&c, &pl_shm, 1, 33, true,
                    (struct pl_port_conf){.about = longest, .admit = judge, .admit_ctx = "ctx"});
-    refused(&c, (struct pl_guest){.dim = 34}, "has 33 parameters and that of this program 34");
-    refused(&c, (struct pl_guest){.fingerprint = "cnn-7"}, "this worker has 'cnn-7'");
-    refused(&c, (struct pl_guest){.can = 2}, "no reason");
-    refused(&c, (struct pl_guest){.kind = PL_GUEST_WATCHER}, "takes no watchers");
-    refused(&c, (struct pl_guest){.kind = (enum pl_guest_kind)7}, "not this kind");
-    struct pl_guest right = {.dim = 33, .fingerprint = "mlp-64"};
+    refused(&c, (struct pl_newcomer){.dim = 34}, "has 33 parameters and that of this program 34");
+    refused(&c, (struct pl_newcomer){.fingerprint = "cnn-7"}, "this worker has 'cnn-7'");
+    refused(&c, (struct pl_newcomer){.can = 2}, "no reason");
+    refused(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, "takes no evaluators");
+    refused(&c, (struct pl_newcomer){.kind = (enum pl_client_kind)7}, "not this kind");
+    struct pl_newcomer right = {.dim = 33, .fingerprint = "mlp-64"};
     struct pl_link *l = join(&c, right, &welcome, &why);
     assert_non_null(l);
     assert_int_equal(welcome.worker, 0);
@@ -87,7 +87,7 @@ TEST(a_wrong_guest_is_told_why) {
     crew_close(&c);
 }
 
-/* Other releases, other programs, and some who say nothing; then a guest as it should be. */
+/* Other releases, other programs, and some who say nothing; then a client as it should be. */
 TEST(strangers_are_sent_away) {
     struct crew c;
     struct pl_rng rng;
@@ -113,7 +113,7 @@ TEST(strangers_are_sent_away) {
         assert_true(poll(&end, 1, 60000) == 1 && recv(sock, &byte, 1, 0) <= 0);
         close(sock);
     }
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
     for (int i = 0; i < 3; i++) {
         answer = crew_answer(silent[i], fd);
@@ -154,28 +154,28 @@ TEST(visitors_queue) {
 
 /* --- the server's own places --- */
 
-TEST(guests_do_not_take_what_the_server_starts) {
+TEST(clients_do_not_take_what_the_server_starts) {
     struct crew c;
     struct pl_why why;
     crew_open_with(&c, &pl_shm, 2, 5, true, (struct pl_port_conf){.starts = true});
-    refused(&c, (struct pl_guest){0}, "all its 2 workers");
+    refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
     assert_int_equal(c.t->start->expect(c.p, 0, &why), 0);
     c.t->start->made(c.p, 0); /* nobody was started */
     crew_news(&c, PL_NEWS_GONE, 0);
-    refused(&c, (struct pl_guest){0}, "all its 2 workers");
+    refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
     assert_int_equal(c.t->start->expect(c.p, 0, &why), 0);
     c.t->start->made(c.p, 0);
     crew_news(&c, PL_NEWS_GONE, 0);
     c.t->clients->offer(c.p, 0);
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    refused(&c, (struct pl_guest){0}, "all its 2 workers");
+    refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
     c.t->link.detach(l);
     crew_news(&c, PL_NEWS_GONE, 0);
     assert_int_equal(c.t->start->expect(c.p, 0, &why), 0); /* the server has changed its mind */
     c.t->start->made(c.p, 0);
     crew_news(&c, PL_NEWS_GONE, 0);
-    refused(&c, (struct pl_guest){0}, "all its 2 workers");
+    refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
     crew_close(&c);
 }
 
@@ -183,7 +183,7 @@ TEST(guests_do_not_take_what_the_server_starts) {
 TEST(visitors_do_not_disturb_a_run) {
     char path[64], why[512] = "";
     if (!crew_forks(&pl_shm)) return;
-    snprintf(path, sizeof path, "guests-%d.sock", (int)getpid());
+    snprintf(path, sizeof path, "clients-%d.sock", (int)getpid());
     pid_t visitor = fork();
     if (visitor == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
     if (visitor == 0)
@@ -219,11 +219,11 @@ TEST(a_port_number_is_not_a_path) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct pl_port_conf conf = {
             .n_workers = 1, .dim = 1, .n_versions = 1, .n_slots = 1, .listen = bad[i]};
-        struct pl_guest_conf guest = {.path = bad[i]};
+        struct pl_client_link_conf client = {.path = bad[i]};
         assert_int_equal(pl_shm.port.open(&conf, &p, &why), PL_EUSAGE);
         assert_non_null(strstr(why.text, "HOST:PORT"));
         assert_int_equal(lstat(bad[i], &s), -1);
-        assert_int_equal(pl_guest_connect(&guest, &l, &welcome, &why), PL_EUSAGE);
+        assert_int_equal(pl_client_link_connect(&client, &l, &welcome, &why), PL_EUSAGE);
     }
     pl_setup *setup = NULL;
     assert_int_equal(pl_setup_new(&setup), 0);
@@ -259,19 +259,19 @@ struct late {
     char path[64];
 };
 
-static void late_guest(void *arg) {
+static void late_client(void *arg) {
     struct late *late = arg;
     struct pl_link *l;
     struct pl_welcome welcome;
     int said = 0;
-    struct pl_guest_conf conf = {
+    struct pl_client_link_conf conf = {
         .path = late->path, .wait_ns = CREW_PATIENCE_NS, .waiting = count_sentence, .ctx = &said};
-    if (pl_guest_connect(&conf, &l, &welcome, NULL)) abort();
+    if (pl_client_link_connect(&conf, &l, &welcome, NULL)) abort();
     if (said != 1) abort();
     pl_shm.link.detach(l);
 }
 
-TEST(a_guest_waits_for_its_server) {
+TEST(a_client_waits_for_its_server) {
     struct crew c;
     struct pl_why why;
     struct pl_link *l;
@@ -279,18 +279,18 @@ TEST(a_guest_waits_for_its_server) {
     struct late late = {.c = &c};
     struct pl_thread *thread;
     snprintf(late.path, sizeof late.path, "transport-%d.sock", (int)getpid());
-    struct pl_guest_conf conf = {.path = late.path, .wait_ns = 50 * MS};
-    assert_int_equal(pl_guest_connect(&conf, &l, &welcome, &why), PL_EIO);
+    struct pl_client_link_conf conf = {.path = late.path, .wait_ns = 50 * MS};
+    assert_int_equal(pl_client_link_connect(&conf, &l, &welcome, &why), PL_EIO);
     assert_non_null(strstr(why.text, "after 0.05 s: No such file"));
     int n_files = crew_files("/proc/self/fd");
     conf.wait_ns = PL_FOREVER;
     ring_alarms(true);
-    assert_int_equal(pl_guest_connect(&conf, &l, &welcome, &why), PL_EINTR);
+    assert_int_equal(pl_client_link_connect(&conf, &l, &welcome, &why), PL_EINTR);
     ring_alarms(false);
-    assert_int_equal(pl_thread_start(late_guest, &late, &thread), 0);
+    assert_int_equal(pl_thread_start(late_client, &late, &thread), 0);
     crew_sleep(30 * MS);
     crew_open(&c, &pl_shm, 1, 5, true);
-    c.n_files = n_files; /* not with a socket that the guest just tried */
+    c.n_files = n_files; /* not with a socket that the client just tried */
     crew_news(&c, PL_NEWS_JOINED, 0);
     pl_thread_join(thread);
     crew_news(&c, PL_NEWS_GONE, 0);
@@ -301,27 +301,27 @@ TEST(a_pull_has_an_end) {
     struct crew c;
     struct pl_order o;
     crew_open(&c, &pl_shm, 1, 5, true);
-    struct pl_link *l = crew_guest(&c, 0);
+    struct pl_link *l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    assert_int_equal(pl_guest_pull(l, 0, &o), PL_ETIMEDOUT);
-    assert_int_equal(pl_guest_pull(l, 20 * MS, &o), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_link_pull(l, 0, &o), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_link_pull(l, 20 * MS, &o), PL_ETIMEDOUT);
     ring_alarms(true);
-    assert_int_equal(pl_guest_pull(l, PL_FOREVER, &o), PL_EINTR);
+    assert_int_equal(pl_client_link_pull(l, PL_FOREVER, &o), PL_EINTR);
     ring_alarms(false);
     crew_tell(&c, 0, 1);
-    assert_int_equal(pl_guest_pull(l, 0, &o), 0);
+    assert_int_equal(pl_client_link_pull(l, 0, &o), 0);
     assert_int_equal(o.task, 1);
     c.t->port.cancel(c.p, 0);
     assert_int_equal(c.t->port.holds(c.p, 0), 1);
-    assert_int_equal(pl_guest_pull(l, 0, &o), PL_ETIMEDOUT);
+    assert_int_equal(pl_client_link_pull(l, 0, &o), PL_ETIMEDOUT);
     assert_int_equal(c.t->port.holds(c.p, 0), 0); /* whoever gives up holds nothing */
     crew_tell(&c, 0, 2);
-    assert_int_equal(pl_guest_pull(l, 0, &o), 0);
-    assert_int_equal(pl_guest_pull(l, 0, &o), 0); /* comes again */
+    assert_int_equal(pl_client_link_pull(l, 0, &o), 0);
+    assert_int_equal(pl_client_link_pull(l, 0, &o), 0); /* comes again */
     assert_int_equal(o.task, 2);
     c.t->port.shutdown(c.p, 0);
-    assert_int_equal(pl_guest_pull(l, PL_FOREVER, &o), PL_ECANCELLED);
-    assert_int_equal(pl_guest_say(l, "too late", PL_FOREVER), PL_ECANCELLED);
+    assert_int_equal(pl_client_link_pull(l, PL_FOREVER, &o), PL_ECANCELLED);
+    assert_int_equal(pl_client_link_say(l, "too late", PL_FOREVER), PL_ECANCELLED);
     c.t->link.detach(l);
     crew_close(&c);
 }
@@ -340,19 +340,19 @@ TEST(words_arrive_in_order) {
     char longest[PL_WORD_MAX + 1], text[32];
     memset(longest, '~', sizeof longest);
     longest[PL_WORD_MAX] = 0;
-    crew_open_with(&c, &pl_shm, 1, 5, true, (struct pl_port_conf){.n_watchers = 1});
-    struct pl_link *l = crew_guest(&c, 0);
-    struct pl_link *w = join(&c, (struct pl_guest){.kind = PL_GUEST_WATCHER}, &welcome, &why);
+    crew_open_with(&c, &pl_shm, 1, 5, true, (struct pl_port_conf){.n_evaluators = 1});
+    struct pl_link *l = crew_client(&c, 0);
+    struct pl_link *w = join(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, &welcome, &why);
     assert_int_equal(welcome.worker, 1);
     crew_news(&c, PL_NEWS_JOINED, 0);
-    assert_int_equal(pl_guest_say(l, "", 0), PL_EUSAGE);
-    assert_int_equal(pl_guest_say(l, "two\nlines", 0), PL_EUSAGE);
-    assert_int_equal(pl_guest_say(l, "\x1b[2J", 0), PL_EUSAGE);
-    assert_int_equal(pl_guest_say(l, longest, 0), PL_EUSAGE);
+    assert_int_equal(pl_client_link_say(l, "", 0), PL_EUSAGE);
+    assert_int_equal(pl_client_link_say(l, "two\nlines", 0), PL_EUSAGE);
+    assert_int_equal(pl_client_link_say(l, "\x1b[2J", 0), PL_EUSAGE);
+    assert_int_equal(pl_client_link_say(l, longest, 0), PL_EUSAGE);
     longest[PL_WORD_MAX - 1] = 0;
-    assert_int_equal(pl_guest_say(l, longest, 0), 0);
+    assert_int_equal(pl_client_link_say(l, longest, 0), 0);
     word_is(&c, 0, longest);
-    assert_int_equal(pl_guest_say(w, "accuracy 0.75", 0), 0);
+    assert_int_equal(pl_client_link_say(w, "accuracy 0.75", 0), 0);
     word_is(&c, 1, "accuracy 0.75");
     crew_silent(&c);
     /* raw nonsense over the socket is no word */
@@ -362,7 +362,7 @@ TEST(words_arrive_in_order) {
     /* what was said before it left comes before that */
     for (int i = 0; i < 30; i++) {
         snprintf(text, sizeof text, "word %d", i);
-        assert_int_equal(pl_guest_say(l, text, 0), 0);
+        assert_int_equal(pl_client_link_say(l, text, 0), 0);
     }
     c.t->link.detach(l);
     for (int i = 0; i < 30; i++) {
@@ -371,7 +371,7 @@ TEST(words_arrive_in_order) {
     }
     crew_news(&c, PL_NEWS_GONE, 0);
     c.t->link.detach(w);
-    l = crew_guest(&c, 0);
+    l = crew_client(&c, 0);
     crew_news(&c, PL_NEWS_JOINED, 0);
     crew_silent(&c);
     c.t->link.detach(l);
@@ -379,7 +379,7 @@ TEST(words_arrive_in_order) {
 }
 
 static void chatterbox(struct crew *c, struct pl_link *l, int worker) {
-    while (!atomic_load(&c->notes->gate)) pl_guest_say(l, "word", MS);
+    while (!atomic_load(&c->notes->gate)) pl_client_link_say(l, "word", MS);
 }
 
 /* Floods the server with words: others are served as before, and few of the words are taken. */

@@ -1,22 +1,22 @@
-/* What the server does for guests, which are workers of other programs and an evaluator: it tells
+/* What the server does for clients, which are workers of other programs and an evaluator: it tells
  * them about the run, carries out their requests, shows versions to the evaluator and enters its
  * numbers as scores. If other programs compute the model, training losses are those of the results.
  *
  * Threads: the deciding one. */
-#ifndef PL_RUN_GUESTS_H
-#define PL_RUN_GUESTS_H
+#ifndef PL_RUN_CLIENTS_H
+#define PL_RUN_CLIENTS_H
 
 #include "engine/engine.h"
 #include "run/about.h"
 
 struct server;
 
-struct pl_guests {
+struct pl_clients {
     struct pl_about about;
     char text[PL_ABOUT_MAX];
     double loss, samples; /* of the results since the last score: the sum over known samples */
 
-    int watcher;       /* that asked for a version and was not answered; -1: none */
+    int evaluator;     /* that asked for a version and was not answered; -1: none */
     uint64_t asked_ns; /* when one last asked, on the run's clock */
     bool seated;       /* there is one, at the seat with this number */
     int seat;
@@ -31,21 +31,21 @@ struct pl_guests {
     uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
     float *room;                   /* for a model that is not a version, in the port's memory */
     bool told_no_saver, told_lr;
-    int n_unknown; /* requests that are not known and were reported, of all guests */
+    int n_unknown; /* requests that are not known and were reported, of all clients */
 };
 
-/* Fills in what the port tells guests and asks about them. */
-int pl_guests_open(struct server *s, struct pl_port_conf *port);
+/* Fills in what the port tells clients and asks about them. */
+int pl_clients_open(struct server *s, struct pl_port_conf *port);
 
-void pl_guests_result(struct server *s, const struct pl_result *r); /* one that is usable */
-void pl_guests_lr(struct server *s, int worker, double lr);         /* sent with a result */
-void pl_guests_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
+void pl_clients_result(struct server *s, const struct pl_result *r); /* one that is usable */
+void pl_clients_lr(struct server *s, int worker, double lr);         /* sent with a result */
+void pl_clients_news(struct server *s, const struct pl_news *news);  /* WORD, ASK and DONE */
 
 /* When an evaluation is due: the evaluator gets a version when it asks next, which it does several
  * times per second; without one, enters the workers' losses. */
-void pl_guests_score(struct server *s, uint64_t now);
+void pl_clients_score(struct server *s, uint64_t now);
 
 /* At the end, before workers leave: waits for the evaluator's numbers about the last version. */
-void pl_guests_end(struct server *s);
+void pl_clients_end(struct server *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* What goes over the socket of a guest, in both directions, and results in bfloat16. */
+/* What goes over the socket of a client, in both directions, and results in bfloat16. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -11,13 +11,13 @@
 #include "base/bf16.h"
 #include "fuzz.h"
 #include "sys/clock.h"
-#include "transport/guest.h"
+#include "transport/client_link.h"
 #include "transport/lobby.h"
 #include "transport/shm_port.h"
 
 #define DIM 8
 
-/* --- what a guest receives ----------------------------------------------------------------- */
+/* --- what a client receives ----------------------------------------------------------------- */
 
 enum { SHORT_FILE, PAGE_FILE, WHOLE_FILE, OPEN_FILE, FILES };
 
@@ -36,7 +36,7 @@ static int sent_file(uint64_t which) {
 
 static struct pl_answer welcome_of(struct fuzz_piece *rest) {
     struct pl_shape s = {.n_workers = 1 + fuzz_number(rest, 1) % 3,
-                         .n_watchers = 1,
+                         .n_evaluators = 1,
                          .dim = DIM,
                          .n_versions = 2,
                          .n_slots = 2,
@@ -48,7 +48,7 @@ static struct pl_answer welcome_of(struct fuzz_piece *rest) {
                               .code = PL_ANSWER_WELCOME,
                               .owner = 1,
                               .n_workers = s.n_workers,
-                              .n_watchers = s.n_watchers,
+                              .n_evaluators = s.n_evaluators,
                               .dim = s.dim,
                               .n_versions = s.n_versions,
                               .n_slots = s.n_slots,
@@ -87,22 +87,22 @@ static void use_link(struct pl_link *l, const struct pl_welcome *w, struct fuzz_
     for (int i = 0; i < PL_SEQLOCK_WORDS; i++) word[i] = fuzz_number(rest, 2);
     pl_seqlock_write(&b->order, word);
     atomic_store(&b->inputs.n, fuzz_number(rest, 1));
-    if (w->worker < w->n_workers && pl_guest_pull(l, 0, &order) == 0) {
+    if (w->worker < w->n_workers && pl_client_link_pull(l, 0, &order) == 0) {
         FUZZ_MUST(order.n_inputs >= 1 && order.n_strips == 0 && order.out != NULL);
         float sum = order.out[w->dim - 1];
         for (int i = 0; i < order.n_inputs; i++) sum += order.input[i].v[w->dim - 1];
         order.out[0] = sum;
     }
-    if (w->worker >= w->n_workers) pl_guest_newest(l, 0, NULL, NULL);
+    if (w->worker >= w->n_workers) pl_client_link_newest(l, 0, NULL, NULL);
     pl_shm.link.detach(l);
     memset(area, 0, sizeof *b);
     munmap(area, 1 << 20);
 }
 
-/* The server's messages wait in the socket before the guest asks. */
+/* The server's messages wait in the socket before the client asks. */
 static void greeting(const uint8_t *data, size_t n) {
     struct fuzz_piece rest = {data, n};
-    struct pl_guest_conf conf = {.path = "fuzz"};
+    struct pl_client_link_conf conf = {.path = "fuzz"};
     struct pl_answer answer = welcome_of(&rest);
     struct pl_welcome welcome;
     struct pl_link *l = NULL;
@@ -118,7 +118,7 @@ static void greeting(const uint8_t *data, size_t n) {
         send_one(pair[1], &m, sizeof m, &rest);
     }
     close(pair[1]);
-    if (pl_guest_enter(&conf, pair[0], &l, &welcome, &why) == 0)
+    if (pl_client_link_enter(&conf, pair[0], &l, &welcome, &why) == 0)
         use_link(l, &welcome, &rest);
     else
         FUZZ_MUST(why.text[0]);
@@ -145,10 +145,10 @@ static void open_lobby(void) {
     atexit(close_lobby);
 }
 
-static bool welcome(void *ctx, int sock, const struct pl_guest *guest) {
+static bool welcome(void *ctx, int sock, const struct pl_newcomer *client) {
     (void)ctx;
-    FUZZ_MUST(guest->kind == PL_GUEST_WORKER || guest->kind == PL_GUEST_WATCHER);
-    FUZZ_MUST(strlen(guest->fingerprint) < sizeof guest->fingerprint);
+    FUZZ_MUST(client->kind == PL_CLIENT_WORKER || client->kind == PL_CLIENT_EVALUATOR);
+    FUZZ_MUST(strlen(client->fingerprint) < sizeof client->fingerprint);
     if (takes) close(sock);
     return takes;
 }
@@ -180,7 +180,7 @@ static void say_hello(int sock, struct fuzz_piece *rest) {
     }
 }
 
-/* A message of a guest that is seated, as liveness.c reads it. */
+/* A message of a client that is seated, as liveness.c reads it. */
 static void later_message(struct fuzz_piece *rest) {
     struct fuzz_piece any = fuzz_cut(rest);
     struct pl_said said;
@@ -248,7 +248,7 @@ static void open_port(void) {
                                 .n_slots = WORKERS,
                                 .n_own = 1,
                                 .listen = path,
-                                .n_watchers = 1,
+                                .n_evaluators = 1,
                                 .half = PL_HALF_RESULT | PL_HALF_MODEL};
     snprintf(path, sizeof path, "/tmp/paceline-fuzz-%d.port", (int)getpid());
     FUZZ_MUST(pl_shm.port.open(&conf, &port, &why) == 0);
@@ -263,7 +263,7 @@ static void next_news(struct pl_news *news) {
     FUZZ_MUST(news->kind != PL_NEWS_RESULT || news->result.samples <= INT32_MAX);
 }
 
-/* The order of a guest; what it is shown as bfloat16 is the version, rounded. */
+/* The order of a client; what it is shown as bfloat16 is the version, rounded. */
 static void give_order(int w, uint64_t task, struct fuzz_piece *rest) {
     struct pl_input input = {.v = version, .stamp = fuzz_number(rest, 1), .c = 1, .writer = -1};
     struct pl_order o = {.task = task, .n_inputs = 1, .input = &input, .out = slot[w]};
@@ -272,7 +272,7 @@ static void give_order(int w, uint64_t task, struct fuzz_piece *rest) {
         uint32_t bits = (uint32_t)fuzz_number(rest, 4);
         memcpy(&version[i], &bits, sizeof bits);
     }
-    bool told = pl_port_knows(&port->seat[w]) && pl_port_is_guest(port, w);
+    bool told = pl_port_knows(&port->seat[w]) && pl_port_is_client(port, w);
     pl_shm.port.tell(port, w, &o);
     uint16_t *half = (uint16_t *)(void *)((char *)port->memory.segment.at + s->halves);
     for (int i = 0; i < DIM && told && input.stamp == 0; i++)
@@ -307,10 +307,11 @@ static void give_result(int w, struct fuzz_piece *rest) {
 }
 
 static void enter(struct fuzz_piece *rest) {
-    struct pl_guest guest = {.kind = fuzz_number(rest, 1) % 2 ? PL_GUEST_WATCHER : PL_GUEST_WORKER};
+    struct pl_newcomer client = {.kind = fuzz_number(rest, 1) % 2 ? PL_CLIENT_EVALUATOR
+                                                                  : PL_CLIENT_WORKER};
     struct pl_answer answer = {.text = ""};
     int fd[PL_GIVEN] = {-1, -1, -1};
-    int seat = pl_port_admit(port, &guest, &answer, fd);
+    int seat = pl_port_admit(port, &client, &answer, fd);
     FUZZ_MUST(seat < WORKERS + 1 && (seat >= 0 || answer.text[0]));
     if (seat >= 0) pl_areas_took(fd);
 }
@@ -345,5 +346,5 @@ static void bf16(const uint8_t *data, size_t n) {
     for (int w = 0; w <= WORKERS; w++) FUZZ_MUST(!atomic_load(&port->seat[w].taken));
 }
 
-const struct fuzz_target fuzz_guests[] = {
+const struct fuzz_target fuzz_clients[] = {
     {"greeting", greeting}, {"hello", hello}, {"bf16", bf16}, {NULL, NULL}};

@@ -1,4 +1,4 @@
-/* What a port over shared memory does for guests: seats, watchers, bfloat16.
+/* What a port over shared memory does for clients: seats, evaluators, bfloat16.
  *
  * Threads: pl_port_admit(), pl_port_reader() and pl_port_said() are called by the thread that
  * watches the sockets (liveness.h), everything else by the owner of the port. */
@@ -12,13 +12,13 @@
 
 /* --- joining ----------------------------------------------------------------------------- */
 
-static uint64_t guests_bit(int seat) {
+static uint64_t clients_bit(int seat) {
     return UINT64_C(1) << (seat % 64);
 }
 
-/* Takes the lowest seat of this kind that is free and open to guests; -1: there is none. */
-static int guests_take_seat(struct pl_port *p, enum pl_guest_kind kind) {
-    bool worker = kind == PL_GUEST_WORKER;
+/* Takes the lowest seat of this kind that is free and open to clients; -1: there is none. */
+static int clients_take_seat(struct pl_port *p, enum pl_client_kind kind) {
+    bool worker = kind == PL_CLIENT_WORKER;
     int end = worker ? p->n_workers : p->n_seats;
     for (int i = worker ? 0 : p->n_workers; i < end; i++) {
         bool taken = false;
@@ -28,33 +28,33 @@ static int guests_take_seat(struct pl_port *p, enum pl_guest_kind kind) {
     return -1;
 }
 
-static int guests_refuse_full(const struct pl_port *p, enum pl_guest_kind kind,
-                              struct pl_why *why) {
-    int n = kind == PL_GUEST_WORKER ? p->n_workers : p->n_seats - p->n_workers;
-    if (n == 0) return pl_fail(why, PL_ERUN, "it takes no watchers");
+static int clients_refuse_full(const struct pl_port *p, enum pl_client_kind kind,
+                               struct pl_why *why) {
+    int n = kind == PL_CLIENT_WORKER ? p->n_workers : p->n_seats - p->n_workers;
+    if (n == 0) return pl_fail(why, PL_ERUN, "it takes no evaluators");
     return pl_fail(why, PL_ERUN, "it has all its %d %s already", n,
-                   kind == PL_GUEST_WORKER ? "workers" : "watchers");
+                   kind == PL_CLIENT_WORKER ? "workers" : "evaluators");
 }
 
-/* A seat for the guest, and the memory that goes with it; -1: `why` has the reason. */
-static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[PL_GIVEN],
-                       struct pl_why *why) {
+/* A seat for the client, and the memory that goes with it; -1: `why` has the reason. */
+static int clients_seat(struct pl_port *p, const struct pl_newcomer *client, int fd[PL_GIVEN],
+                        struct pl_why *why) {
     enum pl_admission admission = PL_MAY_SPEAK;
     size_t dim = p->memory.shape.dim;
     *why = (struct pl_why){.text = ""};
-    if (guest->dim != 0 && guest->dim != dim) {
+    if (client->dim != 0 && client->dim != dim) {
         pl_fail(why, PL_ERUN, "its model has %zu parameters and that of this program %zu", dim,
-                guest->dim);
+                client->dim);
         return -1;
     }
-    if (p->admit) admission = p->admit(p->admit_ctx, guest, why);
+    if (p->admit) admission = p->admit(p->admit_ctx, client, why);
     if (admission == PL_REFUSED) {
         if (!why->text[0]) pl_fail(why, PL_ERUN, "it gave no reason");
         return -1;
     }
-    int seat = guests_take_seat(p, guest->kind);
+    int seat = clients_take_seat(p, client->kind);
     if (seat < 0) {
-        guests_refuse_full(p, guest->kind, why);
+        clients_refuse_full(p, client->kind, why);
     } else if (!pl_areas_give(p->memory.areas, seat, fd)) {
         atomic_store(&p->seat[seat].taken, false);
         pl_fail(why, PL_ERUN, "it is out of memory or descriptors");
@@ -65,12 +65,12 @@ static int guests_seat(struct pl_port *p, const struct pl_guest *guest, int fd[P
     return seat;
 }
 
-int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *answer,
+int pl_port_admit(void *port, const struct pl_newcomer *client, struct pl_answer *answer,
                   int fd[PL_GIVEN]) {
     struct pl_port *p = port;
     const struct pl_shape *s = &p->memory.shape;
     struct pl_why why;
-    int seat = guests_seat(p, guest, fd, &why);
+    int seat = clients_seat(p, client, fd, &why);
     if (seat < 0) {
         snprintf(answer->text, sizeof answer->text, "%s", why.text);
         return -1;
@@ -78,7 +78,7 @@ int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *an
     answer->owner = atomic_load(&p->seat[seat].owner);
     answer->speaks = atomic_load(&p->seat[seat].speaks);
     answer->n_workers = s->n_workers;
-    answer->n_watchers = s->n_watchers;
+    answer->n_evaluators = s->n_evaluators;
     answer->dim = s->dim;
     answer->n_versions = s->n_versions;
     answer->n_slots = s->n_slots;
@@ -86,13 +86,13 @@ int pl_port_admit(void *port, const struct pl_guest *guest, struct pl_answer *an
     answer->half = s->half;
     answer->size = s->size;
     answer->n_more =
-        guest->kind == PL_GUEST_WORKER && pl_areas_peers(p->memory.areas) ? s->n_workers : 0;
+        client->kind == PL_CLIENT_WORKER && pl_areas_peers(p->memory.areas) ? s->n_workers : 0;
     snprintf(answer->text, sizeof answer->text, "%s", p->about);
     atomic_store(&p->seat[seat].mailbox, pl_areas_mailbox(p->memory.areas, seat));
     p->seat[seat].seen = 0;
     atomic_store(&p->seat[seat].join_by, pl_now_ns() + p->join_ns);
-    atomic_store(&p->seat[seat].guest, true);
-    atomic_fetch_or(&p->guests[seat / 64], guests_bit(seat));
+    atomic_store(&p->seat[seat].client, true);
+    atomic_fetch_or(&p->clients[seat / 64], clients_bit(seat));
     return seat;
 }
 
@@ -114,7 +114,7 @@ bool pl_port_said(void *port, int seat, int what, uint64_t number) {
         s->seen = now;
     }
     if (!new) return false;
-    atomic_fetch_or(&p->head->ready[seat / 64], guests_bit(seat));
+    atomic_fetch_or(&p->head->ready[seat / 64], clients_bit(seat));
     pl_port_wake_server(p);
     return true;
 }
@@ -123,23 +123,23 @@ void pl_port_offer(struct pl_port *p, int worker) {
     atomic_store(&p->seat[worker].offered, true);
 }
 
-bool pl_port_is_guest(const struct pl_port *p, int worker) {
-    return atomic_load(&p->seat[worker].guest);
+bool pl_port_is_client(const struct pl_port *p, int worker) {
+    return atomic_load(&p->seat[worker].client);
 }
 
 bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
-    if (!pl_port_is_guest(p, worker) || pl_areas_peers(p->memory.areas)) return false;
+    if (!pl_port_is_client(p, worker) || pl_areas_peers(p->memory.areas)) return false;
     pl_liveness_hang_up(p->liveness, worker, again, sentence);
     return true;
 }
 
-/* --- watchers ---------------------------------------------------------------------------- */
+/* --- evaluators ---------------------------------------------------------------------------- */
 
-bool pl_port_show(struct pl_port *p, int watcher, const float *version,
+bool pl_port_show(struct pl_port *p, int evaluator, const float *version,
                   const uint64_t note[PL_NOTE_WORDS]) {
     uint64_t word[PL_SEQLOCK_WORDS] = {0}, offset = pl_port_offset(p, version);
-    if (watcher < p->n_workers || watcher >= p->n_seats) return false;
-    struct pl_seat *s = &p->seat[watcher];
+    if (evaluator < p->n_workers || evaluator >= p->n_seats) return false;
+    struct pl_seat *s = &p->seat[evaluator];
     if (!atomic_load(&s->taken) || s->leaving || s->shown || s->answered == 0 ||
         !pl_shape_is_version(&p->memory.shape, offset))
         return false;
@@ -148,26 +148,26 @@ bool pl_port_show(struct pl_port *p, int watcher, const float *version,
     word[PL_ORDER_TASK] = s->shown;
     word[PL_ORDER_INPUT] = offset;
     for (int i = 0; note && i < PL_NOTE_WORDS; i++) word[PL_ORDER_NOTE + i] = note[i];
-    pl_port_write_order(p, watcher, word);
-    pl_futex_ring(&pl_port_mailbox(p, watcher)->wake_worker);
+    pl_port_write_order(p, evaluator, word);
+    pl_futex_ring(&pl_port_mailbox(p, evaluator)->wake_worker);
     return true;
 }
 
-/* The order is void before the version can be written again: a watcher that still copies it finds
- * that out at the end. */
-static void guests_take_back(struct pl_port *p, int seat) {
+/* The order is void before the version can be written again: an evaluator that still copies it
+ * finds that out at the end. */
+static void clients_take_back(struct pl_port *p, int seat) {
     const uint64_t none[PL_SEQLOCK_WORDS] = {0};
     pl_port_write_order(p, seat, none);
     p->seat[seat].shown = 0;
     pl_port_enqueue(&p->queue, PL_NEWS_DONE, seat, NULL);
 }
 
-void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t now) {
+void pl_port_look_at_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now) {
     struct pl_seat *s = &p->seat[seat];
     uint64_t asked = atomic_load(&s->asked), done = atomic_load(&s->done);
     bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= p->show_ns;
     if (s->shown && (gone || late || done == s->shown || asked != s->shown))
-        guests_take_back(p, seat);
+        clients_take_back(p, seat);
     if (!gone && asked != 0 && asked != s->answered) {
         s->answered = asked;
         pl_port_enqueue(&p->queue, PL_NEWS_ASK, seat, NULL);
@@ -179,8 +179,8 @@ void pl_port_look_at_watcher(struct pl_port *p, int seat, bool gone, uint64_t no
 
 /* --- bfloat16 ---------------------------------------------------------------------------- */
 
-/* The version as bfloat16, made when the first guest needs it. */
-static void guests_narrow(struct pl_port *p, const struct pl_input *in) {
+/* The version as bfloat16, made when the first client needs it. */
+static void clients_narrow(struct pl_port *p, const struct pl_input *in) {
     const struct pl_shape *s = &p->memory.shape;
     size_t i = (pl_port_offset(p, in->v) - s->versions) / s->stride;
     if (in->stamp != 0 && p->half_stamp[i] == in->stamp) return;
@@ -193,7 +193,8 @@ uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order
     const struct pl_shape *s = &p->memory.shape;
     struct pl_seat *w = &p->seat[worker];
     w->half_out = NULL;
-    if (s->half == 0 || o->stays || !pl_order_is_plain(o) || !pl_port_is_guest(p, worker)) return 0;
+    if (s->half == 0 || o->stays || !pl_order_is_plain(o) || !pl_port_is_client(p, worker))
+        return 0;
     uint64_t flags = 0;
     if (s->half & PL_HALF_RESULT) {
         flags |= PL_FLAG_HALF_OUT;
@@ -201,7 +202,7 @@ uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order
     }
     if (p->half_stamp && pl_shape_is_version(s, pl_port_offset(p, o->input[0].v))) {
         flags |= PL_FLAG_HALF_IN;
-        guests_narrow(p, &o->input[0]);
+        clients_narrow(p, &o->input[0]);
     }
     return flags;
 }

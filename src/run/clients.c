@@ -1,4 +1,4 @@
-#include "run/guests.h"
+#include "run/clients.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,16 +11,16 @@
 #include "run/worker.h"
 #include "sys/clock.h"
 
-#define GUESTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
-#define GUESTS_LAST_MAX_NS 600000000000u
-#define GUESTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
-#define GUESTS_NAME 32
-#define GUESTS_UNKNOWN 3 /* requests that are not known, and reported */
+#define CLIENTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
+#define CLIENTS_LAST_MAX_NS 600000000000u
+#define CLIENTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
+#define CLIENTS_NAME 32
+#define CLIENTS_UNKNOWN 3 /* requests that are not known, and reported */
 
-int pl_guests_open(struct server *s, struct pl_port_conf *port) {
+int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
-    struct pl_guests *g = &s->guests;
-    g->watcher = -1;
+    struct pl_clients *g = &s->clients;
+    g->evaluator = -1;
     g->due = true;
     if (!c->listen) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
@@ -30,24 +30,24 @@ int pl_guests_open(struct server *s, struct pl_port_conf *port) {
     port->about = g->text;
     port->admit = pl_about_admits;
     port->admit_ctx = &g->about;
-    port->n_watchers = g->about.outside ? 1 : 0;
+    port->n_evaluators = g->about.needs_evaluator ? 1 : 0;
     port->half = c->half ? PL_HALF_RESULT | PL_HALF_MODEL : 0;
-    if (g->about.outside && pl_job_peers(s->job)) port->n_versions++; /* for the mean */
+    if (g->about.needs_evaluator && pl_job_peers(s->job)) port->n_versions++; /* for the mean */
     return PL_OK;
 }
 
-void pl_guests_result(struct server *s, const struct pl_result *r) {
+void pl_clients_result(struct server *s, const struct pl_result *r) {
     if (!isfinite(r->loss)) return;
-    s->guests.loss += r->loss * r->samples;
-    s->guests.samples += r->samples;
+    s->clients.loss += r->loss * r->samples;
+    s->clients.samples += r->samples;
 }
 
 /* --- scores --------------------------------------------------------------------------------- */
 
 /* Enters a score of the model at *p. Unless the evaluator knows the training loss, it is that of
  * the results since the last score. */
-static void guests_enter(struct server *s, struct pl_score *score, struct pl_point *p) {
-    struct pl_guests *g = &s->guests;
+static void clients_enter(struct server *s, struct pl_score *score, struct pl_point *p) {
+    struct pl_clients *g = &s->clients;
     if (isnan(score->loss) && g->samples > 0) score->loss = g->loss / g->samples;
     g->loss = g->samples = 0;
     if (s->saver && g->held.w) pl_saver_scored(s->saver, g->held.w, score, p->updates);
@@ -55,14 +55,14 @@ static void guests_enter(struct server *s, struct pl_score *score, struct pl_poi
 }
 
 /* What was shown is held until its numbers have come, so that the model they are about is there. */
-static void guests_release(struct server *s) {
-    struct pl_guests *g = &s->guests;
+static void clients_release(struct server *s) {
+    struct pl_clients *g = &s->clients;
     if (!g->reading && !g->pending && g->held.w) pl_engine_let_go(s->engine, &g->held);
 }
 
 /* Shows the model as it is now to the evaluator that asked. */
-static void guests_show(struct server *s) {
-    struct pl_guests *g = &s->guests;
+static void clients_show(struct server *s) {
+    struct pl_clients *g = &s->clients;
     if (pl_job_peers(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
     g->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
     if (pl_server_model(s, g->room, &g->held)) {
@@ -73,8 +73,8 @@ static void guests_show(struct server *s) {
     pl_note_pack(&order,
                  &(struct pl_run_note){.version = g->shown_at.updates, .lr = s->job->rate.lr});
     g->shown_at.consensus = g->held.consensus;
-    g->reading = s->conf->transport->clients->show(s->port, g->watcher, g->held.w, order.note);
-    g->watcher = -1;
+    g->reading = s->conf->transport->clients->show(s->port, g->evaluator, g->held.w, order.note);
+    g->evaluator = -1;
     if (!g->reading) {
         pl_engine_let_go(s->engine, &g->held);
         return;
@@ -85,56 +85,56 @@ static void guests_show(struct server *s) {
 }
 
 /* Whether it has not been shown the newest version. */
-static bool guests_newer(const struct server *s) {
-    return !s->guests.shown || s->view->version > s->guests.version;
+static bool clients_newer(const struct server *s) {
+    return !s->clients.shown || s->view->version > s->clients.version;
 }
 
 /* Whether the evaluator is there: it asks, or evaluates. */
-static bool guests_seated(struct server *s, uint64_t now) {
-    struct pl_guests *g = &s->guests;
+static bool clients_seated(struct server *s, uint64_t now) {
+    struct pl_clients *g = &s->clients;
     if (!g->seated || !s->conf->transport->clients->is_client(s->port, g->seat)) {
         g->seated = g->pending = false; /* its numbers will not come */
-        guests_release(s);
+        clients_release(s);
         return false;
     }
-    return g->pending || now < g->asked_ns + GUESTS_SEATED_NS;
+    return g->pending || now < g->asked_ns + CLIENTS_SEATED_NS;
 }
 
 /* Questions are answered when they come or never: an evaluator that stops waiting asks again. */
-static void guests_ask(struct server *s, int watcher) {
-    struct pl_guests *g = &s->guests;
-    g->watcher = watcher;
+static void clients_ask(struct server *s, int evaluator) {
+    struct pl_clients *g = &s->clients;
+    g->evaluator = evaluator;
     g->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
     g->seated = true;
-    g->seat = watcher;
+    g->seat = evaluator;
     if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
     g->pending = false;
-    guests_release(s);
+    clients_release(s);
     bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
-    if (!begun || !g->due || g->reading || !guests_newer(s)) return;
+    if (!begun || !g->due || g->reading || !clients_newer(s)) return;
     g->due = false;
-    guests_show(s);
+    clients_show(s);
 }
 
-static void guests_done(struct server *s) {
-    s->guests.reading = false;
-    guests_release(s);
+static void clients_done(struct server *s) {
+    s->clients.reading = false;
+    clients_release(s);
 }
 
-void pl_guests_score(struct server *s, uint64_t now) {
-    struct pl_guests *g = &s->guests;
+void pl_clients_score(struct server *s, uint64_t now) {
+    struct pl_clients *g = &s->clients;
     if (!pl_engine_score_due(s->engine, now)) return;
     g->due = true;
-    if (guests_seated(s, now) || g->samples <= 0) return;
+    if (clients_seated(s, now) || g->samples <= 0) return;
     struct pl_score score = {NAN, NAN, NAN};
     struct pl_point p = pl_engine_point(s->engine, now);
-    guests_enter(s, &score, &p);
+    clients_enter(s, &score, &p);
 }
 
 /* --- words ---------------------------------------------------------------------------------- */
 
 /* Reads " name=value …" and stores the names that are known; the others go to more[max]. */
-static bool guests_numbers(const char *at, struct pl_score *score, char *more, size_t max) {
+static bool clients_numbers(const char *at, struct pl_score *score, char *more, size_t max) {
     const struct {
         const char *name;
         double *to;
@@ -145,7 +145,7 @@ static bool guests_numbers(const char *at, struct pl_score *score, char *more, s
     for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
         char *end;
         size_t n = strcspn(at, "= ");
-        if (n == 0 || n >= GUESTS_NAME || at[n] != '=') return false;
+        if (n == 0 || n >= CLIENTS_NAME || at[n] != '=') return false;
         double value = strtod(at + n + 1, &end);
         if (end == at + n + 1 || (*end && *end != ' ')) return false;
         if (!pl_about_can_be(at, n, value)) return false;
@@ -162,42 +162,42 @@ static bool guests_numbers(const char *at, struct pl_score *score, char *more, s
 }
 
 /* "score VERSION name=value …" */
-static bool guests_scored(struct server *s, const char *args) {
-    struct pl_guests *g = &s->guests;
+static bool clients_scored(struct server *s, const char *args) {
+    struct pl_clients *g = &s->clients;
     struct pl_score score = {NAN, NAN, NAN};
     char *end, more[PL_WORD_MAX];
     if (!isdigit((unsigned char)*args)) return false;
     uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - g->shown_ns;
-    bool sound = guests_numbers(end, &score, more, sizeof more);
+    bool sound = clients_numbers(end, &score, more, sizeof more);
     if (!g->pending || version != g->version) return sound; /* late */
     if (!sound || !*end) {                                  /* it could not evaluate this version */
         g->pending = false;
-        guests_release(s);
+        clients_release(s);
         return sound;
     }
     g->any = true;
     if (took > g->longest_ns) g->longest_ns = took;
     g->shown_at.more = *more ? more : NULL;
-    guests_enter(s, &score, &g->shown_at);
+    clients_enter(s, &score, &g->shown_at);
     g->shown_at.more = NULL;
     g->pending = false;
-    guests_release(s);
+    clients_release(s);
     return true;
 }
 
-static void guests_name(const struct server *s, int guest, char who[32]) {
-    if (guest < s->job->n_workers)
-        snprintf(who, 32, "worker %d", guest + 1);
+static void clients_name(const struct server *s, int client, char who[32]) {
+    if (client < s->job->n_workers)
+        snprintf(who, 32, "worker %d", client + 1);
     else
         snprintf(who, 32, "the evaluator");
 }
 
-static bool guests_set_lr(struct server *s, int guest, double lr) {
+static bool clients_set_lr(struct server *s, int client, double lr) {
     char who[32];
     if (!(lr >= 0 && lr <= 1e6)) return false;
-    if (!s->guests.told_lr && lr != s->job->rate.lr) {
-        s->guests.told_lr = true; /* schedules change it with every update */
-        guests_name(s, guest, who);
+    if (!s->clients.told_lr && lr != s->job->rate.lr) {
+        s->clients.told_lr = true; /* schedules change it with every update */
+        clients_name(s, client, who);
         pl_log_note(&s->job->log,
                     "%s set the learning rate to %g, from %g; further changes will not be reported",
                     who, lr, s->job->rate.lr);
@@ -206,19 +206,19 @@ static bool guests_set_lr(struct server *s, int guest, double lr) {
     return true;
 }
 
-static bool guests_lr(struct server *s, int guest, const char *args) {
+static bool clients_lr(struct server *s, int client, const char *args) {
     char *end;
     double lr = strtod(args, &end);
-    return end != args && !*end && guests_set_lr(s, guest, lr);
+    return end != args && !*end && clients_set_lr(s, client, lr);
 }
 
-void pl_guests_lr(struct server *s, int worker, double lr) {
+void pl_clients_lr(struct server *s, int worker, double lr) {
     const struct pl_client_ops *clients = s->conf->transport->clients;
-    if (clients && clients->is_client(s->port, worker)) guests_set_lr(s, worker, lr);
+    if (clients && clients->is_client(s->port, worker)) clients_set_lr(s, worker, lr);
 }
 
-static bool guests_checkpoint(struct server *s, const char *guest) {
-    struct pl_guests *g = &s->guests;
+static bool clients_checkpoint(struct server *s, const char *client) {
+    struct pl_clients *g = &s->clients;
     if (s->saver) {
         pl_saver_ask(s->saver);
         pl_saver_look(s->saver, s->engine, pl_server_now(s));
@@ -227,52 +227,52 @@ static bool guests_checkpoint(struct server *s, const char *guest) {
         pl_log_warn(&s->job->log,
                     "%s asks for a checkpoint, but there is no folder for it; give "
                     "--checkpoint DIR",
-                    guest);
+                    client);
     }
     return true;
 }
 
-static void guests_word(struct server *s, int guest, const char *word) {
+static void clients_word(struct server *s, int client, const char *word) {
     char who[32];
     bool known = false;
-    guests_name(s, guest, who);
-    if (strncmp(word, "score ", 6) == 0 && guest >= s->job->n_workers)
-        known = guests_scored(s, word + 6);
+    clients_name(s, client, who);
+    if (strncmp(word, "score ", 6) == 0 && client >= s->job->n_workers)
+        known = clients_scored(s, word + 6);
     else if (strncmp(word, "lr ", 3) == 0)
-        known = guests_lr(s, guest, word + 3);
+        known = clients_lr(s, client, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
-        known = guests_checkpoint(s, who);
+        known = clients_checkpoint(s, who);
     else if (strcmp(word, "end") == 0) {
         pl_log_note(&s->job->log, "%s ended the run after update %llu", who,
                     (unsigned long long)s->view->version);
         pl_engine_end(s->engine);
         known = true;
     }
-    if (known || s->guests.n_unknown == GUESTS_UNKNOWN) return;
+    if (known || s->clients.n_unknown == CLIENTS_UNKNOWN) return;
     pl_log_warn(&s->job->log, "%s sent a request that makes no sense: %.60s%s", who, word,
-                ++s->guests.n_unknown == GUESTS_UNKNOWN ? "; further ones will not be reported"
-                                                        : "");
+                ++s->clients.n_unknown == CLIENTS_UNKNOWN ? "; further ones will not be reported"
+                                                          : "");
 }
 
-void pl_guests_news(struct server *s, const struct pl_news *news) {
-    if (news->kind == PL_NEWS_WORD) guests_word(s, news->worker, news->word);
-    if (news->kind == PL_NEWS_ASK) guests_ask(s, news->worker);
-    if (news->kind == PL_NEWS_DONE) guests_done(s);
+void pl_clients_news(struct server *s, const struct pl_news *news) {
+    if (news->kind == PL_NEWS_WORD) clients_word(s, news->worker, news->word);
+    if (news->kind == PL_NEWS_ASK) clients_ask(s, news->worker);
+    if (news->kind == PL_NEWS_DONE) clients_done(s);
 }
 
 /* --- the end -------------------------------------------------------------------------------- */
 
-void pl_guests_end(struct server *s) {
-    struct pl_guests *g = &s->guests;
-    uint64_t limit = 2 * g->longest_ns + GUESTS_LAST_NS;
-    uint64_t until = pl_now_ns() + (limit < GUESTS_LAST_MAX_NS ? limit : GUESTS_LAST_MAX_NS);
-    if (!g->about.outside) return;
+void pl_clients_end(struct server *s) {
+    struct pl_clients *g = &s->clients;
+    uint64_t limit = 2 * g->longest_ns + CLIENTS_LAST_NS;
+    uint64_t until = pl_now_ns() + (limit < CLIENTS_LAST_MAX_NS ? limit : CLIENTS_LAST_MAX_NS);
+    if (!g->about.needs_evaluator) return;
     g->due = true; /* whatever was shown last */
-    while (guests_seated(s, pl_server_now(s)) && (g->pending || guests_newer(s)) &&
+    while (clients_seated(s, pl_server_now(s)) && (g->pending || clients_newer(s)) &&
            pl_now_ns() < until) {
         struct pl_news news;
         s->ops->news(s->port, SERVER_TICK, &news);
-        if (news.worker >= s->job->n_workers) pl_guests_news(s, &news);
+        if (news.worker >= s->job->n_workers) pl_clients_news(s, &news);
         struct pl_point p = pl_engine_point(s->engine, s->end_ns);
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
     }
@@ -280,5 +280,5 @@ void pl_guests_end(struct server *s) {
     struct pl_score score = {NAN, NAN, NAN};
     struct pl_point p = pl_engine_point(s->engine, s->end_ns);
     p.consensus = s->end.consensus;
-    guests_enter(s, &score, &p);
+    clients_enter(s, &score, &p);
 }

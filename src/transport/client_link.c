@@ -1,6 +1,6 @@
-/* Threads: the guest's. */
+/* Threads: the client's. */
 #define _GNU_SOURCE
-#include "transport/guest.h"
+#include "transport/client_link.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,23 +16,23 @@
 #include "transport/link.h"
 #include "transport/liveness.h"
 
-#define GUEST_TRY_NS UINT64_C(20000000)      /* between two tries to connect */
-#define GUEST_QUEUE_NS UINT64_C(10000000000) /* for a place in the server's queue, at least */
-#define GUEST_ANSWER_MS 10000                /* for the server's answer */
-#define GUEST_ASK_NS UINT64_C(200000000)     /* between two questions of a watcher */
+#define CLIENT_TRY_NS UINT64_C(20000000)      /* between two tries to connect */
+#define CLIENT_QUEUE_NS UINT64_C(10000000000) /* for a place in the server's queue, at least */
+#define CLIENT_ANSWER_MS 10000                /* for the server's answer */
+#define CLIENT_ASK_NS UINT64_C(200000000)     /* between two questions of an evaluator */
 
-static void guest_drop(int *fd) {
+static void client_drop(int *fd) {
     if (*fd >= 0) close(*fd);
     *fd = -1;
 }
 
-static uint64_t guest_least(uint64_t a, uint64_t b) {
+static uint64_t client_least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /* --- connecting -------------------------------------------------------------------------- */
 
-static int guest_no_server(const struct pl_guest_conf *conf, int error, struct pl_why *why) {
+static int client_no_server(const struct pl_client_link_conf *conf, int error, struct pl_why *why) {
     char waited[64] = "";
     if (conf->wait_ns > 0)
         snprintf(waited, sizeof waited, " after %.3g s", (double)conf->wait_ns * 1e-9);
@@ -41,13 +41,13 @@ static int guest_no_server(const struct pl_guest_conf *conf, int error, struct p
 }
 
 /* Whether a server may come to be there. */
-static bool guest_may_come(const char *path, int error) {
+static bool client_may_come(const char *path, int error) {
     struct stat s;
     if (error == ENOENT || error == EAGAIN) return true;
     return error == ECONNREFUSED && lstat(path, &s) == 0 && S_ISSOCK(s.st_mode);
 }
 
-static void guest_tell_wait(const struct pl_guest_conf *conf, int error) {
+static void client_tell_wait(const struct pl_client_link_conf *conf, int error) {
     char text[400];
     if (!conf->waiting || error == EAGAIN) return;
     snprintf(text, sizeof text, "no server listens at '%.200s' yet; waiting up to %.3g s for it",
@@ -56,12 +56,12 @@ static void guest_tell_wait(const struct pl_guest_conf *conf, int error) {
 }
 
 /* Tries until there is a server, and room in its queue. */
-static int guest_call(const struct pl_guest_conf *conf, int *out, struct pl_why *why) {
+static int client_call(const struct pl_client_link_conf *conf, int *out, struct pl_why *why) {
     struct sockaddr_un address;
     int rc = pl_greeting_address(conf->path, &address, why);
     if (rc) return rc;
     uint64_t begin = pl_now_ns(), end = pl_until(begin, conf->wait_ns);
-    uint64_t queue_end = pl_until(begin, GUEST_QUEUE_NS);
+    uint64_t queue_end = pl_until(begin, CLIENT_QUEUE_NS);
     for (bool first = true;; first = false) {
         int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (sock < 0) return pl_fail(why, PL_ERUN, "cannot open a socket: %s", strerror(errno));
@@ -73,23 +73,24 @@ static int guest_call(const struct pl_guest_conf *conf, int *out, struct pl_why 
         close(sock);
         uint64_t now = pl_now_ns();
         bool go_on = now < end || (error == EAGAIN && now < queue_end);
-        if (!go_on || !guest_may_come(conf->path, error)) return guest_no_server(conf, error, why);
-        if (first) guest_tell_wait(conf, error);
+        if (!go_on || !client_may_come(conf->path, error))
+            return client_no_server(conf, error, why);
+        if (first) client_tell_wait(conf, error);
         struct pollfd none = {.fd = -1};
-        if (poll(&none, 1, (int)(GUEST_TRY_NS / 1000000)) < 0 && errno == EINTR)
+        if (poll(&none, 1, (int)(CLIENT_TRY_NS / 1000000)) < 0 && errno == EINTR)
             return pl_fail(why, PL_EINTR, "interrupted while waiting for a server at '%.200s'",
                            conf->path);
     }
 }
 
-static int guest_no_answer(const char *path, int rc, struct pl_why *why) {
+static int client_no_answer(const char *path, int rc, struct pl_why *why) {
     if (rc == PL_EINTR)
         return pl_fail(why, rc, "interrupted while waiting for the server at '%.200s'", path);
     return pl_fail(why, PL_ERUN, "the server at '%.200s' did not answer", path);
 }
 
-static int guest_judge(const char *path, struct pl_answer *a, int n_fds, struct pl_shape *s,
-                       struct pl_why *why) {
+static int client_judge(const char *path, struct pl_answer *a, int n_fds, struct pl_shape *s,
+                        struct pl_why *why) {
     if (a->magic != PL_GREETING_MAGIC)
         return pl_fail(why, PL_EDATA, "'%.200s' is not the socket of a paceline server", path);
     if (a->version != PL_GREETING_VERSION)
@@ -101,7 +102,7 @@ static int guest_judge(const char *path, struct pl_answer *a, int n_fds, struct 
     if (a->code == PL_ANSWER_REFUSED)
         return pl_fail(why, PL_ERUN, "the server at '%.100s' refuses: %.380s", path, a->text);
     *s = (struct pl_shape){.n_workers = a->n_workers,
-                           .n_watchers = a->n_watchers,
+                           .n_evaluators = a->n_evaluators,
                            .dim = a->dim,
                            .n_versions = a->n_versions,
                            .n_slots = a->n_slots,
@@ -114,61 +115,61 @@ static int guest_judge(const char *path, struct pl_answer *a, int n_fds, struct 
     return PL_OK;
 }
 
-/* Says what the guest is, and reads the answer. */
-static int guest_greet(const struct pl_guest_conf *conf, int sock, struct pl_answer *answer,
-                       int fd[PL_GIVEN], struct pl_shape *shape, struct pl_why *why) {
+/* Says what the client is, and reads the answer. */
+static int client_greet(const struct pl_client_link_conf *conf, int sock, struct pl_answer *answer,
+                        int fd[PL_GIVEN], struct pl_shape *shape, struct pl_why *why) {
     struct pl_hello hello = {.magic = PL_GREETING_MAGIC,
                              .version = PL_GREETING_VERSION,
-                             .kind = (uint32_t)conf->guest.kind,
-                             .dim = conf->guest.dim,
-                             .can = conf->guest.can};
+                             .kind = (uint32_t)conf->client.kind,
+                             .dim = conf->client.dim,
+                             .can = conf->client.can};
     int n_fds = 0;
-    memcpy(hello.fingerprint, conf->guest.fingerprint, sizeof hello.fingerprint);
-    memcpy(hello.token, conf->guest.token, sizeof hello.token);
+    memcpy(hello.fingerprint, conf->client.fingerprint, sizeof hello.fingerprint);
+    memcpy(hello.token, conf->client.token, sizeof hello.token);
     if (!pl_greeting_kin(sock))
         return pl_fail(why, PL_ERUN, "the server at '%.200s' belongs to another user", conf->path);
     /* even if that fails, there may be an answer that says why */
     pl_greeting_send(sock, &hello, sizeof hello, NULL, 0);
     int rc =
-        pl_greeting_receive(sock, answer, sizeof *answer, fd, PL_GIVEN, &n_fds, GUEST_ANSWER_MS);
-    if (rc) return guest_no_answer(conf->path, rc, why);
-    rc = guest_judge(conf->path, answer, n_fds, shape, why);
-    for (int i = 0; rc && i < n_fds; i++) guest_drop(&fd[i]);
+        pl_greeting_receive(sock, answer, sizeof *answer, fd, PL_GIVEN, &n_fds, CLIENT_ANSWER_MS);
+    if (rc) return client_no_answer(conf->path, rc, why);
+    rc = client_judge(conf->path, answer, n_fds, shape, why);
+    for (int i = 0; rc && i < n_fds; i++) client_drop(&fd[i]);
     return rc;
 }
 
 /* --- memory ------------------------------------------------------------------------------ */
 
-static size_t guest_area(const struct pl_shape *s, uint64_t seat) {
+static size_t client_area(const struct pl_shape *s, uint64_t seat) {
     return s->mailboxes + seat * s->mailbox_step;
 }
 
 /* Maps what other workers write, for reading. */
-static int guest_map_more(int sock, const struct pl_answer *a, const struct pl_shape *s,
-                          const struct pl_segment *segment) {
+static int client_map_more(int sock, const struct pl_answer *a, const struct pl_shape *s,
+                           const struct pl_segment *segment) {
     uint64_t left = a->n_more > 0 ? a->n_more - 1 : 0;
     int rc = PL_OK;
     while (!rc && left > 0) {
         struct pl_more more;
         int fd[PL_MORE_FILES], n = 0;
-        rc = pl_greeting_receive(sock, &more, sizeof more, fd, PL_MORE_FILES, &n, GUEST_ANSWER_MS);
+        rc = pl_greeting_receive(sock, &more, sizeof more, fd, PL_MORE_FILES, &n, CLIENT_ANSWER_MS);
         if (!rc &&
             (more.magic != PL_GREETING_MAGIC || n < 1 || more.n != (uint64_t)n || more.n > left))
             rc = PL_EDATA;
         for (int i = 0; i < n; i++) {
             if (!rc && (more.seat[i] >= s->n_workers || more.seat[i] == a->seat)) rc = PL_EDATA;
             if (!rc)
-                rc = pl_segment_place(segment, guest_area(s, more.seat[i]), s->mailbox_step, fd[i],
+                rc = pl_segment_place(segment, client_area(s, more.seat[i]), s->mailbox_step, fd[i],
                                       false);
-            guest_drop(&fd[i]);
+            client_drop(&fd[i]);
         }
         left -= rc ? 0 : (uint64_t)n;
     }
     return rc;
 }
 
-static int guest_map(int sock, const struct pl_answer *a, const struct pl_shape *s,
-                     const int fd[PL_GIVEN], struct pl_segment *out) {
+static int client_map(int sock, const struct pl_answer *a, const struct pl_shape *s,
+                      const int fd[PL_GIVEN], struct pl_segment *out) {
     int rc = pl_segment_reserve(s->size, out);
     if (rc) return rc;
     rc = pl_segment_place(out, 0, s->mailboxes, fd[PL_GIVEN_HEAD], false);
@@ -176,28 +177,28 @@ static int guest_map(int sock, const struct pl_answer *a, const struct pl_shape 
         rc = pl_segment_place(out, s->versions, s->versions_end - s->versions,
                               fd[PL_GIVEN_VERSIONS], false);
     if (!rc)
-        rc =
-            pl_segment_place(out, guest_area(s, a->seat), s->mailbox_step, fd[PL_GIVEN_AREA], true);
-    if (!rc) rc = guest_map_more(sock, a, s, out);
+        rc = pl_segment_place(out, client_area(s, a->seat), s->mailbox_step, fd[PL_GIVEN_AREA],
+                              true);
+    if (!rc) rc = client_map_more(sock, a, s, out);
     if (rc) pl_segment_free(out);
     return rc;
 }
 
-int pl_guest_connect(const struct pl_guest_conf *conf, struct pl_link **out,
-                     struct pl_welcome *welcome, struct pl_why *why) {
-    int sock = -1, rc = guest_call(conf, &sock, why);
-    return rc ? rc : pl_guest_enter(conf, sock, out, welcome, why);
+int pl_client_link_connect(const struct pl_client_link_conf *conf, struct pl_link **out,
+                           struct pl_welcome *welcome, struct pl_why *why) {
+    int sock = -1, rc = client_call(conf, &sock, why);
+    return rc ? rc : pl_client_link_enter(conf, sock, out, welcome, why);
 }
 
-int pl_guest_enter(const struct pl_guest_conf *conf, int sock, struct pl_link **out,
-                   struct pl_welcome *welcome, struct pl_why *why) {
+int pl_client_link_enter(const struct pl_client_link_conf *conf, int sock, struct pl_link **out,
+                         struct pl_welcome *welcome, struct pl_why *why) {
     struct pl_answer answer;
     struct pl_shape shape;
-    struct pl_link_conf link = {.shape = &shape, .guest = true, .segment = {.fd = -1}};
+    struct pl_link_conf link = {.shape = &shape, .client = true, .segment = {.fd = -1}};
     int fd[PL_GIVEN] = {-1, -1, -1};
-    int rc = guest_greet(conf, sock, &answer, fd, &shape, why);
+    int rc = client_greet(conf, sock, &answer, fd, &shape, why);
     if (!rc) {
-        rc = guest_map(sock, &answer, &shape, fd, &link.segment);
+        rc = client_map(sock, &answer, &shape, fd, &link.segment);
         pl_areas_took(fd);
         if (rc)
             pl_fail(why, rc, "cannot map the memory of the server at '%.200s' (%zu bytes)",
@@ -227,17 +228,17 @@ int pl_guest_enter(const struct pl_guest_conf *conf, int sock, struct pl_link **
 
 /* --- orders and words -------------------------------------------------------------------- */
 
-int pl_guest_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
+int pl_client_link_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
     return pl_link_pull_until(l, pl_until(pl_now_ns(), wait_ns), out);
 }
 
-bool pl_guest_lost(const struct pl_link *l) {
+bool pl_client_link_lost(const struct pl_link *l) {
     return l->lost && !atomic_load(&l->head->shutdown);
 }
 
-bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
+bool pl_client_link_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
     ssize_t n = l->sock >= 0 ? recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT) : 0;
-    /* what this guest said and the server did not read comes first, as an error */
+    /* what this client said and the server did not read comes first, as an error */
     if (n < 0 && errno == ECONNRESET) n = recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT);
     if (n <= 0) return false;
     *again = out[0] == PL_FAREWELL_AGAIN;
@@ -247,7 +248,7 @@ bool pl_guest_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
 }
 
 /* Sends, and waits while the server takes no more. */
-static int guest_send(struct pl_link *l, int what, const void *data, size_t n, uint64_t end) {
+static int client_send(struct pl_link *l, int what, const void *data, size_t n, uint64_t end) {
     struct pollfd p = {.fd = l->sock, .events = POLLOUT};
     for (;;) {
         uint64_t now = pl_now_ns();
@@ -255,23 +256,23 @@ static int guest_send(struct pl_link *l, int what, const void *data, size_t n, u
         if (pl_link_send(l, what, data, n)) return PL_OK;
         if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS) return PL_ECANCELLED;
         if (now >= end) return PL_ETIMEDOUT;
-        uint64_t ms = guest_least(end - now, PL_LOOK_NS) / 1000000 + 1;
+        uint64_t ms = client_least(end - now, PL_LOOK_NS) / 1000000 + 1;
         if (poll(&p, 1, (int)ms) < 0 && errno == EINTR) return PL_EINTR;
     }
 }
 
-int pl_guest_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
+int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
     size_t n = strlen(word);
     if (l->sock < 0 || n < 1 || n >= PL_WORD_MAX) return PL_EUSAGE;
     for (size_t i = 0; i < n; i++)
         if (word[i] < ' ' || word[i] > '~') return PL_EUSAGE;
-    return guest_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
+    return client_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
 }
 
 /* --- watching ---------------------------------------------------------------------------- */
 
 /* Copies what is shown in answer to the last question. False: nothing is, or not any more. */
-static bool guest_copy(struct pl_link *l, float *out, uint64_t note[PL_NOTE_WORDS]) {
+static bool client_copy(struct pl_link *l, float *out, uint64_t note[PL_NOTE_WORDS]) {
     struct pl_seqlock *order = &l->mailbox->order;
     uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
@@ -285,12 +286,12 @@ static bool guest_copy(struct pl_link *l, float *out, uint64_t note[PL_NOTE_WORD
 }
 
 /* Waits for the answer to the last question, until `end`. */
-static int guest_await(struct pl_link *l, uint64_t end, float *out, uint64_t note[PL_NOTE_WORDS]) {
+static int client_await(struct pl_link *l, uint64_t end, float *out, uint64_t note[PL_NOTE_WORDS]) {
     uint64_t now = pl_now_ns();
     for (;;) {
         bool interrupted = false;
         unsigned seen = atomic_load(&l->mailbox->wake_worker);
-        if (guest_copy(l, out, note)) return PL_OK;
+        if (client_copy(l, out, note)) return PL_OK;
         if (pl_link_over(l, now)) return PL_ECANCELLED;
         if (now >= end) return PL_ETIMEDOUT;
         now = pl_nap_on(&l->mailbox->wake_worker, seen, now, end, &interrupted);
@@ -298,25 +299,26 @@ static int guest_await(struct pl_link *l, uint64_t end, float *out, uint64_t not
     }
 }
 
-static int guest_ask(struct pl_link *l, uint64_t end) {
+static int client_ask(struct pl_link *l, uint64_t end) {
     l->question++;
-    int rc = guest_send(l, PL_SAID_ASK, &l->question, sizeof l->question, end);
-    if (!rc) l->ask_ns = pl_until(pl_now_ns(), GUEST_ASK_NS);
+    int rc = client_send(l, PL_SAID_ASK, &l->question, sizeof l->question, end);
+    if (!rc) l->ask_ns = pl_until(pl_now_ns(), CLIENT_ASK_NS);
     return rc;
 }
 
-/* The server answers a question at once or not at all, so a watcher repeats it after a while. A
+/* The server answers a question at once or not at all, so an evaluator repeats it after a while. A
  * question stays open between calls: one that looks without waiting finds the answer next time. */
-int pl_guest_newest(struct pl_link *l, uint64_t wait_ns, float *out, uint64_t note[PL_NOTE_WORDS]) {
+int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
+                          uint64_t note[PL_NOTE_WORDS]) {
     uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
-    if (!l->guest || l->worker < (int)l->shape.n_workers) return PL_EUSAGE;
+    if (!l->client || l->worker < (int)l->shape.n_workers) return PL_EUSAGE;
     for (;;) {
         int rc = PL_ETIMEDOUT;
         bool due = now >= l->ask_ns;
-        if (l->ask_ns) rc = guest_await(l, due ? now : guest_least(end, l->ask_ns), out, note);
+        if (l->ask_ns) rc = client_await(l, due ? now : client_least(end, l->ask_ns), out, note);
         if (rc == PL_ETIMEDOUT && due) {
-            rc = guest_ask(l, end);
-            if (!rc) rc = guest_await(l, guest_least(end, l->ask_ns), out, note);
+            rc = client_ask(l, end);
+            if (!rc) rc = client_await(l, client_least(end, l->ask_ns), out, note);
         }
         if (!rc) {
             pl_link_send(l, PL_SAID_DONE, &l->question, sizeof l->question);
