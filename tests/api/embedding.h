@@ -2,16 +2,14 @@
 #ifndef PL_TESTS_EMBEDDING_H
 #define PL_TESTS_EMBEDDING_H
 
-#include <paceline.h>
-
+#include "setups.h"
 #include "test.h"
 
 /* Pairs of keys and values; ends with NULL. */
 static inline pl_setup *make(const char *key, ...) {
-    pl_setup *s = NULL;
     va_list ap;
     char seed[32];
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
     assert_int_equal(pl_setup_set(s, "seed", seed), 0);
     va_start(ap, key);
@@ -22,8 +20,7 @@ static inline pl_setup *make(const char *key, ...) {
 }
 
 static inline pl_run *run_setup(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = simulate(s);
     assert_string_equal(pl_setup_why(s), "");
     return run;
 }

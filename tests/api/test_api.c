@@ -14,26 +14,22 @@
 /* ---- copies ---- */
 
 TEST(copies_share_and_differ) {
-    pl_setup *a = make("data", "digits:samples=300,test=50", "model", "softmax", "updates", "20",
-                       "workers", "3", NULL);
+    pl_setup *a = NULL, *b = NULL, *c = NULL;
+    assert_int_equal(pl_setup_new(&a), 0);
+    set_all(a, "data=digits:samples=300,test=50 model=softmax updates=20 workers=3");
     assert_int_equal(pl_setup_check(a), 0);
-    pl_setup *b = NULL, *c = NULL;
     assert_int_equal(pl_setup_copy(a, &b), 0);
     assert_int_equal(pl_setup_copy(b, &c), 0);
     assert_int_equal(pl_setup_set(b, "seed", "99"), 0);
     pl_run *run_a = run_setup(a), *run_b = run_setup(b), *run_c;
     pl_setup_free(a); /* the data stays for the others */
-    pl_setup_free(b);
     run_c = run_setup(c);
     assert_string_equal(pl_run_json(run_a), pl_run_json(run_c));
     assert_string_not_equal(pl_run_json(run_a), pl_run_json(run_b));
     assert_int_equal(pl_setup_set(c, "data", "digits:samples=200,test=50"), 0); /* lets go of it */
     pl_run *other = run_setup(c);
     assert_string_not_equal(pl_run_json(other), pl_run_json(run_c));
-    pl_run_free(run_a);
-    pl_run_free(run_b);
-    pl_run_free(run_c);
-    pl_run_free(other);
+    pl_setup_free(b);
     pl_setup_free(c);
     pl_setup_free(NULL);
     pl_run_free(NULL);
@@ -45,7 +41,6 @@ static void *thread_main(void *arg) {
     char *json = NULL;
     if (!pl_simulate(s, &run)) json = strdup(pl_run_json(run));
     pl_run_free(run);
-    pl_setup_free(s);
     return json;
 }
 
@@ -59,11 +54,9 @@ TEST(copies_run_side_by_side) {
                            "10", "workers", "3", "threads", "1", NULL);
         assert_int_equal(pl_setup_check(a), 0);
         for (int i = 0; i < N; i++) {
-            pl_setup *copy = NULL;
-            assert_int_equal(pl_setup_copy(a, &copy), 0);
+            pl_setup *copy = change(a, NULL);
             assert_int_equal(pthread_create(&thread[i], NULL, thread_main, copy), 0);
         }
-        pl_setup_free(a);
         for (int i = 0; i < N; i++) {
             void *got;
             assert_int_equal(pthread_join(thread[i], &got), 0);
@@ -133,7 +126,6 @@ TEST(failures_have_sentences) {
                      pl_setup_why(s), row[i].status, row[i].word);
         check_sentence(pl_setup_why(s));
         assert_null(run);
-        pl_setup_free(s);
     }
 }
 
@@ -161,7 +153,6 @@ TEST(misfits_have_sentences) {
         /* the setup is as good as before */
         assert_int_equal(pl_setup_set(misfit[i], "workers", "3"), 0);
         assert_string_equal(pl_setup_why(misfit[i]), "");
-        pl_setup_free(misfit[i]);
     }
 }
 
@@ -174,8 +165,6 @@ TEST(numbers_have_names) {
     assert_true(isnan(pl_run_number(run, "")));
     assert_ptr_equal(pl_run_json(run), pl_run_json(run));
     assert_string_equal(pl_version(), PL_VERSION);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* ---- lists ---- */
@@ -252,8 +241,6 @@ static void check_option_default(void *ctx, const struct pl_item *item) {
     if (pl_setup_set(other, item->name, value)) fail_msg("%s", pl_setup_why(other));
     assert_int_equal(pl_setup_get(other, item->name, again, sizeof again), 0);
     assert_string_equal(value, again);
-    pl_setup_free(s);
-    pl_setup_free(other);
 }
 
 TEST(options_are_read_back) {
@@ -278,7 +265,6 @@ TEST(options_are_read_back) {
     assert_string_equal(value, "unchanged");
     assert_int_equal(pl_setup_get(s, "method", value, 11), 0);
     assert_string_equal(value, "kasync:k=4");
-    pl_setup_free(s);
     pl_list("option", check_option_default, NULL);
 }
 
@@ -287,7 +273,6 @@ TEST(defaults_are_accepted) {
     assert_int_equal(pl_list("option", set_default, s), 0);
     assert_int_equal(pl_setup_set(s, "model", "none"), 0);
     assert_int_equal(pl_setup_check(s), 0);
-    pl_setup_free(s);
 }
 
 /* ---- plans ---- */
@@ -328,7 +313,6 @@ TEST(plans_have_rows) {
     assert_int_equal(pl_setup_set(s, "delay", "exp:maen=1"), 0);
     assert_int_equal(pl_plan(s, plan_one, &p), PL_EUSAGE);
     check_sentence(pl_setup_why(s));
-    pl_setup_free(s);
 }
 
 /* ---- pictures ---- */
@@ -401,8 +385,6 @@ TEST(logs_are_written_once) {
     assert_int_equal(pl_simulate(s, &again), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "already exists and will not be overwritten"));
     assert_int_equal(file_size(log), size);
-    pl_run_free(run);
-    pl_setup_free(s);
     unlink(log);
     unlink(events);
 }

@@ -107,8 +107,6 @@ TEST(functions_train) {
                 memcpy(first, w, sizeof first);
             else
                 assert_memory_equal(first, w, sizeof first);
-            pl_run_free(run);
-            pl_setup_free(s);
         }
     }
 }
@@ -125,8 +123,6 @@ TEST(functions_need_little) {
     assert_int_equal(ls.n_scores, 0);
     size_t n = pl_run_points(run, &p);
     assert_true(n > 1 && isfinite(p[0].loss) && p[n - 1].loss < p[0].loss);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* A gradient that fails ends the run with its status and a sentence about itself. */
@@ -148,7 +144,6 @@ TEST(functions_may_fail) {
             check_sentence(pl_setup_why(s));
             if (rc != PL_ENOMEM) assert_non_null(strstr(pl_setup_why(s), "the gradient of worker"));
             assert_null(run);
-            pl_setup_free(s);
         }
     pl_setup *s = make(NULL);
     struct pl_function none = {.dim = 0, .gradient = ls_gradient};
@@ -157,7 +152,6 @@ TEST(functions_may_fail) {
     none = (struct pl_function){.dim = 3};
     assert_int_equal(pl_setup_function(s, &none), PL_EUSAGE);
     check_sentence(pl_setup_why(s));
-    pl_setup_free(s);
 }
 
 /* A nearest-mean classifier on the setup's data: rows and labels come as they should. */
@@ -216,6 +210,4 @@ TEST(functions_on_data) {
     pl_run *run = run_setup(s);
     assert_int_equal(n_bad, 0);
     assert_true(pl_run_number(run, "test_accuracy") > 0.3); /* a guess has 0.1 */
-    pl_run_free(run);
-    pl_setup_free(s);
 }

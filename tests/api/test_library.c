@@ -26,7 +26,7 @@ TEST(numbers_have_a_point) {
         print_message("skipped: localedef cannot make a locale here\n");
         skip();
     }
-    assert_int_equal(pl_setup_new(&s), 0);
+    s = plain();
     set_all(s, "lr=0.25 delay=exp:mean=0.5 method=kasync:k=2 data=blobs "
                "lr-schedule=step:at=2.5,by=0.5 workers=4 updates=50");
     set(s, "log", folder_path("log"));
@@ -40,12 +40,10 @@ TEST(numbers_have_a_point) {
     const char *json = pl_run_json(run);
     assert_non_null(strstr(json, "\"lr\":0.25,"));
     pl_run_free(run);
-    set(s, "log", "");
-    set(s, "record", "");
+    set_all(s, "log= record=");
     if (pl_replay(s, folder_path("rec"), &run)) fail_msg("%s", pl_setup_why(s));
     assert_true(pl_run_number(run, "replay.same") == 1);
     pl_run_free(run);
-    pl_setup_free(s);
     /* the log has numbers with a point, and the program has its locale as before */
     char line[4000] = "";
     FILE *f = fopen(folder_path("log"), "r");
@@ -137,7 +135,6 @@ TEST(workers_have_what_they_need) {
     assert_true(crew.looked);
     if (crew.odd[0]) fail_msg("a worker has %s", crew.odd);
     pl_run_free(run);
-    pl_setup_free(s);
 }
 
 static int watch_workers(void *ctx, const struct pl_point *p) {
@@ -146,7 +143,7 @@ static int watch_workers(void *ctx, const struct pl_point *p) {
     return atomic_load(&crew->stop);
 }
 
-static void *train(void *arg) {
+static void *train_thread(void *arg) {
     pl_run *run = NULL;
     if (pl_train(arg, &run)) return arg;
     pl_run_free(run);
@@ -169,7 +166,7 @@ TEST(deaths_are_noticed_in_every_run) {
     pthread_t thread[2];
     for (int i = 0; i < 2; i++) {
         s[i] = make(&crew[i], watch_workers);
-        assert_int_equal(pthread_create(&thread[i], NULL, train, s[i]), 0);
+        assert_int_equal(pthread_create(&thread[i], NULL, train_thread, s[i]), 0);
         assert_true(comes_to(&crew[i], WORKERS));
     }
     kill(atomic_load(&crew[0].pid[1]), SIGKILL);
@@ -179,7 +176,6 @@ TEST(deaths_are_noticed_in_every_run) {
         void *failed = NULL;
         pthread_join(thread[i], &failed);
         assert_null(failed);
-        pl_setup_free(s[i]);
     }
     assert_true(noticed);
     assert_int_equal(atomic_load(&crew[1].workers), WORKERS);

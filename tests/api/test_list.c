@@ -2,6 +2,7 @@
  * use it, every option has a type. */
 #include <paceline.h>
 
+#include "setups.h"
 #include "test.h"
 
 static pl_setup *digits, *lowrank; /* have loaded their data; copies share it */
@@ -46,18 +47,15 @@ static void try_one(void *ctx, const struct pl_item *item) {
         print_error("%s: %s\n", item->command, pl_setup_why(s));
         t->n_refused++;
     }
-    pl_setup_free(s);
 }
 
 static pl_setup *loaded(const char *data, const char *model) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     pl_setup_set(s, "data", data);
     pl_setup_set(s, "model", model);
     pl_setup_set(s, "method", "sync");
     assert_int_equal(pl_setup_check(s), 0);
-    pl_setup_set(s, "method", "");
-    pl_setup_set(s, "model", "mlp");
+    set_all(s, "method= model=mlp");
     return s;
 }
 
@@ -68,8 +66,6 @@ TEST(test_commands) {
     assert_int_equal(pl_list(NULL, try_one, &t), 0);
     assert_int_equal(t.n_refused, 0);
     assert_true(t.n > 100 && t.n_files >= 6 && t.n_files < 15);
-    pl_setup_free(digits);
-    pl_setup_free(lowrank);
 }
 
 static void check_words(void *ctx, const struct pl_item *item) {

@@ -27,7 +27,7 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
     "weight-decay=0.01 net=latency=0.1 eval-samples=20 seed=3"
 
 static pl_setup *loop_setup(const char *options, const char *events) {
-    pl_setup *s = setup_of(options);
+    pl_setup *s = setup_of("%s", options);
     uint16_t label[ROWS];
     for (int i = 0; i < ROWS; i++) label[i] = (uint16_t)(i % 3);
     set(s, "events", events);
@@ -155,20 +155,16 @@ TEST(loops_are_simulations) {
                             .gradient = my_gradient,
                             .score = my_score};
     assert_int_equal(pl_setup_function(s, &f), 0);
-    if (pl_simulate(s, &a)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
+    a = simulate(s);
 
     s = loop_setup(OPTIONS, events[1]);
     b = drive(s, weights);
-    pl_setup_free(s);
     char *log[2] = {text_of(events[0]), text_of(events[1])};
     assert_string_equal(log[0], log[1]);
     assert_string_equal(pl_run_json(a), pl_run_json(b));
     assert_memory_equal(pl_run_weights(a, &n), weights, sizeof weights);
     assert_null(pl_run_weights(b, &n));
     assert_true(pl_run_number(a, "epochs") == 60.0 * 2 * 4 / ROWS);
-    pl_run_free(a);
-    pl_run_free(b);
     free(log[0]);
     free(log[1]);
 }
@@ -192,8 +188,6 @@ TEST(results_outlive_files) {
     assert_true(pl_run_number(run, "updates") == 60);
     const char *trouble = pl_run_text(run, "trouble");
     if (!trouble || !strstr(trouble, events)) fail_msg("%s", trouble ? trouble : "no trouble");
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* What needs to see vectors is refused, by name. */
@@ -218,17 +212,14 @@ TEST(rules_that_look_are_refused) {
         pl_loop_close(loop);
         if (!strstr(word, options[i][0]) || !strstr(word, "this process"))
             fail_msg("%s=%s: %s", options[i][0], options[i][1], word);
-        pl_setup_free(s);
     }
 }
 
 TEST(bad_rows_are_refused) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     assert_int_equal(pl_setup_rows(s, 0, 3, NULL), PL_EUSAGE);
     assert_non_null(strstr(pl_setup_why(s), "at least one"));
     assert_int_equal(pl_setup_rows(s, 5, 0, NULL), 0);
     assert_int_equal(pl_setup_set(s, "model", "mlp"), 0);
     assert_int_not_equal(pl_setup_check(s), 0); /* a model of the library has nothing to read */
-    pl_setup_free(s);
 }

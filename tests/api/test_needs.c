@@ -7,18 +7,11 @@
 
 #define MATRIX "model=" BLOCKS_MODEL " data=" BLOCKS_DATA
 
-static pl_setup *make(const char *options) {
-    pl_setup *s = setup_of("workers=4");
-    set_all(s, options);
-    return s;
-}
-
 static void refuses(const char *options, const char *words) {
-    pl_setup *s = make(options);
+    pl_setup *s = setup_of("workers=4 %s", options);
     int rc = pl_setup_check(s);
     if (rc != PL_EUSAGE || !strstr(pl_setup_why(s), words))
         fail_msg("%s: %d, %s", options, rc, pl_setup_why(s));
-    pl_setup_free(s);
 }
 
 /* What does not go with blocks of a matrix. */
@@ -50,11 +43,10 @@ TEST(test_blocks) {
 }
 
 TEST(test_other_version) {
-    pl_setup *s = make("");
+    pl_setup *s = setup_of("workers=4");
     assert_int_equal(pl_setup_lines(s, "program=0.1.0\nformat=1\nmethod=async\n"), PL_EDATA);
     assert_non_null(strstr(pl_setup_why(s), "another version"));
     assert_int_equal(pl_setup_lines(s, "program=0.1.0\nformat=2\nmethod=async\n"), PL_OK);
-    pl_setup_free(s);
 }
 
 /* The whole sentence: what was given, what it needs, what stands against it, what to type. */
@@ -96,8 +88,7 @@ TEST(test_defaults) {
         "policy=strata model=none",   "method=kardam model=none",      "method=zeno++ model=none",
         "method=dsgd model=none"};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        pl_setup *s = make(options[i]);
+        pl_setup *s = setup_of("workers=4 %s", options[i]);
         if (pl_setup_check(s)) fail_msg("%s: %s", options[i], pl_setup_why(s));
-        pl_setup_free(s);
     }
 }

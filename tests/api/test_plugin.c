@@ -43,19 +43,14 @@ TEST(test_names_and_options) {
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         pl_setup *s = with(&patient, row[i].spec);
         expect(pl_setup_check(s), row[i].word[0] ? PL_EUSAGE : PL_OK, pl_setup_why(s), row[i].word);
-        pl_setup_free(s);
     }
     pl_setup *first = plain(), *before = change(first, NULL);
     assert_int_equal(pl_setup_policy(first, &patient), PL_OK);
     pl_setup *after = change(first, "policy", "patient:k=1", "model", "none", NULL);
-    set(before, "policy", "patient");
-    set(before, "model", "none");
+    set_all(before, "policy=patient model=none");
     expect(pl_setup_check(before), PL_EUSAGE, pl_setup_why(before), "no policy is called");
-    pl_setup_free(first);
     pl_run *run = simulate(after);
     assert_string_equal(pl_run_text(run, "policy"), "patient:k=1");
-    pl_run_free(run);
-    pl_setup_free(before);
 }
 
 enum { BROKEN_OPTIONS = 40 };
@@ -80,11 +75,9 @@ static void broken_join(void *state, const struct pl_view *v, int worker, struct
 static void refuse(const struct pl_policy *p, const char *word) {
     pl_setup *s = plain();
     expect(pl_setup_policy(s, p), PL_EUSAGE, pl_setup_why(s), word);
-    set(s, "policy", "patient");
-    set(s, "model", "none");
+    set_all(s, "policy=patient model=none");
     if (p->id.name && strcmp(p->id.name, "patient") == 0)
         expect(pl_setup_check(s), PL_EUSAGE, pl_setup_why(s), "no policy is called 'patient'");
-    pl_setup_free(s);
 }
 
 TEST(test_refusals) {
@@ -139,7 +132,7 @@ TEST(test_eight_at_most) {
     }
     expect(pl_setup_policy(s, &p[3]), PL_EUSAGE, pl_setup_why(s), "there already is a policy 'd'");
     set(s, "policy", "h:k=2");
-    pl_run_free(simulate(s));
+    simulate(s);
 }
 
 /* --- the same as a policy of the library -------------------------------------------------- */
@@ -163,8 +156,6 @@ static void check_twin(const char *args, const char *delay) {
     assert_true(pl_run_number(x, "time") == pl_run_number(y, "time"));
     assert_true(pl_run_number(x, "tasks.cancelled") == pl_run_number(y, "tasks.cancelled"));
     check_same_file(args, path("a.events"), path("b.events"));
-    pl_run_free(x);
-    pl_run_free(y);
 }
 
 TEST(test_twin_of_ksync) {
@@ -180,7 +171,6 @@ static void check_replay(pl_setup *s, const char *file) {
     pl_run *run = replay(s, file);
     if (pl_run_number(run, "replay.same") != 1) fail_msg("%s", pl_run_text(run, "replay"));
     assert_string_equal(pl_run_text(run, "policy"), "patient:k=3,wait=0.002");
-    pl_run_free(run);
 }
 
 TEST(test_replay) {
@@ -190,7 +180,6 @@ TEST(test_replay) {
     set(s, "record", file);
     pl_run *run = simulate(s);
     assert_true(pl_run_number(run, "staleness.mean") > 0); /* the wait was too short for some */
-    pl_run_free(run);
     s = plain();
     assert_int_equal(pl_setup_policy(s, &patient), PL_OK);
     check_replay(s, file);
@@ -198,26 +187,23 @@ TEST(test_replay) {
     check_refused(plain(), file, PL_EUSAGE, no);
     s = plain();
     expect(pl_setup_recorded(s, file), PL_EUSAGE, pl_setup_why(s), no);
-    pl_setup_free(s);
     s = plain(); /* the same times with another policy need no registration */
     set(s, "policy", "kasync:k=2");
     assert_int_equal(pl_setup_recorded(s, file), PL_OK);
-    pl_run_free(simulate(s));
+    simulate(s);
 }
 
 TEST(test_train) {
     static const char *const spawn[] = {"threads", "processes"};
     for (int i = 0; i < 2; i++) {
         const char *file = fresh("a.rec");
-        pl_run *run = NULL;
         pl_setup *s = with(&patient, "patient:k=3,wait=0.002");
         set(s, "spawn", spawn[i]);
         set(s, "delay", "exp:mean=0.004");
         set(s, "record", file);
-        if (pl_train(s, &run)) fail_msg("%s: %s", spawn[i], pl_setup_why(s));
+        pl_run *run = train(s);
         assert_true(pl_run_number(run, "updates") == (sanitized ? 30 : 80));
         assert_null(pl_run_text(run, "trouble"));
-        pl_run_free(run);
         set(s, "record", "");
         check_replay(s, file);
     }
@@ -263,7 +249,6 @@ static void check_broken(const struct pl_policy *p, const char *how) {
         int rc = real ? pl_train(s, &run) : pl_simulate(s, &run);
         expect(rc, PL_EPOLICY, pl_setup_why(s), word);
         assert_null(run);
-        pl_setup_free(s);
     }
 }
 

@@ -2,8 +2,7 @@
 #ifndef PL_TESTS_PUPPET_H
 #define PL_TESTS_PUPPET_H
 
-#include "core/control.h"
-#include "test.h"
+#include "choices.h"
 
 /* What it says next, one letter per action: t(ake) d(rop) w(ait: defer) c(ommit) s(top); A B C:
  * take what W1 W2 W3 sent before; 1 2 3: start W1 W2 W3 on the newest version; k l m: let W1 W2 W3
@@ -111,7 +110,9 @@ static struct pl_why why;
 static inline int begin(const struct pl_tuner *tuner, int n_workers) {
     n_told = n_dots = 0;
     why.text[0] = '\0';
-    return pl_control_new(&puppet, NULL, tuner, NULL, n_workers, 1, &control, &why);
+    int rc = pl_control_new(&puppet, NULL, tuner, NULL, n_workers, 1, &control, &why);
+    if (!rc) own(control, free_control);
+    return rc;
 }
 
 static inline int event(double now, enum pl_event_kind kind, int worker, uint64_t task,

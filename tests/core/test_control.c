@@ -67,17 +67,14 @@ TEST(test_refusals) {
         int rc = event(1, row[i].kind, row[i].kind == PL_JOIN ? 3 : 1, 1, row[i].say);
         bool ok = row[i].sentence[0] ? refused(rc, row[i].sentence) : rc == PL_OK;
         if (!ok) fail_msg("'%s': %d %s", row[i].say, rc, why.text);
-        pl_control_free(control);
     }
     /* nobody can answer a join of the first with nothing: all would wait for ever */
     assert_int_equal(begin(&deaf, 3), 0);
     assert_true(refused(event(0, PL_JOIN, 1, 0, ""), BROKE "it stalled: no worker is busy"));
-    pl_control_free(control);
     assert_int_equal(begin(&deaf, 3), 0);
     assert_int_equal(event(0, PL_JOIN, 4, 0, "1"), PL_EUSAGE);
     assert_string_equal(why.text, "there is no worker 4; workers are numbered 1 to 3");
     assert_int_equal(event(0, PL_ARRIVE, 0, 0, "1"), PL_EUSAGE);
-    pl_control_free(control);
 }
 
 /* Whether a plan may be, for W1 arriving with W2 busy, W3 idle and n_open taken before. */
@@ -131,7 +128,6 @@ TEST(test_every_short_plan) {
                 if (rc != (want ? PL_OK : PL_EPOLICY))
                     fail_msg("'%s' with %d taken: %d %s", say, open, rc, why.text);
                 n_legal += want;
-                pl_control_free(control);
             }
     assert_true(n_legal > 500);
 }
@@ -177,14 +173,12 @@ TEST(test_timers) {
     /* a policy that stalls when it is woken is caught like any other */
     assert_int_equal(event(16, PL_JOIN, 3, 0, "N"), 0);
     assert_true(refused(event(16, PL_TIMER, 0, 0, ""), BROKE "it stalled: no worker is busy"));
-    pl_control_free(control);
     struct pl_policy unheard = puppet;
     unheard.timer = NULL;
     assert_int_equal(pl_control_new(&unheard, NULL, &deaf, NULL, 3, 1, &control, &why), 0);
     assert_int_equal(event(0, PL_JOIN, 1, 0, "1O"), 0);
     assert_true(
         refused(event(0, PL_JOIN, 2, 0, "2S"), BROKE "it set a timer but has no timer function"));
-    pl_control_free(control);
 }
 
 TEST(test_guards_on_tuners) {
@@ -217,7 +211,6 @@ TEST(test_guards_on_tuners) {
             bool ok = row[i].sentence[0] ? refused(rc, row[i].sentence) : rc == PL_OK;
             if (!ok) fail_msg("row %zu, place %d: %d '%s'", i, where, rc, why.text);
             if (!rc) assert_int_equal(pl_control_view(control)->knobs.k, row[i].wish.k);
-            if (where > 1 || !rc) pl_control_free(control);
         }
     /* where K counts mini-batches it may exceed the workers; an unannounced knob may not move */
     struct pl_policy batches = puppet;
@@ -226,7 +219,6 @@ TEST(test_guards_on_tuners) {
     wish = (struct pl_knobs){4, PL_NO_BOUND};
     wishes = 1;
     assert_int_equal(pl_control_new(&batches, NULL, &eager, NULL, 3, 1, &control, &why), 0);
-    pl_control_free(control);
     shy.moves = PL_USES_BOUND;
     assert_true(refused(pl_control_new(&batches, NULL, &shy, NULL, 3, 1, &control, &why),
                         TUNER "it changed K without declaring it"));

@@ -32,7 +32,6 @@ TEST(test_late_answers) {
     assert_true(f.started == 4 && f.applied == 1 && f.cancelled == 1 && f.lost == 1);
     assert_true(f.rejected == 0 && f.dropped == 0 && f.running == 1);
     assert_int_equal(pl_control_view(control)->version, 1);
-    pl_control_free(control);
 }
 
 /* Every second has one use; the tuner hears of tasks that ended by themselves or by a cancel. */
@@ -71,7 +70,6 @@ TEST(test_times_by_hand) {
     static const double want[] = {4, 1, 5, -3};
     assert_int_equal(n_told, 4);
     for (int i = 0; i < 4; i++) near(told[i], want[i]);
-    pl_control_free(control);
 }
 
 /* A newcomer is at the pace of the slowest who is there. */
@@ -91,7 +89,6 @@ TEST(test_clocks_of_newcomers) {
     for (int i = 1; i <= 3; i++) event(4, PL_LEAVE, i, 0, "");
     event(5, PL_JOIN, 2, 0, "2"); /* nobody is there: where the fastest ever was */
     assert_int_equal(w[1].clock, 5);
-    pl_control_free(control);
 }
 
 static char line[4][200];
@@ -120,7 +117,6 @@ TEST(test_log) {
     assert_int_equal(event(2.5, PL_REJECT, 1, 2, ""), 0);
     assert_int_equal(event(1e3, PL_ARRIVE, 1, 3, "dms"), PL_EPOLICY); /* nor what is refused */
     assert_int_equal(n_lines, 2);
-    pl_control_free(control);
     assert_string_equal(line[0], "2.3 arrive W1#1: take, commit w1 <- W2@w0 W1@w0, start W2@w1, "
                                  "start W1@w1, cancel W3, start W3@w1");
     assert_string_equal(line[1], "2.5 reject W1#2: start W1@w1");
@@ -135,7 +131,6 @@ TEST(test_log) {
     assert_false(pl_control_stopped(control));
     assert_int_equal(event(1, PL_ARRIVE, 1, 1, "tcs"), 0);
     assert_true(pl_control_stopped(control));
-    pl_control_free(control);
 }
 
 /* --- restoring --------------------------------------------------------------------------- */
@@ -168,10 +163,8 @@ TEST(test_restored_counts) {
     for (int i = 0; i < 2; i++) {
         struct kept k = {names[i], 1000, 1};
         assert_int_equal(restore(&deaf, &k), 0);
-        pl_control_free(control);
         k.count = UINT64_MAX;
         assert_int_equal(restore(&deaf, &k), PL_EDATA);
-        pl_control_free(control);
     }
 }
 
@@ -201,6 +194,5 @@ TEST(test_restored_memory) {
         assert_int_equal(event(1, PL_JOIN, 1, 0, "1"), 0);
         assert_int_equal(event(2, PL_ARRIVE, 1, 1, "tc1"), 0);
         assert_true(recalled == (sizes[i] == sizeof(uint64_t) ? UINT64_MAX : 7));
-        pl_control_free(control);
     }
 }

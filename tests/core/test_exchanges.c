@@ -27,7 +27,6 @@ static struct seen look_at(const char *spec, int n, uint64_t seed) {
 }
 
 static void seen_done(struct seen *s) {
-    pl_control_free(s->control);
     free(s->x);
 }
 

@@ -301,14 +301,15 @@ TEST(test_zeno_looks_now_and_then) {
 
 /* --- what does not fit ---------------------------------------------------------------------- */
 
-static pl_setup *make(const char *options) {
-    pl_setup *s = setup_of("model=softmax data=digits batch=8 lr=0.05 updates=300 threads=2 "
-                           "eval-samples=100 spawn=threads eval-every=1000");
-    set_all(s, options);
-    return s;
-}
+#define SMALL                                                                                      \
+    "model=softmax data=digits batch=8 lr=0.05 updates=300 threads=2 eval-samples=100 "            \
+    "spawn=threads eval-every=1000 "
 
-static void refuses(const char *options, const char *words);
+static void refuses(const char *options, const char *words) {
+    pl_setup *s = setup_of(SMALL "%s", options);
+    if (pl_setup_check(s) == 0 || !strstr(pl_setup_why(s), words))
+        fail_msg("%s: '%s'", options, pl_setup_why(s));
+}
 
 TEST(test_refusals) {
     refuses("method=kardam:f=3 workers=10", "more than 3f+1 workers");
@@ -318,13 +319,6 @@ TEST(test_refusals) {
 }
 
 /* --- runs ----------------------------------------------------------------------------------- */
-
-static void refuses(const char *options, const char *words) {
-    pl_setup *s = make(options);
-    if (pl_setup_check(s) == 0 || !strstr(pl_setup_why(s), words))
-        fail_msg("%s: '%s'", options, pl_setup_why(s));
-    pl_setup_free(s);
-}
 
 /* What the event log says of workers [from, to), counted from 1: the share not believed. */
 static double unbelieved(const char *path, int from, int to) {
@@ -354,9 +348,8 @@ static void check_hostile(const char *method, int n, bool real) {
     snprintf(options, sizeof options,
              "method=%s workers=%d attack=signflip:f=3,scale=-10 events=%s%s", method, n, events,
              real ? " delay=const:t=0.001" : "");
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
-    if (real ? pl_train(s, &run) : pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = setup_of(SMALL "%s", options);
+    pl_run *run = real ? train(s) : simulate(s);
     size_t dim;
     const float *w = pl_run_weights(run, &dim);
     for (size_t i = 0; i < dim; i++) assert_true(isfinite(w[i]));
@@ -368,8 +361,6 @@ static void check_hostile(const char *method, int n, bool real) {
     remove(events);
     if (!real && !(hostile > honest + 0.1))
         fail_msg("%s: honest %g, hostile %g not believed", options, honest, hostile);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 TEST(test_hostile_runs) {
@@ -388,16 +379,11 @@ TEST(test_stuck_run_ends) {
     FILE *f = fdopen(fd, "w");
     for (int i = 3; i <= 5; i++) fprintf(f, "5 leave %d\n", i);
     fclose(f);
-    char options[200];
-    snprintf(options, sizeof options, "method=kardam:f=1 workers=5 script=%s", path);
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = setup_of(SMALL "method=kardam:f=1 workers=5 script=%s", path);
+    pl_run *run = simulate(s);
     assert_non_null(pl_run_text(run, "trouble"));
     assert_non_null(strstr(pl_run_text(run, "trouble"), "has rejected the last"));
     assert_false(pl_run_diverged(run));
-    pl_run_free(run);
-    pl_setup_free(s);
     remove(path);
 }
 

@@ -30,20 +30,13 @@ static void take_all(struct pl_store *s, float (*g)[DIM], int bad, bool writable
 
 static void check_commit(const char *reduce, const char *correct, const char *optim,
                          enum pl_sends sends) {
-    static float w0[DIM], g[N_WORKERS][DIM], healthy[DIM];
-    struct pl_why why = {""};
+    static float g[N_WORKERS][DIM], healthy[DIM];
     for (int writable = 0; writable < 2; writable++) {
-        struct pl_store_conf conf = {.dim = DIM,
-                                     .n_workers = N_WORKERS,
-                                     .k = N_WORKERS,
-                                     .sends = sends,
-                                     .outer = 1,
-                                     .correct = choose(&pl_correct_family, correct, N_WORKERS),
-                                     .reduce = {{choose(&pl_reduce_family, reduce, N_WORKERS)}, 1},
-                                     .optim = choose(&pl_optim_family, optim, N_WORKERS),
-                                     .rate = {.lr = 0.05}};
-        struct pl_store *s = NULL;
-        assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);
+        struct pl_store_conf conf = rules_of(DIM, N_WORKERS, correct, reduce, optim, 0.05);
+        conf.k = N_WORKERS;
+        conf.sends = sends;
+        conf.outer = 1;
+        struct pl_store *s = store_of(&conf, NULL);
         take_all(s, g, -1, writable);
         assert_int_equal(pl_store_commit(s, 1, NULL), 0);
         for (int i = 0; i < N_WORKERS; i++) assert_false(pl_store_is_spoiled(s, i));
@@ -63,10 +56,6 @@ static void check_commit(const char *reduce, const char *correct, const char *op
         take_all(s, g, -1, writable); /* nothing is left in the memory of a rule */
         assert_int_equal(pl_store_commit(s, 1, NULL), 0);
         assert_true(all_finite(pl_store_newest(s)->model));
-        pl_store_free(s);
-        free(conf.correct.conf);
-        free(conf.optim.conf);
-        pl_chain_free(&conf.reduce);
     }
 }
 

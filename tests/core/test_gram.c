@@ -102,10 +102,10 @@ TEST_BETWEEN(restore, restore, rules_agree_on_all_sets) {
                                        "centered-clip", "medoid",       "nnm+trimmed", "nnm+median",
                                        "median",        "trimmed:f=30%"};
     enum { N = 21, DIM = 70001 };
-    float *x = malloc(sizeof *x * N * DIM), *first = malloc(sizeof *first * DIM);
+    float *x = own_room(N * DIM, sizeof *x), *first = own_room(DIM, sizeof *first);
     float *got = malloc(sizeof *got * DIM);
     struct pl_rng rng;
-    assert_true(x && first && got);
+    assert_true(got);
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 3, 0);
     draw(&rng, x, (size_t)N * DIM);
     for (size_t s = 0; s < sizeof spec / sizeof *spec; s++)
@@ -116,8 +116,6 @@ TEST_BETWEEN(restore, restore, rules_agree_on_all_sets) {
             if (isa && memcmp(first, got, sizeof *got * DIM) != 0)
                 fail_msg("%s: %s and %s differ", spec[s], pl_isa_name(0), pl_isa_name(isa));
         }
-    free(x);
-    free(first);
     free(got);
 }
 

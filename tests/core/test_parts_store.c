@@ -46,7 +46,6 @@ TEST(test_kept_nonsense) {
             if (pl_control_step(c, &e, &plan, &why))
                 fail_msg("%s, round %d: %s", policies[round % 4], (int)round, why.text);
         }
-        pl_control_free(c);
     }
 }
 
@@ -54,36 +53,14 @@ TEST(test_kept_nonsense) {
 
 #define STORE_DIM 1000
 
-static struct pl_store *open_store(const char *schedule, double epoch, struct pl_store_conf *conf) {
-    struct pl_why why = {""};
-    struct pl_store *s = NULL;
-    static pl_real w0[STORE_DIM];
-    *conf = (struct pl_store_conf){
-        .dim = STORE_DIM, .n_workers = 2, .rate = {.lr = 0.1, .epoch_samples = epoch}};
-    if (pl_chain_parse(&pl_schedule_family, schedule, 2, &conf->rate.schedule, &why) ||
-        pl_spec_parse(&pl_optim_family, "sgd", 2, &conf->optim.entry, &conf->optim.conf, &why) ||
-        pl_spec_parse(&pl_correct_family, "none", 2, &conf->correct.entry, &conf->correct.conf,
-                      &why) ||
-        pl_chain_parse(&pl_reduce_family, "mean", 2, &conf->reduce, &why) ||
-        pl_store_new(conf, w0, &s, &why))
-        fail_msg("%s", why.text);
-    return s;
-}
-
-static void close_store(struct pl_store *s, struct pl_store_conf *conf) {
-    pl_store_free(s);
-    pl_chain_free(&conf->reduce);
-    pl_chain_free(&conf->rate.schedule);
-    free(conf->optim.conf);
-    free(conf->correct.conf);
-}
-
 /* The rate goes with the mean loss of epochs of 100 samples. */
 TEST(test_bold) {
     static const double loss[] = {4, 2, 3, 3, 1}; /* of the epochs */
     static const double lr[] = {0.1, 0.1, 0.105, 0.0525, 0.0525, 0.055125};
-    struct pl_store_conf conf;
-    struct pl_store *s = open_store("bold", 100, &conf);
+    struct pl_store_conf conf = rules_of(STORE_DIM, 2, "none", "mean", "sgd", 0.1);
+    conf.rate.epoch_samples = 100;
+    conf.rate.schedule = choose_chain(&pl_schedule_family, "bold", 2);
+    struct pl_store *s = store_of(&conf, NULL);
     static pl_real vector[STORE_DIM];
     for (int i = 0; i < 5; i++) {
         assert_true(fabs(pl_store_newest(s)->lr - lr[i]) < 1e-12);
@@ -101,7 +78,6 @@ TEST(test_bold) {
         }
     }
     assert_true(fabs(pl_store_newest(s)->lr - lr[5]) < 1e-12);
-    close_store(s, &conf);
 }
 
 int main(void) {

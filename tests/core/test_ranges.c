@@ -111,28 +111,14 @@ TEST(pieces_are_the_table) {
 
 static struct pl_store_conf conf_of(size_t dim, const char *correct, const char *reduce,
                                     const char *optim) {
-    struct pl_store_conf c = {.dim = dim,
-                              .n_workers = N_WORKERS,
-                              .correct = choose(&pl_correct_family, correct, N_WORKERS),
-                              .optim = choose(&pl_optim_family, optim, N_WORKERS),
-                              .rate = {.lr = 0.0625},
-                              .weight_decay = 0.125,
-                              .outer = 1};
-    struct pl_why why = {""};
-    if (pl_chain_parse(&pl_reduce_family, reduce, N_WORKERS, &c.reduce, &why))
-        fail_msg("%s", why.text);
+    struct pl_store_conf c = rules_of(dim, N_WORKERS, correct, reduce, optim, 0.0625);
+    c.weight_decay = 0.125;
+    c.outer = 1;
     return c;
 }
 
-static void conf_free(struct pl_store_conf *c) {
-    free(c->correct.conf);
-    free(c->optim.conf);
-    pl_chain_free(&c->reduce);
-}
-
 static float *vector_of(size_t n, struct pl_rng *rng) {
-    float *v = malloc((n + 1) * sizeof *v);
-    assert_non_null(v);
+    float *v = own_room(n + 1, sizeof *v);
     for (size_t i = 0; i < n; i++) v[i] = (float)(2 * pl_rng_unit(rng) - 1);
     return v;
 }
@@ -145,9 +131,8 @@ struct versions {
  * them. Elements from … from + conf->dim - 1 of every vector are this store's. */
 static void commits(const struct pl_store_conf *conf, const float *w0, float *(*vector)[N_WORKERS],
                     int group, size_t from, struct versions *out) {
-    struct pl_store *s = NULL;
     struct pl_version *held[N_WORKERS];
-    assert_int_equal(pl_store_new(conf, w0 + from, &s, NULL), 0);
+    struct pl_store *s = store_of(conf, w0 + from);
     for (int w = 0; w < N_WORKERS; w++) pl_store_hold(s, held[w] = pl_store_newest(s));
     for (int k = 0; k < N_COMMITS; k++) {
         for (int m = 0; m < group; m++) {
@@ -168,7 +153,6 @@ static void commits(const struct pl_store_conf *conf, const float *w0, float *(*
     memcpy(out->model + from, pl_store_newest(s)->model, conf->dim * sizeof(float));
     memcpy(out->lookahead + from, pl_store_newest(s)->lookahead, conf->dim * sizeof(float));
     for (int w = 0; w < N_WORKERS; w++) pl_store_release(s, held[w]);
-    pl_store_free(s);
 }
 
 struct input {
@@ -184,16 +168,6 @@ static struct input input_of(size_t dim, struct pl_rng *rng) {
     in.out = (struct versions){vector_of(dim, rng), vector_of(dim, rng)};
     in.expected = (struct versions){vector_of(dim, rng), vector_of(dim, rng)};
     return in;
-}
-
-static void input_free(struct input *in) {
-    for (int k = 0; k < N_COMMITS; k++)
-        for (int m = 0; m < N_WORKERS; m++) free(in->vector[k][m]);
-    free(in->w0);
-    free(in->out.model);
-    free(in->out.lookahead);
-    free(in->expected.model);
-    free(in->expected.lookahead);
 }
 
 static void check_same(const struct input *in, size_t from, size_t to, const char *optim,
@@ -240,8 +214,6 @@ static void one_optimizer(const char *optim, const char *correct, size_t dim, bo
         in.expected.model[i] = in.expected.lookahead[i] = (float)(sum / group);
         check_same(&in, i, i + 1, optim, correct);
     }
-    input_free(&in);
-    conf_free(&conf);
 }
 
 TEST(factors_and_means) {
@@ -272,8 +244,6 @@ TEST(only_gradients_have_factors) {
             memcpy(in.expected.model + 10, in.w0 + 10, 40 * sizeof(float));
         for (size_t i = 0; i < 60; i++) in.expected.lookahead[i] = in.expected.model[i];
         check_same(&in, 0, 60, "momentum", "none");
-        input_free(&in);
-        conf_free(&conf);
     }
 }
 
@@ -301,8 +271,6 @@ TEST(sums_do_not_see_buffers) {
         commits(&conf, in.w0, in.vector, 4, 0, &in.out);
         check_same(&in, 0, PARAMETERS, specs[c][2], specs[c][1]);
         for (size_t i = PARAMETERS; i < DIM; i++) assert_true(fabs(in.out.model[i]) > 1e25);
-        input_free(&in);
-        conf_free(&conf);
     }
 }
 
@@ -323,8 +291,6 @@ TEST(slices_have_the_same_bits) {
             commits(&conf, in.w0, in.vector, 4, from, &in.out);
         }
         check_same(&in, 0, dim, "sliced", "sliced");
-        input_free(&in);
-        conf_free(&conf);
     }
 }
 
@@ -350,8 +316,7 @@ static int bowl(void *ctx, const float *w, const struct pl_samples *s, float *g,
 
 static pl_run *run_of(const char *options, const struct pl_model_range *range, int n, bool real) {
     static int with_buffers;
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
+    pl_setup *s = make("%s", options);
     struct pl_function f = {.dim = DIM,
                             .ctx = n > 0 && range[n - 1].kind == PL_RANGE_BUFFERS ? &with_buffers
                                                                                   : NULL,
@@ -359,10 +324,7 @@ static pl_run *run_of(const char *options, const struct pl_model_range *range, i
                             .gradient = bowl};
     assert_int_equal(pl_setup_function(s, &f), 0);
     assert_int_equal(pl_setup_ranges(s, range, n), 0);
-    if (real ? pl_train(s, &run) : pl_simulate(s, &run))
-        fail_msg("'%s': %s", options, pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
+    return real ? train(s) : simulate(s);
 }
 
 static const struct pl_model_range table[] = {
@@ -387,7 +349,6 @@ static void check_table(const char *options, pl_run *run, double most) {
         if (i >= FAST && !(x > 0.1 && x <= most * (1 + 1e-6)))
             fail_msg("'%s': a buffer that counts at most %g steps has %g", options, most, x);
     }
-    pl_run_free(run);
 }
 
 TEST(every_method_has_ranges) {
@@ -408,8 +369,6 @@ TEST(every_method_has_ranges) {
         check_table(options, run_of(options, table, 4, false), UPDATES * MOST_STEPS);
         pl_run *plain = run_of(options, NULL, 0, false), *same = run_of(options, ones, 2, false);
         check_same_weights(plain, same);
-        pl_run_free(plain);
-        pl_run_free(same);
         n_methods++;
     }
     assert_true(n_methods > 20);
@@ -435,19 +394,15 @@ TEST(tables_are_checked) {
     pl_setup *s = make("method=sync updates=3"), *copy;
     assert_int_equal(pl_setup_function(s, &f), 0);
     assert_int_equal(pl_setup_ranges(s, &beyond, 1), 0);
-    assert_int_equal(pl_setup_copy(s, &copy), 0);
+    copy = change(s, NULL);
     assert_int_equal(pl_setup_ranges(s, NULL, 0), 0);
     assert_int_equal(pl_simulate(copy, &run), PL_EUSAGE);
     assert_non_null(strstr(pl_setup_why(copy), "within the model's 40 elements"));
-    assert_int_equal(pl_simulate(s, &run), 0);
-    pl_run_free(run);
-    pl_setup_free(s);
-    pl_setup_free(copy);
+    simulate(s);
     s = make("method=dsgd model=mf data=lowrank:ratings=4000");
     assert_int_equal(pl_setup_ranges(s, &table[0], 1), 0);
     assert_int_equal(pl_simulate(s, &run), PL_EUSAGE);
     assert_non_null(strstr(pl_setup_why(s), "param-groups '1 range' needs the whole model"));
-    pl_setup_free(s);
 }
 
 int main(void) {

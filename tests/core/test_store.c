@@ -28,33 +28,13 @@ static size_t test_specs(const struct pl_family *family, const char *const *more
 }
 
 static struct pl_store_conf test_conf(size_t dim, const char *correct, const char *optim) {
-    return (struct pl_store_conf){
-        .dim = dim,
-        .n_workers = N_WORKERS,
-        .correct = choose(&pl_correct_family, correct, N_WORKERS),
-        .reduce = {{choose(&pl_reduce_family, "mean:by=samples", N_WORKERS)}, 1},
-        .optim = choose(&pl_optim_family, optim, N_WORKERS),
-        .rate = {.lr = 0.05}};
-}
-
-static void test_conf_free(struct pl_store_conf *c) {
-    free(c->correct.conf);
-    pl_chain_free(&c->reduce);
-    free(c->optim.conf);
+    return rules_of(dim, N_WORKERS, correct, "mean:by=samples", optim, 0.05);
 }
 
 static float *test_vector(size_t n, struct pl_rng *rng) {
-    float *v = malloc(n * sizeof *v);
-    assert_non_null(v);
+    float *v = own_room(n, sizeof *v);
     for (size_t i = 0; i < n; i++) v[i] = (float)(2 * pl_rng_unit(rng) - 1);
     return v;
-}
-
-static struct pl_store *test_store(const struct pl_store_conf *conf, const float *w0) {
-    struct pl_store *s = NULL;
-    struct pl_why why = {""};
-    if (pl_store_new(conf, w0, &s, &why)) fail_msg("%s", why.text);
-    return s;
 }
 
 static void test_take(struct pl_store *s, int worker, struct pl_version *base, const float *g) {
@@ -86,7 +66,7 @@ struct outcome {
 
 static void run_commits(struct pl_store_conf *conf, const float *w0, float *const *vector,
                         int group, int n_commits, struct outcome *out) {
-    struct pl_store *s = test_store(conf, w0);
+    struct pl_store *s = store_of(conf, w0);
     struct pl_version *held[N_WORKERS];
     for (int w = 0; w < N_WORKERS; w++) pl_store_hold(s, held[w] = pl_store_newest(s));
     for (int k = 0; k < n_commits; k++) {
@@ -103,7 +83,6 @@ static void run_commits(struct pl_store_conf *conf, const float *w0, float *cons
     struct pl_version *v = pl_store_newest(s);
     memcpy(out->model, v->model, conf->dim * sizeof(float));
     memcpy(out->lookahead, v->lookahead, conf->dim * sizeof(float));
-    pl_store_free(s);
 }
 
 static const struct {
@@ -120,6 +99,7 @@ static const struct {
 static void team_case(struct pl_pool *pool, size_t dim, const char *correct, const char *optim,
                       int group, bool measures) {
     enum { COMMITS = 4 };
+    size_t n = n_owned();
     struct pl_rng rng;
     struct outcome first = {0}, other = {0};
     struct outcome *const all[] = {&first, &other};
@@ -147,18 +127,11 @@ static void team_case(struct pl_pool *pool, size_t dim, const char *correct, con
             assert_memory_equal(&first.dot[k], &other.dot[k], sizeof first.dot[k]);
         }
     }
-    for (int i = 0; i < N_VECTORS; i++) free(vector[i]);
-    for (int i = 0; i < 2; i++) {
-        free(all[i]->model);
-        free(all[i]->lookahead);
-    }
-    free(w0);
-    test_conf_free(&conf);
+    release_owned(n);
 }
 
 static bool takes_groups(const char *optim) {
     struct pl_choice c = choose(&pl_optim_family, optim, N_WORKERS);
-    free(c.conf);
     return !(c.entry->needs & PL_NEEDS_ONE_AT_A_TIME);
 }
 
@@ -221,7 +194,7 @@ TEST(held_versions_stay) {
         float model[HOLDERS][DIM], handed[HOLDERS][DIM];
         uint64_t id[HOLDERS];
         struct pl_version *held[HOLDERS] = {NULL};
-        struct pl_store *s = test_store(&conf, w0);
+        struct pl_store *s = store_of(&conf, w0);
         int n_held = 0, most = 0;
         for (int step = 0; step < 2000; step++) {
             int h = (int)pl_rng_below(&rng, HOLDERS);
@@ -250,10 +223,6 @@ TEST(held_versions_stay) {
             }
             assert_true(pl_store_n_versions(s) <= most + 2);
         }
-        pl_store_free(s);
-        free(w0);
-        free(g);
-        test_conf_free(&conf);
     }
 }
 
@@ -262,7 +231,7 @@ TEST(released_versions_are_used_again) {
     for (size_t o = 0; o < n_optimizers; o++) {
         struct pl_store_conf conf = test_conf(7, "none", optimizers[o]);
         const float w0[7] = {1, 2, 3, 4, 5, 6, 7}, g[7] = {0.5f};
-        struct pl_store *s = test_store(&conf, w0);
+        struct pl_store *s = store_of(&conf, w0);
         const struct pl_optim *optim = (const struct pl_optim *)conf.optim.entry;
         bool ahead = optim->looks_ahead && optim->looks_ahead(conf.optim.conf);
         for (int k = 0; k < 50; k++) {
@@ -274,8 +243,6 @@ TEST(released_versions_are_used_again) {
             assert_ptr_not_equal(pl_store_newest(s), v);
         }
         assert_int_equal(pl_store_n_versions(s), 2);
-        pl_store_free(s);
-        test_conf_free(&conf);
     }
 }
 
@@ -284,7 +251,7 @@ TEST(one_at_a_time_is_one) {
     for (size_t o = 0; o < n_optimizers; o++) {
         struct pl_store_conf conf = test_conf(1, "none", optimizers[o]);
         const float w0 = 1, g = 1;
-        struct pl_store *s = test_store(&conf, &w0);
+        struct pl_store *s = store_of(&conf, &w0);
         struct pl_member m = {.worker = 1, .samples = 1, .factor = 1};
         for (int round = 0; round < 2; round++) {
             test_take(s, 0, pl_store_newest(s), &g);
@@ -292,8 +259,6 @@ TEST(one_at_a_time_is_one) {
                              takes_groups(optimizers[o]) ? PL_OK : PL_EPOLICY);
             assert_int_equal(pl_store_commit(s, 1, NULL), 0);
         }
-        pl_store_free(s);
-        test_conf_free(&conf);
     }
 }
 
@@ -304,7 +269,7 @@ TEST(needed_bases_are_kept) {
         struct pl_store_conf conf = test_conf(3, corrections[c], "sgd");
         bool needs = conf.correct.entry->needs & PL_NEEDS_BASE;
         const float w0[3] = {1, 2, 3}, g[3] = {0.5f, -0.5f, 0.25f};
-        struct pl_store *s = test_store(&conf, w0);
+        struct pl_store *s = store_of(&conf, w0);
         struct pl_version *old = pl_store_newest(s);
         pl_store_hold(s, old);
         test_take(s, 0, old, g);
@@ -320,8 +285,6 @@ TEST(needed_bases_are_kept) {
             assert_ptr_equal(pl_store_newest(s), old); /* its memory was free to be written */
         if (needs) assert_int_equal(pl_vector_n_readers(pl_store_vectors(s), old->model_vector), 0);
         assert_int_equal(pl_store_n_versions(s), needs ? 3 : 2);
-        pl_store_free(s);
-        test_conf_free(&conf);
     }
 }
 
@@ -330,7 +293,7 @@ TEST(bases_are_what_was_handed_out) {
     struct pl_store_conf conf = test_conf(1, "dc:lambda=1", "nesterov:beta=0.5");
     const float w0 = 0, one = 1;
     conf.rate.lr = 1;
-    struct pl_store *s = test_store(&conf, &w0);
+    struct pl_store *s = store_of(&conf, &w0);
     test_take(s, 0, pl_store_newest(s), &one); /* v = 1, model -1, handed -1.5 */
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     struct pl_version *v = pl_store_newest(s);
@@ -339,8 +302,6 @@ TEST(bases_are_what_was_handed_out) {
     test_take(s, 0, v, &one); /* 1 + 1 (-1 - -1.5) = 1.5; v = 2 */
     assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     assert_true(pl_store_newest(s)->model[0] == -3);
-    pl_store_free(s);
-    test_conf_free(&conf);
 }
 
 /* The dot product that tuners steer by: this reduced vector with the one before. */
@@ -349,15 +310,13 @@ TEST(measures_are_dot_products) {
     const float w0[2] = {0, 0}, g[3][2] = {{1, 2}, {3, -1}, {-2, 5}};
     static const double wanted[3] = {NAN, 1, -11};
     conf.measures = true;
-    struct pl_store *s = test_store(&conf, w0);
+    struct pl_store *s = store_of(&conf, w0);
     for (int k = 0; k < 3; k++) {
         struct pl_measure m = {-1};
         test_take(s, 0, pl_store_newest(s), g[k]);
         assert_int_equal(pl_store_commit(s, 1, &m), 0);
         assert_true(k == 0 ? isnan(m.dot) : m.dot == wanted[k]);
     }
-    pl_store_free(s);
-    test_conf_free(&conf);
 }
 
 /* --- keeping ----------------------------------------------------------------------------- */
@@ -395,7 +354,7 @@ TEST(kept_vectors_have_an_owner) {
         for (size_t j = 0; j < n_optimizers; j++) {
             struct pl_store_conf a = test_conf(4, "none", optimizers[i]);
             struct pl_store_conf b = test_conf(4, "none", optimizers[j]);
-            struct pl_store *from = test_store(&a, w0), *to = test_store(&b, w0);
+            struct pl_store *from = store_of(&a, w0), *to = store_of(&b, w0);
             struct kept kept = {0};
             struct pl_archive archive = {.ctx = &kept, .piece = kept_piece};
             assert_int_equal(pl_store_archive(from, &archive), 0);
@@ -408,10 +367,6 @@ TEST(kept_vectors_have_an_owner) {
                 assert_true(kept.n_known >= (int)own);
             else
                 assert_true(kept.n_known == (int)(kept.n - own) || kept.n_known == 0);
-            pl_store_free(from);
-            pl_store_free(to);
-            test_conf_free(&a);
-            test_conf_free(&b);
         }
     }
 }
@@ -427,12 +382,10 @@ TEST(kept_nonsense_is_refused) {
     const float w0[4] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pl_store_conf conf = test_conf(4, "none", "dana");
-        struct pl_store *s = test_store(&conf, w0);
+        struct pl_store *s = store_of(&conf, w0);
         struct kept kept = {.length = cases[i].length, .number = cases[i].number};
         struct pl_archive archive = {true, &kept, asked_piece};
         assert_int_equal(pl_store_archive(s, &archive), cases[i].rc);
-        pl_store_free(s);
-        test_conf_free(&conf);
     }
 }
 

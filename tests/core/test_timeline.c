@@ -61,7 +61,6 @@ TEST(test_timeline_story) {
     assert_int_equal(row[2].n_last, 1); /* W1 waited from 1 to 3 */
     near_ns(row[2].held_up_ns, 2);
     near_ns(row[1].unfinished_ns, 6);
-    pl_control_free(c);
 }
 
 /* A member that a commit leaves out is rejected: its time is wasted, and its lag counts nowhere. */
@@ -97,7 +96,6 @@ TEST(test_left_out) {
     near(t.wasted, 3);
     near(t.compute, 1 + 2 + 3 + 3);
     near(t.communication, 0);
-    pl_control_free(c);
 }
 
 static void count_call(void *ctx, const struct pl_control *c, const struct pl_event *e,
@@ -111,7 +109,6 @@ TEST(test_any_number_of_listeners) {
     for (int i = 0; i < 20; i++) assert_int_equal(pl_control_on_event(c, count_call, &n_calls), 0);
     at(c, 0, PL_JOIN, 1, 0);
     assert_int_equal(n_calls, 20);
-    pl_control_free(c);
 }
 
 /* Who the others waited for. */
@@ -139,7 +136,6 @@ TEST(test_timeline_last) {
         if ((int)w[2].n_last != row[i].n_last) fail_msg("%s: %d", row[i].policy, (int)w[2].n_last);
         near_ns(w[2].held_up_ns, row[i].held_up);
         assert_int_equal(w[0].n_last + w[1].n_last, 0);
-        pl_control_free(c);
     }
     /* a group of one whose commit lets another go: nothing to measure from, but it was the last */
     struct pl_control *c = watched("ssp:s=0", 2);
@@ -149,7 +145,6 @@ TEST(test_timeline_last) {
     at(c, 4, PL_ARRIVE, 2, 0);
     assert_int_equal(pl_control_timeline(c)->row[1].n_last, 1);
     near_ns(pl_control_timeline(c)->row[1].held_up_ns, 0);
-    pl_control_free(c);
 }
 
 /* Spans of one worker follow each other without a gap while it is there. */

@@ -82,7 +82,6 @@ TEST(idx_round_trip) {
         }
         pl_data_rows(data, true, index + 1, 1, x, label);
         assert_int_equal(label[0], 1);
-        pl_data_free(data);
     }
 }
 
@@ -207,7 +206,6 @@ TEST(cifar_round_trip) {
     assert_int_equal(label, 6);
     for (int j = 0; j < 3072; j++)
         assert_true(x[j] == (float)(uint8_t)((j + 1) * 7 + 6) * (1.0f / 255.0f));
-    pl_data_free(data);
 
     const size_t cuts[] = {0, 1, CIFAR_RECORD - 1, CIFAR_RECORD + 1, 2 * CIFAR_RECORD - 1};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
@@ -250,7 +248,6 @@ TEST(libsvm_round_trip) {
     assert_memory_equal(label, classes, sizeof classes);
     pl_data_rows(data, true, index, 1, x, label);
     assert_true(label[0] == 1 && x[0] == 1 && x[3] == 4);
-    pl_data_free(data);
 
     char rest[600];
     snprintf(rest, sizeof rest, "/a,test=%s/b", folder);
@@ -260,10 +257,8 @@ TEST(libsvm_round_trip) {
     assert_int_equal(data->dim, 6);
     pl_data_rows(data, true, index, 1, x, label);
     assert_true(label[0] == 2 && x[5] == 1);
-    pl_data_free(data);
     data = open_data(test_spec("libsvm", "/a,share=0"), test_seed);
     assert_int_equal(data->n_test, 0);
-    pl_data_free(data);
 }
 
 TEST(libsvm_damage_is_refused) {
@@ -333,15 +328,14 @@ TEST(generated_sets_follow_their_seed) {
     static const char *const specs[] = {"blobs:samples=50,test=20", "digits:samples=50,test=20"};
     for (size_t s = 0; s < 2; s++) {
         struct pl_data *a, *b, *c;
-        struct pl_why why;
-        assert_int_equal(pl_data_open(specs[s], test_seed, &a, &why), PL_OK);
-        assert_int_equal(pl_data_open(specs[s], test_seed, &b, &why), PL_OK);
-        assert_int_equal(pl_data_open(specs[s], test_seed + 1, &c, &why), PL_OK);
+        a = open_data(specs[s], test_seed);
+        b = open_data(specs[s], test_seed);
+        c = open_data(specs[s], test_seed + 1);
         assert_int_equal(a->n_train, 50);
         assert_int_equal(a->n_test, 20);
         assert_int_equal(a->n_classes, 10);
         size_t dim = a->dim;
-        float *x = malloc(3 * dim * sizeof *x);
+        float *x = own_room(3 * dim, sizeof *x);
         uint16_t label[3];
         for (uint32_t i = 0; i < 20; i++) {
             pl_data_rows(a, i % 2, &i, 1, x, label);
@@ -353,10 +347,6 @@ TEST(generated_sets_follow_their_seed) {
             pl_data_rows(a, !(i % 2), &i, 1, x + dim, label);
             assert_memory_not_equal(x, x + dim, dim * sizeof *x);
         }
-        free(x);
-        pl_data_free(a);
-        pl_data_free(b);
-        pl_data_free(c);
     }
     test_refused("blobs:samples=0", PL_EUSAGE, "samples");
     test_refused("digits:side=4", PL_EUSAGE, "side");

@@ -8,13 +8,12 @@
 static uint32_t partition_count(const struct pl_partition *p, int n_workers, uint32_t *seen) {
     uint32_t least = UINT32_MAX;
     for (uint32_t w = 0; w < (uint32_t)n_workers; w++) {
-        uint32_t size = pl_partition_size(p, w), *index = malloc((size + 1) * sizeof *index);
+        uint32_t size = pl_partition_size(p, w), *index = own_room(size + 1, sizeof *index);
         assert_true(size > 0);
         /* one pass over a share is the share */
         pl_partition_draw(p, PL_SAMPLE_EPOCH, test_seed, w, 0, size, index);
         for (uint32_t i = 0; i < size; i++) seen[index[i]]++;
         if (size < least) least = size;
-        free(index);
     }
     return least;
 }
@@ -47,16 +46,15 @@ TEST(partition_deals_every_row_once) {
     p = partition_open("whole", data, 100000);
     assert_int_equal(pl_partition_size(p, 99999), 1000);
     pl_partition_free(p);
-    pl_data_free(data);
 }
 
 /* Mean over workers of the largest part that one class has in a share: 0.1 for equal parts of ten
  * classes, 1 where each share is one class. */
 static double partition_skew(const struct pl_data *data, const char *spec) {
     struct pl_partition *p = partition_open(spec, data, 20);
-    uint32_t *index = malloc(data->n_train * sizeof *index);
-    uint16_t *label = malloc(data->n_train * sizeof *label);
-    float *x = malloc(data->n_train * sizeof *x);
+    uint32_t *index = own_room(data->n_train, sizeof *index);
+    uint16_t *label = own_room(data->n_train, sizeof *label);
+    float *x = own_room(data->n_train, sizeof *x);
     double sum = 0;
     for (uint32_t w = 0; w < 20; w++) {
         uint32_t n = pl_partition_size(p, w), count[10] = {0}, most = 0;
@@ -66,9 +64,6 @@ static double partition_skew(const struct pl_data *data, const char *spec) {
         for (int k = 0; k < 10; k++) most = count[k] > most ? count[k] : most;
         sum += (double)most / n;
     }
-    free(index);
-    free(label);
-    free(x);
     pl_partition_free(p);
     return sum / 20;
 }
@@ -81,7 +76,6 @@ TEST(partition_skew_grows_as_alpha_falls) {
     /* shares of 1000: the largest of ten parts of 0.1 is within 0.1 + 4 sqrt(.09/1000) */
     assert_true(iid < 0.14 && even < 0.14);
     assert_true(some > 1.5 * even && much > 1.3 * some && much > 0.5);
-    pl_data_free(data);
 }
 
 /* Batches cut across passes at any size; still every pass holds every row once. */
@@ -106,7 +100,6 @@ TEST(epoch_covers_each_pass) {
             }
         }
         pl_partition_free(p);
-        pl_data_free(data);
     }
 }
 
@@ -127,7 +120,6 @@ TEST(epoch_order_is_uniform) {
             if (i != j) chi2 += (count[i][j] - n / 90.0) * (count[i][j] - n / 90.0) / (n / 90.0);
     if (!(chi2 < 89 + 6 * 13.3)) fail_msg("chi-square %g", chi2);
     pl_partition_free(p);
-    pl_data_free(data);
 }
 
 TEST(draws_depend_on_nothing_else) {
@@ -147,5 +139,4 @@ TEST(draws_depend_on_nothing_else) {
     assert_int_equal(differ, 40);
     pl_partition_free(p);
     pl_partition_free(q);
-    pl_data_free(data);
 }

@@ -66,7 +66,6 @@ TEST(forms_say_the_same) {
             assert_true(x[0] == (float)said[r].user && x[1] == (float)said[r].item);
             assert_true(x[2] == said[r].value && label == 0);
         }
-        pl_data_free(d);
     }
 }
 
@@ -80,7 +79,6 @@ TEST(ids_may_be_huge) {
         assert_int_equal(d->ratings->rating[i].user, user[i]);
         assert_int_equal(d->ratings->rating[i].item, item[i]);
     }
-    pl_data_free(d);
 }
 
 /* Enough ids for the table to grow several times, many times apart. */
@@ -101,7 +99,6 @@ TEST(many_ids_are_told_apart) {
         assert_int_equal(d->ratings->rating[i].item, i);
         assert_true(d->ratings->rating[i].value == (float)(i % 100));
     }
-    pl_data_free(d);
     free(text);
 }
 
@@ -249,9 +246,6 @@ TEST(splitting_loses_nothing) {
     assert_true(x[2] == parted->ratings->rating[parted->n_train].value);
     free(a);
     free(b);
-    pl_data_free(whole);
-    pl_data_free(parted);
-    pl_data_free(again);
 }
 
 /* Shuffling renames: the same values, and users keep their numbers of ratings. */
@@ -259,8 +253,8 @@ TEST(shuffling_renames) {
     struct pl_data *d[2] = {open_data(SMALL ",test=0,shuffle=no", test_seed),
                             open_data(SMALL ",test=0", test_seed)};
     uint32_t n = d[0]->n_train, n_users = d[0]->ratings->n_users;
-    uint32_t *name = malloc(n_users * sizeof *name), n_moved = 0;
-    bool *taken = calloc(n_users, sizeof *taken);
+    uint32_t *name = own_room(n_users, sizeof *name), n_moved = 0;
+    bool *taken = own_room(n_users, sizeof *taken);
     memset(name, 0xff, n_users * sizeof *name);
     for (uint32_t i = 0; i < n; i++) {
         const struct pl_rating *a = &d[0]->ratings->rating[i], *b = &d[1]->ratings->rating[i];
@@ -275,10 +269,6 @@ TEST(shuffling_renames) {
         assert_false(taken[name[u]]);
         taken[name[u]] = true;
     }
-    free(taken);
-    free(name);
-    pl_data_free(d[0]);
-    pl_data_free(d[1]);
 }
 
 static double grid_unevenness(const struct pl_data *d, int g) {
@@ -300,8 +290,6 @@ TEST(shuffled_blocks_are_even) {
     double a = grid_unevenness(in_order, 4), b = grid_unevenness(shuffled, 4);
     print_message("largest block over the mean: in order %.2f, shuffled %.2f\n", a, b);
     assert_true(a > 3 && b < 1.5); /* in order: half of each side lies in the first quarter */
-    pl_data_free(in_order);
-    pl_data_free(shuffled);
 }
 
 /* ---- grids ---- */
@@ -337,8 +325,8 @@ TEST(grids_lose_nothing) {
     for (size_t i = 0; i < 25; i++) {
         struct pl_data *d = open_data(specs[i / 5], test_seed);
         struct pl_grid *grid = test_grid(d, sides[i % 5]);
-        struct pl_rating *all = malloc(d->n_train * sizeof *all);
-        struct pl_rating *want = malloc(d->n_train * sizeof *want);
+        struct pl_rating *all = own_room(d->n_train, sizeof *all);
+        struct pl_rating *want = own_room(d->n_train, sizeof *want);
         size_t n = 0;
         for (int row = 0; row < sides[i % 5]; row++)
             for (int col = 0; col < sides[i % 5]; col++) {
@@ -351,10 +339,7 @@ TEST(grids_lose_nothing) {
         qsort(want, n, sizeof *want, rating_order);
         qsort(all, n, sizeof *all, rating_order);
         assert_memory_equal(all, want, n * sizeof *all);
-        free(all);
-        free(want);
         pl_grid_free(grid);
-        pl_data_free(d);
     }
 }
 
@@ -381,7 +366,6 @@ TEST(steps_of_every_length) {
         assert_true(found[i].value == (float)i);
     }
     pl_grid_free(grid);
-    pl_data_free(d);
     free(text);
 }
 

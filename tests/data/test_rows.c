@@ -1,6 +1,7 @@
 /* Mini-batches: rows of bytes become the same numbers on every instruction set. */
 #include "base/isa.h"
 #include "data/data.h"
+#include "opened.h"
 #include "test.h"
 
 #define ROWS 64
@@ -16,9 +17,7 @@ TEST(test_scales) {
     enum pl_isa was = pl_isa;
     for (uint32_t i = 0; i < ROWS; i++) index[i] = i * 37 % 200;
     for (size_t s = 0; s < sizeof spec / sizeof *spec; s++) {
-        struct pl_data *data;
-        struct pl_why why;
-        assert_int_equal(pl_data_open(spec[s], 1, &data, &why), PL_OK);
+        struct pl_data *data = open_data(spec[s], 1);
         size_t n = (size_t)ROWS * data->dim;
         assert_true(n <= (size_t)ROWS * DIM_MAX);
         pl_isa = PL_ISA_BASELINE;
@@ -38,6 +37,5 @@ TEST(test_scales) {
             assert_memory_equal(x, plain, n * sizeof *x);
         }
         pl_isa = was;
-        pl_data_free(data);
     }
 }

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "data/data.h"
 #include "folder.h"
+#include "opened.h"
 #include "test.h"
 
 static struct pl_why why;
@@ -15,18 +16,11 @@ static char *spec_of(const char *kind, const char *name, const char *more) {
     return spec;
 }
 
-static struct pl_data *opened(const char *spec) {
-    struct pl_data *d = NULL;
-    if (pl_data_open(spec, 1, &d, &why)) fail_msg("%s: %s", spec, why.text);
-    return d;
-}
-
 static char *schema_of(const char *spec) {
     char *text = NULL;
-    struct pl_data *d = opened(spec);
+    struct pl_data *d = open_data(spec, 1);
     assert_int_equal(pl_data_schema(d, &text, &why), PL_OK);
     assert_non_null(text);
-    pl_data_free(d);
     return text;
 }
 
@@ -35,7 +29,7 @@ TEST(test_same_numbers) {
     folder_write("t.csv", table, sizeof table - 1);
     const char *spec = spec_of("csv", "t.csv", ",missing=fill,share=0");
     char *text = schema_of(spec), *again = NULL, number[12];
-    struct pl_data *d = opened(spec), *as = NULL;
+    struct pl_data *d = open_data(spec, 1), *as = NULL;
     if (pl_data_open_as(spec, 1, text, &as, &why)) fail_msg("%s", why.text);
     assert_true(as->n_train == 0 && as->n_test == 4 && as->dim == 5 && d->dim == 5);
     assert_string_equal(pl_data_class(as, 1, number), "dog");
@@ -51,7 +45,6 @@ TEST(test_same_numbers) {
         for (int k = 0; k < 4; k++) found += memcmp(new + 5 * i, old + 5 * k, 5 * sizeof *old) == 0;
         assert_int_equal(found, 1);
     }
-    pl_data_free(d);
     pl_data_free(as);
     free(text);
     free(again);

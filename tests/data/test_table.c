@@ -5,6 +5,7 @@
 #include "data/data.h"
 #include "folder.h"
 #include "model/model.h"
+#include "opened.h"
 #include "test.h"
 
 static struct pl_why why;
@@ -24,7 +25,7 @@ static int open_set(const char *kind, const char *name, const char *more, struct
 static struct pl_data *opened(const char *kind, const char *name, const char *more) {
     struct pl_data *data = NULL;
     if (open_set(kind, name, more, &data)) fail_msg("%s%s: %s", name, more, why.text);
-    return data;
+    return own(data, close_data);
 }
 
 static void refused(const char *kind, const char *name, const char *more, const char *words) {
@@ -56,13 +57,11 @@ TEST(test_csv) {
             static const int class[] = {2, 1, 2, 0}; /* ant, cat, dog */
             assert_true(x[2 * r + 1] == x[2 * r] + 1 && label[r] == class[row]);
         }
-        pl_data_free(d);
     }
     /* a target by name in the middle, a number as class, columns by number, no line of names */
     write_text("b.csv", "1,10,2,0\n3,-1,4,1\n5,10,6,0.5\n");
     struct pl_data *d = opened("csv", "b.csv", ",target=2,ignore=1,3,share=0.4,scale=no");
     assert_true(d->n_train == 2 && d->n_test == 1 && d->dim == 1 && d->n_classes == 2);
-    pl_data_free(d);
 }
 
 TEST(test_csv_numbers) {
@@ -85,7 +84,6 @@ TEST(test_csv_numbers) {
     }
     pl_data_targets(d, true, index, 2, target);
     assert_true(target[0] == 0 && fabs(target[1] - 25 / sd) < 1e-6);
-    pl_data_free(d);
 }
 
 TEST(test_csv_damaged) {
@@ -167,7 +165,6 @@ TEST(test_csv_header) {
         if (d->n_train != row[i].rows || (!texts && d->dim != row[i].features) ||
             !strstr(d->note, row[i].note) || (row[i].note[1] == 'a' && d->note[1] == 'o'))
             fail_msg("%s: %u rows of %u features, %s", row[i].text, d->n_train, d->dim, d->note);
-        pl_data_free(d);
     }
 }
 
@@ -191,11 +188,9 @@ TEST(test_csv_categories) {
         assert_in_range(row, 0, 3);
         for (int j = 0; j < 5; j++) assert_true(fabs((double)(x[5 * i + j] - want[row][j])) < 1e-6);
     }
-    pl_data_free(d);
     d = opened("csv", "cat.csv", ",task=regress,missing=fill,category=a,ignore=c");
     assert_int_equal(d->dim, 7); /* 1, missing, 3, 5; red, missing, blue */
     assert_non_null(strstr(d->note, "2 columns of categories"));
-    pl_data_free(d);
 }
 
 /* Random bytes and randomly damaged files never do more than fail. */
@@ -262,14 +257,12 @@ TEST(test_npy) {
         int row = (int)(x[2 * i] - 1) / 2;
         assert_true(x[2 * i + 1] == x[2 * i] + 1 && label[i] == row % 2);
     }
-    pl_data_free(d);
     static const int16_t shorts[] = {-1, 300, 2, -32768};
     write_npy("s.npy", HEADER("<i2", "(4, 1)"), shorts, sizeof shorts);
     char more[600];
     snprintf(more, sizeof more, "%s,task=regress", with_target("s.npy"));
     d = opened("npy", "x.npy", more);
     assert_true(d->has_targets);
-    pl_data_free(d);
     /* pictures: two channels of 1 x 2 pixels; they stay bytes, and have a shape */
     static const uint8_t pixel[] = {0, 255, 51, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     write_npy("p.npy", HEADER("|u1", "(4, 2, 1, 2)"), pixel, sizeof pixel);
@@ -279,7 +272,6 @@ TEST(test_npy) {
     assert_true(d->shape[0] == 2 && d->shape[1] == 1 && d->shape[2] == 2 && d->n_test == 4);
     pl_data_rows(d, true, index, 1, x, label);
     assert_true(x[0] == 0 && fabsf(x[1] - 1) < 1e-6f && fabsf(x[2] - 0.2f) < 1e-6f);
-    pl_data_free(d);
 }
 
 TEST(test_npy_damaged) {
@@ -353,7 +345,6 @@ TEST(test_ratings_test_file) {
     assert_true(d->n_train == 3 && d->n_test == 2);
     assert_true(d->ratings->n_users == 3 && d->ratings->mean == 4);
     assert_true(d->ratings->rating[3].value == 1 && d->ratings->rating[4].value == 2);
-    pl_data_free(d);
     write_text("t.txt", "");
     refused("ratings", "r.txt", more, "t.txt has no ratings");
     write_text("t.txt", "1 1 x\n");
@@ -366,8 +357,7 @@ TEST(test_ratings_test_file) {
 TEST(test_gradient) {
     static const char *const specs[] = {"linear", "mlp:hidden=5"};
     enum { N = 16 };
-    struct pl_data *d = NULL;
-    assert_int_equal(pl_data_open("friedman:samples=50,test=10", 1, &d, &why), 0);
+    struct pl_data *d = open_data("friedman:samples=50,test=10", 1);
     uint32_t index[N];
     float x[N * 10], target[N];
     uint16_t label[N];
@@ -376,10 +366,9 @@ TEST(test_gradient) {
     pl_data_targets(d, false, index, N, target);
     struct pl_batch b = {.n = N, .x = x, .label = label, .target = target};
     for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
-        struct pl_model *m = NULL;
-        if (pl_model_open(specs[s], d, &m, &why)) fail_msg("%s", why.text);
+        struct pl_model *m = open_model(specs[s], d);
         assert_true(m->rates && !m->classifies);
-        float *w = calloc(m->dim, sizeof *w), *g = calloc(m->dim, sizeof *g);
+        float *w = own_room(m->dim, sizeof *w), *g = own_room(m->dim, sizeof *g);
         float *scratch = calloc(m->kind->scratch(m, N) + 1, sizeof *scratch);
         double loss, up, down, sum = 0;
         uint32_t right = 0;
@@ -400,15 +389,11 @@ TEST(test_gradient) {
             if (fabs(slope - g[i]) > 2e-2 * (1 + fabs(slope)))
                 fail_msg("%s, parameter %zu: %g is not %g", specs[s], i, g[i], slope);
         }
-        free(w);
-        free(g);
         free(scratch);
-        pl_model_close(m);
     }
     struct pl_model *m = NULL;
     assert_int_equal(pl_model_open("softmax", d, &m, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "use model linear or mlp"));
-    pl_data_free(d);
 }
 
 static int finish(void **state) {

@@ -30,8 +30,7 @@ TEST(a_default_that_fails_is_reported) {
     assert_int_equal(pl_setup_new(&s), PL_EUSAGE);
     assert_null(s);
     parsing_fails = false;
-    assert_int_equal(pl_setup_new(&s), 0);
-    pl_setup_free(s);
+    s = plain();
 }
 
 /* --- signals across fork --------------------------------------------------------------------- */
@@ -85,17 +84,14 @@ static void write_spoilt(const char *from, const char *to) {
 }
 
 TEST(resuming_skips_what_is_not_finite) {
-    char dir[200], options[400], last[1024], bad[300], latest[300], other[300];
+    char dir[200], last[1024], bad[300], latest[300], other[300];
     struct pl_saved *saved = NULL;
     struct pl_why skipped = {.text = ""}, why = {.text = ""};
     snprintf(dir, sizeof dir, "%s", folder_path("checkpoints"));
-    snprintf(options, sizeof options,
-             "method=async model=quadratic:dim=5 workers=2 transport=inproc updates=50 "
-             "checkpoint=%s",
-             dir);
-    pl_setup *s = make(options);
-    pl_run_free(train(s));
-    pl_setup_free(s);
+    pl_setup *s = make("method=async model=quadratic:dim=5 workers=2 transport=inproc updates=50 "
+                       "checkpoint=%s",
+                       dir);
+    train(s);
     assert_int_equal(pl_checkpoint_find(dir, last, sizeof last, &why), 0);
     snprintf(bad, sizeof bad, "%s/checkpoint-0000000099.safetensors", dir);
     write_spoilt(last, bad);
@@ -120,7 +116,6 @@ TEST(resuming_skips_what_is_not_finite) {
 TEST(runs_of_other_programs_are_not_replayed) {
     struct pl_recorder *r = NULL;
     struct pl_why why = {.text = ""};
-    pl_setup *s = NULL;
     pl_run *run = NULL;
     const char *path = folder_path("recording");
     assert_int_equal(pl_recorder_open(path,
@@ -129,11 +124,10 @@ TEST(runs_of_other_programs_are_not_replayed) {
                      0);
     pl_recorder_end(r, 1, 0, NULL, 0);
     assert_int_equal(pl_recorder_close(r, &why), 0);
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     assert_int_equal(pl_replay(s, path, &run), PL_EUSAGE);
     if (!strstr(pl_setup_why(s), "model 'external' is computed by other programs"))
         fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
 }
 
 int main(void) {

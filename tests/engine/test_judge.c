@@ -11,34 +11,15 @@
 
 /* --- the store ----------------------------------------------------------------------------- */
 
-struct rules {
-    struct pl_store_conf conf;
-    struct pl_store *store;
-};
-
-static struct rules open_rules(const char *reduce, const char *correct, const char *optim,
-                               enum pl_sends sends) {
+static struct pl_store *open_rules(const char *reduce, const char *correct, const char *optim,
+                                   enum pl_sends sends) {
     static float w0[DIM];
-    struct pl_why why = {""};
-    struct rules r = {.conf = {.dim = DIM,
-                               .n_workers = N_WORKERS,
-                               .k = 1,
-                               .sends = sends,
-                               .outer = 1,
-                               .correct = choose(&pl_correct_family, correct, N_WORKERS),
-                               .reduce = {{choose(&pl_reduce_family, reduce, N_WORKERS)}, 1},
-                               .optim = choose(&pl_optim_family, optim, N_WORKERS),
-                               .rate = {.lr = 0.05}}};
+    struct pl_store_conf conf = rules_of(DIM, N_WORKERS, correct, reduce, optim, 0.05);
+    conf.k = 1;
+    conf.sends = sends;
+    conf.outer = 1;
     for (int i = 0; i < DIM; i++) w0[i] = 0.001f * (float)(i % 97);
-    assert_int_equal(pl_store_new(&r.conf, w0, &r.store, &why), 0);
-    return r;
-}
-
-static void close_rules(struct rules *r) {
-    pl_store_free(r->store);
-    free(r->conf.correct.conf);
-    free(r->conf.optim.conf);
-    pl_chain_free(&r->conf.reduce);
+    return store_of(&conf, w0);
 }
 
 /* One commit of random members; those in `bad` are not finite, or, if `leave_out`, not there. */
@@ -65,20 +46,18 @@ static void commit(struct pl_store *s, int number, unsigned bad, bool leave_out)
 
 static void check_left_out(const char *reduce, const char *correct, enum pl_sends sends) {
     static const unsigned bad[] = {0, 1, 1u << 8, 0x15, 0xff, 0};
-    struct rules a = open_rules(reduce, correct, "sgd", sends);
-    struct rules b = open_rules(reduce, correct, "sgd", sends);
-    assert_true(pl_store_can_leave_out(a.store));
+    struct pl_store *a = open_rules(reduce, correct, "sgd", sends);
+    struct pl_store *b = open_rules(reduce, correct, "sgd", sends);
+    assert_true(pl_store_can_leave_out(a));
     for (int i = 0; i < 6; i++) {
-        commit(a.store, i, bad[i], false);
-        commit(b.store, i, bad[i], true);
-        const struct pl_version *x = pl_store_newest(a.store), *y = pl_store_newest(b.store);
+        commit(a, i, bad[i], false);
+        commit(b, i, bad[i], true);
+        const struct pl_version *x = pl_store_newest(a), *y = pl_store_newest(b);
         if (memcmp(x->model, y->model, DIM * sizeof *x->model) != 0 || x->id != y->id)
             fail_msg("%s, %s: commit %d is not what it would be without its members 0x%x", reduce,
                      correct, i, bad[i]);
-        assert_true(pl_store_progress(a.store)->samples == pl_store_progress(b.store)->samples);
+        assert_true(pl_store_progress(a)->samples == pl_store_progress(b)->samples);
     }
-    close_rules(&a);
-    close_rules(&b);
 }
 
 TEST(test_left_out) {
@@ -94,25 +73,23 @@ TEST(test_left_out) {
 }
 
 TEST(test_nothing_left) {
-    struct rules r = open_rules("mean", "none", "sgd", PL_SENDS_GRADIENT);
+    struct pl_store *r = open_rules("mean", "none", "sgd", PL_SENDS_GRADIENT);
     float before[DIM];
-    commit(r.store, 0, 0, false);
-    memcpy(before, pl_store_newest(r.store)->model, sizeof before);
-    double samples = pl_store_progress(r.store)->samples;
-    commit(r.store, 1, (1u << N_WORKERS) - 1, false);
-    assert_memory_equal(before, pl_store_newest(r.store)->model, sizeof before);
-    assert_true(pl_store_newest(r.store)->id == 2);
-    assert_true(pl_store_progress(r.store)->samples == samples);
-    close_rules(&r);
+    commit(r, 0, 0, false);
+    memcpy(before, pl_store_newest(r)->model, sizeof before);
+    double samples = pl_store_progress(r)->samples;
+    commit(r, 1, (1u << N_WORKERS) - 1, false);
+    assert_memory_equal(before, pl_store_newest(r)->model, sizeof before);
+    assert_true(pl_store_newest(r)->id == 2);
+    assert_true(pl_store_progress(r)->samples == samples);
 }
 
 /* Rules with a memory of their own cannot go back. */
 TEST(test_cannot_go_back) {
     static const char *const optims[] = {"momentum", "adam"};
     for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
-        struct rules r = open_rules("mean", "none", optims[i], PL_SENDS_GRADIENT);
-        assert_false(pl_store_can_leave_out(r.store));
-        close_rules(&r);
+        struct pl_store *r = open_rules("mean", "none", optims[i], PL_SENDS_GRADIENT);
+        assert_false(pl_store_can_leave_out(r));
     }
 }
 
@@ -148,11 +125,11 @@ static void check_run(const char *method) {
         remove(tape);
         snprintf(options, sizeof options, "method=%s workers=3 updates=120 delay=const:t=0.0005 %s",
                  method, spawns[i]);
-        pl_setup *s = make(options), *again = NULL;
+        pl_setup *s = make("%s", options);
         pl_setup_set(s, "record", tape);
         pl_setup_function(s, &f);
         pl_setup_log(s, say, log);
-        pl_run *run = train(s), *replay = NULL;
+        pl_run *run = train(s);
         assert_non_null(run);
         check_books(run);
         double rejected = number(run, "tasks.rejected");
@@ -164,17 +141,10 @@ static void check_run(const char *method) {
         size_t n;
         const float *w = pl_run_weights(run, &n);
         for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]) && w[j] == w[0]);
-        assert_int_equal(pl_setup_new(&again), 0);
+        pl_setup *again = plain();
         pl_setup_function(again, &f);
-        if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
-        if (number(replay, "replay.same") != 1)
-            fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
-        assert_true(number(replay, "tasks.rejected") == rejected);
-        check_same_weights(run, replay);
-        pl_run_free(run);
-        pl_run_free(replay);
-        pl_setup_free(s);
-        pl_setup_free(again);
+        pl_run *replayed = check_same_replay(run, again, tape);
+        assert_true(number(replayed, "tasks.rejected") == rejected);
     }
 }
 

@@ -1,8 +1,6 @@
 /* The life of a worker: every state and every event, and a scripted host whose workers disconnect,
  * return, freeze and come back, on a clock that stops when the host does. */
-#include "hosts.h"
-#include "setups.h"
-#include "test.h"
+#include "host.h"
 
 #define BEAT 100000000u /* ns */
 #define SECOND 1000000000u
@@ -52,54 +50,25 @@ TEST(every_state_and_event) {
 /* --- a scripted host ---------------------------------------------------------------------------
  */
 
-struct host {
-    pl_setup *setup;
-    struct pl_built built;
-    struct pl_delay *delay; /* of the job, which is built with one */
-    struct pl_engine *engine;
-    const struct pl_view *view;
-    struct pl_outcome out;
-    uint64_t now_ns;
-    uint64_t task[8];            /* that was started last */
-    enum pl_life_event ended[8]; /* why it was last to be ended; PL_LIFE_STARTS: never */
-    enum pl_removal removal;     /* what the host answers */
-};
-
-static int host_start(void *ctx, const struct pl_start *s) {
-    ((struct host *)ctx)->task[s->worker] = s->task;
-    return PL_OK;
-}
-
-static void host_cancel(void *ctx, int worker) {}
-
-static enum pl_removal host_end(void *ctx, int worker, enum pl_life_event event, bool last) {
-    struct host *h = ctx;
-    if (!last) h->ended[worker] = event;
-    return h->removal;
-}
-
 /* Tells the time at every beat, as a host does that is not stopped. */
 static void listen_for(struct host *h, double seconds) {
-    struct pl_why why = {""};
     uint64_t until = h->now_ns + (uint64_t)(seconds * 1e9);
     while (h->now_ns < until) {
         h->now_ns = until - h->now_ns < BEAT ? until : h->now_ns + BEAT;
-        if (pl_engine_time(h->engine, h->now_ns, &why)) fail_msg("%s", why.text);
+        if (pl_engine_time(h->engine, h->now_ns, &h->why)) fail_msg("%s", h->why.text);
     }
 }
 
 /* The host is stopped, and goes on. */
 static void stop_for(struct host *h, double seconds) {
-    struct pl_why why = {""};
     h->now_ns += (uint64_t)(seconds * 1e9);
-    if (pl_engine_time(h->engine, h->now_ns, &why)) fail_msg("%s", why.text);
+    if (pl_engine_time(h->engine, h->now_ns, &h->why)) fail_msg("%s", h->why.text);
 }
 
 static void happens(struct host *h, enum pl_event_kind kind, int worker, uint64_t task) {
-    struct pl_why why = {""};
-    struct pl_event e = {
-        .kind = kind, .now_ns = ++h->now_ns, .worker = worker, .task = task, .samples = 1};
-    if (pl_engine_event(h->engine, &e, NULL, &why)) fail_msg("%s", why.text);
+    host_event(
+        h, (struct pl_event){
+               .kind = kind, .now_ns = ++h->now_ns, .worker = worker, .task = task, .samples = 1});
 }
 
 static void connects(struct host *h, int worker) {
@@ -107,48 +76,44 @@ static void connects(struct host *h, int worker) {
 }
 
 static void answers(struct host *h, int worker) {
-    happens(h, PL_ARRIVE, worker, h->task[worker]);
+    happens(h, PL_ARRIVE, worker, h->worker[worker].start.task);
 }
 
 static void disconnects(struct host *h, int worker) {
-    struct pl_why why = {""};
-    if (pl_engine_disconnected(h->engine, worker, ++h->now_ns, &why)) fail_msg("%s", why.text);
+    if (pl_engine_disconnected(h->engine, worker, ++h->now_ns, &h->why))
+        fail_msg("%s", h->why.text);
+}
+
+static void free_delay(void *delay) {
+    pl_delay_free(delay);
 }
 
 /* Workers that compute nothing, in rounds that wait for all of them. */
-static struct host *host_new(const char *more) {
-    struct host *h = calloc(1, sizeof *h);
-    struct pl_why why = {""};
-    char options[300];
-    assert_non_null(h);
-    snprintf(options, sizeof options, "policy=ksync model=none updates=1000000 %s", more);
-    h->setup = setup_of(options);
-    h->built = build(h->setup);
-    h->delay = h->built.job.delay;
-    h->built.job.delay = NULL; /* none is injected */
-    h->out = pl_outcome_none();
-    struct pl_engine_conf conf = {
-        .job = &h->built.job,
-        .host = {.ctx = h, .start = host_start, .cancel = host_cancel, .end = host_end},
-        .beat_ns = BEAT};
-    if (pl_engine_new(&conf, NULL, &h->out, &h->engine, &why)) fail_msg("%s", why.text);
-    h->view = pl_engine_view(h->engine);
-    for (int i = 0; i < h->built.job.n_workers; i++) connects(h, i);
+static struct host *rounds_of(const char *options, bool gathers) {
+    struct host *h = host_of(setup_of("policy=ksync model=none updates=1000000 %s", options));
+    own(h->job->delay, free_delay);
+    h->job->delay = NULL; /* none is injected */
+    host_begin(h, gathers, BEAT);
+    for (int i = 0; !gathers && i < h->job->n_workers; i++) connects(h, i);
     return h;
 }
 
-static void host_free(struct host *h) {
+static struct host *host_new(const char *options) {
+    return rounds_of(options, false);
+}
+
+/* Every task has a fate, and every worker a state. */
+static void check_end(const struct host *h) {
     struct pl_fates f = pl_control_fates(pl_engine_control(h->engine));
     assert_int_equal(f.started,
                      f.applied + f.dropped + f.cancelled + f.lost + f.rejected + f.running);
     int n = 0;
     for (int i = 0; i < PL_LIVES; i++) n += pl_engine_n(h->engine, (enum pl_life)i);
-    assert_int_equal(n, h->built.job.n_workers);
-    pl_engine_free(h->engine);
-    h->built.job.delay = h->delay;
-    pl_built_free(&h->built);
-    pl_setup_free(h->setup);
-    free(h);
+    assert_int_equal(n, h->job->n_workers);
+}
+
+static uint64_t task_of(const struct host *h, int worker) {
+    return h->worker[worker].start.task;
 }
 
 static uint64_t lost(const struct host *h) {
@@ -163,7 +128,7 @@ static enum pl_life life(const struct host *h, int worker) {
 static void round_of(struct host *h, double seconds) {
     uint64_t version = h->view->version;
     listen_for(h, seconds);
-    for (int i = 0; i < h->built.job.n_workers; i++)
+    for (int i = 0; i < h->job->n_workers; i++)
         if (h->view->worker[i].state == PL_BUSY) answers(h, i);
     assert_int_equal(h->view->version, version + 1);
 }
@@ -174,7 +139,7 @@ static void round_of(struct host *h, double seconds) {
 TEST(a_worker_that_returns_keeps_its_place) {
     struct host *h = host_new("workers=3 evict=5");
     round_of(h, 1);
-    uint64_t task = h->task[1];
+    uint64_t task = task_of(h, 1);
     disconnects(h, 1);
     assert_int_equal(life(h, 1), PL_DISCONNECTED);
     answers(h, 0);
@@ -186,12 +151,12 @@ TEST(a_worker_that_returns_keeps_its_place) {
     assert_int_equal(life(h, 1), PL_PRESENT);
     listen_for(h, 4.5); /* its absence does not count for its task */
     assert_int_equal(life(h, 1), PL_PRESENT);
-    assert_int_equal(h->task[1], task);
+    assert_int_equal(task_of(h, 1), task);
     answers(h, 1);
     assert_int_equal(h->view->version, 2); /* its result counts */
     assert_int_equal(lost(h), 0);
     assert_int_equal(h->ended[1], PL_LIFE_STARTS);
-    host_free(h);
+    check_end(h);
 }
 
 /* The result says that it is back, whether or not the host does. */
@@ -202,13 +167,13 @@ TEST(a_result_shows_that_a_worker_is_back) {
     assert_int_equal(life(h, 0), PL_PRESENT);
     answers(h, 1);
     assert_int_equal(h->view->version, 1);
-    host_free(h);
+    check_end(h);
 }
 
 TEST(a_worker_that_does_not_return_has_left) {
     struct host *h = host_new("workers=3 evict=5");
     round_of(h, 1);
-    uint64_t task = h->task[1];
+    uint64_t task = task_of(h, 1);
     disconnects(h, 1);
     answers(h, 0);
     answers(h, 2);
@@ -222,17 +187,15 @@ TEST(a_worker_that_does_not_return_has_left) {
     assert_int_equal(life(h, 1), PL_ABSENT);
     connects(h, 1); /* as a new one, with a task of its own */
     assert_int_equal(life(h, 1), PL_PRESENT);
-    assert_true(h->task[1] > task);
-    host_free(h);
+    assert_true(task_of(h, 1) > task);
+    check_end(h);
 }
 
 /* Without --evict the deadline is ten times the longest task so far, and at least ten seconds. */
 TEST(the_deadline_is_learnt) {
-    static const char *const evict[] = {"auto", "off"};
+    static const char *const evict[] = {"workers=2 evict=auto", "workers=2 evict=off"};
     for (int i = 0; i < 2; i++) {
-        char options[60];
-        snprintf(options, sizeof options, "workers=2 evict=%s", evict[i]);
-        struct host *h = host_new(options);
+        struct host *h = host_new(evict[i]);
         disconnects(h, 1);
         listen_for(h, 9.8);
         assert_int_equal(life(h, 1), PL_DISCONNECTED);
@@ -245,7 +208,7 @@ TEST(the_deadline_is_learnt) {
         assert_int_equal(life(h, 0), PL_DISCONNECTED);
         listen_for(h, 120);
         assert_int_equal(life(h, 0), PL_ABSENT);
-        host_free(h);
+        check_end(h);
     }
 }
 
@@ -257,7 +220,7 @@ TEST(a_suspended_worker_that_disconnects_has_gone) {
     disconnects(h, 1);
     assert_int_equal(life(h, 1), PL_ABSENT);
     assert_int_equal(h->ended[1], PL_LIFE_DISCONNECTS);
-    host_free(h);
+    check_end(h);
 }
 
 /* --- workers that freeze ------------------------------------------------------------------------
@@ -265,7 +228,7 @@ TEST(a_suspended_worker_that_disconnects_has_gone) {
 
 TEST(a_frozen_worker_returns_when_it_answers) {
     struct host *h = host_new("workers=3 evict=5");
-    uint64_t task = h->task[1];
+    uint64_t task = task_of(h, 1);
     for (int i = 0; i < 8; i++) { /* the others go on */
         listen_for(h, 1);
         if (h->view->worker[0].state == PL_BUSY) answers(h, 0);
@@ -280,9 +243,9 @@ TEST(a_frozen_worker_returns_when_it_answers) {
     assert_int_equal(life(h, 1), PL_SUSPENDED);
     answers(h, 1);
     assert_int_equal(life(h, 1), PL_PRESENT);
-    assert_true(h->task[1] > task);
+    assert_true(task_of(h, 1) > task);
     assert_int_equal(lost(h), 1);
-    host_free(h);
+    check_end(h);
 }
 
 TEST(the_last_worker_is_frozen_only_if_it_is_replaced) {
@@ -298,7 +261,7 @@ TEST(the_last_worker_is_frozen_only_if_it_is_replaced) {
     assert_int_equal(life(h, 0), PL_STARTING);
     connects(h, 0);
     assert_int_equal(life(h, 0), PL_PRESENT);
-    host_free(h);
+    check_end(h);
 }
 
 /* Ctrl-Z, a paused machine, or an update that takes long: nobody is overdue because of it. */
@@ -318,7 +281,7 @@ TEST(time_in_which_the_host_was_stopped_does_not_count) {
         answers(h, 0);
         listen_for(h, 2);
         assert_int_equal(life(h, 1), PL_SUSPENDED);
-        host_free(h);
+        check_end(h);
     }
 }
 
@@ -333,7 +296,7 @@ TEST(a_stop_teaches_nothing) {
     assert_int_equal(h->out.n_frozen, 0);
     listen_for(h, 5);
     assert_int_equal(life(h, 2), PL_SUSPENDED);
-    host_free(h);
+    check_end(h);
 }
 
 /* A deadline of a worker that is away waits for the host as well. */
@@ -345,31 +308,20 @@ TEST(a_stop_does_not_expire_a_connection) {
     assert_int_equal(life(h, 1), PL_DISCONNECTED);
     listen_for(h, 2);
     assert_int_equal(life(h, 1), PL_ABSENT);
-    host_free(h);
+    check_end(h);
 }
 
 /* --- the beginning -------------------------------------------------------------------------------
  */
 
 TEST(workers_that_gather_join_together) {
-    struct pl_why why = {""};
-    struct host h = {.setup = setup_of("policy=ksync model=none workers=3 updates=10")};
-    h.built = build(h.setup);
-    h.out = pl_outcome_none();
-    struct pl_engine_conf conf = {.job = &h.built.job,
-                                  .host = {.ctx = &h, .start = host_start, .cancel = host_cancel},
-                                  .gathers = true,
-                                  .beat_ns = BEAT};
-    assert_int_equal(pl_engine_new(&conf, NULL, &h.out, &h.engine, &why), 0);
-    h.view = pl_engine_view(h.engine);
-    for (int i = 0; i < 3; i++) pl_engine_starting(h.engine, i);
-    for (int i = 0; i < 3; i++) connects(&h, i);
-    happens(&h, PL_LEAVE, 1, 0); /* it does not stay for the run */
-    assert_int_equal(h.view->n_alive, 0);
-    assert_int_equal(pl_engine_begin(h.engine, ++h.now_ns, &why), 0);
-    assert_int_equal(h.view->n_alive, 2);
-    assert_true(h.task[0] == 1 && h.task[1] == 0 && h.task[2] == 1);
-    pl_engine_free(h.engine);
-    pl_built_free(&h.built);
-    pl_setup_free(h.setup);
+    struct host *h = rounds_of("workers=3", true);
+    for (int i = 0; i < 3; i++) pl_engine_starting(h->engine, i);
+    for (int i = 0; i < 3; i++) connects(h, i);
+    happens(h, PL_LEAVE, 1, 0); /* it does not stay for the run */
+    assert_int_equal(h->view->n_alive, 0);
+    assert_int_equal(pl_engine_begin(h->engine, ++h->now_ns, &h->why), 0);
+    assert_int_equal(h->view->n_alive, 2);
+    assert_true(task_of(h, 0) == 1 && task_of(h, 1) == 0 && task_of(h, 2) == 1);
+    check_end(h);
 }

@@ -1,88 +1,40 @@
 /* Versions that no task needs any more: given up as soon as their workers have answered, unless a
  * rule or the policy may come back to them; and nothing else changes by that. */
-#include "hosts.h"
-#include "setups.h"
-#include "test.h"
+#include "host.h"
 
 #define N_WORKERS 8
 #define N_UPDATES 60
-#define MAX_DIM 4096
-
-/* Workers that compute as soon as they are started, so that all results wait for the server. */
-struct host {
-    const struct pl_job *job;
-    struct pl_engine *engine;
-    struct pl_outcome out;
-    struct pl_workspace *workspace;
-    struct pl_local_state state[N_WORKERS];
-    double loss[N_WORKERS];
-    bool busy[N_WORKERS];
-    uint64_t task[N_WORKERS];
-};
-
-static int host_start(void *ctx, const struct pl_start *s) {
-    struct host *h = ctx;
-    struct pl_vectors *v = pl_engine_vectors(h->engine);
-    struct pl_task_at at = task_of(s, pl_vector_at(v, s->input->term[0].vector));
-    h->busy[s->worker] = true;
-    h->task[s->worker] = s->task;
-    return pl_task_run(h->job, h->workspace, &at, &h->state[s->worker], pl_vector_at(v, s->output),
-                       &h->loss[s->worker], NULL);
-}
-
-static void host_cancel(void *ctx, int worker) {
-    ((struct host *)ctx)->busy[worker] = false;
-}
+#define DIM 64
 
 /* Runs, and returns the largest number of vectors in use; *gave_up counts versions. */
 static int run(const char *method, bool reclaims, float *w, int *gave_up) {
-    pl_setup *setup = setup_of("workers=8 model=quadratic:dim=64");
-    set(setup, "method", method);
-    struct pl_built b = build(setup);
-    struct host h = {.job = &b.job, .out = pl_outcome_none()};
-    struct pl_why why = {""};
+    struct host *h = host_of(setup_of("workers=8 model=quadratic:dim=64 method=%s", method));
     int most = 0;
-    struct pl_engine_conf conf = {.job = &b.job,
-                                  .host = {.ctx = &h, .start = host_start, .cancel = host_cancel}};
-    assert_int_equal(pl_workspace_new(&b.job, &h.workspace), 0);
-    for (int i = 0; i < N_WORKERS; i++)
-        assert_int_equal(pl_local_state_new(&b.job.local, b.job.model->dim, &h.state[i]), 0);
-    if (pl_engine_new(&conf, NULL, &h.out, &h.engine, &why)) fail_msg("%s", why.text);
+    h->results = HOST_COMPUTES_AT_ONCE; /* all results wait for the server */
+    host_begin(h, false, 0);
     *gave_up = 0;
-    for (int i = 0; i < N_WORKERS; i++) {
-        struct pl_event e = {.kind = PL_JOIN, .worker = i, .now_ns = (uint64_t)i + 1};
-        assert_int_equal(pl_engine_event(h.engine, &e, NULL, &why), 0);
-    }
+    for (int i = 0; i < N_WORKERS; i++)
+        host_event(h, (struct pl_event){.kind = PL_JOIN, .worker = i, .now_ns = ++h->now_ns});
     for (int t = 0; t < N_UPDATES; t++) {
         for (int i = 0; reclaims && i < N_WORKERS; i++)
-            if (h.busy[i]) *gave_up += pl_engine_answered(h.engine, i);
+            if (h->worker[i].busy) *gave_up += pl_engine_answered(h->engine, i);
         int i = t % N_WORKERS;
-        if (!h.busy[i]) continue;
-        h.busy[i] = false;
-        struct pl_event e = {.kind = PL_ARRIVE,
-                             .worker = i,
-                             .now_ns = (uint64_t)t + N_WORKERS + 1,
-                             .task = h.task[i],
-                             .samples = b.job.batch,
-                             .loss = h.loss[i]};
-        if (pl_engine_event(h.engine, &e, NULL, &why)) fail_msg("%s: %s", method, why.text);
-        int n = pl_vectors_n_in_use(pl_engine_vectors(h.engine));
+        if (!h->worker[i].busy) continue;
+        host_event(h, (struct pl_event){.kind = PL_ARRIVE,
+                                        .worker = i,
+                                        .now_ns = ++h->now_ns,
+                                        .task = h->worker[i].start.task});
+        int n = pl_vectors_n_in_use(pl_engine_vectors(h->engine));
         if (n > most) most = n;
     }
-    assert_true(b.job.model->dim <= MAX_DIM);
-    memcpy(w, pl_engine_newest(h.engine)->model, b.job.model->dim * sizeof *w);
-    for (int i = 0; i < N_WORKERS; i++) pl_local_state_free(&h.state[i]);
-    pl_engine_free(h.engine);
-    pl_workspace_free(h.workspace);
-    free(h.out.weights);
-    pl_built_free(&b);
-    pl_setup_free(setup);
+    assert_int_equal(h->job->model->dim, DIM);
+    memcpy(w, pl_engine_newest(h->engine)->model, DIM * sizeof *w);
     return most;
 }
 
-static float without[MAX_DIM], with[MAX_DIM];
+static float without[DIM], with[DIM];
 
-TEST(test_given_up) {
+TEST(versions_that_were_answered_are_given_up) {
     static const char *const methods[] = {"async", "kasync:k=3", "ringmaster", "kbatchasync"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         int none, some;
@@ -96,7 +48,7 @@ TEST(test_given_up) {
     }
 }
 
-TEST(test_held) {
+TEST(versions_that_are_read_again_are_held) {
     static const char *const methods[] = {"gap-aware", "kasync:fetch=3", "kbatchsync", "sync"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         int none, some;

@@ -28,12 +28,11 @@ static void check(int (*go)(pl_setup *s, pl_run **run), const char *spawn) {
     int rc = go(s, &run);
     unlink(path);
     if (rc) fail_msg("%s", pl_setup_why(s));
+    own_run(run);
     if (!pl_run_diverged(run))
         fail_msg("%g updates, %g rejected, and no word of it", pl_run_number(run, "updates"),
                  pl_run_number(run, "tasks.rejected"));
     assert_true(pl_run_number(run, "updates") > 0); /* the others did go well */
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 TEST(a_block_that_never_comes_ends_a_simulation) {
@@ -59,9 +58,8 @@ TEST(empty_blocks_take_time) {
     int rc = pl_simulate(s, &run);
     unlink(path);
     if (rc) fail_msg("%s", pl_setup_why(s));
+    own_run(run);
     if (!(pl_run_number(run, "epochs") >= 3))
         fail_msg("%g epochs in %g updates", pl_run_number(run, "epochs"),
                  pl_run_number(run, "updates"));
-    pl_run_free(run);
-    pl_setup_free(s);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "learn/attack.h"
+#include "setups.h"
 #include "test.h"
 
 #define DIM 3000
@@ -133,14 +134,10 @@ TEST(test_together) {
 /* --- in runs ------------------------------------------------------------------------------- */
 
 static pl_setup *make(const char *attack, const char *spawn) {
-    static const char *const common[][2] = {
-        {"model", "softmax"}, {"data", "digits"}, {"workers", "6"},     {"method", "ksync:k=4"},
-        {"updates", "25"},    {"batch", "8"},     {"eval-every", "10"}, {"eval-samples", "100"}};
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        assert_int_equal(pl_setup_set(s, common[i][0], common[i][1]), 0);
-    assert_int_equal(pl_setup_set(s, "attack", attack), 0);
+    pl_setup *s =
+        setup_of("model=softmax data=digits workers=6 method=ksync:k=4 updates=25 batch=8 "
+                 "eval-every=10 eval-samples=100 attack=%s",
+                 attack);
     if (spawn) assert_int_equal(pl_setup_set(s, "spawn", spawn), 0);
     return s;
 }
@@ -154,18 +151,13 @@ TEST(test_every_attack_runs) {
         char spec[64];
         bool spoilt = strcmp((*e)->name, "inf") == 0 || strcmp((*e)->name, "nan") == 0;
         snprintf(spec, sizeof spec, "%s:f=2", (*e)->name);
-        pl_setup *s = make(spec, "threads"), *again = NULL;
-        pl_run *real = NULL, *virtual = NULL, *replay = NULL;
+        pl_setup *s = make(spec, "threads");
         size_t n;
         unlink(tape);
         pl_setup_set(s, "record", tape);
-        if (pl_train(s, &real)) fail_msg("%s: %s", spec, pl_setup_why(s));
-        assert_int_equal(pl_setup_new(&again), 0);
-        if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", spec, pl_setup_why(again));
-        assert_true(pl_run_number(replay, "replay.same") == 1);
-        pl_setup_free(s);
-        s = make(spec, NULL);
-        if (pl_simulate(s, &virtual)) fail_msg("%s: %s", spec, pl_setup_why(s));
+        pl_run *real = train(s);
+        assert_true(pl_run_number(replay(plain(), tape), "replay.same") == 1);
+        pl_run *virtual = simulate(make(spec, NULL));
         for (int i = 0; i < 2; i++) {
             const float *w = pl_run_weights(i ? virtual : real, &n);
             for (size_t j = 0; j < n; j++)
@@ -173,11 +165,6 @@ TEST(test_every_attack_runs) {
             double rejected = pl_run_number(i ? virtual : real, "tasks.rejected");
             assert_true(spoilt ? rejected > 0 : rejected == 0);
         }
-        pl_run_free(real);
-        pl_run_free(virtual);
-        pl_run_free(replay);
-        pl_setup_free(s);
-        pl_setup_free(again);
     }
     unlink(tape);
 }
@@ -194,19 +181,13 @@ TEST(test_with_stragglers_and_leavers) {
     double accuracy[2];
     for (int i = 0; i < 2; i++) {
         pl_setup *s = make("signflip:f=2,scale=-10", NULL);
-        pl_run *run = NULL;
-        static const char *const more[][2] = {
-            {"method", ""},     {"policy", "ksync:k=7"}, {"workers", "10"},
-            {"updates", "150"}, {"lr", "0.1"},           {"delay", "pareto:shape=1.5,scale=0.3"}};
-        for (size_t j = 0; j < sizeof more / sizeof *more; j++)
-            assert_int_equal(pl_setup_set(s, more[j][0], more[j][1]), 0);
+        set_all(s, "method= policy=ksync:k=7 workers=10 updates=150 lr=0.1 "
+                   "delay=pareto:shape=1.5,scale=0.3");
         pl_setup_set(s, "script", script);
         pl_setup_set(s, "reduce", i ? "trimmed:f=2" : "mean");
-        if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+        pl_run *run = simulate(s);
         accuracy[i] = pl_run_number(run, "test_accuracy");
         assert_true(pl_run_number(run, "tasks.lost") > 0);
-        pl_run_free(run);
-        pl_setup_free(s);
     }
     unlink(script);
     print_message("mean %.3f, trimmed %.3f\n", accuracy[0], accuracy[1]);
@@ -223,7 +204,6 @@ TEST(test_refused) {
         pl_setup *s = make(bad[i][0], NULL);
         assert_int_equal(pl_setup_check(s), PL_EUSAGE);
         if (!strstr(pl_setup_why(s), bad[i][1])) fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
-        pl_setup_free(s);
     }
 }
 

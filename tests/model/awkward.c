@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "test.h"
+#include "opened.h"
 
 struct pl_data *awkward_ratings(bool twice, uint64_t seed) {
     const char *tmp = getenv("TMPDIR");
@@ -21,9 +21,7 @@ struct pl_data *awkward_ratings(bool twice, uint64_t seed) {
     assert_int_equal(fclose(file), 0);
     size_t n = strlen(spec);
     snprintf(spec + n, sizeof spec - n, ",test=0,shuffle=no");
-    struct pl_data *d = NULL;
-    struct pl_why why = {""};
-    if (pl_data_open(spec, seed, &d, &why)) fail_msg("%s", why.text);
+    struct pl_data *d = open_data(spec, seed);
     spec[n] = 0;
     assert_int_equal(unlink(path), 0);
     return d;

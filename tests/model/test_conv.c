@@ -2,12 +2,12 @@
 #include "base/rng.h"
 #include "model/conv.h"
 #include "model/model.h"
+#include "opened.h"
 #include "test.h"
 
 static float *test_floats(size_t n) {
     /* one float at least, exactly sized otherwise, so that the sanitizer sees the edges */
-    float *p = malloc((n ? n : 1) * sizeof *p);
-    assert_non_null(p);
+    float *p = own_room(n ? n : 1, sizeof *p);
     return p;
 }
 
@@ -96,18 +96,18 @@ static void twin_run(const struct pl_conv *c, uint32_t n, uint64_t task) {
     size_t ph = c->h / 2, pw = c->w / 2, out_size = ph * pw * c->n_out;
     struct pl_rng rng;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 2, task);
-    double *in = calloc(n * in_size, sizeof *in), *d_in = calloc(n * in_size, sizeof *d_in);
-    double *out = calloc(n * out_size, sizeof *out), *d_out = calloc(n * out_size, sizeof *d_out);
-    double *g = calloc(dim, sizeof *g);
-    size_t *best = calloc(n * out_size, sizeof *best);
+    double *in = own_room(n * in_size, sizeof *in), *d_in = own_room(n * in_size, sizeof *d_in);
+    double *out = own_room(n * out_size, sizeof *out),
+           *d_out = own_room(n * out_size, sizeof *d_out);
+    double *g = own_room(dim, sizeof *g);
+    size_t *best = own_room(n * out_size, sizeof *best);
     float *w = test_floats(dim), *fast_g = test_floats(dim);
-    float *fast_in = calloc(n * pl_conv_in_size(c), sizeof *fast_in);
+    float *fast_in = own_room(n * pl_conv_in_size(c), sizeof *fast_in);
     float *fast_d_in = test_floats(n * pl_conv_in_size(c));
     float *fast_out = test_floats(n * pl_conv_out_size(c));
     float *fast_d_out = test_floats(n * pl_conv_out_size(c));
     float *scratch = test_floats(pl_conv_scratch(c));
-    uint8_t *which = malloc(n * pl_conv_which_size(c));
-    assert_true(in && d_in && out && d_out && g && best && fast_in && which);
+    uint8_t *which = own_room(n, pl_conv_which_size(c));
 
     for (size_t i = 0; i < n * in_size; i++) in[i] = (float)pl_rng_normal(&rng);
     for (size_t i = 0; i < n * out_size; i++) d_out[i] = (float)pl_rng_normal(&rng);
@@ -129,21 +129,6 @@ static void twin_run(const struct pl_conv *c, uint32_t n, uint64_t task) {
     twin_same(d_in, fast_d_in, n, c->h, c->w, c->n_in, pad, "d_in");
     twin_same(g, fast_g, 1, 1, 1, dim, 0, "g");
     if (c->out_pad) assert_true(fast_out[0] == 0 && fast_out[n * pl_conv_out_size(c) - 1] == 0);
-
-    free(in);
-    free(d_in);
-    free(out);
-    free(d_out);
-    free(g);
-    free(best);
-    free(w);
-    free(fast_g);
-    free(fast_in);
-    free(fast_d_in);
-    free(fast_out);
-    free(fast_d_out);
-    free(scratch);
-    free(which);
 }
 
 TEST(conv_equals_its_twin) {
@@ -167,8 +152,6 @@ TEST(cnn_reads_colours) {
     const struct pl_data data = {
         .n_train = 1, .dim = 3 * 4 * 6, .shape = {3, 4, 6}, .n_classes = 2};
     const struct pl_conv stage = {.h = 4, .w = 6, .n_in = 3, .n_out = 5, .kernel = 3};
-    struct pl_model *m;
-    struct pl_why why;
     struct pl_rng rng;
     float x[72], w[300];
     double in[72], out[30], logit[2], loss = 0;
@@ -176,7 +159,7 @@ TEST(cnn_reads_colours) {
     uint16_t label = 1;
     uint32_t n_right = 0;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 3, 0);
-    assert_int_equal(pl_model_open("cnn:filters=5,kernel=3,dense=", &data, &m, &why), PL_OK);
+    struct pl_model *m = open_model("cnn:filters=5,kernel=3,dense=", &data);
     assert_int_equal(m->dim, at + 2 * 31);
     for (size_t i = 0; i < m->dim; i++) w[i] = (float)pl_rng_normal(&rng) * 0.2f;
     for (size_t i = 0; i < 72; i++) x[i] = (float)pl_rng_normal(&rng);
@@ -191,6 +174,4 @@ TEST(cnn_reads_colours) {
     m->kind->score(m, w, &batch, scratch, &loss, &n_right);
     assert_true(fabs(loss - log1p(exp(logit[0] - logit[1]))) < 1e-5);
     assert_int_equal(n_right, logit[1] > logit[0]);
-    free(scratch);
-    pl_model_close(m);
 }

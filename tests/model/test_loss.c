@@ -17,9 +17,7 @@ static void on_every_set(void (*test)(void)) {
 
 static void test_exp(void) {
     enum { N = 20000 };
-    float *x = malloc(N * sizeof *x), *e = malloc(N * sizeof *e);
-    assert_non_null(x);
-    assert_non_null(e);
+    float *x = own_room(N, sizeof *x), *e = own_room(N, sizeof *e);
     for (size_t i = 0; i < N; i++) x[i] = e[i] = -105.0f * (float)i / N; /* down to denormals */
     pl_loss_exp(e, N);
     for (size_t i = 0; i < N; i++) {
@@ -29,8 +27,6 @@ static void test_exp(void) {
             fail_msg("%s: exp(%a) is %a, not %a", pl_isa_name(pl_isa), (double)x[i], (double)e[i],
                      right);
     }
-    free(x);
-    free(e);
 }
 
 TEST(exponentials_are_rounded_well) {
@@ -82,7 +78,7 @@ static void test_rows(void) {
     enum { N = 131 };
     for (size_t c = 0; c < sizeof classes / sizeof *classes; c++) {
         size_t k = classes[c], size = N * k * sizeof(float);
-        float *z = malloc(size), *plain = malloc(size);
+        float *z = own_room(1, size), *plain = own_room(1, size);
         uint16_t label[N];
         struct pl_rng rng;
         assert_non_null(z);
@@ -94,8 +90,6 @@ static void test_rows(void) {
         double loss = plain_gradient(plain, N, k, label);
         assert_true(pl_loss_gradient(z, N, k, label, NULL) == loss);
         assert_memory_equal(z, plain, size);
-        free(z);
-        free(plain);
     }
 }
 

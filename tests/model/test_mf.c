@@ -19,8 +19,7 @@ static struct pl_grid *test_grid(const struct pl_data *data, int g) {
 }
 
 static float *test_start(const struct pl_model *m, uint64_t seed) {
-    float *w = malloc(m->dim * sizeof *w);
-    assert_non_null(w);
+    float *w = own_room(m->dim, sizeof *w);
     m->kind->init(m, seed, w);
     return w;
 }
@@ -43,8 +42,6 @@ TEST(ranges_cut_the_vector) {
         assert_int_equal(at[0], 13 * pl_mf(m)->row);
         assert_int_equal(at[1], m->dim);
     }
-    pl_model_close(m);
-    pl_data_free(d);
 }
 
 /* ---- steps ---- */
@@ -77,8 +74,6 @@ static void golden_open(struct golden *h, const char *model) {
 
 static void golden_close(struct golden *h) {
     pl_grid_free(h->grid);
-    pl_model_close(h->m);
-    pl_data_free(h->data);
 }
 
 /* The sweep, or its twin. */
@@ -156,9 +151,6 @@ TEST(start_is_as_it_should_be) {
         assert_true(row[13] == 1 && row[14] == 1 && row[15] == 1);
     }
     assert_true(fabs(sum / 5000 - 0.5 / sqrt(10)) < 0.01);
-    free(w);
-    pl_model_close(m);
-    pl_data_free(d);
 }
 
 /* The objective, penalty and all, in double precision, of the first n training ratings. */
@@ -181,8 +173,8 @@ TEST(gradient_is_the_slope_with_penalty) {
     enum { N = 25 };
     struct pl_data *d = open_data("lowrank:users=6,items=5,ratings=40,test=0", test_seed);
     struct pl_model *m = open_model("mf:k=5,l2=0.3", d);
-    float *w = test_start(m, test_seed), *g = malloc(m->dim * sizeof *g), x[3 * N];
-    double *at = malloc(m->dim * sizeof *at), loss;
+    float *w = test_start(m, test_seed), *g = own_room(m->dim, sizeof *g), x[3 * N];
+    double *at = own_room(m->dim, sizeof *at), loss;
     uint16_t label[N];
     uint32_t index[N];
     for (uint32_t i = 0; i < N; i++) index[i] = i;
@@ -201,11 +193,6 @@ TEST(gradient_is_the_slope_with_penalty) {
         size_t in_row = j % pl_mf(m)->row; /* zeros and sums do not move */
         if ((in_row >= 5 && in_row < 8) || in_row > 8) assert_true(g[j] == 0);
     }
-    free(w);
-    free(g);
-    free(at);
-    pl_model_close(m);
-    pl_data_free(d);
 }
 
 /* Three passes over all blocks of a grid, with either. */
@@ -250,12 +237,8 @@ TEST(sweep_agrees_with_its_twin) {
             if (!(sqrt(off / size) < 1e-4 && fabs(loss / twin - 1) < 1e-4))
                 fail_msg("k=%d step %d: off by %g, loss %g and %g", ks[i], step, sqrt(off / size),
                          loss, twin);
-            free(w);
-            free(v);
-            pl_model_close(m);
         }
     pl_grid_free(grid);
-    pl_data_free(d);
 }
 
 /* Pairs of ratings are for few factors and the plain step. Every number is compared: a rating that
@@ -279,12 +262,8 @@ TEST(awkward_pairs_agree_with_the_twin) {
         m->kind->init(m, test_seed, v);
         assert_true(passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep) == loss);
         assert_memory_equal(w, v, m->dim * sizeof *w);
-        free(w);
-        free(v);
-        pl_model_close(m);
         pl_grid_free(grid);
     }
-    pl_data_free(d);
 }
 
 struct stratum {
@@ -324,11 +303,7 @@ TEST(sweeps_repeat_to_the_bit) {
     passes(m, grid, PL_MF_PLAIN, 0.01, 2, w, pl_mf_sweep);
     passes(m, grid, PL_MF_PLAIN, 0.01, 2, v, pl_mf_sweep);
     assert_memory_equal(w, v, m->dim * sizeof *w);
-    free(w);
-    free(v);
     pl_grid_free(grid);
-    pl_model_close(m);
-    pl_data_free(d);
 }
 
 static void count_looks(void *ctx) {
@@ -355,10 +330,7 @@ TEST(sweeps_can_be_cancelled) {
                          PL_OK);
         assert_true(looks >= 4 && looks < 20);
     }
-    free(w);
     pl_grid_free(grid);
-    pl_model_close(m);
-    pl_data_free(d);
 }
 
 /* ---- learning ---- */
@@ -393,9 +365,6 @@ TEST(sweeps_learn) {
         print_message("%s: RMSE %.4f, then %.4f; the noise is 0.3\n", i ? "adaptive" : "plain",
                       before, after);
         assert_true(before > 0.7 && after < 0.36);
-        free(w);
-        pl_model_close(m);
     }
     pl_grid_free(grid);
-    pl_data_free(d);
 }

@@ -5,6 +5,7 @@
 #include "base/isa.h"
 #include "learn/part.h"
 #include "model/mf.h"
+#include "opened.h"
 #include "test.h"
 
 typedef int sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
@@ -31,15 +32,12 @@ static double passes(const struct pl_model *m, const struct pl_grid *grid, enum 
 
 static void one_model(struct pl_data *d, int k, int g) {
     struct pl_grid *grid = NULL;
-    struct pl_model *m = NULL;
-    struct pl_why why = {""};
     char spec[32];
     enum pl_isa before = pl_isa;
     snprintf(spec, sizeof spec, "mf:k=%d", k);
     assert_int_equal(pl_grid_new(d->ratings, g, &grid), PL_OK);
-    if (pl_model_open(spec, d, &m, &why)) fail_msg("%s", why.text);
-    float *w = malloc(m->dim * sizeof *w), *v = malloc(m->dim * sizeof *v);
-    assert_true(w && v);
+    struct pl_model *m = open_model(spec, d);
+    float *w = own_room(m->dim, sizeof *w), *v = own_room(m->dim, sizeof *v);
     for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
         pl_isa = PL_ISA_BASELINE;
         double loss = passes(m, grid, (enum pl_mf_step)step, w, pl_mf_sweep);
@@ -57,9 +55,6 @@ static void one_model(struct pl_data *d, int k, int g) {
         }
     }
     pl_isa = before;
-    free(w);
-    free(v);
-    pl_model_close(m);
     pl_grid_free(grid);
 }
 
@@ -68,7 +63,6 @@ TEST(all_instruction_sets_give_the_same_bits) {
     struct pl_data *d = awkward_ratings(false, test_seed);
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
         for (int g = 1; g <= 2; g++) one_model(d, ks[i], g);
-    pl_data_free(d);
 }
 
 /* The last user of the first half is before the first of the second. */
@@ -94,16 +88,13 @@ TEST(halves_share_no_user) {
         }
         pl_grid_free(grid);
     }
-    pl_data_free(d);
 }
 
 /* A slot has room for the longest block, and no more. */
 TEST(slots_have_the_length_of_a_block) {
     struct pl_data *d = awkward_ratings(false, test_seed);
-    struct pl_model *m = NULL;
     struct pl_grid *grid = NULL;
-    struct pl_why why = {""};
-    assert_int_equal(pl_model_open("mf:k=6", d, &m, &why), PL_OK);
+    struct pl_model *m = open_model("mf:k=6", d);
     assert_int_equal(pl_grid_new(d->ratings, 7, &grid), PL_OK);
     struct pl_job job = {.model = m, .data = d, .grid = grid, .n_workers = 3};
     size_t most = 0;
@@ -119,6 +110,4 @@ TEST(slots_have_the_length_of_a_block) {
     job.grid = NULL;
     assert_int_equal(pl_part_most(&job), m->dim);
     pl_grid_free(grid);
-    pl_model_close(m);
-    pl_data_free(d);
 }

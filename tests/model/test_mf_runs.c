@@ -1,26 +1,24 @@
 /* Matrix factorisation in runs: methods for dense models learn too, and what does not fit is
  * refused. */
 #include "paceline.h"
+#include "setups.h"
 #include "test.h"
 
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
 
 static pl_setup *test_setup(const char *model, const char *data, const char *key,
                             const char *value) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), PL_OK);
+    pl_setup *s = plain();
     assert_int_equal(pl_setup_set(s, "model", model), PL_OK);
     assert_int_equal(pl_setup_set(s, "data", data), PL_OK);
-    assert_int_equal(pl_setup_set(s, "method", "sync"), PL_OK);
-    assert_int_equal(pl_setup_set(s, "updates", "60"), PL_OK);
+    set_all(s, "method=sync updates=60");
     if (key) assert_int_equal(pl_setup_set(s, key, value), PL_OK);
     return s;
 }
 
 TEST(dense_methods_learn_too) {
     pl_setup *s = test_setup("mf:k=4", SMALL, "lr", "8");
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = simulate(s);
     const struct pl_point *p;
     size_t n = pl_run_points(run, &p);
     assert_true(n > 1 && p[n - 1].loss < 0.8 * p[0].loss);
@@ -28,14 +26,10 @@ TEST(dense_methods_learn_too) {
     assert_true(fabs(rmse - sqrt(loss)) < 1e-12 && rmse > 0.3 && rmse < 2);
     assert_true(isnan(pl_run_number(run, "test_accuracy")));
     assert_non_null(strstr(pl_run_json(run), "\"test_accuracy\":null,\"test_rmse\":0."));
-    pl_run_free(run);
-    pl_setup_free(s);
     s = test_setup("softmax", "blobs:samples=50,test=20", NULL, NULL);
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    run = simulate(s);
     assert_true(isnan(pl_run_number(run, "test_rmse")));
     assert_non_null(strstr(pl_run_json(run), "\"test_rmse\":null"));
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 TEST(what_does_not_fit_is_refused) {
@@ -57,6 +51,5 @@ TEST(what_does_not_fit_is_refused) {
         int rc = pl_setup_check(s);
         if (rc != PL_EUSAGE || !strstr(pl_setup_why(s), cases[i].word))
             fail_msg("%s on %s: %d, \"%s\"", cases[i].model, cases[i].data, rc, pl_setup_why(s));
-        pl_setup_free(s);
     }
 }

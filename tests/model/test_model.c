@@ -5,6 +5,7 @@
 #include "model/conv.h"
 #include "model/dense.h"
 #include "model/model.h"
+#include "opened.h"
 #include "test.h"
 
 /* What to open, for the laws that hold for all. Each kind in the table must appear. */
@@ -45,16 +46,13 @@ struct test_bench {
 
 static float *test_floats(size_t n) {
     /* one float at least, exactly sized otherwise, so that the sanitizer sees the edges */
-    float *p = malloc((n ? n : 1) * sizeof *p);
-    assert_non_null(p);
-    return p;
+    return own_room(n, sizeof(float));
 }
 
 static void bench_open(struct test_bench *b, const struct test_case *c) {
-    struct pl_why why = {""};
     memset(b, 0, sizeof *b);
-    if (c->data && pl_data_open(c->data, test_seed, &b->data, &why)) fail_msg("%s", why.text);
-    if (pl_model_open(c->model, b->data, &b->m, &why)) fail_msg("%s: %s", c->model, why.text);
+    if (c->data) b->data = open_data(c->data, test_seed);
+    b->m = open_model(c->model, b->data);
     b->w = test_floats(b->m->dim);
     b->g = test_floats(b->m->dim);
     b->scratch = test_floats(b->m->kind->scratch(b->m, c->n));
@@ -66,28 +64,16 @@ static void bench_open(struct test_bench *b, const struct test_case *c) {
     for (size_t i = 0; i < b->m->dim; i++) b->w[i] += 0.05f * (float)pl_rng_normal(&rng);
     if (!b->data) return;
     b->x = test_floats((size_t)c->n * b->data->dim);
-    b->label = malloc(c->n * sizeof *b->label);
-    uint32_t *index = malloc(c->n * sizeof *index);
+    b->label = own_room(c->n, sizeof *b->label);
+    uint32_t *index = own_room(c->n, sizeof *index);
     for (uint32_t i = 0; i < c->n; i++) index[i] = i;
     pl_data_rows(b->data, false, index, c->n, b->x, b->label);
     if (b->data->has_targets) {
         b->batch.target = b->target = test_floats(c->n);
         pl_data_targets(b->data, false, index, c->n, b->target);
     }
-    free(index);
     b->batch.x = b->x;
     b->batch.label = b->label;
-}
-
-static void bench_close(struct test_bench *b) {
-    pl_model_close(b->m);
-    pl_data_free(b->data);
-    free(b->w);
-    free(b->g);
-    free(b->x);
-    free(b->scratch);
-    free(b->label);
-    free(b->target);
 }
 
 static double bench_gradient(struct test_bench *b, const float *w, float *g) {
@@ -152,10 +138,6 @@ TEST(gradient_is_the_slope) {
                 fail_msg("%s: slope %g is off by %g, |g| = %g", test_cases[i].model, slope, best,
                          norm);
         }
-        free(at);
-        free(u);
-        free(g);
-        bench_close(&b);
     }
 }
 
@@ -178,9 +160,6 @@ TEST(same_inputs_same_bits) {
         b.m->kind->init(b.m, 5, g);
         b.m->kind->init(b.m, 5, w);
         assert_memory_equal(g, w, dim * sizeof *w);
-        free(g);
-        free(w);
-        bench_close(&b);
     }
 }
 
@@ -196,7 +175,6 @@ TEST(cancel_stops) {
                          PL_ECANCELLED);
         flag = false;
         assert_int_equal(kind->gradient(b.m, b.w, &b.batch, b.g, &loss, b.scratch, &cancel), PL_OK);
-        bench_close(&b);
     }
 }
 
@@ -209,7 +187,6 @@ TEST(score_agrees_with_gradient) {
         b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &sum, &n_right);
         assert_true(fabs(sum - 100 - mean * b.batch.n) <= 1e-9 * (100 + fabs(sum)));
         assert_true(n_right >= 5 && n_right <= 5 + b.batch.n);
-        bench_close(&b);
     }
 }
 
@@ -232,7 +209,6 @@ TEST(descent_learns) {
         uint32_t n_right = 0;
         b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right);
         if (n_right < 80) fail_msg("%s: %u of 100 right", cases[i].model, (unsigned)n_right);
-        bench_close(&b);
     }
 }
 
@@ -249,7 +225,6 @@ TEST(quadratic_is_what_it_says) {
         expect += 0.5 * lambda * 4;
     }
     assert_true(fabs(loss - expect) < 1e-5);
-    bench_close(&b);
 
     /* E||noise||^2 = noise^2 / n = 9/4; over 2000 draws of 50 coordinates the mean square has
      * relative deviation sqrt(2 / 100000) = 0.0045; 5 of them are allowed */
@@ -266,7 +241,6 @@ TEST(quadratic_is_what_it_says) {
     b.batch.worker++;
     bench_gradient(&b, b.w, b.g);
     assert_true(b.g[0] != first);
-    bench_close(&b);
 }
 
 TEST(entropy_does_not_overflow) {
@@ -283,7 +257,6 @@ TEST(entropy_does_not_overflow) {
     b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right);
     assert_int_equal(n_right, 0);
     assert_true(isnan(loss));
-    bench_close(&b);
 }
 
 /* ---- plain twins ---- */
@@ -295,7 +268,7 @@ TEST(mlp_equals_its_twin) {
     struct test_bench b;
     bench_open(&b, &c);
     double loss = bench_gradient(&b, b.w, b.g), twin_loss = 0;
-    double *g = calloc(b.m->dim, sizeof *g);
+    double *g = own_room(b.m->dim, sizeof *g);
     for (size_t i = 0; i < 5; i++) {
         double a[4][9], d[4][9] = {{0}}, sum = 0;
         const float *w = b.w;
@@ -328,8 +301,6 @@ TEST(mlp_equals_its_twin) {
     }
     assert_true(fabs(loss - twin_loss) < 1e-5);
     for (size_t j = 0; j < b.m->dim; j++) assert_true(fabs(b.g[j] - g[j]) < 1e-5);
-    free(g);
-    bench_close(&b);
 }
 
 TEST(bad_requests_get_a_sentence) {
@@ -343,23 +314,20 @@ TEST(bad_requests_get_a_sentence) {
                                       "quadratic:dim=0",
                                       "quadratic:cond=.5",
                                       "mlp:hidden=1000000,1000000"};
-    struct pl_data *data;
     struct pl_model *m = NULL;
     struct pl_why why;
-    assert_int_equal(pl_data_open("blobs:samples=10,test=0", 1, &data, &why), PL_OK);
+    struct pl_data *data = open_data("blobs:samples=10,test=0", 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         why.text[0] = '\0';
         assert_int_equal(pl_model_open(bad[i], data, &m, &why), PL_EUSAGE);
         assert_true(strlen(why.text) > 10);
     }
     assert_int_equal(pl_model_open("softmax", NULL, &m, &why), PL_EUSAGE);
-    pl_data_free(data);
     static const char *const bad_cnn[] = {"cnn:kernel=4", "cnn:filters=1,1,1,1",
                                           "cnn:filters=", "cnn:filters=1.5"};
-    assert_int_equal(pl_data_open("digits:samples=10,test=0,side=8", 1, &data, &why), PL_OK);
+    data = open_data("digits:samples=10,test=0,side=8", 1);
     for (size_t i = 0; i < sizeof bad_cnn / sizeof *bad_cnn; i++)
         assert_int_equal(pl_model_open(bad_cnn[i], data, &m, &why), PL_EUSAGE);
-    pl_data_free(data);
     assert_null(m);
     pl_model_close(NULL);
 }

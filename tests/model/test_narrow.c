@@ -4,12 +4,12 @@
 #include "base/rng.h"
 #include "model/model.h"
 #include "model/narrow.h"
+#include "opened.h"
 #include "test.h"
 
 static float *test_floats(size_t n, uint32_t stream) {
     struct pl_rng rng;
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
+    float *x = own_room(n, sizeof *x);
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, stream, n);
     for (size_t i = 0; i < n; i++) x[i] = (float)pl_rng_normal(&rng);
     return x;
@@ -80,14 +80,6 @@ static void test_one(const struct test_case *c) {
     pl_narrow_gradient(r, x, z, r->width * width, c->n_out, packed);
     pl_narrow_unpack(packed, n_in, c->n_out, g);
     test_same(g, plain_g, n_in * c->n_out, "gradient");
-    free(x);
-    free(w);
-    free(plain_z);
-    free(plain_g);
-    free(packed);
-    free(z);
-    free(flat);
-    free(g);
 }
 
 /* Two pictures at a time give what one after the other gives. */
@@ -113,15 +105,6 @@ static void test_pair(const struct pl_rows *r) {
     pl_narrow_gradient_pair(r, xs, zs, r->width * 8, packed);
     pl_narrow_unpack(packed, n_in, 8, g);
     test_same(g, w, n_in * 8, "gradient of a pair");
-    free(x);
-    free(xs);
-    free(w);
-    free(packed);
-    free(plain_z);
-    free(z);
-    free(zs);
-    free(doubled);
-    free(g);
 }
 
 /* The three products of a dense layer, in the orders that narrow.h gives. */
@@ -163,15 +146,6 @@ static void test_dense(size_t n, size_t n_in, size_t n_out) {
     test_same(z, plain_z, n * n_out, "dense product");
     test_same(g, plain_g, n_out * n_in, "dense weight gradient");
     test_same(dx, plain_dx, n * n_in, "dense input gradient");
-    free(x);
-    free(w);
-    free(d);
-    free(plain_z);
-    free(plain_g);
-    free(plain_dx);
-    free(z);
-    free(g);
-    free(dx);
 }
 
 /* Calls `test` with every instruction set. */
@@ -242,14 +216,11 @@ struct test_gradient {
 
 static void test_gradients(void *arg) {
     struct test_gradient *t = arg;
-    struct pl_why why;
-    struct pl_data *data;
-    struct pl_model *m;
     uint32_t index[25];
     uint16_t label[25];
     double loss;
-    assert_int_equal(pl_data_open("digits:samples=25,test=0", 1, &data, &why), PL_OK);
-    assert_int_equal(pl_model_open(t->model, data, &m, &why), PL_OK);
+    struct pl_data *data = open_data("digits:samples=25,test=0", 1);
+    struct pl_model *m = open_model(t->model, data);
     float *x = test_floats(25 * data->dim, 1), *w = test_floats(m->dim, 2);
     float *g = test_floats(m->dim, 3), *scratch = test_floats(m->kind->scratch(m, 25), 4);
     for (uint32_t i = 0; i < 25; i++) index[i] = i;
@@ -260,11 +231,6 @@ static void test_gradients(void *arg) {
     if (t->first) test_same(g, t->first, m->dim, t->model);
     if (t->first) free(g);
     if (!t->first) t->first = g;
-    free(x);
-    free(w);
-    free(scratch);
-    pl_model_close(m);
-    pl_data_free(data);
 }
 
 TEST(gradients_have_the_same_bits_on_every_set) {
@@ -273,6 +239,5 @@ TEST(gradients_have_the_same_bits_on_every_set) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct test_gradient t = {.model = models[i]};
         on_every_set(test_gradients, &t);
-        free(t.first);
     }
 }

@@ -8,18 +8,16 @@
 
 #include "folder.h"
 #include "observe/history_state.h"
+#include "setups.h"
 #include "test.h"
 
 /* A simulated run with that history, as JSON; the caller frees both. */
-static json_t *simulate(const char *const (*options)[2], const char *file, pl_run **run) {
-    pl_setup *s;
+static json_t *history_of(const char *options, const char *file, pl_run **run) {
     json_error_t error;
-    assert_int_equal(pl_setup_new(&s), 0);
-    for (int i = 0; options[i][0]; i++)
-        if (pl_setup_set(s, options[i][0], options[i][1])) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = plain();
+    set_all(s, options);
     assert_int_equal(pl_setup_set(s, "history", folder_path(file)), 0);
-    if (pl_simulate(s, run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
+    *run = simulate(s);
     json_t *h = json_load_file(folder_path(file), 0, &error);
     if (!h) fail_msg("%s", error.text);
     return h;
@@ -55,21 +53,17 @@ static int spoiled_gradient(void *ctx, const float *w, const struct pl_samples *
 TEST(left_out_members_are_counted_once) {
     static const char *const fate[] = {"applied", "rejected"};
     static const char letter[] = "AR";
-    pl_setup *s;
-    pl_run *run;
     atomic_int n_gradients = 0;
     char line[400];
-    assert_int_equal(pl_setup_new(&s), 0);
-    static const char *const options[][2] = {{"method", "ksync:k=2"}, {"workers", "2"},
-                                             {"updates", "200"},      {"lr", "0.01"},
-                                             {"spawn", "threads"},    {"evict", "off"}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (pl_setup_set(s, options[i][0], options[i][1])) fail_msg("%s", pl_setup_why(s));
+    pl_setup *s = plain();
+    static const char options[] =
+        "method=ksync:k=2 workers=2 updates=200 lr=0.01 spawn=threads evict=off";
+    set_all(s, options);
     assert_int_equal(pl_setup_set(s, "history", folder_path("left.json")), 0);
     assert_int_equal(pl_setup_set(s, "events", folder_path("left.txt")), 0);
     const struct pl_function f = {.dim = 2, .ctx = &n_gradients, .gradient = spoiled_gradient};
     assert_int_equal(pl_setup_function(s, &f), 0);
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     json_t *h = json_load_file(folder_path("left.json"), 0, NULL);
     const char *letters = json_string_value(json_object_get(json_object_get(h, "tasks"), "fate"));
     json_int_t rejected = whole(json_object_get(h, "fates"), "rejected");
@@ -89,17 +83,14 @@ TEST(left_out_members_are_counted_once) {
     fclose(log);
     assert_int_equal(rejected, 0);
     json_decref(h);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 TEST(it_agrees_with_the_run) {
-    static const char *const options[][2] = {
-        {"policy", "ksync:k=3"}, {"model", "none"}, {"workers", "5"}, {"updates", "400"}, {0}};
+    static const char options[] = "policy=ksync:k=3 model=none workers=5 updates=400";
     static const char *const fate[] = {"applied", "dropped", "cancelled", "lost", "rejected"};
     static const char letter[] = "ADCLR";
     pl_run *run;
-    json_t *h = simulate(options, "agrees.json", &run), *fates = json_object_get(h, "fates");
+    json_t *h = history_of(options, "agrees.json", &run), *fates = json_object_get(h, "fates");
     json_t *tasks = json_object_get(h, "tasks");
     const char *letters = json_string_value(json_object_get(tasks, "fate"));
     size_t n = strlen(letters), started = 0;
@@ -130,19 +121,17 @@ TEST(it_agrees_with_the_run) {
         json_integer_value(json_array_get(bin, 1));
     assert_int_equal(binned, whole(fates, "applied"));
     json_decref(h);
-    pl_run_free(run);
 }
 
 /* Waiting times by pair: nobody waits for itself, and nobody waited longer than it was idle. */
 TEST(waits_are_attributed) {
-    static const char *const options[][2] = {
-        {"policy", "ksync:k=all"},          {"model", "none"}, {"workers", "4"},
-        {"delay", "3*const:t=1|const:t=5"}, {"updates", "20"}, {0}};
+    static const char options[] =
+        "policy=ksync:k=all model=none workers=4 delay=3*const:t=1|const:t=5 updates=20";
     pl_run *run;
     double waited = 0;
     size_t i;
     json_t *pair;
-    json_t *h = simulate(options, "waits.json", &run);
+    json_t *h = history_of(options, "waits.json", &run);
     json_array_foreach(json_object_get(h, "held"), i, pair) {
         assert_int_equal(json_integer_value(json_array_get(pair, 0)), 3);
         assert_true(json_integer_value(json_array_get(pair, 1)) < 3);
@@ -151,16 +140,14 @@ TEST(waits_are_attributed) {
     assert_true(fabs(waited - 3 * 20 * 4) < 1e-3); /* three workers, 20 updates, 4 s each */
     assert_true(fabs(row_sum(h, 6) - 20 * 4) < 1e-3);
     json_decref(h);
-    pl_run_free(run);
 }
 
 TEST(it_is_bounded) {
-    static const char *const options[][2] = {
-        {"policy", "kasync:k=1"}, {"model", "none"}, {"workers", "16"}, {"updates", "130000"}, {0}};
+    static const char options[] = "policy=kasync:k=1 model=none workers=16 updates=130000";
     pl_run *run;
     size_t i;
     json_t *row;
-    json_t *h = simulate(options, "bounded.json", &run), *tasks = json_object_get(h, "tasks");
+    json_t *h = history_of(options, "bounded.json", &run), *tasks = json_object_get(h, "tasks");
     assert_int_equal(strlen(json_string_value(json_object_get(tasks, "fate"))), PL_HISTORY_TASKS);
     assert_true(whole(tasks, "all") > 130000);
     json_t *events = json_object_get(h, "events");
@@ -177,34 +164,26 @@ TEST(it_is_bounded) {
         for (size_t k = 0; k + 1 < columns; k++) assert_true(text[4 * k] >= '0' + 61);
     }
     json_decref(h);
-    pl_run_free(run);
     struct stat st;
     assert_int_equal(stat(folder_path("bounded.json"), &st), 0);
     assert_true(st.st_size < 8 << 20);
 }
 
 TEST(many_workers_are_cut) {
-    static const char *const options[][2] = {{"policy", "kasync:k=1"},
-                                             {"model", "none"},
-                                             {"workers", "20000"},
-                                             {"updates", "2000"},
-                                             {0}};
+    static const char options[] = "policy=kasync:k=1 model=none workers=20000 updates=2000";
     pl_run *run;
-    json_t *h = simulate(options, "many.json", &run);
+    json_t *h = history_of(options, "many.json", &run);
     assert_int_equal(json_array_size(json_object_get(h, "rows")), PL_HISTORY_WORKERS);
     assert_int_equal(whole(h, "workers"), 20000);
     json_decref(h);
-    pl_run_free(run);
 }
 
 TEST(reports_replace_only_reports) {
-    static const char *const options[][2] = {{"policy", "kasync:k=1"}, {"model", "none"}, {0}};
+    static const char options[] = "policy=kasync:k=1 model=none";
     pl_run *run;
-    pl_setup *s;
     struct stat st;
-    json_decref(simulate(options, "report.json", &run));
-    pl_run_free(run);
-    assert_int_equal(pl_setup_new(&s), 0);
+    json_decref(history_of(options, "report.json", &run));
+    pl_setup *s = plain();
     const char *path[] = {folder_path("report.json")};
     char page[300], other[300];
     snprintf(page, sizeof page, "%s", folder_path("report.html"));
@@ -226,7 +205,6 @@ TEST(reports_replace_only_reports) {
     path[0] = folder; /* has neither a run nor a race */
     unlink(folder_path("report.json"));
     assert_int_equal(pl_report(s, path, 0, page), PL_EUSAGE);
-    pl_setup_free(s);
 }
 
 static int remove_folder(void **state) {

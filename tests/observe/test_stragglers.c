@@ -1,36 +1,53 @@
-/* Straggler detection: scripted runs through a real control. Every worker is started again when it
- * answers, so task times are those of the script. */
+/* Straggler detection, through a real control. First scripted runs: every worker is started again
+ * when it answers, so task times are those of the script. Then warnings that mean something: among
+ * workers with one law, however heavy its tail, and under policies that cancel, nobody is called
+ * slow; a worker that is slow, or hangs, is. */
+#include "base/rng.h"
 #include "choices.h"
 #include "observe/stragglers.h"
 #include "test.h"
+
+static void free_slow(void *slow) {
+    pl_stragglers_free(slow);
+}
+
+static struct pl_stragglers *slow_of(struct pl_control *c) {
+    struct pl_stragglers *slow = NULL;
+    assert_int_equal(pl_stragglers_new(pl_control_view(c)->n_workers, &slow), 0);
+    pl_control_on_event(c, pl_stragglers_event, slow);
+    return own(slow, free_slow);
+}
+
+/* Workers are counted from 0. */
+static const struct pl_plan *tell(struct pl_control *c, double now, enum pl_event_kind kind,
+                                  int worker) {
+    const struct pl_plan *plan;
+    struct pl_why why = {""};
+    struct pl_event e = {.kind = kind,
+                         .now_ns = (uint64_t)llround(now * 1e9),
+                         .worker = worker,
+                         .task = pl_control_view(c)->worker[worker].task};
+    if (pl_control_step(c, &e, &plan, &why)) fail_msg("%s", why.text);
+    return plan;
+}
+
+/* --- scripts ------------------------------------------------------------------------------- */
 
 static struct pl_control *control;
 static struct pl_stragglers *slow;
 static struct pl_stragglers_found found;
 static double now; /* seconds */
 
-static int begin_run(int n_workers) {
-    control = control_of("kbatchasync:k=1", "fixed", n_workers, 1);
-    assert_int_equal(pl_stragglers_new(n_workers, &slow), 0);
-    pl_control_on_event(control, pl_stragglers_event, slow);
-    now = 0;
-    return 0;
-}
-
-static int end_run(void **state) {
-    pl_stragglers_free(slow);
-    pl_control_free(control);
-    return 0;
-}
-
 static void event(enum pl_event_kind kind, int worker) {
-    const struct pl_plan *plan;
-    struct pl_why why = {""};
-    struct pl_event e = {.kind = kind,
-                         .now_ns = (uint64_t)llround(now * 1e9),
-                         .worker = worker - 1,
-                         .task = pl_control_view(control)->worker[worker - 1].task};
-    if (pl_control_step(control, &e, &plan, &why)) fail_msg("%s", why.text);
+    tell(control, now, kind, worker - 1);
+}
+
+/* The first of them join. */
+static void begin_run(int n_workers, int n_joining) {
+    control = control_of("kbatchasync:k=1", "fixed", n_workers, 1);
+    slow = slow_of(control);
+    now = 0;
+    for (int i = 1; i <= n_joining; i++) event(PL_JOIN, i);
 }
 
 /* Worker comes back `seconds` after it was started. Times of others go on meanwhile. */
@@ -48,21 +65,9 @@ static void near(double got, double want) {
     if (!(fabs(got - want) <= 1e-6)) fail_msg("%.12g is not %.12g", got, want);
 }
 
-static int two_workers(void **state) {
-    begin_run(2);
-    event(PL_JOIN, 1);
-    event(PL_JOIN, 2);
-    return 0;
-}
-
-static int four_workers(void **state) {
-    begin_run(4);
-    for (int i = 1; i <= 4; i++) event(PL_JOIN, i);
-    return 0;
-}
-
 /* W2 hangs in its first task while W1 answers every half second. */
-TEST_BETWEEN(two_workers, end_run, test_running) {
+TEST(a_task_that_runs_for_too_long) {
+    begin_run(2, 2);
     for (int i = 0; i < 7; i++) {
         answer(1, 0.5);
         assert_false(look()); /* seven are not enough to know what is usual */
@@ -97,7 +102,8 @@ TEST_BETWEEN(two_workers, end_run, test_running) {
 }
 
 /* Both thresholds of a running task: four medians, and a second more than one. */
-TEST_BETWEEN(two_workers, end_run, test_running_limits) {
+TEST(how_long_is_too_long) {
+    begin_run(2, 2);
     for (int i = 0; i < 20; i++) {
         answer(1, 0.01);
         answer(2, 0.01);
@@ -129,7 +135,8 @@ static void answer_slowly(double seconds) {
 }
 
 /* W4 answers, but each task takes ten times as long: milliseconds, so no task runs for too long. */
-TEST_BETWEEN(four_workers, end_run, test_on_average) {
+TEST(tasks_that_are_slow_on_average) {
+    begin_run(4, 4);
     for (int i = 1; i <= 5; i++) {
         answer_slowly(0.02);
         assert_int_equal(look(), i == 5);
@@ -162,9 +169,9 @@ static double work(const void *ctx, int row, int col) {
 
 /* W1 has tasks of all sizes, and takes as long as they are large; W2 takes ten times as long as it
  * should. */
-TEST(test_by_work) {
+TEST(larger_tasks_may_take_longer) {
     static const double sizes[] = {0.3, 20, 1, 0, 5};
-    begin_run(2);
+    begin_run(2, 0);
     pl_stragglers_work(slow, work, &work_now);
     double has = work_now = 1;
     event(PL_JOIN, 1);
@@ -183,12 +190,10 @@ TEST(test_by_work) {
     assert_true(found.worker == 1 && found.kind == PL_SLOW_WORKER);
     near(found.elapsed, 0.1);
     near(found.usual, 0.01);
-    end_run(NULL);
 }
 
-TEST(test_alone) {
-    begin_run(1);
-    event(PL_JOIN, 1);
+TEST(a_worker_alone_is_not_slow) {
+    begin_run(1, 1);
     for (int i = 0; i < 50; i++) {
         answer(1, i % 2 ? 0.1 : 0.9); /* there is no other worker to compare with */
         assert_false(look());
@@ -196,10 +201,9 @@ TEST(test_alone) {
     event(PL_LEAVE, 1);
     now += 100;
     assert_false(look()); /* who is gone is not slow */
-    end_run(NULL);
 }
 
-TEST(test_sentence) {
+TEST(sentences_have_numbers) {
     static const struct {
         struct pl_stragglers_found found;
         const char *phase, *text;
@@ -221,4 +225,171 @@ TEST(test_sentence) {
     }
     pl_stragglers_sentence(&row[0].found, "x", text, 10);
     assert_string_equal(text, "worker 3 ");
+}
+
+/* --- random times -------------------------------------------------------------------------- */
+
+#define WORKERS 8
+
+struct law {
+    const char *name;
+    double unit;  /* seconds */
+    double shape; /* of Pareto; 0: exponential; below 0: constant */
+};
+
+static const struct law laws[] = {{"exponential, 0.01 s", 0.01, 0},
+                                  {"exponential, 1 s", 1, 0},
+                                  {"Pareto 3", 0.02, 3},
+                                  {"Pareto 1.5", 0.02, 1.5},
+                                  {"Pareto 1.5, 1 s", 1, 1.5},
+                                  {"Pareto 1.1", 0.02, 1.1},
+                                  {"constant", 0.02, -1}};
+
+static const char *const policies[] = {"kbatchasync:k=1",
+                                       "kasync:k=4",
+                                       "ksync:k=4",
+                                       "ksync:k=all",
+                                       "ksync:k=1",
+                                       "kbatchsync:k=8",
+                                       "kasync:k=2,max_lag=2,stop=yes"};
+
+struct loop {
+    struct pl_control *control;
+    struct pl_stragglers *slow;
+    struct pl_rng rng;
+    const struct law *law;
+    double now, due[WORKERS]; /* when the worker's task ends; INFINITY: none */
+    double factor[WORKERS];   /* of each worker */
+    int n_found, last_found;
+    int hangs; /* a worker that never answers from `hangs_at` on; -1: none */
+    double hangs_at;
+};
+
+static double draw(struct loop *l, int worker) {
+    double u = 1 - pl_rng_unit(&l->rng);
+    double t = l->law->shape < 0 ? 1 : l->law->shape == 0 ? -log(u) : pow(u, -1 / l->law->shape);
+    return t * l->law->unit * l->factor[worker];
+}
+
+static void begin(struct loop *l, const char *spec, const struct law *law, uint64_t seed) {
+    *l = (struct loop){.law = law, .hangs = -1, .last_found = -1};
+    pl_rng_init(&l->rng, seed, PL_STREAM_TEST, 0, 0);
+    l->control = control_of(spec, "fixed", WORKERS, 1);
+    l->slow = slow_of(l->control);
+    for (int i = 0; i < WORKERS; i++) {
+        l->due[i] = (double)INFINITY;
+        l->factor[i] = 1;
+    }
+}
+
+static void step(struct loop *l, enum pl_event_kind kind, int worker) {
+    const struct pl_plan *plan = tell(l->control, l->now, kind, worker);
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct pl_action *a = &plan->action[i];
+        if (a->verb == PL_CANCEL) l->due[a->worker] = (double)INFINITY;
+        if (a->verb != PL_START) continue;
+        bool hangs = a->worker == l->hangs && l->now >= l->hangs_at;
+        l->due[a->worker] = hangs ? (double)INFINITY : l->now + draw(l, a->worker);
+    }
+}
+
+static void watch(struct loop *l) {
+    while (pl_stragglers_look(l->slow, pl_control_view(l->control), (uint64_t)llround(l->now * 1e9),
+                              &found)) {
+        l->n_found++;
+        l->last_found = found.worker;
+    }
+}
+
+/* Runs n tasks, and looks once a second, as the server does. */
+static void run(struct loop *l, int n) {
+    double second = l->now + 1;
+    if (l->now == 0)
+        for (int i = 0; i < WORKERS; i++) step(l, PL_JOIN, i);
+    for (int task = 0; task < n;) {
+        int next = 0;
+        for (int i = 1; i < WORKERS; i++)
+            if (l->due[i] < l->due[next]) next = i;
+        if (l->due[next] > second) { /* INFINITY: the others wait for one that hangs */
+            l->now = second;
+            second++;
+            watch(l);
+            if (isinf(l->due[next])) task++;
+            continue;
+        }
+        l->now = l->due[next];
+        l->due[next] = (double)INFINITY;
+        step(l, PL_ARRIVE, next);
+        task++;
+    }
+    watch(l);
+}
+
+/* Nobody is slow if all have the same law. */
+TEST(nobody_is_slow_under_one_law) {
+    int n_found = 0, n_runs = 0;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+        for (size_t i = 0; i < sizeof laws / sizeof *laws; i++) {
+            struct loop l;
+            begin(&l, policies[p], &laws[i], test_seed + i);
+            run(&l, 2000);
+            if (l.n_found)
+                print_error("%s, %s: %d warnings\n", policies[p], laws[i].name, l.n_found);
+            n_found += l.n_found;
+            n_runs++;
+        }
+    /* one in a million tasks, and there are a hundred thousand */
+    if (n_found > 1) fail_msg("%d warnings in %d runs", n_found, n_runs);
+}
+
+/* A worker that takes ten times as long is found, under every policy that lets it finish or cuts it
+ * off late enough to know, unless the law itself is as wide. */
+TEST(a_slow_worker_is_found) {
+    static const struct law known[] = {
+        {"constant", 0.02, -1}, {"exponential", 0.02, 0}, {"Pareto 3", 0.02, 3}};
+    for (size_t p = 0; p < 4; p++)
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            struct loop l;
+            begin(&l, policies[p], &known[i], test_seed + i);
+            l.factor[5] = 20;
+            run(&l, 3000);
+            bool cancels = strncmp(policies[p], "ksync:k=4", 9) == 0;
+            if (!cancels && (l.n_found < 1 || l.last_found != 5))
+                fail_msg("%s, %s: worker 6 was not found", policies[p], known[i].name);
+            if (l.n_found && l.last_found != 5)
+                fail_msg("%s, %s: worker %d was called slow", policies[p], known[i].name,
+                         l.last_found + 1);
+        }
+}
+
+/* A worker that hangs is found under light tails. */
+TEST(a_hanging_worker_is_found) {
+    static const struct law known[] = {{"constant", 0.02, -1}, {"exponential", 0.02, 0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct loop l;
+        begin(&l, "kbatchasync:k=1", &known[i], test_seed);
+        l.hangs = 2;
+        l.hangs_at = 1;
+        run(&l, 20000); /* about 57 seconds */
+        if (l.n_found != 1 || l.last_found != 2)
+            fail_msg("%s: %d found, the last is worker %d", known[i].name, l.n_found,
+                     l.last_found + 1);
+    }
+}
+
+/* All stand still for a minute: nobody was slow. */
+TEST(a_pause_of_all_is_no_warning) {
+    for (int told = 0; told < 2; told++) {
+        struct loop l;
+        begin(&l, "kbatchasync:k=1", &laws[sizeof laws / sizeof *laws - 1], 1);
+        run(&l, 500);
+        assert_int_equal(l.n_found, 0);
+        l.now += 60;
+        for (int i = 0; i < WORKERS; i++) l.due[i] += 60;
+        if (told) pl_stragglers_paused(l.slow, 60000000000u);
+        watch(&l);
+        assert_int_equal(l.n_found, told ? 0 : WORKERS); /* the test would notice */
+        run(&l, 500);
+        if (told) assert_int_equal(l.n_found, 0);
+    }
 }

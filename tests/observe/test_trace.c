@@ -208,7 +208,6 @@ TEST(test_trace_story) {
         if (!strstr(text, lines[i])) fail_msg("no '%s' in\n%s", lines[i], text);
     assert_null(strstr(text, "test_loss"));
     free(text);
-    pl_control_free(c);
 }
 
 /* --- main -------------------------------------------------------------------------------- */

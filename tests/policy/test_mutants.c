@@ -243,7 +243,6 @@ static bool is_found(const char *args, const char *found, struct pl_why *last) {
         struct pl_choice c = choose(&pl_policy_family, spec, 6);
         struct suite_setting s = {&policy, &tuner, c.conf, NULL, 6};
         if (suite_policy(&s, test_seed, run, &why)) *last = why;
-        free(c.conf);
         if (strstr(last->text, found)) return true;
     }
     return false;

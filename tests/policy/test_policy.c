@@ -58,6 +58,7 @@ static struct choice choose(const struct pl_family *family, const char *spec, in
     struct pl_why why = {""};
     snprintf(c.spec, sizeof c.spec, "%s", spec);
     if (pl_spec_parse(family, spec, n, &c.entry, &c.conf, &why)) fail_msg("%s", why.text);
+    own(c.conf, free);
     return c;
 }
 
@@ -89,8 +90,6 @@ static int try_random(const struct pl_entry *p, const struct pl_entry *t, uint64
     snprintf(spec, sizeof spec, "%s:%s", t->name, args);
     c[1] = choose(&pl_tuner_family, spec, n);
     int held = try(&c[0], &c[1], n, run);
-    free(c[0].conf);
-    free(c[1].conf);
     return held;
 }
 
@@ -117,8 +116,6 @@ TEST(test_recipes) {
             struct choice p = choose(&pl_policy_family, spec[PL_COLUMN_POLICY], n);
             struct choice t = choose(&pl_tuner_family, spec[PL_COLUMN_TUNER], n);
             if (!try(&p, &t, n, run++)) fail_msg("%s does not suit %d workers", (*e)->name, n);
-            free(p.conf);
-            free(t.conf);
         }
 }
 
@@ -163,7 +160,6 @@ static int try_outside(const struct pl_policy *base_of, const char *args, struct
         struct suite_setting s = {&policy, (const struct pl_tuner *)pl_tuner_family.table[0],
                                   c.conf, NULL, n};
         rc = suite_policy(&s, test_seed, 2000000 + (uint64_t)n, why);
-        free(c.conf);
     }
     return rc;
 }

@@ -190,9 +190,7 @@ static void by_hand(uint64_t s, int sample, double poll, double seconds, double 
 
 static pl_run *simulated(const char *policy, int workers, double seconds, const char *delay) {
     char text[32];
-    pl_setup *s = NULL;
-    pl_run *run = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     assert_int_equal(pl_setup_set(s, "policy", policy), 0);
     assert_int_equal(pl_setup_set(s, "delay", delay), 0);
     assert_int_equal(pl_setup_set(s, "model", "none"), 0);
@@ -202,8 +200,7 @@ static pl_run *simulated(const char *policy, int workers, double seconds, const 
     assert_int_equal(pl_setup_set(s, "time", text), 0);
     snprintf(text, sizeof text, "%llu", (unsigned long long)test_seed);
     assert_int_equal(pl_setup_set(s, "seed", text), 0);
-    if (pl_simulate(s, &run)) fail_msg("%s: %s", policy, pl_setup_why(s));
-    pl_setup_free(s);
+    pl_run *run = simulate(s);
     return run;
 }
 
@@ -229,7 +226,6 @@ TEST(test_as_by_hand) {
                 fail_msg("%s: %s is %g, by hand %g", policy, keys[k], got, want[k]);
         }
         assert_true(pl_run_number(run, keys[0]) <= pl_run_number(run, keys[1]));
-        pl_run_free(run);
     }
 }
 
@@ -264,7 +260,6 @@ TEST(test_published_steps) {
                      row[i].median);
         if (row[i].max > 0 && !(fabs(max - row[i].max) <= 0.05 * row[i].max + row[i].slack))
             fail_msg("%s: a maximum of %g, and %g was published", row[i].policy, max, row[i].max);
-        pl_run_free(run);
     }
 }
 
@@ -280,8 +275,6 @@ TEST(test_straggler) {
     assert_true(pl_run_number(still, "updates") < 200);
     assert_true(pl_run_number(polled, "steps.min") == 0);
     assert_true(fabs(pl_run_number(polled, "time") - 2000) < 1e-6);
-    pl_run_free(polled);
-    pl_run_free(still);
 }
 
 static size_t n_timers(const char *file) {
@@ -303,28 +296,21 @@ TEST(test_real_straggler) {
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (size_t k = first_spawn(); k < n_spawns(); k++) {
-            char options[200];
-            snprintf(options, sizeof options, "%s %s updates=%d", runs[i], spawns[k],
-                     sanitized ? 40 : 150);
-            check_replay(options);
+            check_replay("%s %s updates=%d", runs[i], spawns[k], sanitized ? 40 : 150);
             assert_true(n_timers(folder_path("tape")) > 0);
         }
 }
 
 /* A timer that is set when a checkpoint is made is not kept: all come anew, and it is set anew. */
 TEST(test_goes_on) {
-    char options[400];
     for (int i = 0; i < 2; i++) {
-        snprintf(options, sizeof options,
-                 "method=pbsp:sample=1,poll=0.001 workers=3 delay=2*const:t=0.002|const:t=1000 "
+        pl_setup *s =
+            make("method=pbsp:sample=1,poll=0.001 workers=3 delay=2*const:t=0.002|const:t=1000 "
                  "spawn=threads updates=%d checkpoint=%s resume=auto",
                  40 * (i + 1), folder_path("kept"));
-        pl_setup *s = make(options);
         pl_run *run = train(s);
         assert_true(number(run, "updates") == 40 * (i + 1));
         check_books(run);
-        pl_run_free(run);
-        pl_setup_free(s);
     }
 }
 

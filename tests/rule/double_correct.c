@@ -37,7 +37,6 @@ TEST(distance_closed_form) {
         expect("distance", hypot(x, y), row[i].away, 1e-15);
         rig_step(&r, 1, 3, -7);
         expect_model(row[i].spec, rig_model(&r), x - 3 * row[i].rate, y + 7 * row[i].rate, 1e-14);
-        rig_free(&r);
     }
 }
 
@@ -49,7 +48,6 @@ static double lagging(const char *spec, int n_workers, int lag) {
     rig_step(&r, 1, 1, 2);
     double factor = -rig_model(&r)[0];
     expect("the second element", -rig_model(&r)[1], 2 * factor, 1e-15);
-    rig_free(&r);
     return factor;
 }
 
@@ -74,7 +72,6 @@ TEST(clip_closed_form) {
     expect_model("not clipped", rig_model(&r), -1.8, 0.8, 1e-15);
     rig_step(&r, 0, 0, 0); /* no length at all */
     expect_model("nothing", rig_model(&r), -1.8, 0.8, 1e-15);
-    rig_free(&r);
 }
 
 /* 11.2 with decay 0 and eps 0, so that C = eta_max |v| with v the last update direction. */
@@ -89,7 +86,6 @@ TEST(gap_by_hand) {
     /* worker 0 is |(0.25, 0.1)| behind, C = 0.1 |(2.5, 1)|: gap 2 again; v = (2.25, 0.5) */
     rig_step(&r, 0, 2, 0);
     expect_model("third", rig_model(&r), -0.55 - 0.225, -0.5 - 0.05, 1e-15);
-    rig_free(&r);
 
     r = rig_plan(2, "gap:decay=0,eps=0", "momentum:beta=0.5", 0.1);
     rig_open(&r, 0, 0);
@@ -97,7 +93,6 @@ TEST(gap_by_hand) {
     /* x1: |0.3| / (0.1 * 3) + 1 = 2; x2 did not move: no penalty, although C = 0 */
     rig_step(&r, 1, 4, 8); /* v = (1.5 + 2, 8) */
     expect_model("per parameter", rig_model(&r), -0.3 - 0.35, -0.8, 1e-15);
-    rig_free(&r);
 
     /* bias correction and eps, without momentum: R from g^2, first and second gradient */
     double decay = 0.75, eps = 0.5, g1 = 2, g2 = 6;
@@ -108,7 +103,6 @@ TEST(gap_by_hand) {
     double gap = 1 + 0.1 * g1 / (0.1 * (sqrt(r2) + eps));
     rig_step(&r, 1, g2, 0);
     expect("bias corrected", rig_model(&r)[0], -0.1 * g1 - 0.1 * g2 / gap, 1e-15);
-    rig_free(&r);
 }
 
 /* eta_max is the largest rate so far, not the current one: the penalty shrinks after a decay. */
@@ -120,7 +114,6 @@ TEST(gap_uses_the_largest_rate) {
     rig_step(&r, 0, 3, 0);
     rig_step(&r, 1, 4, 0); /* rate 0.01, C = 0.1 * 3, gap 2 */
     expect("after the decay", rig_model(&r)[0], -0.3 - 0.01 * 2, 1e-15);
-    rig_free(&r);
 }
 
 TEST(dc_by_hand) {
@@ -129,7 +122,6 @@ TEST(dc_by_hand) {
     rig_step(&r, 0, 10, -10); /* to (0, 3) */
     rig_step(&r, 1, 2, 4);    /* (2, 4) + 0.5 (4, 16) (-1, 1) = (0, 12) */
     expect_model("dc", rig_model(&r), 0, 3 - 1.2, 1e-15);
-    rig_free(&r);
 
     r = rig_plan(2, "dc:form=a,lambda=3,decay=0.5", "sgd", 0.1);
     rig_open(&r, 1, 2);
@@ -137,7 +129,6 @@ TEST(dc_by_hand) {
     double ms = 0.5 * (0.5 * 100) + 0.5 * 4;
     rig_step(&r, 1, 2, 0);
     expect("dc a", rig_model(&r)[0], -0.1 * (2 - 3 / sqrt(ms + 1e-7) * 4), 1e-15);
-    rig_free(&r);
 }
 
 /* ---- weight decay: added first, with the master's weights ---- */
@@ -148,7 +139,6 @@ TEST(weight_decay_comes_first) {
     rig_open(&r, 3, 4);
     rig_step(&r, 0, 0, 0); /* (3, 4) has length 5 */
     expect_model("clip", rig_model(&r), 3 - 0.5 * 0.6, 4 - 0.5 * 0.8, 1e-15);
-    rig_free(&r);
 
     r = rig_plan(2, "dc:lambda=1", "sgd", 0.5);
     r.conf.weight_decay = 0.5;
@@ -159,7 +149,6 @@ TEST(weight_decay_comes_first) {
      * correction 2.5^2 * (-1 - 0) = -6.25 on top of it */
     rig_step(&r, 1, 1, 3);
     expect_model("dc", rig_model(&r), 2 - 1, -1 - 0.5 * (2.5 - 6.25), 1e-15);
-    rig_free(&r);
 
     /* with a look-ahead the master's weights are the model, not what was handed out */
     r = rig_plan(1, "none", "nesterov:beta=0.5", 0.5);
@@ -169,7 +158,6 @@ TEST(weight_decay_comes_first) {
     expect("handed", pl_store_newest(r.store)->lookahead[0], -1, 1e-15);
     rig_step(&r, 0, 1, 0); /* g = 1 + 0; v = 3; w = -1.5 */
     expect("nesterov", rig_model(&r)[0], -1.5, 1e-15);
-    rig_free(&r);
 }
 
 /* ---- optimizers, by hand ---- */
@@ -185,6 +173,4 @@ TEST(gap_on_adam_uses_the_direction) {
     rig_step(&plain, 0, 5, 5);
     rig_step(&plain, 1, 4, 4);
     expect_model("adam", rig_model(&r), rig_model(&plain)[0], rig_model(&plain)[1], 1e-14);
-    rig_free(&r);
-    rig_free(&plain);
 }

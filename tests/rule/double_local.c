@@ -31,27 +31,12 @@ static const struct pl_local *rule(const struct rig *r) {
 
 static struct rig rig_new(const char *local, const char *optim, double lr, double model) {
     struct rig r = {.local = choose(&pl_local_family, local, WORKERS), .lr = lr};
-    struct pl_why why = {""};
-    r.conf = (struct pl_store_conf){
-        .dim = 1,
-        .n_workers = WORKERS,
-        .correct = choose(&pl_correct_family, "none", WORKERS),
-        .reduce = {{choose(&pl_reduce_family, "mean", WORKERS)}, 1},
-        .optim = choose(&pl_optim_family, optim, WORKERS),
-        .rate = {.lr = lr},
-        .sends = rule(&r)->sends,
-        .outer = rule(&r)->outer ? rule(&r)->outer(r.local.conf, WORKERS) : 1,
-        .sum_members = rule(&r)->sum_members};
-    if (pl_store_new(&r.conf, &model, &r.store, &why)) fail_msg("%s", why.text);
+    r.conf = rules_of(1, WORKERS, "none", "mean", optim, lr);
+    r.conf.sends = rule(&r)->sends;
+    r.conf.outer = rule(&r)->outer ? rule(&r)->outer(r.local.conf, WORKERS) : 1;
+    r.conf.sum_members = rule(&r)->sum_members;
+    r.store = store_of(&r.conf, &model);
     return r;
-}
-
-static void rig_free(struct rig *r) {
-    pl_store_free(r->store);
-    free(r->local.conf);
-    free(r->conf.correct.conf);
-    pl_chain_free(&r->conf.reduce);
-    free(r->conf.optim.conf);
 }
 
 static double model(const struct rig *r) {
@@ -140,7 +125,6 @@ TEST(no_delay_golden) {
         if (k > 0) commit(&r);
         for (int i = 0; i < WORKERS; i++) r.w[i].sent = next[i];
     }
-    rig_free(&r);
 }
 
 /* What the workers have together is what the next version is: the mean of models one round before.
@@ -168,7 +152,6 @@ TEST(no_delay_keeps_the_mean) {
         near(model(&r), mean, 1e-12);
         for (int i = 0; i < WORKERS; i++) r.w[i].sent = next[i];
     }
-    rig_free(&r);
 }
 
 /* Served alternately: each gives where it is, is handed what that is applied to, and steps. */
@@ -199,13 +182,11 @@ TEST(elastic_golden) {
     near(r.w[0].kept[0], 0.31635, 5e-6);
     near(r.w[1].kept[0], 0.246893, 5e-7);
     near(model(&r), 0.281058, 5e-7);
-    rig_free(&r);
     r = elastic_rig("elastic:u=1,alpha=0.45,delta=0.9", 0.1);
     elastic_serve(&r, WORKERS, 6);
     near(r.w[0].kept[0], 0.14139, 5e-6);
     near(r.w[1].kept[0], 0.33255, 5e-6);
     near(model(&r), 0.29746, 5e-6);
-    rig_free(&r);
 }
 
 /* 13.1: served in turn on a quadratic of unit curvature it is stable for 0 <= eta <= 2 and
@@ -225,7 +206,6 @@ TEST(elastic_stability) {
                 if (outside ? !(far > 1e3) : !(far < 1))
                     fail_msg("%d workers, eta %.2f, '%s', %s the region: %g", n, eta, spec,
                              outside ? "outside" : "inside", far);
-                rig_free(&r);
             }
 }
 
@@ -251,7 +231,6 @@ TEST(elastic_synchronous) {
         c = 0.4 * c + 0.6 * mean;
         near(model(&r), c, 1e-12);
     }
-    rig_free(&r);
 }
 
 /* 12.5, Overlap-Local-SGD as it is printed, with an anchor and a momentum at every worker. */
@@ -287,7 +266,6 @@ TEST(anchor_as_printed) {
         for (int i = 0; i < WORKERS; i++) r.w[i].sent = next[i];
         anchor = (z[0] + z[1]) / 2;
     }
-    rig_free(&r);
 }
 
 /* 13.2 as it is printed, with a push every three steps and a fetch every second push. */
@@ -312,7 +290,6 @@ TEST(downpour_as_printed) {
         handed = model(&r);
         version = pl_store_newest(r.store)->id;
     }
-    rig_free(&r);
 }
 
 /* With one push per fetch and one step per push it is asynchronous SGD; one local step at an outer
@@ -333,8 +310,6 @@ TEST(rules_meet) {
             commit(&b);
             near(model(&a), model(&b), 1e-12);
         }
-        rig_free(&a);
-        rig_free(&b);
     }
 }
 
@@ -359,8 +334,6 @@ TEST(any_optimizer_takes_the_steps) {
             near(model(&a), model(&b), 1e-12);
         }
         if (fabs(model(&a)) > 2.5) fail_msg("'%s' does not move: %g", specs[s], model(&a));
-        rig_free(&a);
-        rig_free(&b);
     }
 }
 
@@ -384,5 +357,4 @@ TEST(outer_nesterov) {
         buffer = 0.9 * buffer + delta;
         theta -= 0.7 * (delta + 0.9 * buffer);
     }
-    rig_free(&r);
 }

@@ -8,22 +8,12 @@ TEST(as_torch) {
 
 static void run(const char *optim, double lr, double weight_decay, bool looked_at, double *w) {
     const double w0[GOLDEN_DIM] = {1, -1, 0.5, 0.25};
-    struct pl_store *s = NULL;
-    struct pl_store_conf conf = {.dim = GOLDEN_DIM,
-                                 .n_workers = 2,
-                                 .correct = golden_choice(&pl_correct_family, "none"),
-                                 .reduce = {{golden_choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = golden_choice(&pl_optim_family, optim),
-                                 .rate = {.lr = lr},
-                                 .weight_decay = weight_decay};
-    assert_int_equal(pl_store_new(&conf, w0, &s, NULL), 0);
+    struct pl_store_conf conf = rules_of(GOLDEN_DIM, 2, "none", "mean", optim, lr);
+    conf.weight_decay = weight_decay;
+    struct pl_store *s = store_of(&conf, w0);
     for (int t = 1; t <= GOLDEN_STEPS / 2; t++) golden_step(s, t); /* at a constant rate */
     const struct pl_version *v = pl_store_newest(s);
     memcpy(w, looked_at ? v->lookahead : v->model, GOLDEN_DIM * sizeof *w);
-    pl_store_free(s);
-    free(conf.correct.conf);
-    free(conf.optim.conf);
-    pl_chain_free(&conf.reduce);
 }
 
 static void same(const double *a, const double *b) {
@@ -53,15 +43,9 @@ TEST(adamw_without_decay_is_adam) {
 TEST(the_direction_includes_decay) {
     const double w0[1] = {2};
     double g[1] = {0}, lr = 0.5, lambda = 0.25;
-    struct pl_store *s = NULL;
-    struct pl_store_conf conf = {.dim = 1,
-                                 .n_workers = 1,
-                                 .correct = golden_choice(&pl_correct_family, "gap:decay=0,eps=0"),
-                                 .reduce = {{golden_choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = golden_choice(&pl_optim_family, "adamw"),
-                                 .rate = {.lr = lr},
-                                 .weight_decay = lambda};
-    assert_int_equal(pl_store_new(&conf, w0, &s, NULL), 0);
+    struct pl_store_conf conf = rules_of(1, 1, "gap:decay=0,eps=0", "mean", "adamw", lr);
+    conf.weight_decay = lambda;
+    struct pl_store *s = store_of(&conf, w0);
     struct pl_version *first = pl_store_newest(s);
     pl_store_hold(s, first);
     struct pl_member m = {.samples = 1, .factor = 1};
@@ -77,8 +61,4 @@ TEST(the_direction_includes_decay) {
     double expected = w - lr * lambda * w - lr * m1 / (sqrt(v) + 1e-8);
     assert_true(fabs(pl_store_newest(s)->model[0] - expected) < 1e-9);
     pl_store_release(s, first);
-    pl_store_free(s);
-    free(conf.correct.conf);
-    free(conf.optim.conf);
-    pl_chain_free(&conf.reduce);
 }

@@ -5,7 +5,7 @@
 #ifndef PL_TESTS_GOLDEN_OPTIM_H
 #define PL_TESTS_GOLDEN_OPTIM_H
 
-#include "core/store.h"
+#include "choices.h"
 #include "test.h"
 
 #define GOLDEN_DIM 4
@@ -93,13 +93,6 @@ static inline double golden_gradient(int t, int i, double w) {
     return a[i] * (w - c[i]) + sin((double)t * (i + 1));
 }
 
-static inline struct pl_choice golden_choice(const struct pl_family *family, const char *spec) {
-    struct pl_choice choice;
-    struct pl_why why = {""};
-    if (pl_spec_parse(family, spec, 2, &choice.entry, &choice.conf, &why)) fail_msg("%s", why.text);
-    return choice;
-}
-
 static inline void golden_step(struct pl_store *s, int t) {
     struct pl_version *v = pl_store_newest(s);
     pl_real g[2][GOLDEN_DIM];
@@ -118,16 +111,10 @@ static inline void golden_step(struct pl_store *s, int t) {
 static inline void golden_check(const struct golden_optim *row, double tolerance) {
     static const struct pl_model_range group = {2, 4, 0.25, 3, PL_RANGE_PARAMETERS};
     const pl_real w0[GOLDEN_DIM] = {1, -1, (pl_real)0.5, (pl_real)0.25};
-    struct pl_store *s = NULL;
-    struct pl_store_conf conf = {.dim = GOLDEN_DIM,
-                                 .n_workers = 2,
-                                 .correct = golden_choice(&pl_correct_family, "none"),
-                                 .reduce = {{golden_choice(&pl_reduce_family, "mean")}, 1},
-                                 .optim = golden_choice(&pl_optim_family, row->optim),
-                                 .rate = {.lr = row->lr},
-                                 .weight_decay = row->weight_decay,
-                                 .ranges = {&group, row->groups}};
-    assert_int_equal(pl_store_new(&conf, w0, &s, NULL), 0);
+    struct pl_store_conf conf = rules_of(GOLDEN_DIM, 2, "none", "mean", row->optim, row->lr);
+    conf.weight_decay = row->weight_decay;
+    conf.ranges = (struct pl_ranges){&group, row->groups};
+    struct pl_store *s = store_of(&conf, w0);
     for (int t = 1; t <= GOLDEN_STEPS; t++) golden_step(s, t);
     for (int i = 0; i < GOLDEN_DIM; i++) {
         double w = (double)pl_store_newest(s)->model[i];
@@ -136,10 +123,6 @@ static inline void golden_check(const struct golden_optim *row, double tolerance
                      row->optim, row->lr, row->weight_decay, row->groups ? ", param groups" : "", i,
                      w, row->w[i]);
     }
-    pl_store_free(s);
-    free(conf.correct.conf);
-    free(conf.optim.conf);
-    pl_chain_free(&conf.reduce);
 }
 
 static inline void golden_check_all(double tolerance) {

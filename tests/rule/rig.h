@@ -21,30 +21,16 @@ struct rig {
 /* Options that a test may set before rig_open. */
 static inline struct rig rig_plan(int n_workers, const char *correct, const char *optim,
                                   double lr) {
-    return (struct rig){.conf = {.dim = DIM,
-                                 .n_workers = n_workers,
-                                 .correct = choose(&pl_correct_family, correct, 1),
-                                 .reduce = {{choose(&pl_reduce_family, "mean", 1)}, 1},
-                                 .optim = choose(&pl_optim_family, optim, 1),
-                                 .rate = {.lr = lr}}};
+    return (struct rig){.conf = rules_of(DIM, n_workers, correct, "mean", optim, lr)};
 }
 
 static inline void rig_open(struct rig *r, double x, double y) {
-    struct pl_why why = {""};
     const double w0[DIM] = {x, y};
-    if (pl_store_new(&r->conf, w0, &r->store, &why)) fail_msg("%s", why.text);
+    r->store = store_of(&r->conf, w0);
     for (int i = 0; i < r->conf.n_workers; i++) {
         r->held[i] = pl_store_newest(r->store);
         pl_store_hold(r->store, r->held[i]);
     }
-}
-
-static inline void rig_free(struct rig *r) {
-    pl_store_free(r->store);
-    free(r->conf.correct.conf);
-    pl_chain_free(&r->conf.reduce);
-    free(r->conf.optim.conf);
-    pl_chain_free(&r->conf.rate.schedule);
 }
 
 static inline const double *rig_model(const struct rig *r) {

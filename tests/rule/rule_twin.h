@@ -270,9 +270,9 @@ static void twin_free(struct twin *t) {
 /* A commit: every member decayed and corrected, weighed, and one step of their sum. */
 static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step, bool by_samples,
                         const struct twin_member *member, int n) {
-    double *g = calloc(t->dim, sizeof *g), *one = calloc(t->dim, sizeof *one);
+    double *g = own_room(t->dim, sizeof *g), *one = own_room(t->dim, sizeof *one);
     double *u = calloc(t->dim, sizeof *u), samples = 0;
-    assert_true(g && one && u);
+    assert_true(u);
     for (int k = 0; k < n; k++) samples += member[k].samples;
     for (int k = 0; k < n; k++) {
         struct twin_member m = member[k];
@@ -292,8 +292,6 @@ static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step,
     }
     t->n_commits++;
     step(t, u, &member[0]);
-    free(g);
-    free(one);
     free(u);
 }
 

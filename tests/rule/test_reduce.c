@@ -4,6 +4,7 @@
 #include "golden_reduce.h"
 #include "groups.h"
 #include "paceline.h"
+#include "setups.h"
 #include "sys/pool.h"
 #include "teams.h"
 #include "test.h"
@@ -66,23 +67,15 @@ TEST(order_does_not_matter) {
 /* Three commits on one team; the model afterwards. */
 static void team_run(const char *reduce, const char *correct, struct pl_parallel_for team,
                      const struct group *g, float *out) {
-    struct pl_store_conf conf;
-    struct pl_why why;
-    struct pl_store *s = golden_store(&conf, reduce, g->dim, g->n);
-    pl_store_free(s);
-    free(conf.correct.conf);
+    size_t owned = n_owned();
+    struct pl_store_conf conf = golden_rules(reduce, g->dim, g->n);
     conf.parallel_for = team;
     conf.weight_decay = 0.01;
-    assert_int_equal(pl_spec_parse(&pl_correct_family, correct, g->n, &conf.correct.entry,
-                                   &conf.correct.conf, &why),
-                     0);
-    float *w0 = calloc(g->dim, sizeof *w0);
-    assert_non_null(w0);
-    assert_int_equal(pl_store_new(&conf, w0, &s, &why), 0);
+    conf.correct = choose(&pl_correct_family, correct, g->n);
+    struct pl_store *s = store_of(&conf, NULL);
     for (int k = 0; k < 3; k++) golden_commit(s, g->n, g->dim, g->x);
     memcpy(out, pl_store_newest(s)->model, g->dim * sizeof *out);
-    golden_close(s, &conf);
-    free(w0);
+    release_owned(owned);
 }
 
 TEST(threads_do_not_matter) {
@@ -193,9 +186,9 @@ TEST(equal_members_stay) {
 /* ---- f, K and who is missing ---- */
 
 TEST(small_groups_get_the_median) {
-    struct pl_store_conf conf;
     float x[7 * 2] = {1, 8, 2, 7, 3, 6, 4, 5, 5, 4, 6, 3, 7, 2};
-    struct pl_store *s = golden_store(&conf, "krum:f=2", 2, 7);
+    struct pl_store_conf conf = golden_rules("krum:f=2", 2, 7);
+    struct pl_store *s = store_of(&conf, NULL);
     golden_commit(s, 7, 2, x);
     assert_int_equal(pl_store_n_medians(s), 0);
     for (int n = 6; n >= 1; n--) {
@@ -206,20 +199,17 @@ TEST(small_groups_get_the_median) {
     }
     golden_commit(s, 7, 2, x);
     assert_int_equal(pl_store_n_medians(s), 6);
-    golden_close(s, &conf);
 }
 
 /* What the public check says of --reduce with K of 20 workers. */
 static void check_says(const char *reduce, const char *policy, const char *wanted) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     int rc = pl_setup_set(s, "workers", "20") | pl_setup_set(s, "policy", policy) |
              pl_setup_set(s, "reduce", reduce) | pl_setup_set(s, "model", "quadratic");
     if (!rc) rc = pl_setup_check(s);
     if (!wanted && rc) fail_msg("%s with %s: %s", reduce, policy, pl_setup_why(s));
     if (wanted && (!rc || !strstr(pl_setup_why(s), wanted)))
         fail_msg("%s with %s: '%s', not '%s'", reduce, policy, pl_setup_why(s), wanted);
-    pl_setup_free(s);
 }
 
 TEST(check_names_the_numbers) {
@@ -258,15 +248,9 @@ TEST(check_names_the_numbers) {
 
 /* A tuner that lets K grow: the smallest K counts. */
 TEST(check_asks_the_tuner) {
-    pl_setup *s;
-    assert_int_equal(pl_setup_new(&s), 0);
-    assert_int_equal(pl_setup_set(s, "method", "adasync-ksync"), 0);
-    assert_int_equal(pl_setup_set(s, "model", "quadratic"), 0);
-    assert_int_equal(pl_setup_set(s, "workers", "20"), 0);
-    assert_int_equal(pl_setup_set(s, "reduce", "krum:f=1"), 0);
+    pl_setup *s = setup_of("method=adasync-ksync model=quadratic workers=20 reduce=krum:f=1");
     assert_int_not_equal(pl_setup_check(s), 0);
     assert_non_null(strstr(pl_setup_why(s), "K=1 gradients"));
     assert_int_equal(pl_setup_set(s, "tuner", "adasync:k0=5"), 0);
     assert_int_equal(pl_setup_check(s), 0);
-    pl_setup_free(s);
 }

@@ -99,15 +99,13 @@ static void twin_krums(const char *rule, int n, int f, size_t dim, const double 
     for (int i = 0; i < n; i++) alive[i] = true;
     if (strcmp(rule, "bulyan") == 0) {
         int theta = n - 2 * f;
-        double *chosen = malloc((size_t)theta * dim * sizeof *chosen);
-        assert_non_null(chosen);
+        double *chosen = own_room((size_t)theta * dim, sizeof *chosen);
         for (int i = 0; i < theta; i++) {
             int best = twin_krum(n, f, dim, x, alive, score);
             memcpy(chosen + (size_t)i * dim, x + (size_t)best * dim, dim * sizeof *x);
             alive[best] = false;
         }
         twin_columns("bulyan", theta, f, dim, chosen, out);
-        free(chosen);
         return;
     }
     int m = strcmp(rule, "krum") == 0 ? 1 : n - f - 2;
@@ -282,7 +280,8 @@ TEST(centered_clip_remembers) {
     struct group g;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 5, 0);
     group_new(&g, &rng, 9, 50);
-    struct pl_store *s = golden_store(&conf, "centered-clip:tau=0.5", g.dim, g.n);
+    conf = golden_rules("centered-clip:tau=0.5", g.dim, g.n);
+    struct pl_store *s = store_of(&conf, NULL);
     memset(g.wanted, 0, g.dim * sizeof *g.wanted);
     double model[50] = {0};
     for (int k = 0; k < 6; k++) {
@@ -293,6 +292,5 @@ TEST(centered_clip_remembers) {
             assert_true(fabs(pl_store_newest(s)->model[i] - model[i]) < 1e-4);
         }
     }
-    golden_close(s, &conf);
     group_free(&g);
 }

@@ -29,52 +29,33 @@ struct pair {
 
 static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, bool by_samples,
                       double decay) {
-    struct pl_why why = {""};
-    float *w0 = calloc(dim, sizeof *w0);
-    double *wide = calloc(dim, sizeof *wide);
-    assert_true(w0 && wide);
-    *p = (struct pair){
-        .conf = {.dim = dim,
-                 .n_workers = N_WORKERS,
-                 .correct = choose(&pl_correct_family, correct_twin[correct].spec, N_WORKERS),
-                 .reduce = {{choose(&pl_reduce_family, by_samples ? "mean:by=samples" : "mean",
-                                    N_WORKERS)},
-                            1},
-                 .optim = choose(&pl_optim_family, optim_twin[optim].spec, N_WORKERS),
-                 .rate = {.lr = LR},
-                 .weight_decay = decay},
-        .correct = correct_twin[correct].apply,
-        .step = optim_twin[optim].step,
-        .by_samples = by_samples};
+    float *w0 = own_room(dim, sizeof *w0);
+    double *wide = own_room(dim, sizeof *wide);
+    *p = (struct pair){.conf = rules_of(dim, N_WORKERS, correct_twin[correct].spec,
+                                        by_samples ? "mean:by=samples" : "mean",
+                                        optim_twin[optim].spec, LR),
+                       .correct = correct_twin[correct].apply,
+                       .step = optim_twin[optim].step,
+                       .by_samples = by_samples};
     pl_rng_init(&p->rng, test_seed, PL_STREAM_TEST, (uint32_t)(correct * N_OPTIM + optim), dim);
     for (size_t i = 0; i < dim; i++) wide[i] = w0[i] = (float)pl_rng_normal(&p->rng);
-    if (pl_store_new(&p->conf, w0, &p->store, &why)) fail_msg("%s", why.text);
+    p->conf.weight_decay = decay;
+    p->store = store_of(&p->conf, w0);
     p->twin = twin_new(dim, decay, wide);
     p->twin.kind = ((const struct pl_optim *)p->conf.optim.entry)->velocity;
     for (int k = 0; k < N_WORKERS; k++) {
         pl_store_hold(p->store, p->held[k] = pl_store_newest(p->store));
-        assert_non_null(p->base[k] = malloc(dim * sizeof(double)));
+        p->base[k] = own_room(dim, sizeof(double));
         memcpy(p->base[k], wide, dim * sizeof(double));
     }
     for (int k = 0; k < N_VECTORS; k++) {
-        assert_non_null(p->vector[k] = malloc(dim * sizeof(float)));
-        assert_non_null(p->wide[k] = malloc(dim * sizeof(double)));
+        p->vector[k] = own_room(dim, sizeof(float));
+        p->wide[k] = own_room(dim, sizeof(double));
     }
-    free(w0);
-    free(wide);
 }
 
 static void pair_close(struct pair *p) {
-    pl_store_free(p->store);
     twin_free(&p->twin);
-    free(p->conf.correct.conf);
-    pl_chain_free(&p->conf.reduce);
-    free(p->conf.optim.conf);
-    for (int k = 0; k < N_WORKERS; k++) free(p->base[k]);
-    for (int k = 0; k < N_VECTORS; k++) {
-        free(p->vector[k]);
-        free(p->wide[k]);
-    }
 }
 
 /* The twin goes on from the store's own weights. Gap-Aware asks how far a weight has moved, which
@@ -111,9 +92,8 @@ static void pair_compare(const struct pair *p, const char *what) {
 /* One commit of a group of n random contributions of random workers, on both sides. */
 static void pair_commit(struct pair *p, int n) {
     struct pl_version *now = pl_store_newest(p->store);
-    struct twin_member *member = calloc((size_t)n, sizeof *member);
+    struct twin_member *member = own_room((size_t)n, sizeof *member);
     bool brought[N_WORKERS] = {false};
-    assert_non_null(member);
     for (int k = 0; k < N_VECTORS && k < n; k++)
         for (size_t i = 0; i < p->conf.dim; i++)
             p->wide[k][i] = p->vector[k][i] = (float)(0.3 * pl_rng_normal(&p->rng));
@@ -136,7 +116,6 @@ static void pair_commit(struct pair *p, int n) {
     }
     assert_int_equal(pl_store_commit(p->store, 1, NULL), 0);
     twin_commit(&p->twin, p->correct, p->step, p->by_samples, member, n);
-    free(member);
     for (int w = 0; w < N_WORKERS; w++) {
         if (!brought[w]) continue;
         pl_store_release(p->store, p->held[w]);
@@ -162,7 +141,6 @@ static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_
 
 static bool optim_single(size_t optim) {
     struct pl_choice c = choose(&pl_optim_family, optim_twin[optim].spec, N_WORKERS);
-    free(c.conf);
     return c.entry->needs & PL_NEEDS_ONE_AT_A_TIME;
 }
 

@@ -32,32 +32,15 @@ struct served {
     bool ok;
 };
 
-static inline void serve_child(const struct server *s, const char *options, bool bowl_tensors) {
-    pl_setup *setup;
+/* A server in a process of its own, which trains and then writes its results. */
+static inline struct server serve_setup(struct server s, pl_setup *setup) {
     pl_run *run = NULL;
-    char all[2000], *at = all;
-    FILE *f = fopen(s->out, "w");
-    if (!f || pl_setup_new(&setup)) _exit(9);
+    s.pid = fork();
+    assert_true(s.pid >= 0);
+    if (s.pid) return s;
+    FILE *f = fopen(s.out, "w");
+    if (!f) _exit(9);
     pl_setup_log(setup, NULL, NULL);
-    snprintf(all, sizeof all, "listen=%s wait=20 requests=any %s", s->path, options);
-    for (char *word; (word = at) && *word;) {
-        at = strchr(word, ' ');
-        if (at) *at++ = '\0';
-        char *value = strchr(word, '=');
-        *value++ = '\0';
-        if (pl_setup_set(setup, word, value)) {
-            fprintf(f, "%s\n", pl_setup_why(setup));
-            fclose(f);
-            _exit(2);
-        }
-    }
-    if (bowl_tensors) {
-        static const float w[3] = {0, 0, 0}, b[2] = {0, 0};
-        const struct pl_tensor_info t[] = {
-            {.name = "fc.weight", .shape = {3, 1}, .n_dims = 2, .data = w},
-            {.name = "fc.bias", .shape = {2}, .n_dims = 1, .data = b}};
-        if (pl_setup_tensors(setup, t, 2)) _exit(3);
-    }
     int rc = pl_train(setup, &run);
     if (rc) {
         fprintf(f, "%s\n", pl_setup_why(setup));
@@ -70,8 +53,6 @@ static inline void serve_child(const struct server *s, const char *options, bool
         fprintf(f, "\n%s%s\n", trouble ? trouble : "", pl_run_diverged(run) ? "diverged" : "");
     }
     fclose(f);
-    pl_run_free(run);
-    pl_setup_free(setup);
     _exit(rc ? 1 : 0);
 }
 
@@ -81,10 +62,13 @@ static inline struct server serve_with(const char *options, bool tensors) {
     skip_processes();
     snprintf(s.path, sizeof s.path, "%s.%d", folder_path("socket"), n);
     snprintf(s.out, sizeof s.out, "%s.%d", folder_path("out"), n++);
-    s.pid = fork();
-    assert_true(s.pid >= 0);
-    if (s.pid == 0) serve_child(&s, options, tensors);
-    return s;
+    pl_setup *setup = setup_of("listen=%s wait=20 requests=any %s", s.path, options);
+    static const float w[3] = {0, 0, 0}, b[2] = {0, 0};
+    const struct pl_tensor_info t[] = {
+        {.name = "fc.weight", .shape = {3, 1}, .n_dims = 2, .data = w},
+        {.name = "fc.bias", .shape = {2}, .n_dims = 1, .data = b}};
+    if (tensors) assert_int_equal(pl_setup_tensors(setup, t, 2), 0);
+    return serve_setup(s, setup);
 }
 
 static inline struct server serve(const char *options) {

@@ -80,7 +80,7 @@ static const char *test_found(const char *where) {
 TEST(everything_comes_back) {
     struct pl_data *data = open_data("blobs:dim=6,classes=3,samples=9,test=0", test_seed);
     struct pl_model *m = open_model("mlp:hidden=5,4", data);
-    float *w = malloc(m->dim * sizeof *w), *back = calloc(m->dim, sizeof *back);
+    float *w = own_room(m->dim, sizeof *w), *back = own_room(m->dim, sizeof *back);
     m->kind->init(m, test_seed, w);
     pl_real reals[3] = {1, 2, 3};
     uint64_t wholes[2] = {UINT64_MAX, 5};
@@ -140,10 +140,6 @@ TEST(everything_comes_back) {
     const struct pl_tensor *bias = pl_tensors_find(t, "layer2.bias");
     assert_memory_equal(bias->data, w + 5 * 6 + 5 + 4 * 5, 4 * sizeof *w);
     pl_tensors_free(t);
-    free(w);
-    free(back);
-    pl_model_close(m);
-    pl_data_free(data);
 }
 
 TEST(weights_of_another_model_are_refused) {
@@ -173,11 +169,8 @@ TEST(weights_of_another_model_are_refused) {
         if (rc != PL_EUSAGE || !strstr(why.text, other[i].word))
             fail_msg("%s gave %d, \"%s\"", other[i].spec, rc, why.text);
         for (size_t j = 0; j < 200; j++) assert_true(back[j] == 5);
-        pl_model_close(o);
     }
     pl_saved_free(saved);
-    pl_model_close(m);
-    pl_data_free(data);
 }
 
 /* ---- folders ---- */

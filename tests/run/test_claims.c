@@ -57,11 +57,10 @@ static pl_run *run_with(struct client *g, int n, const char *options, char log[4
         g[i].path = path;
         assert_int_equal(pthread_create(&g[i].thread, NULL, work, &g[i]), 0);
     }
-    pl_setup *s = make(all);
+    pl_setup *s = make("%s", all);
     pl_setup_log(s, say, log);
     pl_run *run = train(s);
     for (int i = 0; i < n; i++) pthread_join(g[i].thread, NULL);
-    pl_setup_free(s);
     return run;
 }
 
@@ -74,13 +73,12 @@ TEST(what_is_rejected_is_not_reported) {
     assert_true(number(run, "updates") == 200); /* no target was reached by a lie */
     for (size_t i = 0, n = pl_run_points(run, &p); i < n; i++)
         if (isfinite(p[i].loss) && p[i].loss != 3) fail_msg("a loss of %g", p[i].loss);
-    pl_run_free(run);
 }
 
 TEST(requests_that_make_no_sense_do_not_fill_the_log) {
     char log[4096] = "";
     struct client g = {.loss = 1, .n_requests = 40};
-    pl_run_free(run_with(&g, 1, "", log));
+    run_with(&g, 1, "", log);
     int n = 0;
     for (const char *at = log; (at = strstr(at, "nonsense")); at++) n++;
     if (n < 1 || n > 3) fail_msg("reported %d times: %s", n, log);

@@ -174,7 +174,7 @@ static void check_local(const char *method) {
              "model=quadratic:dim=5,cond=3,noise=0,start=2 workers=1 lr=0.1 weight-decay=0.01 "
              "updates=%d method=%s",
              sanitized ? 6 : 20, method);
-    pl_setup *ours = make(options);
+    pl_setup *ours = make("%s", options);
     pl_run *run = train(ours);
     size_t n;
     const float *w = pl_run_weights(run, &n);
@@ -202,8 +202,6 @@ static void check_local(const char *method) {
     const char *weights = strchr(r.text, '\n');
     if (!r.ok || !weights || strncmp(weights + 1, expected, strlen(expected)) != 0)
         fail_msg("%s: %s\nexpected %s", method, r.text, expected);
-    pl_run_free(run);
-    pl_setup_free(ours);
 }
 
 TEST(test_local_rules) {

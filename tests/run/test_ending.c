@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "api/setup.h"
+#include "setups.h"
 #include "test.h"
 
 #define WORKERS 4
@@ -25,8 +26,7 @@ static void say(void *ctx, int warning, const char *sentence) {
 
 /* A small run of `f`, told by pairs of key and value up to a NULL. */
 static pl_setup *make(const struct pl_function *f, struct crew *crew, const char *const *option) {
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
+    pl_setup *s = plain();
     pl_setup_set(s, "method", "async");
     pl_setup_function(s, f);
     pl_setup_log(s, say, crew);
@@ -65,14 +65,11 @@ TEST(signals_are_left_to_the_server) {
     pl_setup *s = make(
         &f, &crew,
         (const char *const[]){"workers", "4", "delay", "exp:mean=0.01", "updates", "100000", NULL});
-    pl_run *run = NULL;
     pl_setup_watch(s, NULL, term_all, &crew);
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     assert_true(pl_run_number(run, "updates") > 50);
     assert_true(pl_run_number(run, "tasks.lost") == 0);
     assert_string_equal(crew.log, "");
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* A frozen worker whose tasks are cancelled, again and again, is named all the same; and the run is
@@ -92,16 +89,13 @@ TEST(frozen_workers_are_named_though_cancelled) {
     pl_setup *s = make(&f, &crew,
                        (const char *const[]){"workers", "4", "policy", "ksync:k=3,cancel=yes",
                                              "delay", "exp:mean=0.005", "updates", "100000", NULL});
-    pl_run *run = NULL;
     pl_setup_watch(s, NULL, freeze_one, &crew);
     double began = now();
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     double passed = now() - began;
     if (!strstr(crew.log, "worker 2 is stopped from outside")) fail_msg("not named: %s", crew.log);
     if (pl_run_number(run, "time") > passed - 2)
         fail_msg("%g s are told of %g s", pl_run_number(run, "time"), passed);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* Workers that die before their first answer, however often they are made: the run ends. */
@@ -120,15 +114,12 @@ TEST(stillborn_workers_are_given_up) {
     struct crew crew = {.log = ""};
     pl_setup *s = make(
         &f, &crew, (const char *const[]){"workers", "2", "respawn", "yes", "updates", "10", NULL});
-    pl_run *run = NULL;
     pl_setup_watch(s, NULL, a_while, &crew);
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     const char *trouble = pl_run_text(run, "trouble");
     assert_true(trouble && strstr(trouble, "every worker has gone"));
     if (!strstr(crew.log, "failed with status 3") || !strstr(crew.log, "will not be restarted"))
         fail_msg("not told: %s", crew.log);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* Ended while it waits for its first worker: the run has lasted no longer than it took. */
@@ -143,14 +134,11 @@ TEST(a_run_may_end_before_it_begins) {
     snprintf(path, sizeof path, "ending-%d.socket", (int)getpid());
     pl_setup *s = make(
         &f, &crew, (const char *const[]){"spawn", "none", "listen", path, "updates", "10", NULL});
-    pl_run *run = NULL;
     pl_setup_watch(s, NULL, at_once, NULL);
     double began = now();
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     assert_true(pl_run_number(run, "time") <= now() - began);
     assert_true(pl_run_number(run, "updates") == 0);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 int main(void) {

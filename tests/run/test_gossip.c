@@ -18,11 +18,9 @@ static const char *const modes[] = {"gossip-pull", "gossip-push", "gosgd",
 TEST(test_storms_replay) {
     for (size_t m = 0; m < N_MODES; m++)
         for (size_t i = 0; i < n_spawns(); i++) {
-            char options[300];
-            snprintf(options, sizeof options,
-                     "method=%s %s workers=6 updates=%d model=quadratic:dim=50 local=own:beta=0.5",
-                     modes[m], spawns[i], sanitized ? 300 : 3000);
-            check_replay(options);
+            check_replay(
+                "method=%s %s workers=6 updates=%d model=quadratic:dim=50 local=own:beta=0.5",
+                modes[m], spawns[i], sanitized ? 300 : 3000);
         }
     check_replay("policy=gossip:mode=pair,a=0.3 local=own:u=3 weight-decay=0.01 updates=60");
     check_replay("policy=gossip:mode=pull local=gradient:beta=0.9 weight-decay=0.01 updates=60");
@@ -59,35 +57,25 @@ static int kill_one(void *ctx, const struct pl_point *p) {
  * in their place: nobody hangs, every task has its fate, and it replays to the same bits. */
 static void check_kills(const char *method, bool respawn) {
     struct killer killer = {.every = 1, .most = respawn ? 8 : 5};
-    char log[4096] = "", options[300];
+    char log[4096] = "";
     const char *tape = folder_path("tape");
     unlink(tape);
-    snprintf(options, sizeof options,
-             "method=%s spawn=processes workers=6 time=60 updates=0 model=softmax "
-             "delay=exp:mean=0.0005 respawn=%s record=%s",
-             method, respawn ? "yes" : "no", tape);
     struct left before = look_around();
-    pl_setup *s = make(options), *again = NULL;
+    pl_setup *s = make("method=%s spawn=processes workers=6 time=60 updates=0 model=softmax "
+                       "delay=exp:mean=0.0005 respawn=%s record=%s",
+                       method, respawn ? "yes" : "no", tape);
     s->made = note_pid;
     s->made_ctx = &killer;
     pl_setup_log(s, say, log);
     pl_setup_watch(s, NULL, kill_one, &killer);
-    pl_run *run = train(s), *replay = NULL;
+    pl_run *run = train(s);
     check_books(run);
     assert_int_equal(killer.n_killed, killer.most);
     assert_true(number(run, "updates") > 100);
     assert_true(number(run, "tasks.lost") > 0);
     assert_true(isfinite(number(run, "consensus")) && isfinite(number(run, "loss")));
-    assert_int_equal(pl_setup_new(&again), 0);
-    if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", method, pl_setup_why(again));
-    if (number(replay, "replay.same") != 1)
-        fail_msg("%s: %s", method, pl_run_text(replay, "replay"));
-    check_same_weights(run, replay);
-    assert_true(number(run, "consensus") == number(replay, "consensus"));
-    pl_run_free(run);
-    pl_run_free(replay);
-    pl_setup_free(s);
-    pl_setup_free(again);
+    pl_run *replayed = check_same_replay(run, plain(), tape);
+    assert_true(number(run, "consensus") == number(replayed, "consensus"));
     check_left(before);
 }
 
@@ -117,12 +105,10 @@ static void no_score(void *ctx, const float *w, const struct pl_samples *s, doub
 /* What cannot be computed is rejected, and its worker goes on from the model it had. */
 TEST(test_results_that_are_not_finite) {
     for (size_t m = 0; m < N_MODES; m++) {
-        char log[4096] = "", options[200];
-        snprintf(options, sizeof options,
-                 "method=%s updates=300 spawn=threads delay=const:t=0.0005", modes[m]);
+        char log[4096] = "";
         const struct pl_function f = {.dim = 3, .gradient = fair_bad_gradient, .score = no_score};
         for (int i = 0; i < 4; i++) atomic_store(&n_begun[i], 0);
-        pl_setup *s = make(options);
+        pl_setup *s = make("method=%s updates=300 spawn=threads delay=const:t=0.0005", modes[m]);
         pl_setup_function(s, &f);
         pl_setup_log(s, say, log);
         pl_run *run = train(s);
@@ -131,8 +117,6 @@ TEST(test_results_that_are_not_finite) {
         size_t n;
         const float *w = pl_run_weights(run, &n);
         for (size_t i = 0; i < n; i++) assert_true(w[i] > 0.5 && w[i] < 1.1);
-        pl_run_free(run);
-        pl_setup_free(s);
     }
 }
 
@@ -140,35 +124,21 @@ TEST(test_results_that_are_not_finite) {
 TEST(test_checkpoints) {
     static const char *const method[] = {"gosgd", "sgp"};
     for (size_t m = 0; m < 2; m++) {
-        char options[600];
         const char *tape = folder_path("tape");
         unlink(tape);
-        snprintf(options, sizeof options,
-                 "method=%s spawn=threads updates=100 checkpoint=%s checkpoint-every=40 "
-                 "checkpoint-keep=100",
-                 method[m], folder_path(method[m]));
-        pl_setup *s = make(options);
-        pl_run *half = train(s), *rest = NULL, *replay = NULL;
-        pl_setup_set(s, "resume", "auto");
-        pl_setup_set(s, "updates", "100");
-        if (pl_train(s, &rest)) fail_msg("%s", pl_setup_why(s));
+        pl_setup *s = make("method=%s spawn=threads updates=100 checkpoint=%s checkpoint-every=40 "
+                           "checkpoint-keep=100",
+                           method[m], folder_path(method[m]));
+        pl_run *half = train(s), *rest = NULL;
+        set_all(s, "resume=auto updates=100");
+        rest = train(s);
         check_same_weights(half, rest); /* there was nothing left to do */
-        pl_run_free(rest);
         pl_setup_set(s, "updates", "220");
         pl_setup_set(s, "record", tape);
         rest = train(s);
         check_books(rest);
         assert_true(number(rest, "updates") == 220);
-        pl_setup *again = NULL;
-        assert_int_equal(pl_setup_new(&again), 0);
-        if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
-        if (number(replay, "replay.same") != 1) fail_msg("%s", pl_run_text(replay, "replay"));
-        check_same_weights(rest, replay);
-        pl_run_free(half);
-        pl_run_free(rest);
-        pl_run_free(replay);
-        pl_setup_free(s);
-        pl_setup_free(again);
+        check_same_replay(rest, plain(), tape);
     }
 }
 
@@ -178,18 +148,12 @@ TEST(test_checkpoints) {
  * bowl is reached, and the workers agree. */
 TEST(test_agreement) {
     for (size_t m = 0; m < N_MODES; m++) {
-        char options[200];
-        snprintf(options, sizeof options,
-                 "method=%s workers=8 model=quadratic:dim=20,noise=0 lr=0.4 updates=3000",
-                 modes[m]);
-        pl_setup *s = make(options);
-        pl_run *run = NULL;
-        if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+        pl_setup *s = make("method=%s workers=8 model=quadratic:dim=20,noise=0 lr=0.4 updates=3000",
+                           modes[m]);
+        pl_run *run = simulate(s);
         if (!(number(run, "loss") < 1e-6) || !(number(run, "consensus") < 1e-2))
             fail_msg("%s: loss %g, consensus %g", modes[m], number(run, "loss"),
                      number(run, "consensus"));
-        pl_run_free(run);
-        pl_setup_free(s);
     }
 }
 
@@ -201,16 +165,11 @@ TEST(test_network) {
     } row[] = {{"bytes=100,bandwidth=100", 0}, {"bytes=100,server=100", 0}, {"latency=0.5", 0}};
     double got[3];
     for (size_t i = 0; i < 3; i++) {
-        char options[300];
-        snprintf(options, sizeof options,
-                 "method=sgp workers=2 model=quadratic:dim=3 delay=const:t=1 updates=80 net=%s",
+        pl_setup *s =
+            make("method=sgp workers=2 model=quadratic:dim=3 delay=const:t=1 updates=80 net=%s",
                  row[i].net);
-        pl_setup *s = make(options);
-        pl_run *run = NULL;
-        if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+        pl_run *run = simulate(s);
         got[i] = number(run, "time");
-        pl_run_free(run);
-        pl_setup_free(s);
     }
     assert_true(fabs(got[0] - (40 + 40)) < 1e-6); /* the first model is read from the server too */
     assert_true(fabs(got[1] - 40) < 1e-6);
@@ -236,7 +195,6 @@ TEST(test_what_is_refused) {
         if (!pl_setup_check(s)) fail_msg("%s is not refused", row[i].options);
         if (!strstr(pl_setup_why(s), row[i].words))
             fail_msg("%s: %s", row[i].options, pl_setup_why(s));
-        pl_setup_free(s);
     }
 }
 

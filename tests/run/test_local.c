@@ -3,18 +3,9 @@
 #include "suite_train.h"
 #include "test.h"
 
-static pl_run *simulate(const char *options) {
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("'%s': %s", options, pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
-
 static double told(const char *options, const char *key) {
-    pl_run *run = simulate(options);
+    pl_run *run = simulate(make("%s", options));
     double value = pl_run_number(run, key);
-    pl_run_free(run);
     if (isnan(value)) fail_msg("'%s' does not tell %s", options, key);
     return value;
 }
@@ -25,18 +16,15 @@ TEST(pairs_stay_close) {
     static const char *const workers[] = {"2", "4", "8", "16", "32"};
     double first = 0, last = 0;
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-        char options[300];
-        snprintf(options, sizeof options,
-                 "method=nodelay:u=4 workers=%s delay=const:t=1 updates=%d spread=yes", workers[i],
-                 sanitized ? 15 : 60);
-        pl_run *run = simulate(options);
+        pl_run *run =
+            simulate(make("method=nodelay:u=4 workers=%s delay=const:t=1 updates=%d spread=yes",
+                          workers[i], sanitized ? 15 : 60));
         double pair = number(run, "spread.pair_max"), move = number(run, "spread.move_max");
         assert_true(pair > 0);
         if (pair > 2 * move * (1 + 1e-5))
             fail_msg("%s workers: %g > 2 * %g", workers[i], pair, move);
         last = number(run, "spread.from_mean");
         if (i == 0) first = last;
-        pl_run_free(run);
     }
     /* of n models the mean is as close as sqrt((n-1)/n) says: 1.4 from 2 to 32 */
     if (last > 2 * first) fail_msg("the distance grows with the workers: %g, %g", first, last);
@@ -70,17 +58,11 @@ TEST(speed_does_not_matter) {
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
         pl_run *first = NULL;
         for (size_t l = 0; l < sizeof laws / sizeof *laws; l++) {
-            char options[300];
-            snprintf(options, sizeof options, "method=%s workers=5 delay=%s updates=25", methods[m],
-                     laws[l]);
-            pl_run *run = simulate(options);
+            pl_run *run =
+                simulate(make("method=%s workers=5 delay=%s updates=25", methods[m], laws[l]));
             if (first) check_close(first, run);
-            if (first)
-                pl_run_free(run);
-            else
-                first = run;
+            if (!first) first = run;
         }
-        pl_run_free(first);
     }
 }
 
@@ -88,18 +70,15 @@ TEST(speed_does_not_matter) {
  * where all wait for the update: 2 of 6 s. Behind tasks of 1 s it takes longer than they do, and
  * one round in two seconds is all there is. */
 TEST(updates_hide_behind_tasks) {
-    pl_run *run = simulate("method=nodelay:u=4 delay=const:t=1 update-time=2 updates=50");
+    pl_run *run = simulate(make("method=nodelay:u=4 delay=const:t=1 update-time=2 updates=50"));
     assert_true(number(run, "worker_time.compute") > 0.9999);
-    pl_run_free(run);
-    run = simulate("method=local-sgd:u=4 delay=const:t=1 update-time=2 updates=50");
+    run = simulate(make("method=local-sgd:u=4 delay=const:t=1 update-time=2 updates=50"));
     double away = number(run, "worker_time.idle") + number(run, "worker_time.communication");
     /* the first task does not wait, and 49 of 50 do */
     if (fabs(away - 98.0 / (50 * 4 + 98)) > 1e-9) fail_msg("%g of the time is not computing", away);
-    pl_run_free(run);
-    run = simulate("method=nodelay:u=1 delay=const:t=1 update-time=2 updates=50");
+    run = simulate(make("method=nodelay:u=1 delay=const:t=1 update-time=2 updates=50"));
     double per_update = number(run, "time") / 50;
     if (fabs(per_update - 2) > 0.1) fail_msg("%g s for an update of 2 s", per_update);
-    pl_run_free(run);
 }
 
 /* A worker ten times as slow: with rounds everybody else is at most one round ahead and waits;
@@ -139,7 +118,6 @@ TEST(what_does_not_fit_is_refused) {
         pl_setup *s = make(options[i]);
         assert_int_equal(pl_setup_check(s), PL_EUSAGE);
         assert_non_null(strstr(pl_setup_why(s), "would cancel"));
-        pl_setup_free(s);
     }
 }
 

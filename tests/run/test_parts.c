@@ -184,14 +184,7 @@ static void check_serial(pl_setup *setup, const pl_run *run, const char *log, co
         if (memcmp(&w[i], &s->w[i], sizeof *w) != 0)
             fail_msg("element %zu is %.9g, and %.9g where blocks come one after the other", i,
                      (double)w[i], (double)s->w[i]);
-    pl_setup *again = NULL;
-    pl_run *replay = NULL;
-    assert_int_equal(pl_setup_new(&again), 0);
-    if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
-    if (number(replay, "replay.same") != 1) fail_msg("%s", pl_run_text(replay, "replay"));
-    check_same_weights(run, replay);
-    pl_run_free(replay);
-    pl_setup_free(again);
+    check_same_replay(run, plain(), tape);
     s->job = NULL;
     pl_built_free(&built);
 }
@@ -209,13 +202,11 @@ static void note_pid(void *ctx, int worker, int pid) {
 /* Trains, watched where there is somebody to watch, and compares. */
 static void check_run(const char *options, int (*tick)(void *ctx, const struct pl_point *p),
                       struct pids *pids, struct serial *s) {
-    char said[600];
     struct left before = look_around();
     const char *log = folder_path("log"), *tape = folder_path("tape");
     unlink(log);
     unlink(tape);
-    snprintf(said, sizeof said, MATRIX " %s", options);
-    pl_setup *setup = make(said);
+    pl_setup *setup = make(MATRIX " %s", options);
     pl_setup_set(setup, "events", log);
     pl_setup_set(setup, "record", tape);
     if (tick) {
@@ -226,8 +217,6 @@ static void check_run(const char *options, int (*tick)(void *ctx, const struct p
     pl_run *run = train(setup);
     check_books(run);
     check_serial(setup, run, log, tape, NULL, s);
-    pl_run_free(run);
-    pl_setup_free(setup);
     check_left(before);
 }
 
@@ -329,25 +318,20 @@ TEST(test_stopped_in_a_block) {
 /* A first and a second run; blocks that were used in the first count in the second: the least used
  * one is next, counting from the first on. */
 static void check_resumed(const char *method) {
-    char options[600];
     const char *log = folder_path("log"), *tape = folder_path("tape");
     char dir[300];
     struct serial a, b;
     snprintf(dir, sizeof dir, "%s", folder_path(method));
-    snprintf(options, sizeof options, MATRIX " method=%s lr=0.03 updates=37 checkpoint=%s", method,
-             dir);
     unlink(log);
     unlink(tape);
-    pl_setup *s = make(options);
+    pl_setup *s = make(MATRIX " method=%s lr=0.03 updates=37 checkpoint=%s", method, dir);
     pl_setup_set(s, "events", log);
     pl_setup_set(s, "record", tape);
     pl_run *run = train(s);
     check_serial(s, run, log, tape, NULL, &a);
-    pl_run_free(run);
     unlink(log);
     unlink(tape);
-    pl_setup_set(s, "updates", "90");
-    pl_setup_set(s, "resume", "auto");
+    set_all(s, "updates=90 resume=auto");
     run = train(s);
     check_books(run);
     /* the log goes on at update 37 */
@@ -371,9 +355,7 @@ static void check_resumed(const char *method) {
         most = b.used[i] > most ? b.used[i] : most;
     }
     assert_true(strcmp(method, "dsgd") != 0 || most - least <= 1);
-    pl_run_free(run);
     pl_built_free(&built);
-    pl_setup_free(s);
     serial_close(&a);
     serial_close(&b);
 }
@@ -385,20 +367,13 @@ TEST(test_resumed) {
 
 /* --- time ------------------------------------------------------------------- */
 
-static pl_run *simulate(const char *options) {
-    char said[600];
-    pl_run *run = NULL;
-    snprintf(said, sizeof said, MATRIX " %s", options);
-    pl_setup *s = make(said);
-    if (pl_simulate(s, &run)) fail_msg("%s: %s", options, pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
+static pl_run *simulate_matrix(const char *options) {
+    return simulate(make(MATRIX " %s", options));
 }
 
 static double time_of(const char *options) {
-    pl_run *run = simulate(options);
+    pl_run *run = simulate_matrix(options);
     double time = number(run, "time");
-    pl_run_free(run);
     return time;
 }
 

@@ -50,8 +50,6 @@ TEST(parts_cover_every_model) {
         assert_string_equal(text, part_cases[i].parts);
         assert_false(pl_model_tensor(m, n + 1, &part));
         assert_false(pl_model_tensor(m, -1, &part));
-        pl_model_close(m);
-        pl_data_free(data);
     }
 }
 
@@ -62,7 +60,7 @@ TEST(rows_of_weights_are_outputs) {
     struct pl_model_tensor part;
     assert_true(pl_model_tensor(m, 0, &part));
     const uint32_t index = 0;
-    float x[6], *w = calloc(m->dim, sizeof *w),
+    float x[6], *w = own_room(m->dim, sizeof *w),
                 *scratch = calloc(m->kind->scratch(m, 1), sizeof *w);
     uint16_t label;
     pl_data_rows(data, false, &index, 1, x, &label);
@@ -75,8 +73,5 @@ TEST(rows_of_weights_are_outputs) {
         m->kind->score(m, w, &batch, scratch, &loss, &n_right);
         assert_int_equal(n_right, 1);
     }
-    free(w);
     free(scratch);
-    pl_model_close(m);
-    pl_data_free(data);
 }

@@ -102,11 +102,10 @@ static int until_done(void *ctx, const struct pl_point *p) {
 
 static void check_storm(const char *method, int n_faults) {
     struct left before = look_around();
-    char options[200], log[4096] = "";
-    snprintf(options, sizeof options,
-             "workers=8 respawn=yes updates=100000000 delay=exp:mean=0.003 method=%s", method);
+    char log[4096] = "";
     struct pids pids = {.n_faults = n_faults};
-    pl_setup *s = make(options);
+    pl_setup *s =
+        make("workers=8 respawn=yes updates=100000000 delay=exp:mean=0.003 method=%s", method);
     s->made = note_pid;
     s->made_ctx = &pids;
     pl_setup_log(s, say, log);
@@ -122,8 +121,6 @@ static void check_storm(const char *method, int n_faults) {
     /* a few kills may all hit workers that have nothing to lose */
     assert_true(number(run, "tasks.lost") > 0 || n_faults < 40);
     assert_non_null(strstr(log, "was killed by signal 9"));
-    pl_run_free(run);
-    pl_setup_free(s);
     check_left(before);
 }
 
@@ -172,8 +169,6 @@ TEST(test_frozen_worker_is_named) {
         fail_msg("not named: %s", log);
     assert_true(number(run, "updates") > 300);
     check_books(run);
-    pl_run_free(run);
-    pl_setup_free(s);
     check_left(before);
 }
 
@@ -187,25 +182,18 @@ static int kill_all(void *ctx, const struct pl_point *p) {
 TEST(test_left_alone) {
     skip_processes();
     struct pids pids = {0};
-    char options[600];
-    snprintf(options, sizeof options,
-             "method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", folder_path("alone"));
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
+    pl_setup *s =
+        make("method=async delay=exp:mean=0.01 updates=100000 checkpoint=%s", folder_path("alone"));
     s->made = note_pid;
     s->made_ctx = &pids;
     pl_setup_watch(s, NULL, kill_all, &pids);
-    run = train(s);
+    pl_run *run = train(s);
     assert_non_null(strstr(pl_run_text(run, "trouble"), "every worker has gone"));
     check_books(run);
-    pl_run_free(run);
-    pl_setup_set(s, "resume", "auto");
-    pl_setup_set(s, "updates", "60");
+    set_all(s, "resume=auto updates=60");
     pl_setup_watch(s, NULL, NULL, NULL);
     run = train(s);
     assert_true(number(run, "updates") >= 60);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* --- the server dies ----------------------------------------------------------------------- */
@@ -231,7 +219,7 @@ TEST(test_server_killed) {
         memset(pids, 0, sizeof *pids);
         pid_t server = fork();
         if (server == 0) {
-            pl_setup *s = make(options);
+            pl_setup *s = make("%s", options);
             pl_run *run;
             s->made = note_pid;
             s->made_ctx = pids;
@@ -248,14 +236,12 @@ TEST(test_server_killed) {
             nap(10);
         }
         assert_int_equal(n_alive, 0);
-        pl_setup *s = make(options);
+        pl_setup *s = make("%s", options);
         pl_setup_set(s, "updates", "1"); /* is there already: only looks */
         pl_run *run = train(s);
         assert_true(number(run, "updates") > reached);
         reached = number(run, "updates");
         check_books(run);
-        pl_run_free(run);
-        pl_setup_free(s);
     }
     munmap(pids, sizeof *pids);
 }
@@ -275,70 +261,51 @@ TEST(test_resume_is_exact) {
                                            "weight-decay=0.01",
                                            "sampling=epoch"};
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        char options[600], name[32];
+        char name[32];
         const char *method = strstr(variants[i], "method=") ? "" : "method=async";
         snprintf(name, sizeof name, "exact-%zu", i);
-        snprintf(options, sizeof options, "workers=1 spawn=threads updates=40 %s %s", method,
-                 variants[i]);
-        pl_setup *s = make(options);
+        pl_setup *s = make("workers=1 spawn=threads updates=40 %s %s", method, variants[i]);
         pl_run *whole = train(s);
         pl_setup_set(s, "checkpoint", folder_path(name));
         pl_setup_set(s, "updates", "20");
         pl_run *half = train(s);
-        pl_setup_set(s, "resume", "auto");
-        pl_setup_set(s, "updates", "40");
+        set_all(s, "resume=auto updates=40");
         pl_run *rest = train(s);
         assert_true(number(half, "updates") == 20);
         assert_true(number(rest, "updates") == 40);
         assert_true(number(rest, "tasks.applied") == number(whole, "tasks.applied"));
         check_same_weights(whole, rest);
-        pl_run_free(whole);
-        pl_run_free(half);
-        pl_run_free(rest);
-        pl_setup_free(s);
     }
 }
 
 /* What a checkpoint is of need not be said again, and another number of workers will do. */
 TEST(test_resume_with_other_workers) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
-        char options[700], dir[64];
+        char dir[64];
         snprintf(dir, sizeof dir, "other-%s", (*m)->name);
-        snprintf(options, sizeof options, "spawn=threads method=%s %s checkpoint=%s", (*m)->name,
-                 options_of(*m), folder_path(dir));
-        pl_setup *s = make(options), *next = NULL;
+        pl_setup *s = make("spawn=threads method=%s %s checkpoint=%s", (*m)->name, options_of(*m),
+                           folder_path(dir)),
+                 *next = NULL;
         pl_run *run = train(s);
-        pl_run_free(run);
         static const char *const workers[] = {"3", "7"}; /* fewer are too few for Krum */
         static const char *const updates[] = {"40", "50"};
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(pl_setup_new(&next), 0);
+            next = plain();
             pl_setup_set(next, "resume", folder_path(dir));
             pl_setup_set(next, "checkpoint", folder_path(dir));
             pl_setup_set(next, "workers", workers[i]);
             pl_setup_set(next, "updates", updates[i]);
-            pl_setup *again = NULL;
-            pl_run *replay = NULL;
             const char *tape = folder_path("resumed.rec");
             unlink(tape);
             pl_setup_set(next, "record", tape);
             run = train(next);
             check_books(run);
             /* what it went on from is in the checkpoint, all the rest in the recording */
-            assert_int_equal(pl_setup_new(&again), 0);
-            if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
-            if (number(replay, "replay.same") != 1)
-                fail_msg("%s: %s", (*m)->name, pl_run_text(replay, "replay"));
-            check_same_weights(run, replay);
-            pl_run_free(replay);
-            pl_setup_free(again);
+            check_same_replay(run, plain(), tape);
             assert_string_equal(pl_run_text(run, "method"), (*m)->name);
             assert_true(number(run, "updates") == strtod(updates[i], NULL));
             assert_true(number(run, "workers") == strtod(workers[i], NULL));
-            pl_run_free(run);
-            pl_setup_free(next);
         }
-        pl_setup_free(s);
     }
 }
 
@@ -365,15 +332,13 @@ static void be_a_worker(const char *path, bool odd) {
 
 static void check_workers_that_come(const char *method) {
     struct left before = look_around();
-    char options[600], log[4096] = "";
+    char log[4096] = "";
     const char *path = folder_path("run.socket");
-    snprintf(options, sizeof options, "workers=3 method=%s spawn=none updates=300 listen=%s",
-             method, path);
     pid_t pid[3];
     for (int i = 0; i < 3; i++)
         if ((pid[i] = fork()) == 0) be_a_worker(path, i == 1);
     const struct pl_function f = {.dim = 5, .gradient = quadratic};
-    pl_setup *s = make(options);
+    pl_setup *s = make("workers=3 method=%s spawn=none updates=300 listen=%s", method, path);
     pl_setup_function(s, &f);
     pl_setup_log(s, say, log);
     pl_run *run = train(s);
@@ -389,8 +354,6 @@ static void check_workers_that_come(const char *method) {
         assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    pl_run_free(run);
-    pl_setup_free(s);
     check_left(before);
 }
 
@@ -432,7 +395,6 @@ TEST(test_refusals) {
         pl_run *run = NULL;
         assert_true(pl_train(s, &run) < 0);
         if (!strstr(pl_setup_why(s), bad[i][1])) fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
-        pl_setup_free(s);
     }
 }
 

@@ -58,18 +58,17 @@ static void be_a_client(const char *path, enum lie lie) {
 }
 
 static void check_lie(const char *method, enum lie lie) {
-    char options[600], log[4096] = "", name[64];
+    char log[4096] = "", name[64];
     snprintf(name, sizeof name, "lie%d.socket", (int)lie);
     const char *path = folder_path(name);
     /* a filter may doubt the honest ones as well, so that the run takes its time */
     bool filters = strstr(method, "filter=");
-    snprintf(options, sizeof options, "workers=5 method=%s spawn=none %s lr=0.1 listen=%s", method,
-             filters ? "updates=100000 time=0.7" : "updates=300", path);
     pid_t pid[5];
     for (int i = 0; i < 5; i++)
         if ((pid[i] = fork()) == 0) be_a_client(path, i == 1 ? lie : HONEST);
     const struct pl_function f = {.dim = 5, .gradient = quadratic};
-    pl_setup *s = make(options);
+    pl_setup *s = make("workers=5 method=%s spawn=none %s lr=0.1 listen=%s", method,
+                       filters ? "updates=100000 time=0.7" : "updates=300", path);
     pl_setup_function(s, &f);
     pl_setup_log(s, say, log);
     pl_run *run = train(s);
@@ -92,8 +91,6 @@ static void check_lie(const char *method, enum lie lie) {
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
             fail_msg("%s, lie %d: client %d ended with %d", method, lie, i, status);
     }
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 TEST(test_clients_that_lie) {
@@ -126,14 +123,14 @@ TEST(test_quarantine) {
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
         char all[400];
         snprintf(all, sizeof all, "%s %s", options, spawns[i]);
-        pl_setup *s = make(all);
+        pl_setup *s = make("%s", all);
         pl_setup_log(s, say, log);
         log[0] = '\0';
         pl_setup_watch(s, NULL, until_evicted, log);
         pl_run *real = train(s), *simulated = NULL;
         pl_setup_watch(s, NULL, NULL, NULL);
         pl_setup_set(s, "updates", "30");
-        assert_int_equal(pl_simulate(s, &simulated), 0);
+        simulated = simulate(s);
         static const char *const same[] = {"tasks.rejected", "suspended.quarantined",
                                            "suspended.evicted", "suspended.frozen"};
         for (size_t k = 0; k < sizeof same / sizeof *same; k++)
@@ -145,24 +142,16 @@ TEST(test_quarantine) {
         assert_true(number(real, "updates") >= 8 && number(simulated, "updates") == 30);
         assert_non_null(strstr(log, "worker 4 is quarantined"));
         assert_non_null(strstr(log, "worker 4 is evicted"));
-        pl_run_free(real);
-        pl_run_free(simulated);
-        pl_setup_free(s);
     }
     /* barriers no longer wait for it */
     pl_setup *s = make("method=sync workers=3 data=digits model=softmax attack=nan:f=1 updates=20");
-    pl_run *run = NULL;
-    assert_int_equal(pl_simulate(s, &run), 0);
+    pl_run *run = simulate(s);
     assert_true(number(run, "updates") == 20 && !pl_run_diverged(run));
-    pl_run_free(run);
-    pl_setup_free(s);
     /* all fail: that is the model */
     s = make("method=async workers=3 data=digits model=softmax attack=nan:f=3 updates=20");
-    assert_int_equal(pl_simulate(s, &run), 0);
+    run = simulate(s);
     assert_true(pl_run_diverged(run) && number(run, "updates") == 0);
     assert_true(number(run, "tasks.rejected") < 30);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* A worker whose result of an older version waits in the open group says nothing about the version
@@ -175,14 +164,11 @@ TEST(test_healthy_workers_of_a_run_that_diverges) {
                      "method=kasync:k=2 workers=%d model=quadratic lr=1e6 updates=500 "
                      "delay=exp:mean=1 seed=%d",
                      workers, seed);
-            pl_setup *s = make(options);
-            pl_run *run = NULL;
-            assert_int_equal(pl_simulate(s, &run), 0);
+            pl_setup *s = make("%s", options);
+            pl_run *run = simulate(s);
             assert_true(pl_run_diverged(run));
             if (number(run, "suspended.quarantined") != 0)
                 fail_msg("%s: %g quarantines", options, number(run, "suspended.quarantined"));
-            pl_run_free(run);
-            pl_setup_free(s);
         }
 }
 
@@ -221,14 +207,12 @@ static int freeze_and_wake(void *ctx, const struct pl_point *p) {
 
 static void check_frozen(const char *more, bool wakes) {
     struct victim v = {.wakes = wakes};
-    char options[500], log[4096] = "";
+    char log[4096] = "";
     const char *tape = folder_path(wakes ? "woken.rec" : "restarted.rec");
-    snprintf(options, sizeof options,
-             "method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=60 "
+    pl_setup *s =
+        make("method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=60 "
              "delay=const:t=0.002 local=gradient:beta=0.9 record=%s %s",
              tape, more);
-    pl_setup *s = make(options), *again = NULL;
-    pl_run *replay = NULL;
     pl_setup_log(s, say, log);
     pl_setup_watch(s, NULL, freeze_and_wake, &v);
     s->made = note_pid;
@@ -241,14 +225,7 @@ static void check_frozen(const char *more, bool wakes) {
     assert_true(number(run, "tasks.lost") >= 1);
     assert_true(atomic_load(&v.n_made) == (wakes ? 3 : 4));
     assert_non_null(strstr(log, "worker 2 does not answer"));
-    assert_int_equal(pl_setup_new(&again), 0);
-    if (pl_replay(again, tape, &replay)) fail_msg("%s", pl_setup_why(again));
-    if (number(replay, "replay.same") != 1) fail_msg("%s", pl_run_text(replay, "replay"));
-    check_same_weights(run, replay);
-    pl_run_free(replay);
-    pl_setup_free(again);
-    pl_run_free(run);
-    pl_setup_free(s);
+    check_same_replay(run, plain(), tape);
 }
 
 TEST(test_frozen) {
@@ -281,8 +258,6 @@ TEST(test_the_only_worker_is_replaced) {
     assert_true(number(run, "time") < 20);
     assert_true(number(run, "suspended.frozen") == 1);
     assert_int_equal(atomic_load(&v.n_made), 2);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 static double frozen_time(const char *evict, const char *lines, const char *key) {
@@ -291,17 +266,12 @@ static double frozen_time(const char *evict, const char *lines, const char *key)
     assert_non_null(f);
     fputs(lines, f);
     fclose(f);
-    char options[400];
-    snprintf(options, sizeof options,
-             "policy=ksync workers=2 model=none delay=const:t=1 updates=40 evict=%s script=%s",
+    pl_setup *s =
+        make("policy=ksync workers=2 model=none delay=const:t=1 updates=40 evict=%s script=%s",
              evict, path);
-    pl_setup *s = make(options);
-    pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = simulate(s);
     check_books(run);
     double value = number(run, key);
-    pl_run_free(run);
-    pl_setup_free(s);
     return value;
 }
 
@@ -402,13 +372,9 @@ TEST(test_respawn_is_tried_again) {
     pid_t child = fork();
     if (child == 0) {
         struct victim v = {0};
-        char log[4096] = "", options[400], path[64];
+        char log[4096] = "", path[64];
         if (geteuid() == 0 && (setgid(65533) || setuid(65533))) _exit(77);
         snprintf(path, sizeof path, "/tmp/paceline-trust-%d", (int)getpid());
-        snprintf(options, sizeof options,
-                 "method=async workers=2 model=quadratic:dim=5 updates=1000000000 time=30 "
-                 "respawn=yes delay=const:t=0.002 listen=%s",
-                 path);
         int ends[2];
         if (pipe(ends)) _exit(1);
         v.call = ends[1];
@@ -416,7 +382,10 @@ TEST(test_respawn_is_tried_again) {
             close(ends[1]);
             visit(path, ends[0]);
         }
-        pl_setup *s = make(options);
+        pl_setup *s =
+            make("method=async workers=2 model=quadratic:dim=5 updates=1000000000 time=30 "
+                 "respawn=yes delay=const:t=0.002 listen=%s",
+                 path);
         pl_run *run = NULL;
         pl_setup_log(s, say, log);
         pl_setup_watch(s, NULL, limit_and_lift, &v);

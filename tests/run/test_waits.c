@@ -27,7 +27,6 @@ TEST(pipes_are_refused) {
     set(s, "delay", law);
     assert_int_equal(pl_simulate(s, &run), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
-    pl_setup_free(s);
     s = plain();
     set(s, "layout", path("pipe"));
     assert_int_equal(pl_train(s, &run), PL_EIO);
@@ -35,7 +34,6 @@ TEST(pipes_are_refused) {
     snprintf(law, sizeof law, "%s", path("pipe"));
     assert_int_equal(pl_report(s, &(const char *){law}, 1, path("page.html")), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
-    pl_setup_free(s);
     unlink(path("pipe"));
 }
 
@@ -88,25 +86,14 @@ TEST(a_frozen_worker_among_fast_ones) {
     pl_run *run = NULL;
     pl_setup *s = plain();
     write_script(fresh("script"), "0 freeze 1 5\n");
-    set(s, "model", "none");
-    set(s, "policy", "buffers:b=all");
-    set(s, "workers", "4");
-    set(s, "delay", "const:t=0");
-    set(s, "updates", "100");
+    set_all(s, "model=none policy=buffers:b=all workers=4 delay=const:t=0 updates=100");
     set(s, "script", path("script"));
     assert_int_equal(pl_simulate(s, &run), PL_ERUN);
     if (!strstr(pl_setup_why(s), "virtual time stands still")) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
     /* but updates that take no time are none of that */
-    s = plain();
-    set(s, "model", "none");
-    set(s, "method", "async");
-    set(s, "delay", "const:t=0");
-    set(s, "updates", "3000000");
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+    s = setup_of("model=none method=async delay=const:t=0 updates=3000000");
+    run = simulate(s);
     assert_true(pl_run_number(run, "updates") == 3000000);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 static atomic_int n_scores;
@@ -145,14 +132,12 @@ TEST(idle_times_are_skipped) {
     assert_true(point[n_points - 2].time > 9e8);
     /* every version is scored once */
     assert_in_range(atomic_load(&n_scores), 10, 20);
-    pl_run_free(run);
     s = plain();
     pl_setup_function(s, &counted);
     atomic_store(&n_scores, 0);
     run = replay(s, path("idle.rec"));
     assert_true(pl_run_number(run, "replay.same") == 1);
     assert_in_range(atomic_load(&n_scores), 10, 20);
-    pl_run_free(run);
 }
 
 static int long_enough(void *ctx, const struct pl_point *p) {
@@ -161,22 +146,15 @@ static int long_enough(void *ctx, const struct pl_point *p) {
 
 /* A real run that stands still evaluates its model once. */
 TEST(a_stalled_run_is_scored_once) {
-    pl_run *run = NULL;
     pl_setup *s = plain();
     pl_setup_function(s, &counted);
     pl_setup_watch(s, NULL, long_enough, NULL);
-    set(s, "spawn", "threads");
-    set(s, "workers", "2");
-    set(s, "delay", "const:t=1000");
-    set(s, "updates", "5");
-    set(s, "eval-every", "0.01");
+    set_all(s, "spawn=threads workers=2 delay=const:t=1000 updates=5 eval-every=0.01");
     atomic_store(&n_scores, 0);
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
+    pl_run *run = train(s);
     const struct pl_point *point;
     assert_true(pl_run_points(run, &point) > 3);
     assert_int_equal(atomic_load(&n_scores), 1);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 static int at_once(void *ctx, const struct pl_point *p) {
@@ -184,21 +162,14 @@ static int at_once(void *ctx, const struct pl_point *p) {
 }
 
 TEST(an_interrupted_replay_says_so) {
-    pl_setup *s = plain();
-    set(s, "method", "kasync:k=2");
-    set(s, "data", "blobs");
-    set(s, "workers", "4");
-    set(s, "updates", "100");
+    pl_setup *s = setup_of("method=kasync:k=2 data=blobs workers=4 updates=100");
     set(s, "record", fresh("int.rec"));
-    pl_run_free(simulate(s));
+    simulate(s);
     s = plain();
-    pl_run *run = NULL;
     pl_setup_watch(s, NULL, at_once, NULL);
-    assert_int_equal(pl_replay(s, path("int.rec"), &run), 0);
+    pl_run *run = replay(s, path("int.rec"));
     const char *said = pl_run_text(run, "replay");
     if (strncmp(said, "interrupted after ", 18) != 0) fail_msg("%s", said);
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* --- filters ------------------------------------------------------------------------------ */
@@ -207,23 +178,18 @@ TEST(an_interrupted_replay_says_so) {
  * these honest workers after the first few updates, and so it was never computed again. */
 TEST(zeno_lets_honest_workers_train) {
     pl_run *run = NULL;
-    pl_setup *s = plain();
-    set(s, "method", "zeno++");
-    set(s, "data", "fashion");
-    set(s, "updates", "400");
+    pl_setup *s = setup_of("method=zeno++ data=fashion updates=400");
     int rc = pl_simulate(s, &run);
     if (rc == PL_EIO) {
         print_message("skipped: %s\n", pl_setup_why(s));
-        pl_setup_free(s);
         skip();
     }
     if (rc) fail_msg("%s", pl_setup_why(s));
+    own_run(run);
     assert_null(pl_run_text(run, "trouble"));
     assert_true(pl_run_number(run, "tasks.rejected") < 400);
     if (pl_run_number(run, "test_accuracy") < 0.55)
         fail_msg("accuracy %g", pl_run_number(run, "test_accuracy"));
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 static int end(void **state) {

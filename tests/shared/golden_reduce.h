@@ -3,38 +3,19 @@
 #ifndef TESTS_GOLDEN_REDUCE_H
 #define TESTS_GOLDEN_REDUCE_H
 
-#include "core/store.h"
-#include "test.h"
+#include "choices.h"
 
 #define GOLDEN_MEMBERS 64
 
-/* A store whose model is minus the sum of its reduced vectors. */
-static inline struct pl_store *golden_store(struct pl_store_conf *conf, const char *reduce,
-                                            size_t dim, int n_workers) {
+/* The rules of a store whose model is minus the sum of its reduced vectors. */
+static inline struct pl_store_conf golden_rules(const char *reduce, size_t dim, int n_workers) {
     struct pl_why why = {""};
-    struct pl_store *s = NULL;
-    pl_real *w0 = calloc(dim + 1, sizeof *w0);
-    *conf = (struct pl_store_conf){
-        .dim = dim, .n_workers = n_workers, .k = n_workers, .seed = 7, .rate = {.lr = 1}};
-    int rc = pl_chain_parse(&pl_reduce_family, reduce, n_workers, &conf->reduce, &why);
-    if (!rc) rc = pl_reduce_check(&conf->reduce, (struct pl_sizes){n_workers, n_workers}, &why);
-    if (!rc)
-        rc = pl_spec_parse(&pl_correct_family, "none", n_workers, &conf->correct.entry,
-                           &conf->correct.conf, &why);
-    if (!rc)
-        rc = pl_spec_parse(&pl_optim_family, "sgd", n_workers, &conf->optim.entry,
-                           &conf->optim.conf, &why);
-    if (!rc) rc = pl_store_new(conf, w0, &s, &why);
-    free(w0);
-    if (rc) fail_msg("%s: %s", reduce, why.text);
-    return s;
-}
-
-static inline void golden_close(struct pl_store *s, struct pl_store_conf *conf) {
-    pl_store_free(s);
-    pl_chain_free(&conf->reduce);
-    free(conf->correct.conf);
-    free(conf->optim.conf);
+    struct pl_store_conf conf = rules_of(dim, n_workers, "none", reduce, "sgd", 1);
+    conf.k = n_workers;
+    conf.seed = 7;
+    if (pl_reduce_check(&conf.reduce, (struct pl_sizes){n_workers, n_workers}, &why))
+        fail_msg("%s: %s", reduce, why.text);
+    return conf;
 }
 
 /* One commit of rows [n][dim]. */
@@ -50,12 +31,13 @@ static inline void golden_commit(struct pl_store *s, int n, size_t dim, const pl
 /* What one commit of rows [n][dim] is reduced to; the number of medians that stood in. */
 static inline int golden_reduce(const char *reduce, int n, size_t dim, const pl_real *row,
                                 pl_real *out) {
-    struct pl_store_conf conf;
-    struct pl_store *s = golden_store(&conf, reduce, dim, n);
+    size_t owned = n_owned();
+    struct pl_store_conf conf = golden_rules(reduce, dim, n);
+    struct pl_store *s = store_of(&conf, NULL);
     golden_commit(s, n, dim, row);
     for (size_t i = 0; i < dim; i++) out[i] = -pl_store_newest(s)->model[i];
     int n_medians = (int)pl_store_n_medians(s);
-    golden_close(s, &conf);
+    release_owned(owned);
     return n_medians;
 }
 
@@ -69,14 +51,13 @@ static inline void golden_expect(const char *what, const pl_real *got, const dou
 /* A rule's mix on its own, its condition aside: rows of weights of n vectors x [n][dim]. */
 static inline int golden_mix(const char *reduce, int n, int f, size_t dim, const double *x,
                              double *row) {
-    struct pl_chain c;
-    struct pl_why why;
+    size_t owned = n_owned();
+    struct pl_chain c = choose_chain(&pl_reduce_family, reduce, n);
     struct pl_rng rng;
     double gram[(GOLDEN_MEMBERS + 1) * (GOLDEN_MEMBERS + 1)] = {0};
-    double *room = malloc(PL_MIX_ROOM(n) * sizeof *room);
+    double *room = own_room(PL_MIX_ROOM(n), sizeof *room);
     int side = n + 1;
-    assert_true(room && n <= GOLDEN_MEMBERS);
-    if (pl_chain_parse(&pl_reduce_family, reduce, n, &c, &why)) fail_msg("%s", why.text);
+    assert_true(n <= GOLDEN_MEMBERS);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             for (size_t k = 0; k < dim; k++)
@@ -85,8 +66,7 @@ static inline int golden_mix(const char *reduce, int n, int f, size_t dim, const
     struct pl_reduce_at at = {.n = n, .f = f, .k = n, .gram = gram, .rng = &rng, .room = room};
     memset(row, 0, (size_t)(n * side) * sizeof *row);
     int n_rows = ((const struct pl_reduce *)c.link[0].entry)->mix(c.link[0].conf, &at, row);
-    pl_chain_free(&c);
-    free(room);
+    release_owned(owned);
     return n_rows;
 }
 

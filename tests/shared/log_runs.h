@@ -62,6 +62,7 @@ static inline void for_every_method(void (*run)(struct pl_control *c, int n, str
     uint64_t nth = 0;
     for (const struct pl_entry *const *e = pl_recipe_family.table; *e; e++)
         for (int round = 0; round < (sanitized ? 3 : 20); round++) {
+            size_t owned = n_owned();
             const struct pl_recipe *recipe;
             char spec[PL_N_COLUMNS][PL_SPEC_MAX];
             struct pl_rng r;
@@ -71,7 +72,7 @@ static inline void for_every_method(void (*run)(struct pl_control *c, int n, str
             struct pl_control *c =
                 control_of(spec[PL_COLUMN_POLICY], spec[PL_COLUMN_TUNER], n, test_seed);
             run(c, n, &r);
-            pl_control_free(c);
+            release_owned(owned);
         }
 }
 

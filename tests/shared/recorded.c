@@ -111,32 +111,21 @@ const char *encoded(const char *name, const char *text, uint32_t workers, uint32
 
 /* ---- setting up and running ---- */
 
-pl_run *replay(pl_setup *s, const char *file) {
-    pl_run *run = NULL;
-    if (pl_replay(s, file, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
-}
-
 void check_refused(pl_setup *s, const char *file, int rc, const char *word) {
     pl_run *run = NULL;
     assert_int_equal(pl_replay(s, file, &run), rc);
     if (!strstr(pl_setup_why(s), word)) fail_msg("\"%s\" lacks '%s'", pl_setup_why(s), word);
     assert_null(run);
-    pl_setup_free(s);
 }
 
 /* ---- beginning and end ---- */
 
 int recorded_begin(void **state) {
     char seed[32];
-    if (folder_make(NULL) || pl_setup_new(&small)) return -1;
+    if (folder_make(NULL)) return -1;
+    small = plain();
     snprintf(seed, sizeof seed, "%llu", test_seed);
-    set(small, "data", "digits:samples=300,test=50");
-    set(small, "model", "softmax");
-    set(small, "workers", "4");
-    set(small, "batch", "16");
-    set(small, "lr", "0.02");
+    set_all(small, "data=digits:samples=300,test=50 model=softmax workers=4 batch=16 lr=0.02");
     set(small, "updates", sanitized ? "30" : "80");
     set(small, "eval-samples", "100");
     set(small, "seed", seed);
@@ -144,6 +133,5 @@ int recorded_begin(void **state) {
 }
 
 int recorded_end(const char *const *names, size_t n) {
-    pl_setup_free(small);
     return folder_end(names, n);
 }

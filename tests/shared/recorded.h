@@ -42,8 +42,6 @@ const char *encoded(const char *name, const char *text, uint32_t workers, uint32
 
 /* --- runs -------------------------------------------------------------------------------- */
 
-/* These free the setup. */
-pl_run *replay(pl_setup *s, const char *file);
 void check_refused(pl_setup *s, const char *file, int rc, const char *word);
 
 #endif

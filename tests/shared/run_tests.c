@@ -25,9 +25,77 @@ void begin_tests(unsigned long long usual_seed) {
     begun = true;
 }
 
+/* --- what tests own ------------------------------------------------------------------------ */
+
+static struct {
+    void *object;
+    void (*release)(void *object);
+} * owned;
+static size_t n_now, n_room, n_of_group;
+
+void *own(void *object, void (*release)(void *object)) {
+    if (!object) return NULL;
+    if (n_now == n_room) {
+        n_room = n_room ? 2 * n_room : 64;
+        owned = realloc(owned, n_room * sizeof *owned);
+        assert_non_null(owned);
+    }
+    owned[n_now].object = object;
+    owned[n_now++].release = release;
+    return object;
+}
+
+void *own_room(size_t n, size_t size) {
+    void *p = calloc(n ? n : 1, size);
+    assert_non_null(p);
+    return own(p, free);
+}
+
+size_t n_owned(void) {
+    return n_now;
+}
+
+void release_owned(size_t n) {
+    while (n_now > n) {
+        n_now--;
+        owned[n_now].release(owned[n_now].object);
+    }
+}
+
+static int end_test(void **state) {
+    release_owned(n_of_group);
+    return 0;
+}
+
+/* --- all tests of a program ---------------------------------------------------------------- */
+
+static CMFixtureFunction setup_group, teardown_group;
+
+static int begin_group(void **state) {
+    int rc = setup_group ? setup_group(state) : 0;
+    n_of_group = n_now;
+    return rc;
+}
+
+static int end_group(void **state) {
+    int rc = teardown_group ? teardown_group(state) : 0;
+    release_owned(0);
+    free(owned);
+    return rc;
+}
+
 /* The compiler may have written them in any order. */
 static int compare_lines(const void *a, const void *b) {
     return (*(const struct test *const *)a)->line - (*(const struct test *const *)b)->line;
+}
+
+int run_listed_tests(struct CMUnitTest *units, size_t n, CMFixtureFunction setup,
+                     CMFixtureFunction teardown) {
+    for (size_t i = 0; i < n; i++)
+        if (!units[i].teardown_func) units[i].teardown_func = end_test;
+    setup_group = setup;
+    teardown_group = teardown;
+    return _cmocka_run_group_tests("tests", units, n, begin_group, end_group);
 }
 
 int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
@@ -42,7 +110,7 @@ int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
     memcpy(sorted, __start_tests, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_lines);
     for (size_t i = 0; i < n; i++) units[i] = sorted[i]->unit;
-    return _cmocka_run_group_tests("tests", units, n, setup, teardown);
+    return run_listed_tests(units, n, setup, teardown);
 }
 
 __attribute__((weak)) int main(void) {

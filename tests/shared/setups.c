@@ -19,15 +19,32 @@ void set_all(pl_setup *s, const char *options) {
     }
 }
 
+static void free_setup(void *s) {
+    pl_setup_free(s);
+}
+
+static void free_run(void *run) {
+    pl_run_free(run);
+}
+
+pl_run *own_run(pl_run *run) {
+    return own(run, free_run);
+}
+
 pl_setup *plain(void) {
     pl_setup *s = NULL;
     assert_int_equal(pl_setup_new(&s), 0);
-    return s;
+    return own(s, free_setup);
 }
 
-pl_setup *setup_of(const char *options) {
+pl_setup *setup_of(const char *options, ...) {
     pl_setup *s = plain();
-    set_all(s, options);
+    char text[1200];
+    va_list ap;
+    va_start(ap, options);
+    assert_true(vsnprintf(text, sizeof text, options, ap) < (int)sizeof text);
+    va_end(ap);
+    set_all(s, text);
     return s;
 }
 
@@ -35,15 +52,33 @@ pl_setup *change(const pl_setup *from, ...) {
     pl_setup *s = NULL;
     va_list ap;
     assert_int_equal(pl_setup_copy(from, &s), 0);
+    own(s, free_setup);
     va_start(ap, from);
     for (const char *key; (key = va_arg(ap, const char *));) set(s, key, va_arg(ap, const char *));
     va_end(ap);
     return s;
 }
 
+static pl_run *run_of(int rc, const pl_setup *s, pl_run *run) {
+    if (rc) fail_msg("%s", pl_setup_why(s));
+    return own_run(run);
+}
+
 pl_run *simulate(pl_setup *s) {
     pl_run *run = NULL;
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
-    pl_setup_free(s);
-    return run;
+    int rc = pl_simulate(s, &run);
+    return run_of(rc, s, run);
+}
+
+pl_run *train(pl_setup *s) {
+    pl_run *run = NULL;
+    int rc = pl_train(s, &run);
+    assert_true(rc || (pl_rank() > 0 ? !run : run != NULL));
+    return run_of(rc, s, run);
+}
+
+pl_run *replay(pl_setup *s, const char *file) {
+    pl_run *run = NULL;
+    int rc = pl_replay(s, file, &run);
+    return run_of(rc, s, run);
 }

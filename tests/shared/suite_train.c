@@ -1,7 +1,5 @@
 #define _GNU_SOURCE
 #include "suite_train.h"
-#include "folder.h"
-#include "setups.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,32 +35,22 @@ void say(void *ctx, int warning, const char *sentence) {
     pl_append(ctx, 4096, "%s\n", sentence);
 }
 
-/* A small run: "key=value key=value …" over what all have in common. */
-pl_setup *make(const char *options) {
-    static const char common[] = "workers=4 model=softmax batch=8 lr=0.05 updates=30 "
-                                 "eval-samples=100 eval-every=10 threads=2";
-    /* every rank makes its own */
-    const char *data =
-        pl_rank() >= 0 ? "data=digits:samples=400,test=50" : "data=digits:samples=1000,test=200";
-    char seed[32];
-    pl_setup *s = setup_of(common);
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed);
-    set(s, "seed", seed);
-    set_all(s, data);
-    set_all(s, options);
+pl_setup *make(const char *options, ...) {
+    char text[1200];
+    va_list ap;
+    va_start(ap, options);
+    assert_true(vsnprintf(text, sizeof text, options, ap) < (int)sizeof text);
+    va_end(ap);
+    /* every rank has data of its own */
+    pl_setup *s = setup_of("workers=4 model=softmax batch=8 lr=0.05 updates=30 eval-samples=100 "
+                           "eval-every=10 threads=2 seed=%llu data=digits:samples=%s",
+                           test_seed, pl_rank() >= 0 ? "400,test=50" : "1000,test=200");
+    set_all(s, text);
     return s;
 }
 
 const char *options_of(const struct pl_entry *method) {
     return needs_blocks(method->name) ? "model=" BLOCKS_MODEL " data=" BLOCKS_DATA : "";
-}
-
-/* NULL at a rank that worked for another. */
-pl_run *train(pl_setup *s) {
-    pl_run *run = NULL;
-    if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
-    assert_true(pl_rank() > 0 ? !run : run != NULL);
-    return run;
 }
 
 void nap(long ms) {
@@ -96,6 +84,13 @@ void check_same_weights(const pl_run *a, const pl_run *b) {
     assert_int_equal(n, m);
     assert_true(n > 0);
     assert_memory_equal(w, v, n * sizeof *w);
+}
+
+pl_run *check_same_replay(const pl_run *run, pl_setup *s, const char *tape) {
+    pl_run *replayed = replay(s, tape);
+    if (number(replayed, "replay.same") != 1) fail_msg("%s", pl_run_text(replayed, "replay"));
+    check_same_weights(run, replayed);
+    return replayed;
 }
 
 /* --- nothing is left behind ---------------------------------------------------------------- */
@@ -134,8 +129,7 @@ void check_left(struct left before) {
 static char *read_text(const char *path) {
     FILE *f = fopen(path, "r");
     assert_non_null(f);
-    char *text = calloc(1, 1 << 20);
-    assert_non_null(text);
+    char *text = own_room(1, 1 << 20);
     assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
     fclose(f);
     return text;
@@ -143,63 +137,49 @@ static char *read_text(const char *path) {
 
 /* A real run, and the simulator with the times that were recorded: the same plans, line by line of
  * the event log, and the same weights. */
-void check_replay(const char *options) {
+void check_replay(const char *format, ...) {
+    char options[1000];
+    va_list ap;
+    va_start(ap, format);
+    assert_true(vsnprintf(options, sizeof options, format, ap) < (int)sizeof options);
+    va_end(ap);
     struct left before = look_around();
     const char *tape = folder_path("tape"), *real = folder_path("real.txt"),
                *virtual = folder_path("sim.txt");
     unlink(tape);
     unlink(real);
     unlink(virtual);
-    pl_setup *s = make(options), *again = NULL;
-    pl_setup_set(s, "record", tape);
-    pl_setup_set(s, "events", real);
-    pl_run *run = train(s), *replay = NULL;
-    if (!run) {
-        pl_setup_free(s);
-        return;
-    }
+    size_t n = n_owned();
+    pl_setup *s = make("%s record=%s events=%s", options, tape, real);
+    pl_run *run = train(s);
+    if (!run) return;
     check_books(run);
-    assert_int_equal(pl_setup_new(&again), 0);
-    pl_setup_set(again, "events", virtual);
-    if (pl_replay(again, tape, &replay)) fail_msg("%s: %s", options, pl_setup_why(again));
-    if (number(replay, "replay.same") != 1)
-        fail_msg("%s: %s", options, pl_run_text(replay, "replay"));
-    check_same_weights(run, replay);
+    pl_run *replayed = check_same_replay(run, setup_of("events=%s", virtual), tape);
     char *a = read_text(real), *b = read_text(virtual);
     if (strcmp(a, b) != 0) fail_msg("%s: the event logs differ", options);
-    assert_true(number(run, "updates") == number(replay, "updates"));
-    assert_true(number(run, "staleness.mean") == number(replay, "staleness.mean"));
-    free(a);
-    free(b);
-    pl_run_free(run);
-    pl_run_free(replay);
-    pl_setup_free(s);
-    pl_setup_free(again);
+    assert_true(number(run, "updates") == number(replayed, "updates"));
+    assert_true(number(run, "staleness.mean") == number(replayed, "staleness.mean"));
+    release_owned(n);
     check_left(before);
 }
 
 void test_every_method_as_simulated(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         for (size_t i = first_spawn(); i < n_spawns(); i++) {
-            char options[200];
-            snprintf(options, sizeof options, "method=%s %s %s delay=exp:mean=0.001", (*m)->name,
-                     spawns[i], options_of(*m));
-            check_replay(options);
+            check_replay("method=%s %s %s delay=exp:mean=0.001", (*m)->name, spawns[i],
+                         options_of(*m));
         }
     }
 }
 
 void test_twenty_asynchronous_runs(void **state) {
     for (int i = 0; i < (sanitized ? 4 : 20); i++) {
-        char options[200];
-        snprintf(options, sizeof options,
-                 "method=%s workers=%d updates=150 %s optim=momentum seed=%d",
-                 i % 3 == 0   ? "async"
-                 : i % 3 == 1 ? "gap-aware"
-                              : "kasync:k=2",
-                 pl_rank() >= 0 ? 4 : 2 + i % 5,
-                 spawns[first_spawn() + (size_t)i % (n_spawns() - first_spawn())], i + 1);
-        check_replay(options);
+        check_replay("method=%s workers=%d updates=150 %s optim=momentum seed=%d",
+                     i % 3 == 0   ? "async"
+                     : i % 3 == 1 ? "gap-aware"
+                                  : "kasync:k=2",
+                     pl_rank() >= 0 ? 4 : 2 + i % 5,
+                     spawns[first_spawn() + (size_t)i % (n_spawns() - first_spawn())], i + 1);
     }
 }
 
@@ -222,18 +202,13 @@ int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g
 
 void test_rejected(void **state) {
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
-        char log[4096] = "", options[100];
-        snprintf(options, sizeof options, "policy=ssp:s=3 updates=200 delay=const:t=0.0005 %s",
-                 spawns[i]);
+        char log[4096] = "";
         const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
-        pl_setup *s = make(options);
+        pl_setup *s = make("policy=ssp:s=3 updates=200 delay=const:t=0.0005 %s", spawns[i]);
         pl_setup_function(s, &f);
         pl_setup_log(s, say, log);
         pl_run *run = train(s);
-        if (!run) {
-            pl_setup_free(s);
-            continue;
-        }
+        if (!run) continue;
         check_books(run);
         assert_true(number(run, "tasks.rejected") > 1);
         if (!strstr(log, "worker 2 sent a gradient that is not finite"))
@@ -241,7 +216,5 @@ void test_rejected(void **state) {
         size_t n;
         const float *w = pl_run_weights(run, &n);
         for (size_t j = 0; j < n; j++) assert_true(isfinite(w[j]));
-        pl_run_free(run);
-        pl_setup_free(s);
     }
 }

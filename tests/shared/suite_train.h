@@ -10,6 +10,7 @@
 
 #include "api/setup.h"
 #include "folder.h"
+#include "setups.h"
 
 /* Options that say where workers are: spawns[first_spawn()] to spawns[n_spawns() - 1]. */
 extern const char *const spawns[];
@@ -19,11 +20,11 @@ void skip_processes(void);
 
 void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
 
-pl_setup *make(const char *options); /* "key=value key=value …" over what all have in common */
+/* "key=value key=value …", as printf would print it, over what all have in common. */
+__attribute__((format(printf, 1, 2))) pl_setup *make(const char *options, ...);
 /* What a method needs besides: those that hand out blocks need a matrix. */
 const char *options_of(const struct pl_entry *method);
 
-pl_run *train(pl_setup *s); /* NULL at a rank that worked for another */
 double number(const pl_run *run, const char *key);
 void check_books(const pl_run *run); /* every task has one fate */
 void check_same_weights(const pl_run *a, const pl_run *b);
@@ -35,8 +36,10 @@ struct left {
 struct left look_around(void);
 void check_left(struct left before);
 
-/* A real run, and the simulator with the times that were recorded: the same. */
-void check_replay(const char *options);
+/* The replay of a recording says that it is the same, and has the same weights. */
+pl_run *check_same_replay(const pl_run *run, pl_setup *s, const char *tape);
+/* A real run with these options, as printf would print them, and its replay: also the same log. */
+__attribute__((format(printf, 1, 2))) void check_replay(const char *options, ...);
 
 void nap(long ms);
 

@@ -25,8 +25,9 @@ struct test {
     int line;
 };
 
-/* A test between two fixtures, either of which may be NULL. The linker makes an array of all the
- * pointers in the section. */
+/* A test between two fixtures, either of which may be NULL; a test with a teardown owns things
+ * until the next one without has ended. The linker makes an array of all the pointers in the
+ * section. */
 #define TEST_BETWEEN(setup, teardown, name)                                                        \
     static void name(void **state);                                                                \
     static const struct test test_of_##name = {{#name, name, setup, teardown, NULL}, __LINE__};    \
@@ -38,10 +39,19 @@ struct test {
 extern unsigned long long test_seed; /* PL_TEST_SEED from the environment, or the usual one */
 extern bool sanitized;               /* everything is many times slower then */
 
+/* What a test owns is released when it ends, the newest first; what the setup of a group owns,
+ * after the last test. */
+void *own(void *object, void (*release)(void *object)); /* returns the object; NULL is fine */
+void *own_room(size_t n, size_t size);                  /* zeros */
+size_t n_owned(void);
+void release_owned(size_t n); /* all but the first n, for loops that own much */
+
 void begin_tests(unsigned long long usual_seed); /* sets both, and prints the seed */
 
 /* Runs all tests between two fixtures, either of which may be NULL; with a usual seed of 1 unless
  * begin_tests was called. Returns the exit status. */
 int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown);
+int run_listed_tests(struct CMUnitTest *units, size_t n, CMFixtureFunction setup,
+                     CMFixtureFunction teardown); /* the same for a list */
 
 #endif

@@ -32,12 +32,10 @@ static inline void check_books(const char *what, const pl_run *run) {
 
 static inline int setup(void **state) {
     char seed[32];
-    if (folder_make(state) || pl_setup_new(&small)) return -1;
+    if (folder_make(state)) return -1;
+    small = plain();
     snprintf(seed, sizeof seed, "%llu", test_seed);
-    set(small, "data", "digits:samples=1000,test=200");
-    set(small, "model", "mlp:hidden=16");
-    set(small, "workers", "5");
-    set(small, "batch", "16");
+    set_all(small, "data=digits:samples=1000,test=200 model=mlp:hidden=16 workers=5 batch=16");
     set(small, "updates", sanitized ? "100" : "300");
     set(small, "eval-samples", "300");
     set(small, "seed", seed);
@@ -45,7 +43,6 @@ static inline int setup(void **state) {
 }
 
 static inline int teardown(void **state) {
-    pl_setup_free(small);
     return folder_end((const char *const[]){"script"}, 1);
 }
 

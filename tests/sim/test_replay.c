@@ -48,8 +48,6 @@ static void check_replays(const char *what, pl_setup *s) {
     const float *w = pl_run_weights(first, &n);
     assert_true(r.ended && !r.cut && r.digest == pl_digest(w, n));
     pl_recording_free(&r);
-    pl_run_free(first);
-    pl_run_free(second);
 }
 
 /* ---- every method ---- */
@@ -79,10 +77,7 @@ TEST(every_method_replays) {
         if (blocks) set(base, "model", BLOCKS_MODEL);
         if (blocks) set(base, "data", BLOCKS_DATA);
         check_replays(methods[m], change(base, "script", lines, NULL));
-        if (sanitized && m % 4 && !blocks) {
-            pl_setup_free(base);
-            continue;
-        }
+        if (sanitized && m % 4 && !blocks) continue;
         if (strcmp(methods[m], "zeno++") != 0 && !blocks) /* need data */
             check_replays(methods[m],
                           change(small, "method", methods[m], "model", "quadratic:dim=50,noise=0.1",
@@ -93,7 +88,6 @@ TEST(every_method_replays) {
         /* what a replay records is what it replays, bit by bit */
         check_replays(methods[m], change(base, "updates", "20", NULL));
         check_same_file(methods[m], path("a.rec"), path("b.rec"));
-        pl_setup_free(base);
     }
 }
 
@@ -164,22 +158,18 @@ TEST(differences_are_told) {
         assert_true(pl_run_number(again, "tasks.rejected") == 1);
         assert_true(same_weights(first, again));
         assert_non_null(strstr(pl_run_json(again), "\"replay\":{\"events\":"));
-        pl_run_free(again);
     }
     pl_run *other = replay(with_fake(plain(), &steep), path("f.rec"));
     assert_true(pl_run_number(other, "replay.same") == 0);
     assert_true(pl_run_number(other, "replay.events") < (double)n_events);
     check_sentence(other, "differs at event 5, task 1 of worker");
     check_sentence(other, "the loss is 1.00");
-    pl_run_free(other);
     other = replay(with_fake(plain(), &worse), path("f.rec"));
     check_sentence(other,
                    "worker 3 returned a task, but in the replay it returned a task that was");
-    pl_run_free(other);
     assert_true(isnan(pl_run_number(first, "replay.same")) && !pl_run_text(first, "replay"));
-    pl_run_free(first);
     check_refused(plain(), path("f.rec"), PL_EUSAGE, "with a function of the embedding program");
-    pl_run_free(simulate(change(small, "record", fresh("g.rec"), NULL)));
+    simulate(change(small, "record", fresh("g.rec"), NULL));
     check_refused(with_fake(plain(), &good), path("g.rec"), PL_EUSAGE, "without a function");
 }
 
@@ -205,7 +195,6 @@ TEST(nonsense_is_told) {
         assert_true(pl_replay(s, encoded("odd.rec", row[i].text, 2, 1, joins, 2), &run) < 0);
         if (!strstr(pl_setup_why(s), row[i].word))
             fail_msg("\"%s\" lacks '%s'", pl_setup_why(s), row[i].word);
-        pl_setup_free(s);
     }
     static const struct {
         struct line line;
@@ -232,7 +221,6 @@ TEST(nonsense_is_told) {
         check_sentence(run, odd[i].word);
         assert_true(pl_run_number(run, "replay.same") == 0);
         assert_true(pl_run_number(run, "replay.events") == 2);
-        pl_run_free(run);
     }
     /* also where there are vectors: workers have no base of their own if the model is common */
     const struct line base[] = {joins[0], joins[1], {.kind = 7, .worker = 1, .now = 9, .task = 1}};
@@ -241,7 +229,6 @@ TEST(nonsense_is_told) {
         encoded("odd.rec", "program=0\nformat=2\nworkers=2\nmodel=quadratic:dim=4\nmethod=async\n",
                 2, 1, base, 3));
     check_sentence(common, "event 3, worker 2: in the replay it completes no base");
-    pl_run_free(common);
     /* everybody leaves, and that was the end */
     const struct line gone[] = {joins[0],
                                 {.kind = 2, .worker = 0, .now = 3, .task = 1, .loss = NAN},
@@ -252,7 +239,6 @@ TEST(nonsense_is_told) {
                          1, gone, 4));
     check_sentence(run, "the same 3 events and decisions, bit for bit");
     assert_true(pl_run_number(run, "time") == 2 && pl_run_number(run, "updates") == 1);
-    pl_run_free(run);
 }
 
 /* ---- the same with a difference ---- */
@@ -267,12 +253,9 @@ TEST(options_come_back) {
     assert_true(same_weights(first, second));
     assert_true(pl_run_number(first, "time") == pl_run_number(second, "time"));
     assert_null(pl_run_text(second, "replay"));
-    pl_run_free(first);
-    pl_run_free(second);
     /* what is said stays, before or after; a method comes with its own columns */
-    pl_run_free(
-        simulate(change(small, "policy", "kasync:k=2", "optim", "momentum", "delay",
-                        "const:t=1|const:t=2", "updates", "40", "record", fresh("b.rec"), NULL)));
+    simulate(change(small, "policy", "kasync:k=2", "optim", "momentum", "delay",
+                    "const:t=1|const:t=2", "updates", "40", "record", fresh("b.rec"), NULL));
     s = plain();
     set(s, "method", "sync");
     assert_int_equal(pl_setup_recorded(s, path("b.rec")), 0);
@@ -281,7 +264,6 @@ TEST(options_come_back) {
     assert_string_equal(pl_run_text(other, "policy"), "ksync:k=6");
     assert_string_equal(pl_run_text(other, "optim"), "sgd");
     assert_true(pl_run_number(other, "time") == 80 && pl_run_number(other, "workers") == 6);
-    pl_run_free(other);
 }
 
 static int teardown(void **state) {

@@ -88,7 +88,6 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
         if (!same_weights(first, run))
             fail_msg("%s: other weights on %s threads", what, threads[t]);
         assert_string_equal(pl_run_json(first), pl_run_json(run));
-        pl_run_free(run);
     }
     const struct pl_point *p;
     size_t n = pl_run_points(first, &p);
@@ -97,8 +96,6 @@ static void check_repeats(const pl_setup *base, const char *what, bool learns) {
     snprintf(seed, sizeof seed, "%llu", test_seed + 1);
     pl_run *other = simulate(change(base, "seed", seed, "threads", "2", NULL));
     assert_false(same_weights(first, other));
-    pl_run_free(other);
-    pl_run_free(first);
 }
 
 TEST(every_method_repeats_and_learns) {
@@ -110,7 +107,6 @@ TEST(every_method_repeats_and_learns) {
         if (needs_blocks(methods[m])) set(s, "data", BLOCKS_DATA);
         if (strcmp(methods[m], "local-sgd") == 0) set(s, "updates", sanitized ? "20" : "50");
         check_repeats(s, methods[m], !sanitized);
-        pl_setup_free(s);
     }
 }
 
@@ -120,12 +116,10 @@ TEST(other_models_repeat_too) {
         pl_setup *s = change(small, "method", some[m], "model", "quadratic:dim=300,noise=0.1",
                              "updates", "200", "lr", "0.02", "eval-every", "10", NULL);
         check_repeats(s, "quadratic", !sanitized);
-        pl_setup_free(s);
         s = change(small, "method", some[m], "model", "cnn:filters=2,2,dense=8", "lr", "0.05",
                    "updates", sanitized ? "5" : "30", "batch", "8", "eval-samples", "100", NULL);
         if (m % 2) set(s, "weight-decay", "0.001");
         check_repeats(s, "cnn", false);
-        pl_setup_free(s);
     }
 }
 
@@ -134,14 +128,10 @@ TEST(methods_share_their_random_numbers) {
     pl_run *a = simulate(change(small, "method", "async", NULL));
     pl_run *b = simulate(change(small, "method", "ssp:s=inf", NULL));
     assert_true(same_weights(a, b));
-    pl_run_free(a);
-    pl_run_free(b);
     a = simulate(change(small, "method", "sync", "updates", "50", NULL));
     b = simulate(change(small, "method", "kasync:k=all", "updates", "50", NULL));
     assert_true(same_weights(a, b));
     assert_true(number(a, "time") == number(b, "time"));
-    pl_run_free(a);
-    pl_run_free(b);
 }
 
 /* ---- local steps ---- */
@@ -163,13 +153,8 @@ TEST(momentum_at_the_worker) {
     pl_run *there = simulate(change(s, "local", "gradient:beta=0.9", "lr", "0.2", NULL));
     pl_run *here = simulate(change(s, "optim", "momentum:beta=0.9", "lr", "0.02", NULL));
     assert_true(fabs(number(there, "loss") - number(here, "loss")) < 1e-4);
-    pl_run_free(there);
-    pl_run_free(here);
-    set(s, "workers", "6");
-    set(s, "policy", "ksync:k=2,cancel=yes");
-    set(s, "local", "gradient:beta=0.9");
+    set_all(s, "workers=6 policy=ksync:k=2,cancel=yes local=gradient:beta=0.9");
     check_repeats(s, "momentum at the worker", false);
-    pl_setup_free(s);
 }
 
 /* One local step is a gradient; u steps of one worker are u updates of one worker. */
@@ -180,17 +165,11 @@ TEST(local_steps_are_steps) {
     pl_run *steps = simulate(change(s, "local", "steps:u=1", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "time") == number(steps, "time"));
-    pl_run_free(gradient);
-    pl_run_free(steps);
-    set(s, "workers", "1");
-    set(s, "lr-schedule", "constant");
+    set_all(s, "workers=1 lr-schedule=constant");
     gradient = simulate(change(s, "local", "gradient", NULL));
     steps = simulate(change(s, "local", "steps:u=4", "updates", "10", NULL));
     check_close(gradient, steps);
     assert_true(number(gradient, "epochs") == number(steps, "epochs"));
-    pl_run_free(gradient);
-    pl_run_free(steps);
-    pl_setup_free(s);
 }
 
 /* ---- computing ahead ---- */
@@ -212,7 +191,6 @@ TEST(little_is_computed_in_vain) {
                 fail_msg("%s on %d threads computed %g gradients where %g arrived", policies[i],
                          threads, computed, number(run, "tasks.applied"));
             assert_true(computed >= number(run, "tasks.applied"));
-            pl_run_free(run);
         }
 }
 
@@ -245,15 +223,12 @@ TEST(workers_leave_and_join) {
             if (first) {
                 assert_true(same_weights(first, run));
                 assert_string_equal(pl_run_json(first), pl_run_json(run));
-                pl_run_free(run);
             } else {
                 first = run;
             }
         }
         assert_true(number(first, "loss") < 2.5);
-        pl_run_free(first);
     }
-    pl_setup_free(s);
 }
 
 static double time_of(const char *policy, const char *lines, const char *updates, const char *net) {
@@ -262,7 +237,6 @@ static double time_of(const char *policy, const char *lines, const char *updates
                                   script(lines), "net", net, "evict", "off", NULL));
     double time = number(run, "time");
     check_books(lines, run);
-    pl_run_free(run);
     return time;
 }
 
@@ -304,7 +278,6 @@ TEST(bad_scripts_are_refused) {
         if (!strstr(pl_setup_why(s), row[i].word))
             fail_msg("\"%s\" lacks '%s'", pl_setup_why(s), row[i].word);
         assert_null(run);
-        pl_setup_free(s);
     }
 }
 
@@ -323,14 +296,12 @@ TEST(networks_take_time) {
         if (i == 0) assert_true(number(run, "worker_time.communication") == 0);
         share = number(run, "worker_time.communication");
         time = number(run, "time");
-        pl_run_free(run);
     }
     /* by hand: a second of work and a tenth each way */
     pl_run *run = simulate(change(small, "method", "sync", "model", "none", "updates", "10",
                                   "delay", "const:t=1", "net", "latency=0.1", NULL));
     assert_true(fabs(number(run, "time") - 12) < 1e-6);
     assert_true(fabs(number(run, "worker_time.communication") - 0.2 / 1.2) < 1e-9);
-    pl_run_free(run);
 }
 
 /* ---- data ---- */
@@ -348,11 +319,8 @@ TEST(sampling_and_partitions) {
             pl_run *again = simulate(change(setup, "threads", "3", NULL));
             assert_true(same_weights(run[n], again));
             for (int i = 0; i < n; i++) assert_false(same_weights(run[i], run[n]));
-            pl_run_free(again);
-            pl_setup_free(setup);
             n++;
         }
-    for (int i = 0; i < n; i++) pl_run_free(run[i]);
 }
 
 TEST(timing_alone_needs_no_data) {
@@ -364,7 +332,6 @@ TEST(timing_alone_needs_no_data) {
     assert_true(isnan(number(run, "loss")) && number(run, "updates") == 300);
     assert_non_null(strstr(pl_run_json(run), "\"loss\":null"));
     check_books("none", run);
-    pl_run_free(run);
 }
 
 int main(void) {

@@ -13,11 +13,9 @@ TEST(epochs_end_a_run) {
     pl_run *run = simulate(
         change(small, "method", "async", "updates", "0", "epochs", "2", "batch", "25", NULL));
     assert_true(number(run, "updates") == 80 && number(run, "epochs") == 2);
-    pl_run_free(run);
     run = simulate(
         change(small, "method", "sync", "updates", "0", "epochs", "0.9", "batch", "25", NULL));
     assert_true(number(run, "updates") == 8); /* the first whole group that reaches it */
-    pl_run_free(run);
 }
 
 TEST(time_ends_a_run) {
@@ -26,7 +24,6 @@ TEST(time_ends_a_run) {
     assert_true(number(run, "time_per_update") * number(run, "updates") <= 12.5);
     const struct pl_point *p;
     assert_int_equal(pl_run_points(run, &p), 51); /* a fiftieth, and the start */
-    pl_run_free(run);
 }
 
 /* The point that met the target, which the one before did not. */
@@ -56,7 +53,6 @@ TEST(targets_end_a_run) {
         assert_true(i == 0 || (p->time == time && p->updates == updates));
         time = p->time;
         updates = p->updates;
-        pl_run_free(run);
     }
     for (int before = 0; before < 2; before++) {
         char text[24];
@@ -64,9 +60,7 @@ TEST(targets_end_a_run) {
         pl_run *run = simulate(change(s, "updates", text, NULL));
         assert_true((number(run, "loss") <= 1.2) == (before == 0));
         assert_true(before || number(run, "time") == time);
-        pl_run_free(run);
     }
-    pl_setup_free(s);
 }
 
 /* The last update of a run may be the one that meets the target, and the first model as well. */
@@ -75,23 +69,17 @@ TEST(targets_at_the_ends) {
     pl_setup *s = change(small, "method", "sync", "lr", "0.2", "updates", "2000", NULL);
     pl_run *run = simulate(change(s, "target-accuracy", "0.6", NULL));
     assert_true(number(run, "time_to_target") > 0 && number(run, "updates") < 2000);
-    pl_run_free(run);
     run = simulate(change(s, "target-loss", "1.2", NULL));
     char text[24];
     double time = number(run, "time_to_target");
     snprintf(text, sizeof text, "%.0f", (double)met(run, 1.2)->updates);
-    pl_run_free(run);
     run = simulate(change(s, "target-loss", "1.2", "updates", text, NULL));
     assert_true(number(run, "time_to_target") == time && number(run, "time") == time);
-    pl_run_free(run);
     run = simulate(change(s, "target-loss", "100", NULL));
     assert_true(number(run, "time_to_target") == 0 && number(run, "updates") == 0);
-    pl_run_free(run);
     run = simulate(change(s, "target-accuracy", "1", "updates", "3", NULL));
     assert_true(isnan(number(run, "time_to_target")) && number(run, "updates") == 3);
     assert_non_null(strstr(pl_run_json(run), "\"time_to_target\":null,\"target_within\":null"));
-    pl_run_free(run);
-    pl_setup_free(s);
 }
 
 /* On f(w) = w^2/2 the loss that is reported belongs to the weights that are handed out, also where
@@ -109,7 +97,6 @@ TEST(the_end_is_evaluated) {
         if (!(fabs(number(run, "loss") - w * w / 2) < 1e-9))
             fail_msg("eval-every %s: loss %g, but the weights have %g", every[i],
                      number(run, "loss"), w * w / 2);
-        pl_run_free(run);
     }
 }
 
@@ -148,7 +135,6 @@ TEST(watchers_see_and_stop) {
     assert_int_equal(w.n_points, pl_run_points(run, &p));
     assert_true(w.last_time == number(run, "time")); /* an end in good order is evaluated too */
     check_books("stopped", run);
-    pl_run_free(run);
 }
 
 /* ---- divergence ---- */
@@ -166,11 +152,9 @@ TEST(divergence_is_reported) {
         check_books("diverged", run);
         assert_true(w.n_said >= 1);
         assert_non_null(strstr(w.said, "not finite"));
-        pl_run_free(run);
     }
     pl_run *run = simulate(change(small, "method", "async", "updates", "20", NULL));
     assert_false(pl_run_diverged(run));
-    pl_run_free(run);
 }
 
 int main(void) {

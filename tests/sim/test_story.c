@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "folder.h"
 #include "paceline.h"
+#include "setups.h"
 #include "story_log.h"
 #include "test.h"
 
@@ -119,9 +120,7 @@ static char *play(const struct story *s) {
     char events[300], script[300];
     snprintf(events, sizeof events, "%s/events", folder);
     snprintf(script, sizeof script, "%s/script", folder);
-    pl_setup *setup;
-    pl_run *run;
-    assert_int_equal(pl_setup_new(&setup), 0);
+    pl_setup *setup = plain();
     set_flags(setup, s->flags);
     assert_int_equal(pl_setup_set(setup, "events", events), 0);
     if (s->script[0]) {
@@ -133,9 +132,7 @@ static char *play(const struct story *s) {
     struct pl_function f = {
         .dim = 1, .ctx = (void *)(uintptr_t)s, .gradient = bowl, .score = bowl_score};
     if (s->nan_worker) assert_int_equal(pl_setup_function(setup, &f), 0);
-    if (pl_simulate(setup, &run)) fail_msg("%s", pl_setup_why(setup));
-    pl_run_free(run);
-    pl_setup_free(setup);
+    simulate(setup);
     char *log = read_file(events);
     unlink(events);
     unlink(script);

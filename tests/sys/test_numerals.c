@@ -31,21 +31,17 @@ static void still_comma(void) {
 
 /* The server has another locale. */
 static pid_t serve(const char *socket_path, const char *out) {
-    char options[700];
-    snprintf(options, sizeof options,
-             "model=external:dim=5 workers=1 method=async updates=1000000 time=60 lr=0.5 wait=20 "
-             "eval-every=0.01 local=gradient:beta=0.5 requests=any listen=%s log=%s",
-             socket_path, out);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid) return pid;
-    pl_setup *s = make(options);
+    pl_setup *s =
+        make("model=external:dim=5 workers=1 method=async updates=1000000 time=60 lr=0.5 wait=20 "
+             "eval-every=0.01 local=gradient:beta=0.5 requests=any listen=%s log=%s",
+             socket_path, out);
     pl_run *run = NULL;
     pl_setup_log(s, NULL, NULL);
     int rc = pl_train(s, &run);
     if (rc) fprintf(stderr, "%s\n", pl_setup_why(s));
-    pl_run_free(run);
-    pl_setup_free(s);
     _exit(rc ? 1 : 0);
 }
 
@@ -134,8 +130,6 @@ TEST(loops_write_a_point) {
     assert_int_equal(pl_loop_run(loop, &run), 0);
     assert_non_null(strstr(pl_run_json(run), "\"lr\":0.25,"));
     pl_loop_close(loop);
-    pl_run_free(run);
-    pl_setup_free(s);
     FILE *f = fopen(log, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {

@@ -2,15 +2,7 @@
 #ifndef PL_TESTS_DELAYS_H
 #define PL_TESTS_DELAYS_H
 
-#include "test.h"
-#include "timing/delay.h"
-
-static inline struct pl_delay *must_open(const char *spec, int n_workers) {
-    struct pl_delay *d = NULL;
-    struct pl_why why = {""};
-    if (pl_delay_open(spec, n_workers, test_seed, &d, &why)) fail_msg("%s: %s", spec, why.text);
-    return d;
-}
+#include "opened.h"
 
 #define near(got, want, limit) near_at(got, want, limit, #got, __LINE__)
 static inline void near_at(double got, double want, double limit, const char *what, int line) {

@@ -11,6 +11,7 @@
 
 #include "folder.h"
 #include "paceline.h"
+#include "setups.h"
 #include "test.h"
 
 #define SIGMAS 4.5
@@ -37,29 +38,18 @@ struct law {
     double per_update, lag, lag_max, fresh, applied;
 };
 
-static struct law simulate(struct flags f) {
-    pl_setup *s;
-    pl_run *run = NULL;
-    char number[32];
-    assert_int_equal(pl_setup_new(&s), 0);
-    int rc = pl_setup_set(s, strncmp(f.policy, "method ", 7) ? "policy" : "method",
-                          f.policy + (strncmp(f.policy, "method ", 7) ? 0 : 7));
-    rc |= pl_setup_set(s, "delay", f.delay) | pl_setup_set(s, "model", "none");
-    snprintf(number, sizeof number, "%d", f.workers);
-    rc |= pl_setup_set(s, "workers", number);
-    snprintf(number, sizeof number, "%.0f", f.updates);
-    rc |= pl_setup_set(s, "updates", number);
-    snprintf(number, sizeof number, "%llu", test_seed);
-    rc |= pl_setup_set(s, "seed", number);
-    if (f.log) rc |= pl_setup_set(s, "events", events);
-    if (rc || pl_simulate(s, &run)) fail_msg("%s: %s", f.policy, pl_setup_why(s));
+static struct law law_of(struct flags f) {
+    bool method = strncmp(f.policy, "method ", 7) == 0;
+    pl_setup *s = setup_of("%s=%s delay=%s model=none workers=%d updates=%.0f seed=%llu",
+                           method ? "method" : "policy", f.policy + (method ? 7 : 0), f.delay,
+                           f.workers, f.updates, test_seed);
+    if (f.log) set(s, "events", events);
+    pl_run *run = simulate(s);
     struct law l = {pl_run_number(run, "time_per_update"), pl_run_number(run, "staleness.mean"),
                     pl_run_number(run, "staleness.max"),
                     pl_run_number(run, "staleness.fresh_fraction"),
                     pl_run_number(run, "tasks.applied")};
     near(pl_run_number(run, "updates"), f.updates, 0, f.policy);
-    pl_run_free(run);
-    pl_setup_free(s);
     return l;
 }
 
@@ -77,7 +67,7 @@ static const char *const variant[N_VARIANTS] = {"ksync", "kbatchsync", "kasync",
 static struct law cell(int v, int k, const char *delay, double updates) {
     char spec[40];
     snprintf(spec, sizeof spec, "%s:k=%d", variant[v], k);
-    return simulate((struct flags){spec, delay, 8, updates, false});
+    return law_of((struct flags){spec, delay, 8, updates, false});
 }
 
 /* Variance of the K-th of P exponentials with mean 1: its spacings are independent. */
@@ -158,7 +148,7 @@ TEST(test_backup_called_back) {
         int n = backup_n[i];
         double t = backup_time[i], cv2 = order_variance(100, n) / (t * t);
         snprintf(spec, sizeof spec, "method backup:k=%d,cancel=yes", n);
-        struct law l = simulate((struct flags){spec, "exp", 100, enough(cv2, 0.01), false});
+        struct law l = law_of((struct flags){spec, "exp", 100, enough(cv2, 0.01), false});
         near(l.per_update, t, 0.01 * WIDER * t + 5e-5, spec);
         near(l.lag, 0, 0, spec);
     }
@@ -195,7 +185,7 @@ TEST(test_backup_dropped) {
         assert_true(mean > backup_time[i] - 5e-5);
         snprintf(spec, sizeof spec, "method backup:k=%d", backup_n[i]);
         double updates = enough(square / (mean * mean) - 1, 0.01);
-        struct law l = simulate((struct flags){spec, "exp", 100, updates, false});
+        struct law l = law_of((struct flags){spec, "exp", 100, updates, false});
         near(l.per_update, mean, 0.01 * WIDER * mean, spec);
         near(l.lag, 0, 0, spec);
     }
@@ -298,7 +288,7 @@ TEST(test_staleness_sums) {
             for (int v = KASYNC; v <= KBATCHASYNC; v++) {
                 char spec[40];
                 snprintf(spec, sizeof spec, "%s:k=%d", variant[v], k);
-                struct law l = simulate((struct flags){spec, delays[d], 8, 1001, true});
+                struct law l = law_of((struct flags){spec, delays[d], 8, 1001, true});
                 struct tally t = read_log(0, 0);
                 assert_int_equal(t.version, 1001);
                 assert_int_equal(t.applied + t.in_flight + t.open,
@@ -321,14 +311,14 @@ TEST(test_lag_table) {
     for (int i = 0; i < 6; i++) {
         int n = row[i].n;
         struct law l =
-            simulate((struct flags){"method async", "gamma:shape=100,mean=128", n, updates, true});
+            law_of((struct flags){"method async", "gamma:shape=100,mean=128", n, updates, true});
         struct tally t = read_log(20 * (unsigned long)n, n - 1);
         near(l.lag, n - 1 - 0.5 * n * (n - 1) / updates, 0.002 * n, "homogeneous mean");
         near(sqrt(t.sum2 / (double)t.n), row[i].sd, 0.05 * WIDER * row[i].sd, "homogeneous sd");
         near((double)t.largest, row[i].most, 0.34 * row[i].most, "homogeneous maximum");
         assert_true(l.lag_max >= (double)t.largest);
-        l = simulate((struct flags){"method async", "hetero:v=0.6,gamma:shape=100,mean=128", n,
-                                    updates, false});
+        l = law_of((struct flags){"method async", "hetero:v=0.6,gamma:shape=100,mean=128", n,
+                                  updates, false});
         near(l.lag, n - 1, 0.01 * WIDER * (n - 1), "heterogeneous mean");
         assert_true(l.lag_max > 1.5 * (n - 1)); /* a worker is slow */
     }
@@ -337,7 +327,7 @@ TEST(test_lag_table) {
 /* --- reductions -------------------------------------------------------------------------- */
 
 static char *log_of(const char *policy, const char *delay) {
-    simulate((struct flags){policy, delay, 8, 1500, true});
+    law_of((struct flags){policy, delay, 8, 1500, true});
     FILE *f = fopen(events, "r");
     size_t room = 1 << 24;
     char *text = calloc(1, room);

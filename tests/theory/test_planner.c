@@ -74,7 +74,7 @@ TEST(test_planner) {
                {"shiftexp:shift=0.5", 2000},
                {"hetero:v=0.6,gamma", 1000}};
     for (size_t i = 0; i < sizeof run / sizeof run[0]; i++) {
-        struct pl_delay *d = must_open(run[i].spec, run[i].p);
+        struct pl_delay *d = open_delay(run[i].spec, run[i].p);
         struct pl_planner_in in = {.delay = d,
                                    .n_workers = run[i].p,
                                    .seed = test_seed,
@@ -99,10 +99,9 @@ TEST(test_planner) {
         } else {
             assert_true(best.overall.row >= 0 && row[best.overall.row].seconds_to_target == least);
         }
-        pl_delay_free(d);
     }
     /* exp, P = 8, K-sync: 46 / (0.02 - 0.03125/K) updates of (H_8 - H_{8-K}) s are least at 3 */
-    struct pl_delay *d = must_open("exp", 8);
+    struct pl_delay *d = open_delay("exp", 8);
     struct pl_planner_in in = {.delay = d, .n_workers = 8, .problem = pl_problem_default};
     struct pl_planner_best best;
     int n;
@@ -111,7 +110,6 @@ TEST(test_planner) {
     near(row[best.variant[PL_KSYNC].row].seconds_to_target, 4800 * 0.434524, 6.0);
     in.target = -1;
     assert_int_equal(pl_planner_run(&in, row, &n, &best, NULL), PL_EUSAGE);
-    pl_delay_free(d);
     int k[PL_PLANNER_K_MAX];
     for (int p = 1; p > 0 && p < 1 << 24; p += 1 + p / 3) {
         int count = pl_planner_ks(p, k);

@@ -64,7 +64,7 @@ TEST(test_table_exp) {
     static const double sync[] = {0.125000, 0.267857, 0.434524, 0.634524,
                                   0.884524, 1.217857, 1.717857, 2.717857};
     static const double ratio[] = {1.0000, 1.0714, 1.1587, 1.2690, 1.4152, 1.6238, 1.9633, 2.7179};
-    struct pl_delay *d = must_open("exp:mean=1", 8);
+    struct pl_delay *d = open_delay("exp:mean=1", 8);
     for (int k = 1; k <= 8; k++) {
         static const enum pl_variant order[] = {PL_KSYNC, PL_KASYNC};
         for (int i = 0; i < 2; i++) {
@@ -82,19 +82,17 @@ TEST(test_table_exp) {
         }
         near(pl_speedup_kasync_batch(8, k), ratio[k - 1], 5.1e-5);
     }
-    pl_delay_free(d);
-    d = must_open("exp", 20); /* 2000 updates of the paper's figure 6 */
+    d = open_delay("exp", 20); /* 2000 updates of the paper's figure 6 */
     static const int k6[] = {1, 5, 10, 15, 20};
     static const double figure6[] = {100.0, 559.0, 1337.5, 2628.8, 7195.5};
     for (int i = 0; i < 5; i++)
         near(2000 * cell(d, 20, PL_KSYNC, k6[i]).seconds, figure6[i], 0.051);
-    pl_delay_free(d);
 }
 
 /* The two tables with simulated columns: {K-sync exact, K-batch-sync, K-async}. */
 static void check_table(const char *spec, double digits, double limit, uint64_t updates,
                         const double (*want)[3], double mean) {
-    struct pl_delay *d = must_open(spec, 8);
+    struct pl_delay *d = open_delay(spec, 8);
     for (int k = 1; k <= 8; k++) {
         struct pl_runtime sync = cell(d, 8, PL_KSYNC, k), async = cell(d, 8, PL_KBATCHASYNC, k);
         near(sync.seconds, want[k - 1][0], digits);
@@ -112,7 +110,6 @@ static void check_table(const char *spec, double digits, double limit, uint64_t 
         assert_true(c.how == (k == 1 ? PL_HOW_EXACT : PL_HOW_SIMULATED));
         agrees(c, want[k - 1][1], limit);
     }
-    pl_delay_free(d);
 }
 
 TEST(test_table_shiftexp) {
@@ -141,9 +138,8 @@ TEST(test_speedups) {
                {"pareto", 8, 20.369},   {"pareto", 20, 79.763},      {"exp:mean=7", 8, 21.743},
                {"const:t=3", 13, 13.0}, {"gamma:shape=1", 8, 21.743}};
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        struct pl_delay *d = must_open(row[i].spec, row[i].p);
+        struct pl_delay *d = open_delay(row[i].spec, row[i].p);
         near(pl_speedup_sync_async(d, row[i].p), row[i].want, 5.1e-4);
-        pl_delay_free(d);
     }
 }
 
@@ -152,12 +148,11 @@ TEST(test_backup_workers) {
     static const int k[] = {50, 80, 90, 95, 96, 97, 98, 99, 100};
     static const double want[] = {0.6882, 1.5896, 2.2584, 2.9040, 3.1040,
                                   3.3540, 3.6874, 4.1874, 5.1874};
-    struct pl_delay *d = must_open("exp", 100);
+    struct pl_delay *d = open_delay("exp", 100);
     struct pl_runtime r[9];
     assert_int_equal(pl_runtime_of(d, 100, PL_KSYNC, k, 9, test_seed, 1000, r, NULL), 0);
     for (int i = 0; i < 9; i++) near(r[i].seconds, want[i], 5.1e-5);
     near(r[4].seconds / r[8].seconds, 0.598, 5e-4);
-    pl_delay_free(d);
 }
 
 /* mean staleness, P/K - 1 and (P-1)/K, and the share of fresh gradients */
@@ -168,7 +163,7 @@ TEST(test_staleness) {
     static const char *const spec[] = {"exp", "shiftexp", "pareto:shape=4",
                                        "hetero:slow=0.25,by=3,exp"};
     for (int s = 0; s < 4; s++) {
-        struct pl_delay *d = must_open(spec[s], 8);
+        struct pl_delay *d = open_delay(spec[s], 8);
         for (int k = 1; k <= 8; k++) {
             struct pl_runtime a = played(d, 8, PL_KASYNC, k, 40000);
             struct pl_runtime b = played(d, 8, PL_KBATCHASYNC, k, 40000);
@@ -185,7 +180,6 @@ TEST(test_staleness) {
             if (s == 1) near(a.fresh, async_shift[k - 1], 0.01);
         }
         assert_true(cell(d, 8, PL_KSYNC, 3).fresh == 1.0 && cell(d, 8, PL_KSYNC, 3).lag == 0.0);
-        pl_delay_free(d);
     }
 }
 
@@ -193,25 +187,23 @@ TEST(test_integral) {
     static const int size[] = {1, 2, 8, 100, 3000};
     for (int s = 0; s < 5; s++) {
         int p = size[s];
-        struct pl_delay *e = must_open("exp:mean=3", p), *g = must_open("gamma:shape=1,mean=3", p);
+        struct pl_delay *e = open_delay("exp:mean=3", p),
+                        *g = open_delay("gamma:shape=1,mean=3", p);
         for (int k = 1; k <= p; k += 1 + p / 7) {
             double want = pl_order_exp(3.0, p, k);
             near(pl_order_integral(e, p, k) / want, 1.0, 1e-9);
             near(cell(g, p, PL_KSYNC, k).seconds / want, 1.0, 1e-9);
         }
         near(pl_order_integral(e, p, p) / pl_order_exp(3.0, p, p), 1.0, 1e-9);
-        pl_delay_free(e);
-        pl_delay_free(g);
     }
     /* the mean of all order statistics is the mean: any law, any sharpness */
     static const char *const spec[] = {"gamma:shape=0.3", "gamma:shape=100", "gamma:shape=1e6",
                                        "lognormal:sigma=2", "lognormal:sigma=0.01"};
     for (int s = 0; s < 5; s++) {
-        struct pl_delay *d = must_open(spec[s], 9);
+        struct pl_delay *d = open_delay(spec[s], 9);
         double sum = 0.0;
         for (int k = 1; k <= 9; k++) sum += pl_order_integral(d, 9, k);
         near(sum / (9 * pl_delay_mean(d, 0)), 1.0, 1e-8);
-        pl_delay_free(d);
     }
     assert_true(isinf(pl_order_pareto(0.5, 1, 8, 7)) && isfinite(pl_order_pareto(0.5, 1, 8, 6)));
 }
@@ -234,32 +226,29 @@ TEST(test_workers_that_differ) {
     double mean[257];
     static const int size[] = {3, 40, 256};
     for (int s = 0; s < 3; s++) { /* workers alike, by the way for those who are not */
-        struct pl_delay *d = must_open("exp", size[s]);
+        struct pl_delay *d = open_delay("exp", size[s]);
         assert_int_equal(pl_order_differing(d, size[s], mean), 0);
         for (int k = 1; k <= size[s]; k++) near(mean[k] / pl_order_exp(1, size[s], k), 1.0, 1e-8);
-        pl_delay_free(d);
     }
     /* two exponentials with means 1 and 3: min 3/4, max 4 - 3/4 */
-    struct pl_delay *d = must_open("exp:mean=1|exp:mean=3", 2);
+    struct pl_delay *d = open_delay("exp:mean=1|exp:mean=3", 2);
     assert_int_equal(pl_order_differing(d, 2, mean), 0);
     near(mean[1], 0.75, 1e-8);
     near(mean[2], 3.25, 1e-8);
     near(cell(d, 2, PL_KBATCHSYNC, 5).seconds, 5 * 0.75, 1e-14);
     near(cell(d, 2, PL_KBATCHASYNC, 5).seconds, 5 * 0.75, 1e-14);
     near(cell(d, 2, PL_KASYNC, 1).seconds, 0.75, 1e-14);
-    pl_delay_free(d);
-    d = must_open("const:t=1|const:t=2.3|const:t=4.1", 3); /* section 0 */
+    d = open_delay("const:t=1|const:t=2.3|const:t=4.1", 3); /* section 0 */
     static const double sorted[] = {1, 2.3, 4.1};
     for (int k = 1; k <= 3; k++) near(cell(d, 3, PL_KSYNC, k).seconds, sorted[k - 1], 1e-9);
     near(cell(d, 3, PL_KBATCHSYNC, 2).seconds, 2.0, 1e-14);
     near(cell(d, 3, PL_KBATCHSYNC, 3).seconds, 2.3, 1e-14);
-    pl_delay_free(d);
 
     static const char *const spec[] = {"hetero:v=0.6,gamma:shape=100",
                                        "shiftexp|const:t=1.5|pareto", "hetero:power=0.5,lognormal",
                                        "hetero:slow=0.25,by=5,exp"};
     for (int i = 0; i < 4; i++) {
-        d = must_open(spec[i], 12);
+        d = open_delay(spec[i], 12);
         int k[12];
         struct pl_order exact[12], sim[12];
         for (int j = 0; j < 12; j++) k[j] = j + 1;
@@ -272,12 +261,11 @@ TEST(test_workers_that_differ) {
             else
                 near(sim[j].mean, exact[j].mean, 6.0 * sim[j].sd_error + 1e-12);
         }
-        pl_delay_free(d);
     }
 }
 
 TEST(test_constant_delays) {
-    struct pl_delay *d = must_open("const:t=2", 8);
+    struct pl_delay *d = open_delay("const:t=2", 8);
     for (int v = 0; v < PL_N_VARIANTS; v++)
         for (int k = 1; k <= 8; k++) {
             struct pl_runtime r = cell(d, 8, (enum pl_variant)v, k);
@@ -290,7 +278,6 @@ TEST(test_constant_delays) {
     struct pl_why why;
     assert_int_equal(pl_runtime_of(d, 8, PL_KSYNC, &k, 1, test_seed, 1, &r, &why), PL_EUSAGE);
     assert_string_equal(why.text, "k=9 is not accepted; ksync with 8 workers takes 1 to 8");
-    pl_delay_free(d);
 }
 
 /* Rennala (Tyurin, Richtarik, NeurIPS 2023) and m-synchronous SGD (arXiv 2602.03802) */

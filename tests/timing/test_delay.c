@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "opened.h"
 #include "test.h"
 #include "timing/delay.h"
 
@@ -14,13 +15,6 @@
 #define N_DRAWS 40000
 
 static char path[] = "delay-test-XXXXXX"; /* a trace file in the working directory */
-
-static struct pl_delay *must_open(const char *spec, int n_workers) {
-    struct pl_delay *d = NULL;
-    struct pl_why why = {""};
-    if (pl_delay_open(spec, n_workers, test_seed, &d, &why)) fail_msg("%s: %s", spec, why.text);
-    return d;
-}
 
 static void write_trace_bytes(const char *text, size_t n) {
     FILE *f = fopen(path, "w");
@@ -81,27 +75,25 @@ TEST(test_draws_follow_cdf) {
     assert_non_null(x);
     const double limit = sqrt(log(2.0 / LEVEL) / (2.0 * N_DRAWS));
     for (size_t i = 0; i < N_LAWS; i++) {
-        struct pl_delay *d = must_open(laws[i], 6);
+        struct pl_delay *d = open_delay(laws[i], 6);
         for (uint32_t w = 0; w < 6; w += 5) {
             double got = distance(d, w, x, N_DRAWS);
             if (!(got < limit)) fail_msg("%s worker %u: %g >= %g", laws[i], w, got, limit);
             assert_true(x[0] >= 0.0 && x[N_DRAWS - 1] <= PL_DELAY_MAX);
         }
-        pl_delay_free(d);
     }
     write_trace("# seconds\n0.5\n0.5 # twice\n\n 1.25\n2e0\n7\n");
     char spec[64];
     snprintf(spec, sizeof spec, "trace:%s", path);
-    struct pl_delay *d = must_open(spec, 3);
+    struct pl_delay *d = open_delay(spec, 3);
     assert_true(distance(d, 2, x, N_DRAWS) < limit);
-    pl_delay_free(d);
     free(x);
 }
 
 TEST(test_quantile_inverts_cdf) {
     static const double u[] = {1e-12, 1e-6, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1 - 1e-9};
     for (size_t i = 0; i < N_LAWS; i++) {
-        struct pl_delay *d = must_open(laws[i], 6);
+        struct pl_delay *d = open_delay(laws[i], 6);
         for (uint32_t w = 0; w < 6; w += 5) {
             double last = pl_delay_quantile(d, w, 0.0);
             assert_true(last >= 0.0 && pl_delay_cdf(d, w, last * 0.999999) <= 1e-12);
@@ -117,13 +109,12 @@ TEST(test_quantile_inverts_cdf) {
                 last = t;
             }
         }
-        pl_delay_free(d);
     }
 }
 
 TEST(test_mean_is_integral_of_tail) {
     for (size_t i = 0; i < N_LAWS; i++) {
-        struct pl_delay *d = must_open(laws[i], 6);
+        struct pl_delay *d = open_delay(laws[i], 6);
         double mean = pl_delay_mean(d, 5), sum = 0.0, x0 = -40.0, h = 0.0005;
         if (isinf(mean)) {
             assert_string_equal(laws[i], "pareto:shape=0.5");
@@ -135,41 +126,35 @@ TEST(test_mean_is_integral_of_tail) {
             double limit = strstr(laws[i], "1.2") ? 0.02 : 1e-3;
             if (!(fabs(sum / mean - 1.0) < limit)) fail_msg("%s: %g not %g", laws[i], sum, mean);
         }
-        pl_delay_free(d);
     }
 }
 
 TEST(test_known_values) {
-    struct pl_delay *d = must_open("shiftexp:shift=1,mean=1", 8);
+    struct pl_delay *d = open_delay("shiftexp:shift=1,mean=1", 8);
     assert_true(pl_delay_alike(d));
     assert_true(pl_delay_mean(d, 7) == 2.0);
     assert_true(pl_delay_cdf(d, 0, 1.0) == 0.0 && pl_delay_cdf(d, 0, -1.0) == 0.0);
     assert_true(fabs(pl_delay_tail(d, 0, 101.0) / exp(-100.0) - 1.0) < 1e-12);
-    pl_delay_free(d);
-    d = must_open("pareto:shape=2,scale=1", 8);
+    d = open_delay("pareto:shape=2,scale=1", 8);
     assert_true(pl_delay_mean(d, 0) == 2.0 && fabs(pl_delay_tail(d, 0, 4.0) - 0.0625) < 1e-15);
-    pl_delay_free(d);
     /* 0.9 % of the tasks take more than 1.25 times the mean (gamma, shape 100) */
-    d = must_open("gamma:shape=100", 1);
+    d = open_delay("gamma:shape=100", 1);
     assert_true(fabs(pl_delay_tail(d, 0, 1.25) - 0.009) < 5e-4);
     /* chi-square with 200 degrees of freedom: 95 % at 233.994 */
     assert_true(fabs(pl_delay_quantile(d, 0, 0.95) - 2.33994 / 2) < 1e-5);
-    pl_delay_free(d);
-    d = must_open("lognormal:mu=0,sigma=1", 1);
+    d = open_delay("lognormal:mu=0,sigma=1", 1);
     assert_true(fabs(pl_delay_quantile(d, 0, 0.975) - exp(1.959963984540054)) < 1e-12);
-    pl_delay_free(d);
-    d = must_open("pareto:shape=0.05", 1); /* most draws are beyond any clock */
+    d = open_delay("pareto:shape=0.05", 1); /* most draws are beyond any clock */
     for (uint64_t i = 0; i < 1000; i++) {
         double x = pl_delay_draw(d, test_seed, 0, i, 3);
         assert_true(x >= 0.0 && x <= PL_DELAY_MAX);
     }
     assert_true(pl_delay_quantile(d, 0, 0.99) == PL_DELAY_MAX);
     assert_true(pl_delay_cdf(d, 0, PL_DELAY_MAX) == 1.0);
-    pl_delay_free(d);
 }
 
 TEST(test_draws_are_keyed) {
-    struct pl_delay *d = must_open("exp:mean=2", 4);
+    struct pl_delay *d = open_delay("exp:mean=2", 4);
     double a = pl_delay_draw(d, 5, 1, 9, 1);
     pl_delay_draw(d, 5, 2, 9, 1);
     assert_true(a == pl_delay_draw(d, 5, 1, 9, 1));
@@ -182,52 +167,42 @@ TEST(test_draws_are_keyed) {
     for (int i = 0; i < n; i++) sum += pl_delay_draw(d, test_seed, 0, (uint64_t)i, (uint32_t)steps);
     double sd = 2.0 * sqrt(steps) / sqrt(n);
     assert_true(fabs(sum / n - 2.0 * steps) < 6.0 * sd);
-    pl_delay_free(d);
-    d = must_open("const:t=0.25", 4);
+    d = open_delay("const:t=0.25", 4);
     assert_true(pl_delay_draw(d, 1, 3, 0, 8) == 2.0);
-    pl_delay_free(d);
 }
 
 TEST(test_lists) {
     static const double want[] = {1, 5, 5, 7, 1, 5, 5, 7, 1};
-    struct pl_delay *d = must_open("const:t=1|2*const:t=5|const:t=7", 9);
+    struct pl_delay *d = open_delay("const:t=1|2*const:t=5|const:t=7", 9);
     for (uint32_t w = 0; w < 9; w++) assert_true(pl_delay_mean(d, w) == want[w]);
     assert_false(pl_delay_alike(d));
-    pl_delay_free(d);
-    d = must_open("exp:mean=2|3*exp:mean=2", 9);
+    d = open_delay("exp:mean=2|3*exp:mean=2", 9);
     assert_true(pl_delay_alike(d));
-    pl_delay_free(d);
-    d = must_open("100*exp|const", 50);
+    d = open_delay("100*exp|const", 50);
     assert_true(pl_delay_alike(d)); /* no worker reaches const */
-    pl_delay_free(d);
-    d = must_open("exp|pareto", 1);
+    d = open_delay("exp|pareto", 1);
     assert_true(pl_delay_alike(d));
     struct pl_delay_look look;
     pl_delay_look(d, 0, &look);
     assert_true(look.kind == PL_DELAY_EXP && look.a == 1.0 && look.speed == 1.0);
-    pl_delay_free(d);
 }
 
 TEST(test_speeds) {
-    struct pl_delay *d = must_open("hetero:power=0.5,const:t=2", 9);
+    struct pl_delay *d = open_delay("hetero:power=0.5,const:t=2", 9);
     assert_true(pl_delay_mean(d, 0) == 2.0 && pl_delay_mean(d, 8) == 6.0);
     assert_true(pl_delay_draw(d, 1, 8, 0, 1) == 6.0 && !pl_delay_alike(d));
-    pl_delay_free(d);
-    d = must_open("hetero:slow=0.25,by=5,const", 8);
+    d = open_delay("hetero:slow=0.25,by=5,const", 8);
     for (uint32_t w = 0; w < 8; w++) assert_true(pl_delay_mean(d, w) == (w < 6 ? 1.0 : 5.0));
-    pl_delay_free(d);
-    d = must_open("hetero:slow=0.01,by=3,const", 8); /* at least one */
+    d = open_delay("hetero:slow=0.01,by=3,const", 8); /* at least one */
     assert_true(pl_delay_mean(d, 6) == 1.0 && pl_delay_mean(d, 7) == 3.0);
-    pl_delay_free(d);
-    d = must_open("hetero:slow=0.5,by=3,power=1,const:t=1|const:t=10", 4);
+    d = open_delay("hetero:slow=0.5,by=3,power=1,const:t=1|const:t=10", 4);
     assert_true(pl_delay_mean(d, 0) == 1.0 && pl_delay_mean(d, 1) == 20.0);
     assert_true(pl_delay_mean(d, 2) == 9.0 && pl_delay_mean(d, 3) == 120.0);
-    pl_delay_free(d);
 
     /* CVB: mean 1 and coefficient of variation 0.6 over 100,000 workers; six standard deviations
      * (the fourth central moment of this gamma is 0.36^2 (3 + 6 * 0.36)) */
     const int n = 100000;
-    d = must_open("hetero:v=0.6,const", n);
+    d = open_delay("hetero:v=0.6,const", n);
     double mean = 0.0, square = 0.0, slow = 0.0;
     for (int w = 0; w < n; w++) {
         double x = pl_delay_mean(d, (uint32_t)w);
@@ -238,13 +213,11 @@ TEST(test_speeds) {
     assert_true(fabs(mean - 1.0) < 6.0 * 0.6 / sqrt(n));
     assert_true(fabs(square - 0.36) < 6.0 * 0.36 * sqrt((2.0 + 6.0 * 0.36) / n));
     assert_true(fabs(slow - 0.279) < 0.012); /* with Vtask = 0.1 on top: 27.9 % */
-    pl_delay_free(d);
 
     struct pl_delay *e = NULL; /* the speed belongs to the seed of the run */
-    d = must_open("hetero:v=0.6,exp", 4);
+    d = open_delay("hetero:v=0.6,exp", 4);
     assert_int_equal(pl_delay_open("hetero:v=0.6,exp", 4, test_seed + 1, &e, NULL), 0);
     assert_true(pl_delay_mean(d, 2) != pl_delay_mean(e, 2));
-    pl_delay_free(d);
     pl_delay_free(e);
 }
 
@@ -252,7 +225,7 @@ TEST(test_traces) {
     char spec[80];
     snprintf(spec, sizeof spec, "trace:%s", path);
     write_trace("1 0.5\r\n2 4\r\n1 1.5\n# nothing\n2\t8\n2 6"); /* no newline at the end */
-    struct pl_delay *d = must_open(spec, 5);
+    struct pl_delay *d = open_delay(spec, 5);
     assert_false(pl_delay_alike(d));
     for (uint32_t w = 0; w < 5; w++) {
         assert_true(fabs(pl_delay_mean(d, w) - (w % 2 ? 6.0 : 1.0)) < 1e-15);
@@ -264,11 +237,9 @@ TEST(test_traces) {
     assert_true(pl_delay_quantile(d, 1, 1.0 / 3) == 4.0 && pl_delay_quantile(d, 1, 0.34) == 6.0);
     assert_true(pl_delay_quantile(d, 1, 0.0) == 4.0 && pl_delay_quantile(d, 1, 0.999) == 8.0);
     assert_true(fabs(pl_delay_cdf(d, 1, 6.0) - 2.0 / 3) < 1e-15);
-    pl_delay_free(d);
     snprintf(spec, sizeof spec, "hetero:power=1,trace:file=%s", path);
-    d = must_open(spec, 4);
+    d = open_delay(spec, 4);
     assert_true(fabs(pl_delay_mean(d, 3) - 24.0) < 1e-12);
-    pl_delay_free(d);
 
     static const struct {
         const char *text, *says;

@@ -3,6 +3,7 @@
  * that draws from them. */
 #include <paceline.h>
 
+#include "opened.h"
 #include "recorded.h"
 #include "test.h"
 #include "timing/delay.h"
@@ -15,14 +16,14 @@ TEST(the_bytes_are_as_documented) {
     struct pl_recording r;
     struct pl_why why;
     char workers[16];
-    pl_run_free(simulate(change(small, "method", "kasync:k=2", "updates", "10", "local",
-                                "steps:u=3", "record", fresh("a.rec"), NULL)));
+    simulate(change(small, "method", "kasync:k=2", "updates", "10", "local", "steps:u=3", "record",
+                    fresh("a.rec"), NULL));
     assert_int_equal(pl_recording_read(path("a.rec"), &r, &why), 0);
     assert_int_equal(r.steps, 3);
     assert_true(pl_recording_line(r.text, "workers", workers, sizeof workers));
     assert_string_equal(workers, "4");
     assert_false(pl_recording_line(r.text, "worker", workers, sizeof workers));
-    struct line *l = calloc(r.n_events + 1, sizeof *l);
+    struct line *l = own_room(r.n_events + 1, sizeof *l);
     uint64_t began[4] = {0};
     for (size_t i = 0; i < r.n_events; i++) {
         const struct pl_event *e = &r.event[i];
@@ -47,7 +48,6 @@ TEST(the_bytes_are_as_documented) {
     assert_memory_equal(mine.at, theirs.at, mine.n);
     free(mine.at);
     free(theirs.at);
-    free(l);
     pl_recording_free(&r);
 }
 
@@ -99,7 +99,6 @@ TEST(files_are_not_written_over) {
     pl_setup *s = change(small, "data", "digits:samples=300\n", "record", fresh("line"), NULL);
     pl_run *run = NULL;
     assert_int_equal(pl_simulate(s, &run), PL_EUSAGE);
-    pl_setup_free(s);
 }
 
 /* ---- damage ---- */
@@ -108,8 +107,8 @@ TEST(files_are_not_written_over) {
 static struct bytes small_recording(size_t *n_events) {
     struct pl_recording r;
     struct pl_why why;
-    pl_run_free(simulate(change(small, "method", "async", "model", "quadratic:dim=3", "updates",
-                                "5", "record", fresh("small.rec"), NULL)));
+    simulate(change(small, "method", "async", "model", "quadratic:dim=3", "updates", "5", "record",
+                    fresh("small.rec"), NULL));
     assert_int_equal(pl_recording_read(path("small.rec"), &r, &why), 0);
     assert_true(r.ended && r.n_updates == 5 && r.n_workers == 4 && r.steps == 1);
     *n_events = r.n_events;
@@ -192,7 +191,6 @@ TEST(what_is_cut_is_good_so_far) {
             assert_string_equal(pl_run_text(run, "replay"), said);
             assert_true(pl_run_number(run, "replay.same") == 1);
             assert_true(pl_run_number(run, "replay.events") == (double)r.n_events);
-            pl_run_free(run);
         }
         pl_recording_free(&r);
     }
@@ -277,12 +275,9 @@ static const char *measured(uint32_t steps) {
 }
 
 static struct pl_delay *law(const char *format, const char *file, int n_workers) {
-    struct pl_delay *d = NULL;
-    struct pl_why why;
     char spec[PL_SPEC_MAX];
     snprintf(spec, sizeof spec, format, file);
-    if (pl_delay_open(spec, n_workers, test_seed, &d, &why)) fail_msg("%s", why.text);
-    return d;
+    return open_delay(spec, n_workers);
 }
 
 TEST(recorded_delays_in_order) {
@@ -300,15 +295,12 @@ TEST(recorded_delays_in_order) {
     pl_delay_look(d, 0, &look);
     assert_true(look.kind == PL_DELAY_TRACE && look.n_sample == 3);
     assert_true(look.sample[0] == 1 && look.sample[1] == 2 && look.sample[2] == 4);
-    pl_delay_free(d);
     /* a task of two mini-batches: half for each */
     d = law("recording:file=%s,order=sequence", measured(2), 3);
     assert_true(pl_delay_draw(d, 3, 0, 2, 2) == 4 && pl_delay_draw(d, 3, 0, 2, 1) == 2);
     assert_true(pl_delay_mean(d, 1) == 3);
-    pl_delay_free(d);
     d = law("hetero:power=1,recording:%s", measured(1), 3);
     assert_true(pl_delay_draw(d, 3, 2, 1, 1) == 18);
-    pl_delay_free(d);
 }
 
 TEST(recorded_delays_at_random) {
@@ -322,7 +314,6 @@ TEST(recorded_delays_at_random) {
         n[(int)x]++;
     }
     assert_true(n[1] > 850 && n[2] > 850 && n[4] > 850);
-    pl_delay_free(d);
     struct pl_why why;
     const struct line join = {.kind = 1};
     char spec[PL_SPEC_MAX];
@@ -352,7 +343,6 @@ TEST(plans_take_recordings) {
     set(s, "workers", "5");
     assert_int_equal(pl_plan(s, count_row, &p), 0);
     assert_int_equal(p.k, 5);
-    pl_setup_free(s);
     const char *text = fresh("seconds");
     spill(text, (const uint8_t *)"1\n2\n", 4);
     s = plain();
@@ -360,7 +350,6 @@ TEST(plans_take_recordings) {
     assert_int_equal(pl_plan(s, count_row, &p), 0);
     set(s, "trace", text); /* beside the delay that replaced the first one */
     assert_int_equal(pl_plan(s, count_row, &p), PL_EUSAGE);
-    pl_setup_free(s);
 }
 
 static int teardown(void **state) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "setups.h"
 #include "suite_transport.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
@@ -27,21 +28,28 @@
 
 #define MS UINT64_C(1000000)
 
-/* A client of this kind and dim comes; NULL: why says why not. */
-static struct pl_link *join(struct crew *c, struct pl_newcomer client, struct pl_welcome *welcome,
-                            struct pl_why *why) {
-    struct pl_link *l = NULL;
+/* A client of this kind and dim comes. */
+static int connect_client(struct crew *c, struct pl_newcomer client, struct pl_link **l,
+                          struct pl_welcome *welcome, struct pl_why *why) {
     struct pl_client_link_conf conf = {.path = c->path, .client = client};
-    int rc = pl_client_link_connect(&conf, &l, welcome, why);
-    assert_true(rc == PL_OK || rc == PL_ERUN);
-    assert_true((rc == PL_OK) == (l != NULL));
+    *l = NULL;
+    return pl_client_link_connect(&conf, l, welcome, why);
+}
+
+static struct pl_link *join(struct crew *c, struct pl_newcomer client, struct pl_welcome *welcome) {
+    struct pl_why why = {""};
+    struct pl_link *l;
+    if (connect_client(c, client, &l, welcome, &why)) fail_msg("%s", why.text);
+    assert_non_null(l);
     return l;
 }
 
 static void refused(struct crew *c, struct pl_newcomer client, const char *sentence) {
     struct pl_why why = {""};
     struct pl_welcome welcome;
-    assert_null(join(c, client, &welcome, &why));
+    struct pl_link *l;
+    assert_int_equal(connect_client(c, client, &l, &welcome, &why), PL_ERUN);
+    assert_null(l);
     if (!strstr(why.text, sentence) || !strstr(why.text, c->path)) fail_msg("%s", why.text);
 }
 
@@ -57,7 +65,6 @@ static enum pl_admission judge(void *ctx, const struct pl_newcomer *g, struct pl
 
 TEST(a_wrong_client_is_told_why) {
     struct crew c;
-    struct pl_why why;
     struct pl_welcome welcome;
     char longest[2 * PL_ABOUT_MAX];
     memset(longest, 'x', sizeof longest);
@@ -71,7 +78,7 @@ TEST(a_wrong_client_is_told_why) {
     refused(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, "takes no evaluators");
     refused(&c, (struct pl_newcomer){.kind = (enum pl_client_kind)7}, "not this kind");
     struct pl_newcomer right = {.dim = 33, .fingerprint = "mlp-64"};
-    struct pl_link *l = join(&c, right, &welcome, &why);
+    struct pl_link *l = join(&c, right, &welcome);
     assert_non_null(l);
     assert_int_equal(welcome.worker, 0);
     assert_int_equal(welcome.n_workers, 1);
@@ -192,19 +199,10 @@ TEST(visitors_do_not_disturb_a_run) {
             const struct pl_client_conf conf = {.path = path, .wait = -1};
             if (!pl_client_open(&conf, &client, why, sizeof why)) pl_client_close(client);
         }
-    pl_setup *s = NULL;
-    assert_int_equal(pl_setup_new(&s), 0);
-    const char *const option[][2] = {{"model", "quadratic"}, {"workers", "3"},
-                                     {"spawn", "processes"}, {"respawn", "yes"},
-                                     {"updates", "300"},     {"listen", path}};
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
-        assert_int_equal(pl_setup_set(s, option[i][0], option[i][1]), 0);
-    pl_run *run = NULL;
-    for (int i = 0; i < 5; i++) {
-        if (pl_train(s, &run)) fail_msg("%s", pl_setup_why(s));
-        pl_run_free(run);
-    }
-    pl_setup_free(s);
+    pl_setup *s = setup_of("model=quadratic workers=3 spawn=processes respawn=yes updates=300 "
+                           "listen=%s",
+                           path);
+    for (int i = 0; i < 5; i++) train(s);
     kill(visitor, SIGKILL);
     waitpid(visitor, NULL, 0);
 }
@@ -225,14 +223,10 @@ TEST(a_port_number_is_not_a_path) {
         assert_int_equal(lstat(bad[i], &s), -1);
         assert_int_equal(pl_client_link_connect(&client, &l, &welcome, &why), PL_EUSAGE);
     }
-    pl_setup *setup = NULL;
-    assert_int_equal(pl_setup_new(&setup), 0);
+    pl_setup *setup = setup_of("model=quadratic listen=%s", bad[0]);
     pl_run *run = NULL;
-    assert_int_equal(pl_setup_set(setup, "model", "quadratic"), 0);
-    assert_int_equal(pl_setup_set(setup, "listen", bad[0]), 0);
     assert_int_equal(pl_train(setup, &run), PL_EUSAGE);
     assert_non_null(strstr(pl_setup_why(setup), "HOST:PORT"));
-    pl_setup_free(setup);
 }
 
 /* --- waiting ----------------------------------------------------------------------------- */
@@ -335,14 +329,13 @@ static void word_is(struct crew *c, int seat, const char *word) {
 
 TEST(words_arrive_in_order) {
     struct crew c;
-    struct pl_why why;
     struct pl_welcome welcome;
     char longest[PL_WORD_MAX + 1], text[32];
     memset(longest, '~', sizeof longest);
     longest[PL_WORD_MAX] = 0;
     crew_open_with(&c, &pl_shm, 1, 5, true, (struct pl_port_conf){.n_evaluators = 1});
     struct pl_link *l = crew_client(&c, 0);
-    struct pl_link *w = join(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, &welcome, &why);
+    struct pl_link *w = join(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, &welcome);
     assert_int_equal(welcome.worker, 1);
     crew_news(&c, PL_NEWS_JOINED, 0);
     assert_int_equal(pl_client_link_say(l, "", 0), PL_EUSAGE);

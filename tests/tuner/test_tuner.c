@@ -9,6 +9,7 @@
 #include "core/control.h"
 #include "folder.h"
 #include "paceline.h"
+#include "setups.h"
 #include "test.h"
 #include "tuner/adasync_rules.h"
 
@@ -214,7 +215,6 @@ TEST(test_adasync_in_a_run) {
     assert_int_equal(k_of(c), 4);
     assert_false(answer(c, 4.5, 2, 1));
     assert_true(answer(c, 4.6, 3, 4)); /* base 0, so F0 is a mean that includes it */
-    pl_control_free(c);
     /* every=0: an interval is twenty mean task times (of n tasks, over n + 1: nineteen here) */
     c = open_control("kasync:k=1", "adasync:rule=sqrt", 2);
     for (int i = 1; k_of(c) == 1 && i < 100; i++) {
@@ -223,7 +223,6 @@ TEST(test_adasync_in_a_run) {
         assert_true(i >= 19 || k_of(c) == 1);
     }
     assert_int_equal(k_of(c), 2);
-    pl_control_free(c);
 }
 
 TEST(test_what_tuners_refuse) {
@@ -253,7 +252,6 @@ TEST(test_abs_bound) {
         snprintf(spec, sizeof spec, "abs:k0=%d", k);
         struct pl_control *c = open_control("kasync:stop=yes", spec, 8);
         assert_int_equal(pl_control_view(c)->knobs.bound, want[k - 1]);
-        pl_control_free(c);
     }
     struct pl_control *c = open_control("kasync:k=2,stop=yes", "abs:scale=2.5,every=1", 8);
     assert_int_equal(pl_control_view(c)->knobs.bound, 10);
@@ -265,7 +263,6 @@ TEST(test_abs_bound) {
         near(bound, fmax(1, ceil(2.5 * 8 / k_of(c))), 0);
     }
     assert_int_equal(k_of(c), 8);
-    pl_control_free(c);
 }
 
 TEST(test_growing_bound) {
@@ -277,7 +274,6 @@ TEST(test_growing_bound) {
         if (version < 4) assert_int_equal(r, 1);
         assert_true(r >= 1 && (r == 1 || r * r <= version) && (r + 1) * (r + 1) > version);
     }
-    pl_control_free(c);
 }
 
 /* Kas Hanna et al., arXiv 2002.11005: the counter goes up if successive gradients disagree,
@@ -309,34 +305,21 @@ TEST(test_fastestk) {
             if (k_of(c) != row[i].k[j] - '0')
                 fail_msg("%s: K = %d after update %d", row[i].options, k_of(c), j + 1);
         }
-        pl_control_free(c);
     }
 }
 
 /* --- ABS on a virtual clock -------------------------------------------------------------- */
 
 /* Runs with exponential delays; the largest applied staleness, and the event log where wanted. */
-static double simulate(const char *policy, const char *tuner, int n_workers, int updates,
-                       char **log) {
-    char number[32], path[300];
-    pl_setup *s;
-    pl_run *run;
-    assert_int_equal(pl_setup_new(&s), 0);
-    int rc = pl_setup_set(s, "policy", policy) | pl_setup_set(s, "tuner", tuner) |
-             pl_setup_set(s, "model", "none") | pl_setup_set(s, "delay", "exp");
-    snprintf(number, sizeof number, "%d", n_workers);
-    rc |= pl_setup_set(s, "workers", number);
-    snprintf(number, sizeof number, "%d", updates);
-    rc |= pl_setup_set(s, "updates", number);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)test_seed);
-    rc |= pl_setup_set(s, "seed", number);
-    snprintf(path, sizeof path, "%s/events", folder);
-    if (log) rc |= pl_setup_set(s, "events", path);
-    assert_int_equal(rc, 0);
-    if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+static double abs_run(const char *policy, const char *tuner, int n_workers, int updates,
+                      char **log) {
+    const char *path = folder_path("events");
+    pl_setup *s =
+        setup_of("policy=%s tuner=%s model=none delay=exp workers=%d updates=%d seed=%llu", policy,
+                 tuner, n_workers, updates, test_seed);
+    if (log) set(s, "events", path);
+    pl_run *run = simulate(s);
     double most = pl_run_number(run, "staleness.max");
-    pl_run_free(run);
-    pl_setup_free(s);
     if (!log) return most;
     FILE *f = fopen(path, "r");
     assert_non_null(f);
@@ -352,8 +335,8 @@ static double simulate(const char *policy, const char *tuner, int n_workers, int
 static void same_log(const char *policy_a, const char *tuner_a, const char *policy_b,
                      const char *tuner_b) {
     char *a, *b;
-    simulate(policy_a, tuner_a, 8, 2000, &a);
-    simulate(policy_b, tuner_b, 8, 2000, &b);
+    abs_run(policy_a, tuner_a, 8, 2000, &a);
+    abs_run(policy_b, tuner_b, 8, 2000, &b);
     if (strcmp(a, b) != 0) {
         size_t at = 0;
         while (a[at] == b[at]) at++;
@@ -374,7 +357,7 @@ TEST(test_abs_staleness) {
         for (int j = 0; j < 5; j++) {
             char spec[80];
             snprintf(spec, sizeof spec, "kasync:k=%d,max_lag=%d,stop=yes", k[i], tau[j]);
-            near(simulate(spec, "fixed", m[i], sanitized ? 4000 : 20000, NULL), tau[j] - 1, 0);
+            near(abs_run(spec, "fixed", m[i], sanitized ? 4000 : 20000, NULL), tau[j] - 1, 0);
         }
 }
 
@@ -412,21 +395,15 @@ TEST(test_k_in_training) {
         "adasync-ksync", "adasync-kasync", "adasync-kbatchsync",         "adasync-kbatchasync",
         "abs",           "fastest-k",      "adasync-ksync:rule=measured"};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        pl_setup *s;
-        pl_run *run;
         const struct pl_point *point;
         int k = 1;
-        assert_int_equal(pl_setup_new(&s), 0);
-        int rc = pl_setup_set(s, "method", methods[i]) | pl_setup_set(s, "updates", "2000") |
-                 pl_setup_set(s, "model", "quadratic:dim=10") | pl_setup_set(s, "threads", "1");
-        assert_int_equal(rc | pl_setup_set(s, "eval-every", "5"), 0);
+        pl_setup *s = setup_of(
+            "method=%s updates=2000 model=quadratic:dim=10 threads=1 eval-every=5", methods[i]);
         pl_setup_watch(s, rising_k, NULL, &k);
-        if (pl_simulate(s, &run)) fail_msg("%s", pl_setup_why(s));
+        pl_run *run = simulate(s);
         assert_true(pl_run_points(run, &point) > 50 && point[0].k == 1);
         if (k != 8) fail_msg("%s: K = %d at the end", methods[i], k);
         near(pl_run_number(run, "k_final"), 8, 0);
-        pl_run_free(run);
-        pl_setup_free(s);
     }
 }
 
