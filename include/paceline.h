@@ -113,9 +113,9 @@ struct pl_point {
 PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struct pl_point *p),
                            int (*tick)(void *ctx, const struct pl_point *p), void *ctx);
 
-/* Receives messages for people during a run: notes and warnings, for example about a worker whose
- * gradients are not finite. Without it a run is silent. */
-PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int warning, const char *sentence),
+/* Receives messages for people during a run; a detail is what a client has asked for itself. */
+enum pl_level { PL_DETAIL = -1, PL_NOTE = 0, PL_WARNING = 1 };
+PL_API void pl_setup_log(pl_setup *setup, void (*say)(void *ctx, int level, const char *sentence),
                          void *ctx);
 
 /* Is called when everything about a run is resolved and before its first task. `header` describes

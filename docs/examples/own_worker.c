@@ -48,9 +48,9 @@ static int evaluate(void *ctx, const float *w, const struct pl_samples *s, float
     return PL_OK;
 }
 
-static void say(void *ctx, int warning, const char *sentence) {
+static void say(void *ctx, int level, const char *sentence) {
     (void)ctx;
-    fprintf(stderr, "%s%s\n", warning ? "warning: " : "", sentence);
+    fprintf(stderr, "%s%s\n", level == PL_WARNING ? "warning: " : "", sentence);
 }
 
 static int serve(const char *path) {

@@ -10,9 +10,9 @@ Python. docs/python.md explains the interface."""
 
 from __future__ import annotations
 
-import builtins as _builtins
-from typing import Any, Optional
+from typing import Any, List, Optional
 
+from . import options
 from ._catalog import Item, ItemOption, catalog
 from ._lib import library as _library
 from ._run import PlanRow, Point, Run, WorkerReport
@@ -34,30 +34,18 @@ from .errors import (
 )
 from .policy import (
     Arrival,
-    Bool,
-    Bound,
-    Choice,
-    Count,
-    Int,
     Plan,
     Policy,
-    Real,
-    Text,
     View,
     Worker,
 )
 
 __all__ = [
     "Arrival",
-    "Bool",
-    "Bound",
     "Cancelled",
-    "Choice",
-    "Count",
     "DataError",
     "Error",
     "FileError",
-    "Int",
     "Interrupted",
     "Item",
     "ItemOption",
@@ -68,19 +56,18 @@ __all__ = [
     "Point",
     "Policy",
     "PolicyError",
-    "Real",
     "Run",
     "RunEnded",
     "RunError",
     "Setup",
-    "Text",
     "TimedOut",
     "UsageError",
     "View",
     "Worker",
     "WorkerReport",
     "__version__",
-    "list",
+    "catalog",
+    "options",
     "plan",
     "rank",
     "simulate",
@@ -106,14 +93,9 @@ def train(**options: Any) -> Optional[Run]:
     return Setup(**options).train()
 
 
-def plan(**options: Any) -> _builtins.list[PlanRow]:
+def plan(**options: Any) -> List[PlanRow]:
     """What theory predicts for each variant and K, like `paceline plan`."""
     return Setup(**options).plan()
-
-
-def list(family: Optional[str] = None) -> _builtins.list[Item]:
-    """Everything that a spec can name, like `paceline list`; see `Item`."""
-    return catalog(family)
 
 
 def rank() -> int:

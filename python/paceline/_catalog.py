@@ -53,5 +53,5 @@ def catalog(family: Optional[str] = None) -> List[Item]:
     lib = _lib.library()
     status = lib.pl_list(family.encode() if family else None, _lib.ON_ITEM(each), None)
     if status:
-        raise UsageError(f"there is no family '{family}'; paceline.list() shows all of them")
+        raise UsageError(f"there is no family '{family}'; paceline.catalog() shows all of them")
     return items

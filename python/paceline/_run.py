@@ -123,7 +123,7 @@ class Run:
         if not at:
             return None
         array = (c.c_float * n.value).from_address(at)
-        array._run = self  # type: ignore[attr-defined] # the memory lives as long as the run
+        array.run = self  # type: ignore[attr-defined] # the memory lives as long as the run
         return memoryview(array).cast("B").cast("f")
 
     def numpy(self) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket as sockets
@@ -24,7 +25,6 @@ from .errors import Error, RunError, error
 __all__ = ["Server", "failure", "token"]
 
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDRA_", "PACELINE=")
-_BEGIN = time.monotonic()
 _FILES = ("init.safetensors", "final.f32")  # what rank 0 and the server hand to each other
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
 # asks of an evaluator. Each begins with a line that tells it from files of other programs.
@@ -209,12 +209,9 @@ def _die_with(parent: int, scratch: str) -> None:
     os._exit(1)  # the workers see that the server is gone
 
 
-def _say(warning: bool, sentence: str) -> None:
-    if not warning and sentence.startswith("waiting for") and time.monotonic() < _BEGIN + 5:
-        return  # the others are being started
-    if not warning and ("ended the run" in sentence or "set the learning rate" in sentence):
-        return  # rank 0 has called close(), or its schedule goes on
-    print("paceline: " + sentence, file=sys.stderr, flush=True)
+def _say(level: int, sentence: str) -> None:
+    if level > logging.DEBUG:  # below are the answers to what rank 0 itself has asked for
+        print("paceline: " + sentence, file=sys.stderr, flush=True)
 
 
 def _serve(order: Dict[str, Any]) -> Dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import json
+import logging
 import weakref
 from typing import Any, Callable, Dict, List, Optional
 
@@ -18,20 +19,23 @@ from .policy._binding import Binding
 
 __all__ = ["Setup"]
 
+_LEVELS = {-1: logging.DEBUG, 0: logging.INFO, 1: logging.WARNING}  # enum pl_level
+
 
 class Setup:
     """What to run. Every option of the command line is a keyword argument: `updates=400` is
     `--updates 400`, `lr_schedule="cosine"` is `--lr-schedule cosine`, `respawn=True` is
     `--respawn yes`. `policy` may also be a `Policy`, or a subclass of it.
 
-    `on_point` is called with a `Point` after every evaluation; `on_log` with a boolean (whether it
-    is a warning) and a sentence. An exception that one of them raises ends the run."""
+    `on_point` is called with a `Point` after every evaluation; `on_log` with a level of `logging`
+    and a sentence, so it may be the `log` of a logger. An exception that one of them raises ends
+    the run."""
 
     def __init__(
         self,
         *,
         on_point: Optional[Callable[[Point], None]] = None,
-        on_log: Optional[Callable[[bool, str], None]] = None,
+        on_log: Optional[Callable[[int, str], None]] = None,
         **options: Any,
     ) -> None:
         self._lib = _lib.library()
@@ -41,7 +45,7 @@ class Setup:
         self._policies: List[Any] = []
         self._interrupts = Interrupts()
         self._on_point, self._on_log = on_point, on_log
-        self._check(self._lib.pl_setup_new(c.byref(self._handle)))
+        self.raise_error(self._lib.pl_setup_new(c.byref(self._handle)))
         self._watch()
         self.set(**options)
 
@@ -50,8 +54,18 @@ class Setup:
         if handle:
             self._lib.pl_setup_free(handle)
 
-    def _check(self, status: int) -> None:
-        """Raises what went wrong in the last call."""
+    @property
+    def handle(self) -> Any:
+        """The library's object, for functions of its C interface."""
+        return self._handle
+
+    @property
+    def ending(self) -> bool:
+        """Whether the run is about to end because of an exception or Ctrl-C."""
+        return self._failure is not None or self._interrupts.caught
+
+    def raise_error(self, status: int) -> None:
+        """Raises what went wrong in a call to the library that returned this; nothing if 0."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -72,14 +86,14 @@ class Setup:
             text = option_text(value)
             if "\0" in text:
                 raise UsageError(f"the value of {name} contains a zero byte")
-            self._check(self._lib.pl_setup_set(self._handle, name.encode(), text.encode()))
+            self.raise_error(self._lib.pl_setup_set(self._handle, name.encode(), text.encode()))
         return self
 
     def get(self, key: str) -> str:
         """The value of an option: what was set, or the default."""
         buffer = c.create_string_buffer(512)
         name = key.rstrip("_").replace("_", "-").encode()
-        self._check(self._lib.pl_setup_get(self._handle, name, buffer, 512))
+        self.raise_error(self._lib.pl_setup_get(self._handle, name, buffer, 512))
         return from_c(buffer.value)
 
     def add_policy(self, policy: Any) -> str:
@@ -91,17 +105,22 @@ class Setup:
             )
         bound = Binding(policy, self._lib)
         self._policies.append(bound)
-        self._check(self._lib.pl_setup_policy(self._handle, c.byref(bound.struct)))
+        self.raise_error(self._lib.pl_setup_policy(self._handle, c.byref(bound.struct)))
         return bound.spec
+
+    def set_function(self, function: _lib.Function) -> None:
+        """The model is a function of the program's; see struct pl_function of include/paceline.h."""
+        self._kept.append(function)
+        self.raise_error(self._lib.pl_setup_function(self._handle, c.byref(function)))
 
     def check(self) -> None:
         """Checks everything that a run would check, and loads the data, without running."""
-        self._check(self._lib.pl_setup_check(self._handle))
+        self.raise_error(self._lib.pl_setup_check(self._handle))
 
     def method(self) -> Dict[str, Any]:
         """What the method consists of: pl_setup_method of include/paceline.h."""
         text = c.c_char_p()
-        self._check(self._lib.pl_setup_method(self._handle, c.byref(text)))
+        self.raise_error(self._lib.pl_setup_method(self._handle, c.byref(text)))
         return dict(json.loads(text.value or b""))
 
     # --- callbacks -----------------------------------------------------------------------------
@@ -119,13 +138,12 @@ class Setup:
             self.fail(e)
 
     def _tick(self, _: Any, point: Any) -> int:
-        ends = self._failure is not None or self._interrupts.caught
-        return int(ends or any(p.failure is not None for p in self._policies))
+        return int(self.ending or any(p.failure is not None for p in self._policies))
 
-    def _say(self, _: Any, warning: int, sentence: bytes) -> None:
+    def _say(self, _: Any, level: int, sentence: bytes) -> None:
         try:
             if self._on_log:
-                self._on_log(bool(warning), from_c(sentence))
+                self._on_log(_LEVELS[level], from_c(sentence))
         except BaseException as e:
             self.fail(e)
 
@@ -139,8 +157,8 @@ class Setup:
         def tick(ctx: Any, at: Any) -> int:
             return me()._tick(ctx, at)  # type: ignore[union-attr]
 
-        def say(ctx: Any, warning: int, sentence: bytes) -> None:
-            me()._say(ctx, warning, sentence)  # type: ignore[union-attr]
+        def say(ctx: Any, level: int, sentence: bytes) -> None:
+            me()._say(ctx, level, sentence)  # type: ignore[union-attr]
 
         watch = (_lib.ON_POINT(point), _lib.ON_TICK(tick), _lib.ON_LOG(say))
         self._kept += watch
@@ -160,7 +178,7 @@ class Setup:
             policy.forget()
         if self._failure is None and self._interrupts.caught:
             raise KeyboardInterrupt
-        self._check(status)
+        self.raise_error(status)
         return run
 
     def simulate(self) -> Run:
@@ -194,5 +212,5 @@ class Setup:
         def each(_: Any, row: Any) -> None:
             rows.append(record(PlanRow, row[0]))
 
-        self._check(self._lib.pl_plan(self._handle, _lib.ON_ROW(each), None))
+        self.raise_error(self._lib.pl_plan(self._handle, _lib.ON_ROW(each), None))
         return rows

@@ -50,7 +50,7 @@ class OutOfMemory(Error, MemoryError):
     status = -4
 
 
-class PolicyError(Error):
+class PolicyError(Error, RuntimeError):
     """A policy broke its contract or raised an exception, which is then the cause of this one."""
 
     status = -5
@@ -62,13 +62,13 @@ class Cancelled(Error):
     status = -6
 
 
-class MissingError(Error):
+class MissingError(Error, ImportError):
     """A required program or library is not installed."""
 
     status = -7
 
 
-class RunError(Error):
+class RunError(Error, RuntimeError):
     """The run cannot continue."""
 
     status = -8
@@ -80,7 +80,7 @@ class TimedOut(Error, TimeoutError):
     status = -9
 
 
-class Interrupted(Error):
+class Interrupted(Error, InterruptedError):
     """A signal interrupted the call."""
 
     status = -10

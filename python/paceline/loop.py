@@ -30,7 +30,7 @@ def set_rows(
         if len(labels) != n_train or not all(0 <= label < 2**16 for label in labels):
             raise UsageError(f"labels must be {n_train} numbers from 0 to {2**16 - 1}")
         array = (c.c_uint16 * n_train)(*labels)
-    setup._check(setup._lib.pl_setup_rows(setup._handle, n_train, n_test, array))
+    setup.raise_error(_lib.library().pl_setup_rows(setup.handle, n_train, n_test, array))
 
 
 class Loop:
@@ -38,11 +38,11 @@ class Loop:
     with `give`. Use it in a `with` statement."""
 
     def __init__(self, setup: Setup, dim: int) -> None:
-        self._setup, self._lib = setup, setup._lib
+        self._setup, self._lib = setup, _lib.library()
         self._handle: Any = c.c_void_p()
         self.step = _lib.LoopStep()
         self._at = c.byref(self.step)
-        setup._check(self._lib.pl_loop_open(setup._handle, dim, c.byref(self._handle)))
+        setup.raise_error(self._lib.pl_loop_open(setup.handle, dim, c.byref(self._handle)))
 
     def __enter__(self) -> "Loop":
         return self
@@ -63,22 +63,22 @@ class Loop:
 
     def next(self) -> Any:
         """What to do next: `step.what` is MEMORY, LOAD, GRADIENT, COMMIT, SCORE or END."""
-        self._setup._check(self._lib.pl_loop_next(self._opened(), self._at))
+        self._setup.raise_error(self._lib.pl_loop_next(self._opened(), self._at))
         return self.step
 
     def give(self, address: int) -> None:
         """Memory for one vector, filled with zeros. It must live as long as the loop."""
-        self._setup._check(self._lib.pl_loop_give(self._opened(), address))
+        self._setup.raise_error(self._lib.pl_loop_give(self._opened(), address))
 
     def gradient(self, loss: float, finite: bool = True) -> None:
         """Answers GRADIENT. The loss is NaN if unknown."""
-        self._setup._check(self._lib.pl_loop_gradient(self._opened(), loss, int(finite)))
+        self._setup.raise_error(self._lib.pl_loop_gradient(self._opened(), loss, int(finite)))
 
     def score(
         self, loss: float, test_loss: float = float("nan"), accuracy: float = float("nan")
     ) -> None:
         """Answers SCORE; NaN if unknown."""
-        self._setup._check(self._lib.pl_loop_score(self._opened(), loss, test_loss, accuracy))
+        self._setup.raise_error(self._lib.pl_loop_score(self._opened(), loss, test_loss, accuracy))
 
     def stop(self) -> None:
         """Ends the run: what follows is its last evaluation, and END."""
@@ -87,7 +87,7 @@ class Loop:
     def run(self) -> Run:
         """The results, after END."""
         out = c.c_void_p()
-        self._setup._check(self._lib.pl_loop_run(self._opened(), c.byref(out)))
+        self._setup.raise_error(self._lib.pl_loop_run(self._opened(), c.byref(out)))
         return Run(out)
 
     def kernel(self) -> str:

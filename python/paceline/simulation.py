@@ -161,9 +161,8 @@ class _OnHost:
         function.init = _lib.INIT(self._init)
         function.gradient = _lib.GRADIENT(self._gradient)
         function.score = _lib.SCORE(self._score)
-        setup._kept.append(function)
         setup.set(threads=1)
-        setup._check(setup._lib.pl_setup_function(setup._handle, c.byref(function)))
+        setup.set_function(function)
 
     def _vector(self, address: int) -> Any:
         """Memory of the library as a tensor."""
@@ -173,11 +172,8 @@ class _OnHost:
     def _init(self, _: Any, seed: int, w: int) -> None:
         self._vector(w).copy_(self.net.first)
 
-    def _over(self) -> bool:
-        return self.setup._failure is not None or self.setup._interrupts.caught
-
     def _gradient(self, _: Any, w: int, samples: Any, g: int, loss: Any) -> int:
-        if self._over():
+        if self.setup.ending:
             return -6
         try:
             s = samples[0]
@@ -190,7 +186,7 @@ class _OnHost:
             return -6
 
     def _score(self, _: Any, w: int, samples: Any, loss: Any, right: Any) -> None:
-        if self._over():
+        if self.setup.ending:
             return
         was = self.net.model.training
         try:
@@ -273,7 +269,7 @@ class _OnDevice:
         try:
             return self._run()
         except UsageError as e:  # from the library, which does not know this argument
-            raise UsageError(str(e).replace("keep them there", "use vectors='host'")) from None
+            raise UsageError(f"{e} (vectors='host' has all methods and rules)") from None
 
     def _run(self) -> Run:
         torch, net = self.torch, self.net
@@ -313,7 +309,7 @@ def simulate(
     test: Any = None,
     vectors: str = "auto",
     on_point: Optional[Callable[[Point], None]] = None,
-    on_log: Optional[Callable[[bool, str], None]] = None,
+    on_log: Optional[Callable[[int, str], None]] = None,
     **options: Any,
 ) -> Run:
     """Simulates the training of `model`, a torch.nn.Module, and leaves the final weights in it.

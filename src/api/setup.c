@@ -305,8 +305,7 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
     s->watch_ctx = ctx;
 }
 
-void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int warning, const char *sentence),
-                  void *ctx) {
+void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int level, const char *sentence), void *ctx) {
     s->log = (struct pl_log){say, ctx};
 }
 

@@ -27,11 +27,11 @@ int cli_fail(int status, const char *fmt, ...) {
     return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
-void cli_say(void *ctx, int warning, const char *sentence) {
+void cli_say(void *ctx, int level, const char *sentence) {
     const char *entrant = ctx; /* of a race; or NULL */
     cli_progress_erase();
     args_name();
-    fprintf(stderr, "%s%s%s%s\n", warning ? "warning: " : "", entrant ? entrant : "",
+    fprintf(stderr, "%s%s%s%s\n", level == PL_WARNING ? "warning: " : "", entrant ? entrant : "",
             entrant ? ": " : "", sentence);
 }
 

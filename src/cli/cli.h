@@ -35,7 +35,7 @@ int cli_completion(int argc, char **argv);
 
 /* Prints a message from the library; the callback for pl_setup_log. `ctx` is the name of the run,
  * to print first, or NULL. */
-void cli_say(void *ctx, int warning, const char *sentence);
+void cli_say(void *ctx, int level, const char *sentence);
 
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

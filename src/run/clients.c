@@ -198,9 +198,10 @@ static bool clients_set_lr(struct server *s, int client, double lr) {
     if (!s->clients.told_lr && lr != s->job->rate.lr) {
         s->clients.told_lr = true; /* schedules change it with every update */
         clients_name(s, client, who);
-        pl_log_note(&s->job->log,
-                    "%s set the learning rate to %g, from %g; further changes will not be reported",
-                    who, lr, s->job->rate.lr);
+        pl_log_detail(
+            &s->job->log,
+            "%s set the learning rate to %g, from %g; further changes will not be reported", who,
+            lr, s->job->rate.lr);
     }
     pl_engine_set_lr(s->engine, lr);
     return true;
@@ -243,8 +244,8 @@ static void clients_word(struct server *s, int client, const char *word) {
     else if (strcmp(word, "checkpoint") == 0)
         known = clients_checkpoint(s, who);
     else if (strcmp(word, "end") == 0) {
-        pl_log_note(&s->job->log, "%s ended the run after update %llu", who,
-                    (unsigned long long)s->view->version);
+        pl_log_detail(&s->job->log, "%s ended the run after update %llu", who,
+                      (unsigned long long)s->view->version);
         pl_engine_end(s->engine);
         known = true;
     }

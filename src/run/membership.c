@@ -154,14 +154,16 @@ static void membership_tell(const struct pl_membership *c, const char *listen, u
     uint64_t now = pl_now_ns();
     char limit[64] = "";
     if (!listen || now < *told_ns) return;
+    bool first = *told_ns == 0; /* they are being started */
     *told_ns = now + *every_ns;
     *every_ns *= 2; /* less and less often */
     int n_here = pl_membership_n_here(c);
     if (c->wait_ns > 0 && n_here == 0)
         snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)",
                  (double)c->wait_ns * 1e-9);
-    pl_log_note(&c->job->log, "waiting for %d of %d workers at %s%s", c->job->n_workers - n_here,
-                c->job->n_workers, listen, limit);
+    (first ? pl_log_detail : pl_log_note)(&c->job->log, "waiting for %d of %d workers at %s%s",
+                                          c->job->n_workers - n_here, c->job->n_workers, listen,
+                                          limit);
 }
 
 /* Workers that others start, and that have not come, are not expected any more. */

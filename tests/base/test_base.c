@@ -392,8 +392,8 @@ TEST(statuses_have_texts) {
     assert_string_equal(pl_status_text(-99), pl_status_text(1));
 }
 
-static void say_to(void *ctx, int warning, const char *sentence) {
-    snprintf(ctx, 100, "%d %s", warning, sentence);
+static void say_to(void *ctx, int level, const char *sentence) {
+    snprintf(ctx, 100, "%d %s", level, sentence);
 }
 
 TEST(log_reaches_its_owner) {
@@ -401,6 +401,10 @@ TEST(log_reaches_its_owner) {
     struct pl_log log = {say_to, said}, silent = {0};
     pl_log_warn(&log, "worker %d", 3);
     assert_string_equal(said, "1 worker 3");
+    pl_log_note(&log, "worker %d", 5);
+    assert_string_equal(said, "0 worker 5");
+    pl_log_detail(&log, "worker %d", 3);
+    assert_string_equal(said, "-1 worker 3");
     pl_log_warn(&silent, "worker %d", 4);
-    assert_string_equal(said, "1 worker 3");
+    assert_string_equal(said, "-1 worker 3");
 }

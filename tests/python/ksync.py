@@ -7,8 +7,8 @@ class KSync(paceline.Policy):
     name = "my-ksync"
     brief = "wait for the first K workers on one version; cancel or drop the rest"
     options = {
-        "k": paceline.Count("all", 1, 1000000, "workers an update waits for"),
-        "cancel": paceline.Bool(True, help="restart the other workers at an update"),
+        "k": paceline.options.Count("all", 1, 1000000, "workers an update waits for"),
+        "cancel": paceline.options.Bool(True, help="restart the other workers at an update"),
     }
     uses = {"k"}
 

@@ -104,7 +104,7 @@ class Base(unittest.TestCase):
         self.assertEqual(setup.get("lr-schedule"), "constant")
         self.assertEqual(setup.get("respawn"), "yes")
         self.assertEqual(setup.get("workers"), paceline.Setup().get("workers"))
-        for option in paceline.list("option"):
+        for option in paceline.catalog("option"):
             setup.get(option.name)
 
     def test_errors(self):
@@ -122,7 +122,7 @@ class Base(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
             self.assertIsInstance(caught.exception, paceline.Error)
         with self.assertRaises(ValueError):
-            paceline.list("no-such")
+            paceline.catalog("no-such")
 
     def test_an_exception_in_a_callback_ends_the_run(self):
         def point(p):
@@ -181,7 +181,7 @@ class Base(unittest.TestCase):
             self.assertIn(f'#define PL_VERSION "{paceline.__version__}"', f.read())
 
     def test_a_missing_library_is_reported(self):
-        code = "import paceline; paceline.list()"
+        code = "import paceline; paceline.catalog()"
         env = dict(os.environ, PACELINE_LIBRARY="/no/such/library.so")
         out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         self.assertNotEqual(out.returncode, 0)

@@ -25,10 +25,10 @@ class Timed(paceline.Policy):
 
     name = "timed"
     options = {
-        "every": paceline.Real(2, 0.001, 1e6, "seconds"),
-        "mode": paceline.Choice("plain", "plain|odd"),
-        "limit": paceline.Int(5, 1, 100, "updates"),
-        "note": paceline.Text("hello"),
+        "every": paceline.options.Real(2, 0.001, 1e6, "seconds"),
+        "mode": paceline.options.Choice("plain", "plain|odd"),
+        "limit": paceline.options.Int(5, 1, 100, "updates"),
+        "note": paceline.options.Text("hello"),
     }
 
     def begin(self):
@@ -158,7 +158,7 @@ class Policies(unittest.TestCase):
         cases = [
             (type("A", (KSync,), {"name": ""}), "needs a name"),
             (type("B", (KSync,), {"name": "ksync"}), "already is a policy"),
-            (type("C", (KSync,), {"name": "c", "options": {"k": paceline.Int(3)}}), "Count"),
+            (type("C", (KSync,), {"name": "c", "options": {"k": paceline.options.Int(3)}}), "Count"),
             (type("D", (KSync,), {"name": "d", "uses": {"speed"}}), "knobs are k and bound"),
         ]
         for policy, words in cases:

@@ -206,6 +206,13 @@ class Failures(unittest.TestCase):
         kind, sentence = self.hear("failed", 1)
         self.assertEqual((kind, "nonsense" in sentence), ("RunError", True), sentence)
 
+    def test_one_exception(self):
+        """A wrong method is one exception, not one that came while another was handled."""
+        model = net()
+        with self.assertRaisesRegex(paceline.UsageError, "did you mean 'async'") as caught:
+            pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "asynk")
+        self.assertIsNone(caught.exception.__context__)
+
     def test_not_finite(self):
         """A result that is not finite is rejected, and the run goes on."""
 

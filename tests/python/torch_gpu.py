@@ -53,7 +53,7 @@ class Rules(unittest.TestCase):
 
     def test_each_rule(self):
         cases = [dict(method=m) for m in ("sync", "gap-aware", "dana", "dc-asgd", "kasync:k=3")]
-        for optim in [i.name for i in paceline.list("optim")]:
+        for optim in [i.name for i in paceline.catalog("optim")]:
             for correct in ("none", "gap", "dc"):
                 cases.append(dict(policy="kasync:k=1", optim=optim, correct=correct))
         cases.append(dict(policy="kasync:k=1", optim="adam", correct="gap", weight_decay=0.01))

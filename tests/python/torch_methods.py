@@ -44,7 +44,7 @@ class Methods(unittest.TestCase):
     }
 
     def test_all(self):
-        for item in paceline.list("method"):
+        for item in paceline.catalog("method"):
             with self.subTest(item.name):
                 start = flat(net())
                 try:

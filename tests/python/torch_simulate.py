@@ -104,7 +104,7 @@ class Simulate(unittest.TestCase):
         """Every method of the library trains a PyTorch model, or is refused in a sentence."""
         trained = 0
         once = dict(eval_every=10**6, eval_samples=10)  # evaluate at both ends alone
-        for item in paceline.list("method"):
+        for item in paceline.catalog("method"):
             try:
                 _, run = self.simulate(method=item.name, workers=8, updates=6, **once)
             except paceline.UsageError as e:
@@ -142,7 +142,7 @@ class Simulate(unittest.TestCase):
         """Bit for bit: the kernel is made of the functions that the library calls."""
         cases = ["sync", "async", "gap-aware", "dana", "dc-asgd", "kasync:k=2"]
         cases = [dict(method=m) for m in cases]
-        for optim in [i.name for i in paceline.list("optim")]:
+        for optim in [i.name for i in paceline.catalog("optim")]:
             for correct in ("none", "gap", "dc", "lag", "exp", "delay-adaptive"):
                 case = dict(policy="kasync:k=1", optim=optim, correct=correct)
                 cases.append(dict(case, weight_decay=0.01 if correct == "gap" else 0))

@@ -20,7 +20,7 @@ static void note_pid(void *ctx, int worker, int pid) {
     ((struct crew *)ctx)->pid[worker] = pid;
 }
 
-static void say(void *ctx, int warning, const char *sentence) {
+static void say(void *ctx, int level, const char *sentence) {
     pl_append(((struct crew *)ctx)->log, 4096, "%s\n", sentence);
 }
 

@@ -31,7 +31,7 @@ void skip_processes(void) {
     }
 }
 
-void say(void *ctx, int warning, const char *sentence) {
+void say(void *ctx, int level, const char *sentence) {
     pl_append(ctx, 4096, "%s\n", sentence);
 }
 

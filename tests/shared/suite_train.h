@@ -18,7 +18,7 @@ size_t first_spawn(void);
 size_t n_spawns(void);
 void skip_processes(void);
 
-void say(void *ctx, int warning, const char *sentence); /* pl_setup_log into ctx, [4096] */
+void say(void *ctx, int level, const char *sentence); /* pl_setup_log into ctx, [4096] */
 
 /* "key=value key=value …", as printf would print it, over what all have in common. */
 __attribute__((format(printf, 1, 2))) pl_setup *make(const char *options, ...);

@@ -118,9 +118,9 @@ static int watch_tick(void *ctx, const struct pl_point *p) {
     return ++w->n_ticks >= w->stop_after;
 }
 
-static void watch_say(void *ctx, int warning, const char *sentence) {
+static void watch_say(void *ctx, int level, const char *sentence) {
     struct watched *w = ctx;
-    assert_int_equal(warning, 1);
+    assert_int_equal(level, PL_WARNING);
     if (w->n_said++ == 0) snprintf(w->said, sizeof w->said, "%s", sentence);
 }
 

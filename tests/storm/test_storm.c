@@ -175,8 +175,8 @@ static int tick(void *ctx, const struct pl_point *p) {
     return 1;
 }
 
-static void say(void *ctx, int warning, const char *sentence) {
-    storm_say("%s: %s", warning ? "warning" : "note", sentence);
+static void say(void *ctx, int level, const char *sentence) {
+    storm_say("%s: %s", level == PL_WARNING ? "warning" : "note", sentence);
 }
 
 static double number(const pl_run *run, const char *key) {

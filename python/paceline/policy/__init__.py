@@ -5,7 +5,7 @@ interface as a policy in C (include/paceline_policy.h), and the same referee che
 
     class KSync(paceline.Policy):
         name = "my-ksync"
-        options = {"k": paceline.Count("all", 1, 1000000, "workers an update waits for")}
+        options = {"k": paceline.options.Count("all", 1, 1000000, "workers an update waits for")}
         uses = {"k"}
 
         def arrive(self, view, arrival, plan):
@@ -25,24 +25,13 @@ interface as a policy in C (include/paceline_policy.h), and the same referee che
 from __future__ import annotations
 
 from ._base import Policy
-from ._options import NO_BOUND, AnyOption, Bool, Bound, Choice, Count, Int, Option, Real, Text
 from ._plan import Plan
 from ._view import Arrival, View, Worker
 
 __all__ = [
-    "AnyOption",
     "Arrival",
-    "Bool",
-    "Bound",
-    "Choice",
-    "Count",
-    "Int",
-    "NO_BOUND",
-    "Option",
     "Plan",
     "Policy",
-    "Real",
-    "Text",
     "View",
     "Worker",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Set, Tuple
 
 from ..errors import UsageError
-from ._options import AnyOption
+from ..options import AnyOption
 from ._plan import Plan
 from ._view import Arrival, View
 
@@ -33,7 +33,7 @@ class Policy:
             if key not in self.options:
                 known = ", ".join(self.options) or "none"
                 raise UsageError(f"policy '{self.name}' has no option '{key}'; it has: {known}")
-        self._given = options
+        self.given = options
 
     def begin(self) -> None:
         """Called once before the first event of a run, when the options are set."""

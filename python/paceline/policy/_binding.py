@@ -9,8 +9,8 @@ from typing import Any, Dict, Optional, Type, Union
 from .. import _lib
 from .._text import option_text
 from ..errors import PolicyError, UsageError
+from ..options import Bound, Count
 from ._base import Policy
-from ._options import Bound, Count
 from ._plan import Plan
 from ._view import Arrival, View
 
@@ -25,7 +25,7 @@ class Binding:
     """A policy as the library sees it: its structure, its callbacks, the objects of its runs."""
 
     def __init__(self, policy: Union[Policy, Type[Policy]], lib: Any) -> None:
-        given = {} if isinstance(policy, type) else policy._given
+        given = {} if isinstance(policy, type) else policy.given
         self.kind: Type[Policy] = policy if isinstance(policy, type) else type(policy)
         self._lib = lib
         self.failure: Optional[PolicyError] = None
@@ -47,7 +47,7 @@ class Binding:
             option = self.kind.options.get(name)
             if option is not None and not isinstance(option, kind):
                 raise UsageError(
-                    f"policy '{self.kind.name}': option '{name}' must be a paceline.{kind.__name__}"
+                    f"policy '{self.kind.name}': option '{name}' must be a paceline.options.{kind.__name__}"
                 )
 
     def _layout(self) -> None:
@@ -59,7 +59,7 @@ class Binding:
                 self._offset[name] = _FIELDS[name]
                 continue
             self._offset[name] = size
-            size += (c.sizeof(option._ctype) + 7) // 8 * 8
+            size += (c.sizeof(option.ctype) + 7) // 8 * 8
         self._size = size
 
     def _make(self) -> None:
@@ -67,11 +67,11 @@ class Binding:
         self._opts = (_lib.Opt * (len(options) + 1))()
         for at, (name, option) in zip(self._opts, options.items()):
             at.name = name.encode()
-            at.type = option._type
+            at.type = option.code
             setattr(at, "def", option_text(option.default).encode())
             at.help = (option.help or name).encode()
             at.min, at.max = option.min, option.max
-            at.choices = option._choices.encode() if option._choices else None
+            at.choices = option.choices.encode() if option.choices else None
             at.offset = self._offset[name]
         s = self.struct = _lib.PolicyStruct()
         s.id.name, s.id.brief = kind.name.encode(), kind.brief.encode()
@@ -96,7 +96,7 @@ class Binding:
     def _object(self, conf: int) -> Policy:
         """An object with the options of a conf."""
         made = self.kind.__new__(self.kind)
-        made._given = {}
+        made.given = {}
         for name, option in self.kind.options.items():
             setattr(made, name, option.read(conf + self._offset[name]))
         return made
@@ -169,7 +169,8 @@ class Binding:
         except BaseException as e:
             self._failed(e, where)
         finally:
-            view._pointer = plan._pointer = None
+            view.expire()
+            plan.expire()
         if self.failure is not None:
             self._lib.pl_stop(plan_at)
 

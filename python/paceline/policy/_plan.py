@@ -19,62 +19,62 @@ class Plan(Borrowed):
 
     def take(self, factor: float = 1) -> None:
         """The arrival joins the open group, multiplied by `factor`."""
-        self._lib.pl_take(self._use(), factor)
+        self._lib.pl_take(self.use(), factor)
 
     def drop(self) -> None:
         """The arrival is not used, and counted as dropped."""
-        self._lib.pl_drop(self._use())
+        self._lib.pl_drop(self.use())
 
     def defer(self) -> None:
         """The arrival is taken later, by `take_deferred`; its worker is idle until then."""
-        self._lib.pl_defer(self._use())
+        self._lib.pl_defer(self.use())
 
     def take_deferred(self, worker: int, factor: float = 1) -> None:
-        self._lib.pl_take_deferred(self._use(), worker, factor)
+        self._lib.pl_take_deferred(self.use(), worker, factor)
 
     def commit(self, factor: float = 1) -> None:
         """The open group becomes an update; `factor` multiplies the learning rate."""
-        self._lib.pl_commit(self._use(), factor)
+        self._lib.pl_commit(self.use(), factor)
 
     def start(self, worker: int, keep: bool = False) -> None:
         """An idle worker gets its next task, on the newest version, or on the one it has."""
-        self._lib.pl_start(self._use(), worker, int(keep))
+        self._lib.pl_start(self.use(), worker, int(keep))
 
     def start_idle(self) -> None:
         """Starts every idle worker on the newest version."""
-        self._lib.pl_start_idle(self._use(), self._view._use())
+        self._lib.pl_start_idle(self.use(), self._view.use())
 
     def cancel(self, worker: int) -> None:
         """The task of a busy worker is void; the worker is idle."""
-        self._lib.pl_cancel(self._use(), worker)
+        self._lib.pl_cancel(self.use(), worker)
 
     def restart_busy(self) -> None:
         """Cancels every busy worker and starts it again on the newest version."""
-        self._lib.pl_restart_busy(self._use(), self._view._use())
+        self._lib.pl_restart_busy(self.use(), self._view.use())
 
     def stop(self) -> None:
         """The run ends."""
-        self._lib.pl_stop(self._use())
+        self._lib.pl_stop(self.use())
 
     def timer(self, when_ns: Optional[int]) -> None:
         """Sets the timer to a time that is not before now; None clears it."""
         when = NO_TIMER if when_ns is None else when_ns
         if not 0 <= when <= NO_TIMER:
             raise UsageError(f"the timer needs a time in nanoseconds, not {when_ns}")
-        self._lib.pl_timer(self._use(), when)
+        self._lib.pl_timer(self.use(), when)
 
     def blend(self, worker: int, peer: int, a: float, b: float) -> None:
         """x = a x + b x_peer"""
-        self._lib.pl_blend(self._use(), worker, peer, a, b)
+        self._lib.pl_blend(self.use(), worker, peer, a, b)
 
     def pair(self, worker: int, peer: int, a: float) -> None:
         """Both models move by `a` of the way towards each other."""
-        self._lib.pl_pair(self._use(), worker, peer, a)
+        self._lib.pl_pair(self.use(), worker, peer, a)
 
     def push(self, worker: int, peer: int, share: float) -> None:
         """Push-sum: a share of the model and its weight goes to the inbox of the peer."""
-        self._lib.pl_push(self._use(), worker, peer, share)
+        self._lib.pl_push(self.use(), worker, peer, share)
 
     def absorb(self, worker: int) -> None:
         """What is in the inbox joins the worker's model."""
-        self._lib.pl_absorb(self._use(), worker)
+        self._lib.pl_absorb(self.use(), worker)

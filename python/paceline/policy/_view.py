@@ -42,7 +42,12 @@ class Borrowed:
     def __init__(self, pointer: Any) -> None:
         self._pointer = pointer
 
-    def _use(self) -> Any:
+    def expire(self) -> None:
+        """The callback has returned."""
+        self._pointer = None
+
+    def use(self) -> Any:
+        """The library's object; raises an error after the callback."""
         if self._pointer is None:
             raise UsageError("a view and a plan are valid only until the callback returns")
         return self._pointer
@@ -56,7 +61,7 @@ class View(Borrowed):
         self._lib = lib
 
     def _at(self) -> Any:
-        return self._use()[0]
+        return self.use()[0]
 
     @property
     def now_ns(self) -> int:
@@ -160,17 +165,17 @@ class View(Borrowed):
     def fits(self, worker: int, peer: int) -> bool:
         """Whether there is room for an exchange between two workers with models of their own."""
         self._pair(worker, peer)
-        return bool(self._lib.pl_fits(self._use(), worker, peer))
+        return bool(self._lib.pl_fits(self.use(), worker, peer))
 
     def weight(self, worker: int) -> float:
         """The push-sum weight of a worker with a model of its own: 1 at first."""
         self._pair(worker, worker)
-        return float(self._lib.pl_weight(self._use(), worker))
+        return float(self._lib.pl_weight(self.use(), worker))
 
     def draw_peer(self, worker: int, other_half: bool = False) -> Optional[int]:
         """A random other worker that is alive, or None."""
         self.worker(worker)
-        peer = int(self._lib.pl_draw_peer(self._use(), worker, int(other_half)))
+        peer = int(self._lib.pl_draw_peer(self.use(), worker, int(other_half)))
         return None if peer < 0 else peer
 
     def _pair(self, worker: int, peer: int) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
 from ..errors import UsageError
+from ._session import Session
 
-if TYPE_CHECKING:
-    from ._optimizer import Optimizer
-
-__all__ = ["batches"]
+__all__ = ["Passes"]
 
 
 def _length(batch: Any) -> int:
@@ -23,35 +21,47 @@ def _length(batch: Any) -> int:
     return len(batch) if isinstance(batch, torch.Tensor) and batch.dim() > 0 else 0
 
 
-def _set_epoch(opt: "Optimizer", loader: Any, sampler: Any) -> None:
-    """Numbers the passes of this process, from the epoch that the program has set, if it has."""
-    now = getattr(sampler, "epoch", opt._sampler_epoch)
-    if now != opt._sampler_epoch:
-        opt._passes = now
-    elif opt._passes == 0 and hasattr(loader, "__len__"):
-        opt._passes = opt._first_version // max(1, len(loader))
-    sampler.set_epoch(opt._passes)
-    opt._sampler_epoch = opt._passes
-    opt._passes += 1
+class Passes:
+    """The passes of one optimizer over its loaders."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._first_version = session.version  # of a run that was resumed, or joined late
+        self._n = 0  # so far
+        self._sampler_epoch = 0  # that was set here
 
-def batches(opt: "Optimizer", loader: Any, epochs: Optional[int]) -> Iterator[Any]:
-    """Optimizer.batches."""
-    if epochs is None and not opt._limited:
-        epochs = 1
-    sampler = getattr(loader, "sampler", None)
-    done = 0
-    while not opt.ended and (epochs is None or done < epochs):
-        if hasattr(sampler, "set_epoch"):
-            _set_epoch(opt, loader, sampler)
-        any_batch = False
-        for batch in loader:
-            any_batch = True
-            opt._count_samples(_length(batch))
-            yield batch
-            if opt.ended:
-                break
-        if not any_batch:
-            raise UsageError("the loader has no mini-batches, so this worker has nothing to compute")
-        done += 1
-    opt._session.check()
+    def _set_epoch(self, loader: Any, sampler: Any) -> None:
+        """Numbers the passes, from the epoch that the program has set, if it has."""
+        now = getattr(sampler, "epoch", self._sampler_epoch)
+        if now != self._sampler_epoch:
+            self._n = now
+        elif self._n == 0 and hasattr(loader, "__len__"):
+            self._n = self._first_version // max(1, len(loader))
+        sampler.set_epoch(self._n)
+        self._sampler_epoch = self._n
+        self._n += 1
+
+    def over(
+        self, loader: Any, epochs: Optional[int], count: Callable[[int], None]
+    ) -> Iterator[Any]:
+        """Optimizer.batches. `count` is called with the number of samples of each mini-batch."""
+        if epochs is None and not self._session.limited:
+            epochs = 1
+        sampler = getattr(loader, "sampler", None)
+        done = 0
+        while not self._session.ended and (epochs is None or done < epochs):
+            if hasattr(sampler, "set_epoch"):
+                self._set_epoch(loader, sampler)
+            any_batch = False
+            for batch in loader:
+                any_batch = True
+                count(_length(batch))
+                yield batch
+                if self._session.ended:
+                    break
+            if not any_batch:
+                raise UsageError(
+                    "the loader has no mini-batches, so this worker has nothing to compute"
+                )
+            done += 1
+        self._session.check()

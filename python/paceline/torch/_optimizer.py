@@ -14,7 +14,7 @@ from .._client import STEPS
 from .._roles import Role
 from ..errors import RunEnded, RunError, UsageError
 from . import _current
-from ._batches import batches
+from ._batches import Passes
 from ._session import Session
 from ._translate import (
     columns,
@@ -76,8 +76,6 @@ class Optimizer(torch.optim.Optimizer):
         self._accumulating = self._in_task = self._hooked = False
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
-        self._passes = 0  # over loaders
-        self._sampler_epoch = 0  # that batches() has set
         self._counts = {"steps": 0, "results": 0, "abandoned": 0}
         self._losses: List[float] = []
 
@@ -115,7 +113,7 @@ class Optimizer(torch.optim.Optimizer):
             if evaluate and self.role.rank == 0:
                 self._session.add_evaluator(model, evaluate)
             self._next_task()
-        self._first_version = self.version  # of a run that was resumed, or joined late
+        self._passes = Passes(self._session)
         self._ready = True
         _current.add(self)
 
@@ -128,11 +126,6 @@ class Optimizer(torch.optim.Optimizer):
     def version(self) -> int:
         """The version of the weights in the model: the number of updates so far."""
         return self._session.version
-
-    @property
-    def _limited(self) -> bool:
-        """Whether the run has a limit of its own: updates, time, epochs or a target."""
-        return self._session.limited
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -359,7 +352,7 @@ class Optimizer(torch.optim.Optimizer):
         if it has set none, from 0 (after a resume: the number of updates by the length of the
         loader). Workers may have loaders of different lengths. Raises RunError on rank
         0 if the run has failed: it diverged, or ended early."""
-        return batches(self, loader, epochs)
+        return self._passes.over(loader, epochs, self._count_samples)
 
     @property
     def rank(self) -> int:

@@ -150,21 +150,20 @@ class Session:
         """Opens a seat as soon as the server is there."""
         end = time.monotonic() + WAIT
         while True:
-            try:
+            with contextlib.suppress(FileError):
                 return _client.Client(self.role.socket, wait=SLICE, **seat)
-            except FileError:
-                if self.server and not self.server.alive:
-                    self.server.finish()
-                    raise RunError("the server ended before the run began") from None
-                if self.role.rank > 0:
-                    failed = _server.failure(self.role.socket, _STARTED)
-                    if failed:
-                        raise RunError(failed) from None
-                if time.monotonic() > end:
-                    raise FileError(
-                        f"no server has listened at '{self.role.socket}' for {WAIT:g} s; rank 0 starts "
-                        "it, and must run on this machine"
-                    ) from None
+            if self.server and not self.server.alive:
+                self.server.finish()
+                raise RunError("the server ended before the run began")
+            if self.role.rank > 0:
+                failed = _server.failure(self.role.socket, _STARTED)
+                if failed:
+                    raise RunError(failed)
+            if time.monotonic() > end:
+                raise FileError(
+                    f"no server has listened at '{self.role.socket}' for {WAIT:g} s; rank 0 starts "
+                    "it, and must run on this machine"
+                )
 
     # --- tasks ---------------------------------------------------------------------------------
 

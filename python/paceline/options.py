@@ -1,4 +1,9 @@
-"""The options of a policy: their types, and where their values are in the library's memory."""
+"""The types of a policy's options.
+
+    from paceline.options import Count, Real
+
+    options = {"k": Count("all", 1, 1000000, "results that close a group"),
+               "wait": Real(1, 0.001, 1e6, "seconds after the first result")}"""
 
 from __future__ import annotations
 
@@ -31,12 +36,12 @@ class Option:
     max: float = 0
     help: str = ""
 
-    _type = 0
-    _ctype: ClassVar[Any] = c.c_int64
-    _choices: ClassVar[Optional[str]] = None
+    code: ClassVar[int] = 0  # enum pl_opt_type of the library
+    ctype: ClassVar[Any] = c.c_int64
+    choices: ClassVar[Optional[str]] = None
 
     def read(self, address: int) -> Any:
-        return self._ctype.from_address(address).value
+        return self.ctype.from_address(address).value
 
 
 class Int(Option):
@@ -46,13 +51,13 @@ class Int(Option):
 class Real(Option):
     """A number."""
 
-    _type, _ctype = 1, c.c_double
+    code, ctype = 1, c.c_double
 
 
 class Bool(Option):
     """yes or no."""
 
-    _type, _ctype = 2, c.c_bool
+    code, ctype = 2, c.c_bool
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,9 @@ class Choice:
     choices: str
     help: str = ""
 
-    _type = 3
-    _ctype = c.c_int
+    code: ClassVar[int] = 3
+    ctype: ClassVar[Any] = c.c_int
     min = max = 0
-
-    @property
-    def _choices(self) -> str:
-        return self.choices
 
     def read(self, address: int) -> str:
         return self.choices.split("|")[c.c_int.from_address(address).value]
@@ -78,13 +79,13 @@ class Choice:
 class Count(Option):
     """A number of workers: "6", "75%" or "all"."""
 
-    _type, _ctype = 4, c.c_int
+    code, ctype = 4, c.c_int
 
 
 class Bound(Option):
-    """A whole number or "inf", which is `paceline.policy.NO_BOUND`."""
+    """A whole number or "inf", which is `paceline.options.NO_BOUND`."""
 
-    _type, _ctype = 5, c.c_uint64
+    code, ctype = 5, c.c_uint64
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,13 @@ class Text:
     default: str = ""
     help: str = ""
 
-    _type = 6
-    _ctype = c.c_char * 512
-    _choices = None
+    code: ClassVar[int] = 6
+    ctype: ClassVar[Any] = c.c_char * 512
+    choices: ClassVar[Optional[str]] = None
     min = max = 0
 
     def read(self, address: int) -> str:
-        return str(self._ctype.from_address(address).value.decode())
+        return str(self.ctype.from_address(address).value.decode())
 
 
 AnyOption = Union[Option, Choice, Text]
