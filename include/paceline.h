@@ -407,9 +407,11 @@ PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, ch
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
 /* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
- * "parameters" (elements before the buffers), "fingerprint" (16 hexadecimal digits), "method",
- * "rule", "options", "wants", "batches_per_task", "workers", "lr", "weight_decay", "batch", "seed",
- * "wire". The client owns it. */
+ * "parameters" (elements before the buffers), "tensors" (of parameters, for pl_client_absent; 0 if
+ * results have all elements: the server knows the tensors of models that clients compute, and
+ * under methods with local steps workers skip them themselves), "fingerprint" (16 hexadecimal
+ * digits), "method", "rule", "options", "wants", "batches_per_task", "workers", "lr",
+ * "weight_decay", "batch", "seed", "wire". The client owns it. */
 PL_API const char *pl_client_server(const pl_client *client);
 
 /* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator
@@ -435,6 +437,14 @@ PL_API int pl_client_cancelled(const pl_client *client);
  * elements long is rejected and counted. An evaluator pushes the numbers that it has reported. 0,
  * or PL_EUSAGE if there is no current task. */
 PL_API int pl_client_push(pl_client *client, size_t n, uint32_t samples, double loss);
+
+/* Call before the push of a gradient in which some parameters of the model had no part: absent[i]
+ * is non-zero if tensor i was not used. The n tensors are those of parameters that are not empty,
+ * in the order of the model; n is "tensors" of the server. Write zeros to `out` there. In an
+ * update, a tensor that some results lack counts as zero in these; one that all of them lack is
+ * left alone: it is not decayed, and neither it nor its momentum or moments move. 0, or PL_EUSAGE
+ * if there is no current task or n is another number. */
+PL_API int pl_client_absent(pl_client *client, const unsigned char *absent, size_t n);
 
 /* Answers the current task without a result: it could not be computed. The server counts it as
  * rejected. */

@@ -127,7 +127,10 @@ class Client:
         """Whether the current task is no longer wanted."""
         return bool(self._lib.pl_client_cancelled(self._opened()))
 
-    def push(self, n: int, samples: int, loss: float) -> None:
+    def push(self, n: int, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
+        """Sends the result; `absent` has a byte per tensor, which is 1 if the result lacks it."""
+        if absent is not None:
+            self._check(self._lib.pl_client_absent(self._opened(), absent, len(absent)))
         self._check(self._lib.pl_client_push(self._opened(), n, samples, loss))
 
     def report(self, name: str, value: float) -> None:

@@ -498,6 +498,7 @@ pl_client_pull: int ptr real task
 pl_client_interrupt: void ptr
 pl_client_cancelled: int ptr
 pl_client_push: int ptr size u32 real
+pl_client_absent: int ptr text size
 pl_client_fail: int ptr
 pl_client_report: int ptr text real
 pl_client_set_lr: int ptr real

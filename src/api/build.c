@@ -425,6 +425,7 @@ void pl_built_free(struct pl_built *b) {
     free(b->rules);
     free(b->w0);
     free(b->range);
+    free(b->tensor_end);
     pl_partition_free(job->partition);
     pl_delay_free(job->delay);
     pl_script_free(&b->script);

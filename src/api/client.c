@@ -43,7 +43,9 @@ struct pl_client {
     uint32_t samples;              /* of the current task so far */
     bool more;                     /* the current task is not complete */
     const float *base;             /* [dim] the input of the current task */
-    float *w, *out;        /* [dim] of an evaluator; of a worker whose results are bfloat16 */
+    float *w, *out; /* [dim] of an evaluator; of a worker whose results are bfloat16 */
+    uint64_t absent[PL_ABSENT_WORDS]; /* bits of the tensors that the result does not have, */
+    uint32_t n_absent;                /* if there are any: words of it */
     bool sets_lr, lr_sent; /* a rate was set, and no result with it has counted; one has it */
     double lr;
     uint64_t pushed;           /* task that was pushed last */
@@ -198,7 +200,7 @@ static void client_ordered(struct pl_client *s) {
         pl_local_state_acked(&s->state);
         if (s->lr_sent) s->sets_lr = false;
     }
-    s->pushed = s->samples = 0;
+    s->pushed = s->samples = s->n_absent = 0;
     s->state.applied = note.applied;
     s->base = pl_worker_input(&pl_shm, s->link, &s->order, s->dim);
     struct pl_local_task t = {.dim = s->dim,
@@ -315,9 +317,12 @@ static bool client_finite(struct pl_client *s) {
 static int client_send(struct pl_client *s, struct pl_result *r) {
     r->sets_lr = s->sets_lr;
     r->lr = s->lr;
+    r->absent = s->absent;
+    r->n_absent = s->n_absent;
     s->lr_sent = s->sets_lr;
     pl_shm.link.push(s->link, r);
     s->has_task = false;
+    s->n_absent = 0;
     s->pushed = r->task;
     return PL_OK;
 }
@@ -348,6 +353,20 @@ static int client_score(struct pl_client *s) {
                        PL_WORD_MAX - 32);
     s->has_task = false;
     return client_say(s, word);
+}
+
+int pl_client_absent(pl_client *s, const unsigned char *absent, size_t n) {
+    if (!s->has_task) return client_no_task(s);
+    if (n != s->about.tensors || !s->is_gradient)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "results may lack some of %zu tensors of parameters here, and not of %zu; "
+                       "see \"tensors\" of the server",
+                       s->about.tensors, n);
+    memset(s->absent, 0, sizeof s->absent);
+    for (size_t i = 0; i < n; i++)
+        if (absent[i]) s->absent[i / 64] |= UINT64_C(1) << i % 64;
+    s->n_absent = (uint32_t)((n + 63) / 64);
+    return PL_OK;
 }
 
 int pl_client_push(pl_client *s, size_t n, uint32_t samples, double loss) {

@@ -166,6 +166,7 @@ struct pl_built {
     struct pl_layout layout;               /* of the model's vector; empty without a model */
     char *rules;                           /* the lines that were applied to it; or NULL */
     float *w0;                             /* the job's `initial` */
+    size_t *tensor_end;                    /* the job's tensors, if clients compute; or NULL */
     struct pl_model_range *range;          /* the job's ranges, if the layout has rules; or NULL */
     const char *schedule;                  /* of the learning rate: the user's or the method's */
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */

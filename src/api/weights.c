@@ -190,6 +190,20 @@ static int weights_ranges(struct pl_setup *s, struct pl_built *b) {
     return pl_ranges_check(&b->job.ranges, b->job.model->dim, &s->why);
 }
 
+/* Where the tensors of the parameters end; an empty one has no bit. */
+static int weights_tensors(struct pl_setup *s, struct pl_built *b) {
+    const struct pl_layout *l = &b->layout;
+    int n = 0;
+    if (l->n == 0) return PL_OK;
+    if (!(b->tensor_end = calloc(l->n, sizeof *b->tensor_end)))
+        return pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    for (size_t i = 0; i < l->n; i++)
+        if (!l->tensor[i].buffer && l->tensor[i].n > 0)
+            b->tensor_end[n++] = l->tensor[i].offset + l->tensor[i].n;
+    b->job.tensors = (struct pl_model_tensors){b->tensor_end, n};
+    return PL_OK;
+}
+
 int pl_weights_build(struct pl_setup *s, struct pl_built *b) {
     struct pl_model *m = b->job.model;
     struct pl_initial *initial;
@@ -204,6 +218,7 @@ int pl_weights_build(struct pl_setup *s, struct pl_built *b) {
     if (!rc && initial) rc = pl_initial_fit(initial, what, m, b->w0, &s->why);
     if (!rc) rc = weights_rules(s, initial, b);
     if (!rc) rc = weights_ranges(s, b);
+    if (!rc && m->kind->by_clients) rc = weights_tensors(s, b);
     if (m->layout) m->layout = &b->layout;
     b->job.initial = b->w0;
     pl_initial_release(initial);

@@ -227,12 +227,33 @@ static const pl_real *commit_reduce(struct commit_job *job, const struct commit_
     return out;
 }
 
+/* A piece of which no member has a gradient stays as it is, and what the optimizer keeps for it. */
+static void commit_keep(const struct commit_job *job, size_t at, size_t n) {
+    const struct pl_store *s = job->s;
+    memcpy(job->next->model + at, s->newest->model + at, n * sizeof(pl_real));
+    if (s->looks_ahead)
+        memcpy(job->next->lookahead + at, s->newest->lookahead + at, n * sizeof(pl_real));
+}
+
+/* Cuts a piece at the end of its tensor. Returns false if the commit skips that; *count, the
+ * number of the commit, becomes that of the tensor's own. */
+static bool commit_tensor(const struct pl_store *s, size_t at, struct pl_piece *p,
+                          uint64_t *count) {
+    const struct pl_model_tensors *all = &s->conf.tensors;
+    int t = s->skip ? pl_model_tensors_find(all, at) : all->n;
+    if (t == all->n) return true;
+    if (p->n > all->end[t] - at) p->n = all->end[t] - at;
+    *count -= s->n_skipped[t];
+    return !s->skip[t];
+}
+
 /* One block of the new version, piece by piece. */
 static void commit_optim(const struct commit_job *job, size_t at, size_t n, const pl_real *u) {
     struct pl_store *s = job->s;
     for (size_t end = at + n; at < end;) {
         struct pl_piece p = pl_member_piece(s, at, 0, end - at);
         struct pl_optim_at rate = job->at;
+        bool has = commit_tensor(s, at, &p, &rate.count);
         struct pl_optim_block b = {.n = p.n,
                                    .u = u,
                                    .w = s->newest->model + at,
@@ -243,7 +264,10 @@ static void commit_optim(const struct commit_job *job, size_t at, size_t n, cons
         for (int i = 0; i < s->optim->n_vectors; i++) b.state[i] = s->optim_state[i] + at;
         rate.lr *= p.lr_factor;
         if (s->optim->decouples) rate.weight_decay = s->conf.weight_decay * p.decay_factor;
-        s->optim->step(s->conf.optim.conf, &rate, &b);
+        if (has)
+            s->optim->step(s->conf.optim.conf, &rate, &b);
+        else
+            commit_keep(job, at, p.n);
         at += p.n;
         u += p.n;
     }
@@ -452,6 +476,7 @@ int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, 
     if (!rc) rc = commit_mix(s, &job);
     if (rc) return rc;
     job.at = pl_commit_begin(s, lr);
+    pl_members_find_absent(s);
     if (s->conf.offload) return pl_store_offload(s, &job.at, job.mixed.row, job.next);
     if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, job.next->lookahead);
     commit_tiles(s, commit_step, &job);

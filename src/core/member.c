@@ -44,6 +44,21 @@ int pl_members_agree(struct pl_store *s) {
     return rc;
 }
 
+void pl_members_find_absent(struct pl_store *s) {
+    for (int t = 0; s->skip && t < s->conf.tensors.n; t++) {
+        s->skip[t] = s->n_members > 0;
+        for (int m = 0; m < s->n_members && s->skip[t]; m++) {
+            const struct store_member *x = &s->member[m];
+            s->skip[t] =
+                x->finite == PL_FINITE_NO || (x->absent && x->absent[t / 64] >> t % 64 & 1);
+        }
+    }
+}
+
+void pl_members_count_absent(struct pl_store *s) {
+    for (int t = 0; s->skip && t < s->conf.tensors.n; t++) s->n_skipped[t] += s->skip[t];
+}
+
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
     pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
     if (isfinite(v)) return v;

@@ -16,8 +16,10 @@ static void publish_end(struct pl_store *s) {
     for (int m = 0; m < s->n_members; m++) {
         if (s->member[m].finite != PL_FINITE_NO) pl_tally_add(&t, s->samples[m], s->member[m].loss);
         pl_store_release(s, s->member[m].base);
+        free(s->member[m].absent);
     }
     s->n_members = 0;
+    pl_members_count_absent(s);
     pl_rate_commit(&s->conf.rate, &s->progress, &t);
     s->newest->id = s->progress.n_commits;
     s->newest->lr = pl_store_rate(s);

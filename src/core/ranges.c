@@ -51,6 +51,18 @@ size_t pl_ranges_parameters(const struct pl_ranges *r, size_t dim) {
     return dim;
 }
 
+int pl_model_tensors_find(const struct pl_model_tensors *t, size_t at) {
+    int low = 0, high = t->n; /* the first that ends after `at` */
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (t->end[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 struct pl_piece pl_ranges_piece(const struct pl_ranges *r, size_t at, size_t end) {
     struct pl_piece p = {.n = end - at, .lr_factor = 1, .decay_factor = 1};
     int low = 0, high = r->n; /* the first range that ends after `at` */

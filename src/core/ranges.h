@@ -38,6 +38,20 @@ struct pl_ranges {
 
 #define PL_RANGE_FACTOR_MAX 1e6
 
+/* The tensors of a model's parameters, one after the other: tensor i ends before element end[i]. A
+ * result may lack some of them, because their parameters had no gradient. The result has zeros
+ * there, and counts as a gradient of zero if another member of its group has the tensor, as with
+ * find_unused_parameters of DistributedDataParallel. A tensor that no member has is skipped by the
+ * commit, as torch.optim skips a parameter whose gradient is None: it does not move, and neither
+ * do its momentum and its moments, whose steps are counted per tensor. */
+struct pl_model_tensors {
+    const size_t *end; /* borrowed */
+    int n;             /* 0: results have all elements */
+};
+
+/* The tensor that element `at` is in; n if it is in none. */
+int pl_model_tensors_find(const struct pl_model_tensors *t, size_t at);
+
 /* Checks a table for a vector of `dim` elements: no range is empty, ranges are in order and do not
  * overlap, factors are numbers from 0 to PL_RANGE_FACTOR_MAX, and buffers end the vector. */
 int pl_ranges_check(const struct pl_ranges *r, size_t dim, struct pl_why *why);

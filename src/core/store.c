@@ -159,7 +159,10 @@ static void store_free_vectors(struct pl_store *s) {
 
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
-    for (int i = 0; i < s->n_members; i++) pl_store_release(s, s->member[i].base);
+    for (int i = 0; i < s->n_members; i++) {
+        pl_store_release(s, s->member[i].base);
+        free(s->member[i].absent);
+    }
     pl_store_release(s, s->newest);
     for (int i = 0; i < s->n_versions; i++) free(s->version[i]);
     free(s->version);
@@ -175,6 +178,8 @@ void pl_store_free(struct pl_store *s) {
     for (int i = 0; i < s->n_kept; i++) free(s->kept[i]);
     free(s->kept);
     free(s->gram);
+    free(s->skip);
+    free(s->n_skipped);
     pl_mixer_free(s->mixer);
     free(s);
 }
@@ -224,6 +229,27 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
                                       s->optim->n_vectors);
 }
 
+/* How often tensors were skipped, if one ever was. */
+static int store_archive_skipped(struct pl_store *s, const struct pl_archive *k) {
+    size_t n = (size_t)s->conf.tensors.n;
+    if (n == 0 || (!k->restoring && !s->skip)) return PL_OK;
+    bool *skip = k->restoring ? calloc(n, sizeof *skip) : s->skip;
+    uint64_t *count = k->restoring ? calloc(n, sizeof *count) : s->n_skipped;
+    size_t kept = skip && count ? pl_archive_wholes(k, "store.skipped", count, n) : 0;
+    if (!k->restoring) return PL_OK;
+    int rc = !skip || !count ? PL_ENOMEM : kept == 0 || kept == n ? PL_OK : PL_EDATA;
+    for (size_t t = 0; !rc && t < kept; t++)
+        if (count[t] > s->progress.n_commits) rc = PL_EDATA;
+    if (rc || kept == 0) {
+        free(skip);
+        free(count);
+        return rc;
+    }
+    s->skip = skip;
+    s->n_skipped = count;
+    return PL_OK;
+}
+
 int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     size_t dim = s->conf.dim;
     uint64_t counts[2] = {s->progress.n_commits, s->n_corrected};
@@ -237,7 +263,7 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     if (s->looks_ahead) pl_archive_reals(k, "handed", s->newest->lookahead, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
         if ((rc = store_archive_own(s, k, i)) != 0) return rc;
-    if (!k->restoring) return PL_OK;
+    if (!k->restoring) return store_archive_skipped(s, k);
     if (counts[0] >= STORE_MANY || counts[1] >= STORE_MANY || !isfinite(numbers[0]) ||
         !(numbers[1] >= 0 && numbers[1] < (double)STORE_MANY))
         return PL_EDATA;
@@ -246,7 +272,7 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     s->lr_max = numbers[0];
     s->progress.samples = numbers[1];
     s->newest->lr = pl_store_rate(s);
-    return PL_OK;
+    return store_archive_skipped(s, k);
 }
 
 /* --- the group --------------------------------------------------------------------------- */
@@ -285,6 +311,21 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl
                                                       .factor = m->factor,
                                                       .loss = m->loss,
                                                       .finite = finite};
+    return PL_OK;
+}
+
+int pl_store_lacks(struct pl_store *s, const uint64_t *absent, size_t n) {
+    size_t n_tensors = (size_t)s->conf.tensors.n, words = (n_tensors + 63) / 64;
+    if (words == 0 || n == 0) return PL_OK;
+    if (!s->skip) s->skip = calloc(n_tensors, sizeof *s->skip);
+    if (!s->n_skipped) s->n_skipped = calloc(n_tensors, sizeof *s->n_skipped);
+    uint64_t *own = calloc(words, sizeof *own);
+    if (!s->skip || !s->n_skipped || !own) {
+        free(own);
+        return PL_ENOMEM;
+    }
+    memcpy(own, absent, (n < words ? n : words) * sizeof *own);
+    s->member[s->n_members - 1].absent = own;
     return PL_OK;
 }
 

@@ -68,6 +68,7 @@ struct pl_store_conf {
     uint64_t seed; /* for random choices of reductions */
     struct pl_rate rate;
     struct pl_ranges ranges;             /* of the whole model, whatever the slice is */
+    struct pl_model_tensors tensors;     /* n == 0, or the slice is the whole vector */
     double weight_decay;                 /* added to every contribution before it is corrected */
     enum pl_sends sends;                 /* what members are */
     double outer;                        /* factor on deltas and models, */
@@ -118,6 +119,10 @@ enum pl_finite {
  * PL_ENOMEM, or PL_EPOLICY for a second member if the optimizer takes one at a time. */
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector, enum pl_finite finite);
+
+/* The member that was added last does not have the tensors whose bits are set in absent[n], which
+ * is copied; bits beyond the last tensor mean nothing. 0 or PL_ENOMEM. */
+int pl_store_lacks(struct pl_store *s, const uint64_t *absent, size_t n);
 
 /* Whether rules read the members of a group more than once. Of a vector that can still be written
  * they might see different values. */

@@ -13,6 +13,7 @@ struct store_member {
     double loss;
     struct pl_correct_at at;
     enum pl_finite finite;
+    uint64_t *absent; /* a bit per tensor that it does not have, owned; NULL: it has all */
 };
 
 struct pl_store {
@@ -34,6 +35,9 @@ struct pl_store {
     int *worker;
     double *factor; /* of takes and corrections */
     int n_members, room_members;
+
+    bool *skip;          /* [tensors] the commit skips them; NULL: no tensor was ever absent */
+    uint64_t *n_skipped; /* [tensors] commits that did */
 
     struct pl_mixer *mixer;
     double *gram; /* [PL_TILES + 1] matrices of inner products: one per tile, and their sum */
@@ -90,6 +94,10 @@ void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_
 /* With several servers: a member is spoiled if one of them found it so in its slice. 0, PL_ENOMEM
  * or PL_ERUN if allreduce() failed. */
 int pl_members_agree(struct pl_store *s);
+
+/* Finds the tensors that no member has, except those that are spoiled; counts them afterwards. */
+void pl_members_find_absent(struct pl_store *s);
+void pl_members_count_absent(struct pl_store *s);
 
 /* A version that only the caller holds. NULL: out of memory. */
 struct pl_version *pl_store_version(struct pl_store *s);

@@ -29,7 +29,10 @@ static bool central_frees_base_early(const struct pl_engine *e) {
 
 static int central_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {
     struct pl_store_conf conf = pl_job_store(e->job);
-    if (e->conf.slice.whole > 0) conf.slice = e->conf.slice;
+    if (e->conf.slice.whole > 0) {
+        conf.slice = e->conf.slice;
+        conf.tensors = (struct pl_model_tensors){0}; /* no client has several servers */
+    }
     conf.dim = dim;
     conf.parallel_for = e->conf.parallel_for;
     conf.writes = e->conf.writes;
@@ -91,6 +94,7 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
     if (rc == PL_EPOLICY)
         return pl_control_broke(e->control, why,
                                 "it made a group of 2 for a rule that takes one at a time");
+    if (!rc) rc = pl_store_lacks(e->store, w->absent, w->n_absent);
     if (rc) return pl_engine_memory(e, "the group", why);
     pl_vector_complete(e->vectors, w->output);
     e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};

@@ -87,6 +87,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
 
 void pl_engine_forget(struct pl_engine *e, int worker) {
     if (e->models->forget) e->models->forget(e, worker);
+    if (e->worker) free(e->worker[worker].absent);
     if (e->worker) e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
 
@@ -123,6 +124,19 @@ void pl_engine_result_used(struct pl_engine *e, int worker, bool taken) {
     const struct pl_host_ops *h = &e->conf.host;
     if (h->result && e->models->output)
         h->result(h->ctx, worker, e->models->output(e, worker), taken);
+}
+
+int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uint32_t n) {
+    struct engine_worker *w = &e->worker[worker];
+    if (n > w->room_absent) {
+        uint64_t *grown = realloc(w->absent, n * sizeof *grown);
+        if (!grown) return PL_ENOMEM;
+        w->absent = grown;
+        w->room_absent = n;
+    }
+    if (n > 0) memcpy(w->absent, absent, n * sizeof *absent);
+    w->n_absent = n;
+    return PL_OK;
 }
 
 static void engine_reject(struct pl_engine *e, struct pl_event *event, const char *defect) {

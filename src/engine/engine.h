@@ -128,6 +128,10 @@ void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
 
+/* What its worker says about the result that comes next: it does not have the tensors whose bits
+ * are set in absent[n], which is copied; n 0: it has all. 0 or PL_ENOMEM. */
+int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uint32_t n);
+
 /* --- the life of workers ---------------------------------------------------------------------
  *
  * A host reports what it sees: that a worker connected (PL_JOIN) or is gone (PL_LEAVE), with

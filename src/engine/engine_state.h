@@ -19,7 +19,9 @@ struct engine_worker {
     struct pl_part part;
     uint64_t acked, taken, applied; /* its last task that counted, joined a group, was committed */
     enum pl_finite finite;          /* of the result of its task; NO as well if its base is not */
-    bool doubted;                   /* the filter has rejected it since it last accepted a result */
+    uint64_t *absent; /* [n_absent] bits of the tensors that its result does not have, owned */
+    uint32_t n_absent, room_absent;
+    bool doubted; /* the filter has rejected it since it last accepted a result */
 };
 
 /* How far a worker can be trusted. It outlives a quarantine. */
@@ -108,7 +110,7 @@ struct pl_engine {
     uint64_t scored_ns, scored_version;
     struct pl_due due;
     double score_every; /* seconds between evaluations now */
-    int *needed; /* [room_needed] vectors that the mean is made of */
+    int *needed;        /* [room_needed] vectors that the mean is made of */
     int n_needed, room_needed;
     bool ended, told_median;
     bool measures;         /* what a commit measured is an event */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "core/local.h"
 
 static const char *const about_wants[] = {"gradients", "deltas", "models", "ranges"};
 #define ABOUT_NUMBER 1e30 /* no loss is larger */
@@ -21,6 +22,11 @@ static void about_options(const struct pl_choice *c, char *out, size_t max) {
     }
 }
 
+/* Tensors that a result may lack. */
+static size_t about_tensors(const struct pl_job *job) {
+    return pl_local_is_gradient(&job->local) ? (size_t)job->tensors.n : 0;
+}
+
 void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerprint, bool half,
                   struct pl_about *out) {
     const struct pl_local *local = (const struct pl_local *)job->local.entry;
@@ -29,6 +35,7 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
                              .weight_decay = job->weight_decay,
                              .dim = job->model->dim,
                              .parameters = pl_ranges_parameters(&job->ranges, job->model->dim),
+                             .tensors = about_tensors(job),
                              .workers = job->n_workers,
                              .lr = job->rate.lr,
                              .batch = job->batch,
@@ -54,6 +61,7 @@ int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
     pl_json_text(&j, "model", a->model);
     pl_json_whole(&j, "dim", a->dim);
     pl_json_whole(&j, "parameters", a->parameters);
+    pl_json_whole(&j, "tensors", a->tensors);
     pl_json_text(&j, "fingerprint", a->fingerprint);
     pl_json_text(&j, "method", a->method);
     pl_json_text(&j, "rule", a->rule);
@@ -89,7 +97,7 @@ int pl_about_read(const char *text, struct pl_about *a) {
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     char wire[PL_ABOUT_NAME] = "";
-    double dim = 0, parameters = 0, workers = 0, batch = 0, seed = 0, seat = 0;
+    double dim = 0, parameters = 0, tensors = 0, workers = 0, batch = 0, seed = 0, seat = 0;
     *a = (struct pl_about){0};
     bool ok =
         json_is_object(root) && about_text(root, "paceline", a->version, PL_ABOUT_NAME) &&
@@ -100,6 +108,7 @@ int pl_about_read(const char *text, struct pl_about *a) {
         about_text(root, "options", a->options, PL_SPEC_MAX) &&
         about_text(root, "wire", wire, PL_ABOUT_NAME) && about_number(root, "dim", 1, 1e15, &dim) &&
         about_number(root, "parameters", 0, dim, &parameters) &&
+        about_number(root, "tensors", 0, 64 * PL_ABSENT_WORDS, &tensors) &&
         about_number(root, "workers", 1, 1e9, &workers) &&
         about_number(root, "lr", 0, 1e300, &a->lr) &&
         about_number(root, "weight_decay", 0, 1e300, &a->weight_decay) &&
@@ -109,6 +118,7 @@ int pl_about_read(const char *text, struct pl_about *a) {
     if (!ok) return PL_EDATA;
     a->dim = (size_t)dim;
     a->parameters = (size_t)parameters;
+    a->tensors = (size_t)tensors;
     a->workers = (int)workers;
     a->batch = (uint32_t)batch;
     a->seed = (uint64_t)seed;

@@ -20,6 +20,7 @@ struct pl_about {
     double weight_decay;
     size_t dim;
     size_t parameters; /* elements before the buffers */
+    size_t tensors;    /* of parameters, that a result may lack; 0: results have all elements */
     int workers;
     double lr;
     uint32_t batch;

@@ -98,7 +98,9 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = current ? server_way(s, worker, r, pl_now_ns()) : 0,
                          .samples = r->samples,
                          .loss = r->loss};
-    int rc = server_event(s, &e, server_defect(r->defect));
+    int rc = pl_engine_lacks(s->engine, worker, r->absent, r->n_absent);
+    if (rc) return pl_fail(s->why, rc, "out of memory for a result");
+    rc = server_event(s, &e, server_defect(r->defect));
     if (current && e.kind == PL_ARRIVE) pl_clients_result(s, r); /* it was not rejected */
     return rc;
 }

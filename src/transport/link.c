@@ -253,6 +253,10 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
         link_mark_ready(l);
         return;
     }
+    if (l->client) {
+        struct pl_area_head *area = (struct pl_area_head *)l->mailbox;
+        for (uint32_t i = 0; i < r->n_absent; i++) atomic_store(&area->absent[i], r->absent[i]);
+    }
     uint64_t word[PL_SEQLOCK_WORDS] = {
         [PL_RESULT_OWNER] = l->owner,
         [PL_RESULT_TASK] = r->task,
@@ -261,6 +265,7 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
         [PL_RESULT_PULLED] = l->pulled_ns,
         [PL_RESULT_PUSHED] = pl_now_ns(),
         [PL_RESULT_LR] = r->sets_lr ? ~pl_bits_of(r->lr) : 0,
+        [PL_RESULT_ABSENT] = r->n_absent,
     };
     if (l->task) l->answered = l->task;
     l->task = 0;

@@ -101,6 +101,7 @@ static void port_close(struct pl_port *p) {
     if (!p) return;
     pl_liveness_close(p->liveness);
     pl_port_memory_free(&p->memory);
+    for (int i = 0; p->seat && i < p->n_seats; i++) free(p->seat[i].absent);
     free(p->seat);
     free(p->gone);
     free(p->clients);

@@ -33,7 +33,8 @@ uint64_t pl_shape_seats(const struct pl_shape *s) {
 
 /* The size of an area and that of all are bounded, because they are products of three numbers. */
 static bool layout_areas(struct pl_shape *s) {
-    uint64_t seats = pl_shape_seats(s), mailbox = layout_round(sizeof(struct pl_mailbox), PL_PAGE);
+    uint64_t seats = pl_shape_seats(s);
+    size_t mailbox = layout_round(sizeof(struct pl_area_head), PL_PAGE);
     size_t head = layout_round(s->mailboxes, PL_PAGE);
     if (s->n_own > MAX_AREAS / s->stride) return false;
     s->mailbox_step = layout_round(mailbox + s->n_own * s->stride, PL_PAGE);

@@ -61,7 +61,8 @@ enum {
     PL_RESULT_LOSS,
     PL_RESULT_PULLED,
     PL_RESULT_PUSHED,
-    PL_RESULT_LR /* complement of the bits; 0: none */
+    PL_RESULT_LR,    /* complement of the bits; 0: none */
+    PL_RESULT_ABSENT /* words in the area's `absent` */
 };
 
 struct pl_seqlock {
@@ -90,6 +91,12 @@ struct pl_mailbox {
     struct pl_seqlock result;
     _Alignas(64) atomic_uint joined; /* number of the owner that connected */
     atomic_uint phase;
+};
+
+/* An area begins with it. */
+struct pl_area_head {
+    struct pl_mailbox mailbox;
+    _Atomic uint64_t absent[PL_ABSENT_WORDS]; /* of the result; the worker writes it before */
 };
 
 struct pl_head {

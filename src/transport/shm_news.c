@@ -10,8 +10,22 @@
 #include "sys/futex.h"
 #include "transport/shm_port.h"
 
+/* The tensors that a client's result does not have are copied, because it can still write there. */
+static bool news_absent(struct pl_port *p, int worker, const uint64_t *word, struct pl_result *r) {
+    struct pl_seat *w = &p->seat[worker];
+    uint64_t n = word[PL_RESULT_ABSENT];
+    if (n == 0) return true;
+    if (n > PL_ABSENT_WORDS || !pl_port_is_client(p, worker)) return false;
+    if (!w->absent && !(w->absent = calloc(PL_ABSENT_WORDS, sizeof *w->absent))) return false;
+    struct pl_area_head *area = (struct pl_area_head *)pl_port_mailbox(p, worker);
+    for (uint64_t i = 0; i < n; i++) w->absent[i] = atomic_load(&area->absent[i]);
+    r->absent = w->absent;
+    r->n_absent = (uint32_t)n;
+    return true;
+}
+
 /* What a worker claims; an implausible claim counts as a result that was not computed. */
-static struct pl_result news_judge(const struct pl_port *p, const uint64_t *word) {
+static struct pl_result news_judge(struct pl_port *p, int worker, const uint64_t *word) {
     uint64_t now = pl_now_ns(), defect = word[PL_RESULT_SIZE] >> 32;
     struct pl_result r = {.task = word[PL_RESULT_TASK],
                           .samples = (uint32_t)word[PL_RESULT_SIZE],
@@ -21,7 +35,7 @@ static struct pl_result news_judge(const struct pl_port *p, const uint64_t *word
                           .pulled_ns = word[PL_RESULT_PULLED],
                           .pushed_ns = word[PL_RESULT_PUSHED]};
     if (defect <= PL_NOT_COMPUTED && r.samples <= INT32_MAX && r.pulled_ns >= p->opened_ns &&
-        r.pulled_ns <= r.pushed_ns && r.pushed_ns <= now) {
+        r.pulled_ns <= r.pushed_ns && r.pushed_ns <= now && news_absent(p, worker, word, &r)) {
         r.defect = (enum pl_defect)defect;
         return r;
     }
@@ -78,7 +92,7 @@ static void news_look_for_results(struct pl_port *p, int worker) {
     if (pl_seqlock_read(&b->result, word, &seq) && seq != w->seq) {
         w->seq = seq;
         if (word[PL_RESULT_OWNER] == atomic_load(&w->owner)) {
-            struct pl_result r = news_judge(p, word);
+            struct pl_result r = news_judge(p, worker, word);
             r.sets_lr = r.sets_lr && atomic_load(&w->speaks);
             news_publish(p, worker, r.task, w->out);
             if (w->task != 0 && r.task == w->task) pl_port_half_result(p, worker);

@@ -26,7 +26,8 @@ struct pl_seat {
     struct pl_mailbox *_Atomic mailbox; /* written by the watching thread while the seat is free */
     uint64_t told;                      /* task of the latest order, also if it was cancelled */
     float *out, *base;                  /* of that order; NULL: none */
-    float *half_out; /* where the latest order's result comes as bfloat16; NULL: as floats */
+    float *half_out;  /* where the latest order's result comes as bfloat16; NULL: as floats */
+    uint64_t *absent; /* [PL_ABSENT_WORDS] of its result; NULL: it never lacked a tensor */
     /* an evaluator's */
     _Atomic uint64_t asked, done; /* numbers that it sent; written by the watching thread */
     uint64_t answered;            /* the last question that was passed on */

@@ -57,7 +57,8 @@ struct pl_input {
     int writer; /* worker that wrote it; -1: the server */
 };
 
-#define PL_NOTE_WORDS 6 /* what the host adds to an order */
+#define PL_ABSENT_WORDS 512 /* of 64 tensors each */
+#define PL_NOTE_WORDS 6     /* what the host adds to an order */
 
 struct pl_order {
     uint64_t task;                /* 1, 2, 3, … of this worker, never the same twice */
@@ -93,6 +94,9 @@ struct pl_result {
     double loss;
     bool sets_lr; /* the worker sets the learning rate, from this result on, to lr: any number */
     double lr;
+    const uint64_t *absent; /* [n_absent] bits of the tensors that a client's result does not have;
+                               after news(), valid until the next one */
+    uint32_t n_absent;      /* 0 … PL_ABSENT_WORDS; 0: it has all */
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
                                       fills them in; pulled <= pushed <= now, by the server's
                                       pl_now_ns() */

@@ -2,7 +2,6 @@
 hyper-parameters, buffers."""
 
 import unittest
-import warnings
 
 import torch
 
@@ -72,15 +71,6 @@ class Changes(unittest.TestCase):
         self.one(momentum, change(lr=0.05), None)
         self.one(momentum, change(momentum=0.5), None, method="local-sgd:u=2")
 
-    def test_thawed(self):
-        make = lambda m: SGD(m.parameters(), lr=0.1)
-
-        def freeze(opt, model):
-            model[0].bias.requires_grad_(False)
-
-        self.one(make, freeze, "requires_grad of '0.bias'")
-        self.one(make, freeze, None, method="local-sgd:u=2")
-
     def test_state(self):
         """State of earlier steps is refused, before and after the optimizer is made."""
 
@@ -131,30 +121,6 @@ class Changes(unittest.TestCase):
 
             (model,) = together(1, worker)
             self.assertLess(float((flat(model) - flat(alone)).abs().max()), 1e-6)
-
-    def test_without_gradient(self):
-        """A warning, once, if the server moves what PyTorch would leave."""
-
-        def warned(make):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-
-                def change(opt, model):
-                    opt.zero_grad()
-                    opt.step()
-                    opt.step()
-
-                self.one(make, change, None)
-            return [str(w.message) for w in caught if "gradient" in str(w.message)]
-
-        self.assertEqual(warned(lambda m: SGD(m.parameters(), lr=0.1)), [])
-        for make in (
-            lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9),
-            lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1),
-            lambda m: ADAMW(m.parameters()),
-        ):
-            (message,) = warned(make)
-            self.assertIn("'0.weight'", message)
 
     def test_warm_up_before(self):
         """Groups whose scheduler begins at 0, made before the optimizer is wrapped."""

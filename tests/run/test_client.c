@@ -358,6 +358,45 @@ TEST(test_buffers) {
     if (!r.ok || w[3] != 15 || w[4] != 3 || !(w[2] > 0)) fail_msg("%s", r.text);
 }
 
+/* A tensor that one result lacks counts as zero there; one that all lack is left alone. */
+TEST(test_absent) {
+    const char *path = folder_path("absent.safetensors");
+    const float w0[DIM] = {1, 1, 1, 1, 1};
+    const struct pl_tensor_info t[] = {
+        {.name = "a", .shape = {2}, .n_dims = 1, .data = w0},
+        {.name = "empty", .shape = {0}, .n_dims = 1, .data = w0},
+        {.name = "b", .shape = {2}, .n_dims = 1, .data = w0},
+        {.name = "c", .shape = {1}, .n_dims = 1, .data = w0},
+    };
+    char why[400] = "", options[600];
+    if (pl_save_tensors(path, t, 4, NULL, why, sizeof why)) fail_msg("%s", why);
+    snprintf(options, sizeof options,
+             "model=external init=%s workers=2 method=sync updates=2 lr=1 weight-decay=0.5", path);
+    struct server s = serve(options);
+    pl_client *c[2] = {join(&s, (struct pl_client_conf){0}), join(&s, (struct pl_client_conf){0})};
+    const unsigned char absent[][3] = {{0, 0, 1}, {0, 1, 1}};
+    struct pl_client_task task;
+    int rc = PL_OK;
+    assert_int_equal(pl_client_absent(c[0], absent[0], 3), PL_EUSAGE); /* there is no task */
+    for (int turn = 0; rc != PL_ECANCELLED; turn++) {
+        pl_client *now = c[turn % 2];
+        rc = pl_client_pull(now, 10, &task);
+        if (rc) continue;
+        for (int i = 0; i < DIM; i++) task.out[i] = i < 2 || (i < 4 && turn % 2 == 0) ? 0.25F : 0;
+        assert_int_equal(pl_client_absent(now, absent[0], 4), PL_EUSAGE);
+        assert_int_equal(pl_client_absent(now, absent[turn % 2], 3), PL_OK);
+        pl_client_push(now, DIM, 1, 0);
+    }
+    pl_client_close(c[0]);
+    pl_client_close(c[1]);
+    struct served r = served(&s);
+    const char *at = strchr(r.text, '\n');
+    double w[DIM] = {0};
+    for (int i = 0; at && i < DIM; i++) w[i] = strtod(at, (char **)&at);
+    /* w - (g + w / 2), twice: from 1 to 0.25 and -0.125; with half of g to 0.375 and 0.0625 */
+    if (!r.ok || w[0] != -0.125 || w[3] != 0.0625 || w[4] != 1) fail_msg("%s", r.text);
+}
+
 int main(void) {
     return run_all_tests(folder_make, folder_clear);
 }

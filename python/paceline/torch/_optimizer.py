@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -85,11 +84,11 @@ class Optimizer(torch.optim.Optimizer):
         self._rule = rule(optimizer, at, options)
         self._groups = [[id(p) for p in g["params"]] for g in self.param_groups]
         self._vector = Vector(model, {i for g in self._groups for i in g}, zero_copy)
+        self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         if not at.takes_steps:
             refuse_state(optimizer.state)
         self._hyper_parameters = hyper_parameters(optimizer)
-        self._warned = at.takes_steps or self._rule.forgets
         if not at.sends_gradients and not at.takes_steps:
             refuse_plain(optimizer, at, len(self._vector.buffers))
         if zero_copy and at.takes_steps:
@@ -157,21 +156,6 @@ class Optimizer(torch.optim.Optimizer):
         if not self._takes_steps:
             refuse_changes(self._hyper_parameters, self.optimizer)
             self._vector.check_unchanged()
-            if not self._warned:
-                self._warn_without_gradient()
-
-    def _warn_without_gradient(self) -> None:
-        """PyTorch leaves a parameter without a gradient as it is."""
-        without = self._vector.without_gradient()
-        if without:
-            self._warned = True
-            warnings.warn(
-                f"'{without[0]}' and others of {len(without)} parameters have no gradient in this step; "
-                "PyTorch would leave them as they are, but momentum, moments and weight decay of the "
-                "server still move them. Freeze them (requires_grad=False) before the Optimizer is "
-                "made, or use a method with local steps (local-sgd, diloco, easgd, …)",
-                stacklevel=4,
-            )
 
     def report(self, loss: Any = None, samples: int = 0) -> None:
         """Tells the loss and the size of a mini-batch before a `step` that others call without
@@ -229,8 +213,17 @@ class Optimizer(torch.optim.Optimizer):
 
     def _send_gradient(self, loss: float) -> None:
         self._send_rate()
+        absent = self._vector.without_gradient()
+        if absent and not self._session.may_lack:
+            if self._rule.options.get("weight_decay"):
+                raise UsageError(
+                    "some parameters have no gradient in this step, and PyTorch would leave them as they "
+                    f"are, but weight_decay of the server changes them under {self._method}; set it to 0, "
+                    "or use another method"
+                )
+            absent = None
         self._vector.write_gradient(self._session.client.task.out)
-        self._push(loss)
+        self._push(loss, absent)
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()
@@ -240,10 +233,10 @@ class Optimizer(torch.optim.Optimizer):
             self._vector.write_model(self._session.client.task.out)
             self._push(sum(self._losses) / len(self._losses))
 
-    def _push(self, loss: float) -> None:
+    def _push(self, loss: float, absent: Optional[bytes] = None) -> None:
         task = self._session.client.task
         complete = task.step + task.steps == self._session.batches
-        self._session.push(self._samples, loss)
+        self._session.push(self._samples, loss, absent)
         self._counts["results"] += complete
         self._next_task()
 

@@ -73,6 +73,7 @@ class Session:
         self.limited = False  # the run has a limit of its own
         self.ended = False
         self.batches = 1  # per task
+        self.may_lack = False  # results may lack tensors
         self.version = 0  # of the weights in the model: the number of updates
         self.waited = 0.0  # seconds for tasks
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
@@ -117,6 +118,7 @@ class Session:
             token=self._token,
         )
         self.batches = int(self._client.server["batches_per_task"])
+        self.may_lack = bool(self._client.server["tensors"])
         if self.server and self._token:
             self.server.publish(self._token)
 
@@ -193,9 +195,9 @@ class Session:
             self._evaluator.look()
         return self.client.task
 
-    def push(self, samples: int, loss: float) -> None:
-        """Sends what was written to the task's `out`."""
-        self.client.push(self._vector.dim, samples, math.nan if math.isinf(loss) else loss)
+    def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
+        """Sends what was written to the task's `out`, without the tensors that are absent."""
+        self.client.push(self._vector.dim, samples, math.nan if math.isinf(loss) else loss, absent)
 
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""

@@ -43,11 +43,6 @@ class Rule:
     lr_factor: List[float] = field(default_factory=list)
     decay_factor: List[float] = field(default_factory=list)
 
-    @property
-    def forgets(self) -> bool:
-        """Whether a parameter whose gradient is zero stays as it is."""
-        return self.options.get("optim") == "sgd" and not self.options.get("weight_decay")
-
     def rate(self, param_groups: Any) -> float:
         """The base rate now, from the learning rates of the param groups."""
         groups = [(float(g["lr"]), f) for g, f in zip(param_groups, self.lr_factor)]

@@ -6,7 +6,7 @@ they become views of one flat tensor there, and go through host memory in one tr
 from __future__ import annotations
 
 import ctypes as c
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -54,8 +54,7 @@ class Vector:
         self.names = [n for n, _ in params + buffers]
         self.params = [p for _, p in params]
         self.buffers = [b for _, b in buffers]
-        self.trained = [id(p) in trained and p.requires_grad for p in self.params]
-        self._requires_grad = [p.requires_grad for p in self.params]
+        self.trained = [id(p) in trained for p in self.params]
         self.tensors = self.params + self.buffers
         # modules may put another tensor in the place of a buffer
         at = [n.rpartition(".") for n, _ in buffers]
@@ -257,15 +256,15 @@ class Vector:
         if self.flat is not None:
             have = [
                 p.new_zeros(p.numel())
-                if p.grad is None
+                if p.grad is None or not trained
                 else (p.grad.to_dense() if p.grad.is_sparse else p.grad).reshape(-1)
-                for p in self.params
+                for p, trained in zip(self.params, self.trained)
             ]
             torch.cat(have + [b.reshape(-1).float() for b in self.buffers], out=self._sent)
             self._write(address, self._sent)
             return
-        for p, v in zip(self.params, parts):
-            if p.grad is None:
+        for p, v, trained in zip(self.params, parts, self.trained):
+            if p.grad is None or not trained:
                 v.zero_()
             else:
                 v.copy_(p.grad.to_dense() if p.grad.is_sparse else p.grad)
@@ -292,23 +291,17 @@ class Vector:
             begin += self.flat.element_size() * size if begin else 0
 
     def check_unchanged(self) -> None:
-        """Raises if weights were changed, or parameters were frozen or thawed, which the server does
-        not know."""
-        for name, p, version, needed in zip(
-            self.names, self.params, self._versions, self._requires_grad
-        ):
+        """Raises if weights were changed, which the server does not know."""
+        for name, p, version in zip(self.names, self.params, self._versions):
             if p._version != version:
                 raise UsageError(
                     f"'{name}' was changed in place, but the server has the weights and would undo it; "
                     "load weights before paceline.torch.Optimizer is made"
                 )
-            if p.requires_grad != needed:
-                raise UsageError(
-                    f"requires_grad of '{name}' has changed since the run began; close() this "
-                    "optimizer and make a new one"
-                )
 
-    def without_gradient(self) -> List[str]:
-        """The parameters that are trained, and have no gradient now."""
-        found = zip(self.names, self.params, self.trained)
-        return [name for name, p, trained in found if trained and p.grad is None]
+    def without_gradient(self) -> Optional[bytes]:
+        """A byte per parameter that is not empty: 1 if the optimizer has no gradient for it now. None
+        if it has all."""
+        found = zip(self.params, self.trained, self.sizes)
+        absent = bytes(p.grad is None or not trained for p, trained, size in found if size)
+        return absent if any(absent) else None

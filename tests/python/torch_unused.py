@@ -1,0 +1,156 @@
+"""Parameters without a gradient: what torch.optim skips, the server skips. `sync` is compared with one
+process on the union of the mini-batches, where a parameter that one worker has not used counts as zero
+there, as with find_unused_parameters of DistributedDataParallel."""
+
+import tempfile
+import unittest
+
+import torch
+
+import paceline
+import paceline.torch as pl
+from workers import CROSS_ENTROPY, batch, flat, net, together
+
+STEPS, WORKERS = 12, 2
+SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+class Heads(torch.nn.Module):
+    """A trunk, and three heads of which a step uses some."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.heads = net(width=8), torch.nn.ModuleList()
+        for seed in range(3):
+            self.heads.append(net(seed))
+
+    def forward(self, x, used):
+        return self.trunk(x) + sum(self.heads[i](x) for i in used)
+
+
+def some(step, worker):
+    """Head 1 is used every third step; head 2 by worker 1 alone, in odd steps."""
+    return [0] + [1] * (step % 3 == 0) + [2] * (step % 2 and worker == 1)
+
+
+def every(step, worker):
+    return [0, 1, 2]
+
+
+def freeze_and_thaw(model, step):
+    if step in (4, 8):
+        model.heads[1].requires_grad_(step == 8)
+
+
+def thaw_and_freeze(model, step):
+    if step in (0, 3, 7):
+        model.trunk.requires_grad_(step == 3)
+        model.zero_grad(set_to_none=True)
+
+
+def loss_of(model, step, worker, used):
+    x, y = batch(step, worker)
+    return CROSS_ENTROPY(model(x, used(step, worker)), y)
+
+
+def alone(make, used, change, steps=STEPS):
+    model = Heads()
+    opt = make(model)
+    for step in range(steps):
+        change(model, step)
+        opt.zero_grad(set_to_none=True)
+        for worker in range(WORKERS):
+            if used:
+                (loss_of(model, step, worker, used) / WORKERS).backward()
+        opt.step()
+    return model
+
+
+def nothing(model, step):
+    pass
+
+
+def with_workers(make, used, change, first=0, updates=STEPS, method="sync", **options):
+    def work(role):
+        model = Heads()
+        opt = pl.Optimizer(make(model), model, method, updates=updates, role=role, **options)
+        for step in range(first, updates):
+            if opt.ended:  # the others were faster
+                break
+            change(model, step)
+            opt.zero_grad()
+            if used:
+                loss_of(model, step, role.rank, used).backward()
+            opt.step()
+        opt.close()
+        return model
+
+    return together(WORKERS, work)[0]
+
+
+class Unused(unittest.TestCase):
+    def same(self, make, used=some, change=nothing):
+        expected, found = flat(alone(make, used, change)), flat(with_workers(make, used, change))
+        self.assertLess(float((found - expected).abs().max()), 1e-6)
+
+    def test_momentum(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9))
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5))
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True))
+
+    def test_weight_decay(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1))
+
+    def test_adam(self):
+        self.same(lambda m: ADAMW(m.parameters(), lr=0.01, weight_decay=0.1))
+        self.same(lambda m: torch.optim.Adam(m.parameters(), lr=0.01, weight_decay=0.1))
+        self.same(lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02, weight_decay=0.01))
+
+    def test_frozen_in_the_middle(self):
+        for change in (freeze_and_thaw, thaw_and_freeze):
+            self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), every, change)
+            self.same(lambda m: ADAMW(m.parameters(), lr=0.01, weight_decay=0.1), every, change)
+
+    def test_no_backward(self):
+        self.same(lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1), used=None)
+
+    def test_param_groups_of_some(self):
+        """What is not in the optimizer has gradients, which nobody uses."""
+
+        def make(model):
+            groups = [{"params": model.heads[1].parameters(), "lr": 0.02}]
+            groups.append({"params": model.heads[0].parameters(), "weight_decay": 0.0})
+            return ADAMW(groups, lr=0.01, weight_decay=0.1)
+
+        self.same(make)
+
+    def test_resumed(self):
+        """A checkpoint knows how many steps each tensor had."""
+        make = lambda m: ADAMW(m.parameters(), lr=0.01, weight_decay=0.1)
+        expected = flat(alone(make, some, nothing))
+        with tempfile.TemporaryDirectory() as folder:
+            with_workers(make, some, nothing, updates=5, checkpoint=folder)
+            model = with_workers(make, some, nothing, 5, checkpoint=folder, resume="auto")
+        self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
+
+    def test_bf16(self):
+        """A result that is sent as bfloat16 lacks the same tensors."""
+        make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        never = lambda step, worker: [0]
+        model = with_workers(make, never, nothing, wire="bf16")
+        for got, first in zip(model.heads[2].parameters(), Heads().heads[2].parameters()):
+            self.assertTrue(torch.equal(got, first.bfloat16().float()) or torch.equal(got, first))
+
+    def test_steps_of_the_library(self):
+        """downpour applies weight decay in the workers' steps, which skip nothing."""
+        plain = lambda m: SGD(m.parameters(), lr=0.1)
+        model = with_workers(plain, lambda step, worker: [0], nothing, method="downpour")
+        for got, first in zip(model.heads[2].parameters(), Heads().heads[2].parameters()):
+            self.assertTrue(torch.equal(got, first))
+        decayed = lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1)
+        with self.assertRaisesRegex(paceline.UsageError, "no gradient in this step"):
+            with_workers(decayed, some, nothing, method="downpour")
+
+
+if __name__ == "__main__":
+    unittest.main()
