@@ -182,7 +182,7 @@ PL_API int pl_setup_function(pl_setup *setup, const struct pl_function *f);
 /* Data that the program keeps itself, for functions with wants_data: the library draws which
  * samples a mini-batch consists of (the "row" of struct pl_samples) according to "partition" and
  * "sampling", counts epochs, and evaluates on them. label [n_train] has the classes of the training
- * samples, for partitions by label; NULL: they have none. Replaces the "data" option. */
+ * samples, for partitions by label; if it is NULL, they have none. Replaces the "data" option. */
 PL_API int pl_setup_rows(pl_setup *setup, uint32_t n_train, uint32_t n_test, const uint16_t *label);
 
 /* Registers a policy of your own (paceline_policy.h) with this setup and the copies made of it
@@ -290,8 +290,8 @@ struct pl_tensor_info {
 };
 
 /* Writes tensors, in this order, into a safetensors file for the option "init". `layout` (see
- * pl_setup_layout) is stored with them; NULL: none. Replaces a file at `path` or changes nothing.
- * On failure why[why_max] has a message. */
+ * pl_setup_layout) is stored with them; it may be NULL. Replaces a file at `path` or
+ * changes nothing. On failure why[why_max] has a message. */
 PL_API int pl_save_tensors(const char *path, const struct pl_tensor_info *tensor, size_t n,
                            const char *layout, char *why, size_t why_max);
 
@@ -357,13 +357,13 @@ struct pl_client_conf {
      * optimizer can take, tasks want PL_WANTS_STEPS. If 0, and for other methods, tasks want
      * gradients, and the library takes the local steps itself. */
     int steps;
-    /* Called once with a message for people if the server is not there yet; NULL: not called. */
+    /* Called once with a message for people if the server is not there yet. May be NULL. */
     void (*waiting)(void *ctx, const char *sentence);
     void *waiting_ctx;
     int raw; /* non-zero: if the server has "wire" bf16, this program writes results
                 to out16; 0: the library converts them */
     /* The value of the server's "requests", if it is a token: this program may then evaluate and
-     * send requests. NULL: it has none. A token that is not the run's is refused. */
+     * send requests. If it is NULL, it has none. A token that is not the run's is refused. */
     const char *token;
 };
 

@@ -359,36 +359,38 @@ struct pl_policy {
      * in checkpoints: write a struct whose first member is the conf, and no pointers. */
     size_t state_size;
     /* Further bytes at (char *)state + state_size, for arrays by worker or by part, zeroed and
-     * saved as well. They are aligned if state_size is a multiple of 8. NULL: none. */
+     * saved as well. They are aligned if state_size is a multiple of 8. It is NULL if there are
+     * none. */
     size_t (*room)(const void *conf, int n_workers);
     /* The side of the square grid that the model is divided into. Every start is then on a part
      * (pl_start_part), two busy workers never share a row or a column, and join() is not NULL.
-     * NULL: every task is on the whole model. */
+     * If it is NULL, every task is on the whole model. */
     int (*grid)(const void *conf, int n_workers);
 
     /* Returns NULL if the options are valid for n_workers, otherwise a phrase that completes the
-     * message "policy 'patient:k=9' with 8 workers: …". NULL: they always are. */
+     * message "policy 'patient:k=9' with 8 workers: …". If it is NULL, they always are. */
     const char *(*check)(const void *conf, int n_workers);
     /* The knobs that the run begins with: k is at least 1, also if the policy does not use it. */
     struct pl_knobs (*knobs)(const void *conf);
     /* The sizes of the groups it commits while K is k and all n_workers are there; workers that are
-     * gone may make a group smaller. NULL: always k. */
+     * gone may make a group smaller. If it is NULL, the size is always k. */
     struct pl_sizes (*groups)(const void *conf, int n_workers, int k);
-    /* Which busy workers a commit may cancel; NULL: none. A host that computes tasks ahead of time
-     * skips those that will be cancelled. */
+    /* Which busy workers a commit may cancel, or NULL if it cancels none. A host that computes
+     * tasks ahead of time skips those that will be cancelled. */
     enum pl_cancels (*cancels)(const void *conf);
 
     /* A task came back: take it, drop it or defer it. */
     void (*arrive)(void *state, const struct pl_view *, const struct pl_arrival *,
                    struct pl_plan *);
-    /* A worker joined, for the first time or again. NULL: it is started on the newest version. */
+    /* A worker joined, for the first time or again. If this is NULL, the worker is started on the
+     * newest version. */
     void (*join)(void *state, const struct pl_view *, int worker, struct pl_plan *);
     /* A worker left; its task is lost. NULL if no worker ever waits for another. */
     void (*leave)(void *state, const struct pl_view *, int worker, struct pl_plan *);
     /* The timer has expired. NULL if the policy never sets one. */
     void (*timer)(void *state, const struct pl_view *, struct pl_plan *);
     /* Whether every start is PL_FETCH, so that the version of a task can be given up as soon as the
-     * task is done. NULL: some may be PL_KEEP. */
+     * task is done. If this is NULL, some may be PL_KEEP. */
     bool (*fetches)(const void *conf);
 };
 

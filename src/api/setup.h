@@ -114,7 +114,7 @@ struct pl_setup {
 #define PL_SETUP_RANGES (1 << 20)
 
 /* Sets the ranges of the model (core/ranges.h), which are copied. They are compared with the model
- * when a run is built. n = 0: none. */
+ * when a run is built. If n is 0, there are none. */
 int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n);
 
 /* The delay law: as set, or, for "auto", that of a virtual clock. */

@@ -29,7 +29,7 @@ bool pl_filter_any(const struct pl_choice *filter);
 /* Checks that it suits the number of workers. */
 int pl_filter_check(const struct pl_choice *filter, int n_workers, struct pl_why *why);
 
-/* The number of samples that the server needs for it; 0: none. */
+/* The number of samples that the server needs for it, or 0 if it needs none. */
 uint32_t pl_filter_trusts(const struct pl_choice *filter);
 
 /* *out is NULL if every result is believed; the functions below accept that. conf's pointers are

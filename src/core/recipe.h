@@ -15,7 +15,7 @@ enum pl_column {
     PL_N_COLUMNS
 };
 
-/* Specs; NULL: the default of the column. */
+/* Specs. A column that is NULL has its default. */
 struct pl_recipe {
     struct pl_entry id; /* its options are those of its columns */
     union {

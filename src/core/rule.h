@@ -84,10 +84,10 @@ struct pl_filter_kind {
      * pl_filter_trust. */
     bool trusts;
     /* Returns NULL if the filter works with n_workers, otherwise a phrase for the error message.
-     * NULL: it works with any number. */
+     * If it is NULL, it works with any number. */
     const char *(*check)(const void *conf, int n_workers);
     /* Returns whether g is used; may change g in place. Called once per finite contribution, in the
-     * order of arrival. NULL: every contribution is used. */
+     * order of arrival. If it is NULL, every contribution is used. */
     bool (*believes)(const void *conf, const struct pl_filter_at *at, struct pl_filter_memory *m,
                      pl_real *g);
 };
@@ -131,10 +131,11 @@ struct pl_correct {
     bool (*wants_sums)(const void *conf); /* NULL: whenever n_sums > 0 */
     /* Adds the sums over this block to sum[]. */
     void (*sums)(const void *conf, const struct pl_correct_block *b, double *sum);
-    /* One factor for the whole vector, once per contribution; may update at->number. NULL: 1. */
+    /* One factor for the whole vector, once per contribution; may update at->number. If it is
+     * NULL, the factor is 1. */
     double (*factor)(const void *conf, struct pl_correct_at *at);
-    /* Element by element, out != g. Called for the members of a group in order. NULL: the vector is
-     * unchanged. */
+    /* Element by element, out != g. Called for the members of a group in order. If it is NULL, the
+     * vector is unchanged. */
     void (*apply)(const void *conf, const struct pl_correct_at *at,
                   const struct pl_correct_block *b, pl_real *out);
 };
@@ -176,10 +177,12 @@ struct pl_reduce {
      * (negative: n is too small for any). The conf then begins with a struct pl_reduce_f. */
     const char *needs;
     int (*most)(const void *conf, int n);
-    /* Number of output vectors of mix for n inputs; NULL: n if it prepares, otherwise 1. */
+    /* Number of output vectors of mix for n inputs. If it is NULL, there are n if it prepares,
+     * otherwise 1. */
     int (*rows)(const void *conf, int n);
     /* Fills row[i][0 … n], zero at first: the weights of the n vectors and of the previous result.
-     * Returns the number of rows; 0: it cannot decide. NULL: the vectors are passed on as is. */
+     * Returns the number of rows, or 0 if it cannot decide. If it is NULL, the vectors are passed
+     * on as they are. */
     int (*mix)(const void *conf, const struct pl_reduce_at *at, double *row);
     /* One block of n elements of the at->n output vectors of mix. `room` [PL_ROOM(at->n)] is
      * scratch. NULL if mix has one output vector or prepares. */
@@ -235,7 +238,7 @@ struct pl_optim {
     double lr;                             /* the learning rate, unless one is given */
     bool normalises;                       /* a gradient of another scale makes the same step */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
-    /* Once per commit, before the blocks; may update at->number. NULL: nothing to do. */
+    /* Once per commit, before the blocks; may update at->number. May be NULL. */
     void (*begin)(const void *conf, struct pl_optim_at *at);
     void (*step)(const void *conf, const struct pl_optim_at *at, const struct pl_optim_block *b);
 };
@@ -278,19 +281,20 @@ struct pl_local {
     enum pl_sends sends;
     bool applies_weight_decay;           /* applies weight decay itself, so the server must not */
     uint32_t (*steps)(const void *conf); /* mini-batches in a task */
-    /* Vectors it keeps from task to task; NULL: none. What a task wrote counts once the server has
-     * acknowledged its result: tasks may be computed in advance, and some are cancelled. */
+    /* Vectors it keeps from task to task, or NULL if it keeps none. What a task wrote counts once
+     * the server has acknowledged its result: tasks may be computed in advance, and some are
+     * cancelled. */
     int (*n_vectors)(const void *conf);
     int model_slot; /* which of them, from 1, is the worker's own model; 0: none */
-    /* Factor that the server applies to a delta; NULL: 1. */
+    /* Factor that the server applies to a delta. If it is NULL, the factor is 1. */
     double (*outer)(const void *conf, int n_workers);
     bool sum_members; /* the server applies the sum of the members, not their mean */
     /* Whether its steps are those of plain SGD on x, so that any optimizer may take them instead.
-     * NULL: they are not. */
+     * If it is NULL, they are not. */
     bool (*plain)(const void *conf);
     /* A task is begin, then for each mini-batch a gradient and step(), then end. pull() follows the
-     * first step. NULL: there is nothing to do. Rules that send ranges have none of these; their
-     * conf is a struct pl_local_sweep. */
+     * first step. If it is NULL, there is nothing to do. Rules that send ranges have none of these;
+     * their conf is a struct pl_local_sweep. */
     void (*begin)(const void *conf, struct pl_local_task *t);
     void (*step)(const void *conf, struct pl_local_task *t, uint32_t step); /* from 0 */
     void (*pull)(const void *conf, struct pl_local_task *t);
@@ -307,14 +311,15 @@ extern const struct pl_family pl_local_family;
 /* A factor on the learning rate, from the progress of the run, its losses so far, or both. */
 struct pl_schedule {
     struct pl_entry id;
-    /* `progress` is in the unit that the conf begins with. NULL: 1, and the conf has no unit. */
+    /* `progress` is in the unit that the conf begins with. If it is NULL, the factor is 1,
+     * and the conf has no unit. */
     double (*factor)(const void *conf, double progress, int n_workers);
     /* Called after every commit with the number of its samples whose loss is known, their mean loss
      * and the number of samples in an epoch. Updates number[], which is zero at first and part of a
-     * checkpoint. NULL: the schedule ignores losses. */
+     * checkpoint. If it is NULL, the schedule ignores losses. */
     void (*commit)(const void *conf, double samples, double loss, double epoch,
                    double number[PL_RULE_NUMBERS]);
-    /* A second factor, from what commit() keeps. NULL: 1. */
+    /* A second factor, from what commit() keeps. If it is NULL, that is 1. */
     double (*paced)(const void *conf, const double number[PL_RULE_NUMBERS]);
 };
 extern const struct pl_family pl_schedule_family;

@@ -43,7 +43,7 @@ struct pl_offload_ops {
 };
 
 /* The part of the vector that one store has if several share it: tiles first … end - 1 of a vector
- * of `whole` elements; whole == 0: there is only one store. All of them make the same takes and
+ * of `whole` elements; if whole is 0, there is only one store. All of them make the same takes and
  * commits in the same order, and call allreduce() when a commit needs sums over the whole vector.
  * Row t, of `width` numbers, is tile t's: it fills in the rows of the other stores' tiles. */
 struct pl_slice {
@@ -76,8 +76,8 @@ struct pl_store_conf {
     bool measures;                       /* commits report a struct pl_measure */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
     /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
-     * of the next version, tile i in job i. v NULL: what was written last is void, and is
-     * written again. NULL: nobody has to know. */
+     * of the next version, tile i in job i. If v is NULL, what was written last is void, and is
+     * written again. May itself be NULL. */
     void (*writes)(void *ctx, const pl_real *v);
     struct pl_vectors *vectors; /* table that holds the versions; NULL: the store makes one */
     struct pl_slice slice;      /* whole == 0: the whole vector */

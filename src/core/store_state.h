@@ -99,7 +99,7 @@ int pl_members_agree(struct pl_store *s);
 void pl_members_find_absent(struct pl_store *s);
 void pl_members_count_absent(struct pl_store *s);
 
-/* A version that only the caller holds. NULL: out of memory. */
+/* A version that only the caller holds. It is NULL if there is no memory. */
 struct pl_version *pl_store_version(struct pl_store *s);
 
 double pl_store_rate(const struct pl_store *s); /* the learning rate now */

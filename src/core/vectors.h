@@ -45,12 +45,13 @@ int pl_vector_n_readers(const struct pl_vectors *t, int id);
 int pl_vectors_n(const struct pl_vectors *t);        /* ids are below this */
 int pl_vectors_n_in_use(const struct pl_vectors *t); /* that somebody holds */
 
-/* The address; memory is obtained when it is first asked for. NULL: there is no more. */
+/* The address; memory is obtained when it is first asked for. It is NULL if there is no more. */
 pl_real *pl_vector_at(struct pl_vectors *t, int id);
-/* Sets the address to memory that the host obtained itself; NULL: the host took it back. */
+/* Sets the address to memory that the host obtained itself, or to NULL when the host takes it back.
+ */
 void pl_vector_bind(struct pl_vectors *t, int id, pl_real *v);
 
-/* A vector of zeros, aligned to 64 bytes, for free(). NULL: out of memory. */
+/* A vector of zeros, aligned to 64 bytes, for free(). It is NULL if there is no memory. */
 pl_real *pl_vector_new(size_t dim);
 
 #endif

@@ -49,7 +49,8 @@ int pl_columns_apply(const struct pl_schema *s, struct pl_rows *rows, struct pl_
 int pl_columns_deck(uint64_t n, double share, uint64_t seed, uint32_t **deck, uint64_t *n_test,
                     struct pl_why *why);
 
-/* Fills the labels or targets of both halves from y, row order[i] of it for row i (NULL: i). */
+/* Fills the labels or targets of both halves from y, row order[i] of it for row i, or row i if
+ * order is NULL. */
 int pl_columns_targets(struct pl_data *data, const double *y, const uint32_t *order, uint64_t n,
                        uint64_t n_test, const struct pl_columns_conf *conf, const char *path,
                        struct pl_why *why);

@@ -69,7 +69,7 @@ const char *pl_data_class(const struct pl_data *data, uint32_t class, char numbe
 double pl_data_unscaled(const struct pl_data *data, double prediction);
 
 /* Data whose features the embedding program keeps: rows of dimension 0. label [n_train] has the
- * classes of the training rows; NULL: no classes. */
+ * classes of the training rows. If it is NULL, there are no classes. */
 int pl_data_outside(uint32_t n_train, uint32_t n_test, const uint16_t *label, struct pl_data **out,
                     struct pl_why *why);
 

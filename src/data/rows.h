@@ -28,8 +28,8 @@ struct pl_data_kind {
     /* Fills `data`, whose train and test members are allocated and empty. On failure the caller
      * frees what was filled in. The caller then derives dim from shape. */
     int (*open)(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why);
-    /* The same for rows to predict: schema, shape and what is to be predicted are set. NULL: the
-     * test rows of open(). */
+    /* The same for rows to predict: schema, shape and what is to be predicted are set. If it is
+     * NULL, these are the test rows of open(). */
     int (*open_as)(const void *conf, struct pl_data *data, struct pl_why *why);
 };
 

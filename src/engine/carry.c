@@ -36,7 +36,7 @@ static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
     if (h->update) h->update(h->ctx, a + 1, (size_t)(end - a - 1));
     int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
     if (a->version >= e->last_version || (e->job->limits.epochs > 0 && pl_engine_reached(e)))
-        pl_engine_over(e);
+        pl_engine_limit_reached(e);
     return rc;
 }
 
@@ -62,7 +62,7 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
             rc = carry_commit(e, a, end, measure, why);
             break;
         case PL_CANCEL: e->conf.host.cancel(e->conf.host.ctx, a->worker); continue;
-        case PL_STOP: pl_engine_over(e); continue;
+        case PL_STOP: pl_engine_limit_reached(e); continue;
         default: continue; /* a deferred result stays where it is; the replicas do exchanges */
         }
         if (rc) return rc;
@@ -81,7 +81,7 @@ void pl_engine_judged(struct pl_engine *e, size_t i, bool finite) {
     e->workers_check = true; /* what they find is rejected before the policy decides */
     pl_control_leave_out(e->control, i);
     if (e->view->worker[m->worker].state != PL_GONE)
-        pl_standing_failed(e, &event, "that is not finite");
+        pl_standing_failed(e, &event, "sent a gradient that is not finite");
 }
 
 /* What a commit measured comes as an event of its own. A plan has at most one commit and this event

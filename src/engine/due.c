@@ -34,7 +34,7 @@ int pl_engine_time(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
     }
     if (!rc) rc = pl_life_time(e, now_ns, why);
     if (!rc && e->n_due > 0) rc = pl_life_verdicts(e, now_ns, why);
-    if (now_ns >= e->due.end_ns) pl_engine_over(e);
+    if (now_ns >= e->due.end_ns) pl_engine_limit_reached(e);
     return rc;
 }
 

@@ -154,8 +154,8 @@ static const char *engine_claim(const struct pl_engine *e, const struct pl_event
     uint32_t ordered =
         own ? ENGINE_SAMPLES : pl_part_samples(e->job, e->worker[event->worker].part);
     if (event->samples > ordered || (event->samples == 0 && ordered > 0))
-        return "of a number of samples that was not ordered";
-    if (fabs(event->loss) > ENGINE_LOSS) return "with a loss that is not finite";
+        return "claims another number of samples than its task has";
+    if (fabs(event->loss) > ENGINE_LOSS) return "sent a loss that is not finite";
     return NULL;
 }
 
@@ -203,7 +203,7 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
     pl_engine_result_used(e, event->worker, false);
     if (engine_stuck(e)) {
         pl_filter_trouble(e->filter, (double)event->now_ns * 1e-9, &e->out->trouble);
-        pl_engine_over(e);
+        pl_engine_limit_reached(e);
     }
     return PL_OK;
 }
@@ -217,7 +217,7 @@ static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char
     if (!defect) defect = engine_claim(e, event);
     if (!defect) rc = engine_settle(e, pl_engine_output(e, event->worker), false, finite);
     if (rc) return pl_engine_memory(e, "a result", why);
-    if (!defect && *finite == PL_FINITE_NO) defect = "that is not finite";
+    if (!defect && *finite == PL_FINITE_NO) defect = "sent a gradient that is not finite";
     if (!defect) return engine_judge(e, event, why);
     engine_reject(e, event, defect);
     return PL_OK;
@@ -262,7 +262,7 @@ static void engine_longest(struct pl_engine *e, const struct pl_event *event, ui
     if (e->conf.beat_ns > 0) spent_ns = pl_life_spent(e, event->worker, spent_ns);
     bool first = e->longest_ns == 0;
     if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
-    if (first && e->n_suspects > 0) pl_life_look_at(e, event->now_ns); /* now it is known */
+    if (first && e->n_suspects > 0) pl_life_check_by(e, event->now_ns); /* now it is known */
 }
 
 /* A result that tells something about workers, too: that this one is there, how long tasks take. */
@@ -317,7 +317,7 @@ int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why 
                    (unsigned long long)e->view->version);
 }
 
-void pl_engine_over(struct pl_engine *e) {
+void pl_engine_limit_reached(struct pl_engine *e) {
     if (!e->conf.replays && !e->conf.follows) e->ended = true;
 }
 

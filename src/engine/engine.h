@@ -68,13 +68,13 @@ struct pl_host_ops {
     /* A worker leaves because of `event`: it freezes, is quarantined or evicted, or does not return
      * (expires, or disconnects while it is suspended). A host may end it, except if it is only
      * quarantined. `last`: it is the last worker that is present, and stays so unless it is
-     * replaced. NULL: all workers remain. */
+     * replaced. If it is NULL, all workers remain. */
     enum pl_removal (*end)(void *ctx, int worker, enum pl_life_event event, bool last);
     /* The result of a finished task, in `vector`, joins the open group, and the host may bind it to
-     * memory of its own; or, if it is not taken, it is not used. NULL: nothing to do. */
+     * memory of its own; or, if it is not taken, it is not used. May be NULL. */
     void (*result)(void *ctx, int worker, int vector, bool taken);
     /* An update is about to be made. The n actions after it tell who will be started on the version
-     * that it makes (pl_starts_on_update). NULL: nothing to do. */
+     * that it makes (pl_starts_on_update). May be NULL. */
     void (*update)(void *ctx, const struct pl_action *after, size_t n);
     /* Brings vectors that workers wrote to this process, so that their addresses can be read. NULL:
      * they are here. 0, PL_ENOMEM or PL_ERUN. */
@@ -82,7 +82,7 @@ struct pl_host_ops {
     struct pl_vector_memory memory; /* where vectors live; get NULL: the engine allocates them */
     const struct pl_host_sharing *sharing; /* NULL: no worker can write to what it has sent */
     /* Carries out commits if this process cannot read the vectors; the memory is not NULL then.
-     * NULL: the engine carries them out. */
+     * If it is NULL, the engine carries them out. */
     const struct pl_offload_ops *offload;
 };
 
@@ -115,16 +115,17 @@ struct pl_engine_conf {
 
 struct pl_engine;
 
-/* w0 [dim] is copied; NULL: the model's own first weights, or those that the offload loads. With a
- * job that has no model there are no vectors: timing alone. `out` is filled as the run goes on. */
+/* w0 [dim] is copied. If it is NULL, the run begins with the model's own first weights, or those
+ * that the offload loads. With a job that has no model there are no vectors: timing alone. `out` is
+ * filled as the run goes on. */
 int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_outcome *out,
                   struct pl_engine **e, struct pl_why *why);
 void pl_engine_free(struct pl_engine *e); /* NULL is fine */
 
-/* One event. A result (PL_ARRIVE) that cannot be used is rejected: `defect` says why ("that is not
- * finite"), and "" means that it is not reported. NULL: the result can be used. Its
- * vector is complete at its address, and what it claims (samples, loss, times) is in `e`.
- * A result whose task is not its worker's current one has no effect. */
+/* One event. A result (PL_ARRIVE) that cannot be used is rejected: `defect` says why ("sent a
+ * gradient that is not finite"), and "" means that it is not reported. NULL means that the result
+ * can be used. Its vector is complete at its address, and what it claims (samples, loss, times) is
+ * in `e`. A result whose task is not its worker's current one has no effect. */
 int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *defect,
                     struct pl_why *why);
 

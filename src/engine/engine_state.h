@@ -129,7 +129,7 @@ void pl_due_scored(struct pl_engine *e, const struct pl_score *before, double fr
                    const struct pl_point *p);
 
 /* Ends the run, unless its events come from a recording or another engine. */
-void pl_engine_over(struct pl_engine *e);
+void pl_engine_limit_reached(struct pl_engine *e);
 
 void pl_due_next(struct pl_engine *e); /* after life_ns has changed */
 
@@ -140,8 +140,8 @@ int pl_life_moved(struct pl_engine *e, const struct pl_event *event, struct pl_w
 /* A result came, of its current task or of the one that it had when it left. */
 void pl_life_seen(struct pl_engine *e, int worker, uint64_t now_ns);
 int pl_life_answered(struct pl_engine *e, const struct pl_event *event, struct pl_why *why);
-void pl_life_look_at(struct pl_engine *e, uint64_t at_ns); /* all workers, at the latest then */
-void pl_life_started(struct pl_engine *e, int worker);     /* on a task */
+void pl_life_check_by(struct pl_engine *e, uint64_t at_ns); /* all workers, at the latest then */
+void pl_life_started(struct pl_engine *e, int worker);      /* on a task */
 uint64_t pl_life_spent(const struct pl_engine *e, int worker, uint64_t spent_ns); /* what counts */
 /* Carries out the verdicts on workers whose results cannot be used. */
 int pl_life_verdicts(struct pl_engine *e, uint64_t now_ns, struct pl_why *why);
@@ -174,7 +174,7 @@ int pl_engine_archive_progress(struct pl_engine *e, const struct pl_archive *k);
 /* What a commit found out about member i of the group that it read. */
 void pl_engine_judged(struct pl_engine *e, size_t i, bool finite);
 
-/* NULL: timing alone. */
+/* NULL in a run of timing alone. */
 static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {
     return e->models->progress ? e->models->progress(e) : NULL;
 }

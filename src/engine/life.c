@@ -87,7 +87,7 @@ void pl_life_free(struct pl_engine *e) {
     free(e->life);
 }
 
-void pl_life_look_at(struct pl_engine *e, uint64_t at_ns) {
+void pl_life_check_by(struct pl_engine *e, uint64_t at_ns) {
     if (at_ns < e->life_ns) e->life_ns = at_ns;
     pl_due_next(e);
 }
@@ -116,7 +116,7 @@ static void life_release(struct pl_engine *e, int worker) {
 void pl_engine_suspect(struct pl_engine *e, int worker, uint64_t now_ns) {
     if (!e->life[worker].suspect) e->n_suspects++;
     e->life[worker].suspect = true;
-    pl_life_look_at(e, now_ns);
+    pl_life_check_by(e, now_ns);
 }
 
 static void life_clear(struct pl_engine *e, int worker) {
@@ -152,7 +152,7 @@ static int life_leave(struct pl_engine *e, int worker, uint64_t now_ns, struct p
 }
 
 static int life_join(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
-    if (e->n_suspects > 0) pl_life_look_at(e, now_ns); /* one of them may have been alone */
+    if (e->n_suspects > 0) pl_life_check_by(e, now_ns); /* one of them may have been alone */
     struct pl_event join = {.kind = PL_JOIN, .now_ns = life_stamp(e, now_ns), .worker = worker};
     return pl_engine_step(e, &join, why);
 }
@@ -267,7 +267,7 @@ static int life_return(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     const struct engine_life *l = &e->life[worker];
     if (l->order > 0 || l->state != PL_SUSPENDED) return PL_OK;
     if (now_ns >= l->since_ns) return life_happens(e, worker, PL_LIFE_RETURNS, now_ns, why);
-    pl_life_look_at(e, l->since_ns);
+    pl_life_check_by(e, l->since_ns);
     return PL_OK;
 }
 
@@ -393,6 +393,6 @@ int pl_life_time(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
     }
     if (e->conf.beat_ns > 0 && e->job->evict != 0 && now_ns + LIFE_LOOK_NS < next_ns)
         next_ns = now_ns + LIFE_LOOK_NS; /* tasks that start meanwhile */
-    pl_life_look_at(e, next_ns);
+    pl_life_check_by(e, next_ns);
     return rc;
 }

@@ -69,7 +69,7 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
     e->scored_ns = (uint64_t)llround(p->time * 1e9);
     e->scored_version = p->updates;
     if (e->conf.watch.point) e->conf.watch.point(e->conf.watch.ctx, p);
-    if (reached) pl_engine_over(e);
+    if (reached) pl_engine_limit_reached(e);
 }
 
 bool pl_engine_score_again(struct pl_engine *e, uint64_t now_ns) {

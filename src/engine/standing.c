@@ -23,7 +23,7 @@ static void standing_warn(struct pl_engine *e, const struct pl_event *event, con
                                   "workers will not be named");
     if (e->n_named > STANDING_NAMED) return;
     pl_log_warn(&e->job->log,
-                "worker %d sent a gradient %s (task %llu at %.3g s); rejected; further ones from "
+                "worker %d %s (task %llu at %.3g s); rejected; further ones from "
                 "this worker will not be reported",
                 event->worker + 1, defect, (unsigned long long)event->task,
                 (double)event->now_ns * 1e-9);
@@ -96,7 +96,7 @@ void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const
     s->failed_version = e->worker[event->worker].base_id;
     if (standing_model_is_lost(e) || standing_all_fail(e)) {
         e->out->diverged = true;
-        pl_engine_over(e);
+        pl_engine_limit_reached(e);
     } else if (!e->conf.replays && !e->conf.follows) { /* otherwise the events have it */
         standing_judge(e, event->worker, event->now_ns);
     }

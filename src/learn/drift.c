@@ -5,8 +5,8 @@
 
 #include "core/rule.h"
 
-void pl_drift_look(struct pl_drift *s, const float *const *model, int n, const float *newest,
-                   float *mean, size_t dim) {
+void pl_drift_measure(struct pl_drift *s, const float *const *model, int n, const float *newest,
+                      float *mean, size_t dim) {
     double weight[PL_DRIFT_MAX], from_mean = 0, from_model = 0;
     if (n < 1 || n > PL_DRIFT_MAX) return;
     for (int i = 0; i < n; i++) weight[i] = 1.0 / n;

@@ -16,8 +16,8 @@ struct pl_drift {
 #define PL_DRIFT_MAX 256 /* with more workers it is not measured */
 
 /* Measures n models [dim]; `mean` [dim] is scratch memory. */
-void pl_drift_look(struct pl_drift *s, const float *const *model, int n, const float *newest,
-                   float *mean, size_t dim);
+void pl_drift_measure(struct pl_drift *s, const float *const *model, int n, const float *newest,
+                      float *mean, size_t dim);
 
 /* Counts a vector that was taken. */
 void pl_drift_took(struct pl_drift *s, const float *vector, size_t dim);

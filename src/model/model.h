@@ -91,7 +91,7 @@ struct pl_model_kind {
                     float *scratch, float *out);
 
     /* Describes the i-th part of the vector; together the parts cover [0, dim) without gaps.
-     * Returns false if there is no i-th part. NULL: one part, "weights" [dim]. */
+     * Returns false if there is no i-th part. If it is NULL, there is one part, "weights" [dim]. */
     bool (*tensor)(const struct pl_model *m, int i, struct pl_model_tensor *out);
 };
 

@@ -39,11 +39,11 @@ void pl_history_point(struct pl_history *h, const struct pl_point *p);
 /* The run has ended, with PL_END or before its first event. `why`: a word of docs/runs.md. */
 void pl_history_end(struct pl_history *h, const char *why);
 
-/* A copy of the history with its latest `max_tasks` tasks, for another thread to print. NULL: out
- * of memory. */
+/* A copy of the history with its latest `max_tasks` tasks, for another thread to print. It is NULL
+ * if there is no memory. */
 struct pl_history *pl_history_copy(const struct pl_history *h, size_t max_tasks);
 
-/* The history as a JSON object, malloc()ed; NULL: out of memory. */
+/* The history as a JSON object, malloc()ed, or NULL if there is no memory. */
 char *pl_history_json(const struct pl_history *h, size_t *n);
 
 #endif

@@ -38,7 +38,7 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now);
 
 /* --- the parts, for tests ---------------------------------------------------------------- */
 
-/* The page, malloc()ed; NULL: out of memory. */
+/* The page, malloc()ed, or NULL if there is no memory. */
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n);
 
 /* Tells whether a run is healthy `since` seconds after the last update (or the start), with `mean`

@@ -15,7 +15,7 @@
 /* The page that fetches its data from the server it came from; malloc()ed, NULL: out of memory. */
 char *pl_page_live(size_t *n);
 
-/* The page with this JSON text as its data, malloc()ed; NULL: out of memory. */
+/* The page with this JSON text as its data, malloc()ed, or NULL if there is no memory. */
 char *pl_page_with(const char *data, size_t n_data, size_t *n);
 
 /* Adds what `path` holds to an open JSON array, as an object {"path":…,"kind":…,"files":{…}}: the

@@ -222,7 +222,7 @@ static bool clients_checkpoint(struct server *s, const char *client) {
     struct pl_clients *g = &s->clients;
     if (s->saver) {
         pl_saver_ask(s->saver);
-        pl_saver_look(s->saver, s->engine, pl_server_now(s));
+        pl_saver_poll(s->saver, s->engine, pl_server_now(s));
     } else if (!s->conf->save_dir && !g->told_no_saver) {
         g->told_no_saver = true;
         pl_log_warn(&s->job->log,

@@ -218,7 +218,7 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
 }
 
-void pl_membership_look(struct pl_membership *c) {
+void pl_membership_check(struct pl_membership *c) {
     int n = c->job->n_workers;
     for (int looks = n < MEMBERSHIP_LOOKS ? n : MEMBERSHIP_LOOKS; c->launch && looks > 0; looks--) {
         int i = c->looked = (c->looked + 1) % n;

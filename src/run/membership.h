@@ -27,7 +27,7 @@ struct pl_membership {
     bool respawn;             /* restart workers that end */
     uint64_t wait_ns;         /* for workers that others start; 0: for ever */
     struct pl_membership_worker *worker;
-    /* While workers are gathered: handles news. True: the run is to end. */
+    /* While workers are gathered: handles news. Returns true if the run is to end. */
     bool (*news)(void *ctx, const struct pl_news *news);
     void *ctx;
     bool begun; /* workers were gathered */
@@ -40,7 +40,8 @@ int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, st
 void pl_membership_free(struct pl_membership *c);
 
 /* Starts all workers, if conf is not NULL, and waits until all have joined, or for some time if
- * others start them, which join at `listen` (NULL: nowhere). *ended: the watch ended the run. */
+ * others start them, which join at `listen` (nowhere if it is NULL). *ended is set if the watch
+ * ended the run. */
 int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
                          const char *listen, const struct pl_watch *watch, const struct pl_point *p,
                          bool *ended, struct pl_why *why);
@@ -62,7 +63,7 @@ enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum p
 
 /* Reports workers that were stopped from outside. (A worker whose tasks are cancelled and restarted
  * is slow in none of them.) Checks some workers per call, in turn. */
-void pl_membership_look(struct pl_membership *c);
+void pl_membership_check(struct pl_membership *c);
 
 /* What it was doing according to its last message. */
 const char *pl_membership_phase(const struct pl_membership *c, int worker);

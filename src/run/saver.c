@@ -204,7 +204,7 @@ static int saver_begin(struct pl_saver *s, struct pl_engine *e) {
     return PL_OK;
 }
 
-void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
+void pl_saver_poll(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
     if (pl_background_busy(s->background)) return;
     saver_collect(s);
     uint64_t updates = pl_engine_view(e)->version;

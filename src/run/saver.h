@@ -31,7 +31,7 @@ bool pl_saver_due(const struct pl_saver *s, uint64_t updates);
 
 /* Begins a checkpoint if one is due and none is being written; warns if the last could not be
  * written. */
-void pl_saver_look(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
+void pl_saver_poll(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns);
 
 /* A checkpoint is due at once, or as soon as the one being written is complete. */
 void pl_saver_ask(struct pl_saver *s);

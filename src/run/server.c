@@ -44,9 +44,9 @@ static int server_connected(struct server *s, int worker) {
 static const char *server_defect(enum pl_defect defect) {
     switch (defect) {
     case PL_NO_DEFECT: return NULL;
-    case PL_NOT_FINITE: return "that is not finite";
-    case PL_WRONG_SIZE: return "of the wrong size";
-    default: return "that it could not compute";
+    case PL_NOT_FINITE: return "sent a gradient that is not finite";
+    case PL_WRONG_SIZE: return "sent a gradient of the wrong size";
+    default: return "could not compute its task";
     }
 }
 
@@ -177,7 +177,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
-static void server_second(struct server *s, uint64_t now) {
+static void server_once_per_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
     while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
@@ -185,8 +185,8 @@ static void server_second(struct server *s, uint64_t now) {
                                sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
-    pl_membership_look(&s->membership);
-    if (s->saver) pl_saver_look(s->saver, s->engine, now);
+    pl_membership_check(&s->membership);
+    if (s->saver) pl_saver_poll(s->saver, s->engine, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }
 
@@ -199,7 +199,7 @@ static void server_look(struct server *s) {
     }
     if (now < s->second_ns) return;
     s->second_ns = now + SERVER_SECOND;
-    server_second(s, now);
+    server_once_per_second(s, now);
 }
 
 static uint64_t server_wait(const struct server *s) {
@@ -258,7 +258,7 @@ int pl_server_loop(struct server *s) {
         if (!rc) rc = pl_server_news(s, &news);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
-            pl_saver_look(s->saver, s->engine, pl_server_now(s));
+            pl_saver_poll(s->saver, s->engine, pl_server_now(s));
         if (s->membership.n_due > 0 && !pl_engine_ended(s->engine)) server_make(s);
         server_look(s);
         server_look_for_workers(s);

@@ -1,4 +1,4 @@
-/* The inside of the server, which server.c and server_ends.c share.
+/* The inside of the server, which server.c and server_run.c share.
  *
  * Threads: all of it is the deciding thread's. */
 #ifndef PL_RUN_SERVER_STATE_H

@@ -28,7 +28,7 @@ struct pl_tile_threads pl_tile_threads_of(size_t dim, int n_threads,
 int pl_tile_threads_start(struct pl_tile_threads *t); /* 0 or PL_ENOMEM */
 void pl_tile_threads_free(struct pl_tile_threads *t);
 
-/* For the engine, which keeps the address; run NULL: there is nothing to split. */
+/* For the engine, which keeps the address; if run is NULL, there is nothing to split. */
 struct pl_parallel_for pl_tile_threads_for(struct pl_tile_threads *t);
 /* The same as pl_store_conf's, for parallel_for.ctx; only if there is a stream. */
 void pl_tile_threads_writes(void *ctx, const pl_real *v);

@@ -37,7 +37,7 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
                    int worker, struct pl_core_waited *waited);
 
 /* The vector [dim] that an order is computed on: its only input, or the sum of its inputs, which is
- * written to its base and announced to the server. NULL: it is on strips. */
+ * written to its base and announced to the server. NULL if the order is on strips. */
 const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
                              const struct pl_order *o, size_t dim);
 

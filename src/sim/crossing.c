@@ -97,7 +97,7 @@ static void crossing_search(struct sim *s, struct pl_crossing *c, struct pl_scor
     pl_engine_scored(s->engine, &met, p);
 }
 
-int pl_crossing_look(struct sim *s, bool last) {
+int pl_crossing_check(struct sim *s, bool last) {
     struct pl_crossing *c = s->crossing;
     uint64_t version = s->view->version;
     if (version == c->newest && !(last && c->n > 0)) return PL_OK;

@@ -26,8 +26,8 @@ void pl_replay_free(struct pl_replay *p); /* NULL is fine */
 /* The next event of the recording, which the simulator must make happen; NULL after the last. */
 const struct pl_event *pl_replay_next(struct pl_replay *p);
 
-/* When the result of the task arrived that `worker` starts now; UINT64_MAX: never. The tasks of a
- * worker must be asked for in ascending order. */
+/* When the result of the task arrived that `worker` starts now, or UINT64_MAX for never. The tasks
+ * of a worker must be asked for in ascending order. */
 uint64_t pl_replay_finish(struct pl_replay *p, int worker, uint64_t task);
 
 /* When the replay ends: with the run, or with the last event if the recording was cut short. */
@@ -40,7 +40,7 @@ void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_even
 /* Instead of pl_replay_end, if the caller ended the replay. */
 void pl_replay_interrupt(struct pl_replay *p);
 
-/* After the last event: the number of updates and the weights (NULL: none). */
+/* After the last event: the number of updates and the weights (NULL if there are none). */
 void pl_replay_end(struct pl_replay *p, uint64_t n_updates, const float *weights, size_t dim);
 
 #endif

@@ -29,8 +29,8 @@ void pl_sim_drift(struct sim *s) {
         bool own = local->model_slot > 0 && state->any;
         model[n++] = own ? state->prev[local->model_slot - 1] : base->lookahead;
     }
-    pl_drift_look(&s->out->drift, model, n, pl_engine_newest(s->engine)->model, s->room,
-                  s->job->model->dim);
+    pl_drift_measure(&s->out->drift, model, n, pl_engine_newest(s->engine)->model, s->room,
+                     s->job->model->dim);
 }
 
 void pl_sim_evaluate(struct sim *s) {
@@ -180,7 +180,7 @@ static inline int sim_after(struct sim *s) {
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
     if (s->heap.n > SIM_QUEUE) sim_tidy(s);
     if (s->prefetch || s->n_events % SIM_TICK == 0) sim_tick(s);
-    return s->crossing ? pl_crossing_look(s, false) : PL_OK;
+    return s->crossing ? pl_crossing_check(s, false) : PL_OK;
 }
 
 int pl_sim_after(struct sim *s) {
@@ -290,7 +290,7 @@ static int sim_begin(struct sim *s) {
     if (s->prefetch) pl_prefetch_need(s->prefetch, 0);
     if (!rc) rc = s->replay ? sim_recall(s) : sim_joins(s);
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
-    return !rc && s->crossing ? pl_crossing_look(s, false) : rc;
+    return !rc && s->crossing ? pl_crossing_check(s, false) : rc;
 }
 
 int pl_sim_open(struct sim *s) {
@@ -332,7 +332,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
     if (!rc) rc = pl_sim_loop(&s);
     for (int i = 0; s.prefetch && i < conf->job->n_workers; i++)
         if (s.worker[i].now) pl_prefetch_drop(s.prefetch, s.worker[i].now);
-    if (!rc && s.crossing) rc = pl_crossing_look(&s, true);
+    if (!rc && s.crossing) rc = pl_crossing_check(&s, true);
     if (!rc) pl_sim_evaluate(&s);
     if (!rc) rc = pl_sim_end(&s);
     pl_sim_close(&s);

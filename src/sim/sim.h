@@ -25,7 +25,7 @@ struct pl_sim_conf {
     pl_control_log *events; /* the event log; NULL: none */
     void *events_ctx;
     /* Replaces delays, network, script and limits by a recording; `check` says how the run compares
-     * with it. NULL: no replay. */
+     * with it. If it is NULL, nothing is replayed. */
     const struct pl_recording *replay;
     const struct pl_sim_from *from; /* what the recorded run was resumed from; NULL: nothing */
     struct pl_replay_check *check;

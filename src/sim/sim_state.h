@@ -104,7 +104,7 @@ void pl_sim_close(struct sim *s); /* frees everything but the sim itself */
 int pl_crossing_new(const struct pl_job *job, struct pl_crossing **out, struct pl_why *why);
 void pl_crossing_free(struct pl_crossing *c); /* NULL is fine */
 /* After every event, and once more when the run has ended: looks whether the target is met. */
-int pl_crossing_look(struct sim *s, bool last);
+int pl_crossing_check(struct sim *s, bool last);
 void pl_sim_drift(struct sim *s); /* compares the models that workers compute on now */
 
 /* --- stepped simulations (stepped.c) --------------------------------------------------------- */

@@ -149,7 +149,8 @@ static int stepped_resume(struct pl_stepped *x) {
         x->event.loss = x->loss;
         x->event.samples = s->job->batch;
         s->out->computed++;
-        rc = pl_engine_event(s->engine, &x->event, x->finite ? NULL : "that is not finite", s->why);
+        rc = pl_engine_event(s->engine, &x->event,
+                             x->finite ? NULL : "sent a gradient that is not finite", s->why);
     }
     x->waits = STEPPED_NOTHING;
     return rc || x->phase == STEPPED_SCORES ? rc : pl_sim_after(s);

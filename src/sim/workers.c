@@ -203,7 +203,7 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
                        (unsigned long long)e->task, rc);
     e->loss = w->now->loss;
     bool finite = w->now->finite || (judged && isfinite(e->loss));
-    *defect = !finite ? "that is not finite" : bad ? "" : NULL;
+    *defect = !finite ? "sent a gradient that is not finite" : bad ? "" : NULL;
     if (!*defect) w->now->sent = e->task;
     if (w->now->at.n_strips == 0)
         pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),

@@ -52,7 +52,7 @@ int pl_segment_place(const struct pl_segment *s, size_t from, size_t size, int f
  * before Linux 5.1 a process of the same user can find a way around pl_segment_reader alone. */
 void pl_segment_seal(int fd);
 
-/* A descriptor for reading only, to be given away; -1: it failed. */
+/* A descriptor for reading only, to be given away, or -1 if it failed. */
 int pl_segment_reader(int fd);
 
 #define PL_PAGE 65536 /* at least the page size of every supported machine */

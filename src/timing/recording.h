@@ -24,7 +24,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
                        const struct pl_plan *plan);
 void pl_recorder_flush(struct pl_recorder *r); /* everything written is then in the file */
 
-/* Records the end of the run and its weights (NULL: none). */
+/* Records the end of the run and its weights (NULL if there are none). */
 void pl_recorder_end(struct pl_recorder *r, uint64_t now_ns, uint64_t n_updates,
                      const float *weights, size_t dim);
 /* The recording ends early, with what was written before: the file could not be written, or has the

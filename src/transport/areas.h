@@ -17,7 +17,7 @@ int pl_areas_new(const struct pl_shape *shape, bool peers, struct pl_areas **are
                  struct pl_segment *out);
 void pl_areas_free(struct pl_areas *a); /* closes the files; NULL is fine */
 
-/* Memory for one more vector that the worker writes; NULL: there is no more. */
+/* Memory for one more vector that the worker writes, or NULL if there is no more. */
 float *pl_areas_vector(struct pl_areas *a, int worker);
 
 /* Descriptors that a client is given, and that the caller closes by pl_areas_took. */

@@ -252,7 +252,7 @@ static int client_send(struct pl_link *l, int what, const void *data, size_t n, 
     struct pollfd p = {.fd = l->sock, .events = POLLOUT};
     for (;;) {
         uint64_t now = pl_now_ns();
-        if (pl_link_over(l, now)) return PL_ECANCELLED;
+        if (pl_link_disconnected(l, now)) return PL_ECANCELLED;
         if (pl_link_send(l, what, data, n)) return PL_OK;
         if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS) return PL_ECANCELLED;
         if (now >= end) return PL_ETIMEDOUT;
@@ -292,7 +292,7 @@ static int client_await(struct pl_link *l, uint64_t end, float *out, uint64_t no
         bool interrupted = false;
         unsigned seen = atomic_load(&l->mailbox->wake_worker);
         if (client_copy(l, out, note)) return PL_OK;
-        if (pl_link_over(l, now)) return PL_ECANCELLED;
+        if (pl_link_disconnected(l, now)) return PL_ECANCELLED;
         if (now >= end) return PL_ETIMEDOUT;
         now = pl_nap_on(&l->mailbox->wake_worker, seen, now, end, &interrupted);
         if (interrupted) return PL_EINTR;

@@ -16,7 +16,7 @@ struct pl_client_link_conf {
     const char *path;          /* of the socket */
     struct pl_newcomer client; /* what it says about itself */
     uint64_t wait_ns;          /* for a server to listen at the path */
-    /* Called once if there is no server yet, before the wait; NULL: not needed. */
+    /* Called once if there is no server yet, before the wait. May be NULL. */
     void (*waiting)(void *ctx, const char *sentence);
     void *ctx;
 };
@@ -48,7 +48,7 @@ int pl_client_link_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *ou
 bool pl_client_link_lost(const struct pl_link *l);
 
 /* After PL_ECANCELLED: the sentence with which the server hung up, and whether the client may join
- * again; false: it did not. */
+ * again. Returns false if it did not hang up. */
 bool pl_client_link_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
 
 /* Sends one line of text, of 1 to PL_WORD_MAX - 1 bytes without control characters. The server

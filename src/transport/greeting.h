@@ -67,10 +67,10 @@ struct pl_said {
     size_t n;         /* its length, below PL_WORD_MAX; 0: none */
 };
 
-/* Reads a message of n bytes; false: it makes no sense. */
+/* Reads a message of n bytes; returns false if it makes no sense. */
 bool pl_greeting_said(const char *data, size_t n, struct pl_said *out);
 
-/* One message, with descriptors. False: it cannot be sent without waiting. */
+/* One message, with descriptors. Returns false if it cannot be sent without waiting. */
 bool pl_greeting_send(int sock, const void *data, size_t n, const int *fd, int n_fds);
 
 /* Waits `ms` for a message of n bytes and at most `room` descriptors; *n_fds is how many came. 0,

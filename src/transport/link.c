@@ -78,7 +78,7 @@ void pl_link_detach(struct pl_link *l) {
 /* --- orders ------------------------------------------------------------------------------ */
 
 /* Whether the server has shut down or is gone; checks the socket from time to time. */
-bool pl_link_over(struct pl_link *l, uint64_t now) {
+bool pl_link_disconnected(struct pl_link *l, uint64_t now) {
     if (l->sock >= 0 && !l->lost && now - l->looked_ns >= PL_LOOK_NS) {
         l->looked_ns = now;
         l->lost = pl_liveness_lost(l->sock);
@@ -203,7 +203,7 @@ int pl_link_pull_until(struct pl_link *l, uint64_t end, struct pl_order *out) {
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
         enum link_look found = link_look(l, out);
-        if (pl_link_over(l, now)) break; /* after the look, which cleared the cancel flag */
+        if (pl_link_disconnected(l, now)) break; /* after the look, which cleared the cancel flag */
         if (found == LINK_ORDER) {
             l->pulled_ns = now;
             link_phase(l, PL_PHASE_COMPUTING);
@@ -238,7 +238,7 @@ int pl_link_sleep(struct pl_link *l, uint64_t ns) {
     link_phase(l, PL_PHASE_SLEEPING);
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
-        if (atomic_load(&b->cancel) || pl_link_over(l, now)) rc = PL_ECANCELLED;
+        if (atomic_load(&b->cancel) || pl_link_disconnected(l, now)) rc = PL_ECANCELLED;
         if (rc || now >= end) break;
         now = pl_sleep_on(&b->wake_worker, seen, now, end);
     }

@@ -52,7 +52,7 @@ struct pl_link_conf {
 int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out);
 
 /* Whether the server has shut down or is gone; checks the socket from time to time. */
-bool pl_link_over(struct pl_link *l, uint64_t now);
+bool pl_link_disconnected(struct pl_link *l, uint64_t now);
 
 /* Sends PL_SAID_… over the socket, without waiting. False, with errno, if it was not sent. */
 bool pl_link_send(struct pl_link *l, int what, const void *data, size_t n);

@@ -36,8 +36,8 @@ struct pl_liveness_conf {
     /* A descriptor of another seat's memory, for answer->n_more seats from 0 on except its own. */
     int (*reader)(void *ctx, int seat);
     void (*gone)(void *ctx, int seat);
-    /* PL_SAID_…: of a word, that there is one; number: of ASK and DONE. False: READY, and nothing
-     * is new, or the same number again. */
+    /* PL_SAID_…: of a word, that there is one; number: of ASK and DONE. Returns false for a READY
+     * without anything new, or the same number again. */
     bool (*said)(void *ctx, int seat, int what, uint64_t number);
     void *ctx;
 };

@@ -21,7 +21,7 @@
 
 #define PL_CHUNKS 32
 
-/* How a vector is cut; n == 0: it is not. */
+/* How a vector is cut (n == 0 if it is not). */
 struct pl_cut_vector {
     size_t dim, step;
     int n;

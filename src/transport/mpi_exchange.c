@@ -48,7 +48,7 @@ static void exchange_answer(struct pl_exchange *e, int rank, uint32_t number) {
     MPI_Isend(v, (int)e->dim, MPI_FLOAT, rank, WIRE_STAYED, pl_mpi_comm(), &e->send[e->n_send++]);
 }
 
-void pl_exchange_look(struct pl_exchange *e) {
+void pl_exchange_answer(struct pl_exchange *e) {
     for (int asked = 1; e->open && asked && !pl_mpi_broken();) {
         MPI_Status status;
         MPI_Test(&e->ask, &asked, &status);

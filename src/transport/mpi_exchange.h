@@ -41,12 +41,13 @@ struct pl_exchange {
     int n_receive, room_receive;
 };
 
-/* Opens it if it is not open; false: out of memory. */
+/* Opens it if it is not open; returns false if there is no memory. */
 bool pl_exchange_open(struct pl_exchange *e, size_t dim, float *(*at)(void *ctx, uint32_t number),
                       void *ctx);
-void pl_exchange_look(struct pl_exchange *e); /* answers all that was asked */
+void pl_exchange_answer(struct pl_exchange *e); /* answers all that was asked */
 
-/* Room for n questions at a time; false: out of memory. Earlier questions must be answered. */
+/* Room for n questions at a time; returns false if there is no memory. Earlier questions must be
+ * answered. */
 bool pl_exchange_room(struct pl_exchange *e, int n);
 void pl_exchange_ask(struct pl_exchange *e, int rank, uint32_t number, float *into);
 bool pl_exchange_received(struct pl_exchange *e); /* all that was asked for is here */

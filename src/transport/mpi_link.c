@@ -204,7 +204,7 @@ static bool link_read_all(const struct pl_link *l) {
 
 /* Reads all messages that have arrived. */
 static void link_look(struct pl_link *l) {
-    pl_exchange_look(&l->exchange);
+    pl_exchange_answer(&l->exchange);
     for (int received = 1; received && !link_read_all(l) && !pl_mpi_broken();) {
         MPI_Test(&l->request, &received, MPI_STATUS_IGNORE);
         if (received) link_read(l);

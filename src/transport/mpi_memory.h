@@ -26,7 +26,7 @@ struct pl_wire pl_mpi_memory_offer(const struct pl_port_memory *m);
 /* A worker: maps what the server offers, for vectors of `dim`. Returns whether it is there. */
 bool pl_mpi_memory_map(const struct pl_wire *offer, size_t dim, struct pl_port_memory *out);
 
-/* The vector of a number that the other end sent; NULL: there is none. */
+/* The vector of a number that the other end sent, or NULL if there is none. */
 float *pl_mpi_memory_at(const struct pl_port_memory *m, uint32_t number);
 
 /* What this rank has written is visible to the rank that receives its next message: called before

@@ -139,10 +139,10 @@ static void news_received(struct pl_port *p, int worker) {
     MPI_Start(&p->request[worker]);
 }
 
-bool pl_mpi_port_look(struct pl_port *p) {
+bool pl_mpi_port_poll(struct pl_port *p) {
     int n = 0;
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
-    pl_exchange_look(&p->exchange);
+    pl_exchange_answer(&p->exchange);
     for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
         if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
@@ -175,7 +175,7 @@ void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
     for (;; now = pl_now_ns()) {
         unsigned seen = atomic_load(&p->wake_server);
         if (atomic_exchange(&p->woken, false)) return;
-        if (pl_mpi_port_look(p)) quiet = now;
+        if (pl_mpi_port_poll(p)) quiet = now;
         if (pl_mpi_broken()) news_lost(p);
         if (pl_port_dequeue(&p->queue, out) || now - began >= wait_ns) return;
         pl_wire_pause(&p->wake_server, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);

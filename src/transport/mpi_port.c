@@ -302,7 +302,7 @@ static int port_fetch(struct pl_port *p, const struct pl_input *what, int n) {
                         (float *)(uintptr_t)what[i].v);
     }
     while (!pl_exchange_received(&p->exchange)) {
-        pl_mpi_port_look(p);
+        pl_mpi_port_poll(p);
         uint64_t now = pl_now_ns();
         if (pl_group_wait_is_over(p, &wait, now)) pl_mpi_break(waits_for);
         pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - wait.began,
@@ -317,14 +317,14 @@ static uint64_t port_holds(const struct pl_port *p, int worker) {
 }
 
 static enum pl_phase port_phase(struct pl_port *p, int worker) {
-    pl_mpi_port_look(p);
+    pl_mpi_port_poll(p);
     return p->worker[worker].phase;
 }
 
 static bool port_progress(struct pl_port *p) {
     if (pl_mpi_broken()) return false;
     if (port_follows()) return pl_group_moves(p);
-    pl_mpi_port_look(p);
+    pl_mpi_port_poll(p);
     return p->n_moving > 0;
 }
 
@@ -361,7 +361,7 @@ static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     for (;; now = pl_now_ns()) {
         for (int w = 0; w < p->n_workers; w++)
             if (pl_mpi_is_here(&p->worker[w])) pl_mpi_port_shut_worker(p, w);
-        pl_mpi_port_look(p);
+        pl_mpi_port_poll(p);
         p->queue.n = 0;
         port_close_exchange(p);
         if (pl_mpi_broken() || port_unsettled(p) < 0 || now - began >= wait_ns) return;

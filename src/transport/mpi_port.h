@@ -91,7 +91,7 @@ void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_orde
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o);
 
 /* mpi_news.c */
-bool pl_mpi_port_look(struct pl_port *p); /* reads all messages; false: there were none */
+bool pl_mpi_port_poll(struct pl_port *p); /* reads all messages; false: there were none */
 void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
 void pl_mpi_port_shut_worker(struct pl_port *p, int worker);
 

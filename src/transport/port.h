@@ -23,12 +23,12 @@ int pl_port_memory_new(const struct pl_port_conf *conf, bool shared, struct pl_p
 void pl_port_memory_free(struct pl_port_memory *m);
 float *pl_port_memory_vector(struct pl_port_memory *m, int writer);
 
-/* Vectors are numbered from 1, versions first; 0: none. */
+/* Vectors are numbered from 1, versions first; 0 stands for none. */
 uint32_t pl_port_memory_number(const struct pl_port_memory *m, const float *v);
 float *pl_port_memory_at(const struct pl_port_memory *m, uint32_t number); /* NULL: no such one */
 
 /* Where in the segment an address is, and n floats at such an offset, if workers may write there;
- * NULL: they may not. */
+ * If it is NULL, they may not. */
 uint64_t pl_port_memory_offset(const struct pl_port_memory *m, const float *v);
 float *pl_port_memory_in_slots(const struct pl_port_memory *m, uint64_t offset, uint64_t n);
 

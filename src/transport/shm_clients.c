@@ -162,7 +162,7 @@ static void clients_take_back(struct pl_port *p, int seat) {
     pl_port_enqueue(&p->queue, PL_NEWS_DONE, seat, NULL);
 }
 
-void pl_port_look_at_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now) {
+void pl_port_poll_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now) {
     struct pl_seat *s = &p->seat[seat];
     uint64_t asked = atomic_load(&s->asked), done = atomic_load(&s->done);
     bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= p->show_ns;

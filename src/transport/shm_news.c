@@ -126,7 +126,7 @@ static void news_look_at(struct pl_port *p, int worker, bool gone, uint64_t now)
     if (!atomic_load(&w->taken) || w->leaving) return;
     if (worker >= p->n_workers) {
         news_look_for_words(p, worker);
-        pl_port_look_at_evaluator(p, worker, gone, now);
+        pl_port_poll_evaluator(p, worker, gone, now);
         return;
     }
     if (!w->joined && pl_port_is_joined(p, worker)) {

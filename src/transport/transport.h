@@ -175,7 +175,7 @@ struct pl_port_conf {
     int n_own;
     bool peers; /* orders have inputs that other workers wrote */
     /* Path of a socket where clients connect, each worker as the lowest number that is free. It
-     * must not exist, and is removed by close(). NULL: none. */
+     * must not exist, and is removed by close(). It is NULL if no clients can join. */
     const char *listen;
     /* The server starts workers of its own: a client gets a worker's number only after offer(). */
     bool starts;
@@ -186,11 +186,11 @@ struct pl_port_conf {
     const char *about; /* describes the run to clients, up to PL_ABOUT_MAX - 1 bytes; NULL: "" */
     /* Whether this client may join; if not, `why` is the sentence that it gets. A dim that is not
      * the port's was refused before. Called by a thread of the port's: must be quick, and use what
-     * does not change. NULL: every client may join and speak. */
+     * does not change. If it is NULL, every client may join and speak. */
     enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
-     * From then on it does not wait for long. NULL: nobody is asked. */
+     * From then on it does not wait for long. If it is NULL, nobody is asked. */
     bool (*over)(void *ctx);
     void *over_ctx;
 };
@@ -250,8 +250,8 @@ struct pl_shared_ops {
 struct pl_stream_ops {
     /* The worker's next order will be a plain one on the vector that the server writes next, and is
      * told before anything else happens to it. While the vector is written, written() tells that
-     * its first n elements are complete, so that they can be sent. v NULL: what was written is
-     * void, and is written again. */
+     * its first n elements are complete, so that they can be sent. If v is NULL, what was written
+     * is void, and is written again. */
     void (*forward)(struct pl_port *p, int worker);
     void (*written)(struct pl_port *p, const float *v, size_t n);
     /* Sends and receives what it can without waiting; news stays for news(). Called between two

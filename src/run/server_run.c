@@ -1,6 +1,6 @@
 /* How a server begins and ends.
  *
- * Threads: the one that decides; ends_wake() is called by the scorer's and the saver's. */
+ * Threads: the one that decides; run_wake() is called by the scorer's and the saver's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 /* --- the host of an engine ---------------------------------------------------------------- */
 
 /* Makes an update take as long as --update-time specifies. */
-static void ends_linger(struct server *s) {
+static void run_sleep_update_time(struct server *s) {
     uint64_t until = pl_now_ns() + (uint64_t)llround(s->job->update_time * 1e9);
     for (uint64_t now; (now = pl_now_ns()) < until && !pl_engine_ended(s->engine);) {
         pl_sleep_ns(until - now < SERVER_TICK ? until - now : SERVER_TICK);
@@ -25,24 +25,24 @@ static void ends_linger(struct server *s) {
     }
 }
 
-static void ends_update(void *ctx) {
+static void run_update(void *ctx) {
     struct server *s = ctx;
-    if (s->job->update_time > 0) ends_linger(s);
+    if (s->job->update_time > 0) run_sleep_update_time(s);
 }
 
-static enum pl_removal ends_remove(void *ctx, int worker, enum pl_life_event event, bool last) {
+static enum pl_removal run_remove(void *ctx, int worker, enum pl_life_event event, bool last) {
     struct server *s = ctx;
     return pl_membership_remove(&s->membership, worker, event, last);
 }
 
 /* --- beginning --------------------------------------------------------------------------- */
 
-static int ends_memory(const struct server *s) {
+static int run_memory(const struct server *s) {
     return pl_fail(s->why, PL_ENOMEM, "out of memory for %d workers", s->job->n_workers);
 }
 
 /* The initial model. The caller frees it, also if this fails. */
-static int ends_first(struct server *s, float **w0) {
+static int run_first(struct server *s, float **w0) {
     const struct pl_job *job = s->job;
     *w0 = malloc(job->model->dim * sizeof **w0);
     if (!*w0) return pl_fail(s->why, PL_ENOMEM, "out of memory for the model");
@@ -51,12 +51,12 @@ static int ends_first(struct server *s, float **w0) {
     return PL_OK;
 }
 
-static int ends_engine(struct server *s) {
+static int run_engine(struct server *s) {
     s->tile_threads = pl_tile_threads_of(s->shards.cut.range[0].n, s->job->n_threads,
                                          s->conf->transport->stream, s->port);
     const struct pl_start_ops *start = s->conf->transport->start;
     struct pl_engine_conf conf = {.job = s->job,
-                                  .host = pl_leases_host(s->leases, ends_update, ends_remove, s),
+                                  .host = pl_leases_host(s->leases, run_update, run_remove, s),
                                   .watch = s->conf->watch,
                                   .gathers = true,
                                   .trusts_workers = start && !start->processes,
@@ -66,7 +66,7 @@ static int ends_engine(struct server *s) {
                                   .writes =
                                       s->conf->transport->stream ? pl_tile_threads_writes : NULL};
     float *w0;
-    int rc = ends_first(s, &w0);
+    int rc = run_first(s, &w0);
     if (!rc && s->several && s->shards.group->scatter(s->port, w0, w0))
         rc = pl_fail(s->why, PL_ERUN, "a server did not answer at the start");
     if (!rc) rc = pl_engine_new(&conf, w0, s->out, &s->engine, s->why);
@@ -78,7 +78,7 @@ static int ends_engine(struct server *s) {
     return PL_OK;
 }
 
-static int ends_restore(struct server *s) {
+static int run_restore(struct server *s) {
     if (!s->conf->from) return PL_OK;
     struct pl_archive archive = pl_saved_archive(s->conf->from);
     int rc = s->several ? pl_shards_archive(&s->shards, s->engine, &archive)
@@ -87,21 +87,21 @@ static int ends_restore(struct server *s) {
 }
 
 /* Models that are not one version of this server need memory of their own. */
-static int ends_rooms(struct server *s) {
+static int run_rooms(struct server *s) {
     size_t bytes = s->job->model->dim * sizeof(float);
-    if (s->several && !(s->shards.whole = malloc(bytes))) return ends_memory(s);
+    if (s->several && !(s->shards.whole = malloc(bytes))) return run_memory(s);
     if (!s->several && !pl_engine_needs_room(s->engine)) return PL_OK;
     s->room = malloc(bytes);
     s->end_room = malloc(bytes);
-    return s->room && s->end_room ? PL_OK : ends_memory(s);
+    return s->room && s->end_room ? PL_OK : run_memory(s);
 }
 
-static double ends_share(const void *job, int row, int col) {
+static double run_share(const void *job, int row, int col) {
     return pl_part_share(job, (struct pl_part){row, col});
 }
 
 /* The end of the run is due, by the clock or from outside, while the port waits for a rank. */
-static bool ends_over(void *server) {
+static bool run_should_end(void *server) {
     struct server *s = server;
     if (!s->engine) return false;
     uint64_t now = pl_server_now(s);
@@ -110,7 +110,7 @@ static bool ends_over(void *server) {
     return ends || pl_engine_ended(s->engine) || now >= pl_engine_due(s->engine)->end_ns;
 }
 
-static int ends_open(struct server *s) {
+static int run_open(struct server *s) {
     const struct pl_job *job = s->job;
     int n_servers = s->conf->n_servers > 1 ? s->conf->n_servers : 1;
     s->several = n_servers > 1;
@@ -121,7 +121,7 @@ static int ends_open(struct server *s) {
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers,
-                                .over = ends_over,
+                                .over = run_should_end,
                                 .over_ctx = s};
     pl_leases_room(job, &port);
     int rc = pl_transport_check(s->conf->transport, &port, s->why);
@@ -129,45 +129,45 @@ static int ends_open(struct server *s) {
     if (!rc) rc = s->ops->open(&port, &s->port, s->why);
     s->shards.port = s->port;
     if (!rc && pl_membership_new(job, s->conf->transport, s->port, &s->membership))
-        rc = ends_memory(s);
+        rc = run_memory(s);
     if (!rc && (pl_leases_new(job, port.dim, s->conf->transport, s->port, &s->leases) ||
                 pl_stragglers_new(job->n_workers, &s->stragglers)))
-        rc = ends_memory(s);
-    if (!rc) rc = ends_engine(s);
-    if (!rc) rc = ends_rooms(s);
-    if (!rc) rc = ends_restore(s);
+        rc = run_memory(s);
+    if (!rc) rc = run_engine(s);
+    if (!rc) rc = run_rooms(s);
+    if (!rc) rc = run_restore(s);
     if (rc) return rc;
     struct pl_control *control = pl_engine_control(s->engine);
-    pl_stragglers_work(s->stragglers, ends_share, job);
+    pl_stragglers_work(s->stragglers, run_share, job);
     if (s->conf->events) rc = pl_control_on_event(control, s->conf->events, s->conf->events_ctx);
     if (!rc) rc = pl_control_on_event(control, pl_stragglers_event, s->stragglers);
     if (s->several) pl_control_on_decision(control, pl_shards_event, &s->shards);
-    return rc ? ends_memory(s) : PL_OK;
+    return rc ? run_memory(s) : PL_OK;
 }
 
-static void ends_wake(void *ctx) {
+static void run_wake(void *ctx) {
     struct server *s = ctx;
     s->ops->wake(s->port);
 }
 
 /* Threads are started last: processes must be forked while there is only one. */
-static int ends_helpers(struct server *s) {
-    if (!s->job->model->kind->by_clients && pl_scorer_new(s->job, ends_wake, s, &s->scorer))
+static int run_helpers(struct server *s) {
+    if (!s->job->model->kind->by_clients && pl_scorer_new(s->job, run_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
-    if (pl_tile_threads_start(&s->tile_threads)) return ends_memory(s);
+    if (pl_tile_threads_start(&s->tile_threads)) return run_memory(s);
     if (!s->conf->save_dir) return PL_OK;
     struct pl_saver_model model = {pl_server_model, s, s->room != NULL};
-    return pl_saver_new(s->conf, s->several ? &s->shards : NULL, &model, ends_wake, s, &s->saver,
+    return pl_saver_new(s->conf, s->several ? &s->shards : NULL, &model, run_wake, s, &s->saver,
                         s->why);
 }
 
 /* News before the run begins. */
-static bool ends_news(void *ctx, const struct pl_news *news) {
+static bool run_news(void *ctx, const struct pl_news *news) {
     struct server *s = ctx;
     return pl_server_news(s, news) != PL_OK || pl_engine_ended(s->engine);
 }
 
-static int ends_measure_waits(struct server *s) {
+static int run_measure_waits(struct server *s) {
     s->core.fd = -1;
     s->out->core_wait = NAN;
     if (!s->conf->spawn) return PL_OK;
@@ -175,29 +175,29 @@ static int ends_measure_waits(struct server *s) {
     if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
     s->out->core_wait = 0;
     s->waited = pl_core_waited_new(s->job->n_workers);
-    return s->waited ? PL_OK : ends_memory(s);
+    return s->waited ? PL_OK : run_memory(s);
 }
 
 /* Waits for the workers, so that all begin together. */
-static int ends_gather(struct server *s, bool *ended) {
+static int run_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
                                   s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
     s->membership.wait_ns = s->conf->wait_ns;
-    s->membership.news = ends_news;
+    s->membership.news = run_news;
     s->membership.ctx = s;
     return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
                                 s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
                                 s->why);
 }
 
-static int ends_begin(struct server *s) {
+static int run_begin(struct server *s) {
     bool ended = false;
-    int rc = ends_measure_waits(s);
-    if (!rc) rc = ends_gather(s, &ended);
-    if (!rc) rc = ends_helpers(s);
+    int rc = run_measure_waits(s);
+    if (!rc) rc = run_gather(s, &ended);
+    if (!rc) rc = run_helpers(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
@@ -215,7 +215,7 @@ static int ends_begin(struct server *s) {
 /* --- the end ----------------------------------------------------------------------------- */
 
 /* Saves the model first, before an impatient user ends the server. */
-static void ends_save(struct server *s) {
+static void run_save(struct server *s) {
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0] &&
         !s->out->diverged) /* which says it all */
@@ -231,7 +231,7 @@ static void ends_save(struct server *s) {
 
 /* Gets the model while workers and servers can still answer. If one does not, the results are those
  * that are known, without the weights. */
-static int ends_model(struct server *s) {
+static int run_model(struct server *s) {
     int rc = pl_server_model(s, s->end_room, &s->end);
     if (!rc) return PL_OK;
     s->end = (struct pl_model_now){.consensus = NAN};
@@ -243,7 +243,7 @@ static int ends_model(struct server *s) {
 }
 
 /* A rank that does not answer ends the run, and is no reason to lose what is known. */
-static int ends_ranks(struct server *s, int rc) {
+static int run_ranks(struct server *s, int rc) {
     if (rc != PL_ERUN || !s->several) return rc;
     s->out->trouble = *s->why;
     s->why->text[0] = '\0';
@@ -251,7 +251,7 @@ static int ends_ranks(struct server *s, int rc) {
     return PL_OK;
 }
 
-static int ends_finish(struct server *s) {
+static int run_finish(struct server *s) {
     if (s->scoring) pl_server_scored(s);
     if (s->scorer && s->end.w && !pl_engine_has_score(s->engine)) {
         s->scored_at = pl_engine_point(s->engine, s->end_ns);
@@ -269,7 +269,7 @@ static int ends_finish(struct server *s) {
     return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
 }
 
-static void ends_free(struct server *s) {
+static void run_free(struct server *s) {
     for (int i = 0; s->waited && i < s->job->n_workers; i++)
         s->out->core_wait += (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
     pl_core_waited_free(s->waited, s->job->n_workers);
@@ -296,17 +296,17 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
                        .out = out};
     *out = pl_outcome_none();
     uint64_t fpu = pl_fpu_flush();
-    int rc = ends_open(&s);
-    if (!rc) rc = ends_begin(&s);
-    if (!rc) rc = ends_ranks(&s, pl_server_loop(&s));
+    int rc = run_open(&s);
+    if (!rc) rc = run_begin(&s);
+    if (!rc) rc = run_ranks(&s, pl_server_loop(&s));
     if (s.engine) s.end_ns = pl_server_now(&s);
-    if (!rc) ends_save(&s);
-    if (!rc) rc = ends_model(&s);
+    if (!rc) run_save(&s);
+    if (!rc) rc = run_model(&s);
     if (!rc) pl_clients_end(&s);
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
-    if (!rc) rc = ends_finish(&s);
-    ends_free(&s);
+    if (!rc) rc = run_finish(&s);
+    run_free(&s);
     pl_fpu_restore(fpu);
     return rc;
 }
