@@ -16,3 +16,10 @@ add_custom_command(OUTPUT ${page_source}
   COMMAND ${CMAKE_COMMAND} -DOUT=${page_source} "-DASSETS=${page_assets}"
     -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
   DEPENDS ${page_files} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+
+# The colours of its light theme, for what else is drawn: "0072b2 d55e00 …".
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/observe/page/page.css)
+file(STRINGS src/observe/page/page.css page_colours REGEX "^ *--c0" LIMIT_COUNT 1)
+string(REGEX MATCHALL "#[0-9a-f]+" page_colours "${page_colours}")
+string(REPLACE ";" " " page_colours "${page_colours}")
+string(REPLACE "#" "" page_colours "${page_colours}")

@@ -145,6 +145,9 @@ PL_API int pl_cores(void);
  * failure why[why_max] has a message. */
 PL_API int pl_write_run(const char *path, const char *json, char *why, size_t why_max);
 
+/* The same with any text, which is written as it is. */
+PL_API int pl_write_file(const char *path, const char *text, char *why, size_t why_max);
+
 /* A model of your own: a function of one flat vector, with its gradient. */
 struct pl_samples {
     uint32_t n;            /* samples in the mini-batch */
@@ -553,26 +556,6 @@ PL_API int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, c
 /* Serves that page at the address of the option "dashboard" until the setup and its copies are
  * freed. It shows the runs of all of them. Without this call, each run serves its own page. */
 PL_API int pl_setup_serve(pl_setup *setup);
-
-/* --- drawing ----------------------------------------------------------------------------- */
-
-struct pl_curve {
-    const char *name;
-    const struct pl_point *point;
-    size_t n_points;
-};
-
-/* Plots the test accuracy (or the loss, if there is none) against time into an SVG or PNG file,
- * depending on its extension. Curves of the same name are runs with different seeds, and become one
- * line, their mean, in a band. Needs gnuplot. On failure why[why_max] has a message and no file is
- * left. */
-PL_API int pl_plot(const char *path, const char *title, const struct pl_curve *curve,
-                   size_t n_curves, char *why, size_t why_max);
-
-/* The same with the curves of a folder, of a race or of the option "log-dir", with its target and
- * what was run in the title. `path` NULL: plot.svg in that folder, which is replaced if it exists.
- */
-PL_API int pl_plot_folder(const char *folder, const char *path, char *why, size_t why_max);
 
 #ifdef __cplusplus
 }

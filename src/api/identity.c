@@ -10,6 +10,7 @@
 
 #include "api/command.h"
 #include "base/json.h"
+#include "base/output.h"
 #include "observe/sink.h"
 #include "sys/clock.h"
 #include "sys/pool.h"
@@ -371,5 +372,13 @@ int pl_write_run(const char *path, const char *json, char *why, size_t why_max) 
     struct pl_why what = {.text = ""};
     int rc = pl_sink_describe(path, json, &what);
     if (why_max > 0) snprintf(why, why_max, "%s", what.text);
+    return rc;
+}
+
+int pl_write_file(const char *path, const char *text, char *why, size_t why_max) {
+    struct pl_why reason = {.text = ""};
+    int rc = pl_output_write(path, text, strlen(text), &reason);
+    if (why_max > 0) why[0] = '\0';
+    if (rc) pl_append(why, why_max, "'%.200s' cannot be written: %s", path, reason.text);
     return rc;
 }

@@ -19,7 +19,6 @@ int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_predict(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
-int cli_plot(int argc, char **argv);
 
 /* The commands, in the order of the help; ends with a NULL name. */
 struct cli_command {

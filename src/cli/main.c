@@ -16,7 +16,6 @@ const struct cli_command cli_commands[] = {
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
     {"report", "write an HTML page that shows runs, races and recordings", cli_report_page},
-    {"plot", "draw a race or a run again, as SVG or PNG", cli_plot},
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
     {"predict", "predict new rows by a checkpoint, as CSV", cli_predict},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},

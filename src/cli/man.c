@@ -231,5 +231,5 @@ void cli_man(FILE *out) {
     man_lines(out, man_status);
     view.skip = "option"; /* printed already */
     pl_list(NULL, man_item, &view);
-    fputs(".SH SEE ALSO\n.BR mpirun (1),\n.BR gnuplot (1)\n", out);
+    fputs(".SH SEE ALSO\n.BR mpirun (1)\n", out);
 }

@@ -195,17 +195,16 @@ static int race_one(struct race *r, int i, int seed) {
 
 /* --- the command ------------------------------------------------------------------------- */
 
-static int race_plot(const struct race *r) {
-    char why[600];
+/* Draws the race, and says what is in its folder. */
+static int race_end(const struct race *r) {
     FILE *say = r->json ? stderr : stdout;
-    int rc = pl_plot_folder(r->out, NULL, why, sizeof why);
-    if (rc == PL_OK)
-        fprintf(say, "\nplot: %s/plot.svg   curves and results: %s/*.jsonl\n", r->out, r->out);
-    else if (rc == PL_EMISSING || rc == PL_EUSAGE)
-        fprintf(say, "\nno plot: %s; curves and results: %s/*.jsonl\n", why, r->out);
-    else
-        return cli_fail(CLI_FAILED, "%s", why);
-    fprintf(say, "a page to look at: paceline report %s\n", r->out);
+    bool drawn;
+    int status = cli_race_plot(r, &drawn);
+    if (status != CLI_OK) return status;
+    fputc('\n', say);
+    if (drawn) fprintf(say, "plot: %s/plot.svg   ", r->out);
+    fprintf(say, "curves and results: %s/*.jsonl\na page to look at: paceline report %s\n", r->out,
+            r->out);
     return CLI_OK;
 }
 
@@ -274,7 +273,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     }
     if (cli_interrupted())
         return cli_fail(CLI_FAILED, "interrupted; 'paceline race --resume %s' goes on", r->out);
-    return status == CLI_OK ? race_plot(r) : status;
+    return status == CLI_OK ? race_end(r) : status;
 }
 
 /* Sets the demo's options; those given on the command line override them. */

@@ -1,5 +1,6 @@
 /* A race: its entrants and their results, which race.c (running), race_tune.c (learning rates),
- * race_file.c (its folder), race_verdict.c (statistics) and race_table.c (printing) share. */
+ * race_file.c (its folder), race_verdict.c (statistics), race_table.c (printing) and race_plot.c
+ * (drawing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -130,6 +131,12 @@ const struct race_entrant *cli_race_baseline(const struct race *r);
 
 /* What the race has shown, a sentence per line; the caller frees it. NULL if there is no result. */
 char *cli_race_verdict(const struct race *r);
+
+/* What is raced, as in "simulated race: data digits, model softmax, …"; the caller frees it. */
+char *cli_race_workload(const struct race *r);
+
+/* Draws plot.svg in the folder; *drawn is false if no run has a curve. */
+int cli_race_plot(const struct race *r, bool *drawn);
 
 void cli_race_board(const struct race *r);
 void cli_race_prediction(const struct race *r); /* real races only */

@@ -1,7 +1,6 @@
 /* The folder of a race: race.json says what the race is, results.jsonl has one line per finished
  * run, points-*.jsonl the curves. A race that was interrupted goes on from them. */
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -157,20 +156,14 @@ static json_t *file_describe(const struct race *r) {
 }
 
 int cli_race_save(const struct race *r) {
-    char path[RACE_PATH + 32], new[RACE_PATH + 64];
+    char path[RACE_PATH + 32], why[600] = "out of memory for race.json";
     json_t *all = file_describe(r);
+    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     file_path(r, "race.json", path, sizeof path);
-    /* created, never opened: it follows no link */
-    snprintf(new, sizeof new, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    bool bad = fd < 0 || !all || json_dumpfd(all, fd, JSON_INDENT(1)) != 0;
-    if (fd >= 0 && close(fd) != 0) bad = true;
-    if (!bad) bad = rename(new, path) != 0;
-    int error = errno;
-    if (bad && fd >= 0) unlink(new);
+    bool bad = !text || pl_write_file(path, text, why, sizeof why);
     json_decref(all);
-    return bad ? cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(error))
-               : CLI_OK;
+    free(text);
+    return bad ? cli_fail(CLI_FAILED, "%s", why) : CLI_OK;
 }
 
 /* --- an earlier race --------------------------------------------------------------------- */

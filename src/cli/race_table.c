@@ -123,14 +123,24 @@ static const char *race_law(const struct race *r, const char *value) {
     return strcmp(value, "auto") != 0 ? value : r->real ? "none" : "exp:mean=1";
 }
 
-/* What raced, on what, and how the rows are sorted. */
-static void race_caption(const struct race *r) {
+char *cli_race_workload(const struct race *r) {
     static const char *const options[] = {"data", "model", "workers", "batch", "delay", "net"};
-    char value[RACE_PATH];
-    printf("%s race", r->real ? "real" : "simulated");
+    char value[RACE_PATH], *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    fprintf(f, "%s race", r->real ? "real" : "simulated");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (pl_setup_get(r->setup, options[i], value, sizeof value) == PL_OK && value[0])
-            printf("%s %s %s", i ? "," : ":", options[i], race_law(r, value));
+            fprintf(f, "%s %s %s", i ? "," : ":", options[i], race_law(r, value));
+    return fclose(f) == 0 ? text : NULL;
+}
+
+/* What raced, on what, and how the rows are sorted. */
+static void race_caption(const struct race *r) {
+    char *workload = cli_race_workload(r);
+    fputs(workload ? workload : "race", stdout);
+    free(workload);
     if (cli_number(r->setup, "target-accuracy") > 0)
         printf("; target: test accuracy %g", cli_number(r->setup, "target-accuracy"));
     if (cli_number(r->setup, "target-loss") > 0)

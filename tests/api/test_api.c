@@ -315,49 +315,12 @@ TEST(plans_have_rows) {
     check_sentence(pl_setup_why(s));
 }
 
-/* ---- pictures ---- */
+/* ---- files of a run ---- */
 
 static long file_size(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 ? (long)st.st_size : -1;
 }
-
-TEST(plots_are_drawn_once) {
-    static const struct pl_point point[] = {
-        {.time = 0, .loss = 2, .test_loss = NAN, .test_accuracy = 0.1},
-        {.time = 1, .loss = 1, .test_loss = NAN, .test_accuracy = 0.5},
-        {.time = 2, .loss = 0.5, .test_loss = NAN, .test_accuracy = 0.8}};
-    const struct pl_curve curve[] = {{"it's \"one\"", point, 3}, {"two", point, 2}};
-    char why[300], path[900];
-    snprintf(path, sizeof path, "%s", folder_path("a plot's.svg"));
-    int rc = pl_plot(path, "title 'quoted'", curve, 2, why, sizeof why);
-    if (rc == PL_EMISSING) {
-        printf("skipped: %s\n", why);
-        check_sentence(why);
-        skip();
-    }
-    if (rc) fail_msg("%s", why);
-    long size = file_size(path);
-    assert_true(size > 1000);
-    FILE *f = fopen(path, "r");
-    char text[400] = "";
-    assert_non_null(f);
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    assert_non_null(strstr(text, "<svg"));
-    assert_int_equal(pl_plot(path, "again", curve, 1, why, sizeof why), PL_EIO);
-    check_sentence(why);
-    assert_non_null(strstr(why, "exists"));
-    assert_int_equal(file_size(path), size);
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(pl_plot(folder_path("plot.txt"), "t", curve, 1, why, sizeof why), PL_EUSAGE);
-    check_sentence(why);
-    assert_int_equal(pl_plot(folder_path("no/where.svg"), "t", curve, 1, why, sizeof why), PL_EIO);
-    check_sentence(why);
-}
-
-/* ---- files of a run ---- */
 
 TEST(logs_are_written_once) {
     char log[900], events[900], line[2000];

@@ -13,8 +13,8 @@ state() {
 # A folder with names that Paceline uses itself, and others.
 furnish() {
     rm -rf user && mkdir -p user/sub/deep user/empty
-    for name in run.json history.json events.txt metrics.jsonl trace.json plot.svg plot.svg.part \
-        plot.png race.json results.jsonl points-01-seed1.jsonl history-01.json report.html \
+    for name in run.json history.json events.txt metrics.jsonl trace.json plot.svg \
+        race.json results.jsonl points-01-seed1.jsonl history-01.json report.html \
         report.html.part h.json h.json.part recording log run.socket latest best.safetensors \
         checkpoint-0000000003.safetensors best.tmp latest.tmp thesis.tex sub/deep/data.csv; do
         echo "the user's $name" >"user/$name"
@@ -57,8 +57,6 @@ for name in user user/sub user/thesis.tex user/link user/dangling; do
     attempt simulate $run --log-dir $name
     attempt race sync async --tune no $run --seeds 1 --out $name
     attempt race --resume $name sync
-    attempt plot $name
-    attempt plot $name --out user/plot.png
     attempt report $name
     attempt report $name -o user/report.html
     attempt eval $name

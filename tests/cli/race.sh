@@ -53,6 +53,20 @@ grep -A 4 '"tried": \[' tuned/race.json | grep -q '"time_to_target": [0-9.]*' ||
     fail "race.json lacks what was tried: $(cat tuned/race.json)"
 has '^gap-aware@lr=0.03 *0.03 '
 grep -q '"lr": null' tuned/race.json || fail "an entrant with a rate of its own was tuned"
+# the plot has the order and the colours of the table, and begins at time 0
+entrants() { sed -n 's/^ *"method": "\(.*\)",$/\1/p' "$1"; }
+entrants tuned/race.json >expected
+sed -n "s/.*h22'[^>]*><text[^>]*>\([^ ]*\) –.*/\1/p" tuned/plot.svg >legend
+cmp -s expected legend || fail "the legend is not the table: $(cat legend)"
+grep -q '>target 0.6</text>' tuned/plot.svg || fail "the plot has no target"
+grep -q '>simulated race: data digits:samples=300,test=50, model.*, delay exp' tuned/plot.svg ||
+    fail "the plot's title: $(grep '<text' tuned/plot.svg | head -n 1)"
+[ "$(grep -c "<polyline.* points='76\.0," tuned/plot.svg)" -eq 3 ] ||
+    fail "not all curves begin at time 0"
+for colour in $(grep -o "<polyline[^>]*stroke='#[0-9a-f]*" tuned/plot.svg | cut -d'#' -f2); do
+    grep -q -- "--c[0-7]: #$colour;" "$SOURCE_DIR/src/observe/page/page.css" ||
+        fail "colour $colour is not one of the page's"
+done
 # shellcheck disable=SC2086
 works race sync async --tune yes $small --target-accuracy 0.6 --time 400 --out again
 lines again/results.jsonl | grep -v gap-aware >again.lines
