@@ -262,6 +262,9 @@ PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
 /* The final weights; NULL if only timing was simulated. */
 PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 
+/* A worker is slow if its tasks take more than this many times as long as the median task. */
+#define PL_SLOW 2
+
 /* Where one worker's time went, in seconds; for real runs. */
 struct pl_worker_report {
     double compute, communication, idle, wasted;

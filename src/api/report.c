@@ -99,10 +99,12 @@ int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const ch
     pl_json_close(&j, ']');
     pl_json_close(&j, '}');
     size_t n = 0;
-    char *page = rc || j.failed ? NULL : pl_page_with(j.text, j.n, &n);
+    char *facts = pl_setup_facts();
+    char *page = rc || j.failed || !facts ? NULL : pl_page_with(facts, j.text, j.n, &n);
     if (!rc && !page) rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the report");
     if (!rc) rc = report_write(out, page, n, &setup->why);
     free(page);
+    free(facts);
     free(j.text);
     return rc;
 }
@@ -113,7 +115,7 @@ int pl_setup_serve(pl_setup *setup) {
     if (setup->board || !setup->conf.dashboard[0]) return PL_OK;
     struct pl_shared_board *b = calloc(1, sizeof *b);
     if (!b) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
-    int rc = pl_dashboard_open(setup->conf.dashboard, &b->dashboard, &setup->why);
+    int rc = pl_dashboard_open(setup->conf.dashboard, pl_setup_facts(), &b->dashboard, &setup->why);
     if (rc) {
         free(b);
         return pl_fail_in(&setup->why, rc, "dashboard");

@@ -3,14 +3,15 @@
  * run.
  *
  * One row per option: name, field of struct pl_setup_conf, default, range or choices, flags, help.
- * The flags (setup.h) are two columns in one: the commands that read the option, and KEPT if it is
- * part of the run's definition, so that recordings and checkpoints keep it. Options without KEPT
- * specify where the run takes place and which files it writes. */
+ * The flags (setup.h) are the commands that read the option, KEPT if it is part of the run's
+ * definition, so that recordings and checkpoints keep it, and how the page groups runs by it.
+ * Options without KEPT specify where the run takes place and which files it writes. */
 #include "api/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "observe/dashboard.h"
 #include "sys/numerals.h"
 #include "sys/pool.h"
@@ -49,6 +50,8 @@
 #define PREDICT PL_READ_PREDICT
 #define RUNS (SIMULATE | TRAIN | RACE) /* every command that runs something new */
 #define KEPT PL_KEPT
+#define WORKLOAD PL_OF_WORKLOAD
+#define ASIDE PL_ASIDE
 #define COLUMN (RUNS | KEPT | PL_OF_METHOD)
 
 const struct pl_opt pl_setup_opts[] = {
@@ -64,13 +67,14 @@ const struct pl_opt pl_setup_opts[] = {
     SPEC("local", column[PL_COLUMN_LOCAL], "", COLUMN, "what a worker does between contacts"),
     SPEC("filter", column[PL_COLUMN_FILTER], "", COLUMN,
          "which gradients are accepted on arrival: kardam:f=2"),
-    SPEC("attack", attack, "", RUNS | KEPT,
+    SPEC("attack", attack, "", RUNS | KEPT | WORKLOAD,
          "what hostile workers send, and how many there are: signflip:f=2"),
-    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT,
+    INT("workers", workers, "8", 1, PL_MAX_WORKERS, RUNS | PLAN | KEPT | WORKLOAD,
         "number of workers (default: one per core in a real run, 8 if simulated)"),
     INT("servers", servers, "1", 1, 64, TRAIN | KEPT,
         "MPI: number of server ranks; each holds a part of the model"),
-    SPEC("model", model, "mlp", RUNS | EVAL | KEPT, "model to train; none: simulate timing only"),
+    SPEC("model", model, "mlp", RUNS | EVAL | KEPT | WORKLOAD,
+         "model to train; none: simulate timing only"),
     FILE_NAME(
         "init", init, "", RUNS | KEPT,
         "safetensors file with the weights to begin with; for model external also their names, "
@@ -78,7 +82,7 @@ const struct pl_opt pl_setup_opts[] = {
     FILE_NAME("layout", layout, "", RUNS | KEPT,
               "file of lines NAME lr=X decay=X buffer=yes, for some tensors of the model; see "
               "docs/workers.md"),
-    SPEC("data", data, "fashion", RUNS | EVAL | PREDICT | KEPT, "data set"),
+    SPEC("data", data, "fashion", RUNS | EVAL | PREDICT | KEPT | WORKLOAD, "data set"),
     SPEC("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
@@ -93,10 +97,10 @@ const struct pl_opt pl_setup_opts[] = {
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
          "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
-    SPEC("delay", delay, "auto", RUNS | PLAN | KEPT,
+    SPEC("delay", delay, "auto", RUNS | PLAN | KEPT | WORKLOAD,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
-    SPEC("net", net, "", SIMULATE | RACE | KEPT,
+    SPEC("net", net, "", SIMULATE | RACE | KEPT | WORKLOAD,
          "network: latency=S,bandwidth=B/S,server=B/S,bytes=B"),
     SECONDS("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
             "extra seconds per update at the server, simulated or slept"),
@@ -122,20 +126,20 @@ const struct pl_opt pl_setup_opts[] = {
         "instead"),
     INT("eval-samples", eval_samples, "2000", 1, 1e9, RUNS | EVAL | KEPT,
         "training samples used to evaluate the loss"),
-    INT("seed", seed, "1", 0, 9007199254740992.0, RUNS | PLAN | KEPT, "random seed"),
-    INT("threads", threads, "0", 0, 1024, RUNS | REPLAY | EVAL,
+    INT("seed", seed, "1", 0, 9007199254740992.0, RUNS | PLAN | KEPT | ASIDE, "random seed"),
+    INT("threads", threads, "0", 0, 1024, RUNS | REPLAY | EVAL | ASIDE,
         "threads that compute (default: one per core)"),
     CHOICE("transport", transport, "auto", "auto|inproc|shm|mpi", TRAIN,
            "how workers are reached: inproc (threads), shm (processes), mpi (ranks started by "
            "mpirun or srun); auto: mpi if a launcher started several ranks, otherwise as --spawn"),
-    CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT,
+    CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT | ASIDE,
            "how workers are started; none: other programs join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
     TEXT_OF(
         "auto|off|SECONDS", "evict", evict, "auto", RUNS | KEPT,
         "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
-    FILE_NAME("listen", listen, "", TRAIN,
+    FILE_NAME("listen", listen, "", TRAIN | ASIDE,
               "path of a socket where workers of other programs can join"),
     TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
             "which programs that join may evaluate the model, set the learning rate, ask for a "
@@ -145,31 +149,31 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
            "type of the numbers that workers of other programs exchange with the server; the "
            "server keeps f32"),
-    DIR_NAME("checkpoint", checkpoint, "", TRAIN, "folder for checkpoints"),
+    DIR_NAME("checkpoint", checkpoint, "", TRAIN | ASIDE, "folder for checkpoints"),
     INTERVAL(
-        "checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT,
+        "checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT | ASIDE,
         "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
-    INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT,
+    INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT | ASIDE,
         "number of checkpoints to keep; older ones are deleted"),
     PATH_NAME(
-        "resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED,
+        "resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED | ASIDE,
         "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
         "has one, otherwise from the start"),
-    DIR_NAME("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY,
+    DIR_NAME("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY | ASIDE,
              "folder for JSON lines, TensorBoard events, a Chrome trace and the event log"),
-    ADDRESS("metrics", metrics, "", TRAIN,
+    ADDRESS("metrics", metrics, "", TRAIN | ASIDE,
             "HOST:PORT (or PORT, on loopback) that serves /metrics (Prometheus) and /healthz"),
     FILE_NAME(
-        "history", history, "", SIMULATE | TRAIN | REPLAY,
+        "history", history, "", SIMULATE | TRAIN | REPLAY | ASIDE,
         "file for the tasks and times of the run, as JSON; see paceline report (--log-dir has it)"),
-    ADDRESS("dashboard", dashboard, "", SIMULATE | TRAIN | RACE,
+    ADDRESS("dashboard", dashboard, "", SIMULATE | TRAIN | RACE | ASIDE,
             "HOST:PORT (or PORT, on loopback) that serves the page of paceline report during the "
             "run"),
-    FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY,
+    FILE_NAME("log", log, "", SIMULATE | TRAIN | REPLAY | ASIDE,
               "file for one JSON line per evaluation; - is standard output"),
-    FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY,
+    FILE_NAME("events", events, "", SIMULATE | TRAIN | REPLAY | ASIDE,
               "file for the event log, as text; - is standard output"),
-    FILE_NAME("record", record, "", SIMULATE | TRAIN | REPLAY,
+    FILE_NAME("record", record, "", SIMULATE | TRAIN | REPLAY | ASIDE,
               "file for a recording of the run; see paceline replay"),
     REAL("smoothness", smoothness, "1", 1e-12, 1e12, PLAN | KEPT,
          "plan: Lipschitz constant L of the gradient"),
@@ -199,6 +203,25 @@ int pl_setup_new(pl_setup **out) {
     for (int i = 0; pl_policy_family.table[i]; i++) s->policy[i] = pl_policy_family.table[i];
     *out = s;
     return PL_OK;
+}
+
+static void setup_names(struct pl_json *j, const char *key, unsigned with, unsigned without) {
+    pl_json_open(j, key, '[');
+    for (const struct pl_opt *o = pl_setup_opts; o->name; o++)
+        if (o->flags & with && !(o->flags & without)) pl_json_text(j, NULL, o->name);
+    pl_json_close(j, ']');
+}
+
+char *pl_setup_facts(void) {
+    struct pl_json j = {0};
+    pl_json_open(&j, NULL, '{');
+    pl_json_real(&j, "slow", PL_SLOW);
+    setup_names(&j, "workload", PL_OF_WORKLOAD, 0);
+    setup_names(&j, "experiment", RUNS, PL_ASIDE);
+    pl_json_close(&j, '}');
+    if (!j.failed) return j.text;
+    free(j.text);
+    return NULL;
 }
 
 int pl_setup_copy(const pl_setup *from, pl_setup **out) {

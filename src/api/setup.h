@@ -60,7 +60,9 @@ enum {
     PL_READ_PREDICT = PL_FOR_PREDICT,
     PL_KEPT = 1 << 7,         /* recordings and checkpoints keep it */
     PL_NOT_RESTORED = 1 << 8, /* kept for the reader's information only */
-    PL_OF_METHOD = 1 << 9     /* not restored if a method is given, which has its own */
+    PL_OF_METHOD = 1 << 9,    /* not restored if a method is given, which has its own */
+    PL_OF_WORKLOAD = 1 << 10, /* numbers of two runs can be compared only if it is the same */
+    PL_ASIDE = 1 << 11        /* runs that differ in it alone repeat one experiment */
 };
 extern const struct pl_opt pl_setup_opts[];
 #define PL_SETUP_OPTS 64 /* is more than there are */
@@ -134,6 +136,11 @@ struct pl_family pl_setup_policies(const struct pl_setup *s);
 
 /* Whether the program keeps the data itself (pl_setup_rows). */
 bool pl_setup_has_rows(const struct pl_setup *s);
+
+/* What the page must know, as a JSON object: the factor from which on a worker is slow, the options
+ * of a workload, and those that tell one experiment from another. malloc()ed; NULL: out of memory.
+ */
+char *pl_setup_facts(void);
 
 /* Whether the caller has set the option. */
 bool pl_setup_is_set(const struct pl_setup *s, const char *key);

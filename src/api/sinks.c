@@ -55,7 +55,7 @@ static int sinks_begin(struct pl_sinks *s, struct pl_setup *setup, const struct 
 static int sinks_serve(struct pl_sinks *s, struct pl_setup *setup) {
     s->dashboard = setup->board ? setup->board->dashboard : NULL;
     if (s->dashboard) return PL_OK;
-    int rc = pl_dashboard_open(setup->conf.dashboard, &s->dashboard, &setup->why);
+    int rc = pl_dashboard_open(setup->conf.dashboard, pl_setup_facts(), &s->dashboard, &setup->why);
     s->own_dashboard = !rc;
     if (rc) return pl_fail_in(&setup->why, rc, "dashboard");
     char url[PL_DASHBOARD_URL];

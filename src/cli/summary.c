@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-#define SUMMARY_STUCK 10 /* a task that ran this many median task times at the end is reported */
+#define SUMMARY_STUCK 10 /* a task that ran this many median task times at the end hung */
 #define SUMMARY_SLOW 8   /* stragglers reported one by one */
 #define SUMMARY_TASKS 5  /* tasks of a worker before its mean says anything */
 
@@ -144,7 +144,7 @@ static void summary_worker(const struct pl_worker_report *w, size_t i, double me
     putchar('\n');
 }
 
-/* Reports workers that took 1.5 times the median, are stuck, or had no task used. */
+/* Reports workers that were slow, hung at the end, or had no task used. */
 static void summary_stragglers(const pl_run *run) {
     const struct pl_worker_report *w;
     size_t n = pl_run_workers(run, &w), named = 0;
@@ -155,7 +155,7 @@ static void summary_stragglers(const pl_run *run) {
         bool stuck = w[i].unfinished > SUMMARY_STUCK * median && w[i].unfinished > 1;
         if (!stuck && !isfinite(w[i].task) && w[i].unused == 0) continue;
         if (isfinite(w[i].task)) slowest = fmax(slowest, w[i].task / median);
-        if (!stuck && isfinite(w[i].task) && w[i].task < 1.5 * median) continue;
+        if (!stuck && isfinite(w[i].task) && w[i].task <= PL_SLOW * median) continue;
         if (!stuck && w[i].tasks + w[i].unused < SUMMARY_TASKS) continue; /* too early to say */
         if (++named > SUMMARY_SLOW) continue;
         if (stuck)

@@ -22,6 +22,7 @@
 struct pl_dashboard {
     struct pl_http *http;
     struct pl_thread *thread;
+    char *facts;
     atomic_uint stop;     /* rung when the thread must end */
     struct pl_lock *lock; /* protects everything below */
     struct pl_history *current;
@@ -91,7 +92,7 @@ static void dashboard_answer(void *ctx, const char *path, struct pl_http_answer 
     if (out->strange) { /* what runs here is not for pages of the web */
         out->status = 403;
     } else if (strcmp(path, "/") == 0) {
-        out->text = pl_page_live(&out->n);
+        out->text = pl_page_live(((const struct pl_dashboard *)ctx)->facts, &out->n);
         out->status = out->text ? 200 : 503;
         if (out->text) out->type = "text/html; charset=utf-8";
     } else if (strncmp(path, "/data/", 6) == 0) {
@@ -125,19 +126,24 @@ static void dashboard_beat(void *arg) {
 
 /* --- opening and closing ----------------------------------------------------------------- */
 
-int pl_dashboard_open(const char *address, struct pl_dashboard **out, struct pl_why *why) {
+int pl_dashboard_open(const char *address, char *facts, struct pl_dashboard **out,
+                      struct pl_why *why) {
     struct pl_dashboard *d = calloc(1, sizeof *d);
     if (d) d->lock = pl_lock_new();
-    if (!d || !d->lock) {
+    if (!d || !d->lock || !facts) {
+        if (d) pl_lock_free(d->lock);
         free(d);
+        free(facts);
         return pl_fail(why, PL_ENOMEM, "out of memory for the dashboard");
     }
+    d->facts = facts;
     int rc = pl_http_open("dashboard", address, dashboard_answer, d, &d->http, why);
     if (!rc && pl_thread_start(dashboard_beat, d, &d->thread))
         rc = pl_fail(why, PL_ENOMEM, "the dashboard's thread cannot be started");
     if (rc) {
         pl_http_close(d->http);
         pl_lock_free(d->lock);
+        free(d->facts);
         free(d);
         return rc;
     }
@@ -175,6 +181,7 @@ void pl_dashboard_close(struct pl_dashboard *d) {
     pl_http_close(d->http);
     for (size_t i = 0; i < d->n_past; i++) free(d->past[i]);
     pl_lock_free(d->lock);
+    free(d->facts);
     free(d);
 }
 

@@ -13,9 +13,11 @@
 
 struct pl_dashboard;
 
-/* `address` is HOST:PORT, [HOST]:PORT, :PORT or PORT; see http.h. PL_EMISSING if the library was
+/* `address` is HOST:PORT, [HOST]:PORT, :PORT or PORT; see http.h. `facts` is that of page.h, and is
+ * the dashboard's from then on; NULL: out of memory. PL_EMISSING if the library was
  * built without libmicrohttpd. */
-int pl_dashboard_open(const char *address, struct pl_dashboard **out, struct pl_why *why);
+int pl_dashboard_open(const char *address, char *facts, struct pl_dashboard **out,
+                      struct pl_why *why);
 
 /* Where the page is, "http://127.0.0.1:8080/", in out, which is returned. */
 #define PL_DASHBOARD_URL 300

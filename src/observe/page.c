@@ -68,7 +68,7 @@ static void page_data(struct page_text *p, const char *data, size_t n) {
 
 /* The page, with what belongs there in place of its three marks: <!--css-->, <!--data-->,
  * <!--js-->. */
-static char *page_build(const char *data, size_t n_data, size_t *n) {
+static char *page_build(const char *facts, const char *data, size_t n_data, size_t *n) {
     struct page_text p = {0};
     const char *at = (const char *)pl_asset_html;
     const char *css = strstr(at, "<!--css-->"), *mark = strstr(at, "<!--data-->");
@@ -81,6 +81,9 @@ static char *page_build(const char *data, size_t n_data, size_t *n) {
     if (data) page_data(&p, data, n_data);
     page_put(&p, mark + 11, (size_t)(js - mark - 11));
     page_put(&p, pl_asset_uplot_js, pl_asset_uplot_js_length);
+    page_put(&p, "const FACTS = ", 14);
+    page_put(&p, facts, strlen(facts));
+    page_put(&p, ";\n", 2);
     page_put(&p, pl_asset_data_js, pl_asset_data_js_length);
     page_put(&p, pl_asset_gantt_js, pl_asset_gantt_js_length);
     page_put(&p, pl_asset_charts_js, pl_asset_charts_js_length);
@@ -94,12 +97,12 @@ static char *page_build(const char *data, size_t n_data, size_t *n) {
     return p.text;
 }
 
-char *pl_page_live(size_t *n) {
-    return page_build(NULL, 0, n);
+char *pl_page_live(const char *facts, size_t *n) {
+    return page_build(facts, NULL, 0, n);
 }
 
-char *pl_page_with(const char *data, size_t n_data, size_t *n) {
-    return page_build(data, n_data, n);
+char *pl_page_with(const char *facts, const char *data, size_t n_data, size_t *n) {
+    return page_build(facts, data, n_data, n);
 }
 
 /* --- what folders hold ------------------------------------------------------------------- */

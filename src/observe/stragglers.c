@@ -13,9 +13,8 @@ struct stragglers_task {
 };
 
 struct stragglers_worker {
-    bool busy;
-    uint64_t start_ns; /* by the clock of the run without its pauses */
-    double work;       /* size of its current task */
+    uint64_t paused_ns; /* of its current task */
+    double work;        /* size of its current task */
     struct stragglers_task last[PL_SLOW_WORKER_RING];
     uint64_t n_tasks; /* in `last`, since it joined */
     int n_well;       /* its last tasks in a row that were fast enough */
@@ -26,10 +25,9 @@ struct stragglers_worker {
 struct pl_stragglers {
     int n_workers;
     struct stragglers_worker *worker;
-    struct stragglers_task ring[PL_SLOW_RING]; /* the last tasks */
-    uint64_t n_tasks;                          /* ever put into the ring, */
-    uint64_t n_arrived;                        /* and those of them that came to an end */
-    uint64_t paused_ns;
+    struct stragglers_task ring[PL_SLOW_RING];         /* the last tasks */
+    uint64_t n_tasks;                                  /* ever put into the ring, */
+    uint64_t n_arrived;                                /* and those of them that came to an end */
     bool changed;                                      /* since the last look */
     double (*work)(const void *ctx, int row, int col); /* NULL: all tasks have the same size */
     const void *ctx;
@@ -61,12 +59,12 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
 }
 
 void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns) {
-    s->paused_ns += ns;
+    for (int i = 0; i < s->n_workers; i++) s->worker[i].paused_ns += ns;
 }
 
-/* Time without pauses. */
-static uint64_t stragglers_clock(const struct pl_stragglers *s, uint64_t now_ns) {
-    return now_ns > s->paused_ns ? now_ns - s->paused_ns : 0;
+/* How long a task has taken that began then, without pauses. */
+static double stragglers_took(const struct stragglers_worker *w, uint64_t from_ns, uint64_t to_ns) {
+    return to_ns > from_ns + w->paused_ns ? (double)(to_ns - from_ns - w->paused_ns) : 0;
 }
 
 /* --- what is usual ------------------------------------------------------------------------- */
@@ -115,13 +113,10 @@ static double stragglers_rare(const struct stragglers_task *sorted, size_t n) {
 /* --- what happened ----------------------------------------------------------------------- */
 
 /* The current task of a worker has ended, or was cut short. */
-static void stragglers_end(struct pl_stragglers *s, int worker, uint64_t now_ns, bool cut) {
+static void stragglers_end(struct pl_stragglers *s, int worker, double ns, bool cut) {
     struct stragglers_worker *w = &s->worker[worker];
-    if (!w->busy) return; /* it started before the first event seen here */
-    w->busy = false;
-    uint64_t now = stragglers_clock(s, now_ns);
-    if (w->work < PL_SLOW_LITTLE || now < w->start_ns) return;
-    struct stragglers_task task = {(double)(now - w->start_ns) / w->work, worker, cut};
+    if (w->work < PL_SLOW_LITTLE) return;
+    struct stragglers_task task = {ns / w->work, worker, cut};
     struct stragglers_task sorted[PL_SLOW_RING];
     s->changed = true;
     w->last[w->n_tasks++ % PL_SLOW_WORKER_RING] = task;
@@ -130,34 +125,32 @@ static void stragglers_end(struct pl_stragglers *s, int worker, uint64_t now_ns,
     w->reported = false;
     if (!w->named || cut) return;
     size_t n = stragglers_sorted(s, -1, sorted);
-    bool well = task.ns <= PL_SLOW_WELL_MEDIANS * stragglers_median(sorted, n);
+    bool well = task.ns <= PL_SLOW * stragglers_median(sorted, n);
     w->n_well = well ? w->n_well + 1 : 0;
     if (w->n_well >= PL_SLOW_WELL_TASKS) w->named = false;
 }
 
-static void stragglers_start(struct pl_stragglers *s, const struct pl_action *a, uint64_t now_ns) {
-    struct stragglers_worker *w = &s->worker[a->worker];
-    w->busy = true;
-    w->start_ns = stragglers_clock(s, now_ns);
-    w->work = s->work ? s->work(s->ctx, a->row, a->col) : 1;
-}
-
+/* The timeline has the tasks that the event ended: of one that was used, computing and, right after
+ * it, sending. */
 void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                          const struct pl_plan *plan) {
     struct pl_stragglers *s = ctx;
-    (void)c;
-    if (pl_event_has_worker(e) && e->worker >= 0 && e->worker < s->n_workers) {
-        if (e->kind == PL_ARRIVE) stragglers_end(s, e->worker, e->now_ns, false);
-        if (e->kind == PL_JOIN || e->kind == PL_LEAVE) { /* a worker that rejoins counts as new */
-            stragglers_end(s, e->worker, e->now_ns, true);
-            s->worker[e->worker] = (struct stragglers_worker){0};
-        }
+    const struct pl_timeline *l = pl_control_timeline(c);
+    for (const struct pl_span *t = l->span, *end = t + l->n_spans; t < end; t++) {
+        if (t->kind == PL_SPAN_IDLE || t->again || e->kind == PL_END) continue;
+        uint64_t from_ns = t->from_ns;
+        if (t + 1 < end && t[1].kind == PL_SPAN_COMMUNICATE && t[1].task == t->task) t++;
+        bool arrived = e->kind == PL_ARRIVE && t->worker == e->worker;
+        double ns = stragglers_took(&s->worker[t->worker], from_ns, t->to_ns);
+        stragglers_end(s, t->worker, ns, !arrived);
     }
+    if (e->kind == PL_JOIN || e->kind == PL_LEAVE) /* a worker that rejoins counts as new */
+        s->worker[e->worker] = (struct stragglers_worker){0};
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
-        if (a->verb == PL_CANCEL || a->verb == PL_START)
-            stragglers_end(s, a->worker, e->now_ns, true);
-        if (a->verb == PL_START) stragglers_start(s, a, e->now_ns);
+        if (a->verb != PL_START) continue;
+        s->worker[a->worker].paused_ns = 0;
+        s->worker[a->worker].work = s->work ? s->work(s->ctx, a->row, a->col) : 1;
     }
 }
 
@@ -170,12 +163,11 @@ static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v,
     if (s->n_arrived < PL_SLOW_TASK_ARRIVALS) return false;
     size_t n = stragglers_sorted(s, -1, sorted);
     double median = stragglers_median(sorted, n), rare = stragglers_rare(sorted, n);
-    uint64_t now = stragglers_clock(s, now_ns);
     for (int i = v->busy; i >= 0; i = pl_next(v, i)) {
         struct stragglers_worker *w = &s->worker[i];
-        double ns = w->busy && now > w->start_ns ? (double)(now - w->start_ns) : 0;
+        double ns = stragglers_took(w, v->worker[i].since_ns, now_ns);
         if (s->work) ns /= w->work > PL_SLOW_LITTLE ? w->work : PL_SLOW_LITTLE;
-        if (ns <= PL_SLOW_TASK_MEDIANS * median || ns < median + PL_SLOW_TASK_NS || ns <= rare) {
+        if (ns <= PL_SLOW * median || ns < median + PL_SLOW_TASK_NS || ns <= rare) {
             if (s->work) continue; /* a later task may be smaller */
             return false;
         }
@@ -214,7 +206,7 @@ static bool stragglers_often(const struct pl_stragglers *s, int worker,
     const struct stragglers_worker *w = &s->worker[worker];
     struct stragglers_task sorted[PL_SLOW_RING], own[PL_SLOW_WORKER_RING];
     size_t n_sorted = stragglers_sorted(s, worker, sorted);
-    double median = stragglers_median(sorted, n_sorted), limit = PL_SLOW_WORKER_MEDIANS * median;
+    double median = stragglers_median(sorted, n_sorted), limit = PL_SLOW * median;
     double share = stragglers_share(sorted, n_sorted, limit), sum = 0;
     int n = 0, n_long = 0;
     for (uint64_t i = w->n_tasks; n_sorted > 0 && i-- > 0;) { /* the last one first */

@@ -1,5 +1,6 @@
 /* Detects slow workers: a task that runs much longer than tasks usually take, or a worker whose
- * tasks usually take much longer than those of the others.
+ * tasks usually take much longer than those of the others. Much longer is PL_SLOW times the median;
+ * what else must hold makes a warning that is wrong rare. Task times are those of the timeline.
  *
  * Pure: it listens to the event log and is polled with a time; it reads no clock and writes
  * nothing. Threads: one. */
@@ -12,29 +13,26 @@
  * cancelled, or whose worker left, is among them as one that takes at least that long: under
  * policies that cancel, the tasks that finish are the short ones.
  *
- * A running task is slow if it exceeds this many medians, is also this much longer than the median,
+ * A running task is slow if it exceeds PL_SLOW medians, is also this much longer than the median,
  * once this many tasks have ended; and if it is beyond what the tail of the other tasks makes
  * likely, at one in PL_SLOW_TASK_RARE. The tail is extrapolated from the largest tenth (Hill's
  * estimator with censoring, Beirlant et al., Extremes 2007), so that long tasks are expected of a
  * law that has them. */
 #define PL_SLOW_RING 256
-#define PL_SLOW_TASK_MEDIANS 4
 #define PL_SLOW_TASK_NS 1000000000u
 #define PL_SLOW_TASK_ARRIVALS 8
 #define PL_SLOW_TASK_RARE 1e6
 
 /* A worker is slow if most of its last tasks, PL_SLOW_WORKER_TASKS to PL_SLOW_WORKER_RING of them,
- * took more than this many medians of the others' tasks; and if workers with the same law would
+ * took more than PL_SLOW medians of the others' tasks; and if workers with the same law would
  * hardly ever do that: the others' share of such tasks gives a binomial probability below one in
  * PL_SLOW_WORKER_RARE. These tasks must add up to this time. */
-#define PL_SLOW_WORKER_MEDIANS 3
 #define PL_SLOW_WORKER_TASKS 5
 #define PL_SLOW_WORKER_RING 16
 #define PL_SLOW_WORKER_RARE 1e7
 #define PL_SLOW_WORKER_NS 100000000u
 
-/* It has recovered after this many tasks in a row within this many medians of all tasks. */
-#define PL_SLOW_WELL_MEDIANS 2
+/* It has recovered after this many tasks in a row within PL_SLOW medians of all tasks. */
 #define PL_SLOW_WELL_TASKS 4
 
 enum pl_stragglers_kind {

@@ -133,6 +133,18 @@ def race(b):
     check(os.path.getsize("race.pdf") > 20000, "not printed")
 
 
+def slow(b):
+    """A worker is named from the factor on that the warnings and the summary have: PL_SLOW."""
+    for seconds in (1.9, 2.1):
+        name = "slow-%g" % seconds
+        paceline("simulate", "--method", "async", "--model", "none", "--delay", "7*const:t=1|const:t=%g" % seconds,
+                 "--time", "100", "--log-dir", name)
+        paceline("report", name, "-o", name + ".html")
+        open_page(b, name + ".html")
+        text = b.run("document.getElementById('verdict').textContent")
+        check(("Worker 8 took" in text) == (seconds > 2), "%s: %s" % (name, text))
+
+
 def odd(b):
     """Runs that must not look like ordinary ones: diverged, and options that a shell would split."""
     paceline("simulate", "--data", "digits", "--method", "sync", "--workers", "10", "--attack", "signflip:f=3,scale=-10",
@@ -390,7 +402,7 @@ def main():
     os.chdir(here)
     b = browser.Browser()
     try:
-        parts = (kinds, race, odd, axes, keyboard, hostile, live)
+        parts = (kinds, race, slow, odd, axes, keyboard, hostile, live)
         for part in [p for p in parts if p.__name__ in (sys.argv[1:] or p.__name__)]:
             began = time.monotonic()
             part(b)

@@ -66,7 +66,7 @@ static struct pl_history *history(void) {
 
 static int begin(void **state) {
     why.text[0] = '\0';
-    int rc = pl_dashboard_open("127.0.0.1:0", &dashboard, &why);
+    int rc = pl_dashboard_open("127.0.0.1:0", strdup("{}"), &dashboard, &why);
     if (rc == PL_EMISSING) printf("skipped: %s\n", why.text);
     return rc == PL_EMISSING ? 0 : rc;
 }
@@ -172,6 +172,6 @@ TEST_BETWEEN(begin, end, slow_clients_keep_nobody_out) {
 TEST_BETWEEN(begin, end, bad_addresses_are_refused) {
     if (!dashboard) skip();
     struct pl_dashboard *other;
-    assert_int_equal(pl_dashboard_open("nonsense", &other, &why), PL_EUSAGE);
+    assert_int_equal(pl_dashboard_open("nonsense", strdup("{}"), &other, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "dashboard"));
 }

@@ -180,9 +180,6 @@ const Data = (() => {
 
   /* --- groups: runs that differ by their seed alone --- */
 
-  const IGNORED = new Set(["seed", "program", "format", "function", "spawn", "threads", "resume", "checkpoint-every",
-    "checkpoint-keep", "checkpoint", "log-dir", "log", "events", "record", "history", "dashboard", "metrics", "listen", "smoothness", "noise", "convexity", "start-loss", "target"]);
-
   const metricOf = run => {
     const m = run.history ? run.history.metric : run.metric || "";
     if (run.points.some(p => Number.isFinite(p.accuracy))) return "accuracy";
@@ -237,15 +234,12 @@ const Data = (() => {
     return Number.isFinite(by) ? by : a.name < b.name ? -1 : 1;
   }
 
-  /* What must be the same for numbers of two runs to be compared. */
-  const WORKLOAD = ["data", "model", "workers", "delay", "net", "attack"];
-
   /* Workloads, each with its groups in order. A race is a workload of its own. */
   function arrange(runs) {
     const loads = new Map();
     for (const run of runs) {
       const o = run.options, metric = metricOf(run);
-      const key = run.race ? `race\n${run.path}` : [run.clock, metric, ...WORKLOAD.map(k => o[k]), run.points.length ? "" : run.path].join("\n");
+      const key = run.race ? `race\n${run.path}` : [run.clock, metric, ...FACTS.workload.map(k => o[k]), run.points.length ? "" : run.path].join("\n");
       if (!loads.has(key)) loads.set(key, { metric, clock: run.clock, race: run.race || null, runs: [] });
       loads.get(key).runs.push(run);
     }
@@ -253,7 +247,7 @@ const Data = (() => {
       const buckets = new Map();
       for (const run of load.runs) {
         const key = run.entrant || (Object.keys(run.options).length
-          ? Object.entries(run.options).filter(([k]) => !IGNORED.has(k)).map(([k, v]) => `${k}=${v}`).sort().join("\n")
+          ? Object.entries(run.options).filter(([k]) => FACTS.experiment.includes(k)).map(([k, v]) => `${k}=${v}`).sort().join("\n")
           : `${run.path}\n${run.name}`);
         if (!buckets.has(key)) buckets.set(key, []);
         buckets.get(key).push(run);
@@ -274,7 +268,7 @@ const Data = (() => {
     for (const g of groups) all.set(g.name, (all.get(g.name) || []).concat(g));
     for (const same of all.values()) {
       if (same.length < 2) continue;
-      const keys = [...new Set(same.flatMap(g => Object.keys(g.runs[0].options)))].filter(k => !IGNORED.has(k) && k !== "method" &&
+      const keys = [...new Set(same.flatMap(g => Object.keys(g.runs[0].options)))].filter(k => FACTS.experiment.includes(k) && k !== "method" &&
         new Set(same.map(g => g.runs[0].options[k])).size > 1).slice(0, 3);
       const methods = new Set(same.map(g => g.runs[0].options.method));
       same.forEach((g, i) => {

@@ -60,10 +60,10 @@ const Page = (() => {
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time) out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${plural(h.rows[who].last, "update")}.`);
     const median = h.rows.map(r => r.task).filter(Number.isFinite).sort((a, b) => a - b), mid = median[Math.floor((median.length - 1) / 2)];
-    const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => x[0] > 1.5);
+    const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => x[0] > FACTS.slow);
     if (slow.length && slow.length <= h.rows.length / 4) {
       const top = slow.sort((a, b) => b[0] - a[0])[0];
-      out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than 1.5 times` : ""}.`);
+      out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than ${FACTS.slow} times` : ""}.`);
     }
   }
 
@@ -357,12 +357,10 @@ const Page = (() => {
 
   function theme() {
     const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
-    document.getElementById("theme").addEventListener("click", () => {
-      const now = root.dataset.theme || (dark.matches ? "dark" : "light");
-      root.dataset.theme = now === "dark" ? "light" : "dark";
-      redraw();
-    });
-    dark.addEventListener("change", redraw);
+    const wear = isDark => { root.dataset.theme = isDark ? "dark" : "light"; redraw(); };
+    document.getElementById("theme").addEventListener("click", () => wear(root.dataset.theme !== "dark"));
+    dark.addEventListener("change", () => wear(dark.matches));
+    wear(dark.matches);
     let wait = 0;
     addEventListener("resize", () => { clearTimeout(wait); wait = setTimeout(() => { for (const p of parts) p.resize(); }, 120); });
   }
