@@ -365,6 +365,16 @@ static int build_evict(const struct pl_setup_conf *c, struct pl_job *job, struct
                    c->evict);
 }
 
+/* Control checks that policy, tuner and number of workers go together. */
+static int build_control(const struct pl_job *job, struct pl_why *why) {
+    struct pl_control *control = NULL;
+    int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
+                            (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
+                            job->n_workers, job->seed, &control, why);
+    pl_control_free(control);
+    return rc;
+}
+
 static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_job *job = &b->job;
@@ -388,6 +398,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
         rc = pl_fail(&s->why, PL_EPOLICY,
                      "policy '%s' broke its contract: it declares groups of %d to %d members",
                      job->policy.entry->name, job->groups.least, job->groups.most);
+    if (!rc) rc = build_control(job, &s->why);
     if (!rc) rc = build_schedule(s, b);
     if (!rc) rc = build_evict(c, job, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
@@ -447,14 +458,6 @@ int pl_setup_check(pl_setup *s) {
     int64_t workers = s->conf.workers;
     int rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     s->conf.workers = workers;
-    if (rc) return rc;
-    /* control checks that policy, tuner and number of workers go together */
-    const struct pl_job *job = &built.job;
-    struct pl_control *control = NULL;
-    rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
-                        (const struct pl_tuner *)job->tuner.entry, job->tuner.conf, job->n_workers,
-                        job->seed, &control, &s->why);
-    pl_control_free(control);
-    pl_built_free(&built);
+    if (!rc) pl_built_free(&built);
     return rc;
 }

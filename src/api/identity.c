@@ -207,11 +207,12 @@ static void identity_print_limits(const struct pl_limits *l, char *out) {
     const char *sep = "";
     pl_append(out, IDENTITY_HEADER, "  limits    ");
     if (l->updates) {
-        pl_append(out, IDENTITY_HEADER, "%llu updates", (unsigned long long)l->updates);
+        pl_append(out, IDENTITY_HEADER, "%llu update%s", (unsigned long long)l->updates,
+                  l->updates == 1 ? "" : "s");
         sep = ", ";
     }
     if (l->epochs > 0) {
-        pl_append(out, IDENTITY_HEADER, "%s%g epochs", sep, l->epochs);
+        pl_append(out, IDENTITY_HEADER, "%s%g epoch%s", sep, l->epochs, l->epochs == 1 ? "" : "s");
         sep = ", ";
     }
     if (l->seconds > 0) pl_append(out, IDENTITY_HEADER, "%s%g s", sep, l->seconds);
@@ -246,6 +247,7 @@ static void identity_print(const struct pl_setup *s, const struct pl_built *b, c
     if (job->data) identity_print_data(s, job->data, out);
     if (strcmp(kind, "race") != 0) identity_print_columns(b, out);
     identity_print_workers(s, b, real, out);
+    if (s->conf.attack[0]) pl_append(out, IDENTITY_HEADER, "  attack    %.200s\n", s->conf.attack);
     const char *delay = identity_delay(s, b);
     if (delay)
         pl_append(out, IDENTITY_HEADER, "  delays    %.400s%s\n", delay,

@@ -98,6 +98,7 @@ static int simulate_setup(pl_setup *setup, const struct pl_recording *replay,
     pl_run_end(run, &built.job, rc, why);
     pl_sinks_run(&watch.sinks, &run->identity);
     free((void *)(uintptr_t)from.weights);
+    if (rc) pl_sinks_discard(&watch.sinks);
     /* a file that could not be completed must not cost the results; those of a replay are known */
     struct pl_why *tells = replay ? why : &run->outcome.trouble;
     int closed = pl_sinks_close(&watch.sinks, rc || tells->text[0] ? NULL : tells);

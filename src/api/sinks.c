@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/output.h"
 #include "learn/task.h"
@@ -139,10 +140,9 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
     if (c->log[0]) rc = pl_sink_open_stream("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open_stream("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
-    if (!rc && c->log_dir[0] &&
-        (rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
-                             &setup->why)))
-        pl_fail_in(&setup->why, rc, "log-dir");
+    if (!rc && c->log_dir[0])
+        rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
+                            &setup->why);
     if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run->json, &setup->why);
     if (!rc) rc = sinks_watch(s, setup, built, clock, run->command);
     return rc;
@@ -171,6 +171,7 @@ pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
 }
 
 void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p) {
+    s->n_points++;
     if (s->log) pl_sink_point(s->log, s->method, p);
     if (s->logdir) pl_logdir_point(s->logdir, p);
     if (s->dashboard) pl_dashboard_enter(s->dashboard);
@@ -206,7 +207,10 @@ void pl_sinks_flush(struct pl_sinks *s) {
         pl_recorder_flush(s->recorder);
         sinks_tell(s, 2, pl_recorder_failed(s->recorder, &why), &why);
     }
-    if (s->logdir) sinks_tell(s, 3, pl_logdir_flush(s->logdir, &why), &why);
+    while (s->logdir && pl_logdir_flush(s->logdir, &why)) {
+        s->told[3] = false; /* of several files */
+        sinks_tell(s, 3, PL_EIO, &why);
+    }
     sinks_look_for_limits(s);
 }
 
@@ -225,6 +229,19 @@ static void sinks_closed(struct pl_sinks *s, int i, int rc, const struct pl_why 
     else if (!s->told[i])
         pl_log_warn(s->says, "%s", reason->text);
     if (!*first) *first = rc;
+}
+
+/* Opening created every file that is open here. */
+void pl_sinks_discard(struct pl_sinks *s) {
+    const struct pl_setup_conf *c = s->conf;
+    if (s->n_events + s->n_points > 0) return; /* the run has begun */
+    if (s->log && strcmp(c->log, "-") != 0) unlink(c->log);
+    if (s->events && strcmp(c->events, "-") != 0) unlink(c->events);
+    if (s->recorder) unlink(c->record);
+    if (s->history_path[0] && c->history[0]) unlink(c->history);
+    s->history_path[0] = '\0';
+    if (s->logdir) pl_logdir_discard(s->logdir);
+    s->logdir = NULL;
 }
 
 int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {

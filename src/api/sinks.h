@@ -22,7 +22,7 @@ struct pl_sinks {
     const char
         *recorded; /* the description for the recording, if not the run's: set it before opening;
                       "" for none */
-    uint64_t n_events;
+    uint64_t n_events, n_points;
     const struct pl_log *says;      /* where failures are reported when they happen, */
     bool told[PL_SINKS], told_full; /* once per file */
     bool events_full;               /* that file has reached its limit */
@@ -55,6 +55,9 @@ void pl_sinks_flush(struct pl_sinks *s);
 
 /* Marks the end of the run: a recording without it counts as cut short. */
 void pl_sinks_end(const struct pl_sinks *s, const struct pl_outcome *out, size_t dim);
+
+/* Removes the files if the run has failed before it began; they still have to be closed. */
+void pl_sinks_discard(struct pl_sinks *s);
 
 /* Closes all files. Returns the first failure, with its message in `why`; the others, and the first
  * if `why` is NULL, are warnings, unless they were reported before. */

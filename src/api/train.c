@@ -23,6 +23,7 @@ struct train {
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
+    uint64_t save_ns, save_updates;   /* between checkpoints; the other one is 0 */
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
 };
@@ -92,8 +93,10 @@ static void train_second(void *ctx, uint64_t now_ns) {
 /* --- checkpoints ------------------------------------------------------------------------- */
 
 /* "500": updates; "60s", "10m", "2h": time. */
-static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *server,
-                       struct pl_why *why) {
+static int train_every(struct train *t) {
+    struct pl_setup *s = t->setup;
+    const struct pl_setup_conf *c = &s->conf;
+    struct pl_why *why = &s->why;
     char *end;
     double n = strtod(c->checkpoint_every, &end);
     double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
@@ -104,10 +107,12 @@ static int train_every(const struct pl_setup_conf *c, struct pl_server_conf *ser
                        "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "
                        "time, like 60s, 10m or 2h",
                        c->checkpoint_every);
+    if (!c->checkpoint[0] && pl_setup_is_set(s, "checkpoint-every"))
+        return pl_fail(why, PL_EUSAGE, "--checkpoint-every needs --checkpoint DIR");
     if (*end)
-        server->save_ns = (uint64_t)(n * unit * 1e9);
+        t->save_ns = (uint64_t)(n * unit * 1e9);
     else
-        server->save_updates = (uint64_t)n;
+        t->save_updates = (uint64_t)n;
     return PL_OK;
 }
 
@@ -191,7 +196,9 @@ static void train_describe(const struct train *t) {
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     t->sinks.conf = &s->conf;
-    int rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
+    int rc = train_every(t); /* before anything is made */
+    if (!rc)
+        rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
     if (!rc) train_describe(t);
@@ -227,6 +234,8 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .second_ctx = t,
                                     .from = from,
                                     .save_dir = c->checkpoint[0] ? c->checkpoint : NULL,
+                                    .save_ns = t->save_ns,
+                                    .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,
@@ -234,8 +243,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .saved = &t->run->saved,
                                     .made = s->made,
                                     .made_ctx = s->made_ctx};
-    int rc = train_every(c, &server, &s->why);
-    if (!rc) rc = pl_setup_text(s, &text);
+    int rc = pl_setup_text(s, &text);
     if (!rc && server.save_dir && built->job.data)
         rc = pl_data_schema(built->job.data, &schema, &s->why);
     server.save_text = text;
@@ -279,6 +287,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     pl_claim_release(t->lock);
     pl_metrics_close(t->metrics);
     /* a file that could not be completed must not cost the results */
+    if (rc) pl_sinks_discard(&t->sinks);
     if (t->run)
         pl_sinks_close(&t->sinks,
                        rc || t->run->outcome.trouble.text[0] ? NULL : &t->run->outcome.trouble);

@@ -176,6 +176,9 @@ static void opt_meant(const struct pl_opt *opt, const char *value, char *out, si
     size_t n = strspn(value, "0123456789.");
     *out = '\0';
     if (n == 0 || n > 60) return;
+    if (tolower((unsigned char)value[n]) == 'e' && strcspn(value + n + 1, "0123456789+-") == 0 &&
+        value[n + 1])
+        return; /* a number with an exponent */
     snprintf(number, sizeof number, "%.*s%s", (int)n, value, value[n] ? "" : "%");
     if (opt_number(opt, number, &x)) snprintf(out, max, "; did you mean %s?", number);
 }

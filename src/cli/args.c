@@ -9,20 +9,44 @@
 
 #include "cli.h"
 
+#define ARGS_MESSAGE 1024 /* longest message */
+
 /* With several ranks, messages begin with "rank 3: ". Rank 0 speaks for the whole run. */
 static void args_name(void) {
     fputs("paceline: ", stderr);
     if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
 }
 
+/* Bytes that follow the first one of a character in UTF-8; -1: it is no first byte. */
+static int args_following(unsigned char c) {
+    return c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
+}
+
+void cli_print(const char *text) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int n = args_following(*c), i = 0;
+        while (i < n && (c[i + 1] & 0xc0) == 0x80) i++;
+        bool control = *c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0);
+        if (control && n == 0)
+            fprintf(stderr, "^%c", *c ^ 0x40);
+        else if (control || i != n)
+            fputc('?', stderr);
+        else
+            fwrite(c, 1, (size_t)n + 1, stderr);
+        c += i + 1;
+    }
+}
+
 /* All ranks see the same bad usage, so only rank 0 reports it. */
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
+    char text[ARGS_MESSAGE];
     if ((status == PL_EUSAGE || status == CLI_USAGE) && pl_rank() > 0) return CLI_USAGE;
-    args_name();
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    args_name();
+    cli_print(text);
     fputc('\n', stderr);
     return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
 }
@@ -31,8 +55,10 @@ void cli_say(void *ctx, int level, const char *sentence) {
     const char *entrant = ctx; /* of a race; or NULL */
     cli_progress_erase();
     args_name();
-    fprintf(stderr, "%s%s%s%s\n", level == PL_WARNING ? "warning: " : "", entrant ? entrant : "",
-            entrant ? ": " : "", sentence);
+    if (level == PL_WARNING) fputs("warning: ", stderr);
+    if (entrant) fprintf(stderr, "%s: ", entrant);
+    cli_print(sentence);
+    fputc('\n', stderr);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {
@@ -83,7 +109,7 @@ static void args_print_option(void *ctx, const struct pl_item *item) {
     printf("  %-23s %s", left, item->brief);
     if (choice)
         printf(" (%s; default %s)", o->accepts + 7, o->def);
-    else if (cli_shows_default(o))
+    else if (cli_shows_default(o) && !a->restores)
         printf(" (default %s)", o->def);
     putchar('\n');
 }
@@ -146,18 +172,18 @@ static void args_look(void *ctx, const struct pl_item *item) {
 }
 
 static int args_unknown(const struct cli_args *a, const struct args_search *s) {
-    if (s->others[0])
-        return cli_fail(CLI_USAGE, "%s has no option --%.*s; commands that have it: %s", a->command,
-                        (int)s->n, s->name, s->others);
     char typed[64], hint[200];
     snprintf(typed, sizeof typed, "%.*s", (int)s->n, s->name);
+    if (s->others[0])
+        return cli_fail(CLI_USAGE, "%s has no option --%s; commands that have it: %s", a->command,
+                        typed, s->others);
     if (pl_hint("option", typed, hint, sizeof hint))
         return cli_fail(CLI_USAGE, "%s has no option --%s; use %s", a->command, typed, hint);
     if (s->best > 0)
-        return cli_fail(CLI_USAGE, "%s has no option --%.*s; did you mean --%s?", a->command,
-                        (int)s->n, s->name, s->near);
-    return cli_fail(CLI_USAGE, "%s has no option --%.*s; see paceline %s --help", a->command,
-                    (int)s->n, s->name, a->command);
+        return cli_fail(CLI_USAGE, "%s has no option --%s; did you mean --%s?", a->command, typed,
+                        s->near);
+    return cli_fail(CLI_USAGE, "%s has no option --%s; see paceline %s --help", a->command, typed,
+                    a->command);
 }
 
 /* Returns the command's own flag of that name, or NULL. */

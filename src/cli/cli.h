@@ -36,6 +36,10 @@ int cli_completion(int argc, char **argv);
  * to print first, or NULL. */
 void cli_say(void *ctx, int level, const char *sentence);
 
+/* Prints text on standard error that may come from files or other programs: control characters,
+ * which a terminal would carry out, are shown as ^[ or '?'. */
+void cli_print(const char *text);
+
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -63,6 +67,7 @@ struct cli_args {
     int n_words;
     char **word;              /* positional arguments, if the command takes them */
     bool takes_words, helped; /* helped: --help was given and printed */
+    bool restores;            /* options are those of a saved run unless given */
     bool changes;             /* an option other than the command's own was given */
 };
 
@@ -96,7 +101,7 @@ bool cli_has_target(pl_setup *setup);
 /* --- results ----------------------------------------------------------------------------- */
 
 /* Prints the results of a run and returns the exit status. */
-int cli_report(pl_run *run, bool json, bool target);
+int cli_report(pl_run *run, bool json, pl_setup *setup);
 
 /* Parses, runs and reports: everything a command with one run does. */
 int cli_one_run(struct cli_args *args, int argc, char **argv,

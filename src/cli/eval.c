@@ -14,7 +14,7 @@ static void eval_print(const pl_run *run, bool json) {
         double value = pl_run_number(run, keys[i]);
         if (!json && i > 1 && !isfinite(value)) continue; /* accuracy or RMSE, if any */
         char text[40];
-        snprintf(text, sizeof text, json && i > 0 ? "%.17g" : "%.8g", value);
+        snprintf(text, sizeof text, i == 0 ? "%.0f" : json ? "%.17g" : "%.4g", value);
         if (!isfinite(value)) snprintf(text, sizeof text, "%s", json ? "null" : "-");
         if (json)
             printf("%s\"%s\":%s", i ? "," : "", keys[i], text);
@@ -37,6 +37,7 @@ int cli_eval(int argc, char **argv) {
         .own = PL_FOR_EVAL,
         .flag = flags,
         .takes_words = true,
+        .restores = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
                  "file is\n"
                  "used). Model and data are those of the training run unless given. Examples:\n\n"

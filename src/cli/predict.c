@@ -44,6 +44,7 @@ int cli_predict(int argc, char **argv) {
         .own = PL_FOR_PREDICT,
         .flag = flags,
         .takes_words = true,
+        .restores = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
                  "file is\n"
                  "used). Names of classes, columns, categories and scaling are those of the "

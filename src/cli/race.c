@@ -197,14 +197,13 @@ static int race_one(struct race *r, int i, int seed) {
 
 /* Draws the race, and says what is in its folder. */
 static int race_end(const struct race *r) {
-    FILE *say = r->json ? stderr : stdout;
     bool drawn;
     int status = cli_race_plot(r, &drawn);
-    if (status != CLI_OK) return status;
-    fputc('\n', say);
-    if (drawn) fprintf(say, "plot: %s/plot.svg   ", r->out);
-    fprintf(say, "curves and results: %s/*.jsonl\na page to look at: paceline report %s\n", r->out,
-            r->out);
+    if (status != CLI_OK || r->json) return status;
+    putchar('\n');
+    if (drawn) printf("plot: %s/plot.svg   ", r->out);
+    printf("curves and results: %s/*.jsonl\na page to look at: paceline report %s\n", r->out,
+           r->out);
     return CLI_OK;
 }
 

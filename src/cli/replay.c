@@ -9,12 +9,13 @@ static int replay_run(const struct cli_args *args, bool json, bool quiet, pl_set
     pl_setup_log(setup, cli_say, NULL);
     pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
     int rc = args->changes ? pl_setup_recorded(setup, path) : PL_OK;
+    if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
     cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
     if (!args->changes) progress.updates = 0; /* the recording has the limits, and is read later */
-    if (!rc) rc = args->changes ? pl_simulate(setup, &run) : pl_replay(setup, path, &run);
+    if (!json && !quiet) pl_setup_start(setup, cli_start, NULL);
+    rc = args->changes ? pl_simulate(setup, &run) : pl_replay(setup, path, &run);
     cli_progress_end(&progress);
-    int status =
-        rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, cli_has_target(setup));
+    int status = rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, setup);
     pl_run_free(run);
     return status;
 }
@@ -23,7 +24,7 @@ int cli_replay(int argc, char **argv) {
     bool json = false, quiet = false;
     const struct cli_flag flags[] = {
         {"json", NULL, "print one JSON object and nothing else", &json, NULL},
-        {"quiet", NULL, "show no progress, only warnings and the result", &quiet, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "replay",
@@ -33,6 +34,7 @@ int cli_replay(int argc, char **argv) {
         .own = PL_FOR_REPLAY,
         .flag = flags,
         .takes_words = true,
+        .restores = true,
         .notes =
             "FILE is a recording written by --record. Without options that change the run, the\n"
             "replay is exact: results arrive at the recorded times, and every decision and weight\n"

@@ -57,7 +57,7 @@ static void summary_print(const pl_run *run, bool target) {
     if (pl_run_diverged(run)) printf("  %-18s %s\n", "diverged", pl_run_text(run, "diverged"));
     printf("  %-18s %s (%s), %.0f worker%s", "method", pl_run_text(run, "method"),
            pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
-    if (isfinite(pl_run_number(run, "loss")))
+    if (isfinite(pl_run_number(run, "loss")) || pl_run_diverged(run))
         printf(", lr %.3g, batch %.0f", pl_run_number(run, "lr"), pl_run_number(run, "batch"));
     putchar('\n');
     summary_seconds("time", pl_run_number(run, "time"));
@@ -189,28 +189,40 @@ static void summary_json(pl_run *run) {
 void cli_start(void *ctx, const char *header, const char *json) {
     (void)ctx;
     (void)json;
-    fputs(header, stderr);
+    for (const char *line = header; *line; line++) {
+        char text[600];
+        size_t n = strcspn(line, "\n");
+        snprintf(text, sizeof text, "%.*s", (int)n, line);
+        cli_print(text);
+        fputc('\n', stderr);
+        line += n;
+    }
 }
 
-int cli_report(pl_run *run, bool json, bool target) {
+int cli_report(pl_run *run, bool json, pl_setup *setup) {
+    char attack[64];
+    bool target = cli_has_target(setup);
+    bool attacked = pl_setup_get(setup, "attack", attack, sizeof attack) || attack[0];
+    const char *remedy = attacked ? "workers were hostile (--attack); see docs/hostile.md for "
+                                    "methods that withstand them"
+                                  : "try a smaller --lr";
+    const struct pl_worker_report *reports;
+    bool interrupted = cli_interrupted() && !pl_run_text(run, "trouble");
+    if (interrupted) cli_fail(CLI_FAILED, "interrupted; these are the results so far");
     if (json)
         summary_json(run);
     else
         summary_print(run, target);
-    const struct pl_worker_report *reports;
-    if (cli_interrupted() && !pl_run_text(run, "trouble")) {
-        int status = cli_fail(CLI_FAILED, "interrupted; these are the results so far");
-        return pl_run_workers(run, &reports) ? CLI_OK
-                                             : status; /* for a real run this is an orderly end */
-    }
+    if (interrupted) /* for a real run this is an orderly end */
+        return pl_run_workers(run, &reports) ? CLI_OK : CLI_FAILED;
     if (pl_run_text(run, "replay")) /* the replay of a run that diverged must diverge */
         return pl_run_number(run, "replay.same") > 0
                    ? CLI_OK
                    : cli_fail(CLI_FAILED, "the replay %s", pl_run_text(run, "replay"));
     if (pl_run_text(run, "trouble"))
         return cli_fail(CLI_FAILED, "%s; these are the results", pl_run_text(run, "trouble"));
-    return pl_run_diverged(run) ? cli_fail(CLI_FAILED, "the run diverged: %s; try a smaller --lr",
-                                           pl_run_text(run, "diverged"))
+    return pl_run_diverged(run) ? cli_fail(CLI_FAILED, "the run diverged: %s; %s",
+                                           pl_run_text(run, "diverged"), remedy)
                                 : CLI_OK;
 }
 
@@ -219,7 +231,7 @@ static int summary_end(int rc, pl_setup *setup, pl_run *run, bool json) {
     const char *why = pl_setup_why(setup);
     if (rc && pl_rank() > 0 && !why[0]) return rc == PL_EUSAGE ? CLI_USAGE : CLI_FAILED;
     if (rc) return cli_fail(rc, "%s", why);
-    return run ? cli_report(run, json, cli_has_target(setup)) : CLI_OK;
+    return run ? cli_report(run, json, setup) : CLI_OK;
 }
 
 int cli_one_run(struct cli_args *args, int argc, char **argv,

@@ -62,8 +62,8 @@ static int columns_classes(const double *y, uint64_t n_rows, const char *path, d
     if (k < 2 || k > PL_DATA_CLASSES_MAX) {
         free(all);
         return pl_fail(why, PL_EDATA,
-                       "%s has %llu different targets; 2 to %d classes are accepted%s", path,
-                       (unsigned long long)k, PL_DATA_CLASSES_MAX,
+                       "%s has %llu different target%s; 2 to %d classes are accepted%s", path,
+                       (unsigned long long)k, k == 1 ? "" : "s", PL_DATA_CLASSES_MAX,
                        k > 1 ? "; to predict numbers, add task=regress" : "");
     }
     *class = all;

@@ -199,11 +199,18 @@ int pl_http_broadcast(struct pl_http *h, const char *message) {
 
 /* --- requests ---------------------------------------------------------------------------- */
 
+/* Whether only programs of this machine can connect. */
+static bool http_is_local(const struct pl_http *h) {
+    return strncmp(h->host, "127.", 4) == 0 || strcmp(h->host, "::1") == 0 ||
+           strcasecmp(h->host, "localhost") == 0;
+}
+
 /* Whether the name that the client asked for is an address, localhost or the name that was given.
  */
 static bool http_is_ours(struct MHD_Connection *connection, const struct pl_http *h) {
     const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
-    if (!host || host[0] == '[') return true;
+    if (!host) return true;
+    if (host[0] == '[') return host[1 + strspn(host + 1, "0123456789abcdefABCDEF:.")] == ']';
     size_t n = strcspn(host, ":");
     if (n == strspn(host, "0123456789.")) return true;
     return (n == 9 && strncasecmp(host, "localhost", n) == 0) ||
@@ -223,6 +230,7 @@ static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection
         a.status = MHD_HTTP_METHOD_NOT_ALLOWED;
     } else {
         a.strange = !http_is_ours(connection, h);
+        a.local = http_is_local(h);
         h->page(h->ctx, url, &a);
     }
     return a.stream && get ? http_stream(h, connection, &a) : http_send(connection, &a);

@@ -18,6 +18,7 @@ struct pl_http_answer {
     bool strange; /* set for the callback: the client asked for a host name that is neither
                      localhost nor the one of the address. A web page whose name was made to point
                      here does. */
+    bool local;   /* likewise: only programs of this machine can connect */
     bool stream;  /* not an answer: the client receives what pl_http_broadcast sends from now on */
 };
 

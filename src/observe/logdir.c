@@ -37,6 +37,7 @@ struct pl_logdir {
     bool begun;                     /* there was one */
     uint64_t max;                   /* bytes of a file with a line per event */
     bool events_full, trace_full;
+    bool told[LOGDIR_FILES + 1]; /* flushing has reported the file; the last is TensorBoard's */
 };
 
 /* --- opening ----------------------------------------------------------------------------- */
@@ -87,8 +88,11 @@ static void logdir_free(struct pl_logdir *ld) {
     free(ld);
 }
 
-/* Removes what was created before the failure. */
-static void logdir_undo(struct pl_logdir *ld) {
+void pl_logdir_discard(struct pl_logdir *ld) {
+    char path[LOGDIR_PATH];
+    snprintf(path, sizeof path, "%s/run.json", ld->dir);
+    unlink(path);
+    pl_trace_end(ld->trace);
     if (ld->tensorboard) {
         unlink(pl_tensorboard_path(ld->tensorboard));
         pl_tensorboard_close(ld->tensorboard, NULL);
@@ -117,7 +121,7 @@ int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl
     }
     rc = logdir_fill(ld, n_workers, why);
     if (rc) {
-        logdir_undo(ld);
+        pl_logdir_discard(ld);
         return rc;
     }
     *out = ld;
@@ -174,27 +178,36 @@ static void logdir_look(struct pl_logdir *ld) {
 }
 
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why) {
-    int rc = pl_tensorboard_flush(ld->tensorboard, why);
+    struct pl_why reason;
+    int first = PL_OK;
     logdir_look(ld);
-    for (int i = 0; i < LOGDIR_FILES; i++) {
-        int next =
-            pl_sink_flush(logdir_file[i].what, ld->file[i].path, ld->file[i].f, rc ? NULL : why);
-        if (!rc) rc = next;
+    for (int i = 0; i <= LOGDIR_FILES; i++) {
+        int rc = i == LOGDIR_FILES
+                     ? pl_tensorboard_flush(ld->tensorboard, &reason)
+                     : pl_sink_flush(logdir_file[i].what, ld->file[i].path, ld->file[i].f, &reason);
+        if (!rc || ld->told[i] || first) continue;
+        ld->told[i] = true;
+        *why = reason;
+        first = rc;
     }
-    return rc;
+    return first;
 }
 
-/* Reports the first failure, but closes everything. */
+/* Reports the first failure, with its reason, and which other files have failed. */
 int pl_logdir_close(struct pl_logdir *ld, struct pl_why *why) {
     if (!ld) return PL_OK;
-    pl_trace_end(ld->trace);
     int first = PL_OK;
-    for (int i = 0; i < LOGDIR_FILES; i++) {
-        int rc =
-            pl_sink_close(logdir_file[i].what, ld->file[i].path, ld->file[i].f, first ? NULL : why);
+    pl_trace_end(ld->trace);
+    for (int i = 0; i <= LOGDIR_FILES; i++) {
+        struct pl_why *reason = first ? NULL : why;
+        int rc = i == LOGDIR_FILES
+                     ? pl_tensorboard_close(ld->tensorboard, reason)
+                     : pl_sink_close(logdir_file[i].what, ld->file[i].path, ld->file[i].f, reason);
+        if (rc && first && why)
+            pl_append(why->text, sizeof why->text, "; nor could %s",
+                      i == LOGDIR_FILES ? "TensorBoard's file" : logdir_file[i].name);
         if (!first) first = rc;
     }
-    int rc = pl_tensorboard_close(ld->tensorboard, first ? NULL : why);
     logdir_free(ld);
-    return first ? first : rc;
+    return first;
 }

@@ -32,8 +32,12 @@ void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_even
 void pl_logdir_limit(struct pl_logdir *ld, uint64_t max);
 bool pl_logdir_is_full(const struct pl_logdir *ld); /* such a file has reached the limit */
 
-/* Flushes the files; PL_EIO if that fails, for example on a full disk. */
+/* Flushes the files; PL_EIO if that fails for one that it has not failed for before, for example on
+ * a full disk. Call it again for the next. */
 int pl_logdir_flush(struct pl_logdir *ld, struct pl_why *why);
+
+/* Closes the files and removes them: the run has not begun. */
+void pl_logdir_discard(struct pl_logdir *ld);
 
 /* Completes and closes all files; PL_EIO if a write failed. NULL is allowed. */
 int pl_logdir_close(struct pl_logdir *ld, struct pl_why *why);

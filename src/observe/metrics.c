@@ -212,7 +212,13 @@ static void metrics_health(struct pl_metrics *m, struct pl_http_answer *out) {
     out->n = strlen(out->text);
 }
 
+/* Pages of the web must not reach this machine's ports; a cluster's names for it are unknown here.
+ */
 static void metrics_answer(void *ctx, const char *path, struct pl_http_answer *out) {
+    if (out->strange && out->local) {
+        out->status = 403;
+        return;
+    }
     if (strcmp(path, "/metrics") == 0) metrics_page(ctx, out);
     if (strcmp(path, "/healthz") == 0) metrics_health(ctx, out);
 }

@@ -375,11 +375,11 @@ static void checkpoint_offer(const char *path, struct pl_why *why) {
     bool intact = false;
     for (size_t i = before; i > 0 && !intact; i--)
         if ((intact = checkpoint_try(path, found[i - 1], other)))
-            text = i == before ? "; the one before it is intact: --resume "
-                               : "; the last intact one before it: --resume ";
+            text = i == before ? "; the one before it is intact: "
+                               : "; the last intact one before it: ";
     for (size_t i = before; i < n && !intact; i++)
         if (found[i] != own && (intact = checkpoint_try(path, found[i], other)))
-            text = "; one after it is intact: --resume ";
+            text = "; one after it is intact: ";
     pl_append(why->text, sizeof why->text, "%s%s", text, intact ? other : "");
     free(found);
 }

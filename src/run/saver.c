@@ -221,12 +221,12 @@ void pl_saver_poll(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
     saver_begin(s, e);
 }
 
-int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why) {
+int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, bool reports, struct pl_why *why) {
     saver_collect(s);
     /* even if the last one has the same number: tasks have ended since */
     int rc = saver_begin(s, e);
     if (!rc) {
-        s->failed = true; /* the caller reports it */
+        if (reports) s->failed = s->not_finite_told = true;
         saver_collect(s);
         rc = s->not_finite ? PL_ERUN : s->rc;
     }

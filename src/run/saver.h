@@ -41,9 +41,9 @@ void pl_saver_ask(struct pl_saver *s);
 void pl_saver_scored(struct pl_saver *s, const float *w, const struct pl_score *score,
                      uint64_t updates);
 
-/* Writes one last checkpoint. A model that is not finite is not saved: the run's log says so
- * once, and PL_ERUN. */
-int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, struct pl_why *why);
+/* Writes one last checkpoint. A model that is not finite is not saved: PL_ERUN. The run's log says
+ * that, once, unless the caller reports it. */
+int pl_saver_finish(struct pl_saver *s, struct pl_engine *e, bool reports, struct pl_why *why);
 
 /* Writes the best model if it is not on the disk yet. */
 int pl_saver_finish_best(struct pl_saver *s, struct pl_why *why);

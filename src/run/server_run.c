@@ -217,8 +217,8 @@ static int run_begin(struct server *s) {
 /* Saves the model first, before an impatient user ends the server. */
 static void run_save(struct server *s) {
     struct pl_why why = {.text = ""};
-    if (s->saver && pl_saver_finish(s->saver, s->engine, &why) && !s->out->trouble.text[0] &&
-        !s->out->diverged) /* which says it all */
+    bool reports = !s->out->trouble.text[0] && !s->out->diverged;
+    if (s->saver && pl_saver_finish(s->saver, s->engine, reports, &why) && reports)
         s->out->trouble = why;
     s->out->left_alone = s->left_alone;
     if (s->left_alone)

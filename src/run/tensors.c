@@ -272,8 +272,9 @@ static int tensors_load(struct pl_tensors *t, int fd, uint64_t size, bool head,
     if (rc) return rc;
     uint64_t n = tensors_get_length(length);
     if (n > TENSORS_HEADER_MAX)
-        return pl_fail(why, PL_EDATA, "its header would take %llu bytes; at most %llu are read",
-                       (unsigned long long)n, (unsigned long long)TENSORS_HEADER_MAX);
+        return pl_fail(why, PL_EDATA,
+                       "it is not a safetensors file, which begins with the length "
+                       "of its header");
     if (n > size - sizeof length)
         return pl_fail(why, PL_EDATA, "its header would take %llu bytes, but only %llu follow",
                        (unsigned long long)n, (unsigned long long)(size - sizeof length));

@@ -138,7 +138,8 @@ refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --
 refused 2 "but the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
-refused 2 "train has no option --net; commands that have it: simulate race" train --net latency=1
+refused 2 "train has no option --net; commands that have it: simulate, race, replay" \
+    train --net latency=1
 refused 2 "simulate has no option --metrics; commands that have it: train" simulate --metrics 0
 refused 2 "net: there is no option" simulate --net latancy=1 --model none
 refused 2 "see paceline simulate --help" simulate --qqqq 3
@@ -431,7 +432,7 @@ fi
 cp logs/events.txt first
 refused 1 "is not empty; choose another name" train --model quadratic --updates 3 --log-dir logs
 cmp -s logs/events.txt first || fail "a log folder was written over"
-refused 1 "log-dir" train --model quadratic --updates 3 --log-dir no/such/place
+refused 1 "log directory" train --model quadratic --updates 3 --log-dir no/such/place
 
 step "metrics"
 "$PACELINE" train --model quadratic --workers 2 --updates 20 --metrics 0 >out 2>err ||
@@ -488,7 +489,7 @@ head -c $((size - 100)) saved/checkpoint-0000000050.safetensors >bad.safetensors
 printf x >>bad.safetensors
 tail -c 99 saved/checkpoint-0000000050.safetensors >>bad.safetensors
 mv bad.safetensors saved/checkpoint-0000000050.safetensors
-refused 1 "its checksum does not match; the one before it is intact: --resume saved/checkpoint-" \
+refused 1 "its checksum does not match; the one before it is intact: saved/checkpoint-" \
     train --resume saved
 refused 1 "is damaged" eval saved
 head -c 100 $newest >short.safetensors

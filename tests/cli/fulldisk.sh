@@ -17,7 +17,7 @@ run="--data digits --model softmax --workers 2 --method async"
 status=$?
 [ $status -eq 1 ] || fail "exit status $status instead of 1: $(cat "$dir/err")"
 grep -q '"updates":16000,' "$dir/json" || fail "the run ended early: $(cat "$dir/json" "$dir/err")"
-for file in rec ev logs/; do
+for file in rec ev logs/trace.json logs/events.txt; do
     n=$(grep -c "$dir/$file.*; the run continues" "$dir/err")
     [ "$n" -eq 1 ] || fail "$file was reported $n times while the run went on: $(cat "$dir/err")"
 done

@@ -102,7 +102,7 @@ TEST(test_csv_damaged) {
         {"a,b\n1,2\ninf,4\n", "", "not a finite number"},
         {"a,b\n1,2\n3,x\n", ",task=regress", "leave out task=regress"},
         {"a,b\n1,2\n3,2.5\n", "", "the target 2.5 is not a class; to predict numbers, add"},
-        {"a,b\n1,2\n3,2\n", "", "has 1 different targets"},
+        {"a,b\n1,2\n3,2\n", "", "has 1 different target;"},
         {"a,b\ninf,4\n1,2\n", "", "not a finite number"},
         {"price,b\n1,2\n3,2\n", ",target=pirce",
          "has no column 'pirce' to predict; did you mean 'price'? Its columns are price, b"},

@@ -112,6 +112,7 @@ TEST_BETWEEN(begin, end, strange_names_are_refused) {
     if (!dashboard) skip();
     assert_non_null(strstr(ask("/data/0", "evil.example"), "HTTP/1.1 403"));
     assert_non_null(strstr(ask("/data/0", "evil.example:80"), "HTTP/1.1 403"));
+    assert_non_null(strstr(ask("/data/0", "[evil.example]"), "HTTP/1.1 403"));
     assert_non_null(strstr(ask("/data/0", "[::1]:80"), "HTTP/1.1 200"));
 }
 

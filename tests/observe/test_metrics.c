@@ -53,14 +53,17 @@ static char *hear(int fd) {
     return text;
 }
 
-static char *ask(const char *method, const char *path) {
+static char *ask_as(const char *host, const char *method, const char *path) {
     char request[400];
     int fd = dial(pl_metrics_port(metrics));
-    int n =
-        snprintf(request, sizeof request,
-                 "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", method, path);
+    int n = snprintf(request, sizeof request,
+                     "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method, path, host);
     say(fd, request, (size_t)n);
     return hear(fd);
+}
+
+static char *ask(const char *method, const char *path) {
+    return ask_as("localhost", method, path);
 }
 
 static int status_of(const char *answer) {
@@ -338,6 +341,19 @@ TEST_BETWEEN(open_metrics, close_metrics, test_one_moment) {
     assert_null(strstr(body, "worker=\"4097\""));
 }
 
+/* A page of the web whose name was made to point to this machine; and a cluster's own names. */
+TEST_BETWEEN(open_metrics, close_metrics, names_of_the_web_are_refused) {
+    if (!metrics) skip();
+    assert_int_equal(status_of(ask_as("evil.example", "GET", "/metrics")), 403);
+    assert_int_equal(status_of(ask_as("[evil.example]", "GET", "/healthz")), 403);
+    assert_int_equal(status_of(ask_as("[::1]:80", "GET", "/metrics")), 200);
+    assert_int_equal(status_of(ask_as("127.0.0.1", "GET", "/metrics")), 200);
+    pl_metrics_close(metrics);
+    metrics = NULL;
+    assert_int_equal(pl_metrics_open("0.0.0.0:0", &metrics, &why), PL_OK);
+    assert_int_equal(status_of(ask_as("node7.cluster", "GET", "/metrics")), 200);
+}
+
 TEST_BETWEEN(open_metrics, close_metrics, test_strangers) {
     if (!metrics) skip();
     static char big[200000];
@@ -347,7 +363,7 @@ TEST_BETWEEN(open_metrics, close_metrics, test_strangers) {
     for (size_t n = 1; n <= sizeof big; n = n * 7 + 1) { /* long paths, with and without an end */
         int fd = dial(port);
         say(fd, big, n);
-        say(fd, " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 41);
+        say(fd, " HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n", 45);
         const char *answer = hear(fd);
         if (n < 1000 && n > 5) assert_int_equal(status_of(answer), 404);
         if (n > 50000) assert_true(status_of(answer) != 200);

@@ -259,10 +259,10 @@ TEST(damage_is_told_with_what_is_whole) {
         uint64_t damaged, offered; /* one more is damaged, and read */
         const char *text;
     } steps[] = {
-        {200, 100, "; the one before it is intact: --resume "},
-        {100, 50, "; the one before it is intact: --resume "},
-        {200, 50, "; the last intact one before it: --resume "},
-        {50, 300, "; one after it is intact: --resume "},
+        {200, 100, "; the one before it is intact: "},
+        {100, 50, "; the one before it is intact: "},
+        {200, 50, "; the last intact one before it: "},
+        {50, 300, "; one after it is intact: "},
         {300, 0, "; the others are damaged too"},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -287,7 +287,7 @@ TEST(damage_is_told_with_what_is_whole) {
     assert_int_equal(pl_checkpoint_read("checkpoint-0000000300.safetensors", &saved, &why),
                      PL_EDATA);
     assert_int_equal(chdir(here), 0);
-    assert_non_null(strstr(why.text, "--resume checkpoint-0000000200.safetensors"));
+    assert_non_null(strstr(why.text, ": checkpoint-0000000200.safetensors"));
     assert_int_equal(pl_checkpoint_read(test_file(300), &saved, NULL), PL_EDATA);
 }
 

@@ -388,7 +388,7 @@ TEST(test_refusals) {
         {"checkpoint=/x checkpoint-every=1000000000h", "checkpoint-every"},
         {"resume=/nowhere/at/all", "/nowhere/at/all"},
         {"metrics=nohost:99999", "metrics"},
-        {"log-dir=/proc/nowhere/at/all", "log-dir"},
+        {"log-dir=/proc/nowhere/at/all", "log directory"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_setup *s = make(bad[i][0]);
