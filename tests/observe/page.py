@@ -113,6 +113,17 @@ def race(b):
     b.run("const s = document.querySelector('#run select'); s.value = '2'; s.dispatchEvent(new Event('change'))")
     b.frames(3)
     check(drawn(b, "canvas.gantt") > 3, "the other run is not drawn")
+    check(b.run("document.querySelectorAll('.tried').length") == 0, "rates of a race that was not tuned")
+    paceline("race", "sync", "async", "--workers", "2", "--data", "digits:samples=300,test=100", "--model", "softmax",
+             "--target-accuracy", "0.5", "--updates", "200", "--out", "tuned")
+    paceline("report", "tuned", "-o", "tuned.html")
+    open_page(b, "tuned.html")
+    with open("tuned/race.json") as f:
+        told = json.load(f)["entrants"]
+    rows = b.run("[...document.querySelectorAll('.tried tbody tr')].map(r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])")
+    check(rows == [[e["name"], len(e["tried"])] for e in told], "rates tried: %s" % rows)
+    used = b.run("[...document.querySelectorAll('.tried strong')].map(x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)")
+    check([float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used)
     paceline("report", "race", "train", "mf", "-o", "all.html")
     open_page(b, "all.html")
     loads = b.run("Page.loads.map(l => [l.clock, l.groups.map(g => g.name).sort().join(' ')])")

@@ -136,7 +136,9 @@ const Data = (() => {
       for (const k of ["time_to_target", "factor", "loss", "test_accuracy", "test_rmse", "staleness", "wasted", "idle", "predicted"]) out[k] = meanOf(r[k]);
       rows.set(text(r.method, MAX_NAME), out);
     }
-    return { rows, baseline: text(about.baseline, MAX_NAME), verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100) };
+    const tried = list(about.entrants).map(object).map(e => ({ name: text(e.name, MAX_NAME), lr: num(e.lr),
+      rates: list(e.tried).slice(0, 100).map(object).map(t => ({ lr: num(t.lr), time: num(t.time_to_target), error: num(t.error) })) })).filter(e => e.rates.length);
+    return { rows, tried, baseline: text(about.baseline, MAX_NAME), verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100) };
   }
 
   function readRace(source, files, troubles) {

@@ -120,6 +120,26 @@ const Page = (() => {
     });
   }
 
+  /* What tuning tried: the time to the target, or the error at the end, of every method at every rate. */
+  function tried(parent, load) {
+    const all = load.race ? load.race.tried : [], timed = all.some(e => e.rates.some(t => Number.isFinite(t.time)));
+    if (!all.length) return;
+    const box = make("details", { class: "tried" }, parent), rates = [...new Set(all.flatMap(e => e.rates.map(t => t.lr)))].filter(Number.isFinite).sort((a, b) => a - b);
+    make("summary", {}, box, "Learning rates that were tried");
+    make("p", { class: "note" }, box, `${timed ? "Seconds to the target" : "Error at the end"} at each rate, in simulated runs with other seeds${timed ? "; – took longer than the best before it, or never arrived" : ""}. The rate that was used is bold.`);
+    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, box)), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
+    make("th", { scope: "col" }, head, "method");
+    for (const lr of rates) make("th", { class: "number", scope: "col" }, head, Format.three(lr));
+    for (const e of all) {
+      const row = make("tr", {}, body);
+      make("td", {}, row, e.name);
+      for (const lr of rates) {
+        const t = e.rates.find(x => x.lr === lr), used = lr === e.lr;
+        make(used ? "strong" : "span", {}, make("td", { class: "number" }, row), t ? Format.three(timed ? t.time : t.error) : "");
+      }
+    }
+  }
+
   function compare(load, i) {
     const id = i ? `metric-${i + 1}` : "metric", many = load.groups.some(g => g.runs.length > 1);
     const title = m => `${Data.METRICS[m].name[0].toUpperCase()}${Data.METRICS[m].name.slice(1)} over time`;
@@ -145,6 +165,7 @@ const Page = (() => {
     log.addEventListener("click", () => { v.log = !v.log; log.setAttribute("aria-pressed", String(v.log)); draw(); });
     draw();
     board(card, load);
+    tried(card, load);
   }
 
   /* Whether the times span decades, and so far apart are the ends that the early ones are squeezed. */
