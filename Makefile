@@ -22,7 +22,11 @@ JOBS       := $(shell nproc 2>/dev/null || echo 1)
 
 have_cmake = command -v cmake >/dev/null || \
     { echo "cmake is not installed; 'make setup' installs it" >&2; exit 1; }
-configure = $(have_cmake); cmake --log-level=WARNING -S . -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
+# A checkout that was moved is configured from the beginning.
+moved     = $(shell sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $(BUILD)/CMakeCache.txt 2>/dev/null | \
+    grep -vxF '$(CURDIR)')
+configure = $(have_cmake); cmake --log-level=WARNING $(if $(moved),--fresh) -S . \
+    -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
 # The -j of this make must not reach the makes that CMake starts; they get their own.
 compile   = env -u MAKELEVEL MAKEFLAGS=--no-print-directory cmake --build
 run_tests = ctest --output-on-failure --no-tests=error --parallel
@@ -103,6 +107,10 @@ bench-docs: ## write the tables of docs/benchmarks.md from docs/bench/
 install: build ## install the program, library, header and man page (PREFIX=/usr/local, DESTDIR=)
 	@DESTDIR='$(DESTDIR)' cmake --install $(BUILD) --prefix '$(PREFIX)'
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig || true; fi
+	@case '$(PREFIX)' in /usr|/usr/local) ;; *) \
+	    lib=$$(dirname "$$(find '$(DESTDIR)$(PREFIX)' -name libpaceline.so | head -n 1)"); \
+	    echo "To use the library from $$lib:"; \
+	    echo "  export PKG_CONFIG_PATH=$$lib/pkgconfig LD_LIBRARY_PATH=$$lib";; esac
 
 sanitize: sanitize-address sanitize-thread ## both of the following
 

@@ -14,6 +14,7 @@
 
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
+#define PROGRESS_LEAST 1e-3   /* seconds worth showing */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
 /* Atomic because the handler may run on any thread. */
@@ -155,7 +156,7 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
     double share = c->ended ? -1 : progress_share(c, p);
     progress_field(l, 5, "%s", c->name);
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
-    progress_field(l, 1, "%.4g s", p->time);
+    progress_field(l, 1, "%.4g s", p->time < PROGRESS_LEAST ? 0 : p->time);
     if (share >= 0) progress_eta(l, c, share);
     if (c->scored && isfinite(c->last.loss)) progress_field(l, 3, "loss %.4f", c->last.loss);
     if (c->scored && isfinite(c->last.test_accuracy))

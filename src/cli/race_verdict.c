@@ -163,7 +163,7 @@ static int race_more_seeds(struct race_lead l) {
 }
 
 static void race_put(FILE *f, int digits, double x) {
-    if (fabs(x) >= 1000 && fabs(x) < 1e15)
+    if (fabs(x) >= pow(10, digits) && fabs(x) < 1e15)
         fprintf(f, "%.0f", x);
     else
         fprintf(f, "%.*g", digits, x);

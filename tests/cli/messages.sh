@@ -101,6 +101,9 @@ grep -q 'limits    1 update, 1 epoch$' err || fail "$(grep limits err)"
 "$PACELINE" replay rec >out 2>err || fail "$(cat err)"
 grep -q '^paceline .*: replay, run ' err || fail "a replay without a header: $(cat err)"
 
+"$PACELINE" train --data digits --workers 1 --updates 1 >out 2>err || fail "$(cat err)"
+! grep -q '[0-9]e-[0-9]* s' err || fail "a time with an exponent: $(cat err)"
+
 step "what was not saved is said once"
 "$PACELINE" train --model quadratic --workers 1 --lr 1e6 --updates 7 --checkpoint last \
     --quiet >out 2>err && fail "a model that could not be saved is success"

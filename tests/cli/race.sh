@@ -190,6 +190,10 @@ has '^sync@lr=0.02 did not reach the target'
 verdict=$(sed -n 's/^  "\(async.*was the first.*\)",*$/\1/p' seeds/race.json)
 grep -qxF -- "${verdict:-none}" out || fail "race.json says '$verdict', the table $(cat out)"
 # shellcheck disable=SC2086
+works race sync async --lr 0.1 --seeds 2 $small --delay exp:mean=20 --target-accuracy 0.5 \
+    --time 100000 --out long
+! sed -n '/reach a test/p' out | grep -q 'e+' || fail "an exponent: $(cat out)"
+# shellcheck disable=SC2086
 works race sync async --tune no $small --target-accuracy 0.5 --time 200 --out one
 has 'were .*async.* and sync.*, which cannot be told apart with 1 seed'
 grep -q 'times as fast' out && fail "one seed tells who is faster: $(cat out)"

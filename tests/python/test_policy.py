@@ -125,6 +125,7 @@ class Policies(unittest.TestCase):
             words = [f"'bad' failed in {name}()", "ZeroDivisionError: oh"]
             e = self.fails({name: broken}, words)
             self.assertIsInstance(e.__cause__, ZeroDivisionError)
+        self.fails({"check": lambda self, n: b"no"}, ["'bad' failed in check()", "returned bytes"])
         # a real run never asks, because it computes nothing ahead of time
         self.fails({"cancels": broken}, ["failed in cancels()"], [paceline.simulate])
 

@@ -135,6 +135,8 @@ class Binding:
     def _check(self, conf: int, n_workers: int) -> Optional[int]:
         try:
             phrase = self._object(conf).check(n_workers)
+            if phrase is not None and not isinstance(phrase, str):
+                raise TypeError(f"it returned {type(phrase).__name__}, neither None nor a str")
         except BaseException as e:
             self._failed(e, "check")
             phrase = "check() failed"
