@@ -163,9 +163,12 @@ static void plot_axes(const struct plot *p) {
                 x0, plot_place(&p->y, tick[i]), x1 - x0, tick[i]);
     fprintf(p->f,
             "<path d='M%.1f %.1fV%.1fH%.1f' fill='none' stroke='#5c6670'/>\n"
-            "<text x='%.1f' y='%.1f' text-anchor='middle'>time (s)</text>\n"
+            "<text x='%.1f' y='%.1f' text-anchor='middle'>time (s)%s</text>\n"
             "<text transform='translate(18 %.1f)rotate(-90)' text-anchor='middle'>%s</text>\n",
-            x0, y1, y0, x1, (x0 + x1) / 2, y0 + 42, (y0 + y1) / 2, p->metric);
+            x0, y1, y0, x1, (x0 + x1) / 2, y0 + 42,
+            p->n_seeds > 1 ? "; means over seeds, bands from the smallest to the largest value"
+                           : "",
+            (y0 + y1) / 2, p->metric);
 }
 
 /* The colour of entrant i: six digits. */
@@ -231,7 +234,7 @@ static void plot_draw(struct plot *p) {
     char *title = cli_race_workload(p->race);
     if (title) plot_text(p->f, title, (int)(width / 7.5));
     free(title);
-    fprintf(p->f, "%s</text>\n", p->n_seeds > 1 ? "; mean of seeds, smallest to largest" : "");
+    fputs("</text>\n", p->f);
     plot_axes(p);
     for (int i = p->n; i-- > 0;) plot_entrant(p, i); /* the first on top */
     if (isfinite(p->target))
