@@ -26,6 +26,7 @@ BEGIN {
         for (j = 2; j <= m; j++) pending[word[1], word[j]] = 1
     }
     words("GENERIC", generic)
+    words("NAMELESS", nameless)
     words("FAMILIES", family)
     words("ORDINARY", ordinary)
     words("CHOICES", choice)
@@ -104,6 +105,8 @@ FNR == 1 {
     max_file = ENVIRON[folder || file ~ /\.c$/ ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
     max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
     is_generic = (folder in generic) && file != methods && !is_pending("names")
+    is_nameless = ((folder ? folder : file ~ /^python\// ? "python" : "") in nameless) &&
+        file != ENVIRON["TRANSLATES"]
     if (file ~ /^tests\/[^\/]*\.(c|h|sh)$/) breach(file, 1, "belongs into a folder of tests")
     in_comment = in_function = 0
     head = strays = prefix = ""
@@ -128,6 +131,25 @@ file !~ /\.md$/ && length($0) > max_columns && !is_pending("columns") {
 /(^|[^A-Za-z0-9_])TODO([^A-Za-z0-9_(]|\(\)|$)/ && (is_c || is_script) {
     breach(file, FNR, "a TODO without the place where it is tracked: TODO(place)")
 }
+
+# A comparison with the name of a method or plug-in, or a call that looks it up.
+BEGIN {
+    compared = "([!=]=|[( ]in|[sS]tarts[wW]ith\\(|includes\\(|has\\() *[[({]?$"
+    looked_up = "(cmp|_set|_find|_resolve|_parse)\\([^;?]*$"
+}
+function check_compared(s,    before, text) {
+    before = ""
+    while (match(s, /["'][A-Za-z0-9_+:@=,.-]+["']/)) {
+        before = before substr(s, 1, RSTART - 1)
+        text = substr(s, RSTART + 1, RLENGTH - 2)
+        s = substr(s, RSTART + RLENGTH)
+        sub(/[:@].*/, "", text)
+        if ((text in name) && !(text in choice) && (before ~ compared || before ~ looked_up))
+            breach(file, FNR, "compares or looks up \"" text "\" by name")
+        before = before "\"" text "\""
+    }
+}
+is_nameless && !/^ *(\/?\*|\/\/|#)/ { check_compared($0) }
 
 !is_c { next }
 

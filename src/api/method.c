@@ -1,9 +1,25 @@
 /* pl_setup_method: what a setup's method consists of, for programs that have to know. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/setup.h"
 #include "base/json.h"
+#include "core/groups.h"
 #include "sys/numerals.h"
+
+/* Whether every update waits for all workers, and is the mean of their gradients. */
+static bool method_is_synchronous(const struct pl_built *b) {
+    const struct pl_job *job = &b->job;
+    const struct pl_policy *p = (const struct pl_policy *)job->policy.entry;
+    struct pl_sizes sizes;
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        if (i != PL_COLUMN_POLICY && i != PL_COLUMN_OPTIM &&
+            strcmp(b->given[i], pl_column_default[i]) != 0)
+            return false;
+    return !p->by_batch && !p->peers &&
+           pl_groups(&job->policy, &job->tuner, job->n_workers, &sizes) == PL_OK &&
+           sizes.least == job->n_workers;
+}
 
 static void method_print(const struct pl_built *b, struct pl_json *j) {
     static const char *const sends[] = {"gradients", "deltas", "models", "ranges"};
@@ -16,6 +32,7 @@ static void method_print(const struct pl_built *b, struct pl_json *j) {
     pl_json_whole(j, "local_steps", local->applies_weight_decay);
     pl_json_whole(j, "any_optimizer", local->plain && local->plain(b->job.local.conf));
     pl_json_whole(j, "fixed_optim", (optim->needs & PL_NEEDS_ONE_AT_A_TIME) != 0);
+    pl_json_whole(j, "synchronous", method_is_synchronous(b));
     pl_json_close(j, '}');
 }
 

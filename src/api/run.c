@@ -24,6 +24,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     memcpy(r->method, built->method, sizeof r->method);
     memcpy(r->spec, built->spec, sizeof r->spec);
     r->n_workers = built->job.n_workers;
+    r->has_k = ((const struct pl_policy *)built->job.policy.entry)->uses & PL_USES_K;
     r->seed = built->job.seed;
     r->lr = built->job.rate.lr;
     r->batch = built->job.batch;
@@ -184,7 +185,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
         return isnan(r->outcome.core_wait) || !(r->worker_seconds > 0)
                    ? NAN
                    : fmin(r->outcome.core_wait / r->worker_seconds, 1);
-    if (strcmp(key, "k_final") == 0) return r->outcome.k_final;
+    if (strcmp(key, "k_final") == 0) return r->has_k ? r->outcome.k_final : (double)NAN;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;

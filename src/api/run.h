@@ -11,6 +11,7 @@ struct pl_run {
     struct pl_outcome outcome;
     char method[PL_NAME_MAX];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    bool has_k; /* its policy has a K */
     int n_workers;
     uint64_t seed;
     double lr; /* the learning rate before its schedule */

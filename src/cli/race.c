@@ -95,13 +95,16 @@ bool cli_race_has_rate(const struct race_entrant *e) {
 
 static int race_check(const struct race *r) {
     /* opens the data once, for all to share; errors are reported for the entrant that has them */
-    int rc = pl_setup_set(r->setup, "method", "sync");
-    if (!rc) rc = pl_setup_check(r->setup);
+    pl_setup_check(r->setup);
     for (int i = 0; i < r->n; i++) {
+        struct race_entrant *e = &r->entrant[i];
         pl_setup *one = NULL;
-        int status = cli_race_setup(r, &r->entrant[i], &one);
-        if (status == CLI_OK && (rc = pl_setup_check(one)) != 0)
-            status = cli_fail(rc, "in '%s': %s", r->entrant[i].name, pl_setup_why(one));
+        const char *method = "";
+        int status = cli_race_setup(r, e, &one), rc = PL_OK;
+        if (status == CLI_OK &&
+            ((rc = pl_setup_check(one)) || (rc = pl_setup_method(one, &method))))
+            status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
+        e->synchronous = strstr(method, "\"synchronous\":1") != NULL;
         pl_setup_free(one);
         if (status != CLI_OK) return status;
     }

@@ -22,6 +22,7 @@ struct race_try {
  * that are not done, and unknown numbers, are NAN. */
 struct race_entrant {
     char *name;
+    bool synchronous;                  /* every update waits for all workers */
     double tuned;                      /* its learning rate; NAN: it was not tuned */
     struct race_try tried[RACE_TRIES]; /* in the order of rates */
     int n_tried;
@@ -126,7 +127,7 @@ struct race_mean cli_race_factor(const struct race *r, const struct race_entrant
 /* The entrants in the order of the leaderboard; returns how many have a result. */
 int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]);
 
-/* The entrant that factors are against: the best sync. NULL if none raced. */
+/* The entrant that factors are against: the best that is synchronous. NULL if none raced. */
 const struct race_entrant *cli_race_baseline(const struct race *r);
 
 /* What the race has shown, a sentence per line; the caller frees it. NULL if there is no result. */

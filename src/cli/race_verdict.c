@@ -1,6 +1,6 @@
-/* What a race shows: means with 95 % intervals, factors against the best sync, and sentences about
- * who was faster. The table, the JSON object, race.json and the page print these, and compute none
- * of their own.
+/* What a race shows: means with 95 % intervals, factors against the best synchronous entrant, and
+ * sentences about who was faster. The table, the JSON object, race.json and the page print these,
+ * and compute none of their own.
  *
  * Two entrants are compared by seed: one is faster if the 95 % interval of the ratios of their
  * times lies above 1. A run that ended without reaching the target would have needed at least the
@@ -128,8 +128,7 @@ const struct race_entrant *cli_race_baseline(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS];
     int n = cli_race_order(r, order);
     for (int i = 0; i < n; i++)
-        if (strncmp(order[i]->name, "sync", 4) == 0 && strchr("@:", order[i]->name[4]))
-            return order[i];
+        if (order[i]->synchronous) return order[i];
     return NULL;
 }
 
@@ -251,7 +250,7 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
     return level;
 }
 
-/* The leader against the best sync, if that was not said yet. */
+/* The leader against the best synchronous entrant, if that was not said yet. */
 static void race_say_baseline(FILE *f, const struct race *r,
                               const struct race_entrant *const *order, int said) {
     const struct race_entrant *base = cli_race_baseline(r);

@@ -63,7 +63,7 @@ static void summary_print(const pl_run *run, bool target) {
     summary_seconds("time", pl_run_number(run, "time"));
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_seconds("time per update", pl_run_number(run, "time_per_update"));
-    summary_line("final K", pl_run_number(run, "k_final"), "");
+    summary_known("final K", pl_run_number(run, "k_final"));
     if (isfinite(pl_run_number(run, "consensus")))
         summary_line("consensus distance", pl_run_number(run, "consensus"), "");
     summary_line("staleness", pl_run_number(run, "staleness.mean"), " (mean)");

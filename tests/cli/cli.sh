@@ -316,6 +316,15 @@ for folder in race race-2; do
     [ -s $folder/results.jsonl ] || fail "a race without --out did not go to $folder"
 done
 
+step "a summary has K only if the policy has one"
+# shellcheck disable=SC2086
+for method in ssp ad-psgd kasync; do
+    works simulate $small --method $method --updates 20
+    expected=0
+    [ $method = kasync ] && expected=1
+    [ "$(grep -c '^  final K ' out)" -eq $expected ] || fail "$method: $(cat out)"
+done
+
 step "recordings"
 # shellcheck disable=SC2086
 works simulate $small --method kasync:k=2 --updates 40 --record run.rec --events run.events

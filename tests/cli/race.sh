@@ -87,6 +87,14 @@ refused 'none of these methods was tuned there' race kasync --rates tuned --mode
 refused 'use yes or no' race sync --tune --model quadratic
 refused 'needs a model' race sync --tune yes --model none
 
+echo "-- factors are against the best entrant that waits for all, whatever it is called"
+works race async ksync:k=3 --workers 3 --model quadratic --updates 30 --tune no --target-loss 1 \
+    --out against
+has 'x vs ksync'
+works race async kasync:k=2 --workers 3 --model quadratic --updates 30 --tune no --target-loss 1 \
+    --out alone
+has 'target *factor '
+
 echo "-- what the table says about rates"
 quick='--model quadratic --updates 30 --quiet'
 # shellcheck disable=SC2086

@@ -258,6 +258,15 @@ mkdir src/learn && echo 'int pl_zeno;' >src/learn/names.c
 expect "pl_zeno: generic code knows zeno by name"
 echo 'enum { PL_IS_LOCAL_SGD_TOO };' >src/sim/names.c
 expect "PL_IS_LOCAL_SGD_TOO: generic code knows local_sgd by name"
+echo 'int cli_a(const char *s) { return strncmp(s, "sync", 4); }' >src/cli/names.c
+expect 'src/cli/names.c:1: compares or looks up "sync" by name'
+echo 'int cli_a(pl_setup *s) { return pl_setup_set(s, "method", "ksync:k=2"); }' >src/cli/names.c
+expect 'src/cli/names.c:1: compares or looks up "ksync" by name'
+mkdir -p src/observe/page
+echo 'const own = run => run.method === "local-sgd";' >src/observe/page/names.js
+expect 'src/observe/page/names.js:1: compares or looks up "local-sgd" by name'
+mkdir -p python/paceline && echo 'own = method in ("ksync", "sync")' >python/paceline/names.py
+expect 'python/paceline/names.py:1: compares or looks up "ksync" by name'
 echo 'int pl_a[] = {0};' >src/core/recipe.c
 expect "src/core/recipe.c:1: tidy finds no method in it"
 sed -i 's/"ksync"/KSYNC/' src/policy/ksync.c
