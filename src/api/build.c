@@ -12,7 +12,6 @@
 #include "base/needs.h"
 #include "core/filter.h"
 #include "core/groups.h"
-#include "learn/drift.h"
 #include "learn/task.h"
 #include "model/callback.h"
 #include "sys/memory.h"
@@ -317,8 +316,6 @@ static bool build_is_token(const char *text) {
 static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host host) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_why *why = &s->why;
-    if (c->spread && (!job->model || job->n_workers > PL_DRIFT_MAX))
-        return pl_fail(why, PL_EUSAGE, "spread needs a model and at most %d workers", PL_DRIFT_MAX);
     int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
     if (rc) return rc;
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
@@ -368,9 +365,8 @@ static int build_evict(const struct pl_setup_conf *c, struct pl_job *job, struct
 /* Control checks that policy, tuner and number of workers go together. */
 static int build_control(const struct pl_job *job, struct pl_why *why) {
     struct pl_control *control = NULL;
-    int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
-                            (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
-                            job->n_workers, job->seed, &control, why);
+    struct pl_control_conf conf = pl_job_control(job);
+    int rc = pl_control_new(&conf, &control, why);
     pl_control_free(control);
     return rc;
 }
@@ -387,7 +383,6 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .sampling = (enum pl_sampling)c->sampling,
                            .eval_samples = (uint32_t)c->eval_samples,
                            .update_time = c->update_time,
-                           .spread = c->spread,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
                            .log = s->log};
     int rc = pl_isa_check(&s->why);

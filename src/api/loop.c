@@ -54,7 +54,6 @@ static int loop_check(const struct pl_built *b, struct pl_why *why) {
         return loop_refuse(why, "local", b->given[PL_COLUMN_LOCAL]);
     if (pl_filter_any(&job->filter)) return loop_refuse(why, "filter", b->given[PL_COLUMN_FILTER]);
     if (job->attack.entry) return loop_refuse(why, "attack", job->attack.entry->name);
-    if (job->spread) return loop_refuse(why, "spread", "yes");
     return PL_OK;
 }
 

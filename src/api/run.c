@@ -190,13 +190,6 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
-    const struct pl_drift *drift = &r->outcome.drift;
-    if (drift->n_looks > 0 && strcmp(key, "spread.from_mean") == 0)
-        return drift->from_mean / drift->n_looks;
-    if (drift->n_looks > 0 && strcmp(key, "spread.from_model") == 0)
-        return drift->from_model / drift->n_looks;
-    if (drift->n_looks > 0 && strcmp(key, "spread.pair_max") == 0) return drift->pair;
-    if (drift->n_looks > 0 && strcmp(key, "spread.move_max") == 0) return drift->move;
     if (r->replayed && strcmp(key, "replay.events") == 0) return (double)r->check.n_same;
     if (r->replayed && strcmp(key, "replay.same") == 0) return !r->check.differs;
     return NAN;
@@ -234,14 +227,6 @@ const char *pl_run_json(pl_run *run) {
     pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
     pl_json_real(&j, "consensus", run->outcome.consensus);
     pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
-    if (run->outcome.drift.n_looks > 0) {
-        pl_json_open(&j, "spread", '{');
-        pl_json_real(&j, "from_mean", run_extra(run, "spread.from_mean"));
-        pl_json_real(&j, "from_model", run_extra(run, "spread.from_model"));
-        pl_json_real(&j, "pair_max", run_extra(run, "spread.pair_max"));
-        pl_json_real(&j, "move_max", run_extra(run, "spread.move_max"));
-        pl_json_close(&j, '}');
-    }
     if (run->replayed) {
         pl_json_open(&j, "replay", '{');
         pl_json_whole(&j, "events", run->check.n_same);

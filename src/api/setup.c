@@ -104,8 +104,6 @@ const struct pl_opt pl_setup_opts[] = {
          "network: latency=S,bandwidth=B/S,server=B/S,bytes=B"),
     SECONDS("update-time", update_time, "0", 0, 3600, RUNS | KEPT,
             "extra seconds per update at the server, simulated or slept"),
-    BOOL("spread", spread, "no", SIMULATE | RACE | KEPT,
-         "report how far apart the workers' models are"),
     FILE_NAME("script", script, "", SIMULATE | RACE | KEPT,
               "file of lines TIME leave|join|freeze WORKER [SECONDS]"),
     INT("updates", updates, "0", 0, 1e15, RUNS | KEPT,

@@ -32,7 +32,6 @@ struct pl_setup_conf {
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
     double epochs, time, target_loss, target_accuracy, eval_every, update_time;
-    bool spread;
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
     bool respawn;

@@ -16,7 +16,7 @@ static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
 }
 
 /* Changes whenever a text would be understood differently. */
-#define TEXT_FORMAT "format=2\n"
+#define TEXT_FORMAT "format=3\n"
 
 /* The program's version, the number of parameters if a function replaces the model, and every
  * option. */

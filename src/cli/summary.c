@@ -74,12 +74,6 @@ static void summary_print(const pl_run *run, bool target) {
         summary_known("test RMSE", pl_run_number(run, "test_rmse"));
         summary_known("test accuracy", pl_run_number(run, "test_accuracy"));
     }
-    if (isfinite(pl_run_number(run, "spread.pair_max"))) {
-        summary_line("worker models", pl_run_number(run, "spread.from_mean"), " from their mean");
-        summary_line("", pl_run_number(run, "spread.from_model"), " from the latest model");
-        summary_line("", pl_run_number(run, "spread.pair_max"), " largest distance between two");
-        summary_line("", pl_run_number(run, "spread.move_max"), " longest vector sent");
-    }
     if (isfinite(pl_run_number(run, "time_to_target")))
         summary_target(run);
     else if (target)

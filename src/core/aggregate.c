@@ -116,6 +116,7 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
 
 struct pl_mixer {
     int room_n;
+    uint64_t n_medians;
     double *room, *gram[2], *row[2], *mine, *product;
 };
 
@@ -131,7 +132,11 @@ static void aggregate_clear(struct pl_mixer *m) {
     free(m->row[1]);
     free(m->mine);
     free(m->product);
-    *m = (struct pl_mixer){0};
+    *m = (struct pl_mixer){.n_medians = m->n_medians};
+}
+
+uint64_t pl_mixer_n_medians(const struct pl_mixer *m) {
+    return m->n_medians;
 }
 
 void pl_mixer_free(struct pl_mixer *m) {
@@ -245,11 +250,10 @@ int pl_mix(struct pl_mixer *m, const struct pl_chain *c, const struct pl_reduce_
     }
     for (int i = 0; holds && i < c->n; i++)
         holds = aggregate_link(m, &c->link[i], i == c->n - 1, factor, &out->at, out);
-    if (!holds)
-        *out = (struct pl_mixed){.rule = &pl_reduce_median,
-                                 .at = *group,
-                                 .width = group->n + 1,
-                                 .factor = factor,
-                                 .fell_back = true};
+    if (!holds) {
+        *out = (struct pl_mixed){
+            .rule = &pl_reduce_median, .at = *group, .width = group->n + 1, .factor = factor};
+        m->n_medians++;
+    }
     return PL_OK;
 }

@@ -32,13 +32,15 @@ struct pl_mixed {
     const double *row; /* [at.n][width] the weights; NULL: the members times their factors */
     int width;         /* members, and one more for the previous result */
     const double *factor;
-    bool fell_back; /* a condition did not hold; the median is used instead */
 };
 
 struct pl_mixer; /* the memory for it */
 
 struct pl_mixer *pl_mixer_new(void);
 void pl_mixer_free(struct pl_mixer *m);
+/* How often a rule's condition did not hold for its group, and the coordinate-wise median was used
+ * instead. */
+uint64_t pl_mixer_n_medians(const struct pl_mixer *m);
 
 /* at: the group, with the inner products of its members, which are multiplied by factor [n]
  * afterwards. *out is valid until the next call. 0 or PL_ENOMEM. */

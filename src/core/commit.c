@@ -439,7 +439,6 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
     }
     int rc = pl_mix(s->mixer, &s->conf.reduce, &at, s->factor, &job->mixed);
     if (rc) return rc;
-    s->n_medians += job->mixed.fell_back;
     job->plan = commit_plan(job);
     struct commit_plan *p = &job->plan;
     size_t room = p->pointers + p->corrected + p->mixture + p->lanes;

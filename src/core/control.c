@@ -30,13 +30,14 @@ static int control_tuned(const struct pl_control *c, struct pl_knobs before, str
 
 /* --- creating ---------------------------------------------------------------------------- */
 
-static int control_check(const struct pl_policy *policy, const void *policy_conf,
-                         const struct pl_tuner *tuner, const void *tuner_conf,
-                         const struct pl_run_info *info, struct pl_why *why) {
+static int control_check(const struct pl_control_conf *conf, const struct pl_run_info *info,
+                         struct pl_why *why) {
+    const struct pl_policy *policy = conf->policy;
+    const struct pl_tuner *tuner = conf->tuner;
     char spec[PL_SPEC_MAX];
-    const char *no = policy->check ? policy->check(policy_conf, info->n_workers) : NULL;
+    const char *no = policy->check ? policy->check(conf->policy_conf, info->n_workers) : NULL;
     if (no) {
-        pl_spec_print(&policy->id, policy_conf, spec, sizeof spec);
+        pl_spec_print(&policy->id, conf->policy_conf, spec, sizeof spec);
         return pl_fail(why, PL_EUSAGE, "policy '%.200s' with %d workers: %s", spec, info->n_workers,
                        no);
     }
@@ -46,14 +47,14 @@ static int control_check(const struct pl_policy *policy, const void *policy_conf
             "tuner '%s' changes %s, which policy '%s' does not use; choose another tuner or policy",
             tuner->id.name, tuner->moves & ~policy->uses & PL_USES_K ? "K" : "the staleness bound",
             policy->id.name);
-    if (tuner->moves & PL_USES_BOUND && policy->knobs(policy_conf).bound != PL_NO_BOUND)
+    if (tuner->moves & PL_USES_BOUND && policy->knobs(conf->policy_conf).bound != PL_NO_BOUND)
         return pl_fail(why, PL_EUSAGE,
                        "tuner '%s' sets the staleness bound itself; leave it out of the policy, or "
                        "use --tuner fixed to keep it",
                        tuner->id.name);
-    no = tuner->check ? tuner->check(tuner_conf, info) : NULL;
+    no = tuner->check ? tuner->check(conf->tuner_conf, info) : NULL;
     if (no) {
-        pl_spec_print(&tuner->id, tuner_conf, spec, sizeof spec);
+        pl_spec_print(&tuner->id, conf->tuner_conf, spec, sizeof spec);
         return pl_fail(why, PL_EUSAGE, "tuner '%.200s' with %d workers: %s", spec, info->n_workers,
                        no);
     }
@@ -71,26 +72,28 @@ static void *control_state(size_t size, const void *conf, size_t conf_size) {
     return state;
 }
 
-int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
-                   const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
-                   uint64_t seed, struct pl_control **out, struct pl_why *why) {
-    struct pl_knobs knobs = policy->knobs(policy_conf);
+int pl_control_new(const struct pl_control_conf *conf, struct pl_control **out,
+                   struct pl_why *why) {
+    const struct pl_policy *policy = conf->policy;
+    const struct pl_tuner *tuner = conf->tuner;
+    int n_workers = conf->n_workers;
+    struct pl_knobs knobs = policy->knobs(conf->policy_conf);
     struct pl_run_info info = {n_workers, policy->by_batch, knobs.k};
-    int rc = control_check(policy, policy_conf, tuner, tuner_conf, &info, why);
+    int rc = control_check(conf, &info, why);
     if (rc) return rc;
     struct pl_control *c = calloc(1, sizeof *c);
     if (!c) return pl_fail(why, PL_ENOMEM, "out of memory");
     c->policy = policy;
     c->tuner = tuner;
     c->info = info;
-    c->policy_size = control_policy_size(policy, policy_conf, n_workers);
-    c->policy_state = control_state(c->policy_size, policy_conf, policy->id.conf_size);
-    c->tuner_state = control_state(tuner->state_size, tuner_conf, tuner->id.conf_size);
+    c->policy_size = control_policy_size(policy, conf->policy_conf, n_workers);
+    c->policy_state = control_state(c->policy_size, conf->policy_conf, policy->id.conf_size);
+    c->tuner_state = control_state(tuner->state_size, conf->tuner_conf, tuner->id.conf_size);
     c->worker = calloc((size_t)n_workers, sizeof *c->worker);
     c->arrival = calloc((size_t)n_workers, sizeof *c->arrival);
     c->plan.room = policy->peers ? pl_plan_room_peers(n_workers) : pl_plan_room(n_workers);
     c->plan.action = calloc(c->plan.room, sizeof *c->plan.action);
-    int side = policy->grid ? policy->grid(policy_conf, n_workers) : 0;
+    int side = policy->grid ? policy->grid(conf->policy_conf, n_workers) : 0;
     if (pl_grid_locks_new(side, &c->grid_locks) || !c->policy_state || !c->tuner_state ||
         !c->worker || !c->arrival || !c->plan.action ||
         (policy->peers && pl_replicas_new(n_workers, &c->replicas))) {
@@ -99,7 +102,7 @@ int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
     }
     for (int i = 0; i < n_workers; i++) c->worker[i].prev = c->worker[i].next = -1;
     c->idle_last = c->busy_last = -1;
-    pl_rng_init(&c->rng, seed, PL_STREAM_POLICY, 0, 0);
+    pl_rng_init(&c->rng, conf->seed, PL_STREAM_POLICY, 0, 0);
     c->view = (struct pl_view){.n_workers = n_workers,
                                .knobs = knobs,
                                .worker = c->worker,

@@ -81,10 +81,16 @@ struct pl_staleness {
 
 struct pl_control;
 
-/* Copies the confs of policy and tuner. Checks that the two suit each other and n_workers. */
-int pl_control_new(const struct pl_policy *policy, const void *policy_conf,
-                   const struct pl_tuner *tuner, const void *tuner_conf, int n_workers,
-                   uint64_t seed, struct pl_control **out, struct pl_why *why);
+struct pl_control_conf {
+    const struct pl_policy *policy;
+    const struct pl_tuner *tuner;
+    const void *policy_conf, *tuner_conf; /* copied */
+    int n_workers;
+    uint64_t seed;
+};
+
+/* Checks that policy, tuner and number of workers suit each other. */
+int pl_control_new(const struct pl_control_conf *conf, struct pl_control **out, struct pl_why *why);
 void pl_control_free(struct pl_control *c);
 
 /* The event log: called with every event and its plan after the plan was carried out, in the order

@@ -35,14 +35,12 @@ bool pl_store_can_leave_out(const struct pl_store *s) {
 /* What a commit changes besides the new version, if it can be written again. */
 struct publish_numbers {
     double lr_max, correct_number[PL_RULE_NUMBERS], optim_number[PL_RULE_NUMBERS];
-    uint64_t n_corrected, n_commits, n_medians;
+    uint64_t n_corrected, n_commits;
 };
 
 static struct publish_numbers publish_numbers(const struct pl_store *s) {
-    struct publish_numbers n = {.lr_max = s->lr_max,
-                                .n_corrected = s->n_corrected,
-                                .n_commits = s->progress.n_commits,
-                                .n_medians = s->n_medians};
+    struct publish_numbers n = {
+        .lr_max = s->lr_max, .n_corrected = s->n_corrected, .n_commits = s->progress.n_commits};
     memcpy(n.correct_number, s->correct_number, sizeof n.correct_number);
     memcpy(n.optim_number, s->optim_number, sizeof n.optim_number);
     return n;
@@ -52,7 +50,6 @@ static void publish_go_back(struct pl_store *s, const struct publish_numbers *n)
     s->lr_max = n->lr_max;
     s->n_corrected = n->n_corrected;
     s->progress.n_commits = n->n_commits;
-    s->n_medians = n->n_medians;
     memcpy(s->correct_number, n->correct_number, sizeof n->correct_number);
     memcpy(s->optim_number, n->optim_number, sizeof n->optim_number);
 }

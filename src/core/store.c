@@ -61,7 +61,7 @@ void pl_store_release(struct pl_store *s, const struct pl_version *v) {
 }
 
 uint64_t pl_store_n_medians(const struct pl_store *s) {
-    return s->n_medians;
+    return pl_mixer_n_medians(s->mixer);
 }
 
 int pl_store_n_versions(const struct pl_store *s) {

@@ -147,8 +147,7 @@ void pl_store_set_lr(struct pl_store *s, double lr);
 const struct pl_progress *pl_store_progress(const struct pl_store *s);
 struct pl_vectors *pl_store_vectors(const struct pl_store *s); /* the table of its versions */
 
-/* Number of commits in which the reduction's condition on f did not hold for the group, so that the
- * coordinate-wise median was used instead. */
+/* How often the median stood in for the reduction: see pl_mixer_n_medians. */
 uint64_t pl_store_n_medians(const struct pl_store *s);
 
 /* The largest number of versions that existed at one time. */

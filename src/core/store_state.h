@@ -45,7 +45,6 @@ struct pl_store {
     pl_real **kept; /* [n_kept][dim] corrected members, if they are needed twice */
     int n_kept;
     bool geometry;
-    uint64_t n_medians;
 
     pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
     pl_real **own; /* [n_workers], filled in when a worker first contributes */

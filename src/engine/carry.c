@@ -12,7 +12,7 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     start->sends = a->sends;
     start->part = (struct pl_part){a->row, a->col};
     if (e->conf.beat_ns > 0) pl_life_started(e, a->worker);
-    if (!e->models->start) return e->conf.host.start(e->conf.host.ctx, start);
+    if (!e->models.start) return e->conf.host.start(e->conf.host.ctx, start);
     struct engine_worker *w = &e->worker[a->worker];
     w->part = start->part;
     start->acked = w->acked;
@@ -21,7 +21,7 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     const struct pl_host_ops *h = &e->conf.host;
     bool writable = h->sharing && h->sharing->writable(h->ctx, a->worker);
     w->finite = writable ? PL_FINITE_WRITABLE : PL_FINITE_UNKNOWN;
-    int rc = e->models->start(e, a, start);
+    int rc = e->models.start(e, a, start);
     if (rc == PL_EPOLICY)
         return pl_control_broke(e->control, why,
                                 "it keeps a version, but declares that it always fetches");
@@ -34,7 +34,7 @@ static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
     e->last_update_ns = e->view->now_ns;
     const struct pl_host_ops *h = &e->conf.host;
     if (h->update) h->update(h->ctx, a + 1, (size_t)(end - a - 1));
-    int rc = e->models->commit ? e->models->commit(e, a, measure, why) : PL_OK;
+    int rc = e->models.commit ? e->models.commit(e, a, measure, why) : PL_OK;
     if (a->version >= e->last_version || (e->job->limits.epochs > 0 && pl_engine_reached(e)))
         pl_engine_limit_reached(e);
     return rc;
@@ -53,8 +53,8 @@ static inline int carry_plan(struct pl_engine *e, const struct pl_plan *plan, bo
         }
         switch (a->verb) {
         case PL_TAKE:
-            if (!e->models->take) continue;
-            rc = e->models->take(e, a, why);
+            if (!e->models.take) continue;
+            rc = e->models.take(e, a, why);
             break;
         case PL_DROP: pl_engine_result_used(e, a->worker, false); continue;
         case PL_COMMIT:

@@ -7,8 +7,7 @@
 
 /* Whether a commit can be written again, and nothing else reads a result before it. */
 static bool central_can_leave_out(const struct pl_engine *e) {
-    const struct pl_job *job = e->job;
-    return pl_store_can_leave_out(e->store) && !pl_filter_any(&job->filter) && !job->attack.entry &&
+    return pl_store_can_leave_out(e->store) && !pl_filter_any(&e->job->filter) &&
            e->conf.slice.whole == 0;
 }
 
@@ -106,8 +105,7 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
 
 static int central_commit(struct pl_engine *e, const struct pl_action *a,
                           struct pl_measure *measure, struct pl_why *why) {
-    int rc = pl_task_forge(e->job, e->group, (int)e->n_group);
-    if (!rc) rc = pl_store_commit(e->store, a->factor, measure);
+    int rc = pl_store_commit(e->store, a->factor, measure);
     for (size_t i = 0; !rc && i < e->n_group; i++)
         pl_engine_judged(e, i, !pl_store_is_spoiled(e->store, (int)i));
     while (e->n_group > 0) {

@@ -15,21 +15,19 @@
 
 static int engine_control(struct pl_engine *e, struct pl_why *why) {
     const struct pl_job *job = e->job;
-    int rc = pl_control_new((const struct pl_policy *)job->policy.entry, job->policy.conf,
-                            (const struct pl_tuner *)job->tuner.entry, job->tuner.conf,
-                            job->n_workers, job->seed, &e->control, why);
+    struct pl_control_conf conf = pl_job_control(job);
+    int rc = pl_control_new(&conf, &e->control, why);
     if (rc) return rc;
     e->view = pl_control_view(e->control);
     e->replicas = pl_control_replicas(e->control);
     e->gathers = e->conf.gathers;
     if (pl_life_new(e))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
-    static const struct pl_engine_models timing = {0};
-    e->models = e->replicas   ? &pl_engine_own
-                : !job->model ? &timing
-                : job->grid   ? &pl_engine_blocks
-                              : &pl_engine_central;
-    if (e->models == &timing) return PL_OK; /* nothing is kept for its workers */
+    if (!e->replicas && !job->model) return PL_OK; /* timing alone: nothing is kept for workers */
+    e->models = e->replicas         ? pl_engine_own
+                : job->grid         ? pl_engine_blocks
+                : job->attack.entry ? pl_engine_forged()
+                                    : pl_engine_central;
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
     e->standing = calloc((size_t)job->n_workers, sizeof *e->standing);
     if (!e->worker || !e->standing)
@@ -58,7 +56,7 @@ static int engine_first(struct pl_engine *e, const float *w0, struct pl_why *why
     float *made = makes ? pl_vector_new(dim) : NULL;
     if (makes && !made) return pl_fail(why, PL_ENOMEM, "out of memory for the model");
     if (made) pl_job_first(e->job, made);
-    int rc = e->models->first(e, w0 ? w0 : made, dim, why);
+    int rc = e->models.first(e, w0 ? w0 : made, dim, why);
     free(made);
     return rc;
 }
@@ -86,7 +84,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
 }
 
 void pl_engine_forget(struct pl_engine *e, int worker) {
-    if (e->models->forget) e->models->forget(e, worker);
+    if (e->models.forget) e->models.forget(e, worker);
     if (e->worker) free(e->worker[worker].absent);
     if (e->worker) e->worker[worker] = (struct engine_worker){.output = PL_NO_VECTOR};
 }
@@ -122,8 +120,8 @@ int pl_engine_own_vectors(struct pl_engine *e, size_t dim) {
 
 void pl_engine_result_used(struct pl_engine *e, int worker, bool taken) {
     const struct pl_host_ops *h = &e->conf.host;
-    if (h->result && e->models->output)
-        h->result(h->ctx, worker, e->models->output(e, worker), taken);
+    if (h->result && e->models.output)
+        h->result(h->ctx, worker, e->models.output(e, worker), taken);
 }
 
 int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uint32_t n) {

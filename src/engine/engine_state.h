@@ -72,10 +72,11 @@ struct pl_engine_models {
     int (*archive)(struct pl_engine *e, const struct pl_archive *k);
 };
 extern const struct pl_engine_models pl_engine_central, pl_engine_own, pl_engine_blocks;
+struct pl_engine_models pl_engine_forged(void); /* the first, if workers are hostile */
 
 struct pl_engine {
     struct pl_engine_conf conf;
-    const struct pl_engine_models *models;
+    struct pl_engine_models models;
     const struct pl_job *job;
     struct pl_outcome *out;
     struct pl_control *control;
@@ -176,7 +177,7 @@ void pl_engine_judged(struct pl_engine *e, size_t i, bool finite);
 
 /* NULL in a run of timing alone. */
 static inline const struct pl_progress *pl_engine_progress(const struct pl_engine *e) {
-    return e->models->progress ? e->models->progress(e) : NULL;
+    return e->models.progress ? e->models.progress(e) : NULL;
 }
 
 int pl_engine_memory(const struct pl_engine *e, const char *what, struct pl_why *why);

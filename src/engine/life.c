@@ -96,7 +96,7 @@ void pl_life_check_by(struct pl_engine *e, uint64_t at_ns) {
 static int life_hold(struct pl_engine *e, int worker) {
     struct engine_life *l = &e->life[worker];
     int vector[PL_TERMS + 2];
-    int n = e->models->touches ? e->models->touches(e, worker, vector) : 0;
+    int n = e->models.touches ? e->models.touches(e, worker, vector) : 0;
     if (n > 0 && !(l->held = malloc((size_t)n * sizeof *l->held))) return PL_ENOMEM;
     for (int i = 0; i < n; i++) {
         if (vector[i] == PL_NO_VECTOR) continue;

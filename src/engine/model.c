@@ -26,7 +26,7 @@ const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker) {
 }
 
 int pl_engine_output(const struct pl_engine *e, int worker) {
-    return e->models->output(e, worker);
+    return e->models.output(e, worker);
 }
 
 struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
@@ -36,12 +36,12 @@ struct pl_point pl_engine_point(const struct pl_engine *e, uint64_t now_ns) {
 /* --- current model -------------------------------------------------------------------------- */
 
 bool pl_engine_needs_room(const struct pl_engine *e) {
-    return e->models->needs_room;
+    return e->models.needs_room;
 }
 
 int pl_engine_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
     *out = (struct pl_model_now){.w = room, .consensus = NAN};
-    return e->models->model(e, room, out);
+    return e->models.model(e, room, out);
 }
 
 void pl_engine_let_go(struct pl_engine *e, struct pl_model_now *m) {
@@ -102,7 +102,7 @@ int pl_engine_archive_progress(struct pl_engine *e, const struct pl_archive *k) 
 /* --- the end --------------------------------------------------------------------------------- */
 
 int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
-    int rc = e->models->archive ? e->models->archive(e, archive) : PL_OK;
+    int rc = e->models.archive ? e->models.archive(e, archive) : PL_OK;
     if (!rc) rc = pl_control_archive(e->control, archive);
     if (!rc) rc = pl_filter_archive(e->filter, archive);
     if (!rc && archive->restoring) pl_due_begin(e);

@@ -25,6 +25,15 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .measures = tuner->measure != NULL};
 }
 
+struct pl_control_conf pl_job_control(const struct pl_job *job) {
+    return (struct pl_control_conf){.policy = (const struct pl_policy *)job->policy.entry,
+                                    .tuner = (const struct pl_tuner *)job->tuner.entry,
+                                    .policy_conf = job->policy.conf,
+                                    .tuner_conf = job->tuner.conf,
+                                    .n_workers = job->n_workers,
+                                    .seed = job->seed};
+}
+
 uint32_t pl_job_steps(const struct pl_job *job) {
     return ((const struct pl_local *)job->local.entry)->steps(job->local.conf);
 }

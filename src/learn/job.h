@@ -46,7 +46,6 @@ struct pl_job {
     double update_time;    /* extra seconds per update at the server */
     double evict;          /* seconds after which a silent worker counts as frozen; 0: never; -1:
                               learnt from the tasks so far */
-    bool spread;           /* evaluations measure how far apart the workers' models are */
     uint32_t eval_samples; /* of the training set, for the loss */
     int n_threads;
     struct pl_log log;
@@ -54,6 +53,7 @@ struct pl_job {
 
 /* The store of a job that has a model; the host sets parallel_for, vectors and slice. */
 struct pl_store_conf pl_job_store(const struct pl_job *job);
+struct pl_control_conf pl_job_control(const struct pl_job *job);
 
 uint32_t pl_job_steps(const struct pl_job *job);       /* mini-batches in a task */
 void pl_job_first(const struct pl_job *job, float *w); /* the first weights, w [dim of the model] */

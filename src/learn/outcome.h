@@ -3,7 +3,6 @@
 #define PL_LEARN_OUTCOME_H
 
 #include "core/control.h"
-#include "learn/drift.h"
 #include "learn/task.h"
 
 /* Steps of the workers that are present: tasks completed; a newcomer begins with those of the
@@ -37,7 +36,6 @@ struct pl_outcome {
     bool left_alone;        /* it ended because no worker was left */
     bool diverged;          /* it ended because no gradient was finite any more */
     uint64_t computed;      /* gradients computed, also those that were cancelled afterwards */
-    struct pl_drift drift;  /* of the models that workers compute on */
     float *weights;         /* [dim], malloc()ed; NULL without a model */
 };
 

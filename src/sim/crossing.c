@@ -107,7 +107,6 @@ int pl_crossing_check(struct sim *s, bool last) {
     if (!due && (found || version < c->kept + c->stride)) return PL_OK;
     int rc = crossing_keep(s, c);
     if (rc || !due) return rc;
-    pl_sim_drift(s);
     struct pl_point *p = &c->at[c->n - 1];
     struct pl_score score = pl_prefetch_score(s->prefetch, c->model[c->n - 1]);
     if (pl_score_meets(&score, &s->job->limits) && !found) {

@@ -17,27 +17,10 @@ static double sim_seconds(uint64_t ns) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-void pl_sim_drift(struct sim *s) {
-    const struct pl_local *local = (const struct pl_local *)s->job->local.entry;
-    const float *model[PL_DRIFT_MAX];
-    int n = 0;
-    if (!s->job->spread || s->job->n_workers > PL_DRIFT_MAX) return;
-    for (int i = 0; i < s->job->n_workers; i++) {
-        const struct pl_version *base = pl_engine_base(s->engine, i);
-        const struct pl_local_state *state = &s->worker[i].now->state;
-        if (!base) continue;
-        bool own = local->model_slot > 0 && state->any;
-        model[n++] = own ? state->prev[local->model_slot - 1] : base->lookahead;
-    }
-    pl_drift_measure(&s->out->drift, model, n, pl_engine_newest(s->engine)->model, s->room,
-                     s->job->model->dim);
-}
-
 void pl_sim_evaluate(struct sim *s) {
     struct pl_model_now m;
     if (s->stepped && !pl_engine_is_scored(s->engine, s->now_ns)) pl_stepped_evaluate(s->stepped);
     if (!s->prefetch || pl_engine_is_scored(s->engine, s->now_ns)) return;
-    pl_sim_drift(s);
     if (pl_engine_score_again(s->engine, s->now_ns)) return;
     if (pl_engine_model(s->engine, s->room, &m)) return;
     struct pl_score score = pl_prefetch_score(s->prefetch, m.w);

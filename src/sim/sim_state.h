@@ -54,7 +54,7 @@ struct sim {
     uint64_t n_still;             /* events at this time so far, */
     uint64_t still_version;       /* and the version when they were last too many */
     struct pl_crossing *crossing; /* NULL: no target, or a stepped simulation */
-    float *room;                  /* [dim] for a model that is not a version, and for the drift */
+    float *room;                  /* [dim] for a model that is not a version */
     enum pl_cancels cancels;
     size_t n_script;                 /* lines that are still to come */
     bool interrupted;                /* the watch ended the run */
@@ -105,7 +105,6 @@ int pl_crossing_new(const struct pl_job *job, struct pl_crossing **out, struct p
 void pl_crossing_free(struct pl_crossing *c); /* NULL is fine */
 /* After every event, and once more when the run has ended: looks whether the target is met. */
 int pl_crossing_check(struct sim *s, bool last);
-void pl_sim_drift(struct sim *s); /* compares the models that workers compute on now */
 
 /* --- stepped simulations (stepped.c) --------------------------------------------------------- */
 

@@ -111,18 +111,9 @@ static void workers_cancel(void *ctx, int worker) {
     if (s->prefetch) pl_prefetch_drop(s->prefetch, s->worker[worker].now);
 }
 
-/* The length of a result is part of the report on how far workers are apart. */
-static void workers_took(struct sim *s, int vector) {
-    const struct pl_job *job = s->job;
-    if (job->spread)
-        pl_drift_took(&s->out->drift, pl_vector_at(pl_engine_vectors(s->engine), vector),
-                      pl_ranges_parameters(&job->ranges, job->model->dim));
-}
-
 /* The memory of a result that is not used can be used again at once. */
 static void workers_result(void *ctx, int worker, int id, bool taken) {
     struct sim *s = ctx;
-    if (taken) workers_took(s, id);
     if (taken || (!s->prefetch && !s->stepped)) return;
     struct pl_vectors *v = pl_engine_vectors(s->engine);
     const struct sim_worker *w = &s->worker[worker];
@@ -209,9 +200,8 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
         pl_vector_bind(pl_engine_vectors(s->engine), pl_engine_output(s->engine, e->worker),
                        w->now->vector);
     w->now->vector = NULL;
-    /* the memory of the input, which was just read, can hold the next version; the drift still
-     * looks at what workers computed on */
-    if (!s->job->spread) pl_engine_answered(s->engine, e->worker);
+    /* the memory of the input, which was just read, can hold the next version */
+    pl_engine_answered(s->engine, e->worker);
     return PL_OK;
 }
 

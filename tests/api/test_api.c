@@ -245,10 +245,10 @@ static void check_option_default(void *ctx, const struct pl_item *item) {
 
 TEST(options_are_read_back) {
     pl_setup *s = make("method", "kasync:k=4", "lr", "1e-2", "workers", "12", "sampling", "epoch",
-                       "spread", "yes", "target-loss", "0.1", NULL);
+                       "respawn", "yes", "target-loss", "0.1", NULL);
     static const char *const want[][2] = {{"method", "kasync:k=4"}, {"lr", "0.01"},
                                           {"workers", "12"},        {"sampling", "epoch"},
-                                          {"spread", "yes"},        {"target-loss", "0.1"},
+                                          {"respawn", "yes"},       {"target-loss", "0.1"},
                                           {"policy", ""},           {"lr-schedule", "auto"}};
     char value[512] = "unchanged";
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

@@ -33,7 +33,6 @@ TEST(test_blocks) {
         {MATRIX " method=dsgd attack=signflip:f=1", "leave out --attack or choose another policy"},
         {MATRIX " method=dsgd weight-decay=0.1", "use l2 of the model"},
         {MATRIX " method=dsgd partition=iid", "use partition whole"},
-        {MATRIX " method=fdsgd spread=yes", "use spread no"},
         {MATRIX " method=dsgd listen=here", "let the server start its workers"},
         {MATRIX " method=fdsgd:grid=4", "grid must be more than the number of workers"},
         {MATRIX " method=dsgd:grid=3", "grid cannot be less than the number of workers"},
@@ -46,7 +45,7 @@ TEST(test_other_version) {
     pl_setup *s = setup_of("workers=4");
     assert_int_equal(pl_setup_lines(s, "program=0.1.0\nformat=1\nmethod=async\n"), PL_EDATA);
     assert_non_null(strstr(pl_setup_why(s), "another version"));
-    assert_int_equal(pl_setup_lines(s, "program=0.1.0\nformat=2\nmethod=async\n"), PL_OK);
+    assert_int_equal(pl_setup_lines(s, "program=0.1.0\nformat=3\nmethod=async\n"), PL_OK);
 }
 
 /* The whole sentence: what was given, what it needs, what stands against it, what to type. */

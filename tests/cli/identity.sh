@@ -99,7 +99,7 @@ works simulate --data "csv:sp ace/it's \$1.csv" --model softmax --method kasync:
 mv out one.json
 again told/run.json
 again told/history.json
-works simulate --model none --policy ksync:k=2 --net latency=0.1,bytes=1000 --spread no \
+works simulate --model none --policy ksync:k=2 --net latency=0.1,bytes=1000 \
     --updates 30 --history one-history.json --record mine.rec --json
 mv out one.json
 again one-history.json

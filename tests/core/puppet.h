@@ -107,12 +107,19 @@ static struct pl_control *control;
 static const struct pl_plan *plan;
 static struct pl_why why;
 
-static inline int begin(const struct pl_tuner *tuner, int n_workers) {
+static inline int begin_with(const struct pl_policy *policy, const struct pl_tuner *tuner,
+                             int n_workers) {
+    struct pl_control_conf conf = {
+        .policy = policy, .tuner = tuner, .n_workers = n_workers, .seed = 1};
     n_told = n_dots = 0;
     why.text[0] = '\0';
-    int rc = pl_control_new(&puppet, NULL, tuner, NULL, n_workers, 1, &control, &why);
+    int rc = pl_control_new(&conf, &control, &why);
     if (!rc) own(control, free_control);
     return rc;
+}
+
+static inline int begin(const struct pl_tuner *tuner, int n_workers) {
+    return begin_with(&puppet, tuner, n_workers);
 }
 
 static inline int event(double now, enum pl_event_kind kind, int worker, uint64_t task,

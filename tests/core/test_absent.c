@@ -7,27 +7,8 @@
 
 enum { N_WORKERS = 2, N_COMMITS = 5, SIZE = 3000, END = 1100 };
 
-static struct pl_store_conf conf_of(size_t dim, const char *optim) {
-    struct pl_store_conf c = {.dim = dim,
-                              .n_workers = N_WORKERS,
-                              .correct = choose(&pl_correct_family, "none", N_WORKERS),
-                              .optim = choose(&pl_optim_family, optim, N_WORKERS),
-                              .rate = {.lr = 0.0625},
-                              .weight_decay = 0.125,
-                              .outer = 1};
-    assert_int_equal(pl_chain_parse(&pl_reduce_family, "mean", N_WORKERS, &c.reduce, NULL), 0);
-    return c;
-}
-
-static void conf_free(struct pl_store_conf *c) {
-    free(c->correct.conf);
-    free(c->optim.conf);
-    pl_chain_free(&c->reduce);
-}
-
 static float *vector_of(struct pl_rng *rng) {
-    float *v = malloc(SIZE * sizeof *v);
-    assert_non_null(v);
+    float *v = own_room(SIZE, sizeof *v);
     for (size_t i = 0; i < SIZE; i++) v[i] = (float)(2 * pl_rng_unit(rng) - 1);
     return v;
 }
@@ -36,8 +17,7 @@ static float *vector_of(struct pl_rng *rng) {
  * members of the odd ones lack. */
 static void commit_some(const struct pl_store_conf *conf, const float *w0, size_t from,
                         float *(*vector)[N_WORKERS], bool all, uint64_t absent, float *out) {
-    struct pl_store *s = NULL;
-    assert_int_equal(pl_store_new(conf, w0 + from, &s, NULL), 0);
+    struct pl_store *s = store_of(conf, w0 + from);
     for (int k = 0; k < N_COMMITS; k += all ? 1 : 2) {
         for (int m = 0; m < 2; m++) {
             struct pl_member member = {.worker = m, .base = pl_store_newest(s)->id, .factor = 1};
@@ -49,7 +29,6 @@ static void commit_some(const struct pl_store_conf *conf, const float *w0, size_
         assert_int_equal(pl_store_commit(s, 1, NULL), 0);
     }
     memcpy(out + from, pl_store_newest(s)->model, conf->dim * sizeof *out);
-    pl_store_free(s);
 }
 
 TEST(absent_tensors_miss_the_commit) {
@@ -63,7 +42,9 @@ TEST(absent_tensors_miss_the_commit) {
     for (int k = 0; k < N_COMMITS; k++)
         for (int m = 0; m < 2; m++) vector[k][m] = vector_of(&rng);
     for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) {
-        struct pl_store_conf c = conf_of(SIZE, optim[i]);
+        struct pl_store_conf c = rules_of(SIZE, N_WORKERS, "none", "mean", optim[i], 0.0625);
+        c.weight_decay = 0.125;
+        c.outer = 1;
         c.tensors = (struct pl_model_tensors){end, 2};
         commit_some(&c, w0, 0, vector, true, 2, found);
         c.tensors.n = 0;
@@ -72,11 +53,7 @@ TEST(absent_tensors_miss_the_commit) {
         c.dim = SIZE - END;
         commit_some(&c, w0, END, vector, false, 0, expected);
         if (memcmp(found, expected, sizeof found) != 0) fail_msg("%s differs", optim[i]);
-        conf_free(&c);
     }
-    for (int k = 0; k < N_COMMITS; k++)
-        for (int m = 0; m < 2; m++) free(vector[k][m]);
-    free(w0);
 }
 
 int main(void) {

@@ -175,7 +175,7 @@ TEST(test_timers) {
     assert_true(refused(event(16, PL_TIMER, 0, 0, ""), BROKE "it stalled: no worker is busy"));
     struct pl_policy unheard = puppet;
     unheard.timer = NULL;
-    assert_int_equal(pl_control_new(&unheard, NULL, &deaf, NULL, 3, 1, &control, &why), 0);
+    assert_int_equal(begin_with(&unheard, &deaf, 3), 0);
     assert_int_equal(event(0, PL_JOIN, 1, 0, "1O"), 0);
     assert_true(
         refused(event(0, PL_JOIN, 2, 0, "2S"), BROKE "it set a timer but has no timer function"));
@@ -218,14 +218,13 @@ TEST(test_guards_on_tuners) {
     batches.by_batch = true;
     wish = (struct pl_knobs){4, PL_NO_BOUND};
     wishes = 1;
-    assert_int_equal(pl_control_new(&batches, NULL, &eager, NULL, 3, 1, &control, &why), 0);
+    assert_int_equal(begin_with(&batches, &eager, 3), 0);
     shy.moves = PL_USES_BOUND;
-    assert_true(refused(pl_control_new(&batches, NULL, &shy, NULL, 3, 1, &control, &why),
-                        TUNER "it changed K without declaring it"));
+    assert_true(refused(begin_with(&batches, &shy, 3), TUNER "it changed K without declaring it"));
     shy.moves = PL_USES_K;
     wish = (struct pl_knobs){2, 5};
-    assert_true(refused(pl_control_new(&batches, NULL, &shy, NULL, 3, 1, &control, &why),
-                        TUNER "it changed the bound without declaring it"));
+    assert_true(
+        refused(begin_with(&batches, &shy, 3), TUNER "it changed the bound without declaring it"));
     wishes = 0;
 }
 
@@ -245,21 +244,21 @@ TEST(test_what_suits) {
     struct pl_policy p = puppet;
     struct pl_tuner t = eager;
     p.uses = PL_USES_BOUND;
-    assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
+    assert_int_equal(begin_with(&p, &t, 3), PL_EUSAGE);
     assert_string_equal(why.text, "tuner 'eager' changes K, which policy 'puppet' does not use; "
                                   "choose another tuner or policy");
     p.uses = PL_USES_K;
-    assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
+    assert_int_equal(begin_with(&p, &t, 3), PL_EUSAGE);
     assert_non_null(strstr(why.text, "changes the staleness bound"));
     p = puppet;
     p.knobs = bounded_knobs;
-    assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
+    assert_int_equal(begin_with(&p, &t, 3), PL_EUSAGE);
     assert_non_null(strstr(why.text, "sets the staleness bound itself"));
     p = puppet;
     p.check = puppet_check;
     t.check = tuner_check;
-    assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 1, 1, &control, &why), PL_EUSAGE);
+    assert_int_equal(begin_with(&p, &t, 1), PL_EUSAGE);
     assert_string_equal(why.text, "policy 'puppet' with 1 workers: one is not enough");
-    assert_int_equal(pl_control_new(&p, NULL, &t, NULL, 3, 1, &control, &why), PL_EUSAGE);
+    assert_int_equal(begin_with(&p, &t, 3), PL_EUSAGE);
     assert_string_equal(why.text, "tuner 'eager' with 3 workers: not here");
 }

@@ -8,7 +8,7 @@
 #include "setups.h"
 #include "test.h"
 
-#define HOST_WORKERS 8 /* at most */
+#define HOST_WORKERS 32 /* at most */
 
 struct host {
     struct pl_built built;

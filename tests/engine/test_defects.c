@@ -119,7 +119,7 @@ TEST(runs_of_other_programs_are_not_replayed) {
     pl_run *run = NULL;
     const char *path = folder_path("recording");
     assert_int_equal(pl_recorder_open(path,
-                                      "program=0\nformat=2\nmodel=external:dim=5\nworkers=2\n", 2,
+                                      "program=0\nformat=3\nmodel=external:dim=5\nworkers=2\n", 2,
                                       1, &r, &why),
                      0);
     pl_recorder_end(r, 1, 0, NULL, 0);

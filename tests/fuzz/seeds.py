@@ -53,9 +53,10 @@ def main():
     put("script", "plain", "0.5 leave 1\n2 join 1 # back\n3 freeze 2 1e3\n")
     put("trace", "one", "0.5\n0.25 # fast\n1e-3\n")
     put("trace", "two", "1 0.5\n2 0.25\n1 0.75\n")
-    put("options", "plain", "method=kasync:k=2\nlr=0.25\nworkers=4\nnet=latency=0.1\n"
+    put("options", "plain", "program=0.1.0\nformat=3\nmethod=kasync:k=2\nlr=0.25\nworkers=4\nnet=latency=0.1\n"
         "lr-schedule=warmup:over=5+step:at=80,120\n")
-    put("options", "columns", "policy=ssp:s=3\nreduce=trimmed:f=1\noptim=adam:beta1=0.8\nseed=7\n")
+    put("options", "columns", "program=0.1.0\nformat=3\n"
+        "policy=ssp:s=3\nreduce=trimmed:f=1\noptim=adam:beta1=0.8\nseed=7\n")
     for i, text in enumerate(["kasync:k=2", "csv:file=a,target=b", "mlp:hidden=30", "kardam:f=1,same=infinite",
                               "adam:beta1=0.8", "exp:mean=2", "label:alpha=0.5"]):
         put("spec", text.split(":")[0], bytes([i, 8]) + text.encode())

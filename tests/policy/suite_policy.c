@@ -214,8 +214,13 @@ int suite_policy(const struct suite_setting *s, uint64_t seed, uint64_t run, str
                       .timer = PL_NO_TIMER};
     if (s->policy->grid) b.grid = s->policy->grid(s->policy_conf, s->n_workers);
     if (b.grid > SUITE_GRID) return pl_fail(why, SUITE_BROKEN, "a grid of %d", b.grid);
-    int rc = pl_control_new(s->policy, s->policy_conf, s->tuner, s->tuner_conf, s->n_workers, seed,
-                            &b.control, why);
+    struct pl_control_conf conf = {.policy = s->policy,
+                                   .tuner = s->tuner,
+                                   .policy_conf = s->policy_conf,
+                                   .tuner_conf = s->tuner_conf,
+                                   .n_workers = s->n_workers,
+                                   .seed = seed};
+    int rc = pl_control_new(&conf, &b.control, why);
     if (rc) return rc;
     rc = drive(&b, seed, run) ? PL_OK : pl_fail(why, SUITE_BROKEN, "%s", b.why);
     pl_control_free(b.control);

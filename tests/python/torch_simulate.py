@@ -179,7 +179,6 @@ class Simulate(unittest.TestCase):
             dict(policy="kasync:k=1", correct="clip"),
             dict(policy="kasync:k=1", correct="gap:form=scalar"),
             dict(policy="ksync:k=3", attack="signflip:f=1"),
-            dict(policy="ksync:k=3", spread=True),
         ):
             words = "memory of this process.*vectors='host'"
             with self.assertRaisesRegex(paceline.UsageError, words, msg=options):

@@ -1,42 +1,13 @@
-/* Workers with models of their own, in whole runs: what no-delay averaging promises about distances
- * and idle workers, and what does not depend on who is fast. The golden traces: double_local.c. */
+/* Workers with models of their own, in whole runs: what no-delay averaging promises about idle
+ * workers, and what does not depend on who is fast. Distances: engine/test_distances.c; the golden
+ * traces: double_local.c. */
 #include "suite_train.h"
 #include "test.h"
 
 static double told(const char *options, const char *key) {
-    pl_run *run = simulate(make("%s", options));
-    double value = pl_run_number(run, key);
+    double value = pl_run_number(simulate(make("%s", options)), key);
     if (isnan(value)) fail_msg("'%s' does not tell %s", options, key);
     return value;
-}
-
-/* The lemma behind no-delay averaging: after a model is put below what was moved since, no two
- * workers are farther apart than two moves are long, however many there are. */
-TEST(pairs_stay_close) {
-    static const char *const workers[] = {"2", "4", "8", "16", "32"};
-    double first = 0, last = 0;
-    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-        pl_run *run =
-            simulate(make("method=nodelay:u=4 workers=%s delay=const:t=1 updates=%d spread=yes",
-                          workers[i], sanitized ? 15 : 60));
-        double pair = number(run, "spread.pair_max"), move = number(run, "spread.move_max");
-        assert_true(pair > 0);
-        if (pair > 2 * move * (1 + 1e-5))
-            fail_msg("%s workers: %g > 2 * %g", workers[i], pair, move);
-        last = number(run, "spread.from_mean");
-        if (i == 0) first = last;
-    }
-    /* of n models the mean is as close as sqrt((n-1)/n) says: 1.4 from 2 to 32 */
-    if (last > 2 * first) fail_msg("the distance grows with the workers: %g, %g", first, last);
-}
-
-/* … while with plain asynchronous SGD it grows as there are more of them. */
-TEST(delayed_models_drift_apart) {
-    double few =
-        told("method=async workers=4 delay=const:t=1 updates=120 spread=yes", "spread.from_model");
-    double many =
-        told("method=async workers=32 delay=const:t=1 updates=960 spread=yes", "spread.from_model");
-    if (many < 3 * few) fail_msg("%g with 4 workers, %g with 32", few, many);
 }
 
 /* Up to the order in which a mean was added up. */

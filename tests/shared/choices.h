@@ -60,9 +60,13 @@ static inline struct pl_control *control_of(const char *policy, const char *tune
     struct pl_choice t = choose(&pl_tuner_family, tuner, n_workers);
     struct pl_control *c = NULL;
     struct pl_why why = {""};
-    if (pl_control_new((const struct pl_policy *)p.entry, p.conf, (const struct pl_tuner *)t.entry,
-                       t.conf, n_workers, seed, &c, &why))
-        fail_msg("%s with %s: %s", policy, tuner, why.text);
+    struct pl_control_conf conf = {.policy = (const struct pl_policy *)p.entry,
+                                   .tuner = (const struct pl_tuner *)t.entry,
+                                   .policy_conf = p.conf,
+                                   .tuner_conf = t.conf,
+                                   .n_workers = n_workers,
+                                   .seed = seed};
+    if (pl_control_new(&conf, &c, &why)) fail_msg("%s with %s: %s", policy, tuner, why.text);
     return own(c, free_control);
 }
 

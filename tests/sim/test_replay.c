@@ -178,14 +178,14 @@ TEST(nonsense_is_told) {
     static const struct {
         const char *text, *word;
     } row[] = {
-        {"program=0\nformat=2\nworkers=2\nmodel=none\nresume=there.ckpt\n",
+        {"program=0\nformat=3\nworkers=2\nmodel=none\nresume=there.ckpt\n",
          "was resumed from a checkpoint"},
-        {"program=0\nformat=2\nworkers=3\nmodel=none\n",
+        {"program=0\nformat=3\nworkers=3\nmodel=none\n",
          "a recording of 2 workers cannot be replayed with 3"},
-        {"program=0\nformat=2\nworkers=2\nmodel=none\nnosuch=1\n", "there is no option 'nosuch'"},
-        {"program=0\nformat=2\nworkers=2\nmodel\n", "'model' is not key=value"},
-        {"program=0\nformat=2\nworkers=many\n", "workers=many is not accepted"},
-        {"program=0\nformat=2\nworkers=2\nmodel=none\nmethod=nosuch\n",
+        {"program=0\nformat=3\nworkers=2\nmodel=none\nnosuch=1\n", "there is no option 'nosuch'"},
+        {"program=0\nformat=3\nworkers=2\nmodel\n", "'model' is not key=value"},
+        {"program=0\nformat=3\nworkers=many\n", "workers=many is not accepted"},
+        {"program=0\nformat=3\nworkers=2\nmodel=none\nmethod=nosuch\n",
          "no method is called 'nosuch'"},
     };
     const struct line joins[] = {{.kind = 1, .worker = 0}, {.kind = 1, .worker = 1}};
@@ -216,7 +216,7 @@ TEST(nonsense_is_told) {
         const struct line l[] = {joins[0], joins[1], odd[i].line};
         pl_run *run =
             replay(plain(),
-                   encoded("odd.rec", "program=0\nformat=2\nworkers=2\nmodel=none\nmethod=async\n",
+                   encoded("odd.rec", "program=0\nformat=3\nworkers=2\nmodel=none\nmethod=async\n",
                            2, 1, l, 3));
         check_sentence(run, odd[i].word);
         assert_true(pl_run_number(run, "replay.same") == 0);
@@ -226,7 +226,7 @@ TEST(nonsense_is_told) {
     const struct line base[] = {joins[0], joins[1], {.kind = 7, .worker = 1, .now = 9, .task = 1}};
     pl_run *common = replay(
         plain(),
-        encoded("odd.rec", "program=0\nformat=2\nworkers=2\nmodel=quadratic:dim=4\nmethod=async\n",
+        encoded("odd.rec", "program=0\nformat=3\nworkers=2\nmodel=quadratic:dim=4\nmethod=async\n",
                 2, 1, base, 3));
     check_sentence(common, "event 3, worker 2: in the replay it completes no base");
     /* everybody leaves, and that was the end */
@@ -235,7 +235,7 @@ TEST(nonsense_is_told) {
                                 {.kind = 4, .worker = 0, .now = 4},
                                 {.kind = 5, .now = 2000000000, .task = 1}};
     pl_run *run = replay(
-        plain(), encoded("odd.rec", "program=0\nformat=2\nworkers=2\nmodel=none\nmethod=async\n", 2,
+        plain(), encoded("odd.rec", "program=0\nformat=3\nworkers=2\nmodel=none\nmethod=async\n", 2,
                          1, gone, 4));
     check_sentence(run, "the same 3 events and decisions, bit for bit");
     assert_true(pl_run_number(run, "time") == 2 && pl_run_number(run, "updates") == 1);
