@@ -20,11 +20,6 @@ BEGIN {
             sub(/^[^ ]+ +[^ ]+ +/, "", row[i])
             instead[word[1]] = row[i]
         }
-    n = split(ENVIRON["PENDING"], row, "\n")
-    for (i = 1; i <= n; i++) {
-        m = split(row[i], word, " ")
-        for (j = 2; j <= m; j++) pending[word[1], word[j]] = 1
-    }
     words("GENERIC", generic)
     words("NAMELESS", nameless)
     words("FAMILIES", family)
@@ -40,10 +35,6 @@ BEGIN {
 function words(variable, set,    n, i, word) {
     n = split(ENVIRON[variable], word)
     for (i = 1; i <= n; i++) set[word[i]] = 1
-}
-
-function is_pending(rule) {
-    return ((rule, file) in pending) || ((rule, "src/" folder) in pending)
 }
 
 # The names of the entries that a file defines, as identifiers spell them: own[file, i], and in
@@ -79,10 +70,10 @@ function breach(file, line, what) {
 function end_of_file() {
     if (file && is_c && lines > max_file)
         breach(file, lines, "the file has more than " max_file " lines; split it")
-    if (file && n_strays > 0 && !is_pending("prefix"))
+    if (file && n_strays > 0)
         breach(file, stray_line, "functions that do not begin with " stem_name(file) "_:" strays)
     if (folder in threaded) {
-        threads_of[stem_of(file)] += says_threads || is_pending("threads")
+        threads_of[stem_of(file)] += says_threads
         if (!(stem_of(file) in threads_at) || file ~ /\.c$/) threads_at[stem_of(file)] = file
     }
 }
@@ -104,7 +95,7 @@ FNR == 1 {
     if (is_family && file ~ /\.c$/ && file !~ /(\/table|_rules)\.c$/) plugin[file] = folder
     max_file = ENVIRON[folder || file ~ /\.c$/ ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
     max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
-    is_generic = (folder in generic) && file != methods && !is_pending("names")
+    is_generic = (folder in generic) && file != methods
     is_nameless = ((folder ? folder : file ~ /^python\// ? "python" : "") in nameless) &&
         file != ENVIRON["TRANSLATES"]
     if (file ~ /^tests\/[^\/]*\.(c|h|sh)$/) breach(file, 1, "belongs into a folder of tests")
@@ -120,7 +111,7 @@ FNR == 1 {
 
 /\t/ && file !~ /\.md$/ { breach(file, FNR, "a tab") }
 /[ \t\r]$/ { breach(file, FNR, "blanks at the end of the line") }
-file !~ /\.md$/ && length($0) > max_columns && !is_pending("columns") {
+file !~ /\.md$/ && length($0) > max_columns {
     wide = $0
     gsub(/[\200-\277]/, "", wide) # UTF-8: count characters, not bytes
     if (length(wide) > max_columns) breach(file, FNR, "more than " max_columns " columns")

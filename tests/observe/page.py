@@ -100,9 +100,11 @@ def race(b):
     check(b.run("Page.loads[0].groups.every(g => g.runs.length === 2)"), "seeds are not grouped")
     with open("race/race.json") as f:
         told = json.load(f)
-    check(b.run("Page.loads[0].groups.map(g => g.name)") == [r["method"] for r in told["ranking"]], "the order is another")
+    check(b.run("Page.loads[0].groups.map(g => g.name)") == [r["method"] for r in told["ranking"]],
+          "the order is another")
     said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
-    check(told["verdict"] and said[:len(told["verdict"])] == told["verdict"], "the page says %s, the race %s" % (said, told["verdict"]))
+    check(told["verdict"] and said[:len(told["verdict"])] == told["verdict"],
+          "the page says %s, the race %s" % (said, told["verdict"]))
     above = b.run("Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))")
     check(above, "a method that reached the target is shown below it")
     heading = "document.querySelector('#metric h2').textContent"
@@ -120,9 +122,11 @@ def race(b):
     open_page(b, "tuned.html")
     with open("tuned/race.json") as f:
         told = json.load(f)["entrants"]
-    rows = b.run("[...document.querySelectorAll('.tried tbody tr')].map(r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])")
+    rows = b.run("""[...document.querySelectorAll('.tried tbody tr')].map(
+        r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])""")
     check(rows == [[e["name"], len(e["tried"])] for e in told], "rates tried: %s" % rows)
-    used = b.run("[...document.querySelectorAll('.tried strong')].map(x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)")
+    used = b.run("""[...document.querySelectorAll('.tried strong')].map(
+        x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)""")
     check([float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used)
     paceline("report", "race", "train", "mf", "-o", "all.html")
     open_page(b, "all.html")
@@ -131,7 +135,8 @@ def race(b):
           "clocks and workloads are not apart: %s" % loads)
     check(b.run("document.querySelectorAll('#metric, #metric-2, #metric-3').length") == 3, "workloads are not apart")
     said = b.run("document.querySelector('#verdict').textContent")
-    check("kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said), "no target, and missed it: " + said)
+    check("kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said),
+          "no target, and missed it: " + said)
     b.size(390, 800)
     open_page(b, "all.html")
     wide = b.run("""[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 391
@@ -158,7 +163,8 @@ def slow(b):
 
 def odd(b):
     """Runs that must not look like ordinary ones: diverged, and options that a shell would split."""
-    paceline("simulate", "--data", "digits", "--method", "sync", "--workers", "10", "--attack", "signflip:f=3,scale=-10",
+    paceline("simulate", "--data", "digits", "--method", "sync", "--workers", "10",
+             "--attack", "signflip:f=3,scale=-10",
              "--updates", "60", "--log-dir", "diverged", status=1)
     paceline("report", "diverged", "-o", "diverged.html")
     open_page(b, "diverged.html")
@@ -187,18 +193,22 @@ def axes(b):
     missing = b.run("""(async () => {
         const missing = [], box = make("div", { style: "width:800px" }, document.body);
         const draw = async (lo, hi, log) => {
-            const points = [hi, lo, Math.sqrt(lo) * Math.sqrt(hi)].map((loss, i) => ({ time: 10 ** (i - 1) * (log ? lo : 1), loss }));
+            const points = [hi, lo, Math.sqrt(lo) * Math.sqrt(hi)].map((loss, i) =>
+                ({ time: 10 ** (i - 1) * (log ? lo : 1), loss }));
             const run = { points, history: { time: points[2].time, knobs: [{ time: 0, k: 1, bound: NaN }] } };
             const load = { groups: [{ name: "m", runs: [run], times: [] }], targetMetric: "loss", target: NaN };
             for (const chart of [Charts.comparison(box, load, "loss", log), Charts.knobs(box, run)]) {
                 await null; /* uPlot draws in a microtask */
-                for (const a of chart.u.axes) if (!(new Set(a._values).size > 1)) missing.push([lo, hi, a.label, a._values]);
+                for (const a of chart.u.axes)
+                    if (!(new Set(a._values).size > 1)) missing.push([lo, hi, a.label, a._values]);
                 chart.u.destroy();
             }
             box.replaceChildren();
         };
-        for (let m = 100; m < 1000; m++) await draw(m / 100 * 10 ** (m % 9 - 5), 40 * m / 100 * 10 ** (m % 9 - 5), true);
-        for (const [lo, hi] of [[2, 1e36], [1e-36, 2e-36], [1e300, 3e300], [1.05e-3, 1.1e-3]]) await draw(lo, hi, false);
+        for (let m = 100; m < 1000; m++)
+            await draw(m / 100 * 10 ** (m % 9 - 5), 40 * m / 100 * 10 ** (m % 9 - 5), true);
+        for (const [lo, hi] of [[2, 1e36], [1e-36, 2e-36], [1e300, 3e300], [1.05e-3, 1.1e-3]])
+            await draw(lo, hi, false);
         return missing; })()""")
     check(missing == [], "%d axes without labels: %s" % (len(missing), missing[:5]))
     check(b.messages == [], "axes: the console says %s" % b.messages[:3])
@@ -263,7 +273,8 @@ def keyboard(b):
     check(b.run(view) == whole, "0 does not show the whole run")
     # scrolling: every frame draws all visible tasks; the time is reported, not asserted
     times = b.run("""(async () => { const g = %s, out = []; g.zoom(0.9);
-        for (let i = 0; i < 30; i++) { g.show(g.t0 + (i %% 2 ? 1 : -1) * 0.01 * g.end, g.t1 + (i %% 2 ? 1 : -1) * 0.01 * g.end);
+        for (let i = 0; i < 30; i++) {
+            g.show(g.t0 + (i %% 2 ? 1 : -1) * 0.01 * g.end, g.t1 + (i %% 2 ? 1 : -1) * 0.01 * g.end);
             await new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))); out.push(g.milliseconds); }
         return out.sort((a, b) => a - b); })()""" % gantt)
     print("10^5 tasks: median frame %.1f ms, slowest of 30 %.1f ms" % (times[15], times[-1]))
@@ -288,15 +299,18 @@ def hostile(b):
         good = json.load(f)
     evil = dict(good, method=EVIL, options={EVIL: EVIL, "data": EVIL, "seed": "1", "delay": EVIL},
                 events={"all": 1, "first": [EVIL], "last": []})
-    huge = dict(good, time=1e308, workers=1e300, updates=-5, knobs=[[1e300, 1e300, -1]], held=[[99999, 1, 1], [0, "x", {}]],
+    huge = dict(good, time=1e308, workers=1e300, updates=-5, knobs=[[1e300, 1e300, -1]],
+                held=[[99999, 1, 1], [0, "x", {}]],
                 rows=[[1e308] * 10, ["a", None], "x"], staleness={"bins": [[1e18, 1e18], ["a", "b"]]},
                 points=[{"time": 1e308, "loss": -1e308, "test_accuracy": 1e308}, {"time": "soon"}, 7, None])
     broken = dict(good, tasks=dict(good["tasks"], worker=good["tasks"]["worker"][:-1]))
     wild = dict(good, tasks=dict(good["tasks"], worker=[-1, 1e9] * (len(good["tasks"]["worker"]) // 2)
                                  + [0] * (len(good["tasks"]["worker"]) % 2)))
     point = '{"method":"m","time":1,"loss":1,"test_accuracy":0.5}\n'
-    write("h1", {"history.json": json.dumps(evil), "run.json": json.dumps({"id": EVIL, "command": [EVIL], "why": EVIL})})
-    write("h2", {"history.json": json.dumps(huge).replace("1e+308", "1e308"), "points.jsonl": "{\n" + point + "[1]\nnull\n"})
+    write("h1", {"history.json": json.dumps(evil),
+                 "run.json": json.dumps({"id": EVIL, "command": [EVIL], "why": EVIL})})
+    write("h2", {"history.json": json.dumps(huge).replace("1e+308", "1e308"),
+                 "points.jsonl": "{\n" + point + "[1]\nnull\n"})
     write("h3", {"history.json": json.dumps(broken), "run.json": "[1,2"})
     write("h4", {"history.json": json.dumps(good)[:5000], "points.jsonl": point})
     write("h5", {"history.json": "[]", "points.jsonl": b"\xff\xfe\x00\x01" + EVIL.encode()})

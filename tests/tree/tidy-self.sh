@@ -9,10 +9,8 @@ trap 'rm -rf "$work"' EXIT
 tree=$work/tree objects=$work/objects
 failures=0
 
-# tidy with nothing spared, so that every rule can be seen at work
 mkdir "$work/tests"
-cp "$SOURCE_DIR/tests/tidy.awk" "$work/tests"
-sed "/^export PENDING='/,/^'/c export PENDING=" "$SOURCE_DIR/tests/tidy" >"$work/tests/tidy"
+cp "$SOURCE_DIR/tests/tidy" "$SOURCE_DIR/tests/tidy.awk" "$work/tests"
 setting() { sed -n "s/^\(export \)\{0,1\}$1='\{0,1\}\([^']*\).*/\2/p" "$work/tests/tidy"; }
 pure=$(sed -n "/^PURE='/,/'$/p" "$work/tests/tidy" | sed "s/^PURE=//; s/'//g")
 
@@ -291,19 +289,6 @@ printf '/* Threads: one. */\n#include "core/policy.h"\n' >src/run/door.h
 printf '#include "run/door.h"\n' >src/run/door.c
 printf '#include "run/door.h"\n' >src/run/floor.c
 expect "src/run/floor.c:1: neither it nor its header says at the top"
-
-# what is spared, and nothing else
-sed "s|^export PENDING=.*|export PENDING='threads src/run\nprefix src/sim/net.c'|" \
-    "$work/tests/tidy" >"$work/tests/tidy-sparing"
-printf 'static int link_b(void) { return 0; }\n' |
-    tee src/sim/net.c src/sim/script.c >src/run/door.c
-if out=$(sh "$work/tests/tidy-sparing" "$tree") || [ "$(printf '%s\n' "$out" | wc -l)" != 3 ] ||
-    ! printf '%s\n' "$out" | grep -q '^src/run/door.c:1: functions that do not begin' ||
-    ! printf '%s\n' "$out" | grep -q '^src/sim/script.c:1: functions that do not begin'; then
-    printf 'FAIL: PENDING spares too much or too little:\n%s\n' "$out"
-    failures=$((failures + 1))
-fi
-restore_tree
 
 # object code
 plant() { # a line before the function, what stands for log(*at), the complaint

@@ -17,7 +17,10 @@ const Format = (() => {
     if (m.bound) return `${m.bound === "at least" ? "≥" : "≤"} ${f(m.mean * factor)}`;
     return f(m.mean * factor) + (Number.isFinite(half) ? ` ± ${two}` : "");
   }
-  const range = (xs, f) => (!xs.length ? "–" : f(Math.min(...xs)) === f(Math.max(...xs)) ? f(xs[0]) : `${f(Math.min(...xs))} to ${f(Math.max(...xs))}`);
+  const range = (xs, f) =>
+    (!xs.length                                    ? "–"
+       : f(Math.min(...xs)) === f(Math.max(...xs)) ? f(xs[0])
+                                                   : `${f(Math.min(...xs))} to ${f(Math.max(...xs))}`);
   /* The time to the target of a group; empty if it has none. */
   function time(g) {
     const some = n => (n ? `in ${n} of ${g.runs.length} runs` : "");
@@ -31,7 +34,10 @@ const Format = (() => {
   };
   const count = x => (Number.isFinite(x) ? Math.round(x).toLocaleString("en").replace(/,/g, "\u202f") : "–");
   const percent = x => (Number.isFinite(x) ? `${x > 0 && x < 0.01 ? "under 1" : Math.round(100 * x)} %` : "–");
-  const metric = x => (Number.isFinite(x) ? (Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 1e-3) ? three(x) : String(Number(x.toPrecision(4)))) : "–");
+  const metric = x =>
+    (Number.isFinite(x)
+       ? (Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 1e-3) ? three(x) : String(Number(x.toPrecision(4))))
+       : "–");
   return { three, seconds, tick, count, percent, metric, interval, range, time };
 })();
 
@@ -67,7 +73,8 @@ function scaleOf(lo, hi, log) {
   const f = log ? Math.log10 : x => x / big, g = log ? x => 10 ** x : x => x * big, a = f(lo), span = f(hi) - a || 1;
   const powers = (x, y, digits, every) => {
     const out = [];
-    for (let e = Math.floor(Math.log10(x) / every) * every; 10 ** e <= y; e += every) out.push(...digits.map(m => m * 10 ** e).filter(t => t >= x && t <= y));
+    for (let e = Math.floor(Math.log10(x) / every) * every; 10 ** e <= y; e += every)
+      out.push(...digits.map(m => m * 10 ** e).filter(t => t >= x && t <= y));
     return out;
   };
   const decades = (x, y, n) => {
@@ -86,28 +93,47 @@ const SECONDS = { from: t => t, to: t => t, ticks };
 const Charts = (() => {
   const FONT = "12px system-ui, sans-serif";
 
-  const axis = (more = {}) => Object.assign({ stroke: Theme.css("--soft"), grid: { stroke: Theme.css("--faint"), width: 1 },
-    ticks: { stroke: Theme.css("--line"), width: 1, size: 5 }, font: FONT, labelFont: FONT, labelSize: 18 }, more);
+  const axis = (more = {}) => Object.assign(
+    {
+      stroke: Theme.css("--soft"),
+      grid: { stroke: Theme.css("--faint"), width: 1 },
+      ticks: { stroke: Theme.css("--line"), width: 1, size: 5 },
+      font: FONT,
+      labelFont: FONT,
+      labelSize: 18
+    },
+    more);
 
   /* An axis with our own marks, one for so many pixels. */
   function marked(scale, pixels, more) {
     let marks = [];
-    return axis(Object.assign({ incrs: [1e300], filter: (u, places) => places, values: () => marks.map(label),
-      splits: (u, i, min, max) => {
-        marks = scale.ticks(min, max, Math.max(2, (u.axes[i].side % 2 ? u.bbox.height : u.bbox.width) / (devicePixelRatio || 1) / pixels));
-        return marks.map(scale.to);
-      } }, more));
+    return axis(Object.assign(
+      {
+        incrs: [1e300],
+        filter: (u, places) => places,
+        values: () => marks.map(label),
+        splits: (u, i, min, max) => {
+          marks = scale.ticks(
+            min, max,
+            Math.max(2, (u.axes[i].side % 2 ? u.bbox.height : u.bbox.width) / (devicePixelRatio || 1) / pixels));
+          return marks.map(scale.to);
+        }
+      },
+      more));
   }
 
   const label = x => {
     const a = Math.abs(x), short = Number(x.toPrecision(5));
-    return a >= 1e6 || (a > 0 && a < 1e-4) ? short.toExponential().replace("+", "") : a >= 1000 ? Format.count(x) : String(short);
+    return a >= 1e6 || (a > 0 && a < 1e-4) ? short.toExponential().replace("+", "")
+      : a >= 1000                          ? Format.count(x)
+                                           : String(short);
   };
 
   /* Names at the ends of the lines: each at the height of its line, but not on another. */
   function direct(u, entries) {
     const ctx = u.ctx, ratio = devicePixelRatio || 1, gap = 15 * ratio, { left, top, width, height } = u.bbox;
-    const places = entries.map(e => ({ e, y: u.valToPos(e.place, e.scale || "y", true) })).filter(p => Number.isFinite(p.y));
+    const places =
+      entries.map(e => ({ e, y: u.valToPos(e.place, e.scale || "y", true) })).filter(p => Number.isFinite(p.y));
     places.sort((a, b) => a.y - b.y || a.e.rank - b.e.rank);
     let above = top - gap / 2;
     for (const p of places) { p.y = Math.max(p.y, above + gap); above = p.y; }
@@ -136,7 +162,10 @@ const Charts = (() => {
     box.addEventListener("keydown", e => {
       const xs = u.data[0], s = u.scales.x, span = s.max - s.min;
       if (e.ctrlKey || e.metaKey || e.altKey || !xs.length) return;
-      const zoom = f => { const m = (s.min + s.max) / 2; u.setScale("x", { min: m - span * f / 2, max: m + span * f / 2 }); };
+      const zoom = f => {
+        const m = (s.min + s.max) / 2;
+        u.setScale("x", { min: m - span * f / 2, max: m + span * f / 2 });
+      };
       if (e.key === "ArrowLeft" || e.key === "ArrowRight") {
         at = Math.max(0, Math.min(xs.length - 1, (u.cursor.idx ?? at) + (e.key === "ArrowLeft" ? -1 : 1)));
         u.setCursor({ left: u.valToPos(xs[at], "x"), top: 10 });
@@ -153,7 +182,11 @@ const Charts = (() => {
     const line = make("div", { class: "readout", "aria-live": "polite" }, parent, readout(null));
     options.width = Math.max(240, box.clientWidth || parent.clientWidth || 800);
     options.legend = { show: false };
-    options.hooks = Object.assign({}, options.hooks, { setCursor: [u => { line.textContent = readout(u.cursor.idx); }] });
+    options.hooks = Object.assign({}, options.hooks, {
+      setCursor: [u => {
+        line.textContent = readout(u.cursor.idx);
+      }]
+    });
     const u = new uPlot(options, data, box);
     keys(box, u, () => ({ min: data[0][0], max: data[0][data[0].length - 1] }));
     return { u, box, resize: () => u.setSize({ width: Math.max(240, box.clientWidth), height: options.height }) };
@@ -180,8 +213,10 @@ const Charts = (() => {
   /* Mean and band per group; the line of a group ends where its last run ended. */
   function curves(groups, metric, log) {
     const value = metric.value;
-    const known = groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p))).map(p => p.time)));
-    const first = log ? extent(known)[1] / 1000 : 0; /* a first evaluation long before the others would leave the figure empty */
+    const known =
+      groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p))).map(p => p.time)));
+    const first =
+      log ? extent(known)[1] / 1000 : 0; /* a first evaluation long before the others would leave the figure empty */
     const times = thin(known.filter(t => t >= first), 2000);
     const series = groups.map(g => {
       const end = Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)));
@@ -189,7 +224,9 @@ const Charts = (() => {
       times.forEach((t, i) => {
         const xs = t <= end ? all.map(a => a[i]).filter(x => x !== null && Number.isFinite(x)) : [];
         const whole = xs.length === all.length;
-        mid.push(whole ? xs.reduce((a, b) => a + b, 0) / xs.length : null); low.push(whole ? Math.min(...xs) : null); high.push(whole ? Math.max(...xs) : null);
+        mid.push(whole ? xs.reduce((a, b) => a + b, 0) / xs.length : null);
+        low.push(whole ? Math.min(...xs) : null);
+        high.push(whole ? Math.max(...xs) : null);
       });
       return { mid, low, high };
     });
@@ -207,43 +244,77 @@ const Charts = (() => {
   function comparison(parent, load, metricName, logTime) {
     const metric = Data.METRICS[metricName], groups = load.groups, { times, series } = curves(groups, metric, logTime);
     if (!times.length) { make("p", { class: "note" }, parent, "There are no evaluations to draw."); return null; }
-    const target = metricName === load.targetMetric ? load.target : NaN, data = [times], lines = [{}], bands = [], ends = [];
+    const target = metricName === load.targetMetric ? load.target : NaN, data = [times], lines = [{}], bands = [],
+          ends = [];
     groups.forEach((g, i) => {
       const colour = Theme.series(i), s = series[i], many = g.runs.length > 1;
-      data.push(s.mid); lines.push({ stroke: colour, width: 2, points: { show: times.length < 3 }, dash: i < 8 ? undefined : [6, 4] });
+      data.push(s.mid);
+      lines.push({ stroke: colour, width: 2, points: { show: times.length < 3 }, dash: i < 8 ? undefined : [6, 4] });
       if (many) {
         data.push(s.high, s.low);
-        lines.push({ stroke: "transparent", points: { show: false } }, { stroke: "transparent", points: { show: false } });
+        lines.push(
+          { stroke: "transparent", points: { show: false } }, { stroke: "transparent", points: { show: false } });
         bands.push({ series: [data.length - 2, data.length - 1], fill: colour + "2e" });
       }
       const known = s.mid.filter(x => x !== null);
       if (!known.length) return;
       const when = metricName === load.targetMetric && Format.time(g).replace(/ ±.*? (?=\S+$)/, " ");
-      ends.push({ value: when ? target : known[known.length - 1], text: short(g.name, 26) + (when ? `  ${when}` : ""), colour, rank: i });
+      ends.push({
+        value: when ? target : known[known.length - 1],
+        text: short(g.name, 26) + (when ? `  ${when}` : ""),
+        colour,
+        rank: i
+      });
     });
     const values = data.slice(1).flat().filter(x => x !== null), log = decades(values);
     if (Number.isFinite(target)) values.push(target);
     const [lo, hi] = extent(values), y = scaleOf(lo, hi, log), x = scaleOf(times[0], times[times.length - 1], logTime);
     const narrow = parent.clientWidth < 560; /* the names are in the table below */
     for (const e of ends) e.place = y.to(e.value);
-    return plot(parent, {
-      height: 340, padding: [10, narrow ? 12 : 16 + measure(ends.map(e => e.text)), 0, 0],
-      scales: { x: { time: false, range: (u, min, max) => [min, max > min ? max : min + 1] }, y: { range: [lo === hi ? -0.5 : -0.04, lo === hi ? 0.5 : 1.04] } },
-      axes: [marked(x, 80, { label: "time (s)", size: 30 }), marked(y, 40, { label: metric.name, size: 58 })],
-      series: lines, bands, cursor: { drag: { x: true, y: false }, points: { show: false } },
-      hooks: { draw: [u => {
-        if (Number.isFinite(target)) {
-          const ctx = u.ctx, at = u.valToPos(y.to(target), "y", true), ratio = devicePixelRatio || 1;
-          ctx.save(); ctx.strokeStyle = ctx.fillStyle = Theme.css("--soft"); ctx.setLineDash([5 * ratio, 4 * ratio]);
-          ctx.beginPath(); ctx.moveTo(u.bbox.left, at); ctx.lineTo(u.bbox.left + u.bbox.width, at); ctx.stroke();
-          ctx.font = `${11 * ratio}px system-ui, sans-serif`; ctx.textBaseline = "bottom"; ctx.textAlign = "left";
-          ctx.fillText(`target ${Format.metric(target)}`, u.bbox.left + 6 * ratio, at - 3 * ratio); ctx.restore();
+    return plot(
+      parent, {
+        height: 340,
+        padding: [10, narrow ? 12 : 16 + measure(ends.map(e => e.text)), 0, 0],
+        scales: {
+          x: { time: false, range: (u, min, max) => [min, max > min ? max : min + 1] },
+          y: { range: [lo === hi ? -0.5 : -0.04, lo === hi ? 0.5 : 1.04] }
+        },
+        axes: [marked(x, 80, { label: "time (s)", size: 30 }), marked(y, 40, { label: metric.name, size: 58 })],
+        series: lines,
+        bands,
+        cursor: { drag: { x: true, y: false }, points: { show: false } },
+        hooks: {
+          draw: [u => {
+            if (Number.isFinite(target)) {
+              const ctx = u.ctx, at = u.valToPos(y.to(target), "y", true), ratio = devicePixelRatio || 1;
+              ctx.save();
+              ctx.strokeStyle = ctx.fillStyle = Theme.css("--soft");
+              ctx.setLineDash([5 * ratio, 4 * ratio]);
+              ctx.beginPath();
+              ctx.moveTo(u.bbox.left, at);
+              ctx.lineTo(u.bbox.left + u.bbox.width, at);
+              ctx.stroke();
+              ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+              ctx.textBaseline = "bottom";
+              ctx.textAlign = "left";
+              ctx.fillText(`target ${Format.metric(target)}`, u.bbox.left + 6 * ratio, at - 3 * ratio);
+              ctx.restore();
+            }
+            if (!narrow) direct(u, ends);
+          }]
         }
-        if (!narrow) direct(u, ends);
-      }] }
-    }, [times.map(x.to), ...data.slice(1).map(s => s.map(y.to))], `${metric.name} against time for ${groups.map(g => g.name).join(", ")}. Arrow keys read values, + and - zoom, 0 shows everything.`,
-      i => (i === null || i === undefined ? narrow ? "Touch the lines to read values." : "Point at the lines to read values; drag to zoom, double-click to see everything."
-        : `${Format.seconds(times[i])}: ` + groups.map((g, k) => (series[k].mid[i] === null ? "" : `${g.name} ${Format.metric(series[k].mid[i])}`)).filter(Boolean).join(", ")));
+      },
+      [times.map(x.to), ...data.slice(1).map(s => s.map(y.to))],
+      `${metric.name} against time for ${
+        groups.map(g => g.name).join(", ")}. Arrow keys read values, + and - zoom, 0 shows everything.`,
+      i =>
+        (i === null || i === undefined ? narrow
+             ? "Touch the lines to read values."
+             : "Point at the lines to read values; drag to zoom, double-click to see everything."
+                                       : `${Format.seconds(times[i])}: ` +
+             groups.map((g, k) => (series[k].mid[i] === null ? "" : `${g.name} ${Format.metric(series[k].mid[i])}`))
+               .filter(Boolean)
+               .join(", ")));
   }
 
   /* K and the bound as steps, and the loss, on the time of the Gantt. */
@@ -260,27 +331,48 @@ const Charts = (() => {
     }
     const loss = sample(points, p => p.loss, times), step = uPlot.paths.stepped({ align: 1 });
     const most = Math.max(1, extent(k.filter(x => x !== null))[1], extent(bound.filter(x => x !== null))[1]);
-    const known = loss.filter(x => x !== null), y = scaleOf(0, most, false), right = scaleOf(...extent(known), decades(known));
-    const colours = [0, 1, 2].map(Theme.series), whole = Object.assign({}, y, { ticks: (...a) => y.ticks(...a).filter(Number.isInteger) });
-    return plot(parent, {
-      height: 190, padding: [10, points.length ? 8 : 60, 0, 0],
-      scales: { x: { time: false }, y: { range: [0, 1.08] }, loss: { range: [-0.04, 1.04] } },
-      axes: [marked(SECONDS, 80, { label: "time (s)", size: 30 }), marked(whole, 30, { label: bounded ? "K, bound" : "K", size: 40 }),
-        ...(points.length ? [marked(right, 40, { scale: "loss", side: 1, label: "training loss", size: 48, grid: { show: false } })] : [])],
-      series: [{}, { stroke: colours[0], width: 2, paths: step, points: { show: false } },
-        { stroke: colours[1], width: 2, dash: [6, 3], paths: step, points: { show: false } },
-        ...(points.length ? [{ scale: "loss", stroke: colours[2], width: 1.5, points: { show: false } }] : [])],
-      cursor: { drag: { x: true, y: false }, points: { show: false } },
-      hooks: { setScale: [(u, key) => { if (key === "x" && onView) onView(u.scales.x.min, u.scales.x.max); }] }
-    }, [times, k.map(y.to), bound.map(y.to), ...(points.length ? [loss.map(right.to)] : [])],
+    const known = loss.filter(x => x !== null), y = scaleOf(0, most, false),
+          right = scaleOf(...extent(known), decades(known));
+    const colours = [0, 1, 2].map(Theme.series),
+          whole = Object.assign({}, y, { ticks: (...a) => y.ticks(...a).filter(Number.isInteger) });
+    return plot(
+      parent, {
+        height: 190,
+        padding: [10, points.length ? 8 : 60, 0, 0],
+        scales: { x: { time: false }, y: { range: [0, 1.08] }, loss: { range: [-0.04, 1.04] } },
+        axes: [
+          marked(SECONDS, 80, { label: "time (s)", size: 30 }),
+          marked(whole, 30, { label: bounded ? "K, bound" : "K", size: 40 }),
+          ...(
+            points.length
+              ? [marked(right, 40, { scale: "loss", side: 1, label: "training loss", size: 48, grid: { show: false } })]
+              : [])
+        ],
+        series: [
+          {}, { stroke: colours[0], width: 2, paths: step, points: { show: false } },
+          { stroke: colours[1], width: 2, dash: [6, 3], paths: step, points: { show: false } },
+          ...(points.length ? [{ scale: "loss", stroke: colours[2], width: 1.5, points: { show: false } }] : [])
+        ],
+        cursor: { drag: { x: true, y: false }, points: { show: false } },
+        hooks: {
+          setScale: [(u, key) => {
+            if (key === "x" && onView) onView(u.scales.x.min, u.scales.x.max);
+          }]
+        }
+      },
+      [times, k.map(y.to), bound.map(y.to), ...(points.length ? [loss.map(right.to)] : [])],
       `K${bounded ? ", the staleness bound" : ""} and the training loss over time`,
-      i => (i === null || i === undefined ? legendText(k, bound, bounded, points.length)
-        : `${Format.seconds(times[i])}: K ${Format.count(k[i])}${bounded ? `, bound ${bound[i] === null ? "none" : Format.count(bound[i])}` : ""}${points.length ? `, loss ${Format.metric(loss[i])}` : ""}`));
+      i =>
+        (i === null || i === undefined ? legendText(k, bound, bounded, points.length)
+                                       : `${Format.seconds(times[i])}: K ${Format.count(k[i])}${
+                                           bounded ? `, bound ${bound[i] === null ? "none" : Format.count(bound[i])}`
+                                                   : ""}${points.length ? `, loss ${Format.metric(loss[i])}` : ""}`));
   }
 
   function legendText(k, bound, bounded, loss) {
     const [lo, hi] = extent(k.filter(x => x !== null));
-    return `Blue: K, ${lo === hi ? `always ${lo}` : `from ${lo} to ${hi}`}. ${bounded ? "Dashed: the staleness bound." : "There is no staleness bound."}${loss ? " Thin: training loss." : ""}`;
+    return `Blue: K, ${lo === hi ? `always ${lo}` : `from ${lo} to ${hi}`}. ${
+      bounded ? "Dashed: the staleness bound." : "There is no staleness bound."}${loss ? " Thin: training loss." : ""}`;
   }
 
   function staleness(parent, h) {
@@ -290,17 +382,45 @@ const Charts = (() => {
     for (let i = 0; i <= Math.min(top, 63); i++) dense.push([i, (bins.find(b => b[0] === i) || [0, 0])[1]]);
     dense.push(...bins.filter(b => b[0] >= 64));
     const xs = dense.map((_, i) => i), ys = dense.map(b => b[1] / all);
-    const name = i => (dense[i] ? (dense[i][0] < 64 ? String(dense[i][0]) : (top < 64 ? String(dense[i][0]) : `${dense[i][0]}–${2 * dense[i][0] - 1}`)) : "");
-    return plot(parent, {
-      height: 220, padding: [10, 12, 0, 0],
-      scales: { x: { time: false, range: [-0.6, dense.length - 0.4] }, y: { range: [0, Math.max(...ys) * 1.06] } },
-      axes: [axis({ label: "staleness (updates)", size: 30, splits: () => xs.filter((_, i) => i % Math.ceil(dense.length / 10) === 0), values: (u, v) => v.map(i => (dense[i] ? String(dense[i][0]) : "")) }),
-        axis({ label: "share of results", size: 58, splits: (u, i, min, max) => ticks(min, max, 5), values: (u, v) => v.map(x => `${Number((100 * x).toPrecision(3))} %`) })],
-      series: [{}, { stroke: Theme.css("--applied"), fill: Theme.css("--applied") + "aa", paths: uPlot.paths.bars({ size: [0.8, 60] }), points: { show: false } }],
-      cursor: { drag: { x: false, y: false }, points: { show: false } }
-    }, [xs, ys], "Histogram of the staleness of applied results",
-      i => (i === null || i === undefined ? `Mean ${Format.three(h.staleness.mean)}, largest ${Format.count(h.staleness.max)}; ${Format.count(all)} results.`
-        : `Staleness ${name(i)}: ${Format.count(dense[i][1])} results (${Format.percent(ys[i])})`));
+    const name = i =>
+      (dense[i] ? (dense[i][0] < 64 ? String(dense[i][0])
+                                    : (top < 64 ? String(dense[i][0]) : `${dense[i][0]}–${2 * dense[i][0] - 1}`))
+                : "");
+    return plot(
+      parent, {
+        height: 220,
+        padding: [10, 12, 0, 0],
+        scales: { x: { time: false, range: [-0.6, dense.length - 0.4] }, y: { range: [0, Math.max(...ys) * 1.06] } },
+        axes: [
+          axis({
+            label: "staleness (updates)",
+            size: 30,
+            splits: () => xs.filter((_, i) => i % Math.ceil(dense.length / 10) === 0),
+            values: (u, v) => v.map(i => (dense[i] ? String(dense[i][0]) : ""))
+          }),
+          axis({
+            label: "share of results",
+            size: 58,
+            splits: (u, i, min, max) => ticks(min, max, 5),
+            values: (u, v) => v.map(x => `${Number((100 * x).toPrecision(3))} %`)
+          })
+        ],
+        series: [
+          {}, {
+            stroke: Theme.css("--applied"),
+            fill: Theme.css("--applied") + "aa",
+            paths: uPlot.paths.bars({ size: [0.8, 60] }),
+            points: { show: false }
+          }
+        ],
+        cursor: { drag: { x: false, y: false }, points: { show: false } }
+      },
+      [xs, ys], "Histogram of the staleness of applied results",
+      i =>
+        (i === null || i === undefined
+           ? `Mean ${Format.three(h.staleness.mean)}, largest ${Format.count(h.staleness.max)}; ${
+               Format.count(all)} results.`
+           : `Staleness ${name(i)}: ${Format.count(dense[i][1])} results (${Format.percent(ys[i])})`));
   }
 
   return { comparison, knobs, staleness, short };

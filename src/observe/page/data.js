@@ -95,15 +95,33 @@ const Data = (() => {
     for (const key of ["started", "applied", "dropped", "cancelled", "lost", "rejected", "running"])
       fates[key] = whole(f[key]);
     return {
-      method: text(h.method, MAX_NAME), command: text(h.command_line, 20000), why: text(h.why, 20), clock: text(h.clock, 20), metric: text(h.metric, 20),
-      workers: whole(h.workers), time: num(h.time), updates: whole(h.updates), ended: Boolean(h.ended), fates, rows,
-      options: options(h.options), points: points(list(h.points)),
+      method: text(h.method, MAX_NAME),
+      command: text(h.command_line, 20000),
+      why: text(h.why, 20),
+      clock: text(h.clock, 20),
+      metric: text(h.metric, 20),
+      workers: whole(h.workers),
+      time: num(h.time),
+      updates: whole(h.updates),
+      ended: Boolean(h.ended),
+      fates,
+      rows,
+      options: options(h.options),
+      points: points(list(h.points)),
       held: list(h.held).map(list).filter(x => x[0] < rows.length && x[1] < rows.length && num(x[2]) > 0),
-      knobs: list(h.knobs).map(list).map(k => ({ time: num(k[0]), k: num(k[1]), bound: num(k[2]) })).filter(k => k.time >= 0),
-      staleness: { mean: num(s.mean), max: num(s.max),
-        bins: list(s.bins).map(list).map(b => [num(b[0]), num(b[1])]).filter(b => b[0] >= 0 && b[1] > 0) },
-      tasks: tasks(h.tasks, rows.length, troubles), cells: cells(h.cells),
-      events: { all: whole(e.all), first: list(e.first).map(x => text(x, 400)), last: list(e.last).map(x => text(x, 400)) }
+      knobs: list(h.knobs)
+               .map(list)
+               .map(k => ({ time: num(k[0]), k: num(k[1]), bound: num(k[2]) }))
+               .filter(k => k.time >= 0),
+      staleness: {
+        mean: num(s.mean),
+        max: num(s.max),
+        bins: list(s.bins).map(list).map(b => [num(b[0]), num(b[1])]).filter(b => b[0] >= 0 && b[1] > 0)
+      },
+      tasks: tasks(h.tasks, rows.length, troubles),
+      cells: cells(h.cells),
+      events:
+        { all: whole(e.all), first: list(e.first).map(x => text(x, 400)), last: list(e.last).map(x => text(x, 400)) }
     };
   }
 
@@ -111,8 +129,18 @@ const Data = (() => {
     const opts = Object.keys(options(info.options)).length ? options(info.options) : h ? h.options : {};
     const pts = own.length ? own : h ? h.points : [];
     const method = opts.method || (h && h.method !== "custom" ? h.method : opts.policy);
-    return Object.assign({ name: text(method, MAX_NAME) || "run", seed: opts.seed || "", history: h, points: pts, options: opts,
-      info, path: "", clock: (h && h.clock) || { train: "real", simulate: "virtual" }[info.kind] || "" }, extra);
+    return Object.assign(
+      {
+        name: text(method, MAX_NAME) || "run",
+        seed: opts.seed || "",
+        history: h,
+        points: pts,
+        options: opts,
+        info,
+        path: "",
+        clock: (h && h.clock) || { train: "real", simulate: "virtual" }[info.kind] || ""
+      },
+      extra);
   }
 
   /* A log directory, a history or a replayed recording. */
@@ -121,7 +149,8 @@ const Data = (() => {
     const rows = lines(files["points.jsonl"], `${source.path}: points.jsonl`, troubles);
     const info = object(files["run.json"] ? parse(files["run.json"], `${source.path}: run.json`, troubles) : null);
     const own = source.kind === "recording" ? [] : points(rows);
-    const run = makeRun(h ? history(h, troubles) : null, own, info, { path: text(source.path, 300), kind: source.kind });
+    const run =
+      makeRun(h ? history(h, troubles) : null, own, info, { path: text(source.path, 300), kind: source.kind });
     if (!run.history && rows.length) run.name = text(rows[0].method, MAX_NAME) || "run";
     return run.history || run.points.length ? [run] : [];
   }
@@ -133,16 +162,32 @@ const Data = (() => {
     const rows = new Map();
     for (const r of list(about.ranking).map(object)) {
       const out = { runs: whole(r.runs), reached: whole(r.reached), diverged: whole(r.diverged), lr: num(r.lr) };
-      for (const k of ["time_to_target", "factor", "loss", "test_accuracy", "test_rmse", "staleness", "wasted", "idle", "predicted"]) out[k] = meanOf(r[k]);
+      for (const k of
+             ["time_to_target", "factor", "loss", "test_accuracy", "test_rmse", "staleness", "wasted", "idle",
+              "predicted"])
+        out[k] = meanOf(r[k]);
       rows.set(text(r.method, MAX_NAME), out);
     }
-    const tried = list(about.entrants).map(object).map(e => ({ name: text(e.name, MAX_NAME), lr: num(e.lr),
-      rates: list(e.tried).slice(0, 100).map(object).map(t => ({ lr: num(t.lr), time: num(t.time_to_target), error: num(t.error) })) })).filter(e => e.rates.length);
-    return { rows, tried, baseline: text(about.baseline, MAX_NAME), verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100) };
+    const tried = list(about.entrants)
+                    .map(object)
+                    .map(e => ({
+                           name: text(e.name, MAX_NAME),
+                           lr: num(e.lr),
+                           rates: list(e.tried).slice(0, 100).map(object).map(
+                             t => ({ lr: num(t.lr), time: num(t.time_to_target), error: num(t.error) }))
+                         }))
+                    .filter(e => e.rates.length);
+    return {
+      rows,
+      tried,
+      baseline: text(about.baseline, MAX_NAME),
+      verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100)
+    };
   }
 
   function readRace(source, files, troubles) {
-    const runs = [], about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
+    const runs = [],
+          about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
     const names = list(about.entrants).map(e => text(object(e).name, MAX_NAME));
     for (const line of lines(files["results.jsonl"], `${source.path}: results.jsonl`, troubles)) {
       const name = text(line.entrant, MAX_NAME);
@@ -212,27 +257,41 @@ const Data = (() => {
   /* The evaluation that met the target, or the last one. */
   function shown(run, metric, target) {
     const known = run.points.filter(p => Number.isFinite(metric.value(p)));
-    const met = target > 0 ? known.find(p => (metric.up ? metric.value(p) >= target : metric.value(p) <= target)) : null;
+    const met =
+      target > 0 ? known.find(p => (metric.up ? metric.value(p) >= target : metric.value(p) <= target)) : null;
     return known.length ? metric.value(met || known[known.length - 1]) : NaN;
   }
 
-  /* Runs that differ by their seed alone. A race says what they come to; of other runs there are only their own numbers. */
+  /* Runs that differ by their seed alone. A race says what they come to; of other runs there are only their
+   * own numbers. */
   function makeGroup(name, runs, metricName) {
     const metric = METRICS[metricName], o = runs[0].options;
-    const other = METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
+    const other =
+      METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
     const target = other.target(o) > 0 ? other.target(o) : NaN;
     const standing = (runs[0].race && runs[0].race.rows.get(name)) || null;
-    return { name, runs, metric: metricName, targetMetric: other === METRICS.loss ? "loss" : metricName, target,
-      standing, diverged: standing ? standing.diverged : runs.filter(r => r.info.why === "diverged" || (r.history && r.history.why === "diverged")).length,
+    return {
+      name,
+      runs,
+      metric: metricName,
+      targetMetric: other === METRICS.loss ? "loss" : metricName,
+      target,
+      standing,
+      diverged: standing
+        ? standing.diverged
+        : runs.filter(r => r.info.why === "diverged" || (r.history && r.history.why === "diverged")).length,
       times: runs.map(r => reached(r, other, target)).filter(Number.isFinite),
-      finals: runs.map(r => shown(r, metric, metric === other ? target : NaN)).filter(Number.isFinite) };
+      finals: runs.map(r => shown(r, metric, metric === other ? target : NaN)).filter(Number.isFinite)
+    };
   }
 
   /* Those that reached their target first, by time, and then by what they ended with. */
   function rank(a, b) {
     const x = a.times.length === a.runs.length, y = b.times.length === b.runs.length;
     if (x !== y) return x ? -1 : 1;
-    const by = x ? a.times[0] - b.times[0] : METRICS[a.metric].up ? b.finals[0] - a.finals[0] : a.finals[0] - b.finals[0];
+    const by = x             ? a.times[0] - b.times[0]
+      : METRICS[a.metric].up ? b.finals[0] - a.finals[0]
+                             : a.finals[0] - b.finals[0];
     return Number.isFinite(by) ? by : a.name < b.name ? -1 : 1;
   }
 
@@ -241,22 +300,29 @@ const Data = (() => {
     const loads = new Map();
     for (const run of runs) {
       const o = run.options, metric = metricOf(run);
-      const key = run.race ? `race\n${run.path}` : [run.clock, metric, ...FACTS.workload.map(k => o[k]), run.points.length ? "" : run.path].join("\n");
+      const key = run.race
+        ? `race\n${run.path}`
+        : [run.clock, metric, ...FACTS.workload.map(k => o[k]), run.points.length ? "" : run.path].join("\n");
       if (!loads.has(key)) loads.set(key, { metric, clock: run.clock, race: run.race || null, runs: [] });
       loads.get(key).runs.push(run);
     }
     return [...loads.values()].map(load => {
       const buckets = new Map();
       for (const run of load.runs) {
-        const key = run.entrant || (Object.keys(run.options).length
-          ? Object.entries(run.options).filter(([k]) => FACTS.experiment.includes(k)).map(([k, v]) => `${k}=${v}`).sort().join("\n")
-          : `${run.path}\n${run.name}`);
+        const key = run.entrant ||
+          (Object.keys(run.options).length ? Object.entries(run.options)
+                                               .filter(([k]) => FACTS.experiment.includes(k))
+                                               .map(([k, v]) => `${k}=${v}`)
+                                               .sort()
+                                               .join("\n")
+                                           : `${run.path}\n${run.name}`);
         if (!buckets.has(key)) buckets.set(key, []);
         buckets.get(key).push(run);
       }
       const groups = [...buckets.values()].map(rs => makeGroup(rs[0].entrant || rs[0].name, rs, load.metric));
       if (load.race && load.race.rows.size) {
-        const order = [...load.race.rows.keys()], place = g => (order.includes(g.name) ? order.indexOf(g.name) : order.length);
+        const order = [...load.race.rows.keys()],
+              place = g => (order.includes(g.name) ? order.indexOf(g.name) : order.length);
         groups.sort((a, b) => place(a) - place(b));
       } else { label(groups); groups.sort(rank); }
       const aimed = groups.find(g => Number.isFinite(g.target)) || groups[0];
@@ -270,8 +336,11 @@ const Data = (() => {
     for (const g of groups) all.set(g.name, (all.get(g.name) || []).concat(g));
     for (const same of all.values()) {
       if (same.length < 2) continue;
-      const keys = [...new Set(same.flatMap(g => Object.keys(g.runs[0].options)))].filter(k => FACTS.experiment.includes(k) && k !== "method" &&
-        new Set(same.map(g => g.runs[0].options[k])).size > 1).slice(0, 3);
+      const keys = [...new Set(same.flatMap(g => Object.keys(g.runs[0].options)))]
+                     .filter(
+                       k => FACTS.experiment.includes(k) && k !== "method" &&
+                         new Set(same.map(g => g.runs[0].options[k])).size > 1)
+                     .slice(0, 3);
       const methods = new Set(same.map(g => g.runs[0].options.method));
       same.forEach((g, i) => {
         const o = g.runs[0].options;

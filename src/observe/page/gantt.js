@@ -31,14 +31,19 @@ class Gantt {
 
   build(parent) {
     const bar = make("div", { class: "bar" }, parent);
-    const button = (text, title, go) => { const b = make("button", { type: "button", title }, bar, text); b.addEventListener("click", go); };
+    const button = (text, title, go) => {
+      const b = make("button", { type: "button", title }, bar, text);
+      b.addEventListener("click", go);
+    };
     button("−", "Zoom out (-)", () => this.zoom(2));
     button("+", "Zoom in (+)", () => this.zoom(0.5));
     button("Whole run", "Show the whole run (0)", () => this.show(0, this.end));
     make("span", { class: "grow" }, bar);
     const label = make("label", {}, bar, "Workers by ");
     this.sorter = make("select", {}, label);
-    for (const [value, text] of [["number", "number"], ["held", "time they held up others"], ["wasted", "wasted time"], ["idle", "idle time"]])
+    for (const [value, text] of [
+           ["number", "number"], ["held", "time they held up others"], ["wasted", "wasted time"],
+           ["idle", "idle time"]])
       make("option", { value }, this.sorter, text);
     this.sorter.addEventListener("change", () => { this.sort(this.sorter.value); this.draw(); });
     this.canvas = make("canvas", { tabindex: "0", role: "img", class: "gantt" }, parent);
@@ -63,7 +68,10 @@ class Gantt {
     c.addEventListener("keydown", e => this.key(e));
     c.addEventListener("wheel", e => this.wheel(e), { passive: false });
     c.addEventListener("dblclick", e => this.zoom(0.25, this.timeAt(e)));
-    c.addEventListener("pointerdown", e => { this.grip = { x: e.offsetX, y: e.offsetY, t0: this.t0, t1: this.t1, top: this.top }; c.setPointerCapture(e.pointerId); });
+    c.addEventListener("pointerdown", e => {
+      this.grip = { x: e.offsetX, y: e.offsetY, t0: this.t0, t1: this.t1, top: this.top };
+      c.setPointerCapture(e.pointerId);
+    });
     c.addEventListener("pointerup", () => { this.grip = null; });
     c.addEventListener("pointermove", e => {
       if (!this.grip) return this.point(e);
@@ -185,7 +193,9 @@ class Gantt {
       for (let k = 0; k < 4; k++) {
         const level = row.charCodeAt(4 * i + k) - 48;
         if (level > 0 && kinds[k] >= 0)
-          this.cover(kinds[k], (i * c.width - this.t0) * scale, (Math.min((i + 1) * c.width, until) - this.t0) * scale, Math.min(1, level / 63));
+          this.cover(
+            kinds[k], (i * c.width - this.t0) * scale, (Math.min((i + 1) * c.width, until) - this.t0) * scale,
+            Math.min(1, level / 63));
       }
   }
 
@@ -219,7 +229,13 @@ class Gantt {
         const colour = this.colour[k];
         r += c * colour[0]; g += c * colour[1]; b += c * colour[2]; sum += c;
       }
-      if (sum < 1) { const rest = 1 - sum; r += rest * this.idle[0]; g += rest * this.idle[1]; b += rest * this.idle[2]; sum = 1; }
+      if (sum < 1) {
+        const rest = 1 - sum;
+        r += rest * this.idle[0];
+        g += rest * this.idle[1];
+        b += rest * this.idle[2];
+        sum = 1;
+      }
       line[x] = 0xff000000 | (b / sum) << 16 | (g / sum) << 8 | (r / sum);
     }
   }
@@ -256,7 +272,10 @@ class Gantt {
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.decorate(ctx);
     if (this.chosen < 0 && !this.readout.textContent) this.readout.textContent = this.summary();
-    this.canvas.setAttribute("aria-label", `Gantt of ${this.order.length} workers. ${this.summary()} Arrow keys move, + and - zoom, 0 shows the whole run, n and p go from task to task.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `Gantt of ${this.order.length} workers. ${
+        this.summary()} Arrow keys move, + and - zoom, 0 shows the whole run, n and p go from task to task.`);
     this.milliseconds = performance.now() - began;
     this.frames = (this.frames || 0) + 1;
   }
@@ -276,7 +295,8 @@ class Gantt {
     for (const t of ticks(this.t0, this.t1, Math.max(2, this.width / 110))) {
       const x = this.left + (t - this.t0) / (this.t1 - this.t0) * this.width;
       ctx.beginPath(); ctx.moveTo(x, this.rowsHeight); ctx.lineTo(x, this.rowsHeight + 4); ctx.stroke();
-      if (x > this.left + 14 && x < this.left + this.width - 14) ctx.fillText(Format.tick(t, this.t1 - this.t0), x, this.rowsHeight + 7);
+      if (x > this.left + 14 && x < this.left + this.width - 14)
+        ctx.fillText(Format.tick(t, this.t1 - this.t0), x, this.rowsHeight + 7);
     }
     if (this.chosen < 0) return;
     const t = this.history.tasks, place = this.order.indexOf(this.chosenWorker);
@@ -301,17 +321,22 @@ class Gantt {
 
   describe(worker, i) {
     const t = this.history.tasks, f = FATES[[0, 2, 3, 4, 5, 6][t.fate[i]]].name;
-    const parts = [`Worker ${worker + 1}, task ${t.number[i]}: ${f}`, `${Format.seconds(t.from[i])} to ${Format.seconds(t.to[i])} (${Format.seconds(t.to[i] - t.from[i])})`];
+    const parts = [
+      `Worker ${worker + 1}, task ${t.number[i]}: ${f}`,
+      `${Format.seconds(t.from[i])} to ${Format.seconds(t.to[i])} (${Format.seconds(t.to[i] - t.from[i])})`
+    ];
     if (t.sent[i] > 0) parts.push(`${Format.seconds(t.sent[i])} of it sending`);
     if (t.fate[i] === 0) parts.push(`staleness ${t.lag[i]}`);
     return parts.join(", ");
   }
 
   point(e) {
-    const place = Math.floor((e.offsetY + this.top) / this.rowHeight), worker = this.order[place], time = this.timeAt(e);
+    const place = Math.floor((e.offsetY + this.top) / this.rowHeight), worker = this.order[place],
+          time = this.timeAt(e);
     if (worker === undefined || e.offsetX < this.left || e.offsetY > this.rowsHeight) return;
     const i = this.find(worker, time);
-    this.readout.textContent = i >= 0 ? this.describe(worker, i) : `Worker ${worker + 1} at ${Format.seconds(time)}: no task`;
+    this.readout.textContent =
+      i >= 0 ? this.describe(worker, i) : `Worker ${worker + 1} at ${Format.seconds(time)}: no task`;
   }
 
   /* The next or previous task of the chosen worker, or of the first row. */
@@ -333,7 +358,9 @@ class Gantt {
   summary() {
     const t = this.history.tasks, n = t ? t.all : 0;
     if (!n) return "No tasks were recorded.";
-    const kept = t.all > t.n ? ` The latest ${Format.count(t.n)} are shown one by one, those before as their share of the time.` : "";
+    const kept = t.all > t.n
+      ? ` The latest ${Format.count(t.n)} are shown one by one, those before as their share of the time.`
+      : "";
     return `${Format.count(n)} tasks; ${Format.seconds(this.t0)} to ${Format.seconds(this.t1)}.${kept}`;
   }
 }

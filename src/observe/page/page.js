@@ -19,8 +19,10 @@ const Page = (() => {
   const CLOCKS = { real: "Real run", virtual: "Simulated", recorded: "Replayed recording" };
 
   function workload(load) {
-    const run = load.groups[0].runs[0], o = run.options, parts = [], n = run.history ? run.history.workers : Number(o.workers);
-    if (CLOCKS[load.clock]) parts.push(load.race && load.clock === "real" ? "Real race" : load.race ? "Simulated race" : CLOCKS[load.clock]);
+    const run = load.groups[0].runs[0], o = run.options, parts = [],
+          n = run.history ? run.history.workers : Number(o.workers);
+    if (CLOCKS[load.clock])
+      parts.push(load.race && load.clock === "real" ? "Real race" : load.race ? "Simulated race" : CLOCKS[load.clock]);
     if (o.data && run.points.some(p => Number.isFinite(p.loss))) parts.push(`${o.data}, ${o.model || "model"}`);
     if (n) parts.push(plural(n, "worker"));
     if (o.delay && o.delay !== "auto") parts.push(`delay ${o.delay}`);
@@ -30,40 +32,59 @@ const Page = (() => {
 
   /* What became of runs that no race compared: a sentence each, and no word about which is better. */
   function groupVerdict(g) {
-    const run = g.runs[0], h = run.history, metric = Data.METRICS[g.metric], time = Format.time(g), loss = run.points.map(p => p.loss).filter(Number.isFinite);
+    const run = g.runs[0], h = run.history, metric = Data.METRICS[g.metric], time = Format.time(g),
+          loss = run.points.map(p => p.loss).filter(Number.isFinite);
     const goal = `a ${Data.METRICS[g.targetMetric].name} of ${Format.metric(g.target)}`;
-    if (g.diverged) return `${g.name} diverged${loss.length > 1 ? `: its training loss went from ${Format.metric(loss[0])} to ${Format.metric(loss[loss.length - 1])}` : ""}.`;
+    if (g.diverged)
+      return `${g.name} diverged${
+        loss.length > 1
+          ? `: its training loss went from ${Format.metric(loss[0])} to ${Format.metric(loss[loss.length - 1])}`
+          : ""}.`;
     if (g.times.length) return `${g.name} reached ${goal} ${g.times.length === g.runs.length ? "after " : ""}${time}.`;
     if (g.finals.length)
-      return `${g.name} ${h && !h.ended ? "is at" : "ended with"} a ${metric.name} of ${Format.range(g.finals, Format.metric)} after ${Format.seconds(run.points[run.points.length - 1].time)}` +
+      return `${g.name} ${h && !h.ended ? "is at" : "ended with"} a ${metric.name} of ${
+               Format.range(g.finals, Format.metric)} after ${Format.seconds(run.points[run.points.length - 1].time)}` +
         (Number.isFinite(g.target) ? `; it ${h && !h.ended ? "has not reached" : "did not reach"} ${goal}.` : ".");
-    return h ? `${g.name} made ${plural(h.updates, "update")} in ${Format.seconds(h.time)}${h.ended ? "" : " so far"}.` : "";
+    return h ? `${g.name} made ${plural(h.updates, "update")} in ${Format.seconds(h.time)}${h.ended ? "" : " so far"}.`
+             : "";
   }
 
   function loadVerdict(load) {
     if (load.race && load.race.verdict.length) return load.race.verdict;
     const out = load.groups.slice(0, 6).map(groupVerdict).filter(Boolean);
     if (load.groups.length > 6) out.push(`And ${load.groups.length - 6} more, in the table below.`);
-    if (load.groups.length > 1 && !live) out.push("Whether one of them is better than another, single runs cannot tell: paceline race compares methods over several seeds.");
+    if (load.groups.length > 1 && !live)
+      out.push("Whether one of them is better than another, single runs cannot tell: " +
+        "paceline race compares methods over several seeds.");
     return out;
   }
 
   function timeVerdict(run, out) {
     const h = run.history;
     if (!h || !h.rows.length) return;
-    const sum = key => h.rows.reduce((s, r) => s + (r[key] || 0), 0), all = sum("compute") + sum("sent") + sum("idle") + sum("wasted");
+    const sum = key => h.rows.reduce((s, r) => s + (r[key] || 0), 0),
+          all = sum("compute") + sum("sent") + sum("idle") + sum("wasted");
     if (all > 0) {
-      const shares = [["computing results that were used", sum("compute")], ["sending", sum("sent")], ["waiting", sum("idle")], ["on results that were not used", sum("wasted")]]
-        .filter(x => x[1] > 0.005 * all).map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
-      out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${words(shares)}.`);
+      const shares =
+        [
+          ["computing results that were used", sum("compute")], ["sending", sum("sent")], ["waiting", sum("idle")],
+          ["on results that were not used", sum("wasted")]
+        ].filter(x => x[1] > 0.005 * all)
+          .map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
+      out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${
+        words(shares)}.`);
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
-    if (most > 0.01 * h.time) out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${plural(h.rows[who].last, "update")}.`);
-    const median = h.rows.map(r => r.task).filter(Number.isFinite).sort((a, b) => a - b), mid = median[Math.floor((median.length - 1) / 2)];
+    if (most > 0.01 * h.time)
+      out.push(`Worker ${who + 1} held up the others longest: they waited ${Format.seconds(most)} for it alone, in ${
+        plural(h.rows[who].last, "update")}.`);
+    const median = h.rows.map(r => r.task).filter(Number.isFinite).sort((a, b) => a - b),
+          mid = median[Math.floor((median.length - 1) / 2)];
     const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => x[0] > FACTS.slow);
     if (slow.length && slow.length <= h.rows.length / 4) {
       const top = slow.sort((a, b) => b[0] - a[0])[0];
-      out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than ${FACTS.slow} times` : ""}.`);
+      out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${
+        slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than ${FACTS.slow} times` : ""}.`);
     }
   }
 
@@ -80,7 +101,8 @@ const Page = (() => {
     for (const line of out) make("p", {}, s, line);
     if (loads.length === 1 && workload(loads[0])) make("p", { class: "note" }, s, `${workload(loads[0])}.`);
     for (const t of troubles.slice(0, 8)) make("p", { class: "note trouble" }, s, t);
-    if (troubles.length > 8) make("p", { class: "note trouble" }, s, `And ${troubles.length - 8} more problems like these.`);
+    if (troubles.length > 8)
+      make("p", { class: "note trouble" }, s, `And ${troubles.length - 8} more problems like these.`);
   }
 
   /* --- comparing ------------------------------------------------------------------------------ */
@@ -93,14 +115,24 @@ const Page = (() => {
 
   /* The columns of the table: heading, and text for a group. Those without any text are left out. */
   function columns(load) {
-    const of = (g, key, f, own) => (g.standing ? f(g.standing[key].mean) : own && g.runs[0].history ? f(own(g.runs[0])) : "–");
-    const metric = { accuracy: "test_accuracy", rmse: "test_rmse", loss: "loss" }[load.metric], race = load.race && load.race.rows.size;
+    const of = (g, key, f, own) =>
+      (g.standing                   ? f(g.standing[key].mean)
+         : own && g.runs[0].history ? f(own(g.runs[0]))
+                                    : "–");
+    const metric = { accuracy: "test_accuracy", rmse: "test_rmse", loss: "loss" }[load.metric],
+          race = load.race && load.race.rows.size;
     return [
       ["learning rate", g => (g.standing ? Format.three(g.standing.lr) : "–")],
       ["time to target", g => Format.time(g) || (Number.isFinite(g.target) ? "not reached" : "–")],
-      [race && load.race.baseline ? `times as fast as ${load.race.baseline}` : "", g => (g.standing ? Format.interval(g.standing.factor, Format.three) : "–")],
+      [
+        race && load.race.baseline ? `times as fast as ${load.race.baseline}` : "",
+        g => (g.standing ? Format.interval(g.standing.factor, Format.three) : "–")
+      ],
       ["predicted time", g => of(g, "predicted", Format.seconds)],
-      [Data.METRICS[load.metric].name, g => (g.standing ? Format.interval(g.standing[metric], Format.metric) : Format.range(g.finals, Format.metric))],
+      [
+        Data.METRICS[load.metric].name,
+        g => (g.standing ? Format.interval(g.standing[metric], Format.metric) : Format.range(g.finals, Format.metric))
+      ],
       ["mean staleness", g => of(g, "staleness", Format.three, r => r.history.staleness.mean)],
       ["wasted", g => of(g, "wasted", Format.percent, r => share(r, "wasted"))],
       ["idle", g => of(g, "idle", Format.percent, r => share(r, "idle"))]
@@ -109,7 +141,8 @@ const Page = (() => {
 
   function board(parent, load) {
     if (load.groups.length < 2 && !load.race) return;
-    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, parent)), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table), all = columns(load);
+    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, parent)),
+          head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table), all = columns(load);
     make("th", { scope: "col" }, head, "method");
     for (const [name] of all) make("th", { class: "number", scope: "col" }, head, name);
     load.groups.forEach((g, i) => {
@@ -124,10 +157,15 @@ const Page = (() => {
   function tried(parent, load) {
     const all = load.race ? load.race.tried : [], timed = all.some(e => e.rates.some(t => Number.isFinite(t.time)));
     if (!all.length) return;
-    const box = make("details", { class: "tried" }, parent), rates = [...new Set(all.flatMap(e => e.rates.map(t => t.lr)))].filter(Number.isFinite).sort((a, b) => a - b);
+    const box = make("details", { class: "tried" }, parent),
+          rates = [...new Set(all.flatMap(e => e.rates.map(t => t.lr)))].filter(Number.isFinite).sort((a, b) => a - b);
     make("summary", {}, box, "Learning rates that were tried");
-    make("p", { class: "note" }, box, `${timed ? "Seconds to the target" : "Error at the end"} at each rate, in simulated runs with other seeds${timed ? "; – took longer than the best before it, or never arrived" : ""}. The rate that was used is bold.`);
-    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, box)), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
+    make(
+      "p", { class: "note" }, box,
+      `${timed ? "Seconds to the target" : "Error at the end"} at each rate, in simulated runs with other seeds${
+        timed ? "; – took longer than the best before it, or never arrived" : ""}. The rate that was used is bold.`);
+    const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, box)),
+          head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
     make("th", { scope: "col" }, head, "method");
     for (const lr of rates) make("th", { class: "number", scope: "col" }, head, Format.three(lr));
     for (const e of all) {
@@ -135,7 +173,9 @@ const Page = (() => {
       make("td", {}, row, e.name);
       for (const lr of rates) {
         const t = e.rates.find(x => x.lr === lr), used = lr === e.lr;
-        make(used ? "strong" : "span", {}, make("td", { class: "number" }, row), t ? Format.three(timed ? t.time : t.error) : "");
+        make(
+          used ? "strong" : "span", {}, make("td", { class: "number" }, row),
+          t ? Format.three(timed ? t.time : t.error) : "");
       }
     }
   }
@@ -143,10 +183,16 @@ const Page = (() => {
   function compare(load, i) {
     const id = i ? `metric-${i + 1}` : "metric", many = load.groups.some(g => g.runs.length > 1);
     const title = m => `${Data.METRICS[m].name[0].toUpperCase()}${Data.METRICS[m].name.slice(1)} over time`;
-    const s = section(id, "", `${loads.length > 1 ? `${workload(load)}. ` : ""}${many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
-    const card = make("div", { class: "card" }, s), bar = make("div", { class: "bar" }, card), box = make("div", {}, card);
+    const s = section(
+      id, "",
+      `${loads.length > 1 ? `${workload(load)}. ` : ""}${
+        many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
+    const card = make("div", { class: "card" }, s), bar = make("div", { class: "bar" }, card),
+          box = make("div", {}, card);
     const points = load.groups.flatMap(g => g.runs.flatMap(r => r.points));
-    const names = ["accuracy", "rmse", "loss", "testLoss"].filter(k => k === load.metric || ((k === "loss" || k === "testLoss") && points.some(p => Number.isFinite(Data.METRICS[k].value(p)))));
+    const names = ["accuracy", "rmse", "loss", "testLoss"].filter(
+      k => k === load.metric ||
+        ((k === "loss" || k === "testLoss") && points.some(p => Number.isFinite(Data.METRICS[k].value(p)))));
     const v = view[id] || (view[id] = { metric: load.metric, log: spans(load) });
     const draw = () => {
       box.replaceChildren();
@@ -157,7 +203,11 @@ const Page = (() => {
     };
     const buttons = names.map(k => {
       const b = make("button", { type: "button", "aria-pressed": String(k === v.metric) }, bar, Data.METRICS[k].name);
-      b.addEventListener("click", () => { v.metric = k; buttons.forEach((x, n) => x.setAttribute("aria-pressed", String(names[n] === k))); draw(); });
+      b.addEventListener("click", () => {
+        v.metric = k;
+        buttons.forEach((x, n) => x.setAttribute("aria-pressed", String(names[n] === k)));
+        draw();
+      });
       return b;
     });
     make("span", { class: "grow" }, bar);
@@ -170,8 +220,11 @@ const Page = (() => {
 
   /* Whether the times span decades, and so far apart are the ends that the early ones are squeezed. */
   function spans(load) {
-    const ends = load.groups.map(g => Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)))).filter(t => t > 0);
-    const first = Math.min(...load.groups.flatMap(g => g.runs.map(r => (r.points.find(p => p.time > 0) || { time: Infinity }).time)));
+    const ends =
+      load.groups.map(g => Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0))))
+        .filter(t => t > 0);
+    const first = Math.min(
+      ...load.groups.flatMap(g => g.runs.map(r => (r.points.find(p => p.time > 0) || { time: Infinity }).time)));
     return ends.length > 1 && Math.max(...ends) >= 5 * Math.min(...ends) && Math.max(...ends) >= 30 * first;
   }
 
@@ -180,33 +233,61 @@ const Page = (() => {
   const idOf = run => `${run.path}\n${run.name}\n${run.seed}`;
 
   function chooser(candidates) {
-    const s = make("section", { id: "run", "aria-labelledby": "run-title" }, main), bar = make("div", { class: "bar" }, s);
+    const s = make("section", { id: "run", "aria-labelledby": "run-title" }, main),
+          bar = make("div", { class: "bar" }, s);
     make("h2", { id: "run-title" }, bar, "One run");
     const select = make("select", { "aria-label": "Run" }, bar);
     candidates.forEach((r, i) => {
       const g = loads.flatMap(l => l.groups).find(x => x.runs.includes(r));
-      const o = make("option", { value: String(i) }, select, `${g ? g.name : r.name}${r.seed ? `, seed ${r.seed}` : ""}${runs.some(x => x.path !== r.path) ? `, ${r.path}` : ""}`);
+      const o = make(
+        "option", { value: String(i) }, select,
+        `${g ? g.name : r.name}${r.seed ? `, seed ${r.seed}` : ""}${
+          runs.some(x => x.path !== r.path) ? `, ${r.path}` : ""}`);
       if (idOf(r) === chosen) o.selected = true;
     });
-    select.addEventListener("change", () => { chosen = idOf(candidates[Number(select.value)]); render(); document.querySelector("#run select").focus(); });
+    select.addEventListener("change", () => {
+      chosen = idOf(candidates[Number(select.value)]);
+      render();
+      document.querySelector("#run select").focus();
+    });
   }
 
   function gantt(run) {
     const s = section("tasks", "What the workers did", "", true), h = run.history;
-    make("p", { class: "note" }, s, h.rows.length > 64
-      ? `A heat map of ${Format.count(h.rows.length)} workers and time, those on top that held up others longest. A pixel has the mixture of what happened in its time; zoom in to see tasks.`
-      : `One row per worker, every task coloured by its fate. Drag to move${matchMedia("(pointer: coarse)").matches ? "" : "; click and turn the wheel to zoom"}.`);
-    if (h.workers > h.rows.length) make("p", { class: "note" }, s, `Of ${Format.count(h.workers)} workers, the first ${Format.count(h.rows.length)} are shown.`);
+    make(
+      "p", { class: "note" }, s,
+      h.rows.length > 64
+        ? `A heat map of ${Format.count(h.rows.length)} workers and time, those on top that held up others ` +
+          "longest. A pixel has the mixture of what happened in its time; zoom in to see tasks."
+        : `One row per worker, every task coloured by its fate. Drag to move${
+            matchMedia("(pointer: coarse)").matches ? "" : "; click and turn the wheel to zoom"}.`);
+    if (h.workers > h.rows.length)
+      make(
+        "p", { class: "note" }, s,
+        `Of ${Format.count(h.workers)} workers, the first ${Format.count(h.rows.length)} are shown.`);
     const card = make("div", { class: "card" }, s);
     let chart = null, busy = false;
-    const g = new Gantt(card, run, (t0, t1) => { if (chart && !busy) { busy = true; chart.u.setScale("x", { min: t0, max: t1 }); busy = false; } });
-    make("p", { class: "note keys" }, card, "Keys: ← → ↑ ↓ move, + − zoom, 0 whole run, n and p next and previous task.");
+    const g = new Gantt(card, run, (t0, t1) => {
+      if (chart && !busy) {
+        busy = true;
+        chart.u.setScale("x", { min: t0, max: t1 });
+        busy = false;
+      }
+    });
+    make(
+      "p", { class: "note keys" }, card, "Keys: ← → ↑ ↓ move, + − zoom, 0 whole run, n and p next and previous task.");
     parts.push({ id: "tasks", gantt: g, resize: () => g.resize(), redraw: () => g.draw() });
     const k = section("knobs", "K, staleness bound and loss", "On the same time as above: zooming one zooms both.");
     const kcard = make("div", { class: "card" }, k);
     const draw = () => {
       kcard.replaceChildren();
-      chart = Charts.knobs(kcard, run, (t0, t1) => { if (!busy && Number.isFinite(t0)) { busy = true; g.show(t0, t1, true); busy = false; } });
+      chart = Charts.knobs(kcard, run, (t0, t1) => {
+        if (!busy && Number.isFinite(t0)) {
+          busy = true;
+          g.show(t0, t1, true);
+          busy = false;
+        }
+      });
       parts = parts.filter(p => p.id !== "knobs");
       parts.push({ id: "knobs", chart, resize: chart.resize, redraw: draw });
     };
@@ -214,18 +295,39 @@ const Page = (() => {
     if (view.window && view.window.id === idOf(run)) g.restore(view.window);
   }
 
-  const KINDS = [["compute", "computing", "--applied"], ["sent", "sending", "--sent"], ["idle", "idle", "--idle"], ["wasted", "wasted", "--cancelled"]];
+  const KINDS = [
+    ["compute", "computing", "--applied"], ["sent", "sending", "--sent"], ["idle", "idle", "--idle"],
+    ["wasted", "wasted", "--cancelled"]
+  ];
 
   function times(run) {
-    const h = run.history, s = section("time", "Where the time went"), card = make("div", { class: "card" }, s), legend = make("div", { class: "legend" }, card);
-    for (const [, name, css] of KINDS) { const i = make("span", {}, legend); make("i", { class: name, style: `background:var(${css})` }, i); i.append(name); }
+    const h = run.history, s = section("time", "Where the time went"), card = make("div", { class: "card" }, s),
+          legend = make("div", { class: "legend" }, card);
+    for (const [, name, css] of KINDS) {
+      const i = make("span", {}, legend);
+      make("i", { class: name, style: `background:var(${css})` }, i);
+      i.append(name);
+    }
     const stack = make("div", { class: "stack", style: "margin-top:.5rem" }, card);
     const all = {}, most = Math.max(...h.rows.map(r => KINDS.reduce((x, [k]) => x + (r[k] || 0), 0)), 1e-12);
     for (const [k] of KINDS) all[k] = h.rows.reduce((x, r) => x + (r[k] || 0), 0);
     const line = (name, r, scale) => {
       make("span", {}, stack, name);
-      const track = make("div", { class: "track", role: "img", "aria-label": KINDS.map(([k, what]) => `${what} ${Format.seconds(r[k] || 0)}`).join(", ") }, stack);
-      for (const [k, what, css] of KINDS) if (r[k] > 0) make("div", { style: `width:${(100 * r[k] / scale).toFixed(3)}%;background:var(${css})`, title: `${what} ${Format.seconds(r[k])}` }, track);
+      const track = make(
+        "div", {
+          class: "track",
+          role: "img",
+          "aria-label": KINDS.map(([k, what]) => `${what} ${Format.seconds(r[k] || 0)}`).join(", ")
+        },
+        stack);
+      for (const [k, what, css] of KINDS)
+        if (r[k] > 0)
+          make(
+            "div", {
+              style: `width:${(100 * r[k] / scale).toFixed(3)}%;background:var(${css})`,
+              title: `${what} ${Format.seconds(r[k])}`
+            },
+            track);
       const total = KINDS.reduce((x, [key]) => x + (r[key] || 0), 0);
       make("span", {}, stack, total > 0 ? `${Format.percent((r.compute || 0) / total)} used` : "");
     };
@@ -233,16 +335,21 @@ const Page = (() => {
     const order = h.rows.map((r, i) => i);
     if (order.length > 32) order.sort((a, b) => (h.rows[b].heldUp || 0) - (h.rows[a].heldUp || 0));
     for (const i of order.slice(0, 32)) line(`worker ${i + 1}`, h.rows[i], most);
-    if (order.length > 32) make("p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);
+    if (order.length > 32)
+      make(
+        "p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);
   }
 
   function waits(parent, run) {
     const h = run.history;
     make("h2", {}, parent, "Who held up whom");
-    const card = make("div", { class: "card" }, parent), top = h.rows.map((r, i) => [r.heldUp || 0, i]).filter(x => x[0] > 0).sort((a, b) => b[0] - a[0]);
+    const card = make("div", { class: "card" }, parent),
+          top = h.rows.map((r, i) => [r.heldUp || 0, i]).filter(x => x[0] > 0).sort((a, b) => b[0] - a[0]);
     if (!top.length) { make("p", { class: "note" }, card, "No worker waited for another."); return; }
-    const list = make("table", {}, make("div", { class: "scroll" }, card)), head = make("tr", {}, make("thead", {}, list)), body = make("tbody", {}, list);
-    ["worker", "others waited", "last in", "most of all"].forEach((t, i) => make("th", { scope: "col", ...(i ? { class: "number" } : {}) }, head, t));
+    const list = make("table", {}, make("div", { class: "scroll" }, card)),
+          head = make("tr", {}, make("thead", {}, list)), body = make("tbody", {}, list);
+    ["worker", "others waited", "last in", "most of all"].forEach(
+      (t, i) => make("th", { scope: "col", ...(i ? { class: "number" } : {}) }, head, t));
     for (const [seconds, i] of top.slice(0, 8)) {
       const row = make("tr", {}, body), worst = h.held.filter(x => x[0] === i).sort((a, b) => b[2] - a[2])[0];
       make("td", {}, row, `worker ${i + 1}`);
@@ -254,9 +361,11 @@ const Page = (() => {
   }
 
   function matrix(card, h) {
-    const n = h.rows.length, most = Math.max(...h.held.map(x => x[2])), value = new Map(h.held.map(x => [x[0] * n + x[1], x[2]]));
+    const n = h.rows.length, most = Math.max(...h.held.map(x => x[2])),
+          value = new Map(h.held.map(x => [x[0] * n + x[1], x[2]]));
     make("p", { class: "note", style: "margin-top:.7rem" }, card, "Rows held up columns; darker is longer.");
-    const table = make("table", { class: "matrix", "aria-label": "Who held up whom" }, make("div", { class: "scroll" }, card));
+    const table =
+      make("table", { class: "matrix", "aria-label": "Who held up whom" }, make("div", { class: "scroll" }, card));
     const head = make("tr", {}, table);
     make("th", {}, head);
     for (let j = 0; j < n; j++) make("th", { scope: "col", style: "text-align:center" }, head, String(j + 1));
@@ -264,8 +373,11 @@ const Page = (() => {
       const row = make("tr", {}, table);
       make("th", { scope: "row" }, row, String(i + 1));
       for (let j = 0; j < n; j++) {
-        const v = value.get(i * n + j) || 0, cell = make("td", { title: `worker ${j + 1} waited ${Format.seconds(v)} for worker ${i + 1}` }, row);
-        if (v > 0) cell.style.background = `color-mix(in srgb, var(--cancelled) ${Math.round(8 + 92 * v / most)}%, var(--faint))`;
+        const v = value.get(i * n + j) || 0,
+              cell = make("td", { title: `worker ${j + 1} waited ${Format.seconds(v)} for worker ${i + 1}` }, row);
+        if (v > 0)
+          cell.style.background =
+            `color-mix(in srgb, var(--cancelled) ${Math.round(8 + 92 * v / most)}%, var(--faint))`;
       }
     }
   }
@@ -286,13 +398,18 @@ const Page = (() => {
     const e = run.history.events, s = section("events", "Event log"), d = make("details", {}, s);
     make("summary", {}, d, `${plural(e.all, "event")}`);
     const shown = e.first.length + e.last.length;
-    if (e.all > shown) make("p", { class: "note" }, d, `The first ${Format.count(e.first.length)} and the last ${Format.count(e.last.length)}; long lines are cut.${run.options["log-dir"] ? " All of them are in events.txt of the log directory." : ""}`);
+    if (e.all > shown)
+      make(
+        "p", { class: "note" }, d,
+        `The first ${Format.count(e.first.length)} and the last ${Format.count(e.last.length)}; long lines are cut.${
+          run.options["log-dir"] ? " All of them are in events.txt of the log directory." : ""}`);
     const pre = make("pre", { tabindex: "0" }, d);
     if (view.events === chosen) d.open = true;
     const fill = () => {
       if (!d.open) { if (view.events === chosen) view.events = ""; return; }
       view.events = chosen;
-      pre.textContent = e.first.join("\n") + (e.last.length ? (e.all > shown ? "\n…\n" : "\n") + e.last.join("\n") : "");
+      pre.textContent =
+        e.first.join("\n") + (e.last.length ? (e.all > shown ? "\n…\n" : "\n") + e.last.join("\n") : "");
     };
     d.addEventListener("toggle", fill);
     fill();
@@ -300,9 +417,13 @@ const Page = (() => {
 
   function configuration(run) {
     const s = section("configuration", "Configuration"), card = make("div", { class: "card" }, s), info = run.info;
-    const facts = [["id", info.id], ["version", info.version || run.options.program], ["host", info.host], ["cores", info.cores], ["started", info.started], ["ended", info.ended], ["why it ended", info.why], ["files", run.path]]
-      .filter(([, v]) => v !== undefined && v !== null && v !== "" && typeof v !== "object");
-    const text = run.history && run.history.command ? run.history.command : typeof info.command_line === "string" ? info.command_line.slice(0, 20000) : "";
+    const facts = [
+      ["id", info.id], ["version", info.version || run.options.program], ["host", info.host], ["cores", info.cores],
+      ["started", info.started], ["ended", info.ended], ["why it ended", info.why], ["files", run.path]
+    ].filter(([, v]) => v !== undefined && v !== null && v !== "" && typeof v !== "object");
+    const text = run.history && run.history.command ? run.history.command
+      : typeof info.command_line === "string"       ? info.command_line.slice(0, 20000)
+                                                    : "";
     if (text) {
       const line = make("div", { class: "command" }, card);
       make("pre", { tabindex: "0" }, line, text);
@@ -315,17 +436,26 @@ const Page = (() => {
     if (facts.length) rowsOf(card, facts);
     const d = make("details", {}, card);
     make("summary", {}, d, "All options");
-    rowsOf(d, Object.entries(run.options).filter(([k]) => !["format", "function", "program"].includes(k)).map(([k, v]) => [k, v === "" ? "–" : v]));
+    rowsOf(
+      d,
+      Object.entries(run.options)
+        .filter(([k]) => !["format", "function", "program"].includes(k))
+        .map(([k, v]) => [k, v === "" ? "–" : v]));
   }
 
   function rowsOf(parent, rows) {
     const body = make("tbody", {}, make("table", {}, make("div", { class: "scroll" }, parent)));
-    for (const [k, v] of rows) { const r = make("tr", {}, body); make("th", { scope: "row" }, r, String(k)); make("td", { class: "long" }, r, String(v).slice(0, 600)); }
+    for (const [k, v] of rows) {
+      const r = make("tr", {}, body);
+      make("th", { scope: "row" }, r, String(k));
+      make("td", { class: "long" }, r, String(v).slice(0, 600));
+    }
   }
 
   function oneRun() {
     const candidates = loads.flatMap(l => l.groups.flatMap(g => g.runs)).filter(r => r.history);
-    const run = candidates.find(r => idOf(r) === chosen) || (live ? candidates.find(r => !r.history.ended) : null) || candidates[0];
+    const run = candidates.find(r => idOf(r) === chosen) || (live ? candidates.find(r => !r.history.ended) : null) ||
+      candidates[0];
     if (run) chosen = chosen && idOf(run) === chosen ? chosen : live ? "" : idOf(run);
     if (candidates.length > 1) chooser(candidates);
     if (!run) {
@@ -344,26 +474,38 @@ const Page = (() => {
 
   /* --- all of it ------------------------------------------------------------------------------ */
 
-  const CONTENTS = [["metric", "Race"], ["tasks", "Workers"], ["knobs", "K and loss"], ["time", "Time"], ["staleness", "Staleness"], ["events", "Events"], ["configuration", "Configuration"]];
+  const CONTENTS = [
+    ["metric", "Race"], ["tasks", "Workers"], ["knobs", "K and loss"], ["time", "Time"], ["staleness", "Staleness"],
+    ["events", "Events"], ["configuration", "Configuration"]
+  ];
 
   function contents() {
     const nav = document.getElementById("contents");
     nav.replaceChildren();
-    for (const [id, name] of CONTENTS) if (document.getElementById(id)) make("a", { href: `#${id}` }, nav, id === "metric" && loads.every(l => l.groups.length < 2) ? "Metric" : name);
+    for (const [id, name] of CONTENTS)
+      if (document.getElementById(id))
+        make("a", { href: `#${id}` }, nav, id === "metric" && loads.every(l => l.groups.length < 2) ? "Metric" : name);
   }
 
   function render() {
     const old = parts.find(p => p.gantt);
     if (old) view.window = { id: idOf(old.gantt.run), ...old.gantt.window() };
     for (const p of parts) if (p.chart) p.chart.u.destroy();
-    const focus = document.activeElement, where = focus && main.contains(focus) ? [focus.tagName, focus.className, focus.textContent.slice(0, 40)] : null;
+    const focus = document.activeElement,
+          where =
+            focus && main.contains(focus) ? [focus.tagName, focus.className, focus.textContent.slice(0, 40)] : null;
     parts = [];
     main.replaceChildren();
     verdict();
     loads.forEach((l, i) => { if (l.groups.some(g => g.runs.some(r => r.points.length))) compare(l, i); });
     oneRun();
     contents();
-    if (where) for (const e of main.getElementsByTagName(where[0])) if (e.className === where[1] && e.textContent.slice(0, 40) === where[2]) { e.focus({ preventScroll: true }); break; }
+    if (where)
+      for (const e of main.getElementsByTagName(where[0]))
+        if (e.className === where[1] && e.textContent.slice(0, 40) === where[2]) {
+          e.focus({ preventScroll: true });
+          break;
+        }
   }
 
   function set(next, subject) {
@@ -383,7 +525,12 @@ const Page = (() => {
     dark.addEventListener("change", () => wear(dark.matches));
     wear(dark.matches);
     let wait = 0;
-    addEventListener("resize", () => { clearTimeout(wait); wait = setTimeout(() => { for (const p of parts) p.resize(); }, 120); });
+    addEventListener("resize", () => {
+      clearTimeout(wait);
+      wait = setTimeout(() => {
+        for (const p of parts) p.resize();
+      }, 120);
+    });
   }
 
   async function open() {
@@ -394,10 +541,13 @@ const Page = (() => {
       const document_ = JSON.parse(await Data.inflate(packed));
       troubles = [];
       const found = Data.read(document_, troubles);
-      set(found, (Array.isArray(document_.sources) ? document_.sources : []).map(s => String(s.path)).join(", ").slice(0, 200));
+      set(
+        found,
+        (Array.isArray(document_.sources) ? document_.sources : []).map(s => String(s.path)).join(", ").slice(0, 200));
       document.getElementById("made").textContent = `Made by paceline ${String(document_.program).slice(0, 20)}.`;
     } catch (e) {
-      make("p", { class: "trouble" }, main, "The data of this page cannot be read. It needs a browser of 2023 or later.");
+      make(
+        "p", { class: "trouble" }, main, "The data of this page cannot be read. It needs a browser of 2023 or later.");
     }
     document.documentElement.dataset.ready = "yes";
   }
@@ -416,11 +566,15 @@ const Page = (() => {
       try {
         const answer = await (await fetch(`data/${past.length}`)).json();
         troubles = [];
-        const got = answer.runs.map(r => { const h = Data.history(r, troubles); return Data.makeRun(h, [], {}, { path: "live" }); });
+        const got = answer.runs.map(r => {
+          const h = Data.history(r, troubles);
+          return Data.makeRun(h, [], {}, { path: "live" });
+        });
         const n = answer.past - past.length;
         past.push(...got.slice(0, Math.max(0, n)));
         const now = got.slice(Math.max(0, n));
-        if (!document.querySelector("#main :active")) set([...past, ...now], [...now, ...past.slice(-1)].map(r => r.name)[0] || "");
+        if (!document.querySelector("#main :active"))
+          set([...past, ...now], [...now, ...past.slice(-1)].map(r => r.name)[0] || "");
         if (answer.over) { over = true; say("ended", false); }
       } catch (e) { if (!over) say("no connection", false); }
       busy = false;
@@ -432,7 +586,13 @@ const Page = (() => {
     source.onmessage = e => {
       let m = {};
       try { m = JSON.parse(e.data); } catch (x) { return; }
-      if (m.over && !over) { over = true; rest = 0; again = busy; say("ended", false); source.close(); } else if (!over) say("live", true);
+      if (m.over && !over) {
+        over = true;
+        rest = 0;
+        again = busy;
+        say("ended", false);
+        source.close();
+      } else if (!over) say("live", true);
       fetchAll();
     };
     source.onerror = () => { if (!over) say("no connection", false); };
