@@ -41,7 +41,7 @@ help: ## list the targets
 setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
 
-setup-test: ## also install what only tests need: PyTorch, pip, Chromium, clang, Slurm
+setup-test: ## also install what only tests need: PyTorch, pip, linters, Chromium, clang, Slurm
 	@scripts/setup test
 
 setup-dev: ## also install the developer packages: clang, clang-format, g++

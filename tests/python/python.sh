@@ -1,5 +1,6 @@
 #!/bin/sh
-# The Python package, without PyTorch: tests/python/test_*.py, and the three ways to install it.
+# The Python package, without PyTorch: tests/python/test_*.py, and what make install
+# installs; wheel.sh is about pip.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
 find_python 'import sys; sys.exit(sys.version_info < (3, 9))' "there is no Python 3.9 or later"
 work=$(mktemp -d)
@@ -28,18 +29,3 @@ modules "$packages/paceline" | diff "$work/modules" - || fail "modules are missi
 [ -f "$packages/paceline/py.typed" ] || fail "py.typed is not installed"
 (cd "$work" && PYTHONPATH=$packages $python -c "$one") | grep "3.0 $packages" ||
     fail "the installed package"
-
-echo "-- by pip, offline"
-have='import sys, importlib.util as i; sys.exit(not all(map(i.find_spec, sys.argv[1:])))'
-if ! $python -c "$have" pip setuptools wheel; then
-    echo "not tested: pip, setuptools or wheel is missing"
-    exit 0
-fi
-cp -r "$SOURCE_DIR/python" "$work/python"
-PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so $python -m pip install --no-build-isolation --no-deps \
-    --no-index --disable-pip-version-check --target "$work/site" "$work/python" >"$work/log" 2>&1 ||
-    { cat "$work/log"; fail "pip install"; }
-modules "$work/site/paceline" | diff "$work/modules" - || fail "pip: modules are missing"
-[ -s "$work/site/paceline/libpaceline.so" ] || fail "the library is not in the package"
-(cd "$work" && PYTHONPATH=$work/site $python -c "$one") | grep "3.0 $work/site" ||
-    fail "the package that pip installed"
