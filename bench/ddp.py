@@ -85,8 +85,11 @@ def paceline(rank, a, say):
     torch.set_num_threads(a["threads"])
     model = net(a["millions"])
     opt = pl.Optimizer(
-        torch.optim.SGD(model.parameters(), lr=a["lr"]), model, a["method"],
-        role=pl.Role(rank, a["n"], a["socket"]), updates=a["updates"],
+        torch.optim.SGD(model.parameters(), lr=a["lr"]),
+        model,
+        a["method"],
+        role=pl.Role(rank, a["n"], a["socket"]),
+        updates=a["updates"],
     )
     times, begin, reached, looked = [], time.perf_counter(), None, 0.0
     step = 0
@@ -142,7 +145,9 @@ def main():
     p.add_argument("--method", default="async", help="with a straggler")
     p.add_argument("--lr", type=float, default=0.05)
     a = p.parse_args()
-    print(f"{'processes':>9} {'parameters':>11} {'straggler':>9} {'DDP':>10} {'Paceline':>10} {'ratio':>6}")
+    print(
+        f"{'processes':>9} {'parameters':>11} {'straggler':>9} {'DDP':>10} {'Paceline':>10} {'ratio':>6}"
+    )
     for n in (int(x) for x in a.processes):
         for millions in a.parameters:
             for slow in (1, a.slow):
@@ -150,13 +155,20 @@ def main():
                 step, took, loss = start(ddp, **same)
                 if slow == 1:
                     theirs = step
-                    mine, _, _ = start(paceline, **same, method="sync", updates=a.steps, target=None)
+                    mine, _, _ = start(
+                        paceline, **same, method="sync", updates=a.steps, target=None
+                    )
                 else:
                     theirs = took
-                    _, mine, _ = start(paceline, **same, method=a.method, updates=100 * a.steps, target=loss)
+                    _, mine, _ = start(
+                        paceline, **same, method=a.method, updates=100 * a.steps, target=loss
+                    )
                 ratio = f"{mine / theirs:6.2f}" if mine else "   n/a"
                 shown = f"{mine:9.4f}s" if mine else "not reached"
-                print(f"{n:9} {millions:10.1f}M {slow:8.3g}x {theirs:9.4f}s {shown} {ratio}", flush=True)
+                print(
+                    f"{n:9} {millions:10.1f}M {slow:8.3g}x {theirs:9.4f}s {shown} {ratio}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

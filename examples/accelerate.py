@@ -27,7 +27,9 @@ class Run:
 
         self.accelerator = Accelerator(mixed_precision=mixed_precision)
         if self.accelerator.scaler is not None:
-            raise ValueError("fp16 scales the loss, and gradients with it; use mixed_precision='bf16'")
+            raise ValueError(
+                "fp16 scales the loss, and gradients with it; use mixed_precision='bf16'"
+            )
         sampler = torch.utils.data.DistributedSampler(loader.dataset, pl.world_size(), pl.rank())
         mine = torch.utils.data.DataLoader(loader.dataset, loader.batch_size, sampler=sampler)
         self.model, self.loader = self.accelerator.prepare(model, mine)

@@ -18,8 +18,9 @@ class Chars(nn.Module):
         self.embed = nn.Embedding(n_chars, width)
         self.place = nn.Parameter(torch.zeros(length, width))
         self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True,
-                                       norm_first=True)
+            nn.TransformerEncoderLayer(
+                width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+            )
             for _ in range(layers)
         )
         self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, n_chars)

@@ -18,8 +18,12 @@ def parser(about, **defaults):
     p.add_argument("--workers", type=int, default=4, help="simulated workers")
     p.add_argument("--delay", default="exp:mean=1", help="simulated time per mini-batch")
     p.add_argument("--updates", type=int, default=0, help="stop after N updates")
-    p.add_argument("--epochs", type=float, default=0,
-                   help="stop after N passes over the data (default 1 if --updates is not given)")
+    p.add_argument(
+        "--epochs",
+        type=float,
+        default=0,
+        help="stop after N passes over the data (default 1 if --updates is not given)",
+    )
     p.add_argument("--batch", type=int, help="samples per mini-batch of a worker")
     p.add_argument("--lr", type=float, help="learning rate")
     p.add_argument("--samples", type=int, default=0, help="use the first N training samples only")
@@ -57,18 +61,29 @@ def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=N
 
     if args.simulate:
         result = paceline.simulate(
-            model=model, loss=loss, data=train, test=test, method=args.method, batch=args.batch,
-            workers=args.workers, delay=args.delay, updates=args.updates or None,
-            epochs=epochs or None, lr_schedule=lr_schedule,
+            model=model,
+            loss=loss,
+            data=train,
+            test=test,
+            method=args.method,
+            batch=args.batch,
+            workers=args.workers,
+            delay=args.delay,
+            updates=args.updates or None,
+            epochs=epochs or None,
+            lr_schedule=lr_schedule,
             **pl.options(optimizer, args.method),
         )
-        print(f"{result['updates']:.0f} updates, {result['time']:.1f} virtual seconds, "
-              f"test loss {result['test_loss']:.3f}, accuracy {result['test_accuracy']:.3f}")
+        print(
+            f"{result['updates']:.0f} updates, {result['time']:.1f} virtual seconds, "
+            f"test loss {result['test_loss']:.3f}, accuracy {result['test_accuracy']:.3f}"
+        )
         return
 
     updates = args.updates or max(1, int(epochs * len(train[0]) / args.batch))
-    opt = pl.Optimizer(optimizer, model, args.method, updates=updates, batch=args.batch,
-                       evaluate=evaluate)
+    opt = pl.Optimizer(
+        optimizer, model, args.method, updates=updates, batch=args.batch, evaluate=evaluate
+    )
     data = torch.utils.data.TensorDataset(*train)
     sampler = torch.utils.data.DistributedSampler(data, pl.world_size(), pl.rank())
     loader = torch.utils.data.DataLoader(data, args.batch, sampler=sampler, drop_last=True)
@@ -87,5 +102,7 @@ def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=N
     opt.close()
     if pl.rank() == 0:
         s = opt.summary()["run"]
-        print(f"{s['updates']} updates, {s['time']:.1f} s, test loss {s['test_loss']:.3f}, "
-              f"accuracy {s['test_accuracy']:.3f}")
+        print(
+            f"{s['updates']} updates, {s['time']:.1f} s, test loss {s['test_loss']:.3f}, "
+            f"accuracy {s['test_accuracy']:.3f}"
+        )

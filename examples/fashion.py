@@ -37,13 +37,22 @@ def load(folder):
 
 def main():
     p = common.parser(__doc__, batch=64, lr=0.05)
-    p.add_argument("--data", default="/usr/share/datasets/fashion-mnist",
-                   help="folder of the files; synthetic images if it does not exist")
+    p.add_argument(
+        "--data",
+        default="/usr/share/datasets/fashion-mnist",
+        help="folder of the files; synthetic images if it does not exist",
+    )
     args = p.parse_args()
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 5, stride=2), nn.ReLU(),
-        nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10),
+        nn.Conv2d(1, 16, 5, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 5, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(512, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
     )
     train, test = load(args.data)
     optimizers = [

@@ -33,7 +33,9 @@ class PacelineModule(L.LightningModule):
 
     def on_fit_start(self):
         if getattr(self.trainer.precision_plugin, "scaler", None) is not None:
-            raise ValueError("precision 16-mixed scales the loss, and gradients with it; use bf16-mixed")
+            raise ValueError(
+                "precision 16-mixed scales the loss, and gradients with it; use bf16-mixed"
+            )
         self.opt = pl.Optimizer(self.make_optimizer(), self, **self.run_options)
 
     def step(self, loss):

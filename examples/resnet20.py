@@ -73,7 +73,9 @@ def schedule(workers):
 def main():
     p = common.parser(__doc__, batch=128, lr=0.1)
     p.add_argument("--data", default="", help="folder of data_batch_1.bin … (default: synthetic)")
-    p.add_argument("--norm", choices=("batch", "group"), default="batch", help="kind of normalization")
+    p.add_argument(
+        "--norm", choices=("batch", "group"), default="batch", help="kind of normalization"
+    )
     p.add_argument("--width", type=int, default=16, help="channels of the first stage")
     p.add_argument("--depth", type=int, default=3, help="blocks per stage; 3 is ResNet-20")
     args = p.parse_args()
@@ -81,11 +83,21 @@ def main():
     norm = nn.BatchNorm2d if args.norm == "batch" else lambda n: nn.GroupNorm(2, n)
     model = resnet20(norm, args.width, args.depth)
     train, test = load(args.data)
-    optimizers = [torch.optim.SGD(model.parameters(), lr=args.lr, momentum=m, weight_decay=1e-4)
-                  for m in (0.9, 0)]
+    optimizers = [
+        torch.optim.SGD(model.parameters(), lr=args.lr, momentum=m, weight_decay=1e-4)
+        for m in (0.9, 0)
+    ]
     workers = args.workers if args.simulate else common.pl.world_size()
-    common.run(args, model, nn.functional.cross_entropy, train, test, optimizers,
-               schedule(workers), "warmup:over=5+step:at=80,120")
+    common.run(
+        args,
+        model,
+        nn.functional.cross_entropy,
+        train,
+        test,
+        optimizers,
+        schedule(workers),
+        "warmup:over=5+step:at=80,120",
+    )
 
 
 if __name__ == "__main__":

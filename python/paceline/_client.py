@@ -97,7 +97,9 @@ class Client:
         if self._handle is None:
             raise UsageError("this client is closed")
         if os.getpid() != self._pid:
-            raise UsageError("a client belongs to the process that opened it; open another one here")
+            raise UsageError(
+                "a client belongs to the process that opened it; open another one here"
+            )
         return self._handle
 
     @property

@@ -15,9 +15,9 @@ def record(kind: Any, struct: Any, **given: Any) -> Any:
     except those given as keywords."""
 
     def value(field: "Field[Any]") -> Any:
-        x = getattr(struct, field.name)
-        if field.type == "str":
+        x, kind = getattr(struct, field.name), str(field.type)
+        if kind == "str":
             return from_c(x)
-        return bool(x) if field.type == "bool" else x
+        return bool(x) if kind == "bool" else x
 
     return kind(**{f.name: value(f) for f in fields(kind) if f.name not in given}, **given)

@@ -77,7 +77,7 @@ class Run:
 
     def __init__(self, handle: c.c_void_p) -> None:
         self._lib = _lib.library()
-        self._handle = handle
+        self._handle: Optional[c.c_void_p] = handle
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), None

@@ -158,7 +158,9 @@ class Server:
                 out, _ = self._process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise RunError(f"the server did not end within {timeout:g} s and was killed") from None
+                raise RunError(
+                    f"the server did not end within {timeout:g} s and was killed"
+                ) from None
             try:
                 self.result = dict(json.loads(out))
             except ValueError:

@@ -101,9 +101,7 @@ class Kernel:
         self._driver = _load(["libcuda.so.1"], "the CUDA driver")
         torch.zeros(1, device=device)  # makes the context of the device current
         self._module, self._function = c.c_void_p(), c.c_void_p()
-        self._check(
-            self._driver.cuModuleLoadData(c.byref(self._module), self._compiled[key])
-        )
+        self._check(self._driver.cuModuleLoadData(c.byref(self._module), self._compiled[key]))
         self._check(
             self._driver.cuModuleGetFunction(c.byref(self._function), self._module, b"pl_kernel")
         )

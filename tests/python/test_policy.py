@@ -159,7 +159,10 @@ class Policies(unittest.TestCase):
         cases = [
             (type("A", (KSync,), {"name": ""}), "needs a name"),
             (type("B", (KSync,), {"name": "ksync"}), "already is a policy"),
-            (type("C", (KSync,), {"name": "c", "options": {"k": paceline.options.Int(3)}}), "Count"),
+            (
+                type("C", (KSync,), {"name": "c", "options": {"k": paceline.options.Int(3)}}),
+                "Count",
+            ),
             (type("D", (KSync,), {"name": "d", "uses": {"speed"}}), "knobs are k and bound"),
         ]
         for policy, words in cases:

@@ -81,7 +81,11 @@ class Changes(unittest.TestCase):
             opt.step()
             return model, opt
 
-        for kind, options in ((SGD, dict(lr=0.1, momentum=0.9)), (ADAMW, {}), (torch.optim.Adagrad, {})):
+        for kind, options in (
+            (SGD, dict(lr=0.1, momentum=0.9)),
+            (ADAMW, {}),
+            (torch.optim.Adagrad, {}),
+        ):
             model, opt = stepped(kind, **options)
             state = opt.state_dict()
             with self.assertRaisesRegex(paceline.UsageError, "state of earlier steps"):
@@ -171,7 +175,9 @@ class Changes(unittest.TestCase):
         ):
             with self.assertRaisesRegex(paceline.UsageError, expected):
                 pl.Optimizer(optimizer, model, method, role=roles(1)[0])
-        self.one(lambda m: SGD(m.parameters(), lr=0.1, momentum=Float(0.9)), lambda o, m: None, None)
+        self.one(
+            lambda m: SGD(m.parameters(), lr=0.1, momentum=Float(0.9)), lambda o, m: None, None
+        )
 
 
 class Kept(torch.nn.Module):
@@ -216,7 +222,9 @@ class Buffers(unittest.TestCase):
             m = Kept(torch.zeros(2))
             opt = pl.Optimizer(SGD(m.parameters(), lr=0.01), m, "sync", role=role)
             m.kept = torch.zeros(3)
-            with self.assertRaisesRegex(paceline.UsageError, "'kept' has been removed, or replaced"):
+            with self.assertRaisesRegex(
+                paceline.UsageError, "'kept' has been removed, or replaced"
+            ):
                 opt.step(backward(opt, m))
             m.kept = torch.zeros(2)
             opt.close()

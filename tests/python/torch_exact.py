@@ -47,9 +47,7 @@ def alone(make, scheduler=None, norm=False, workers=WORKERS):
 def with_workers(make, scheduler=None, norm=False, workers=WORKERS, **options):
     def work(role):
         model = net(seed=role.rank, norm=norm)  # the weights of rank 0 count
-        opt = pl.Optimizer(
-            make(model), model, method="sync", updates=STEPS, role=role, **options
-        )
+        opt = pl.Optimizer(make(model), model, method="sync", updates=STEPS, role=role, **options)
         sched = scheduler(opt) if scheduler else None
         step = 0
         while not opt.ended:
@@ -230,7 +228,9 @@ class Exact(unittest.TestCase):
             (lambda m: ADAM(m.parameters()), dict(method="dana"), "optimizer of its own"),
             (lambda m: SGD(m.parameters(), lr=0.1), dict(lr=0.3), "leave the option out"),
             (
-                lambda m: SGD([{"params": [p], "momentum": i / 9} for i, p in enumerate(m.parameters())], lr=1),
+                lambda m: SGD(
+                    [{"params": [p], "momentum": i / 9} for i, p in enumerate(m.parameters())], lr=1
+                ),
                 dict(method="sync"),
                 "differ in momentum",
             ),

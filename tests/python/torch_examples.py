@@ -11,14 +11,30 @@ SOURCE = os.environ["SOURCE_DIR"]
 PYTHON = os.environ["PYTHON"]
 SMALL = {
     "resnet20": ["--samples", "200", "--batch", "8", "--width", "4", "--depth", "1"],
-    "chars": ["--samples", "200", "--batch", "8", "--width", "16", "--length", "16", "--layers", "1"],
+    "chars": [
+        "--samples",
+        "200",
+        "--batch",
+        "8",
+        "--width",
+        "16",
+        "--length",
+        "16",
+        "--layers",
+        "1",
+    ],
 }
 
 
 def run(folder, command, limit=100):
     done = subprocess.run(
-        command, cwd=folder, shell=isinstance(command, str), timeout=limit,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command,
+        cwd=folder,
+        shell=isinstance(command, str),
+        timeout=limit,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}"
     return done.stdout

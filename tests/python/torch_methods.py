@@ -89,9 +89,14 @@ class Local(unittest.TestCase):
 
         def adamw(m):
             params = list(m.parameters())
-            return torch.optim.AdamW([{"params": params[:2]}, {"params": params[2:], "lr": 1e-3}], lr=0.01)
+            return torch.optim.AdamW(
+                [{"params": params[:2]}, {"params": params[2:], "lr": 1e-3}], lr=0.01
+            )
 
-        for make, norm in ((adamw, False), (lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), True)):
+        for make, norm in (
+            (adamw, False),
+            (lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), True),
+        ):
             expected = flat(self.reference(make, 6, 4, norm=norm))
             model, summary = train("local-sgd:u=4", make, norm=norm, updates=6)
             self.assertLess(float((flat(model) - expected).abs().max()), 2e-6)
@@ -133,7 +138,13 @@ class Local(unittest.TestCase):
         def gradients(options):
             return dataclasses.replace(columns(options), takes_steps=False)
 
-        for method in ("local-sgd:u=3", "diloco:u=4", "nodelay:u=3", "overlap-local-sgd:u=2", "sync-easgd:u=3"):
+        for method in (
+            "local-sgd:u=3",
+            "diloco:u=4",
+            "nodelay:u=3",
+            "overlap-local-sgd:u=2",
+            "sync-easgd:u=3",
+        ):
             with self.subTest(method):
                 mine, summary = train(method, make)
                 self.assertIn(summary["results"] - summary["run"]["updates"], (0, 1))

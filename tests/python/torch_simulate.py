@@ -127,9 +127,7 @@ class Simulate(unittest.TestCase):
                             model="softmax", data="blobs:samples=300,test=10", **options
                         )
                     elif kind == "host":
-                        paceline.simulate(
-                            model=net(), loss=CROSS_ENTROPY, data=data(), **options
-                        )
+                        paceline.simulate(model=net(), loss=CROSS_ENTROPY, data=data(), **options)
                     else:
                         on_device(net(), data(), **options)
                     with open(path) as f:
@@ -298,9 +296,7 @@ class Simulate(unittest.TestCase):
         for n in (1, 20):
             loss.n = n
             with self.assertRaisesRegex(Mine, "here"):
-                paceline.simulate(
-                    model=net(), loss=loss, data=data(), method="async", **OPTIONS
-                )
+                paceline.simulate(model=net(), loss=loss, data=data(), method="async", **OPTIONS)
 
     def test_ctrl_c(self):
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))

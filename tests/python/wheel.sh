@@ -44,7 +44,8 @@ for each in $python python3.9 python3.10 python3.11 python3.12 python3.13; do
     [ -f "$package/py.typed" ] || fail "py.typed is missing"
     [ "$(alone venv/bin/paceline --version)" = "$version" ] || fail "the command"
     [ "$(alone venv/bin/python -m paceline --version)" = "$version" ] || fail "python -m paceline"
-    alone venv/bin/paceline simulate --model none --updates 3 >log 2>&1 || fail "simulate: $(cat log)"
+    alone venv/bin/paceline simulate --model none --updates 3 >log 2>&1 ||
+        fail "simulate: $(cat log)"
     alone venv/bin/python -c "$one" | grep -F "3.0 $package" || fail "the package"
     n=$((n + 1))
 done

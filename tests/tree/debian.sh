@@ -33,7 +33,8 @@ version=$(sed -n 's/^#define PL_VERSION "\(.*\)"$/\1/p' "$SOURCE_DIR/include/pac
 for package in paceline paceline-mpi libpaceline-dev python3-paceline; do
     dpkg-deb -x ${package}_"$version"_*.deb root || fail "$package has another version"
 done
-[ "$(root/usr/bin/paceline --version)" = "$("$BUILD_DIR/paceline" --version)" ] || fail "the program"
+[ "$(root/usr/bin/paceline --version)" = "$("$BUILD_DIR/paceline" --version)" ] ||
+    fail "the program"
 for file in include/paceline.h lib/libpaceline.a lib/libpaceline.so lib/libpaceline-mpi.so \
     lib/pkgconfig/paceline.pc share/man/man1/paceline.1.gz; do
     [ -s "root/usr/$file" ] || fail "$file is in no package"

@@ -35,7 +35,9 @@ def _call(function: Function, model: torch.nn.Module) -> Any:
             m.training = training
 
 
-def _score(seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function) -> None:
+def _score(
+    seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function
+) -> None:
     """Evaluates the version that the seat has pulled, and reports the numbers."""
     vector.load(seat.task.w)
     numbers = _call(function, model)

@@ -187,7 +187,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _step(self, loss: Any) -> None:
         if self.ended:
-            raise RunEnded("the run has ended; check opt.ended, or loop over paceline.torch.batches")
+            raise RunEnded(
+                "the run has ended; check opt.ended, or loop over paceline.torch.batches"
+            )
         self._check()
         self._counts["steps"] += 1
         if isinstance(loss, torch.Tensor):

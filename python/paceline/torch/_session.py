@@ -82,7 +82,9 @@ class Session:
         self._client: Optional[_client.Client] = None
         self._evaluator: Optional[Evaluator] = None
         self._opened = False
-        self._token: Optional[str] = None  # on rank 0: what the server asks of who may change the run
+        self._token: Optional[
+            str
+        ] = None  # on rank 0: what the server asks of who may change the run
 
     @property
     def client(self) -> _client.Client:
@@ -105,7 +107,8 @@ class Session:
 
     def open(self, options: Dict[str, Any], layout: str, steps: bool) -> None:
         """Joins the run; rank 0 starts its server first, with these options. `layout` is what the
-        server has to know about single tensors; `steps`: this worker's optimizer takes local steps."""
+        server has to know about single tensors; `steps`: this worker's optimizer takes local steps.
+        """
         self.limited = any(options.get(name) for name in _LIMITS)
         tensors, kept = self._vector.describe()
         if self.role.rank == 0:
@@ -131,7 +134,9 @@ class Session:
         role = self.role
         served = dict(options, model="external", workers=role.world_size, listen=role.socket)
         served.update(spawn="none", transport="shm")
-        if served.get("evict") is None:  # what a worker does between two results is its own business
+        if (
+            served.get("evict") is None
+        ):  # what a worker does between two results is its own business
             served["evict"] = _EVICT
         asked = served.setdefault("requests", secrets.token_hex(16))
         if asked == "none":

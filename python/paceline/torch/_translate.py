@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -129,7 +129,7 @@ def _adagrad(optimizer: Any) -> str:
     return f"adagrad:eps={float(h['eps'])!r}"
 
 
-_KINDS = {
+_KINDS: Dict[Any, Tuple[Optional[Callable[[Any], str]], Set[str]]] = {
     torch.optim.SGD: (_sgd, {"momentum", "dampening", "nesterov"}),
     torch.optim.Adam: (_adam, {"betas", "eps", "amsgrad"}),
     torch.optim.AdamW: (_adam, {"betas", "eps", "amsgrad", "decoupled_weight_decay"}),
@@ -147,7 +147,8 @@ def _refuse_unknown(optimizer: Any, known: Set[str]) -> None:
 def _has_steps(state: Any) -> bool:
     """Whether the state of an optimizer is more than that of a new one."""
     return any(
-        float(s.get("step") or 0) > 0 or s.get("momentum_buffer") is not None for s in state.values()
+        float(s.get("step") or 0) > 0 or s.get("momentum_buffer") is not None
+        for s in state.values()
     )
 
 
@@ -182,7 +183,9 @@ def _optim(optimizer: Any, at: Columns, given: bool) -> str:
     translate, known = _KINDS.get(type(optimizer), (None, set()))
     kind = type(optimizer).__name__
     if translate is None:
-        raise UsageError(f"the server has no {kind}, only SGD, Adam, AdamW and Adagrad" + _USE_LOCAL)
+        raise UsageError(
+            f"the server has no {kind}, only SGD, Adam, AdamW and Adagrad" + _USE_LOCAL
+        )
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
     _refuse_unknown(optimizer, known)
@@ -213,7 +216,8 @@ def refuse_plain(optimizer: Any, at: Columns, n_buffers: int) -> None:
     if not plain or len(optimizer.param_groups) > 1 or n_buffers:
         raise UsageError(
             f"method {at.method} takes its own local steps (rule '{at.local}'), so it needs a plain "
-            "torch.optim.SGD without momentum, one param group, and a model without buffers" + _USE_LOCAL
+            "torch.optim.SGD without momentum, one param group, and a model without buffers"
+            + _USE_LOCAL
         )
 
 
@@ -249,7 +253,8 @@ def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
 
 def layout(vector: Vector, groups: List[List[int]], made: Rule) -> str:
     """What the server has to know about single tensors, a line each: the factors of their param
-    group, what is frozen, what is a buffer. `groups` are the ids of the parameters in each group."""
+    group, what is frozen, what is a buffer. `groups` are the ids of the parameters in each group.
+    """
     lines = []
     group = {i: n for n, ids in enumerate(groups) for i in ids}
     for name, p, trained in zip(vector.names, vector.params, vector.trained):

@@ -86,7 +86,9 @@ class Vector:
         self._zero_copy = zero_copy
         if self._can_be_flat():
             self._flatten()
-        if zero_copy and (self.flat is not None or any(t.dtype != torch.float32 for t in self.params)):
+        if zero_copy and (
+            self.flat is not None or any(t.dtype != torch.float32 for t in self.params)
+        ):
             raise UsageError("zero_copy needs float32 parameters on the CPU; leave zero_copy out")
 
     # --- what the server has to know -----------------------------------------------------------

@@ -1,0 +1,27 @@
+#!/bin/sh
+# The Python code passes mypy --strict (the package), black and flake8 (everything). Debian's
+# versions are meant: others may judge differently. What mypy knows about torch is kept in the build
+# folder. python/pyproject.toml has the settings.
+. "${SOURCE_DIR:?}/tests/shell/python.sh"
+for tool in mypy black flake8; do
+    command -v $tool >/dev/null || {
+        echo "skipped: there is no $tool (make setup-test installs it)"
+        exit 77
+    }
+done
+find_python 'import torch' "no Python can import torch, whose types mypy reads"
+cd "$SOURCE_DIR"
+bad=0
+echo "-- mypy --strict"
+mypy --config-file python/pyproject.toml --python-executable "$(command -v $python)" \
+    --cache-dir "$BUILD_DIR/mypy" python/paceline || bad=1
+code="python examples bench tests/python"
+echo "-- black"
+# shellcheck disable=SC2086 # a list of folders
+BLACK_CACHE_DIR=$BUILD_DIR/black black --config python/pyproject.toml --check --diff -q \
+    $code || bad=1
+echo "-- flake8"
+# E203 and W503 contradict black; a test may give a lambda a name (E731)
+# shellcheck disable=SC2086
+flake8 --max-line-length 120 --extend-ignore E203,W503,E731 $code || bad=1
+exit $bad
