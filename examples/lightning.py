@@ -8,12 +8,19 @@ no package of Lightning.
         def training_step(self, batch, i): ...          # returns the loss
         def make_optimizer(self): return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
-    Trainer(devices=1, max_epochs=100, callbacks=[Paceline()]).fit(Mine(method="diloco:u=20"), loader)
+    mine = Mine(method="diloco:u=20")
+    Trainer(devices=1, max_epochs=100, callbacks=[Paceline()]).fit(mine, shard(data, batch_size=32))
 """
 
 import lightning as L
+from torch.utils.data import DataLoader, DistributedSampler
 
 import paceline.torch as pl
+
+
+def shard(data, **options):
+    """A loader of this rank's part of the data, which Trainer(devices=1) would not take by itself."""
+    return DataLoader(data, sampler=DistributedSampler(data, pl.world_size(), pl.rank()), **options)
 
 
 class PacelineModule(L.LightningModule):

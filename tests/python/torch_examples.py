@@ -2,10 +2,19 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
+
+import torch
+
+import paceline.torch as pl
+from workers import CROSS_ENTROPY, batch, flat, net
 
 SOURCE = os.environ["SOURCE_DIR"]
 PYTHON = os.environ["PYTHON"]
@@ -83,12 +92,85 @@ class Examples(unittest.TestCase):
         (out,) = self.page("which-method.md")
         self.assertIn("20 updates", out)
 
-    def test_adapters_compile(self):
-        for name in ("lightning.py", "accelerate.py"):
-            with open(os.path.join(SOURCE, "examples", name)) as f:
-                text = f.read()
-            compile(text, name, "exec")
-            self.assertLess(len(text.splitlines()), 60)
+    def adapter(self, name, **stands):
+        """The names of an example, which finds stand-ins in place of the libraries it imports."""
+        with unittest.mock.patch.dict(sys.modules, stands):
+            return types.SimpleNamespace(
+                **runpy.run_path(os.path.join(SOURCE, "examples", name + ".py"))
+            )
+
+    def test_lightning(self):
+        """On a stand-in that calls what Trainer.fit calls."""
+
+        class Module(torch.nn.Module):
+            def manual_backward(self, loss):
+                loss.backward()
+
+        stand = types.SimpleNamespace(LightningModule=Module, Callback=object)
+        example = self.adapter("lightning", lightning=stand)
+
+        class Mine(example.PacelineModule):
+            def __init__(self, **options):
+                super().__init__(**options)
+                self.net = net()
+
+            def make_optimizer(self):
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+            def training_step(self, both, i):
+                loss = CROSS_ENTROPY(self.net(both[0]), both[1])
+                self.step(loss)
+                return loss
+
+        x, y = batch(0, n=40)
+        data = torch.utils.data.TensorDataset(x, y)
+        mine, callback = Mine(method="async", updates=12), example.Paceline()
+        plugin = types.SimpleNamespace(scaler=None)
+        trainer = types.SimpleNamespace(precision_plugin=plugin, should_stop=False)
+        mine.trainer = trainer
+        start = flat(mine.net)
+        mine.on_fit_start()
+        while not trainer.should_stop:
+            for i, both in enumerate(example.shard(data, batch_size=8)):
+                if callback.on_train_batch_start(trainer, mine, both, i) == -1:
+                    break
+                mine.training_step(both, i)
+                callback.on_train_batch_end(trainer, mine, None, both, i)
+        callback.on_fit_end(trainer, mine)
+        self.assertEqual(mine.opt.summary()["run"]["updates"], 12)
+        self.assertGreater(float((flat(mine.net) - start).abs().max()), 1e-3)
+        seen = set()
+        for rank in (0, 1):
+            role = pl.Role(rank, 2, "/nowhere")
+            with unittest.mock.patch("paceline.torch._current._role", lambda role=role: role):
+                loader = example.shard(torch.arange(40), batch_size=8)
+                seen |= {int(v) for part in loader for v in part}
+                self.assertEqual(len(loader), 3)
+        self.assertEqual(len(seen), 40)
+        plugin.scaler = object()
+        with self.assertRaisesRegex(ValueError, "bf16-mixed"):
+            mine.on_fit_start()
+
+    def test_accelerate(self):
+        """On a stand-in for Accelerator."""
+        prepare = lambda *given: given
+        backward = lambda loss: loss.backward()
+        one = types.SimpleNamespace(prepare=prepare, backward=backward, scaler=None)
+        stand = types.SimpleNamespace(Accelerator=lambda mixed_precision: one)
+        x, y = batch(0, n=40)
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=8)
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        example = self.adapter("accelerate")
+        with unittest.mock.patch.dict(sys.modules, accelerate=stand):
+            run = example.Run(model, optimizer, loader, method="async", updates=12)
+            for both in run.batches():
+                run.step(CROSS_ENTROPY(run.model(both[0]), both[1]))
+            run.close()
+            self.assertEqual(run.opt.summary()["run"]["updates"], 12)
+            one.scaler = object()
+            with self.assertRaisesRegex(ValueError, "bf16"):
+                example.Run(model, optimizer, loader)
 
 
 if __name__ == "__main__":
