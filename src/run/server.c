@@ -8,11 +8,6 @@
 
 #define NO_WORKERS_GRACE_NS 200000000u /* without a worker, before the run ends */
 
-uint64_t pl_server_now(const struct server *s) {
-    uint64_t now = pl_now_ns() - s->zero_ns;
-    return now > s->last_ns ? now : s->last_ns;
-}
-
 static bool server_ticks(struct server *s, uint64_t now) {
     struct pl_point p = pl_engine_point(s->engine, now);
     return s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
@@ -129,15 +124,6 @@ int pl_server_news(struct server *s, const struct pl_news *n) {
 }
 
 /* --- scoring ----------------------------------------------------------------------------- */
-
-int pl_server_model(void *server, float *room, struct pl_model_now *out) {
-    struct server *s = server;
-    if (!s->several) return pl_engine_model(s->engine, room, out);
-    *out = (struct pl_model_now){.w = room, .consensus = NAN};
-    int rc = pl_shards_model(&s->shards, pl_engine_newest(s->engine), room);
-    if (rc) s->shards.failed = true;
-    return rc;
-}
 
 void pl_server_scored(struct server *s) {
     struct pl_score score = pl_scorer_wait(s->scorer);

@@ -1,8 +1,10 @@
-/* The inside of the server, which server.c and server_run.c share.
+/* The inside of the server, which server.c, server_run.c and clients.c share.
  *
  * Threads: all of it is the deciding thread's. */
 #ifndef PL_RUN_SERVER_STATE_H
 #define PL_RUN_SERVER_STATE_H
+
+#include <math.h>
 
 #include "engine/engine.h"
 #include "observe/stragglers.h"
@@ -14,6 +16,7 @@
 #include "run/server.h"
 #include "run/shards.h"
 #include "run/tile_threads.h"
+#include "sys/clock.h"
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
@@ -56,11 +59,23 @@ struct server {
     struct pl_outcome *out;
 };
 
-uint64_t pl_server_now(const struct server *s); /* on the run's clock */
+/* The time on the run's clock. */
+static inline uint64_t pl_server_now(const struct server *s) {
+    uint64_t now = pl_now_ns() - s->zero_ns;
+    return now > s->last_ns ? now : s->last_ns;
+}
+
 int pl_server_news(struct server *s, const struct pl_news *n);
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
-int pl_server_model(void *server, float *room, struct pl_model_now *out);
+static inline int pl_server_model(void *server, float *room, struct pl_model_now *out) {
+    struct server *s = server;
+    if (!s->several) return pl_engine_model(s->engine, room, out);
+    *out = (struct pl_model_now){.w = room, .consensus = NAN};
+    int rc = pl_shards_model(&s->shards, pl_engine_newest(s->engine), room);
+    if (rc) s->shards.failed = true;
+    return rc;
+}
 
 void pl_server_score(struct server *s);  /* sends the current model to the scorer */
 void pl_server_scored(struct server *s); /* waits for the scorer */

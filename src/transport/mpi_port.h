@@ -1,5 +1,7 @@
 /* The inside of a port over MPI, which mpi_port.c (orders), mpi_news.c (messages from workers) and
- * mpi_group.c (several servers) share.
+ * mpi_group.c (several servers) share. They call each other in a circle: a message may make a
+ * worker free, and then the order that waits for it is sent at once; what is sent is logged for the
+ * other servers, which send and receive the vectors of the same orders.
  *
  * Threads: the one that owns the port, which makes all calls to MPI; any thread may wake it. */
 #ifndef PL_TRANSPORT_MPI_PORT_H

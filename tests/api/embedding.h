@@ -3,7 +3,6 @@
 #define PL_TESTS_EMBEDDING_H
 
 #include "setups.h"
-#include "test.h"
 
 /* Pairs of keys and values; ends with NULL. */
 static inline pl_setup *make(const char *key, ...) {

@@ -2,14 +2,12 @@
  * why in a sentence, copies share their data on several threads, everything is listed, planned and
  * drawn. */
 #include <ctype.h>
-#include <paceline.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "embedding.h"
 #include "folder.h"
-#include "test.h"
 
 /* ---- copies ---- */
 
@@ -352,6 +350,4 @@ TEST(logs_are_written_once) {
     unlink(events);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_remove);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_remove)

@@ -1,9 +1,7 @@
 /* A model of one's own, as a program that embeds the library defines it. */
-#include <paceline.h>
 #include <stdatomic.h>
 
 #include "embedding.h"
-#include "test.h"
 
 #define LS_DIM 8
 #define LS_ROWS 200

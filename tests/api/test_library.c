@@ -12,7 +12,6 @@
 #include "comma.h"
 #include "folder.h"
 #include "setups.h"
-#include "test.h"
 
 #define WORKERS 2
 
@@ -181,6 +180,4 @@ TEST(deaths_are_noticed_in_every_run) {
     assert_int_equal(atomic_load(&crew[1].workers), WORKERS);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -1,9 +1,7 @@
 /* What `paceline list` tells is true: every command to try is accepted, every method says when to
  * use it, every option has a type. */
-#include <paceline.h>
 
 #include "setups.h"
-#include "test.h"
 
 static pl_setup *digits, *lowrank; /* have loaded their data; copies share it */
 

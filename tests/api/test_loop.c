@@ -6,7 +6,6 @@
 
 #include "paceline_loop.h"
 #include "setups.h"
-#include "test.h"
 
 /* The kernel of these two rules, from the text in the library. */
 #define PL_STEP momentum_step

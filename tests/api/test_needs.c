@@ -3,7 +3,6 @@
 #include "api/setup.h"
 #include "blocks.h"
 #include "setups.h"
-#include "test.h"
 
 #define MATRIX "model=" BLOCKS_MODEL " data=" BLOCKS_DATA
 

@@ -3,7 +3,6 @@
  *
  * Two such policies are compiled into this file: that of docs/examples/own_policy.c, and a second
  * copy of the library's ksync. */
-#include "test.h"
 
 #define main example_main
 #include "docs/examples/own_policy.c"
@@ -354,6 +353,4 @@ static int teardown(void **state) {
     return recorded_end((const char *const[]){"a.rec", "a.events", "b.events"}, 3);
 }
 
-int main(void) {
-    return run_all_tests(recorded_begin, teardown);
-}
+ALL_TESTS_BETWEEN(recorded_begin, teardown)

@@ -10,7 +10,6 @@
 #include "base/rng.h"
 #include "core/rule.h"
 #include "isa_kernels.h"
-#include "test.h"
 
 #define LONGEST 1100
 #define AROUND 8 /* elements before and behind an array that nobody may write */

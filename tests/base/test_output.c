@@ -117,6 +117,4 @@ TEST(test_refused) {
     assert_int_equal(rmdir(folder_path("full")), 0);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -2,8 +2,6 @@
  * them, as if it had not been for them. */
 #include "base/rng.h"
 #include "choices.h"
-#include "core/store.h"
-#include "test.h"
 
 enum { N_WORKERS = 2, N_COMMITS = 5, SIZE = 3000, END = 1100 };
 
@@ -56,7 +54,4 @@ TEST(absent_tensors_miss_the_commit) {
     }
 }
 
-int main(void) {
-    begin_tests(20261116);
-    return run_all_tests(NULL, NULL);
-}
+ALL_TESTS_FROM_SEED(20261116, NULL, NULL)

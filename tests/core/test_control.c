@@ -1,8 +1,6 @@
 /* Control by hand: a policy that says what the test puts into its mouth, and every plan of up to
  * four actions against a judge that knows only the rules in control.h. */
-#include "core/control.h"
 #include "puppet.h"
-#include "test.h"
 
 /* --- a puppet policy and a puppet tuner -------------------------------------------------- */
 

@@ -1,7 +1,5 @@
 /* Control by hand: late answers, times, clocks, the log, and what is restored. */
-#include "core/control.h"
 #include "puppet.h"
-#include "test.h"
 
 static void near(double got, double want) {
     if (!(fabs(got - want) <= 1e-9)) fail_msg("%.12g is not %.12g", got, want);

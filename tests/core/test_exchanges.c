@@ -1,10 +1,8 @@
 /* Exchanges between models without a server, on numbers: by hand, and what each of them conserves.
  * That the policy keeps its promises whatever happens is in the suites. */
 #include "choices.h"
-#include "core/control.h"
 #include "core/replicas.h"
 #include "replica_numbers.h"
-#include "test.h"
 
 #define MAX_WORKERS 40
 

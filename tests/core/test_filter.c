@@ -1,12 +1,9 @@
 /* Filters: verdicts worked out by hand, what is kept, and runs with hostile workers. */
 #include <unistd.h>
 
-#include <paceline.h>
-
 #include "core/filter.h"
 #include "setups.h"
 #include "shelf.h"
-#include "test.h"
 
 #define DIM 2
 

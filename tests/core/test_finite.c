@@ -1,9 +1,7 @@
 /* Commits use what is finite, and leave the members out that are not, whole or in parts. */
 #define _GNU_SOURCE
 #include "choices.h"
-#include "core/store.h"
 #include "suite_train.h"
-#include "test.h"
 
 #define N_WORKERS 7
 #define DIM 5000
@@ -75,7 +73,4 @@ TEST(test_commits_use_what_is_finite) {
     check_commit("mean", "none", "sgd", PL_SENDS_DELTA);
 }
 
-int main(void) {
-    begin_tests(15);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(15, folder_make, folder_clear)

@@ -5,7 +5,6 @@
 #include "base/rng.h"
 #include "core/gram.h"
 #include "golden_reduce.h"
-#include "test.h"
 
 #define ROWS 23
 #define SIDE (ROWS + 2)

@@ -4,7 +4,6 @@
 #include "core/recipe.h"
 #include "learn/part.h"
 #include "suite_train.h"
-#include "test.h"
 
 /* --- going on from a checkpoint ---------------------------------------------------------- */
 
@@ -80,6 +79,4 @@ TEST(test_bold) {
     assert_true(fabs(pl_store_newest(s)->lr - lr[5]) < 1e-12);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

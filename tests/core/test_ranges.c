@@ -3,9 +3,7 @@
 #include "base/rng.h"
 #include "choices.h"
 #include "core/recipe.h"
-#include "core/store.h"
 #include "suite_train.h"
-#include "test.h"
 
 #define N_WORKERS 4
 #define N_COMMITS 5
@@ -405,7 +403,4 @@ TEST(tables_are_checked) {
     assert_non_null(strstr(pl_setup_why(s), "param-groups '1 range' needs the whole model"));
 }
 
-int main(void) {
-    begin_tests(20260401);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(20260401, folder_make, folder_clear)

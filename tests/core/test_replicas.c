@@ -1,10 +1,8 @@
 /* Models without a server, on numbers: the arithmetic of the replicas. What exchanges conserve is
  * in test_exchanges.c, whole runs are in test_gossip.c. */
-#include "core/control.h"
 #include "core/replicas.h"
 #include "learn/replica_mean.h"
 #include "replica_numbers.h"
-#include "test.h"
 
 /* --- rows --------------------------------------------------------------------------------- */
 

@@ -3,10 +3,8 @@
  * used again afterwards. */
 #include "base/rng.h"
 #include "choices.h"
-#include "core/store.h"
 #include "sys/pool.h"
 #include "teams.h"
-#include "test.h"
 
 #define N_WORKERS 5
 #define N_VECTORS 3

@@ -9,7 +9,6 @@
 #include "data/data.h"
 #include "folder.h"
 #include "opened.h"
-#include "test.h"
 
 #define N_TRAIN 3
 #define N_TEST 2
@@ -370,6 +369,4 @@ TEST(fashion_loads_or_explains) {
     pl_data_free(data);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

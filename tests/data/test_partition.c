@@ -2,7 +2,6 @@
  * function of its number. */
 #include "data/data.h"
 #include "opened.h"
-#include "test.h"
 
 /* seen [n_train] counts how often each row lies in a share; returns the smallest share. */
 static uint32_t partition_count(const struct pl_partition *p, int n_workers, uint32_t *seen) {

@@ -8,7 +8,6 @@
 #include "data/grid.h"
 #include "folder.h"
 #include "opened.h"
-#include "test.h"
 
 static char test_file[500];
 
@@ -380,6 +379,4 @@ static int teardown(void **state) {
     return folder_remove(state);
 }
 
-int main(void) {
-    return run_all_tests(setup, teardown);
-}
+ALL_TESTS_BETWEEN(setup, teardown)

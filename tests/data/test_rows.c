@@ -2,7 +2,6 @@
 #include "base/isa.h"
 #include "data/data.h"
 #include "opened.h"
-#include "test.h"
 
 #define ROWS 64
 #define DIM_MAX 1024

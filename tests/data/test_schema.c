@@ -4,7 +4,6 @@
 #include "data/data.h"
 #include "folder.h"
 #include "opened.h"
-#include "test.h"
 
 static struct pl_why why;
 static const char table[] =
@@ -197,6 +196,4 @@ static int finish(void **state) {
     return folder_end(names, sizeof names / sizeof *names);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, finish);
-}
+ALL_TESTS_BETWEEN(folder_make, finish)

@@ -4,9 +4,7 @@
 #include "base/rng.h"
 #include "data/data.h"
 #include "folder.h"
-#include "model/model.h"
 #include "opened.h"
-#include "test.h"
 
 static struct pl_why why;
 
@@ -403,6 +401,4 @@ static int finish(void **state) {
     return folder_end(names, sizeof names / sizeof *names);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, finish);
-}
+ALL_TESTS_BETWEEN(folder_make, finish)

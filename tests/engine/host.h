@@ -6,7 +6,6 @@
 #include "api/setup.h"
 #include "engine/engine.h"
 #include "setups.h"
-#include "test.h"
 
 #define HOST_WORKERS 32 /* at most */
 

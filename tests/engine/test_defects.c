@@ -7,7 +7,6 @@
 #include "run/tensors.h"
 #include "suite_train.h"
 #include "sys/process.h"
-#include "test.h"
 #include "timing/recording.h"
 
 /* --- a default that cannot be set ----------------------------------------------------------- */
@@ -130,6 +129,4 @@ TEST(runs_of_other_programs_are_not_replayed) {
         fail_msg("%s", pl_setup_why(s));
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -1,9 +1,7 @@
 /* Results that are not finite, found by the commit that reads them: the new version is what it
  * would be without them, workers look for themselves from then on, and a replay repeats it. */
 #include "choices.h"
-#include "core/store.h"
 #include "suite_train.h"
-#include "test.h"
 #include "timing/recording.h"
 
 #define N_WORKERS 9
@@ -153,7 +151,4 @@ TEST(test_runs) {
     check_run("sync");
 }
 
-int main(void) {
-    begin_tests(71);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(71, folder_make, folder_clear)

@@ -3,9 +3,7 @@
  * ones, while whoever has all the ratings is not done. */
 #include <unistd.h>
 
-#include "paceline.h"
 #include "setups.h"
-#include "test.h"
 
 /* 60 users, 40 items; user 3 says 10000 and -10000 in turn, and its steps overshoot. */
 static void write_ratings(const char *path) {

@@ -1,12 +1,10 @@
 /* Attacks: what each one sends, against values worked out by hand; who is hostile; the same in a
  * simulated and in a real run; nothing that is not finite ever reaches a model. */
 #include <float.h>
-#include <paceline.h>
 #include <unistd.h>
 
 #include "learn/attack.h"
 #include "setups.h"
-#include "test.h"
 
 #define DIM 3000
 
@@ -207,7 +205,4 @@ TEST(test_refused) {
     }
 }
 
-int main(void) {
-    begin_tests(5);
-    return run_all_tests(NULL, NULL);
-}
+ALL_TESTS_FROM_SEED(5, NULL, NULL)

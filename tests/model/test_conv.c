@@ -1,9 +1,7 @@
 /* Convolutions against twins written as plainly as possible, in double precision. */
 #include "base/rng.h"
 #include "model/conv.h"
-#include "model/model.h"
 #include "opened.h"
-#include "test.h"
 
 static float *test_floats(size_t n) {
     /* one float at least, exactly sized otherwise, so that the sanitizer sees the edges */

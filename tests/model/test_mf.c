@@ -7,7 +7,6 @@
 #include "opened.h"
 #include "paceline.h"
 #include "sys/pool.h"
-#include "test.h"
 
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
 

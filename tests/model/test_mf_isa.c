@@ -6,7 +6,6 @@
 #include "learn/part.h"
 #include "model/mf.h"
 #include "opened.h"
-#include "test.h"
 
 typedef int sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                   enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,

@@ -1,8 +1,6 @@
 /* Matrix factorisation in runs: methods for dense models learn too, and what does not fit is
  * refused. */
-#include "paceline.h"
 #include "setups.h"
-#include "test.h"
 
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
 

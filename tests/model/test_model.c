@@ -4,9 +4,7 @@
 #include "base/rng.h"
 #include "model/conv.h"
 #include "model/dense.h"
-#include "model/model.h"
 #include "opened.h"
-#include "test.h"
 
 /* What to open, for the laws that hold for all. Each kind in the table must appear. */
 static const struct test_case {

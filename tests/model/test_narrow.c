@@ -2,10 +2,8 @@
  * processor has; and gradients of models, which must not depend on the set either. */
 #include "base/isa.h"
 #include "base/rng.h"
-#include "model/model.h"
 #include "model/narrow.h"
 #include "opened.h"
-#include "test.h"
 
 static float *test_floats(size_t n, uint32_t stream) {
     struct pl_rng rng;

@@ -1,7 +1,6 @@
 /* The history of a run against what the run itself reports, its limits, and the files made from it.
  */
 #include <jansson.h>
-#include <paceline.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include "folder.h"
 #include "observe/history_state.h"
 #include "setups.h"
-#include "test.h"
 
 /* A simulated run with that history, as JSON; the caller frees both. */
 static json_t *history_of(const char *options, const char *file, pl_run **run) {
@@ -213,6 +211,4 @@ static int remove_folder(void **state) {
     return folder_end(files, sizeof files / sizeof *files);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, remove_folder);
-}
+ALL_TESTS_BETWEEN(folder_make, remove_folder)

@@ -12,7 +12,6 @@
 #include "folder.h"
 #include "observe/logdir.h"
 #include "observe/tensorboard.h"
-#include "test.h"
 
 static struct pl_why why;
 

@@ -5,7 +5,6 @@
 #include "base/rng.h"
 #include "choices.h"
 #include "observe/stragglers.h"
-#include "test.h"
 
 static void free_slow(void *slow) {
     pl_stragglers_free(slow);

@@ -212,7 +212,4 @@ TEST(test_trace_story) {
 
 /* --- main -------------------------------------------------------------------------------- */
 
-int main(void) {
-    begin_tests(20240229);
-    return run_all_tests(NULL, NULL);
-}
+ALL_TESTS_FROM_SEED(20240229, NULL, NULL)

@@ -4,7 +4,6 @@
 #include "core/plan.h"
 #include "core/recipe.h"
 #include "suite_policy.h"
-#include "test.h"
 
 /* X(name, base, options, what must be found) */
 #define MUTANTS(X)                                                                                 \

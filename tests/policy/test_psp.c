@@ -1,11 +1,9 @@
 /* PSP by the clock. Its short cut, drawing the first tick that matters instead of every tick,
  * against the law itself, against a simulation that makes every draw, and against the published
  * figures; and that blocked workers go on whatever a straggler does, simulated, recorded, real. */
-#include <paceline.h>
 
 #include "core/plan.h"
 #include "suite_train.h"
-#include "test.h"
 #include "timing/recording.h"
 
 /* --- the law of a tick ------------------------------------------------------------------- */
@@ -314,6 +312,4 @@ TEST(test_goes_on) {
     }
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -1,8 +1,5 @@
 /* Corrections and weight decay in double precision, by hand, as in double_rule.c. */
-#include "choices.h"
-#include "core/store.h"
 #include "rig.h"
-#include "test.h"
 
 /* ---- corrections, by hand ---- */
 

@@ -3,8 +3,6 @@
  * through the store, as they do in a run. */
 #include "choices.h"
 #include "core/local.h"
-#include "core/store.h"
-#include "test.h"
 
 #define WORKERS 2
 

@@ -1,6 +1,5 @@
 /* Golden values of the robust reductions to the printed digits, in double precision. */
 #include "golden_reduce.h"
-#include "test.h"
 
 TEST(golden_values) {
     golden_a(0);

@@ -2,10 +2,7 @@
  * one another, and closed forms small enough to compute by hand. Everything goes through the store,
  * as it does in a run. Sections are those of the algorithms page. */
 #include "base/rng.h"
-#include "choices.h"
-#include "core/store.h"
 #include "rig.h"
-#include "test.h"
 
 static struct rig rig_new(int n_workers, const char *correct, const char *optim, double lr) {
     struct rig r = rig_plan(n_workers, correct, optim, lr);

@@ -6,7 +6,6 @@
 #define PL_TESTS_GOLDEN_OPTIM_H
 
 #include "choices.h"
-#include "test.h"
 
 #define GOLDEN_DIM 4
 #define GOLDEN_STEPS 50

@@ -4,7 +4,6 @@
 
 #include "base/rng.h"
 #include "golden_reduce.h"
-#include "test.h"
 
 #define N_ROUNDS (sanitized ? 50 : 400)
 

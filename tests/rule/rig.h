@@ -3,8 +3,6 @@
 #define PL_TESTS_RIG_H
 
 #include "choices.h"
-#include "core/store.h"
-#include "test.h"
 
 #define DIM 2
 #define MAX_WORKERS 8

@@ -3,11 +3,9 @@
 #include "base/rng.h"
 #include "golden_reduce.h"
 #include "groups.h"
-#include "paceline.h"
 #include "setups.h"
 #include "sys/pool.h"
 #include "teams.h"
-#include "test.h"
 
 TEST(golden_values) {
     golden_a(3e-6);

@@ -2,7 +2,6 @@
 #include "base/rng.h"
 #include "golden_reduce.h"
 #include "groups.h"
-#include "test.h"
 
 /* ---- twins: the definitions, one coordinate or one pair at a time ---- */
 

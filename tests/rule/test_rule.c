@@ -4,9 +4,7 @@
  * tiles. */
 #include "base/rng.h"
 #include "choices.h"
-#include "core/store.h"
 #include "rule_twin.h"
-#include "test.h"
 
 #define N_VECTORS 7    /* different contributions; a large group uses each several times */
 #define TOLERANCE 1e-6 /* relative to 1 + |value| */

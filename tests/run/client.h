@@ -5,9 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/setup.h"
 #include "suite_train.h"
-#include "test.h"
 
 enum { DIM = 5 };
 

@@ -10,7 +10,6 @@
 #include "core/recipe.h"
 #include "learn/task.h"
 #include "suite_train.h"
-#include "test.h"
 
 static void test_shapes(void **state) {
     check_replay("policy=kbatchsync:k=19 updates=6");

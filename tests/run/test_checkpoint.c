@@ -14,7 +14,6 @@
 #include "opened.h"
 #include "run/checkpoint.h"
 #include "run/tensors.h"
-#include "test.h"
 
 /* A checkpoint in folder d. */
 static const char *test_file(uint64_t updates) {
@@ -418,6 +417,4 @@ TEST(a_killed_writer_leaves_a_whole_one) {
     assert_int_equal(folder_count(folder_path("d")), 3); /* nothing of the dead is left */
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "suite_train.h"
-#include "test.h"
 #include "transport/client_link.h"
 
 enum { DIM = 5 };
@@ -105,6 +104,4 @@ TEST(negative_losses_are_no_divergence) {
     if (status != 0 || strstr(all, "diverged")) fail_msg("status %d: %s", status, all);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -6,10 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/setup.h"
 #include "client.h"
 #include "suite_train.h"
-#include "test.h"
 
 /* --- a server in a process of its own -------------------------------------------------------- */
 
@@ -397,6 +395,4 @@ TEST(test_absent) {
     if (!r.ok || w[0] != -0.125 || w[3] != 0.0625 || w[4] != 1) fail_msg("%s", r.text);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -6,7 +6,6 @@
 
 #include "api/setup.h"
 #include "setups.h"
-#include "test.h"
 
 #define WORKERS 4
 

@@ -7,10 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/setup.h"
 #include "client.h"
 #include "suite_train.h"
-#include "test.h"
 
 /* --- the evaluator and requests ----------------------------------------------------------------
  */
@@ -163,6 +161,4 @@ TEST(test_requests) {
         fail_msg("%s", pl_setup_why(setup));
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

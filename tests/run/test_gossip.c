@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "suite_train.h"
-#include "test.h"
 
 /* --- real runs ---------------------------------------------------------------------------- */
 
@@ -198,6 +197,4 @@ TEST(test_what_is_refused) {
     }
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -130,6 +130,4 @@ TEST(an_evicted_client_is_told_so) {
     end(&s, c, "\"evicted\":1");
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

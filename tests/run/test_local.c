@@ -2,7 +2,6 @@
  * workers, and what does not depend on who is fast. Distances: engine/test_distances.c; the golden
  * traces: double_local.c. */
 #include "suite_train.h"
-#include "test.h"
 
 static double told(const char *options, const char *key) {
     double value = pl_run_number(simulate(make("%s", options)), key);
@@ -92,7 +91,4 @@ TEST(what_does_not_fit_is_refused) {
     }
 }
 
-int main(void) {
-    begin_tests(11);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(11, folder_make, folder_clear)

@@ -15,7 +15,6 @@
 #include "model/mf.h"
 #include "suite_train.h"
 #include "sys/fpu.h"
-#include "test.h"
 
 #define MATRIX "model=" BLOCKS_MODEL " data=" BLOCKS_DATA
 #define N_WORKERS 8
@@ -396,6 +395,4 @@ TEST(test_time_is_by_ratings) {
     assert_true(fabs(time_of(options) - 4 * bytes) < 1e-7);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

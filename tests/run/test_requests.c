@@ -4,11 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/setup.h"
 #include "client.h"
 #include "run/worker.h"
 #include "suite_train.h"
-#include "test.h"
 #include "transport/client_link.h"
 
 #define RUN "model=external:dim=5 workers=2 method=async updates=40 lr=0.01 "
@@ -165,6 +163,4 @@ TEST(test_huge) {
         fail_msg("%s", r.text);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

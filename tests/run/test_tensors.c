@@ -372,6 +372,4 @@ TEST(a_full_disk_changes_nothing) {
     assert_int_equal(folder_read("full", after, sizeof after), size);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

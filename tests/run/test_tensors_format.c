@@ -105,6 +105,4 @@ TEST(the_hash_finds_what_the_checksum_does_not) {
     }
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -17,10 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/setup.h"
 #include "blocks.h"
 #include "suite_train.h"
-#include "test.h"
 
 #define PIDS 64
 
@@ -412,7 +410,4 @@ TEST(rejected) {
     test_rejected(state);
 }
 
-int main(void) {
-    begin_tests(11);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(11, folder_make, folder_clear)

@@ -11,7 +11,6 @@
 
 #include "suite_train.h"
 #include "sys/process.h"
-#include "test.h"
 #include "transport/client_link.h"
 
 /* --- clients that lie ------------------------------------------------------------------------ */
@@ -407,7 +406,4 @@ TEST(test_respawn_is_tried_again) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-int main(void) {
-    begin_tests(15);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(15, folder_make, folder_clear)

@@ -1,6 +1,5 @@
 /* Waits that must end: files that are pipes or bombs, virtual time that stands still, idle times in
  * recordings, and replays that are interrupted. */
-#include <paceline.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 
 #include "data/data.h"
 #include "recorded.h"
-#include "test.h"
 
 /* --- files -------------------------------------------------------------------------------- */
 
@@ -197,6 +195,4 @@ static int end(void **state) {
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
-int main(void) {
-    return run_all_tests(recorded_begin, end);
-}
+ALL_TESTS_BETWEEN(recorded_begin, end)

@@ -4,7 +4,6 @@
 
 #include "choices.h"
 #include "core/recipe.h"
-#include "test.h"
 
 #define N_WORKERS 9 /* at most */
 

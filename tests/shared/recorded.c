@@ -1,8 +1,6 @@
 #include "recorded.h"
 #include "folder.h"
-#include "test.h"
 
-#include <paceline.h>
 #include <unistd.h>
 
 #include <zlib.h>

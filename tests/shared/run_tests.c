@@ -113,6 +113,4 @@ int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
     return run_listed_tests(units, n, setup, teardown);
 }
 
-__attribute__((weak)) int main(void) {
-    return run_all_tests(NULL, NULL);
-}
+__attribute__((weak)) ALL_TESTS_BETWEEN(NULL, NULL)

@@ -1,7 +1,5 @@
 #include "setups.h"
 
-#include "test.h"
-
 void set(pl_setup *s, const char *key, const char *value) {
     if (pl_setup_set(s, key, value)) fail_msg("%s: %s", key, pl_setup_why(s));
 }

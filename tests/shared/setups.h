@@ -4,6 +4,7 @@
 #define PL_TESTS_SETUPS_H
 
 #include "paceline.h"
+#include "test.h"
 
 void set(pl_setup *s, const char *key, const char *value);
 void set_all(pl_setup *s, const char *options); /* "key=value key=value …" */

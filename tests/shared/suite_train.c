@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "blocks.h"
-#include "test.h"
 
 /* Where workers are: here, or, where mpirun started this program (mpi.sh), on its ranks. All
  * ranks go through the same tests; only rank 0 has a run to look at. */

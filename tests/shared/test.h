@@ -54,4 +54,13 @@ int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown);
 int run_listed_tests(struct CMUnitTest *units, size_t n, CMFixtureFunction setup,
                      CMFixtureFunction teardown); /* the same for a list */
 
+/* The main() of a program whose tests need more than the usual: fixtures of the whole group, and
+ * another usual seed. */
+#define ALL_TESTS_FROM_SEED(seed, setup, teardown)                                                 \
+    int main(void) {                                                                               \
+        begin_tests(seed);                                                                         \
+        return run_all_tests(setup, teardown);                                                     \
+    }
+#define ALL_TESTS_BETWEEN(setup, teardown) ALL_TESTS_FROM_SEED(1, setup, teardown)
+
 #endif

@@ -2,11 +2,8 @@
 #ifndef PL_TESTS_SIM_SMALL_H
 #define PL_TESTS_SIM_SMALL_H
 
-#include <paceline.h>
-
 #include "folder.h"
 #include "setups.h"
-#include "test.h"
 
 static pl_setup *small; /* digits, a small network, five workers */
 

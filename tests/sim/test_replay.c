@@ -1,10 +1,8 @@
 /* Replays: every method's run is recorded and replayed, event by event and bit by bit, however it
  * ended; what differs is told, and what cannot be replayed is refused. */
-#include <paceline.h>
 
 #include "blocks.h"
 #include "recorded.h"
-#include "test.h"
 #include "timing/recording.h"
 
 #define MAX_METHODS 64
@@ -272,6 +270,4 @@ static int teardown(void **state) {
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
-int main(void) {
-    return run_all_tests(recorded_begin, teardown);
-}
+ALL_TESTS_BETWEEN(recorded_begin, teardown)

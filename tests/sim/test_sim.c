@@ -1,13 +1,9 @@
 /* The simulator through the public header: a run is its setup and its seed, bit for bit, on any
  * number of threads; books balance; every method of the table trains; scripts and networks do what
  * they say. How runs end is in test_sim_ends.c. */
-#include <paceline.h>
 
 #include "blocks.h"
-#include "folder.h"
-#include "setups.h"
 #include "sim_small.h"
-#include "test.h"
 
 #define MAX_METHODS 64
 
@@ -334,6 +330,4 @@ TEST(timing_alone_needs_no_data) {
     check_books("none", run);
 }
 
-int main(void) {
-    return run_all_tests(setup, teardown);
-}
+ALL_TESTS_BETWEEN(setup, teardown)

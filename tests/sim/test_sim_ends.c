@@ -1,10 +1,6 @@
 /* How simulated runs end: limits, targets, watchers, divergence. */
-#include <paceline.h>
 
-#include "folder.h"
-#include "setups.h"
 #include "sim_small.h"
-#include "test.h"
 
 /* ---- limits, targets, evaluations ---- */
 
@@ -157,6 +153,4 @@ TEST(divergence_is_reported) {
     assert_false(pl_run_diverged(run));
 }
 
-int main(void) {
-    return run_all_tests(setup, teardown);
-}
+ALL_TESTS_BETWEEN(setup, teardown)

@@ -20,10 +20,8 @@
 
 #include "base/status.h"
 #include "folder.h"
-#include "paceline.h"
 #include "setups.h"
 #include "story_log.h"
-#include "test.h"
 
 /* --- stories ----------------------------------------------------------------------------- */
 
@@ -279,6 +277,4 @@ TEST(test_a_wrong_story_is_noticed) {
     free(good);
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_remove);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_remove)

@@ -12,7 +12,6 @@
 #include "observe/metrics.h"
 #include "paceline_loop.h"
 #include "suite_train.h"
-#include "test.h"
 
 enum { DIM = 5 };
 
@@ -186,6 +185,4 @@ TEST(served_texts_have_a_point) {
     still_comma();
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_clear)

@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include "folder.h"
-#include "paceline.h"
 #include "setups.h"
-#include "test.h"
 
 #define SIGMAS 4.5
 #define LEAST 20000 /* updates, however small the variance */
@@ -388,6 +386,4 @@ static int make_folder(void **state) {
     return 0;
 }
 
-int main(void) {
-    return run_all_tests(make_folder, folder_remove);
-}
+ALL_TESTS_BETWEEN(make_folder, folder_remove)

@@ -1,6 +1,5 @@
 /* Error bounds, and the planner that uses them. */
 #include "delays.h"
-#include "test.h"
 #include "theory/planner.h"
 
 TEST(test_bounds) {
@@ -118,7 +117,4 @@ TEST(test_planner) {
     }
 }
 
-int main(void) {
-    begin_tests(20180409);
-    return run_all_tests(NULL, NULL);
-}
+ALL_TESTS_FROM_SEED(20180409, NULL, NULL)

@@ -7,7 +7,6 @@
 #include "base/rng.h"
 #include "base/special.h"
 #include "delays.h"
-#include "test.h"
 #include "theory/planner.h"
 
 static struct pl_runtime cell(const struct pl_delay *d, int n_workers, enum pl_variant v, int k) {
@@ -331,7 +330,4 @@ TEST(test_msync_is_near_optimal) {
     }
 }
 
-int main(void) {
-    begin_tests(20180409);
-    return run_all_tests(NULL, NULL);
-}
+ALL_TESTS_FROM_SEED(20180409, NULL, NULL)

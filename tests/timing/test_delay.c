@@ -8,8 +8,6 @@
 
 #include "base/rng.h"
 #include "opened.h"
-#include "test.h"
-#include "timing/delay.h"
 
 #define LEVEL 1e-9
 #define N_DRAWS 40000

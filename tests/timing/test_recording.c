@@ -1,12 +1,9 @@
 /* Recordings as files: written as documented, a flipped byte is found wherever it is, a file that
  * was cut is good up to its last whole event, and one made to deceive is refused. And the delay law
  * that draws from them. */
-#include <paceline.h>
 
 #include "opened.h"
 #include "recorded.h"
-#include "test.h"
-#include "timing/delay.h"
 #include "timing/recording.h"
 
 /* ---- the format ---- */
@@ -359,6 +356,4 @@ static int teardown(void **state) {
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
-int main(void) {
-    return run_all_tests(recorded_begin, teardown);
-}
+ALL_TESTS_BETWEEN(recorded_begin, teardown)

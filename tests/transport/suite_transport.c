@@ -12,7 +12,6 @@
 
 #include "sys/clock.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/mpi.h"
 
 int crew_files(const char *dir) {

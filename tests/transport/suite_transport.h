@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "test.h"
 #include "transport/areas.h"
 #include "transport/client_link.h"
 #include "transport/greeting.h"

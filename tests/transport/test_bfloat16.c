@@ -3,7 +3,6 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "suite_transport.h"
-#include "test.h"
 #include "transport/link.h"
 
 static float float_of(uint32_t bits) {

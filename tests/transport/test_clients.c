@@ -20,7 +20,6 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
 #include "transport/link.h"

@@ -8,7 +8,6 @@
 #include "suite_transport.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
-#include "test.h"
 
 static const struct pl_transport *const *kinds;
 static size_t n_kinds;

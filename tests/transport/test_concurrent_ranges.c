@@ -1,7 +1,6 @@
 /* Transports with workers of their own, as in test_concurrent.c: strips, stamps and bases are what
  * was sent. mpi.sh runs it on ranks. */
 #include "suite_transport.h"
-#include "test.h"
 
 static const struct pl_transport *const *kinds;
 static size_t n_kinds;

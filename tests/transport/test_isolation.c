@@ -14,7 +14,6 @@
 #include "suite_transport.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
 #include "transport/link.h"

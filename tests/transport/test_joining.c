@@ -10,7 +10,6 @@
 #include "suite_transport.h"
 #include "sys/segment.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/greeting.h"
 
 TEST(clients_come_and_are_refused) {

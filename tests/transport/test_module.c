@@ -2,7 +2,6 @@
  * it. The sentences about a missing or foreign module: install.sh. */
 #include "suite_train.h"
 #include "sys/module.h"
-#include "test.h"
 #include "transport/mpi_module.h"
 
 /* Whether this process has mapped a file whose name contains `name`. */
@@ -47,7 +46,4 @@ TEST(the_module_is_found) {
     assert_non_null(strstr(error, "no_such_symbol"));
 }
 
-int main(void) {
-    begin_tests(3);
-    return run_all_tests(folder_make, folder_clear);
-}
+ALL_TESTS_FROM_SEED(3, folder_make, folder_clear)

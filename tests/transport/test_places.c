@@ -9,7 +9,6 @@
 #include "suite_transport.h"
 #include "sys/clock.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
 #include "transport/link.h"

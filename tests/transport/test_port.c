@@ -6,7 +6,6 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
-#include "test.h"
 #include "transport/link.h"
 #include "transport/shm_layout.h"
 

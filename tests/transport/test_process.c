@@ -12,7 +12,6 @@
 #include "suite_transport.h"
 #include "sys/futex.h"
 #include "sys/segment.h"
-#include "test.h"
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;

@@ -6,7 +6,6 @@
 #include "suite_transport.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
-#include "test.h"
 #include "transport/link.h"
 #include "transport/shm_layout.h"
 

@@ -6,11 +6,8 @@
 #include <unistd.h>
 
 #include "choices.h"
-#include "core/control.h"
 #include "folder.h"
-#include "paceline.h"
 #include "setups.h"
-#include "test.h"
 #include "tuner/adasync_rules.h"
 
 static void near_at(double got, double want, double limit, int line) {
@@ -407,6 +404,4 @@ TEST(test_k_in_training) {
     }
 }
 
-int main(void) {
-    return run_all_tests(folder_make, folder_remove);
-}
+ALL_TESTS_BETWEEN(folder_make, folder_remove)
