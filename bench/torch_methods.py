@@ -1,0 +1,111 @@
+"""Prints what becomes of every method with a PyTorch model: real workers and simulated, on the CPU.
+
+    PYTHONPATH=python python3 bench/torch_methods.py >docs/bench/torch-methods.md
+
+Three workers, 20 updates, a small network with plain SGD. A cell is "works", which means finite
+weights that have moved, or the sentence with which the method is refused."""
+
+import os
+import tempfile
+import threading
+
+import torch
+
+import paceline
+import paceline.torch as pl
+
+WORKERS, UPDATES = 3, 20
+CROSS_ENTROPY = torch.nn.functional.cross_entropy
+
+
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+
+
+def batch(seed, n=8):
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+
+
+def verdict(start, model):
+    now = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    moved = float((now - start).abs().max())
+    return "works" if torch.isfinite(now).all() and moved > 1e-4 else f"wrong: moved by {moved:.3g}"
+
+
+def work(method, role, out, start):
+    """One worker of a real run."""
+    model = net()
+    torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    try:
+        sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+        opt = pl.Optimizer(sgd, model, method, updates=UPDATES, role=role)
+        step = 0
+        while not opt.ended:
+            with opt.task():
+                x, y = batch(1000 * step + role.rank)
+                opt.zero_grad()
+                loss = CROSS_ENTROPY(model(x), y)
+                loss.backward()
+                opt.step(loss)
+            step += 1
+        opt.close()
+        out[role.rank] = verdict(start, model)
+    except paceline.Error as e:
+        out[role.rank] = str(e)
+
+
+def real(method, start):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.socket")
+        out = ["hangs"] * WORKERS
+        threads = [
+            threading.Thread(target=work, args=(method, pl.Role(r, WORKERS, path), out, start))
+            for r in range(WORKERS)
+        ]
+        for t in threads:
+            t.daemon = True
+            t.start()
+        for t in threads:
+            t.join(120)
+    return out[0]
+
+
+def simulated(method, start):
+    model = net()
+    torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    try:
+        paceline.simulate(
+            model=model,
+            loss=CROSS_ENTROPY,
+            data=batch(1, 200),
+            method=method,
+            workers=WORKERS,
+            updates=UPDATES,
+            lr=0.05,
+            batch=8,
+        )
+    except paceline.Error as e:
+        return str(e)
+    return verdict(start, model)
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    start = torch.nn.utils.parameters_to_vector(net().parameters()).detach()
+    rows = [
+        (item.name, real(item.name, start), simulated(item.name, start))
+        for item in paceline.catalog("method")
+    ]
+    print("# Every method with a PyTorch model\n")
+    for i, how in ((1, "with real workers"), (2, "simulated")):
+        n = sum(row[i] == "works" for row in rows)
+        print(f"- {how}: {n} of {len(rows)} work")
+    print("\n| method | real | simulated |\n|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
