@@ -1,9 +1,11 @@
 """The examples, for real and simulated, and every command of the pages about them."""
 
+import difflib
 import os
 import re
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -91,6 +93,41 @@ class Examples(unittest.TestCase):
             shutil.copy(os.path.join(SOURCE, "examples", name), self.folder)
         (out,) = self.page("which-method.md")
         self.assertIn("20 updates", out)
+
+    def ddp_model(self, name):
+        """The final model of two ranks that stop after two epochs, and go on for one more."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        folder = os.path.join(self.folder, name)
+        os.mkdir(folder)
+        program = os.path.join(SOURCE, "examples", name + ".py")
+        for epochs in "2", "3":
+            ranks = []
+            for rank in "0", "1":
+                env = dict(os.environ, RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+                env["MASTER_PORT"] = str(port)
+                command = [PYTHON, program, epochs]
+                ranks.append(subprocess.Popen(command, cwd=folder, env=env))
+            self.assertEqual([r.wait() for r in ranks], [0, 0], name)
+        return torch.load(os.path.join(folder, "model.pt"))
+
+    def test_ddp_converted(self):
+        """A script with BatchNorm, groups, a schedule, accumulation, evaluation and resume has the
+        weights that it had with DDP. The statistics of BatchNorm are rank 0's there, a mean here.
+        """
+        theirs, mine = self.ddp_model("ddp"), self.ddp_model("ddp_converted")
+        self.assertEqual(set(theirs), set(mine))
+        for name in theirs:
+            if "running" not in name:
+                away = float((theirs[name].double() - mine[name].double()).abs().max())
+                self.assertLess(away, 1e-6, name)
+        lines = []
+        for name in ("ddp", "ddp_converted"):
+            with open(os.path.join(SOURCE, "examples", name + ".py")) as f:
+                lines.append(f.read().split('"""', 2)[2].splitlines())
+        changed = [d for d in difflib.ndiff(*lines) if d[0] in "-+"]
+        self.assertLessEqual(len(changed), 22, changed)
 
     def adapter(self, name, **stands):
         """The names of an example, which finds stand-ins in place of the libraries it imports."""
