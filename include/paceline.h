@@ -554,7 +554,8 @@ PL_API int pl_plan(pl_setup *setup, void (*each)(void *ctx, const struct pl_plan
 
 /* Writes one HTML file that shows runs and needs nothing else: each path is a folder of the option
  * "log-dir", a folder of a race, a file of the option "history", or a recording, which is replayed.
- * Replaces `out` only if it is such a page. The setup provides messages and pl_setup_watch. */
+ * Replaces `out` only if it is such a page; "-" is standard output. The setup provides messages and
+ * pl_setup_watch. */
 PL_API int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const char *out);
 
 /* Serves that page at the address of the option "dashboard" until the setup and its copies are

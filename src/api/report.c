@@ -66,11 +66,15 @@ static int report_add(pl_setup *setup, struct pl_json *j, const char *path) {
     return report_history(setup, j, path);
 }
 
+static bool report_is_stdout(const char *out) {
+    return strcmp(out, "-") == 0;
+}
+
 /* A page of this program may be replaced, no other file. */
 static int report_may_write(const char *out, struct pl_why *why) {
     char begin[sizeof PL_PAGE_BEGIN] = "";
     struct stat st;
-    if (lstat(out, &st) != 0) return PL_OK;
+    if (report_is_stdout(out) || lstat(out, &st) != 0) return PL_OK;
     FILE *f = S_ISREG(st.st_mode) ? fopen(out, "r") : NULL;
     bool ours = f && fread(begin, 1, sizeof begin - 1, f) == sizeof begin - 1 &&
                 strcmp(begin, PL_PAGE_BEGIN) == 0;
@@ -82,6 +86,10 @@ static int report_may_write(const char *out, struct pl_why *why) {
 
 static int report_write(const char *out, const char *text, size_t n, struct pl_why *why) {
     struct pl_why reason;
+    if (report_is_stdout(out)) { /* whose owner flushes it, and sees errors */
+        fwrite(text, 1, n, stdout);
+        return PL_OK;
+    }
     int rc = pl_output_write(out, text, n, &reason);
     return rc ? pl_fail(why, rc, "'%.200s' could not be written: %s", out, reason.text) : PL_OK;
 }

@@ -36,7 +36,7 @@ static void completion_value(void *ctx, const struct pl_item *item) {
 static void completion_flag_values(void *ctx, const struct cli_args *a) {
     (void)ctx;
     for (const struct cli_flag *f = a->flag; f->name; f++)
-        if (f->value)
+        if (f->value && strcmp(f->name, "out") != 0) /* a folder or a file, by command */
             printf("    --%s) files=%s ;;\n", f->name,
                    strcmp(f->value, "DIR") == 0    ? "d"
                    : strcmp(f->value, "FILE") == 0 ? "f"
@@ -75,6 +75,7 @@ static void completion_cases(void) {
     fputs("  if [[ -z $command ]]; then want='help", stdout);
     completion_commands();
     fputs(" --help --version'; else\n    case $prev in\n", stdout);
+    fputs("    -o | --out) files=f ;;\n", stdout);
     pl_list("option", completion_value, NULL);
     for (const struct cli_command *c = cli_commands; c->name; c++)
         cli_describe(c, completion_flag_values, NULL);
@@ -87,7 +88,10 @@ static void completion_cases(void) {
     pl_list(NULL, completion_name, &family);
     fputs("' ;;\n      *race) want='", stdout);
     pl_list("method", completion_member, NULL);
-    fputs("' ;;\n      *replay | *eval) want= files=f ;;\n      esac ;;\n    esac\n  fi\n", stdout);
+    fputs("' ;;\n      *replay | *eval | *predict | *report | *plot) want= files=f ;;\n      esac "
+          ";;\n"
+          "    esac\n  fi\n",
+          stdout);
 }
 
 /* --- the command --------------------------------------------------------------------------- */

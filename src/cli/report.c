@@ -1,4 +1,5 @@
 /* paceline report: one HTML page from log directories, races and recordings. */
+#include <string.h>
 
 #include "cli.h"
 
@@ -11,7 +12,7 @@ static int report_run(const struct cli_args *args, const char *out, pl_setup *se
     int rc = pl_report(setup, (const char *const *)args->word, (size_t)args->n_words, out);
     cli_progress_end(&progress);
     if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
-    printf("report: %s\n", out);
+    if (strcmp(out, "-") != 0) printf("report: %s\n", out);
     return cli_interrupted() ? cli_fail(CLI_FAILED, "interrupted; the report has what was replayed")
                              : CLI_OK;
 }
@@ -19,7 +20,8 @@ static int report_run(const struct cli_args *args, const char *out, pl_setup *se
 int cli_report_page(int argc, char **argv) {
     const char *out = "report.html";
     const struct cli_flag flags[] = {
-        {"out", "FILE", "the page to write; -o for short (report.html)", NULL, &out},
+        {"out", "FILE", "the page to write, - is standard output; -o for short (report.html)", NULL,
+         &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "report",

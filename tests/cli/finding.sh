@@ -80,6 +80,10 @@ if command -v bash >/dev/null; then
     offers "seen.rec" paceline replay se
     offers "saved" paceline train --checkpoint s
     offers "saved" paceline eval sa
+    offers "saved" paceline report sa
+    offers "saved" paceline plot sa
+    offers "saved" paceline report x -o sa
+    offers "seen.rec" paceline report x --out se
     offers "" paceline simulate --workers ""
     offers "train" paceline help t
     offers "schedule" paceline list sched

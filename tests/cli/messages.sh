@@ -129,6 +129,8 @@ grep -Eq '^  loss  +[0-9]\.[0-9]{1,3}$' out || fail "digits: $(cat out)"
 "$PACELINE" race sync async --data digits --workers 2 --updates 5 --tune no --json \
     --out race >out 2>err || fail "$(cat err)"
 [ ! -s err ] || fail "--json prints more: $(cat err)"
+"$PACELINE" report race -o - >out 2>err || fail "$(cat err)"
+[ "$(head -n 1 out)" = '<!doctype html>' ] && [ ! -e - ] || fail "report -o -: $(head -c 200 out)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
     --quiet >out 2>err || fail "$(cat err)"
 grep -q 'warning: this command uses one process' err || fail "$(cat err)"
