@@ -384,6 +384,24 @@ TEST(test_stuck_run_ends) {
     remove(path);
 }
 
+/* The server's gradient is computed again every ten updates. It used to reject every gradient of
+ * these honest workers after the first few updates, and so it was never computed again. */
+TEST(zeno_lets_honest_workers_train) {
+    pl_run *run = NULL;
+    pl_setup *s = setup_of("method=zeno++ data=fashion updates=400");
+    int rc = pl_simulate(s, &run);
+    if (rc == PL_EIO) {
+        print_message("skipped: %s\n", pl_setup_why(s));
+        skip();
+    }
+    if (rc) fail_msg("%s", pl_setup_why(s));
+    own_run(run);
+    assert_null(pl_run_text(run, "trouble"));
+    assert_true(pl_run_number(run, "tasks.rejected") < 400);
+    if (pl_run_number(run, "test_accuracy") < 0.55)
+        fail_msg("accuracy %g", pl_run_number(run, "test_accuracy"));
+}
+
 /* --- dampening ------------------------------------------------------------------------------ */
 
 TEST(test_exp) {

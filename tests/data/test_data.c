@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "folder.h"
 #include "opened.h"
+#include "setups.h"
 
 #define N_TRAIN 3
 #define N_TEST 2
@@ -367,6 +368,66 @@ TEST(fashion_loads_or_explains) {
     assert_int_equal(data->n_test, 10000);
     assert_int_equal(data->dim, 784);
     pl_data_free(data);
+}
+
+/* ---- files that would block or never end ---- */
+
+TEST(pipes_are_refused) {
+    char law[300];
+    const char *pipe = folder_path("pipe");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    pl_run *run = NULL;
+    pl_setup *s = plain();
+    set(s, "script", folder_path("pipe"));
+    assert_int_equal(pl_simulate(s, &run), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    set(s, "script", "");
+    snprintf(law, sizeof law, "trace:file=%s", folder_path("pipe"));
+    set(s, "delay", law);
+    assert_int_equal(pl_simulate(s, &run), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    s = plain();
+    set(s, "layout", folder_path("pipe"));
+    assert_int_equal(pl_train(s, &run), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    snprintf(law, sizeof law, "%s", folder_path("pipe"));
+    assert_int_equal(pl_report(s, &(const char *){law}, 1, folder_path("page.html")), PL_EIO);
+    assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
+    unlink(folder_path("pipe"));
+}
+
+/* The stream is damaged after a megabyte. Who reads the first bytes only does not notice. */
+static void write_zeros(const char *to) {
+    gzFile gz = gzopen(to, "wb1");
+    static const char zeros[1 << 16];
+    assert_non_null(gz);
+    for (int i = 0; i < 64; i++) assert_true(gzwrite(gz, zeros, sizeof zeros) > 0);
+    gzclose(gz);
+    struct stat st;
+    assert_int_equal(stat(to, &st), 0);
+    assert_int_equal(truncate(to, st.st_size / 2), 0);
+}
+
+TEST(idx_looks_at_the_magic_first) {
+    static const char *const name[] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+                                       "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
+    struct pl_data *data = NULL;
+    struct pl_why why = {.text = ""};
+    char spec[300], dir[200], file[300];
+    snprintf(dir, sizeof dir, "%s", folder_path("zeros"));
+    mkdir(dir, 0700);
+    for (int i = 0; i < 4; i++) {
+        snprintf(file, sizeof file, "%s/%s", dir, name[i]);
+        write_zeros(file);
+    }
+    snprintf(spec, sizeof spec, "idx:%s", dir);
+    assert_int_equal(pl_data_open(spec, 1, &data, &why), PL_EDATA);
+    if (!strstr(why.text, "begins with 00000000")) fail_msg("%s", why.text);
+    for (int i = 0; i < 4; i++) {
+        snprintf(file, sizeof file, "%s/%s", dir, name[i]);
+        unlink(file);
+    }
+    rmdir(dir);
 }
 
 ALL_TESTS_BETWEEN(folder_make, folder_clear)

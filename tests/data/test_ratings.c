@@ -11,13 +11,6 @@
 
 static char test_file[500];
 
-static struct pl_grid *test_grid(const struct pl_data *data, int g) {
-    struct pl_grid *grid = NULL;
-    assert_int_equal(pl_grid_new(data->ratings, g, &grid), PL_OK);
-    assert_int_equal(pl_grid_side(grid), g);
-    return grid;
-}
-
 /* ---- files ---- */
 
 static void test_write(const char *text, size_t n, bool gz) {
@@ -271,7 +264,7 @@ TEST(shuffling_renames) {
 }
 
 static double grid_unevenness(const struct pl_data *d, int g) {
-    struct pl_grid *grid = test_grid(d, g);
+    struct pl_grid *grid = open_grid(d, g);
     size_t most = 0, sum = 0;
     for (int b = 0; b < g * g; b++) {
         size_t size = pl_grid_size(grid, b / g, b % g);
@@ -279,7 +272,6 @@ static double grid_unevenness(const struct pl_data *d, int g) {
         sum += size;
     }
     assert_int_equal(sum, d->n_train);
-    pl_grid_free(grid);
     return (double)most * g * g / (double)sum;
 }
 
@@ -323,7 +315,7 @@ TEST(grids_lose_nothing) {
     static const int sides[] = {1, 2, 3, 7, 64};
     for (size_t i = 0; i < 25; i++) {
         struct pl_data *d = open_data(specs[i / 5], test_seed);
-        struct pl_grid *grid = test_grid(d, sides[i % 5]);
+        struct pl_grid *grid = open_grid(d, sides[i % 5]);
         struct pl_rating *all = own_room(d->n_train, sizeof *all);
         struct pl_rating *want = own_room(d->n_train, sizeof *want);
         size_t n = 0;
@@ -338,7 +330,6 @@ TEST(grids_lose_nothing) {
         qsort(want, n, sizeof *want, rating_order);
         qsort(all, n, sizeof *all, rating_order);
         assert_memory_equal(all, want, n * sizeof *all);
-        pl_grid_free(grid);
     }
 }
 
@@ -354,7 +345,7 @@ TEST(steps_of_every_length) {
         n += (size_t)snprintf(text + n, room - n, "%u 2 %zu\n", (unsigned)far[i], i);
     test_write(text, n, false);
     struct pl_data *d = open_data(test_spec(",test=0,shuffle=no"), 1);
-    struct pl_grid *grid = test_grid(d, 2);
+    struct pl_grid *grid = open_grid(d, 2);
     assert_int_equal(pl_grid_size(grid, 0, 0), USERS / 2);
     assert_int_equal(pl_grid_size(grid, 0, 1), 5);
     assert_int_equal(pl_grid_size(grid, 1, 1), 0);
@@ -364,7 +355,6 @@ TEST(steps_of_every_length) {
         assert_int_equal(found[i].item, 1);
         assert_true(found[i].value == (float)i);
     }
-    pl_grid_free(grid);
     free(text);
 }
 

@@ -10,13 +10,6 @@
 
 #define SMALL "lowrank:users=300,items=200,ratings=9000"
 
-static struct pl_grid *test_grid(const struct pl_data *data, int g) {
-    struct pl_grid *grid = NULL;
-    assert_int_equal(pl_grid_new(data->ratings, g, &grid), PL_OK);
-    assert_int_equal(pl_grid_side(grid), g);
-    return grid;
-}
-
 static float *test_start(const struct pl_model *m, uint64_t seed) {
     float *w = own_room(m->dim, sizeof *w);
     m->kind->init(m, seed, w);
@@ -64,15 +57,11 @@ static void golden_open(struct golden *h, const char *model) {
     assert_int_equal(unlink(path), 0);
     assert_true(h->data->n_train == 1 && h->data->ratings->mean == 3);
     h->m = open_model(model, h->data);
-    h->grid = test_grid(h->data, 1);
+    h->grid = open_grid(h->data, 1);
     memset(h->p, 0, sizeof h->p);
     memset(h->q, 0, sizeof h->q);
     for (size_t j = PL_MF_G_SLOW; j < PL_MF_TAIL; j++)
         h->p[pl_mf(h->m)->width + j] = h->q[pl_mf(h->m)->width + j] = 1;
-}
-
-static void golden_close(struct golden *h) {
-    pl_grid_free(h->grid);
 }
 
 /* The sweep, or its twin. */
@@ -99,7 +88,6 @@ TEST(plain_step_by_hand) {
         assert_true(tail_p[PL_MF_BIAS] == 0.25f - 0.15625f);
         assert_true(tail_q[PL_MF_BIAS] == 0.25f - 0.15625f);
         assert_true(tail_p[PL_MF_G_SLOW] == 1 && tail_q[PL_MF_G_FAST] == 1);
-        golden_close(&h);
     }
 }
 
@@ -131,7 +119,6 @@ TEST(adaptive_step_by_hand) {
         assert_true(tail_p[PL_MF_BIAS] == 1 - 0.375f && tail_p[PL_MF_G_BIAS] == 1 + 2.25f);
         assert_true(tail_q[PL_MF_BIAS] == -0.0625f && tail_q[PL_MF_G_BIAS] == 17);
         assert_true(h.p[10] == 0 && h.p[11] == 0 && h.q[10] == 0 && h.q[11] == 0);
-        golden_close(&h);
     }
 }
 
@@ -218,7 +205,7 @@ static double passes(const struct pl_model *m, const struct pl_grid *grid, enum 
 TEST(sweep_agrees_with_its_twin) {
     static const int ks[] = {1, 3, 4, 7, 8, 9, 12, 16, 20, 31, 32, 40, 64, 100, 128, 130};
     struct pl_data *d = open_data(SMALL, test_seed);
-    struct pl_grid *grid = test_grid(d, 3);
+    struct pl_grid *grid = open_grid(d, 3);
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
         for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
             char spec[32];
@@ -237,7 +224,6 @@ TEST(sweep_agrees_with_its_twin) {
                 fail_msg("k=%d step %d: off by %g, loss %g and %g", ks[i], step, sqrt(off / size),
                          loss, twin);
         }
-    pl_grid_free(grid);
 }
 
 /* Pairs of ratings are for few factors and the plain step. Every number is compared: a rating that
@@ -248,7 +234,7 @@ TEST(awkward_pairs_agree_with_the_twin) {
     for (size_t i = 0; i < 6; i++) {
         char spec[32];
         snprintf(spec, sizeof spec, "mf:k=%d", ks[i / 2]);
-        struct pl_grid *grid = test_grid(d, 1 + (int)(i % 2));
+        struct pl_grid *grid = open_grid(d, 1 + (int)(i % 2));
         struct pl_model *m = open_model(spec, d);
         float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
         double loss = passes(m, grid, PL_MF_PLAIN, 0.02, 1, w, pl_mf_sweep);
@@ -261,7 +247,6 @@ TEST(awkward_pairs_agree_with_the_twin) {
         m->kind->init(m, test_seed, v);
         assert_true(passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep) == loss);
         assert_memory_equal(w, v, m->dim * sizeof *w);
-        pl_grid_free(grid);
     }
 }
 
@@ -288,7 +273,7 @@ TEST(sweeps_repeat_to_the_bit) {
     enum { G = 4 };
     struct pl_data *d = open_data(SMALL, test_seed);
     struct pl_model *m = open_model("mf:k=12", d);
-    struct pl_grid *grid = test_grid(d, G);
+    struct pl_grid *grid = open_grid(d, G);
     struct pl_pool *pool;
     float *w = test_start(m, 3), *v = test_start(m, 3);
     assert_int_equal(pl_pool_new(3, &pool), PL_OK);
@@ -302,7 +287,6 @@ TEST(sweeps_repeat_to_the_bit) {
     passes(m, grid, PL_MF_PLAIN, 0.01, 2, w, pl_mf_sweep);
     passes(m, grid, PL_MF_PLAIN, 0.01, 2, v, pl_mf_sweep);
     assert_memory_equal(w, v, m->dim * sizeof *w);
-    pl_grid_free(grid);
 }
 
 static void count_looks(void *ctx) {
@@ -312,7 +296,7 @@ static void count_looks(void *ctx) {
 TEST(sweeps_can_be_cancelled) {
     struct pl_data *d = open_data("lowrank:users=500,items=500,ratings=20000,test=0", test_seed);
     struct pl_model *m = open_model("mf:k=4", d);
-    struct pl_grid *grid = test_grid(d, 1);
+    struct pl_grid *grid = open_grid(d, 1);
     float *w = test_start(m, 3);
     double loss;
     atomic_bool flag = true;
@@ -329,7 +313,6 @@ TEST(sweeps_can_be_cancelled) {
                          PL_OK);
         assert_true(looks >= 4 && looks < 20);
     }
-    pl_grid_free(grid);
 }
 
 /* ---- learning ---- */
@@ -354,7 +337,7 @@ TEST(sweeps_learn) {
         double lr;
     } cases[] = {{PL_MF_PLAIN, 0.03}, {PL_MF_ADAPTIVE, 0.1}};
     struct pl_data *d = open_data("lowrank:users=1500,items=1000,ratings=200000,rank=4", test_seed);
-    struct pl_grid *grid = test_grid(d, 4);
+    struct pl_grid *grid = open_grid(d, 4);
     for (size_t i = 0; i < 2; i++) {
         struct pl_model *m = open_model("mf:k=8,l2=0.02", d);
         float *w = test_start(m, test_seed);
@@ -365,5 +348,4 @@ TEST(sweeps_learn) {
                       before, after);
         assert_true(before > 0.7 && after < 0.36);
     }
-    pl_grid_free(grid);
 }

@@ -30,11 +30,10 @@ static double passes(const struct pl_model *m, const struct pl_grid *grid, enum 
 }
 
 static void one_model(struct pl_data *d, int k, int g) {
-    struct pl_grid *grid = NULL;
     char spec[32];
     enum pl_isa before = pl_isa;
     snprintf(spec, sizeof spec, "mf:k=%d", k);
-    assert_int_equal(pl_grid_new(d->ratings, g, &grid), PL_OK);
+    struct pl_grid *grid = open_grid(d, g);
     struct pl_model *m = open_model(spec, d);
     float *w = own_room(m->dim, sizeof *w), *v = own_room(m->dim, sizeof *v);
     for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
@@ -54,7 +53,6 @@ static void one_model(struct pl_data *d, int k, int g) {
         }
     }
     pl_isa = before;
-    pl_grid_free(grid);
 }
 
 TEST(all_instruction_sets_give_the_same_bits) {
@@ -68,8 +66,7 @@ TEST(all_instruction_sets_give_the_same_bits) {
 TEST(halves_share_no_user) {
     struct pl_data *d = awkward_ratings(false, test_seed);
     for (int g = 1; g <= 40; g += 3) {
-        struct pl_grid *grid = NULL;
-        assert_int_equal(pl_grid_new(d->ratings, g, &grid), PL_OK);
+        struct pl_grid *grid = open_grid(d, g);
         for (int b = 0; b < g * g; b++) {
             size_t n, user = 0, last = 0;
             uint32_t steps;
@@ -85,16 +82,14 @@ TEST(halves_share_no_user) {
                 if (half > 0 && i >= half) assert_true(user > last);
             }
         }
-        pl_grid_free(grid);
     }
 }
 
 /* A slot has room for the longest block, and no more. */
 TEST(slots_have_the_length_of_a_block) {
     struct pl_data *d = awkward_ratings(false, test_seed);
-    struct pl_grid *grid = NULL;
     struct pl_model *m = open_model("mf:k=6", d);
-    assert_int_equal(pl_grid_new(d->ratings, 7, &grid), PL_OK);
+    struct pl_grid *grid = open_grid(d, 7);
     struct pl_job job = {.model = m, .data = d, .grid = grid, .n_workers = 3};
     size_t most = 0;
     for (int b = 0; b < 49; b++) {
@@ -108,5 +103,4 @@ TEST(slots_have_the_length_of_a_block) {
     assert_true(7 * most < m->dim + 14 * pl_mf(m)->row);
     job.grid = NULL;
     assert_int_equal(pl_part_most(&job), m->dim);
-    pl_grid_free(grid);
 }

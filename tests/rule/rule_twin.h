@@ -250,29 +250,18 @@ static struct twin twin_new(size_t dim, double decay, const double *w0) {
     struct twin t = {.dim = dim, .lr = LR, .lr_max = LR, .decay = decay};
     double **array[] = {&t.w, &t.handed, &t.mean_square, &t.v, &t.second, &t.direction};
     for (size_t i = 0; i < sizeof array / sizeof *array; i++)
-        assert_non_null(*array[i] = calloc(dim, sizeof(double)));
-    for (int k = 0; k < N_WORKERS; k++) assert_non_null(t.own[k] = calloc(dim, sizeof(double)));
+        *array[i] = own_room(dim, sizeof(double));
+    for (int k = 0; k < N_WORKERS; k++) t.own[k] = own_room(dim, sizeof(double));
     memcpy(t.w, w0, dim * sizeof *w0);
     memcpy(t.handed, w0, dim * sizeof *w0);
     return t;
-}
-
-static void twin_free(struct twin *t) {
-    free(t->w);
-    free(t->handed);
-    free(t->mean_square);
-    free(t->v);
-    free(t->second);
-    free(t->direction);
-    for (int k = 0; k < N_WORKERS; k++) free(t->own[k]);
 }
 
 /* A commit: every member decayed and corrected, weighed, and one step of their sum. */
 static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step, bool by_samples,
                         const struct twin_member *member, int n) {
     double *g = own_room(t->dim, sizeof *g), *one = own_room(t->dim, sizeof *one);
-    double *u = calloc(t->dim, sizeof *u), samples = 0;
-    assert_true(u);
+    double *u = own_room(t->dim, sizeof *u), samples = 0;
     for (int k = 0; k < n; k++) samples += member[k].samples;
     for (int k = 0; k < n; k++) {
         struct twin_member m = member[k];
@@ -292,7 +281,6 @@ static void twin_commit(struct twin *t, twin_correct *correct, twin_optim *step,
     }
     t->n_commits++;
     step(t, u, &member[0]);
-    free(u);
 }
 
 #endif

@@ -52,10 +52,6 @@ static void pair_open(struct pair *p, size_t dim, size_t correct, size_t optim, 
     }
 }
 
-static void pair_close(struct pair *p) {
-    twin_free(&p->twin);
-}
-
 /* The twin goes on from the store's own weights. Gap-Aware asks how far a weight has moved, which
  * for a small move is the rounding of that weight: without this the two would measure different
  * moves, both rightly. Everything else a rule remembers stays apart. */
@@ -134,7 +130,6 @@ static void pair_run(size_t dim, size_t correct, size_t optim, int group, int n_
         pair_compare(&p, what);
         pair_join(&p);
     }
-    pair_close(&p);
 }
 
 static bool optim_single(size_t optim) {
@@ -198,7 +193,6 @@ TEST(groups_may_change_their_size) {
             pair_compare(&p, correct_twin[c].spec);
             pair_join(&p);
         }
-        pair_close(&p);
     }
 }
 

@@ -264,9 +264,24 @@ TEST(options_come_back) {
     assert_true(pl_run_number(other, "time") == 80 && pl_run_number(other, "workers") == 6);
 }
 
+static int at_once(void *ctx, const struct pl_point *p) {
+    return p->updates >= 20;
+}
+
+TEST(an_interrupted_replay_says_so) {
+    pl_setup *s = setup_of("method=kasync:k=2 data=blobs workers=4 updates=100");
+    set(s, "record", fresh("int.rec"));
+    simulate(s);
+    s = plain();
+    pl_setup_watch(s, NULL, at_once, NULL);
+    pl_run *run = replay(s, path("int.rec"));
+    const char *said = pl_run_text(run, "replay");
+    if (strncmp(said, "interrupted after ", 18) != 0) fail_msg("%s", said);
+}
+
 static int teardown(void **state) {
-    static const char *const names[] = {"a.rec",  "b.rec", "a.events", "b.events",
-                                        "script", "f.rec", "g.rec",    "odd.rec"};
+    static const char *const names[] = {"a.rec", "b.rec", "a.events", "b.events", "script",
+                                        "f.rec", "g.rec", "odd.rec",  "int.rec"};
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
