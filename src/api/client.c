@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "learn/task.h"
 #include "run/about.h"
 #include "run/worker.h"
@@ -60,7 +61,7 @@ struct pl_client {
 static uint64_t client_ns(double seconds, double otherwise) {
     double s = isnan(seconds) ? otherwise : seconds;
     if (s <= 0) return 0;
-    return s < 1e9 ? (uint64_t)llround(s * 1e9) : UINT64_MAX;
+    return s < 1e9 ? pl_ns(s) : UINT64_MAX;
 }
 
 /* The local rule, with the vectors that it needs. */

@@ -7,6 +7,7 @@
 #include "api/run.h"
 #include "base/isa.h"
 #include "base/json.h"
+#include "base/seconds.h"
 #include "sys/numerals.h"
 
 const char *pl_instruction_set(void) {
@@ -107,10 +108,10 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
             .wasted = pl_timeline_seconds(row, PL_SPAN_WASTED),
             .tasks = row->n_used,
             .unused = row->n_wasted,
-            .task = row->n_timed ? (double)row->arrived_ns * 1e-9 / (double)row->n_timed : NAN,
-            .held_up = (double)row->held_up_ns * 1e-9,
+            .task = row->n_timed ? pl_seconds(row->arrived_ns) / (double)row->n_timed : NAN,
+            .held_up = pl_seconds(row->held_up_ns),
             .last = row->n_last,
-            .unfinished = (double)row->unfinished_ns * 1e-9};
+            .unfinished = pl_seconds(row->unfinished_ns)};
         r->worker_seconds += w->compute + w->communication + w->idle + w->wasted;
     }
     return PL_OK;

@@ -7,6 +7,7 @@
 
 #include "api/ranks.h"
 #include "api/run.h"
+#include "base/seconds.h"
 #include "observe/metrics.h"
 #include "run/claim.h"
 #include "run/server.h"
@@ -77,7 +78,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .loss = t->scored.loss,
                                  .test_loss = t->scored.test_loss,
                                  .test_accuracy = t->scored.test_accuracy,
-                                 .run_seconds = (double)now_ns * 1e-9,
+                                 .run_seconds = pl_seconds(now_ns),
                                  .last_update = t->updated,
                                  .last_checkpoint = t->run->saved,
                                  .row = pl_control_timeline(t->control)->row,
@@ -110,7 +111,7 @@ static int train_every(struct train *t) {
     if (!c->checkpoint[0] && pl_setup_is_set(s, "checkpoint-every"))
         return pl_fail(why, PL_EUSAGE, "--checkpoint-every needs --checkpoint DIR");
     if (*end)
-        t->save_ns = (uint64_t)(n * unit * 1e9);
+        t->save_ns = pl_ns(n * unit);
     else
         t->save_updates = (uint64_t)n;
     return PL_OK;
@@ -225,7 +226,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .model = s->has_function ? "function" : c->model,
                                     .fingerprint = pl_layout_fingerprint(&built->layout),
                                     .half = c->wire == 1,
-                                    .wait_ns = (uint64_t)llround(c->wait * 1e9),
+                                    .wait_ns = pl_ns(c->wait),
                                     .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
                                     .events = train_event,

@@ -141,6 +141,7 @@ int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);
 void cli_catch_signals(void);
 bool cli_interrupted(void);
+double cli_now(void); /* seconds of a clock that only goes forward */
 
 /* Flushes standard output. Returns CLI_FAILED after printing an error if that fails. */
 int cli_finish(int status);

@@ -57,12 +57,6 @@ static void launch_catch(int number) {
     launch_signals++;
 }
 
-static double launch_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* --- the folder -------------------------------------------------------------------------- */
 
 /* A folder of this user that others cannot write to, and the one of this launch in it, which rank 0
@@ -138,7 +132,7 @@ static int launch_start(const struct launch *l, struct launch_worker *w) {
     int pipes[2][2] = {{-1, -1}, {-1, -1}};
     bool ok = pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0;
     bool again = w->began > 0;
-    w->began = launch_now();
+    w->began = cli_now();
     w->again = 0;
     w->pid = ok ? fork() : -1;
     if (w->pid == 0) launch_become(l, w->rank, again, (int[]){pipes[0][1], pipes[1][1]});
@@ -210,7 +204,7 @@ static bool launch_poll(const struct launch *l, int ms) {
 
 /* A worker has ended: says why if it failed, and decides whether it is started again. */
 static void launch_ended(const struct launch *l, struct launch_worker *w, int status, bool over) {
-    double now = launch_now(), ran = now - w->began;
+    double now = cli_now(), ran = now - w->began;
     int pid = (int)w->pid;
     w->pid = 0;
     w->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -248,7 +242,7 @@ static bool launch_look(const struct launch *l, bool over) {
         /* once rank 0 has ended in good order, there is no run to return to */
         bool ended = over || (l->worker[0].pid == 0 && l->worker[0].status == 0);
         if (ended && w->again > 0) w->again = w->status = 0;
-        if (w->pid == 0 && w->again > 0 && launch_now() >= w->again) launch_start(l, w);
+        if (w->pid == 0 && w->again > 0 && cli_now() >= w->again) launch_start(l, w);
         any = any || w->pid > 0 || w->again > 0;
     }
     return any;
@@ -264,9 +258,9 @@ static int launch_wait(const struct launch *l) {
             bool first = seen == 0;
             seen = launch_signals;
             launch_kill(l, first ? launch_signal : SIGKILL);
-            if (first) kill_at = launch_now() + LAUNCH_GRACE_S;
+            if (first) kill_at = cli_now() + LAUNCH_GRACE_S;
         }
-        if (kill_at > 0 && launch_now() > kill_at) launch_kill(l, SIGKILL);
+        if (kill_at > 0 && cli_now() > kill_at) launch_kill(l, SIGKILL);
     }
     /* what they printed last; what they started may hold the streams open, and is not waited for */
     for (int i = 0; i < 100 && launch_poll(l, 0); i++) continue;

@@ -43,7 +43,7 @@ bool cli_interrupted(void) {
     return atomic_load(&progress_signals) > 0;
 }
 
-static double progress_now(void) {
+double cli_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -74,7 +74,7 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
                                .epochs = cli_number(setup, "epochs"),
                                .begun = NAN,
                                .at = NAN,
-                               .next = progress_now() + PROGRESS_FIRST};
+                               .next = cli_now() + PROGRESS_FIRST};
     if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
         p->updates = PROGRESS_UPDATES;
     p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase();
@@ -134,7 +134,7 @@ static void progress_fit(struct progress_line *l, size_t width) {
 
 /* How long it will still take by the clock, from the share that was done since it began. */
 static void progress_eta(struct progress_line *l, struct cli_progress *c, double share) {
-    double now = progress_now(), done = share - c->share_begun;
+    double now = cli_now(), done = share - c->share_begun;
     if (isnan(c->begun)) {
         c->begun = now;
         c->share_begun = share;
@@ -200,7 +200,7 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
     if (cli_interrupted()) return 1;
-    double now = progress_now();
+    double now = cli_now();
     if (now < c->next || !c->refreshes) return 0;
     c->next = now + PROGRESS_EVERY;
     struct winsize size = {.ws_col = 80};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "observe/history_state.h"
 
 /* --- opening and closing ----------------------------------------------------------------- */
@@ -133,7 +134,7 @@ static void history_cells(struct pl_history *h, int worker, enum pl_span_kind ki
         uint64_t column = at / h->width_ns, end = (column + 1) * h->width_ns;
         if (column >= (uint64_t)h->n_columns) break;
         if (end > to_ns) end = to_ns;
-        row[4 * column + kind] += sign * (float)((double)(end - at) * 1e-9);
+        row[4 * column + kind] += sign * (float)(pl_seconds(end - at));
         at = end;
     }
 }
@@ -185,8 +186,7 @@ static void history_pair(struct pl_history *h, const struct pl_timeline *l,
                          const struct pl_event *e, const struct pl_span *idle) {
     if (!h->pairs || l->waited_ns == PL_NO_TIMER || idle->worker == e->worker) return;
     uint64_t since = idle->from_ns > l->waited_ns ? idle->from_ns : l->waited_ns;
-    h->pairs[e->worker * h->n_workers + idle->worker] +=
-        (float)((double)(e->now_ns - since) * 1e-9);
+    h->pairs[e->worker * h->n_workers + idle->worker] += (float)(pl_seconds(e->now_ns - since));
 }
 
 static void history_row(struct pl_history *h, const struct pl_timeline *l, int worker) {
@@ -207,7 +207,7 @@ static void history_knob(struct pl_history *h, const struct pl_knobs *k, uint64_
         for (size_t i = 0; i < HISTORY_KNOBS / 2; i++) h->knobs[i] = h->knobs[2 * i + 1];
         h->n_knobs = HISTORY_KNOBS / 2;
     }
-    h->knobs[h->n_knobs++] = (struct history_knobs){(double)now_ns * 1e-9, *k};
+    h->knobs[h->n_knobs++] = (struct history_knobs){pl_seconds(now_ns), *k};
 }
 
 static void history_line(struct pl_history *h, const struct pl_control *c, const struct pl_event *e,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/seconds.h"
 #include "observe/history_state.h"
 
 /* The lines "key=value" of the setup as an object. */
@@ -50,12 +51,12 @@ static void history_rows(struct pl_json *j, const struct pl_history *h) {
             pl_json_real(j, NULL, history_round(pl_timeline_seconds(r, kind)));
         pl_json_whole(j, NULL, r->n_used);
         pl_json_whole(j, NULL, r->n_wasted);
-        pl_json_real(j, NULL, history_round((double)r->held_up_ns * 1e-9));
+        pl_json_real(j, NULL, history_round(pl_seconds(r->held_up_ns)));
         pl_json_whole(j, NULL, r->n_last);
         pl_json_real(j, NULL,
-                     r->n_timed ? history_round((double)r->arrived_ns * 1e-9 / (double)r->n_timed)
+                     r->n_timed ? history_round(pl_seconds(r->arrived_ns) / (double)r->n_timed)
                                 : NAN);
-        pl_json_real(j, NULL, history_round((double)r->unfinished_ns * 1e-9));
+        pl_json_real(j, NULL, history_round(pl_seconds(r->unfinished_ns)));
         pl_json_close(j, ']');
     }
     pl_json_close(j, ']');
@@ -158,7 +159,7 @@ static void history_tasks(struct pl_json *j, const struct pl_history *h) {
     fates[n] = '\0';
     pl_json_open(j, "tasks", '{');
     pl_json_whole(j, "all", h->n_tasks);
-    pl_json_real(j, "unit", (double)unit_ns * 1e-9);
+    pl_json_real(j, "unit", pl_seconds(unit_ns));
     pl_json_text(j, "fate", fates);
     history_column(j, "worker", h, unit_ns);
     history_column(j, "end", h, unit_ns);
@@ -173,7 +174,7 @@ static void history_tasks(struct pl_json *j, const struct pl_history *h) {
 /* One character per number, from '0' for nothing to 'o' for the whole column. */
 static void history_cells(struct pl_json *j, const struct pl_history *h) {
     size_t n = (size_t)h->n_columns * 4;
-    double width = (double)h->width_ns * 1e-9;
+    double width = pl_seconds(h->width_ns);
     char text[HISTORY_COLUMNS * 4 + 1];
     pl_json_open(j, "cells", '{');
     pl_json_real(j, "width", width);
@@ -217,7 +218,7 @@ char *pl_history_json(const struct pl_history *h, size_t *n) {
     history_options(&j, h->options);
     pl_json_text(&j, "command_line", h->command);
     pl_json_whole(&j, "workers", (uint64_t)h->n_workers);
-    pl_json_real(&j, "time", (double)h->now_ns * 1e-9);
+    pl_json_real(&j, "time", pl_seconds(h->now_ns));
     pl_json_whole(&j, "updates", h->version);
     pl_json_whole(&j, "ended", h->ended);
     pl_json_text(&j, "why", h->why[0] ? h->why : NULL);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "observe/http.h"
 #include "sys/clock.h"
 #include "sys/lock.h"
@@ -201,8 +202,8 @@ static void metrics_health(struct pl_metrics *m, struct pl_http_answer *out) {
     enum { ROOM = 160 };
     pl_lock_enter(m->lock);
     uint64_t now_ns = m->now_ns();
-    double since = now_ns > m->updated_ns ? (double)(now_ns - m->updated_ns) * 1e-9 : 0;
-    double took = (double)(m->updated_ns - m->begun_ns) * 1e-9;
+    double since = now_ns > m->updated_ns ? pl_seconds(now_ns - m->updated_ns) : 0;
+    double took = pl_seconds(m->updated_ns - m->begun_ns);
     double n = (double)(m->now.updates - m->first);
     pl_lock_leave(m->lock);
     out->status = 503;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/seconds.h"
 
 #define TRACE_SERVER 0 /* row; worker i is row i + 1 */
 
@@ -156,7 +157,7 @@ void pl_trace_event(void *ctx, const struct pl_control *c, const struct pl_event
 
 void pl_trace_point(struct pl_trace *t, const struct pl_point *p) {
     if (!(p->time >= 0 && p->time < 1e10)) return; /* about 300 years */
-    uint64_t ns = (uint64_t)llround(p->time * 1e9);
+    uint64_t ns = pl_ns(p->time);
     trace_count(t, "loss", ns, p->loss);
     trace_count(t, "test_loss", ns, p->test_loss);
     trace_count(t, "test_accuracy", ns, p->test_accuracy);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/seconds.h"
 #include "sys/clock.h"
 
 #define MEMBERSHIP_TICK_NS 100000000u     /* between two calls of the watch */
@@ -162,8 +163,7 @@ static void membership_tell(const struct pl_membership *c, const char *listen, u
     *every_ns *= 2; /* less and less often */
     int n_here = pl_membership_n_here(c);
     if (c->wait_ns > 0 && n_here == 0)
-        snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)",
-                 (double)c->wait_ns * 1e-9);
+        snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)", pl_seconds(c->wait_ns));
     (first ? pl_log_detail : pl_log_note)(&c->job->log, "waiting for %d of %d workers at %s%s",
                                           c->job->n_workers - n_here, c->job->n_workers, listen,
                                           limit);
@@ -211,13 +211,13 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
         pl_log_warn(&c->job->log,
                     "the run begins with %d of %d workers: the others did not join "
                     "within %.3g s",
-                    n_here, n, (double)(pl_now_ns() - start) * 1e-9);
+                    n_here, n, pl_seconds(pl_now_ns() - start));
     if (n_here > 0) return PL_OK;
     if (listen)
         return pl_fail(why, PL_ERUN,
                        "no worker joined at %.200s within %g s; start workers, or use --wait to "
                        "wait longer",
-                       listen, (double)c->wait_ns * 1e-9);
+                       listen, pl_seconds(c->wait_ns));
     return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
 }
 

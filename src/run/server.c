@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/seconds.h"
 #include "run/server_state.h"
 #include "sys/clock.h"
 
@@ -76,7 +77,7 @@ static uint64_t server_way(struct server *s, int worker, const struct pl_result 
         uint64_t asleep = s->woke_ns - r->pushed_ns;
         uint64_t waited = asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns;
         up = server_less(up, waited);
-        s->out->core_wait += (double)waited * 1e-9;
+        s->out->core_wait += pl_seconds(waited);
     }
     return up + server_less(down,
                             atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
@@ -152,7 +153,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
         return;
     }
     if (s->scoring && !pl_scorer_busy(s->scorer)) {
-        uint64_t took = now - (uint64_t)llround(s->scored_at.time * 1e9);
+        uint64_t took = now - pl_ns(s->scored_at.time);
         pl_server_scored(s);
         /* scoring takes at most half of the time, however often it is due */
         pl_engine_score_later(s->engine, now + took);
@@ -219,7 +220,7 @@ static void server_look_for_workers(struct server *s) {
         s->alone_ns = now + (listens ? wait : NO_WORKERS_GRACE_NS);
         if (listens && s->conf->wait_ns)
             pl_log_warn(&s->job->log, "no worker is left; waiting up to %g s for one to join at %s",
-                        (double)wait * 1e-9, s->conf->listen);
+                        pl_seconds(wait), s->conf->listen);
     } else if (now >= s->alone_ns && !pl_engine_ended(s->engine)) {
         s->left_alone = true;
         pl_engine_end(s->engine);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "run/server_state.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
@@ -15,7 +16,7 @@
 
 /* Makes an update take as long as --update-time specifies. */
 static void run_sleep_update_time(struct server *s) {
-    uint64_t until = pl_now_ns() + (uint64_t)llround(s->job->update_time * 1e9);
+    uint64_t until = pl_now_ns() + pl_ns(s->job->update_time);
     for (uint64_t now; (now = pl_now_ns()) < until && !pl_engine_ended(s->engine);) {
         pl_sleep_ns(until - now < SERVER_TICK ? until - now : SERVER_TICK);
         struct pl_point p = pl_engine_point(s->engine, pl_server_now(s));
@@ -223,7 +224,7 @@ static void run_save(struct server *s) {
     s->out->left_alone = s->left_alone;
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
-                (double)s->end_ns * 1e-9, (unsigned long long)s->view->version,
+                pl_seconds(s->end_ns), (unsigned long long)s->view->version,
                 s->conf->respawn ? ""
                 : s->conf->spawn ? "; use --respawn to restart workers"
                                  : "; use --resume auto to continue from the last checkpoint");
@@ -271,7 +272,7 @@ static int run_finish(struct server *s) {
 
 static void run_free(struct server *s) {
     for (int i = 0; s->waited && i < s->job->n_workers; i++)
-        s->out->core_wait += (double)atomic_load(&s->waited[i].total_ns) * 1e-9;
+        s->out->core_wait += pl_seconds(atomic_load(&s->waited[i].total_ns));
     pl_core_waited_free(s->waited, s->job->n_workers);
     if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "learn/replica_mean.h"
 #include "sys/fpu.h"
 
@@ -39,7 +40,7 @@ static int worker_delay(const struct worker *w, uint64_t task, struct pl_part pa
     if (!job->delay) return PL_OK;
     double seconds = pl_delay_draw(job->delay, job->seed, w->number, task, pl_job_steps(job));
     seconds *= pl_part_work(job, part);
-    return seconds > 0 ? w->t->link.sleep(w->link, (uint64_t)llround(seconds * 1e9)) : PL_OK;
+    return seconds > 0 ? w->t->link.sleep(w->link, pl_ns(seconds)) : PL_OK;
 }
 
 /* Reports how long the worker has waited for a core since the last call. */

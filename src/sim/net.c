@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/seconds.h"
+
 const struct pl_opt pl_net_opts[] = {
     PL_OPT_REAL(struct pl_net_conf, latency, "0", 0, 1e6, "seconds per message"),
     PL_OPT_REAL(struct pl_net_conf, bandwidth, "0", 0, 1e18,
@@ -22,8 +24,7 @@ bool pl_net_matters(const struct pl_net *n) {
 }
 
 static uint64_t net_ns(double seconds) {
-    double ns = seconds * 1e9;
-    return ns < 1e18 ? (uint64_t)llround(ns) : (uint64_t)1e18;
+    return seconds < 1e9 ? pl_ns(seconds) : (uint64_t)1e18;
 }
 
 /* Saturates: a queue that never empties must not wrap around into the past. */

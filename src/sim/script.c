@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/input.h"
+#include "base/seconds.h"
 
 #define SCRIPT_LINES 1000000 /* the longest script */
 #define SCRIPT_TIME 1e9      /* seconds */
@@ -30,8 +31,8 @@ static int script_parse(char *text, int n_workers, struct pl_script_line *out, s
     if (!(worker >= 1 && worker <= n_workers) || worker != floor(worker))
         return pl_fail(why, PL_EDATA, "there is no worker %.10g; workers are numbered 1 to %d",
                        worker, n_workers);
-    *out = (struct pl_script_line){(uint64_t)(when * 1e9 + 0.5), (uint64_t)(seconds * 1e9 + 0.5),
-                                   (enum pl_script_verb)v, (int)worker - 1};
+    *out = (struct pl_script_line){pl_ns(when), pl_ns(seconds), (enum pl_script_verb)v,
+                                   (int)worker - 1};
     return PL_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/seconds.h"
 #include "sim/sim_state.h"
 #include "sys/fpu.h"
 
@@ -10,10 +11,6 @@
 #define SIM_STILL 1000000 /* events at one time before the run counts as stuck */
 #define SIM_CACHED 1024   /* workers that fit into the caches */
 #define SIM_QUEUE 4096    /* length up to which the event queue is not cleaned up */
-
-static double sim_seconds(uint64_t ns) {
-    return (double)ns * 1e-9;
-}
 
 /* --- watching ---------------------------------------------------------------------------- */
 
@@ -102,7 +99,7 @@ static int sim_stands(struct sim *s) {
     }
     return pl_fail(s->why, PL_ERUN,
                    "virtual time stands still at %g s because tasks take no time%s",
-                   sim_seconds(s->now_ns),
+                   pl_seconds(s->now_ns),
                    limited ? ", and the model is no longer updated; set a --delay"
                            : "; set a --delay or limit the run with --updates");
 }
@@ -159,7 +156,7 @@ static inline int sim_after(struct sim *s) {
     if (s->view->n_alive == 0 && s->n_script == 0 && !s->replay &&
         pl_engine_n(s->engine, PL_SUSPENDED) == 0)
         return pl_fail(s->why, PL_ERUN, "all workers have left at %g s, and none will join",
-                       sim_seconds(s->now_ns));
+                       pl_seconds(s->now_ns));
     if (s->prefetch) pl_prefetch_need(s->prefetch, pl_sim_sure(s));
     if (s->heap.n > SIM_QUEUE) sim_tidy(s);
     if (s->prefetch || s->n_events % SIM_TICK == 0) sim_tick(s);

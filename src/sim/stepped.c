@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/seconds.h"
 #include "core/offload.h"
 #include "sim/sim_state.h"
 
@@ -244,7 +245,7 @@ int pl_stepped_next(struct pl_stepped *x, struct pl_loop_step *step) {
         int rc = stepped_run(x);
         if (rc) return rc;
     }
-    step->time = (double)x->sim.now_ns * 1e-9;
+    step->time = pl_seconds(x->sim.now_ns);
     return PL_OK;
 }
 
