@@ -51,6 +51,7 @@ class Loop:
         self.close()
 
     def close(self) -> None:
+        """Frees the simulation; a `with` statement does it."""
         handle, self._handle = self._handle, None
         if handle:
             self._lib.pl_loop_close(handle)

@@ -41,6 +41,7 @@ class Option:
     choices: ClassVar[Optional[str]] = None
 
     def read(self, address: int) -> Any:
+        """The value at an address of the library."""
         return self.ctype.from_address(address).value
 
 
@@ -73,6 +74,7 @@ class Choice:
     min = max = 0
 
     def read(self, address: int) -> str:
+        """The value at an address of the library."""
         return self.choices.split("|")[c.c_int.from_address(address).value]
 
 
@@ -101,6 +103,7 @@ class Text:
     min = max = 0
 
     def read(self, address: int) -> str:
+        """The value at an address of the library."""
         return str(self.ctype.from_address(address).value.decode())
 
 

@@ -3,12 +3,14 @@
 import ast
 import builtins
 import glob
+import inspect
 import logging
 import os
 import unittest
 
 import paceline
 import paceline.options
+from paceline import loop
 
 PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "python", "paceline")
 
@@ -76,6 +78,18 @@ class Names(unittest.TestCase):
                     names = [getattr(node, "module", None)] + [a.name for a in node.names]
                     far = isinstance(node, ast.Import) or node.level == 0
                     self.assertFalse(far and "torch" in names, f"{path}:{node.lineno}")
+
+    def test_everything_public_is_documented(self):
+        for module in (paceline, paceline.options, paceline.errors, paceline.policy, loop):
+            for name in module.__all__:
+                thing = getattr(module, name)
+                if inspect.isclass(thing):
+                    for key, member in vars(thing).items():
+                        if inspect.isfunction(member) or isinstance(member, property):
+                            documented = key.startswith("_") or inspect.getdoc(member)
+                            self.assertTrue(documented, f"{name}.{key}")
+                if inspect.isclass(thing) or inspect.isfunction(thing):
+                    self.assertTrue(inspect.getdoc(thing), name)
 
     def test_messages_have_a_level_of_logging(self):
         """on_log takes the log function of a logger, and no message is told by its words."""

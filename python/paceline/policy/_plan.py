@@ -30,6 +30,7 @@ class Plan(Borrowed):
         self._lib.pl_defer(self.use())
 
     def take_deferred(self, worker: int, factor: float = 1) -> None:
+        """The deferred arrival of a worker joins the open group, multiplied by `factor`."""
         self._lib.pl_take_deferred(self.use(), worker, factor)
 
     def commit(self, factor: float = 1) -> None:

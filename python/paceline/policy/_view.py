@@ -80,14 +80,17 @@ class View(Borrowed):
 
     @property
     def n_alive(self) -> int:
+        """Workers that are there, idle or busy."""
         return int(self._at().n_alive)
 
     @property
     def n_idle(self) -> int:
+        """Workers that wait for a task."""
         return int(self._at().n_idle)
 
     @property
     def n_busy(self) -> int:
+        """Workers that compute."""
         v = self._at()
         return int(v.n_alive - v.n_idle)
 
@@ -118,6 +121,7 @@ class View(Borrowed):
         return None if at == NO_TIMER else at
 
     def worker(self, i: int) -> Worker:
+        """One worker, as it is now. Raises IndexError if there is none of this number."""
         v = self._at()
         if not 0 <= i < v.n_workers:
             raise IndexError(f"there is no worker {i}; there are {v.n_workers}, from 0")
@@ -134,6 +138,7 @@ class View(Borrowed):
         )
 
     def alive(self, i: int) -> bool:
+        """Whether a worker is there, idle or busy."""
         return self.worker(i).state != "gone"
 
     def _chain(self, first: int) -> Iterator[int]:
