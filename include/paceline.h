@@ -372,6 +372,8 @@ struct pl_client_conf {
     /* The value of the server's "requests", if it is a token: this program may then evaluate and
      * send requests. If it is NULL, it has none. A token that is not the run's is refused. */
     const char *token;
+    int number; /* of the worker that this program would like to be, from 1; 0, or if it is taken:
+                   the lowest that is free */
 };
 
 /* What a task's result is. */

@@ -59,6 +59,7 @@ class Client:
         fingerprint: int = 0,
         steps: bool = False,
         token: Optional[str] = None,
+        number: int = 0,
     ) -> None:
         self._handle: Any = None
         self._lib = _lib.library()
@@ -72,6 +73,7 @@ class Client:
             fingerprint=fingerprint,
             steps=steps,
             token=token.encode() if token else None,
+            number=number,
         )
         handle = c.c_void_p()
         why = c.create_string_buffer(400)

@@ -335,6 +335,7 @@ class ClientConf(c.Structure):
         ("waiting_ctx", c.c_void_p),
         ("raw", c.c_int),
         ("token", c.c_char_p),
+        ("number", c.c_int),
     ]
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import signal
 import socket as sockets
 import stat
@@ -20,7 +21,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ._roles import base_folder
-from .errors import Error, RunError, error
+from .errors import Error, RunError, UsageError, error
 
 __all__ = ["Server", "failure", "token"]
 
@@ -92,6 +93,20 @@ def _remove_scratch(folder: str) -> None:
         os.rmdir(folder)
 
 
+def _packed(policy: Any) -> str:
+    """A policy in Python as text: the server imports its module again."""
+    kind = policy if isinstance(policy, type) else type(policy)
+    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        raise UsageError(
+            f"policy {kind.__name__} must be in a module that the server can import, because it is "
+            "another process; move the class to a file of its own"
+        )
+    try:
+        return pickle.dumps(policy).hex()
+    except Exception as e:
+        raise UsageError(f"policy {kind.__name__} cannot be sent to the server: {e}") from None
+
+
 class Server:
     """The server's process, as rank 0 sees it.
 
@@ -123,7 +138,10 @@ class Server:
             if save is not None:
                 save(init)
                 options = dict(options, init=init)
-            self._start({"options": options, "parent": os.getpid(), "scratch": self._scratch})
+            order = {"options": options, "parent": os.getpid(), "scratch": self._scratch}
+            if not isinstance(options.get("policy"), (str, type(None))):
+                order.update(options=dict(options, policy=None), policy=_packed(options["policy"]))
+            self._start(order)
         except BaseException:
             self.remove()
             raise
@@ -131,7 +149,7 @@ class Server:
     def _start(self, order: Dict[str, Any]) -> None:
         env = {k: v for k, v in os.environ.items() if not (k + "=").startswith(_LAUNCHER_PREFIXES)}
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (package, env.get("PYTHONPATH")) if p)
+        env["PYTHONPATH"] = os.pathsep.join([package] + [os.path.abspath(p) for p in sys.path])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "paceline._server"],
             stdin=subprocess.PIPE,
@@ -219,7 +237,10 @@ def _say(level: int, sentence: str) -> None:
 def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
     from ._setup import Setup
 
-    run = Setup(on_log=_say, **order["options"]).train()
+    options = order["options"]
+    if order.get("policy"):
+        options["policy"] = pickle.loads(bytes.fromhex(order["policy"]))
+    run = Setup(on_log=_say, **options).train()
     assert run is not None
     if run.weights is not None:
         with open(os.path.join(order["scratch"], _FILES[1]), "xb") as f:

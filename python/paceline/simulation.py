@@ -47,7 +47,14 @@ class _Data:
         if not self._pair:
             from torch.utils.data import default_collate
 
-            x, y = default_collate([self._set[int(r)] for r in rows])
+            batch = default_collate([self._set[int(r)] for r in rows])
+            tensors = [isinstance(t, self._torch.Tensor) for t in batch]
+            if not isinstance(batch, (tuple, list)) or tensors != [True, True]:
+                raise UsageError(
+                    "items of a data set must be pairs of an input and a target, which become tensors; "
+                    f"this one has a {type(self._set[int(rows[0])]).__name__}"
+                )
+            x, y = batch
         else:
             near = rows.to(self._x.device, non_blocking=True)
             x, y = self._x[near], self._y[near]

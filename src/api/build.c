@@ -376,6 +376,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     struct pl_job *job = &b->job;
     *job = (struct pl_job){.method = b->method,
                            .weight_decay = c->weight_decay,
+                           .max_norm = c->max_norm,
                            .ranges = {s->range, s->n_ranges},
                            .n_workers = (int)c->workers,
                            .batch = (uint32_t)c->batch,
@@ -384,7 +385,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .eval_samples = (uint32_t)c->eval_samples,
                            .update_time = c->update_time,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
-                           .log = s->log};
+                           .log = {s->log.say, s->log.ctx, c->worker_names == 1}};
     int rc = pl_isa_check(&s->why);
     if (!rc) rc = pl_build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))

@@ -134,7 +134,8 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
         .client = {.kind = conf->role == PL_ROLE_EVALUATOR ? PL_CLIENT_EVALUATOR : PL_CLIENT_WORKER,
                    .dim = conf->dim,
-                   .can = conf->steps ? PL_ABOUT_STEPS : 0}};
+                   .can = conf->steps ? PL_ABOUT_STEPS : 0,
+                   .seat = conf->number > 0 ? (uint64_t)conf->number : 0}};
     if (!conf->path || conf->role < PL_ROLE_WORKER || conf->role > PL_ROLE_EVALUATOR)
         return pl_fail(&s->why, PL_EUSAGE, "a client needs the path of a socket and a role");
     if (conf->fingerprint)

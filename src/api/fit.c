@@ -14,7 +14,7 @@ struct fit {
     const struct pl_built *built;
     struct pl_party party[FIT_PARTIES];
     int n;
-    char groups[64], servers[32], decay[32], ranges[32]; /* words that parties refer to */
+    char groups[64], servers[32], decay[32], norm[32], ranges[32]; /* words that parties refer to */
 };
 
 unsigned pl_policy_lacks(const struct pl_policy *policy) {
@@ -93,6 +93,11 @@ static void fit_options(struct fit *f) {
           .given = f->decay,
           .needs = PL_NEEDS_WHOLE_VECTORS,
           .instead = "use l2 of the model"}},
+        {c->max_norm > 0,
+         {.what = "max-norm",
+          .given = f->norm,
+          .needs = PL_NEEDS_WHOLE_VECTORS | PL_NEEDS_SERVER_MODEL,
+          .instead = "leave out max-norm"}},
         {f->built->job.ranges.n > 0,
          {.what = "param-groups",
           .given = f->ranges,
@@ -111,6 +116,7 @@ static void fit_options(struct fit *f) {
         {c->listen[0] != '\0',
          {.what = "listen", .given = c->listen, .needs = PL_NEEDS_PROCESSES}}};
     snprintf(f->decay, sizeof f->decay, "%g", c->weight_decay);
+    snprintf(f->norm, sizeof f->norm, "%g", c->max_norm);
     int n_ranges = f->built->job.ranges.n;
     snprintf(f->ranges, sizeof f->ranges, "%d range%s", n_ranges, n_ranges == 1 ? "" : "s");
     for (size_t i = 0; i < sizeof option / sizeof *option; i++)
@@ -169,6 +175,12 @@ static void fit_schedule(struct fit *f) {
 
 int pl_fit(struct pl_setup *s, const struct pl_built *b, enum pl_host host, int n_servers) {
     struct fit f = {.setup = s, .built = b};
+    const struct pl_local *local = (const struct pl_local *)b->job.local.entry;
+    if (s->conf.max_norm > 0 && local->sends != PL_SENDS_GRADIENT)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "max-norm clips the mean of gradients, but workers with local '%s' send "
+                       "models or changes of them; leave it out, and clip in the workers",
+                       local->id.name);
     fit_columns(&f);
     if (s->conf.attack[0]) fit_add_spec(&f, &pl_attack_family, "attack", s->conf.attack);
     fit_schedule(&f);

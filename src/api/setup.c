@@ -97,6 +97,8 @@ const struct pl_opt pl_setup_opts[] = {
            "k: multiply the learning rate by the size of each group"),
     REAL("weight-decay", weight_decay, "0", 0, 1e6, RUNS | KEPT,
          "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
+    REAL("max-norm", max_norm, "0", 0, 1e30, RUNS | KEPT,
+         "clip the mean of each group to this norm, before weight decay (default: no clipping)"),
     SPEC("delay", delay, "auto", RUNS | PLAN | KEPT | WORKLOAD,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),
@@ -144,6 +146,8 @@ const struct pl_opt pl_setup_opts[] = {
             "checkpoint and end the run: none, any, or those that show TOKEN"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
             "seconds to wait for the first worker of another program before giving up"),
+    CHOICE("worker-names", worker_names, "number", "number|rank", TRAIN,
+           "what messages call workers: worker 1, 2, … or, as their launcher does, rank 0, 1, …"),
     CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
            "type of the numbers that workers of other programs exchange with the server; the "
            "server keeps f32"),
@@ -327,7 +331,7 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
 }
 
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int level, const char *sentence), void *ctx) {
-    s->log = (struct pl_log){say, ctx};
+    s->log = (struct pl_log){.say = say, .ctx = ctx};
 }
 
 void pl_setup_start(pl_setup *s, void (*start)(void *ctx, const char *header, const char *json),

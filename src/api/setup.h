@@ -27,7 +27,7 @@ struct pl_setup_conf {
     int64_t servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
-    double lr, weight_decay;
+    double lr, weight_decay, max_norm;
     char lr_schedule[PL_TEXT_MAX];
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];
@@ -36,7 +36,8 @@ struct pl_setup_conf {
     int spawn;     /* enum pl_spawn */
     bool respawn;
     char init[PL_TEXT_MAX], layout[PL_TEXT_MAX];
-    int wire; /* what vectors are sent as: 0: F32, 1: BF16 */
+    int worker_names; /* 1: ranks */
+    int wire;         /* what vectors are sent as: 0: F32, 1: BF16 */
     double wait;
     char evict[PL_TEXT_MAX];
     char requests[PL_TEXT_MAX]; /* "none", "any" or a token */

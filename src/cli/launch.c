@@ -147,7 +147,7 @@ static int launch_start(const struct launch *l, struct launch_worker *w) {
         return CLI_OK;
     }
     w->pid = 0;
-    return cli_fail(CLI_FAILED, "worker %d cannot be started: %s", w->rank, strerror(errno));
+    return cli_fail(CLI_FAILED, "rank %d cannot be started: %s", w->rank, strerror(errno));
 }
 
 /* --- printing ---------------------------------------------------------------------------- */
@@ -211,14 +211,14 @@ static void launch_ended(const struct launch *l, struct launch_worker *w, int st
     if (w->status == 0 || over) return;
     kill(-pid, SIGTERM); /* what it left behind */
     if (WIFSIGNALED(status))
-        cli_fail(0, "worker %d was killed by signal %d after %.3g s", w->rank, WTERMSIG(status),
+        cli_fail(0, "rank %d was killed by signal %d after %.3g s", w->rank, WTERMSIG(status),
                  ran);
     else
-        cli_fail(0, "worker %d failed with status %d after %.3g s", w->rank, w->status, ran);
+        cli_fail(0, "rank %d failed with status %d after %.3g s", w->rank, w->status, ran);
     if (!l->respawn) return;
     w->quick_deaths = ran < LAUNCH_STEADY_S ? w->quick_deaths + 1 : 0;
     if (w->quick_deaths >= LAUNCH_QUICK_DEATHS) {
-        cli_fail(0, "worker %d failed %d times in a row and is not started again", w->rank,
+        cli_fail(0, "rank %d failed %d times in a row and is not started again", w->rank,
                  w->quick_deaths);
         return;
     }

@@ -31,6 +31,7 @@ struct commit_job {
     struct commit_plan plan;
     double (*sum)[PL_RULE_SUMS]; /* [PL_TILES * n_members] in the first pass */
     double dot[PL_TILES];
+    double clip; /* factor on the reduced vector, if that is kept */
 };
 
 /* The parameters of a tile, relative to the first element of the slice. Returns the number of
@@ -227,33 +228,13 @@ static const pl_real *commit_reduce(struct commit_job *job, const struct commit_
     return out;
 }
 
-/* A piece of which no member has a gradient stays as it is, and what the optimizer keeps for it. */
-static void commit_keep(const struct commit_job *job, size_t at, size_t n) {
-    const struct pl_store *s = job->s;
-    memcpy(job->next->model + at, s->newest->model + at, n * sizeof(pl_real));
-    if (s->looks_ahead)
-        memcpy(job->next->lookahead + at, s->newest->lookahead + at, n * sizeof(pl_real));
-}
-
-/* Cuts a piece at the end of its tensor. Returns false if the commit skips that; *count, the
- * number of the commit, becomes that of the tensor's own. */
-static bool commit_tensor(const struct pl_store *s, size_t at, struct pl_piece *p,
-                          uint64_t *count) {
-    const struct pl_model_tensors *all = &s->conf.tensors;
-    int t = s->skip ? pl_model_tensors_find(all, at) : all->n;
-    if (t == all->n) return true;
-    if (p->n > all->end[t] - at) p->n = all->end[t] - at;
-    *count -= s->n_skipped[t];
-    return !s->skip[t];
-}
-
 /* One block of the new version, piece by piece. */
 static void commit_optim(const struct commit_job *job, size_t at, size_t n, const pl_real *u) {
     struct pl_store *s = job->s;
     for (size_t end = at + n; at < end;) {
         struct pl_piece p = pl_member_piece(s, at, 0, end - at);
         struct pl_optim_at rate = job->at;
-        bool has = commit_tensor(s, at, &p, &rate.count);
+        bool has = pl_member_tensor(s, at, &p, &rate.count);
         struct pl_optim_block b = {.n = p.n,
                                    .u = u,
                                    .w = s->newest->model + at,
@@ -267,7 +248,7 @@ static void commit_optim(const struct commit_job *job, size_t at, size_t n, cons
         if (has)
             s->optim->step(s->conf.optim.conf, &rate, &b);
         else
-            commit_keep(job, at, p.n);
+            pl_member_keep(s, job->next, at, p.n);
         at += p.n;
         u += p.n;
     }
@@ -283,27 +264,6 @@ static void commit_buffers(const struct commit_job *job, size_t from, size_t n) 
             sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
         out[i] = ahead[i] = (pl_real)(sum / s->n_members);
     }
-}
-
-/* Second pass: everything elementwise. */
-static void commit_step(void *arg, int tile) {
-    struct commit_job *job = arg;
-    struct pl_store *s = job->s;
-    pl_real reduced[PL_BLOCK];
-    size_t from, n_tile, n_buffers = commit_tile(s, tile, &from, &n_tile);
-    struct commit_workspace workspace = commit_workspace(job, tile);
-    double dot = 0;
-    for (size_t at = from; at < from + n_tile; at += job->block) {
-        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
-        const pl_real *u = commit_reduce(job, &workspace, at, n, reduced);
-        commit_optim(job, at, n, u);
-        if (s->last) {
-            dot += pl_vec_dot(u, s->last + at, n);
-            memcpy(s->last + at, u, n * sizeof *u);
-        }
-    }
-    job->dot[tile] = dot;
-    commit_buffers(job, from + n_tile, n_buffers);
 }
 
 struct commit_tiles {
@@ -330,6 +290,68 @@ static void commit_tiles(struct pl_store *s, void (*job)(void *, int), void *arg
 static int commit_allreduce(const struct pl_store *s, double *row, size_t width) {
     const struct pl_slice *slice = &s->conf.slice;
     return slice->allreduce ? slice->allreduce(slice->ctx, row, width) : PL_OK;
+}
+
+/* If the reduced vector is clipped: computes and keeps it, and its squared norm. */
+static void commit_norm(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    pl_real room[PL_BLOCK];
+    size_t from, n_tile;
+    commit_tile(s, tile, &from, &n_tile);
+    struct commit_workspace workspace = commit_workspace(job, tile);
+    double sum = 0;
+    for (size_t at = from; at < from + n_tile; at += job->block) {
+        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
+        const pl_real *u = commit_reduce(job, &workspace, at, n, room);
+        sum += pl_vec_dot(u, u, n);
+        memcpy(s->reduced + at, u, n * sizeof *u);
+    }
+    job->dot[tile] = sum;
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does. */
+static int commit_clip(struct pl_store *s, struct commit_job *job) {
+    if (!s->reduced) return PL_OK;
+    commit_tiles(s, commit_norm, job);
+    if (commit_allreduce(s, job->dot, 1)) return PL_ERUN;
+    double sum = 0;
+    for (int t = 0; t < PL_TILES; t++) sum += job->dot[t];
+    job->clip = s->conf.max_norm / (sqrt(sum) + 1e-6);
+    if (!(job->clip < 1)) job->clip = 1;
+    return PL_OK;
+}
+
+/* The reduced vector, or what is left of it after clipping, and weight decay. */
+static const pl_real *commit_direction(struct commit_job *job, const struct commit_workspace *d,
+                                       size_t at, size_t n, pl_real *out) {
+    const struct pl_store *s = job->s;
+    if (!s->reduced) return commit_reduce(job, d, at, n, out);
+    pl_real clip = (pl_real)job->clip;
+    for (size_t i = 0; i < n; i++) out[i] = clip * s->reduced[at + i];
+    if (s->conf.weight_decay != 0 && !s->optim->decouples) pl_member_decay(s, at, n, out, out);
+    return out;
+}
+
+/* Second pass: everything elementwise. */
+static void commit_step(void *arg, int tile) {
+    struct commit_job *job = arg;
+    struct pl_store *s = job->s;
+    pl_real reduced[PL_BLOCK];
+    size_t from, n_tile, n_buffers = commit_tile(s, tile, &from, &n_tile);
+    struct commit_workspace workspace = commit_workspace(job, tile);
+    double dot = 0;
+    for (size_t at = from; at < from + n_tile; at += job->block) {
+        size_t n = from + n_tile - at < job->block ? from + n_tile - at : job->block;
+        const pl_real *u = commit_direction(job, &workspace, at, n, reduced);
+        commit_optim(job, at, n, u);
+        if (s->last) {
+            dot += pl_vec_dot(u, s->last + at, n);
+            memcpy(s->last + at, u, n * sizeof *u);
+        }
+    }
+    job->dot[tile] = dot;
+    commit_buffers(job, from + n_tile, n_buffers);
 }
 
 /* Factors of corrections and takes. */
@@ -396,17 +418,6 @@ static bool commit_scratch(struct pl_store *s, size_t room) {
     return s->scratch != NULL;
 }
 
-/* Corrections with state are applied once, and their results are kept for the second pass. */
-static bool commit_keeps(struct pl_store *s) {
-    if (s->n_members <= s->n_kept) return true;
-    pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
-    if (!kept) return false;
-    s->kept = kept;
-    while (s->n_kept < s->n_members)
-        if (!(kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
-    return true;
-}
-
 /* The weights of the members, after the inner products that they may depend on. */
 static int commit_mix(struct pl_store *s, struct commit_job *job) {
     struct pl_rng rng;
@@ -422,7 +433,7 @@ static int commit_mix(struct pl_store *s, struct commit_job *job) {
             s->room_gram = s->gram ? room : 0;
         }
         if (!s->gram || !commit_scratch(s, side * (PL_GRAM_BLOCK + side))) return PL_ENOMEM;
-        if (s->correct->apply && !commit_keeps(s)) return PL_ENOMEM;
+        if (s->correct->apply && !pl_members_keep(s)) return PL_ENOMEM;
         memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
         commit_tiles(s, commit_gram, job);
         if (commit_allreduce(s, s->gram, square)) return PL_ERUN;
@@ -458,8 +469,7 @@ struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
 
 /* Where blocks are read unless a pass keeps them. */
 static enum commit_from commit_from(const struct pl_store *s) {
-    bool decays = s->conf.weight_decay != 0 && !s->optim->decouples;
-    if (s->correct->apply || decays || s->conf.sends == PL_SENDS_MODEL) return COMMIT_CORRECTED;
+    if (s->correct->apply || s->decays || s->conf.sends == PL_SENDS_MODEL) return COMMIT_CORRECTED;
     for (int m = 0; m < s->n_members; m++)
         if (s->member[m].finite == PL_FINITE_WRITABLE) return COMMIT_COPIED;
     return COMMIT_IN_PLACE;
@@ -473,6 +483,7 @@ int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, 
     struct commit_job job = {.s = s, .next = next, .from = commit_from(s)};
     int rc = commit_correct(s, &job, lr);
     if (!rc) rc = commit_mix(s, &job);
+    if (!rc) rc = commit_clip(s, &job);
     if (rc) return rc;
     job.at = pl_commit_begin(s, lr);
     pl_members_find_absent(s);

@@ -59,6 +59,31 @@ void pl_members_count_absent(struct pl_store *s) {
     for (int t = 0; s->skip && t < s->conf.tensors.n; t++) s->n_skipped[t] += s->skip[t];
 }
 
+void pl_member_keep(const struct pl_store *s, const struct pl_version *next, size_t at, size_t n) {
+    memcpy(next->model + at, s->newest->model + at, n * sizeof(pl_real));
+    if (s->looks_ahead)
+        memcpy(next->lookahead + at, s->newest->lookahead + at, n * sizeof(pl_real));
+}
+
+bool pl_member_tensor(const struct pl_store *s, size_t at, struct pl_piece *p, uint64_t *count) {
+    const struct pl_model_tensors *all = &s->conf.tensors;
+    int t = s->skip ? pl_model_tensors_find(all, at) : all->n;
+    if (t == all->n) return true;
+    if (p->n > all->end[t] - at) p->n = all->end[t] - at;
+    *count -= s->n_skipped[t];
+    return !s->skip[t];
+}
+
+bool pl_members_keep(struct pl_store *s) {
+    if (s->n_members <= s->n_kept) return true;
+    pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
+    if (!kept) return false;
+    s->kept = kept;
+    while (s->n_kept < s->n_members)
+        if (!(kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
+    return true;
+}
+
 pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
     pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
     if (isfinite(v)) return v;
@@ -75,12 +100,11 @@ static const pl_real *member_velocity(const struct pl_store *s, int worker, size
     }
 }
 
-/* g and out may be the same. */
-static void member_decay(const struct pl_store *s, size_t at, const struct pl_correct_block *b,
-                         pl_real *out) {
-    const pl_real *g = b->g, *restrict w = b->w;
-    for (size_t i = 0; i < b->n;) {
-        struct pl_piece p = pl_member_piece(s, at, i, b->n);
+void pl_member_decay(const struct pl_store *s, size_t at, size_t n, const pl_real *g,
+                     pl_real *out) {
+    const pl_real *restrict w = s->newest->model + at;
+    for (size_t i = 0; i < n;) {
+        struct pl_piece p = pl_member_piece(s, at, i, n);
         pl_real decay = (pl_real)(s->conf.weight_decay * p.decay_factor);
         for (size_t end = i + p.n; i < end; i++) out[i] = g[i] + decay * w[i];
     }
@@ -103,8 +127,8 @@ struct pl_correct_block pl_member_block(const struct pl_store *s, const struct s
     if (s->conf.sends == PL_SENDS_MODEL) {
         for (size_t i = 0; i < n; i++) tmp[i] = b.w[i] - b.g[i];
         b.g = tmp;
-    } else if (s->conf.weight_decay != 0 && !s->optim->decouples) {
-        member_decay(s, at, &b, tmp);
+    } else if (s->decays) {
+        pl_member_decay(s, at, n, b.g, tmp);
         b.g = tmp;
     }
     return b;

@@ -26,6 +26,9 @@ int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why) {
         if (!link->mix || link->prepares || link->geometry || link->remembers || link->most)
             return offload_refuse(why, "reduce", link->id.name);
     }
+    if (conf->max_norm > 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "max-norm needs vectors in the memory of this process; keep them there");
     if (conf->ranges.n > 0)
         return pl_fail(why, PL_EUSAGE,
                        "ranges of the model with their own factors, and buffers, need vectors in "

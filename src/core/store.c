@@ -117,6 +117,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     s->correct = (const struct pl_correct *)conf->correct.entry;
     s->geometry = pl_reduce_geometry(&conf->reduce);
     s->optim = (const struct pl_optim *)conf->optim.entry;
+    s->decays = conf->weight_decay != 0 && conf->max_norm == 0 && !s->optim->decouples;
     s->looks_ahead = s->optim->looks_ahead && s->optim->looks_ahead(conf->optim.conf);
     s->vectors = conf->vectors;
     s->owns_vectors = !s->vectors && pl_vectors_new(&s->vectors) == PL_OK;
@@ -136,6 +137,7 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
     if (s->optim->velocity == PL_VELOCITY_DIRECTION && s->correct->id.needs & PL_NEEDS_BASE)
         ok = (s->direction = store_zeros(s)) && ok;
     if (conf->measures || pl_reduce_remembers(&conf->reduce)) ok = (s->last = store_zeros(s)) && ok;
+    if (conf->max_norm > 0) ok = (s->reduced = store_zeros(s)) && ok;
     ok = (s->mixer = pl_mixer_new()) && ok;
     s->newest = ok ? pl_store_version(s) : NULL;
     if (!s->newest) {
@@ -155,6 +157,7 @@ static void store_free_vectors(struct pl_store *s) {
     for (int i = 0; s->own && i < s->conf.n_workers; i++) free(s->own[i]);
     free(s->direction);
     free(s->last);
+    free(s->reduced);
 }
 
 void pl_store_free(struct pl_store *s) {

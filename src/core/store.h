@@ -67,9 +67,11 @@ struct pl_store_conf {
     int k;         /* members of a complete group */
     uint64_t seed; /* for random choices of reductions */
     struct pl_rate rate;
-    struct pl_ranges ranges;             /* of the whole model, whatever the slice is */
-    struct pl_model_tensors tensors;     /* n == 0, or the slice is the whole vector */
-    double weight_decay;                 /* added to every contribution before it is corrected */
+    struct pl_ranges ranges;         /* of the whole model, whatever the slice is */
+    struct pl_model_tensors tensors; /* n == 0, or the slice is the whole vector */
+    double weight_decay;             /* added to every contribution before it is corrected */
+    double max_norm; /* the reduced vector is clipped to it, and weight decay is added afterwards;
+                        0: neither */
     enum pl_sends sends;                 /* what members are */
     double outer;                        /* factor on deltas and models, */
     bool sum_members;                    /* multiplied by the number of members */

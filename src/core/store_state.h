@@ -49,6 +49,8 @@ struct pl_store {
     pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
     pl_real **own; /* [n_workers], filled in when a worker first contributes */
     pl_real *direction;
+    pl_real *reduced; /* vector of this commit, before it is clipped; NULL: it is not */
+    bool decays;      /* weight decay is part of the gradient, and is added to every member */
     pl_real *last;    /* reduced vector of the previous commit; NULL if not needed */
     pl_real *partial; /* for an offload: the reduced vector of a part of a group; or NULL */
     pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
@@ -78,6 +80,8 @@ extern const pl_real pl_member_zeros[PL_BLOCK];
 /* The piece of a block that begins at element i of the n elements at `at` of the slice. The
  * learning rate is the workers' own unless they send gradients. */
 struct pl_piece pl_member_piece(const struct pl_store *s, size_t at, size_t i, size_t n);
+/* Adds weight decay to g [n], into out, which may be the same. */
+void pl_member_decay(const struct pl_store *s, size_t at, size_t n, const pl_real *g, pl_real *out);
 /* One block of a member as a gradient; g [n] is what was read of it. A model is subtracted from the
  * newest version, and weight decay is added; both use tmp [n]. */
 struct pl_correct_block pl_member_block(const struct pl_store *s, const struct store_member *m,
@@ -97,6 +101,15 @@ int pl_members_agree(struct pl_store *s);
 /* Finds the tensors that no member has, except those that are spoiled; counts them afterwards. */
 void pl_members_find_absent(struct pl_store *s);
 void pl_members_count_absent(struct pl_store *s);
+
+/* Cuts a piece that begins at `at` at the end of its tensor. Returns false if the commit skips
+ * that; *count, the number of the commit, becomes that of the tensor's own. */
+bool pl_member_tensor(const struct pl_store *s, size_t at, struct pl_piece *p, uint64_t *count);
+/* A piece of which no member has a gradient is in `next` what it was. */
+void pl_member_keep(const struct pl_store *s, const struct pl_version *next, size_t at, size_t n);
+/* Corrections with state are applied once, and their results are kept for the second pass: makes
+ * room for them. False: out of memory. */
+bool pl_members_keep(struct pl_store *s);
 
 /* A version that only the caller holds. It is NULL if there is no memory. */
 struct pl_version *pl_store_version(struct pl_store *s);

@@ -341,9 +341,9 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     enum pl_removal removal = life_end(e, worker, PL_LIFE_FREEZES, last);
     if (last && removal == PL_REMAINS) return PL_OK;
     e->out->n_frozen++;
-    pl_log_warn(&e->job->log, "worker %d does not answer: its task has run for %.3g s%s",
-                worker + 1, (double)(now_ns - e->view->worker[worker].since_ns) * 1e-9,
-                then[removal]);
+    pl_log_warn(&e->job->log, "%s %d does not answer: its task has run for %.3g s%s",
+                PL_WHO(&e->job->log, worker),
+                (double)(now_ns - e->view->worker[worker].since_ns) * 1e-9, then[removal]);
     int rc = life_happens(e, worker, PL_LIFE_FREEZES, now_ns, why);
     e->life[worker].since_ns = now_ns;
     return rc;
@@ -352,9 +352,9 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
 static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
     e->out->n_frozen++;
     pl_log_warn(&e->job->log,
-                "worker %d lost its connection %.3g s ago and did not return; the run continues "
+                "%s %d lost its connection %.3g s ago and did not return; the run continues "
                 "without it",
-                worker + 1, (double)(now_ns - e->life[worker].since_ns) * 1e-9);
+                PL_WHO(&e->job->log, worker), (double)(now_ns - e->life[worker].since_ns) * 1e-9);
     life_end(e, worker, PL_LIFE_EXPIRES, false);
     return life_happens(e, worker, PL_LIFE_EXPIRES, now_ns, why);
 }

@@ -23,9 +23,9 @@ static void standing_warn(struct pl_engine *e, const struct pl_event *event, con
                                   "workers will not be named");
     if (e->n_named > STANDING_NAMED) return;
     pl_log_warn(&e->job->log,
-                "worker %d %s (task %llu at %.3g s); rejected; further ones from "
+                "%s %d %s (task %llu at %.3g s); rejected; further ones from "
                 "this worker will not be reported",
-                event->worker + 1, defect, (unsigned long long)event->task,
+                PL_WHO(&e->job->log, event->worker), defect, (unsigned long long)event->task,
                 (double)event->now_ns * 1e-9);
 }
 
@@ -124,15 +124,15 @@ bool pl_standing_verdict(struct pl_engine *e, int *worker, uint64_t *until_ns) {
         if (s->until_ns == UINT64_MAX) {
             e->out->n_evicted++;
             pl_log_warn(&e->job->log,
-                        "worker %d is evicted: its results still cannot be used after %d "
+                        "%s %d is evicted: its results still cannot be used after %d "
                         "quarantines",
-                        i + 1, STANDING_PAUSES);
+                        PL_WHO(&e->job->log, i), STANDING_PAUSES);
         } else {
             e->out->n_quarantines++;
             if (!s->told)
                 pl_log_warn(&e->job->log,
-                            "worker %d is quarantined: its last %llu results could not be used",
-                            i + 1, (unsigned long long)s->n_strikes);
+                            "%s %d is quarantined: its last %llu results could not be used",
+                            PL_WHO(&e->job->log, i), (unsigned long long)s->n_strikes);
             s->told = true;
         }
         s->n_failed = s->n_strikes = s->failed_ns = 0;

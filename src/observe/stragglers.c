@@ -262,12 +262,12 @@ static void stragglers_seconds(double s, char *out, size_t max) {
         snprintf(out, max, "%.3g µs", s * 1e6);
 }
 
-void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char *phase, char *out,
-                            size_t max) {
+void pl_stragglers_sentence(const struct pl_stragglers_found *found, const struct pl_log *log,
+                            const char *phase, char *out, size_t max) {
     char elapsed[48], usual[48];
     stragglers_seconds(found->elapsed, elapsed, sizeof elapsed);
     stragglers_seconds(found->usual, usual, sizeof usual);
-    snprintf(out, max, "worker %d is slow: %s %s (median %s)%s%s", found->worker + 1,
+    snprintf(out, max, "%s %d is slow: %s %s (median %s)%s%s", PL_WHO(log, found->worker),
              found->kind == PL_SLOW_TASK ? "its task has run for" : "its tasks take", elapsed,
              usual, phase && phase[0] ? "; it is " : "", phase && phase[0] ? phase : "");
 }

@@ -7,6 +7,7 @@
 #ifndef PL_OBSERVE_STRAGGLERS_H
 #define PL_OBSERVE_STRAGGLERS_H
 
+#include "base/log.h"
 #include "core/control.h"
 
 /* What is usual is known from the last PL_SLOW_RING tasks of all workers. A task that was
@@ -72,7 +73,7 @@ bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64
 
 /* "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing". `phase`, here
  * "computing", may be NULL. */
-void pl_stragglers_sentence(const struct pl_stragglers_found *found, const char *phase, char *out,
-                            size_t max);
+void pl_stragglers_sentence(const struct pl_stragglers_found *found, const struct pl_log *log,
+                            const char *phase, char *out, size_t max);
 
 #endif

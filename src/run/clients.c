@@ -187,7 +187,7 @@ static bool clients_scored(struct server *s, const char *args) {
 
 static void clients_name(const struct server *s, int client, char who[32]) {
     if (client < s->job->n_workers)
-        snprintf(who, 32, "worker %d", client + 1);
+        snprintf(who, 32, "%s %d", PL_WHO(&s->job->log, client));
     else
         snprintf(who, 32, "the evaluator");
 }

@@ -136,14 +136,15 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     }
     bool again = c->launch && c->respawn && (client || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
     if (!c->begun)
-        pl_log_warn(&c->job->log, "worker %d %s before the run started", worker + 1, how);
+        pl_log_warn(&c->job->log, "%s %d %s before the run started", PL_WHO(&c->job->log, worker),
+                    how);
     else if ((was_here || c->launch) && pl_membership_n_here(c) > 0)
-        pl_log_warn(&c->job->log, "worker %d %s; the run continues with %d of %d%s", worker + 1,
-                    how, pl_membership_n_here(c), c->job->n_workers,
+        pl_log_warn(&c->job->log, "%s %d %s; the run continues with %d of %d%s",
+                    PL_WHO(&c->job->log, worker), how, pl_membership_n_here(c), c->job->n_workers,
                     again ? ", and it will be restarted" : "");
     else if (was_here || c->launch)
-        pl_log_warn(&c->job->log, "worker %d %s; no worker is left%s", worker + 1, how,
-                    again ? ", and it will be restarted" : "");
+        pl_log_warn(&c->job->log, "%s %d %s; no worker is left%s", PL_WHO(&c->job->log, worker),
+                    how, again ? ", and it will be restarted" : "");
     if (again && client)
         membership_due(c, worker, 0);
     else if (c->launch)

@@ -168,7 +168,8 @@ static void server_once_per_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
     while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
-        pl_stragglers_sentence(&found, pl_membership_phase(&s->membership, found.worker), sentence,
+        pl_stragglers_sentence(&found, &s->job->log,
+                               pl_membership_phase(&s->membership, found.worker), sentence,
                                sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }

@@ -122,7 +122,8 @@ static int client_greet(const struct pl_client_link_conf *conf, int sock, struct
                              .version = PL_GREETING_VERSION,
                              .kind = (uint32_t)conf->client.kind,
                              .dim = conf->client.dim,
-                             .can = conf->client.can};
+                             .can = conf->client.can,
+                             .seat = conf->client.seat};
     int n_fds = 0;
     memcpy(hello.fingerprint, conf->client.fingerprint, sizeof hello.fingerprint);
     memcpy(hello.token, conf->client.token, sizeof hello.token);

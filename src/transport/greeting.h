@@ -25,7 +25,7 @@
 struct pl_hello {
     uint64_t magic;
     uint32_t version, kind;
-    uint64_t dim, can;
+    uint64_t dim, can, seat;
     char fingerprint[PL_FINGERPRINT_MAX];
     char token[PL_TOKEN_MAX];
 };

@@ -209,8 +209,10 @@ static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_newcomer *client
         pl_lobby_refuse(sock, text, &l->answer);
         return false;
     }
-    *client = (struct pl_newcomer){
-        .kind = (enum pl_client_kind)hello.kind, .dim = hello.dim, .can = hello.can};
+    *client = (struct pl_newcomer){.kind = (enum pl_client_kind)hello.kind,
+                                   .dim = hello.dim,
+                                   .can = hello.can,
+                                   .seat = hello.seat};
     hello.fingerprint[PL_FINGERPRINT_MAX - 1] = '\0';
     hello.token[PL_TOKEN_MAX - 1] = '\0';
     snprintf(client->fingerprint, sizeof client->fingerprint, "%s", hello.fingerprint);

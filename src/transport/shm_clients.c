@@ -16,15 +16,23 @@ static uint64_t clients_bit(int seat) {
     return UINT64_C(1) << (seat % 64);
 }
 
-/* Takes the lowest seat of this kind that is free and open to clients; -1: there is none. */
-static int clients_take_seat(struct pl_port *p, enum pl_client_kind kind) {
-    bool worker = kind == PL_CLIENT_WORKER;
+/* Whether the seat is free and open to clients; then it is taken. */
+static bool clients_take(struct pl_port *p, int seat) {
+    bool taken = false;
+    if (seat < p->n_workers && !atomic_load(&p->seat[seat].offered)) return false;
+    return atomic_compare_exchange_strong(&p->seat[seat].taken, &taken, true);
+}
+
+/* Takes the seat that the client would like to have, or the lowest of its kind; -1: there is none.
+ */
+static int clients_take_seat(struct pl_port *p, const struct pl_newcomer *client) {
+    bool worker = client->kind == PL_CLIENT_WORKER;
     int end = worker ? p->n_workers : p->n_seats;
-    for (int i = worker ? 0 : p->n_workers; i < end; i++) {
-        bool taken = false;
-        if (worker && !atomic_load(&p->seat[i].offered)) continue;
-        if (atomic_compare_exchange_strong(&p->seat[i].taken, &taken, true)) return i;
-    }
+    if (worker && client->seat >= 1 && client->seat <= (uint64_t)end &&
+        clients_take(p, (int)client->seat - 1))
+        return (int)client->seat - 1;
+    for (int i = worker ? 0 : p->n_workers; i < end; i++)
+        if (clients_take(p, i)) return i;
     return -1;
 }
 
@@ -52,7 +60,7 @@ static int clients_seat(struct pl_port *p, const struct pl_newcomer *client, int
         if (!why->text[0]) pl_fail(why, PL_ERUN, "it gave no reason");
         return -1;
     }
-    int seat = clients_take_seat(p, client->kind);
+    int seat = clients_take_seat(p, client);
     if (seat < 0) {
         clients_refuse_full(p, client->kind, why);
     } else if (!pl_areas_give(p->memory.areas, seat, fd)) {

@@ -152,6 +152,7 @@ struct pl_newcomer {
     uint64_t can;                         /* what it can compute; transports do not read it */
     char fingerprint[PL_FINGERPRINT_MAX]; /* of its model; "": it has none to compare */
     char token[PL_TOKEN_MAX];             /* "": none */
+    uint64_t seat; /* number of the worker that it would like to be, from 1; 0: any */
 };
 
 /* The judgement on a client. What others say, and the learning rates in their results, is dropped.

@@ -398,7 +398,7 @@ static void say_to(void *ctx, int level, const char *sentence) {
 
 TEST(log_reaches_its_owner) {
     char said[100] = "";
-    struct pl_log log = {say_to, said}, silent = {0};
+    struct pl_log log = {.say = say_to, .ctx = said}, silent = {0};
     pl_log_warn(&log, "worker %d", 3);
     assert_string_equal(said, "1 worker 3");
     pl_log_note(&log, "worker %d", 5);

@@ -28,7 +28,7 @@ status=0
 # shellcheck disable=SC2016
 "$paceline" launch --workers 2 -- sh -c 'exit $((7 * RANK))' 2>"$work/err" || status=$?
 [ $status -eq 7 ] || fail "status $status"
-grep -q "worker 1 failed with status 7" "$work/err" || fail "$(cat "$work/err")"
+grep -q "rank 1 failed with status 7" "$work/err" || fail "$(cat "$work/err")"
 for bad in "-n 2" "-n 0 -- true" "-n x -- true" "--nonsense 1 -- true"; do
     status=0
     # shellcheck disable=SC2086
@@ -51,7 +51,7 @@ echo "-- restarts"
     [ "$(wc -l <"$TMPDIR/starts")" -ge 3 ] || kill -9 $$
     touch "$TMPDIR/done"' 2>"$work/err" || fail "restarts: $(cat "$work/err")"
 [ "$(wc -l <"$work/starts")" -eq 3 ] || fail "started $(wc -l <"$work/starts") times"
-grep -q "worker 1 was killed by signal 9" "$work/err" || fail "$(cat "$work/err")"
+grep -q "rank 1 was killed by signal 9" "$work/err" || fail "$(cat "$work/err")"
 
 echo "-- Ctrl-C reaches what a copy has started"
 # shellcheck disable=SC2016

@@ -217,12 +217,15 @@ TEST(sentences_have_numbers) {
          "",
          "worker 10 is slow: its tasks take 0.0123 s (median 0.41 µs)"},
     };
+    const struct pl_log log = {0}, ranks = {.ranks = true};
     char text[200];
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        pl_stragglers_sentence(&row[i].found, row[i].phase, text, sizeof text);
+        pl_stragglers_sentence(&row[i].found, &log, row[i].phase, text, sizeof text);
         assert_string_equal(text, row[i].text);
     }
-    pl_stragglers_sentence(&row[0].found, "x", text, 10);
+    pl_stragglers_sentence(&row[0].found, &ranks, "x", text, 10);
+    assert_string_equal(text, "rank 2 is");
+    pl_stragglers_sentence(&row[0].found, &log, "x", text, 10);
     assert_string_equal(text, "worker 3 ");
 }
 

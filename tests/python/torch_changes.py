@@ -1,6 +1,7 @@
 """What a script changes during a run takes effect, or raises: weights, frozen layers, state,
 hyper-parameters, buffers."""
 
+import tempfile
 import unittest
 
 import torch
@@ -100,6 +101,31 @@ class Changes(unittest.TestCase):
                 new.close()
 
             together(1, worker)
+
+    def test_state_of_the_server(self):
+        """Momentum is in the server's checkpoints; a state_dict without them is not enough."""
+        make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
+
+        def saved(role, folder):
+            model = net()
+            opt = pl.Optimizer(make(model), model, "sync", role=role, checkpoint=folder)
+            opt.step(backward(opt, model))
+            opt.close()
+            return opt.state_dict()
+
+        def loaded(role, state, **options):
+            model = net()
+            opt = pl.Optimizer(make(model), model, "sync", role=role, **options)
+            try:
+                opt.load_state_dict(state)
+            finally:
+                opt.close()
+
+        with tempfile.TemporaryDirectory() as folder:
+            (state,) = together(1, lambda role: saved(role, folder))
+            with self.assertRaisesRegex(paceline.UsageError, "these 1 updates"):
+                together(1, lambda role: loaded(role, state))
+            together(1, lambda role: loaded(role, state, checkpoint=folder, resume="auto"))
 
     def test_frozen_in_the_optimizer(self):
         """A layer that requires no gradient is not decayed."""

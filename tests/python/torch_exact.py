@@ -21,7 +21,7 @@ def groups(model):
     return [{"params": params[:2]}, {"params": params[2:], "lr": 0.01, "weight_decay": 0.0}]
 
 
-def alone(make, scheduler=None, norm=False, workers=WORKERS):
+def alone(make, scheduler=None, norm=False, workers=WORKERS, clip=None):
     """One process; with BatchNorm, the statistics of every worker's half are averaged."""
     model = net(norm=norm)
     opt = make(model)
@@ -38,6 +38,8 @@ def alone(make, scheduler=None, norm=False, workers=WORKERS):
             after.append([b.clone() for b in model.buffers()])
         for b, *new in zip(model.buffers(), *after):
             b.copy_(torch.stack([n.double() for n in new]).mean(0))
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         opt.step()
         if sched:
             sched.step()
@@ -93,6 +95,17 @@ class Exact(unittest.TestCase):
 
     def test_adagrad(self):
         self.same(lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02))
+
+    def test_clipping(self):
+        """max_norm clips the mean, as a script with DDP does; weight decay is added afterwards."""
+        for make in (
+            lambda m: SGD(groups(m), lr=0.1, momentum=0.9, weight_decay=0.1),
+            lambda m: ADAMW(m.parameters(), lr=0.003, weight_decay=0.1),
+        ):
+            expected = flat(alone(make, clip=0.05))
+            self.assertGreater(float((expected - flat(alone(make))).abs().max()), 1e-3)
+            (model, _), _ = with_workers(make, max_norm=0.05)
+            self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
 
     def test_param_groups(self):
         self.same(lambda m: SGD(groups(m), lr=0.1, momentum=0.9, weight_decay=0.02))
@@ -233,6 +246,11 @@ class Exact(unittest.TestCase):
                 ),
                 dict(method="sync"),
                 "differ in momentum",
+            ),
+            (
+                lambda m: SGD(m.parameters(), lr=0.1),
+                dict(method="local-sgd", max_norm=1),
+                "clip in the workers",
             ),
             (lambda m: ADAM(m.parameters()), dict(method="downpour"), "plain torch.optim.SGD"),
             (lambda m: SGD(net(1).parameters(), lr=1), dict(method="sync"), "does not have"),

@@ -15,6 +15,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from ksync import KSync
 from paceline import _roles
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
@@ -200,6 +201,51 @@ class Options(unittest.TestCase):
                     pl.Optimizer(optimizer, model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["evict"], expected)
 
+    def test_alone(self):
+        """A run that all workers have left ends soon."""
+        for given, expected in (({}, 20), ({"wait": 3}, 3)):
+            with unittest.mock.patch("paceline._server.Server") as server:
+                model = net()
+                server.side_effect = paceline.RunError("not now")
+                with self.assertRaisesRegex(paceline.RunError, "not now"):
+                    pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=roles(1)[0], **given)
+                self.assertEqual(server.call_args[0][1]["wait"], expected)
+
+    def test_policy_in_python(self):
+        def worker(role, policy):
+            model = net()
+            optimizer = SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(optimizer, model, role=role, updates=5, policy=policy)
+            while not opt.ended:
+                train(opt, model, role.rank, 1)
+            opt.close()
+            return opt.summary()
+
+        summary = together(3, lambda role: worker(role, KSync(k=2)))[0]
+        self.assertEqual(summary["run"]["updates"], 5)
+
+        class Local(KSync):
+            pass
+
+        with self.assertRaisesRegex(paceline.UsageError, "file of its own"):
+            together(1, lambda role: worker(role, Local))
+
+    def test_ranks_are_workers(self):
+        """The server calls a worker by its rank, whoever joins first."""
+
+        def worker(role):
+            time.sleep(0.3 * (role.rank == 1))
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            number = opt._session.client.task.worker
+            known.wait()
+            opt.close()
+            return number
+
+        known = threading.Barrier(3)
+
+        self.assertEqual(together(3, worker), [0, 1, 2])
+
 
 class Ended(unittest.TestCase):
     def setUp(self):
@@ -241,6 +287,23 @@ class Ended(unittest.TestCase):
             self.assertIn("RunError: rank 0 failed: ZeroDivisionError: division by zero", err)
             for name in self.saved():
                 os.unlink(os.path.join(self.checkpoints, name))
+
+    def test_exit_status(self):
+        """sys.exit on rank 0 ends a run whose limit is far away."""
+        text = "opt = pl.Optimizer(sgd, model, 'async', updates=10**9)\n"
+        p = script(text + "steps(opt, model, 10); sys.exit(3)", self.socket, workers=2)
+        other = script(text + "steps(opt, model)", self.socket, 1, workers=2)
+        _, err = self.end(p)
+        self.assertEqual(p.returncode, 3, err)
+        self.assertIn("rank 0 exits before the limit", err)
+        self.end(other)
+
+    def test_rank_that_left(self):
+        text = "opt = pl.Optimizer(sgd, model, 'async', time=2)\n"
+        p = script(text + "steps(opt, model)", self.socket, workers=2)
+        other = script(text + "steps(opt, model, 10)", self.socket, 1, workers=2)
+        self.end(other)
+        self.assertIn("rank 1 left", self.end(p)[1])
 
     def test_fewer_workers(self):
         """A run that begins without all of its workers says so."""

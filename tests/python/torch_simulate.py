@@ -113,6 +113,17 @@ class Simulate(unittest.TestCase):
             trained += run["updates"] == 6
         self.assertGreater(trained, 40)
 
+    def test_items_are_pairs(self):
+        class Dicts(torch.utils.data.Dataset):
+            def __len__(self):
+                return 64
+
+            def __getitem__(self, i):
+                return {"x": torch.zeros(6), "y": 0}
+
+        with self.assertRaisesRegex(paceline.UsageError, "pairs .* has a dict"):
+            paceline.simulate(model=net(), loss=CROSS_ENTROPY, data=Dicts(), updates=2, workers=2)
+
     def test_decisions_are_those_of_the_simulator(self):
         """The event log depends on delays and the seed, not on who computes the gradients."""
         for method in ("ksync:k=3", "kasync:k=2", "abs", "gap-aware", "dana", "rennala", "ssp"):

@@ -30,7 +30,7 @@ class Samples(unittest.TestCase):
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role)
             push = opt._session.push
 
-            def note(samples, loss):
+            def note(samples, loss, absent=None):
                 told.append(samples)
                 push(samples, loss)
 
@@ -105,7 +105,7 @@ class Steps(unittest.TestCase):
             losses = []
             push = opt._session.push
 
-            def note(samples, loss):
+            def note(samples, loss, absent=None):
                 losses.append(loss)
                 push(samples, loss)
 

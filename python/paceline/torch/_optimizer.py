@@ -37,7 +37,8 @@ class Optimizer(torch.optim.Optimizer):
     """Wraps a PyTorch optimizer; each step is a result of one worker of the run.
 
     `method` and all other options are those of `paceline train`, for example `updates=400` or
-    `checkpoint="ck"`; those of rank 0 count. If the method sends gradients, the hyper-parameters
+    `checkpoint="ck"`; those of rank 0 count. The default method is kasync:k=1, asynchronous
+    updates; "sync" is what DistributedDataParallel does. If the method sends gradients, the hyper-parameters
     of `optimizer` become the rule of the server. If it takes local steps, `optimizer` takes them
     in every worker. Without updates, time or a target, the run ends when rank 0 closes.
 
@@ -279,9 +280,19 @@ class Optimizer(torch.optim.Optimizer):
         return dict(self.optimizer.state_dict(), paceline={"version": self.version})
 
     def load_state_dict(self, state_dict: Any) -> None:
+        """Loads the param groups (learning rates) and the state of local steps. Raises UsageError if
+        that is the state of earlier steps of a rule which the server has, unless the run was resumed
+        from a checkpoint of the server."""
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
         if not self._takes_steps:
             refuse_state(own.get("state", {}))
+            steps = state_dict.get("paceline", {}).get("version", 0)
+            keeps = any(g.get("momentum", 1) for g in self.param_groups)  # or has moments
+            if steps and not self.version and keeps:
+                raise UsageError(
+                    f"the momentum or moments of these {steps} updates are in checkpoints of the server, "
+                    'but this run begins at 0; give it checkpoint= and resume="auto" as well'
+                )
         self.optimizer.load_state_dict(own)
         self._share()
 

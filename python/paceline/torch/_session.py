@@ -33,6 +33,7 @@ _LIMITS = ("updates", "time", "epochs", "target_loss", "target_accuracy")
 _NO_LIMIT = 10**15  # updates
 _LAST_SCORES = 600  # seconds for which the server waits for the last evaluation, at most
 _GRACE = 8  # seconds in which a run that failed writes its checkpoint
+_ALONE = 20  # seconds without any worker after which the run ends, unless one joins again
 _EVICT = 1800  # seconds without a result after which a worker is frozen, as for torch.distributed
 
 _serving: Set["Session"] = set()  # sessions of rank 0
@@ -119,6 +120,7 @@ class Session:
             fingerprint=tensors.fingerprint(),
             steps=steps,
             token=self._token,
+            number=self.role.rank + 1,
         )
         self.batches = int(self._client.server["batches_per_task"])
         self.may_lack = bool(self._client.server["tensors"])
@@ -133,10 +135,11 @@ class Session:
     def _serve(self, options: Dict[str, Any], tensors: _client.Tensors, layout: str) -> None:
         role = self.role
         served = dict(options, model="external", workers=role.world_size, listen=role.socket)
-        served.update(spawn="none", transport="shm")
-        if (
-            served.get("evict") is None
-        ):  # what a worker does between two results is its own business
+        served.update(spawn="none", transport="shm", worker_names="rank")
+        if served.get("wait") is None:
+            served["wait"] = _ALONE
+        # what a worker does between two results is its own business
+        if served.get("evict") is None:
             served["evict"] = _EVICT
         asked = served.setdefault("requests", secrets.token_hex(16))
         if asked == "none":
@@ -326,8 +329,13 @@ class Session:
             self.abort()
             return
         try:
-            if failure is not None:
-                self._end()
+            if not self.ended and self.limited and self.server is not None and failure is None:
+                print(
+                    "paceline: rank 0 exits before the limit of the run, which ends now; opt.close() "
+                    "waits for it",
+                    file=sys.stderr,
+                )
+            self._end()
             self.close()
         except Error as e:
             print(f"paceline: {e}", file=sys.stderr, flush=True)

@@ -75,7 +75,7 @@ def columns(options: Dict[str, Any]) -> Columns:
     except UsageError:
         at = Setup().method()
     return Columns(
-        str(options.get("method") or options.get("policy") or at["name"]),
+        str(options.get("method") or at["name"]),
         at["local"].partition(":")[0],
         bool(at["any_optimizer"]),
         at["sends"] == "gradients" and not at["local_steps"],
@@ -223,6 +223,8 @@ def refuse_plain(optimizer: Any, at: Columns, n_buffers: int) -> None:
 
 def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
     """The options that replace the wrapped optimizer, and the factors of its groups."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError("LBFGS computes several losses per step, which no method here does")
     for name in ("lr", "weight_decay"):
         if options.get(name) is not None:
             raise UsageError(
@@ -236,8 +238,6 @@ def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
     else:
         first = rates
     lr, decay, most = max(rates), max(decays), max(first)
-    if at.takes_steps and isinstance(optimizer, torch.optim.LBFGS):
-        raise UsageError("LBFGS computes several losses per step, which no method here does")
     if at.takes_steps:
         return Rule({}, lr, [1.0] * len(rates), [1.0] * len(rates))
     made: Dict[str, Any] = {"weight_decay": decay, "lr": lr}
