@@ -172,15 +172,17 @@ enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
                 a->model);
         return PL_REFUSED;
     }
-    if (client->kind == PL_CLIENT_WORKER && a->groups && a->peers) {
+    /* A client is not told the param groups, which the library's local steps would need. */
+    bool steps = a->any_steps && client->can & PL_ABOUT_STEPS;
+    bool own = steps && a->sends == PL_SENDS_MODEL; /* all of the model is the client's work */
+    if (client->kind == PL_CLIENT_WORKER && a->groups && a->peers && !own) {
         pl_fail(why, PL_ERUN,
                 "method '%s' gives every worker a model of its own, and the run has param groups "
-                "or buffers, which this library cannot apply there; use a method with a server",
+                "or buffers, which need workers that take their steps with an optimizer of their "
+                "own; set `steps` in its pl_client_conf, or use a method with a server",
                 a->method);
         return PL_REFUSED;
     }
-    /* A client is not told the param groups, which the library's local steps would need. */
-    bool steps = a->any_steps && client->can & PL_ABOUT_STEPS;
     if (client->kind == PL_CLIENT_WORKER && a->groups && a->moves && !steps) {
         pl_fail(why, PL_ERUN, "the run has param groups or buffers, and method '%s' %s; %s",
                 a->method,

@@ -84,6 +84,33 @@ class Local(unittest.TestCase):
                         t.copy_(mean)
         return models[0]
 
+    def test_buffers_of_gossip(self):
+        """Workers that exchange models exchange buffers with them."""
+
+        def work(role, method):
+            model = net(norm=True)
+            model.register_buffer("constant", torch.tensor([5.0, -3.0]))
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.05), model, method, updates=60, role=role
+            )
+            step = 0
+            while not opt.ended:
+                opt.zero_grad()
+                x, y = batch(step, role.rank)
+                loss = CROSS_ENTROPY(model(x + 3), y)
+                loss.backward()
+                opt.step(loss)
+                step += 1
+            opt.close()
+            return model
+
+        for method in ("gossip-pull", "gossip-push", "gosgd", "ad-psgd", "sgp"):
+            model = together(3, lambda role: work(role, method))[0]
+            for got, first in zip(model.constant.tolist(), (5.0, -3.0)):
+                self.assertAlmostEqual(got, first, 4, method)
+            self.assertGreater(int(model[1].num_batches_tracked), 3, method)
+            self.assertGreater(float(model[1].running_mean.abs().max()), 0.05, method)
+
     def test_local_sgd(self):
         """With groups and AdamW inside; with buffers."""
 
