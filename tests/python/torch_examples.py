@@ -84,9 +84,10 @@ class Examples(unittest.TestCase):
         return out
 
     def test_from_ddp(self):
-        first, second = self.page("from-ddp.md")
+        first, second, resumed = self.page("from-ddp.md")
         self.assertEqual(first.count("[0] updates 200"), 2, first)
         self.assertEqual(second.count("updates 200"), 1, second)
+        self.assertIn("[0] updates 20 rate 0.0905", resumed)
 
     def test_which_method(self):
         for name in ("common.py", "fashion.py"):

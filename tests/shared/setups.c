@@ -71,7 +71,7 @@ pl_run *simulate(pl_setup *s) {
 pl_run *train(pl_setup *s) {
     pl_run *run = NULL;
     int rc = pl_train(s, &run);
-    assert_true(rc || (pl_rank() > 0 ? !run : run != NULL));
+    assert_true(rc || run || pl_rank() > 0); /* over MPI, rank 0 alone has the run */
     return run_of(rc, s, run);
 }
 
