@@ -38,13 +38,14 @@ static void try_one(void *ctx, const struct pl_item *item) {
         t->n_files++; /* needs files that may not be here, or other programs */
         return;
     }
-    pl_setup *s;
-    assert_int_equal(pl_setup_copy(strstr(item->command, "lowrank") ? lowrank : digits, &s), 0);
+    size_t owned = n_owned();
+    pl_setup *s = change(strstr(item->command, "lowrank") ? lowrank : digits, NULL);
     set_options(s, item->command);
     if (pl_setup_check(s)) {
         print_error("%s: %s\n", item->command, pl_setup_why(s));
         t->n_refused++;
     }
+    release_owned(owned);
 }
 
 static pl_setup *loaded(const char *data, const char *model) {

@@ -124,7 +124,7 @@ static pl_run *drive(pl_setup *s, float *weights) {
     pl_loop_close(loop);
     for (int i = 0; i < n_given; i++) free(given[i]);
     assert_true(n_given < 40); /* vectors that are not needed any more are used again */
-    return run;
+    return own_run(run);
 }
 
 static char *text_of(const char *path) {

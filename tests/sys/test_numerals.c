@@ -127,6 +127,7 @@ TEST(loops_write_a_point) {
         if (step.what == PL_LOOP_SCORE) assert_int_equal(pl_loop_score(loop, 1.5, 2.5, 0.75), 0);
     } while (step.what != PL_LOOP_END);
     assert_int_equal(pl_loop_run(loop, &run), 0);
+    own_run(run);
     assert_non_null(strstr(pl_run_json(run), "\"lr\":0.25,"));
     pl_loop_close(loop);
     FILE *f = fopen(log, "r");
