@@ -8,12 +8,12 @@
  * for all the user's ratings in the block, as they are neighbours. So the assumption is that a row
  * of p stays in the cache for its run and no row of q does; where all rows of q in the block fit
  * the second-level cache (small k, fine grid), a ratio above 1 says so. the twin: the same step
- * written plainly (pl_mf_sweep_plain), on one thread. one thread: what the second adds. */
+ * written plainly (mf_sweep_plain), on one thread. one thread: what the second adds. */
 #include <string.h>
 
 #include "bench.h"
 #include "limits.h"
-#include "model/mf.h"
+#include "mf_twin.h"
 #include "sys/pool.h"
 
 #define BENCH_REPEATS 7
@@ -116,7 +116,7 @@ static void bench_case(const struct pl_data *data, const struct pl_grid *grid, i
             double start = bench_now();
             pl_pool_each(pool[t], BENCH_TILES, bench_tile, triad);
             memory[t][at] = bench_now() - start;
-            b.sweep = pl_mf_sweep_plain;
+            b.sweep = mf_sweep_plain;
             if (t == 0) twin[at] = bench_blocks(&b);
         }
     bool row = k == 40 && step == PL_MF_ADAPTIVE && pl_grid_side(grid) == 16; /* fpsgd's own */

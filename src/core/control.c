@@ -359,10 +359,6 @@ bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task
     return c->worker[worker].state == PL_BUSY && c->worker[worker].task == task;
 }
 
-bool pl_control_stopped(const struct pl_control *c) {
-    return c->stopped;
-}
-
 bool pl_control_measures(const struct pl_control *c) {
     return c->tuner->measure != NULL;
 }

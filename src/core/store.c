@@ -41,10 +41,6 @@ struct pl_version *pl_store_version(struct pl_store *s) {
     return NULL;
 }
 
-struct pl_vectors *pl_store_vectors(const struct pl_store *s) {
-    return s->vectors;
-}
-
 struct pl_version *pl_store_newest(const struct pl_store *s) {
     return s->newest;
 }
@@ -62,12 +58,6 @@ void pl_store_release(struct pl_store *s, const struct pl_version *v) {
 
 uint64_t pl_store_n_medians(const struct pl_store *s) {
     return pl_mixer_n_medians(s->mixer);
-}
-
-int pl_store_n_versions(const struct pl_store *s) {
-    int n = 0;
-    for (int i = 0; i < s->n_versions; i++) n += s->version[i] != NULL;
-    return n;
 }
 
 /* --- the rate ---------------------------------------------------------------------------- */

@@ -147,13 +147,9 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 void pl_store_set_lr(struct pl_store *s, double lr);
 
 const struct pl_progress *pl_store_progress(const struct pl_store *s);
-struct pl_vectors *pl_store_vectors(const struct pl_store *s); /* the table of its versions */
 
 /* How often the median stood in for the reduction: see pl_mixer_n_medians. */
 uint64_t pl_store_n_medians(const struct pl_store *s);
-
-/* The largest number of versions that existed at one time. */
-int pl_store_n_versions(const struct pl_store *s);
 
 /* Tile t of a vector of `dim`: its first element and its length (0 for the last tiles of a short
  * vector). Tiles begin at multiples of 16 elements. */

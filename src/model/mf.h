@@ -55,10 +55,4 @@ int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int 
                          double lr, bool first, float *p, float *q, double *loss,
                          const struct pl_cancel *cancel);
 
-/* The same, written as simply as possible, for tests and benchmarks to compare with. It sums in
- * another order, so results differ in the last digits. */
-int pl_mf_sweep_plain(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
-                      enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
-                      const struct pl_cancel *cancel);
-
 #endif

@@ -69,12 +69,6 @@ void pl_bound_of(const struct pl_problem *p, enum pl_variant variant, int k, dou
     out->valid = p->eta <= out->eta_max && out->gamma_prime > 0.0;
 }
 
-double pl_bound_after(const struct pl_problem *p, const struct pl_bound *b, double updates) {
-    if (isinf(b->floor)) return INFINITY;
-    if (p->convex > 0.0) return b->floor + pow(b->rate, updates) * (p->gap - b->floor);
-    return 2.0 * p->gap / ((updates + 1.0) * p->eta * b->gamma_prime) + b->floor;
-}
-
 double pl_bound_updates(const struct pl_problem *p, const struct pl_bound *b, double target) {
     if (p->convex > 0.0 && p->gap <= target) return 0.0;
     if (!(b->floor < target)) return INFINITY;

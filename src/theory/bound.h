@@ -42,9 +42,6 @@ struct pl_bound {
 void pl_bound_of(const struct pl_problem *p, enum pl_variant variant, int k, double lag, double p0,
                  struct pl_bound *out);
 
-/* The bound on the error after `updates` updates. */
-double pl_bound_after(const struct pl_problem *p, const struct pl_bound *b, double updates);
-
 /* The smallest number of updates after which the bound is <= target; INFINITY if the floor is not
  * below the target. */
 double pl_bound_updates(const struct pl_problem *p, const struct pl_bound *b, double target);

@@ -212,17 +212,6 @@ double pl_lag_mean(enum pl_variant variant, int n_workers, int k) {
     return 0.0;
 }
 
-double pl_speedup_sync_async(const struct pl_delay *d, int n_workers) {
-    struct pl_order last;
-    const int k = n_workers;
-    if (pl_order_means(d, n_workers, &k, 1, 1, 1000000, &last, NULL)) return NAN;
-    return n_workers * last.mean / pl_delay_mean(d, 0);
-}
-
-double pl_speedup_kasync_batch(int n_workers, int k) {
-    return n_workers * pl_order_exp(1.0, n_workers, k) / k;
-}
-
 /* What the closed forms need to know about the P laws. */
 struct laws {
     bool all_exp, all_const, alike;
@@ -346,35 +335,6 @@ int pl_runtime_of(const struct pl_delay *d, int n_workers, enum pl_variant varia
     free(order);
     free(at);
     return rc;
-}
-
-/* Fixed delays */
-
-double pl_time_optimal(const double *tau, int n, double s, int *m) {
-    double best = INFINITY, rate = 0.0;
-    for (int i = 1; i <= n; i++) {
-        rate += 1.0 / tau[i - 1];
-        double t = i / rate * (1.0 + s / i);
-        if (t >= best) continue;
-        best = t;
-        if (m) *m = i;
-    }
-    return best;
-}
-
-double pl_time_msync(const double *tau, int n, double s, int *m) {
-    double best = INFINITY;
-    for (int i = 1; i <= n; i++) {
-        double t = tau[i - 1] * (1.0 + s / i);
-        if (t >= best) continue;
-        best = t;
-        if (m) *m = i;
-    }
-    return best;
-}
-
-double pl_time_fullsync(const double *tau, int n, double s) {
-    return tau[n - 1] * (1.0 + s / n);
 }
 
 double pl_batch_time(const double *tau, int n, uint64_t batch) {

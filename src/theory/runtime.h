@@ -36,19 +36,8 @@ int pl_runtime_simulated(const struct pl_delay *d, int n_workers, enum pl_varian
 /* Mean staleness: 0, 0, P/K - 1, (P-1)/K. */
 double pl_lag_mean(enum pl_variant variant, int n_workers, int k);
 
-/* For identical workers: the time of a synchronous update over that of an asynchronous one,
- * P E[X_{P:P}] / E[X]; K-async over K-batch-async for exponential delays, P (H_P - H_{P-K}) / K. */
-double pl_speedup_sync_async(const struct pl_delay *d, int n_workers);
-double pl_speedup_kasync_batch(int n_workers, int k);
-
-/* Fixed delays tau[n], ascending and positive; S = sigma^2/eps. All in units of L Delta / eps.
- * Each writes the best m to *m unless m is NULL. */
-double pl_time_optimal(const double *tau, int n, double s, int *m); /* min_m HM_m (1 + S/m) */
-double pl_time_msync(const double *tau, int n, double s, int *m);   /* min_m tau_m (1 + S/m) */
-double pl_time_fullsync(const double *tau, int n, double s);        /* tau_n (1 + S/n) */
-
-/* Rennala: the smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive, in any order.
- * Takes batch * log n steps. NAN if memory runs out. */
+/* Rennala with fixed delays: the smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive,
+ * in any order. Takes batch * log n steps. NAN if memory runs out. */
 double pl_batch_time(const double *tau, int n, uint64_t batch);
 
 #endif

@@ -126,9 +126,10 @@ TEST(test_log) {
     assert_int_equal(pl_control_step(control, &e, &plan, &why), 0);
     pl_control_print(control, &e, plan, cut, 8);
     assert_true(strcmp(cut, "0.00000") == 0 && cut[8] == '?');
-    assert_false(pl_control_stopped(control));
-    assert_int_equal(event(1, PL_ARRIVE, 1, 1, "tcs"), 0);
-    assert_true(pl_control_stopped(control));
+    assert_int_equal(event(1, PL_ARRIVE, 1, 1, "tc"), PL_EPOLICY); /* nobody computes any more, */
+    assert_int_equal(begin(&deaf, 1), 0);
+    assert_int_equal(event(0, PL_JOIN, 1, 0, "1"), 0);
+    assert_int_equal(event(1, PL_ARRIVE, 1, 1, "tcs"), 0); /* unless the run has stopped */
 }
 
 /* --- restoring --------------------------------------------------------------------------- */

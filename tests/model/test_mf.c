@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "awkward.h"
-#include "model/mf.h"
+#include "mf_twin.h"
 #include "opened.h"
 #include "paceline.h"
 #include "sys/pool.h"
@@ -68,7 +68,7 @@ static void golden_open(struct golden *h, const char *model) {
 typedef int sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
                   enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
                   const struct pl_cancel *cancel);
-static sweep *const sweeps[] = {pl_mf_sweep, pl_mf_sweep_plain};
+static sweep *const sweeps[] = {pl_mf_sweep, mf_sweep_plain};
 
 /* p = (1, 1/2), q = (1/2, -1), a = 1/4, b = 1/4: p.q = 0, e = 3 - 3 - 1/2 = -1/2. With lr = 1/4 and
  * l2 = 1/2: p1 += 1/4 (-1/2 1/2 - 1/2 1) = -3/16, and so on by hand. */
@@ -214,7 +214,7 @@ TEST(sweep_agrees_with_its_twin) {
             float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
             double lr = step == PL_MF_PLAIN ? 0.02 : 0.1, off = 0, size = 0;
             double loss = passes(m, grid, (enum pl_mf_step)step, lr, 3, w, pl_mf_sweep);
-            double twin = passes(m, grid, (enum pl_mf_step)step, lr, 3, v, pl_mf_sweep_plain);
+            double twin = passes(m, grid, (enum pl_mf_step)step, lr, 3, v, mf_sweep_plain);
             for (size_t j = 0; j < m->dim; j++) {
                 double by = (double)w[j] - (double)v[j];
                 off += by * by;
@@ -238,7 +238,7 @@ TEST(awkward_pairs_agree_with_the_twin) {
         struct pl_model *m = open_model(spec, d);
         float *w = test_start(m, test_seed), *v = test_start(m, test_seed);
         double loss = passes(m, grid, PL_MF_PLAIN, 0.02, 1, w, pl_mf_sweep);
-        double twin = passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, pl_mf_sweep_plain);
+        double twin = passes(m, grid, PL_MF_PLAIN, 0.02, 1, v, mf_sweep_plain);
         assert_true(fabs(loss / twin - 1) < 1e-5);
         for (size_t j = 0; j < m->dim; j++)
             if (!(fabsf(w[j] - v[j]) < 3e-5f))

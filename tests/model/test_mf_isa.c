@@ -4,7 +4,7 @@
 #include "awkward.h"
 #include "base/isa.h"
 #include "learn/part.h"
-#include "model/mf.h"
+#include "mf_twin.h"
 #include "opened.h"
 
 typedef int sweep(const struct pl_model *m, const struct pl_grid *grid, int row, int col,
@@ -39,7 +39,7 @@ static void one_model(struct pl_data *d, int k, int g) {
     for (int step = PL_MF_PLAIN; step <= PL_MF_ADAPTIVE; step++) {
         pl_isa = PL_ISA_BASELINE;
         double loss = passes(m, grid, (enum pl_mf_step)step, w, pl_mf_sweep);
-        double twin = passes(m, grid, (enum pl_mf_step)step, v, pl_mf_sweep_plain);
+        double twin = passes(m, grid, (enum pl_mf_step)step, v, mf_sweep_plain);
         assert_true(fabs(loss / twin - 1) < 1e-5);
         for (size_t j = 0; j < m->dim; j++)
             if (!(fabsf(w[j] - v[j]) < 1e-4f * (1 + fabsf(v[j]))))

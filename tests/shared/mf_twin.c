@@ -1,7 +1,7 @@
 /* Sweeps written as simply as possible: what the fast ones are compared with. */
 #include <math.h>
 
-#include "model/mf.h"
+#include "mf_twin.h"
 
 #define TWIN_POLL 4096 /* entries between two polls of `cancel` */
 
@@ -76,9 +76,9 @@ static void twin_entry(struct twin *t, int half, const struct pl_grid_entry *e) 
 
 /* Plain steps follow the order of the entries. Adaptive ones take an entry of the first half, one
  * of the second, and so on. */
-int pl_mf_sweep_plain(const struct pl_model *base, const struct pl_grid *grid, int row, int col,
-                      enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
-                      const struct pl_cancel *cancel) {
+int mf_sweep_plain(const struct pl_model *base, const struct pl_grid *grid, int row, int col,
+                   enum pl_mf_step step, double lr, bool first, float *p, float *q, double *loss,
+                   const struct pl_cancel *cancel) {
     struct twin t = {(const struct pl_mf *)base, step, (float)lr, first, p, q, {0, 0}, 0};
     uint32_t user;
     size_t n, size = pl_grid_size(grid, row, col), half = pl_grid_half(grid, row, col, &user);
