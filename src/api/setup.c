@@ -24,7 +24,6 @@
 #define SPEC(...) TEXT_OF("SPEC", __VA_ARGS__)
 #define FILE_NAME(...) TEXT_OF("FILE", __VA_ARGS__)
 #define DIR_NAME(...) TEXT_OF("DIR", __VA_ARGS__)
-#define PATH_NAME(...) TEXT_OF("PATH", __VA_ARGS__)
 #define ADDRESS(...) TEXT_OF("HOST:PORT", __VA_ARGS__)
 #define INTERVAL(...) TEXT_OF("INTERVAL", __VA_ARGS__)
 #define BOOL(name, field, def, flags, help)                                                        \
@@ -146,8 +145,9 @@ const struct pl_opt pl_setup_opts[] = {
             "checkpoint and end the run: none, any, or those that show TOKEN"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
             "seconds to wait for the first worker of another program before giving up"),
-    CHOICE("worker-names", worker_names, "number", "number|rank", TRAIN,
-           "what messages call workers: worker 1, 2, … or, as their launcher does, rank 0, 1, …"),
+    CHOICE(
+        "worker-names", worker_names, "number", "number|rank", TRAIN,
+        "what messages call workers: worker 1, 2, ... or, as their launcher does, rank 0, 1, ..."),
     CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
            "type of the numbers that workers of other programs exchange with the server; the "
            "server keeps f32"),
@@ -157,8 +157,8 @@ const struct pl_opt pl_setup_opts[] = {
         "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
     INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT | ASIDE,
         "number of checkpoints to keep; older ones are deleted"),
-    PATH_NAME(
-        "resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED | ASIDE,
+    TEXT_OF(
+        "auto|PATH", "resume", resume, "", TRAIN | KEPT | PL_NOT_RESTORED | ASIDE,
         "continue from a checkpoint file or folder; auto: from the folder of --checkpoint if it "
         "has one, otherwise from the start"),
     DIR_NAME("log-dir", log_dir, "", SIMULATE | TRAIN | REPLAY | ASIDE,

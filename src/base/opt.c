@@ -104,7 +104,7 @@ static bool opt_auto(const struct pl_opt *opt) {
 static const char *opt_text(const struct pl_opt *opt) {
     static const char *const known[][2] = {{"FILE", "the name of a file"},
                                            {"DIR", "the name of a folder"},
-                                           {"PATH", "the name of a file or a folder"},
+                                           {"auto|PATH", "auto, or the name of a file or a folder"},
                                            {"HOST:PORT", "an address and a port"},
                                            {"SPEC", "name or name:key=value,key=value"}};
     for (size_t i = 0; opt->choices && i < sizeof known / sizeof *known; i++)

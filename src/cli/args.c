@@ -1,4 +1,5 @@
 /* Arguments: every library option is a flag; a command adds flags of its own. */
+#define _GNU_SOURCE
 #include <ctype.h>
 #include <math.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include "cli.h"
 
 #define ARGS_MESSAGE 1024 /* longest message */
+#define ARGS_COLUMN 26    /* of the help, where texts begin */
 
 /* With several ranks, messages begin with "rank 3: ". Rank 0 speaks for the whole run. */
 static void args_name(void) {
@@ -22,12 +24,51 @@ static int args_following(unsigned char c) {
     return c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
 }
 
+/* Whether the environment names a locale of another character set, such as C. Without a locale,
+ * terminals show UTF-8. */
+static bool args_is_ascii(void) {
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    const char *locale = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && (!locale || !*locale); i++)
+        locale = getenv(names[i]);
+    return locale && *locale && !strcasestr(locale, "utf-8") && !strcasestr(locale, "utf8");
+}
+
+/* What stands for a sign of ours in ASCII; NULL for other characters, which are a user's. */
+static const char *args_ascii(const char *c) {
+    static const char *const signs[][2] = {{"±", "+-"}, {"×", "x"},  {"µ", "u"},
+                                           {"≥", ">="}, {"≤", "<="}, {"…", "..."}};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (strncmp(c, signs[i][0], strlen(signs[i][0])) == 0) return signs[i][1];
+    return NULL;
+}
+
+char *cli_signs(char *text) {
+    char *to = text;
+    bool ascii = args_is_ascii();
+    for (const char *c = text; *c;) {
+        const char *sign = ascii ? args_ascii(c) : NULL;
+        if (!sign) {
+            *to++ = *c++;
+            continue;
+        }
+        c += args_following((unsigned char)*c) + 1;
+        while (*sign) *to++ = *sign++; /* which is not longer */
+    }
+    *to = '\0';
+    return text;
+}
+
 void cli_print(const char *text) {
+    bool ascii = args_is_ascii();
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
         int n = args_following(*c), i = 0;
         while (i < n && (c[i + 1] & 0xc0) == 0x80) i++;
         bool control = *c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0);
-        if (control && n == 0)
+        const char *sign = ascii ? args_ascii((const char *)c) : NULL;
+        if (sign)
+            fputs(sign, stderr);
+        else if (control && n == 0)
             fprintf(stderr, "^%c", *c ^ 0x40);
         else if (control || i != n)
             fputc('?', stderr);
@@ -99,29 +140,58 @@ void cli_wrap(int at, int indent, const char *text) {
 
 /* --- help -------------------------------------------------------------------------------- */
 
-static void args_print_option(void *ctx, const struct pl_item *item) {
-    const struct cli_args *a = ctx;
-    if (!(item->commands & a->options)) return;
+/* Headings of the option table, each with the first option below it. */
+static const struct {
+    const char *first, *heading;
+} args_headings[] = {
+    {"method", "Method; the parts replace those of the method:"},
+    {"attack", "Workers:"},
+    {"model", "Model, data and learning rate:"},
+    {"delay", "Time:"},
+    {"updates", "Limits and evaluation:"},
+    {"seed", "Where and how it runs:"},
+    {"checkpoint", "Files, and watching the run:"},
+    {"smoothness", "The planner:"},
+};
+
+struct args_page {
+    const struct cli_args *args;
+    const char *heading; /* that the next option is printed below, or NULL */
+};
+
+static void args_row(const char *name, const char *value, const char *text) {
     char left[64];
+    snprintf(left, sizeof left, "--%s %s", name, value);
+    int at = printf("  %-23s ", left);
+    if (at > ARGS_COLUMN) at = printf("\n%*s", ARGS_COLUMN, "") - 1;
+    cli_wrap(at, ARGS_COLUMN, text);
+}
+
+static void args_print_option(void *ctx, const struct pl_item *item) {
+    struct args_page *page = ctx;
     const struct pl_item_option *o = &item->option[0];
     bool choice = strncmp(o->accepts, "one of ", 7) == 0;
-    snprintf(left, sizeof left, "--%s %s", item->name, choice ? "" : o->type);
-    printf("  %-23s %s", left, item->brief);
+    char text[ARGS_MESSAGE];
+    for (size_t i = 0; i < sizeof args_headings / sizeof *args_headings; i++)
+        if (strcmp(item->name, args_headings[i].first) == 0)
+            page->heading = args_headings[i].heading;
+    if (!(item->commands & page->args->options)) return;
+    if (page->heading) printf("\n%s\n", page->heading);
+    page->heading = NULL;
+    snprintf(text, sizeof text, "%s", item->brief);
     if (choice)
-        printf(" (%s; default %s)", o->accepts + 7, o->def);
-    else if (cli_shows_default(o) && !a->restores)
-        printf(" (default %s)", o->def);
-    putchar('\n');
+        cli_append(text, sizeof text, " (%s; default %s)", o->accepts + 7, o->def);
+    else if (cli_shows_default(o) && !page->args->restores)
+        cli_append(text, sizeof text, " (default %s)", o->def);
+    args_row(item->name, choice ? "" : o->type, text);
 }
 
 static void args_help(struct cli_args *a) {
+    struct args_page page = {.args = a};
     printf("paceline %s: %s\n\nusage: paceline %s\n\n", a->command, a->brief, a->usage);
-    for (const struct cli_flag *f = a->flag; f->name; f++) {
-        char left[64];
-        snprintf(left, sizeof left, "--%s %s", f->name, f->value ? f->value : "");
-        printf("  %-23s %s\n", left, f->help);
-    }
-    pl_list("option", args_print_option, a);
+    for (const struct cli_flag *f = a->flag; f->name; f++)
+        args_row(f->name, f->value ? f->value : "", f->help);
+    pl_list("option", args_print_option, &page);
     printf("\n%s", a->notes);
 }
 

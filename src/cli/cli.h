@@ -43,6 +43,10 @@ void cli_print(const char *text);
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Writes the signs that this program prints (±, ×, µ, …) as ASCII, in place, if the locale in the
+ * environment is of another character set than UTF-8. Returns the text. */
+char *cli_signs(char *text);
+
 /* Decimals that a number has that is known to ± within, which is above 0. */
 int cli_decimals(double within);
 
@@ -113,8 +117,9 @@ void cli_start(void *ctx, const char *header, const char *json);
 /* --- watching ---------------------------------------------------------------------------- */
 
 /* On a terminal, one line that is refreshed while a run goes on. Otherwise, and on terminals that
- * cannot move the cursor (TERM=dumb), a line per evaluation; or per run in a race. Also ends the
- * run on Ctrl-C and SIGTERM. */
+ * cannot move the cursor (TERM=dumb), a line per evaluation, but not more than one per per cent of
+ * the run and one per minute; or a line per run in a race. Also ends the run on Ctrl-C and
+ * SIGTERM. */
 enum cli_progress_how {
     CLI_PROGRESS_ALL,
     CLI_PROGRESS_PER_RUN,
@@ -132,6 +137,7 @@ struct cli_progress {
     double next;                  /* the clock at the next refresh */
     double begun, share_begun;    /* the clock and the share of the run when it was first seen */
     double at, samples;           /* the run's time and samples at the last line; NAN: none */
+    double share;                 /* of the run at the last line of a file */
 };
 void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
                         pl_setup *setup);

@@ -1,6 +1,7 @@
 /* paceline completion bash|zsh: a completion script, generated from the tables of commands, options
  * and parts. Both shells have the same cases, which set `want` (words) or `files`; they differ in
  * how the script learns the words on the line and offers others. */
+#include <ctype.h>
 #include <string.h>
 
 #include "cli.h"
@@ -12,23 +13,32 @@ static void completion_member(void *ctx, const struct pl_item *item) {
     printf(" %s", item->name);
 }
 
-/* The values of one option: members of a family, choices, or files. */
+/* What stands for a value in help, as in "auto|PATH": words, and what is a file. */
+static void completion_type(const char *type) {
+    const char *files = "";
+    fputs("want='", stdout);
+    for (size_t n; *type; type += n + (type[n] == '|')) {
+        n = strcspn(type, "|");
+        if (islower((unsigned char)*type))
+            printf(" %.*s", (int)n, type);
+        else if (strncmp(type, "DIR", n) == 0)
+            files = "d";
+        else if (strncmp(type, "FILE", n) == 0 || strncmp(type, "PATH", n) == 0)
+            files = "f";
+    }
+    printf("' files=%s ;;\n", files);
+}
+
+/* The values of one option: members of a family, of which some read a file, words, or files. */
 static void completion_value(void *ctx, const struct pl_item *item) {
-    const struct pl_item_option *o = &item->option[0];
-    bool dir = strcmp(o->type, "DIR") == 0;
     (void)ctx;
     printf("    --%s) ", item->name);
-    if (dir || strcmp(o->type, "FILE") == 0 || strcmp(o->type, "PATH") == 0) {
-        printf("files=%c ;;\n", dir ? 'd' : 'f');
+    if (strcmp(item->option[0].type, "SPEC") != 0) {
+        completion_type(item->option[0].type);
         return;
     }
     fputs("want='", stdout);
-    if (strcmp(o->type, "SPEC") == 0) {
-        pl_list(strcmp(item->name, "lr-schedule") ? item->name : "schedule", completion_member,
-                NULL);
-    } else if (strncmp(o->accepts, "one of ", 7) == 0 || strcmp(o->accepts, "yes or no") == 0) {
-        for (const char *c = o->type; *c; c++) putchar(*c == '|' ? ' ' : *c);
-    }
+    pl_list(strcmp(item->name, "lr-schedule") ? item->name : "schedule", completion_member, NULL);
     fputs("' ;;\n", stdout);
 }
 
@@ -36,11 +46,10 @@ static void completion_value(void *ctx, const struct pl_item *item) {
 static void completion_flag_values(void *ctx, const struct cli_args *a) {
     (void)ctx;
     for (const struct cli_flag *f = a->flag; f->name; f++)
-        if (f->value && strcmp(f->name, "out") != 0) /* a folder or a file, by command */
-            printf("    --%s) files=%s ;;\n", f->name,
-                   strcmp(f->value, "DIR") == 0    ? "d"
-                   : strcmp(f->value, "FILE") == 0 ? "f"
-                                                   : "");
+        if (f->value && strcmp(f->name, "out") != 0) { /* a folder or a file, by command */
+            printf("    --%s) ", f->name);
+            completion_type(f->value);
+        }
 }
 
 static void completion_option(void *ctx, const struct pl_item *item) {
@@ -75,7 +84,7 @@ static void completion_cases(void) {
     fputs("  if [[ -z $command ]]; then want='help", stdout);
     completion_commands();
     fputs(" --help --version'; else\n    case $prev in\n", stdout);
-    fputs("    -o | --out) files=f ;;\n", stdout);
+    fputs("    -o | --out | --data: | --delay:) files=f ;;\n    *:) ;;\n", stdout);
     pl_list("option", completion_value, NULL);
     for (const struct cli_command *c = cli_commands; c->name; c++)
         cli_describe(c, completion_flag_values, NULL);
@@ -105,15 +114,17 @@ static const struct {
      "  local cur prev command want= files=\n"
      "  COMPREPLY=()\n"
      "  cur=${COMP_WORDS[COMP_CWORD]}\n"
-     "  prev=${COMP_WORDS[COMP_CWORD-1]}\n"
      "  command=${COMP_WORDS[1]}\n"
-     "  # bash splits --name=value into three words\n"
-     "  if [[ $cur == = ]]; then cur=\n"
-     "  elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
+     "  # bash splits --name=value and name:value into three words\n"
+     "  local at=$((COMP_CWORD-1)) colon=\n"
+     "  if [[ $cur == [:=] ]]; then cur= at=$COMP_CWORD; fi\n"
+     "  if [[ ${COMP_WORDS[at]} == : ]]; then colon=: at=$((at-2)); fi\n"
+     "  if [[ ${COMP_WORDS[at]} == = ]]; then at=$((at-1)); fi\n"
+     "  prev=${COMP_WORDS[at]}$colon\n"
      "  if (( COMP_CWORD == 1 )); then command=; fi\n",
      "  case $files in\n"
-     "  d) mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
-     "  f) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
+     "  d) mapfile -t COMPREPLY < <(compgen -d -W \"$want\" -- \"$cur\") ;;\n"
+     "  f) mapfile -t COMPREPLY < <(compgen -f -W \"$want\" -- \"$cur\") ;;\n"
      "  *) mapfile -t COMPREPLY < <(compgen -W \"$want\" -- \"$cur\") ;;\n"
      "  esac\n"
      "}\n"
@@ -125,12 +136,13 @@ static const struct {
      "  local cur=${words[CURRENT]} prev=${words[CURRENT-1]} command=${words[2]} want= files=\n"
      "  # --name=value is one word\n"
      "  if [[ $cur == --*=* ]]; then prev=${cur%%=*}; cur=${cur#*=}; compset -P '*='; fi\n"
+     "  if [[ $prev == --* && $cur == *:* ]]; then prev+=:; compset -P '*:'; fi\n"
      "  if (( CURRENT == 2 )); then command=; fi\n",
      "  case $files in\n"
      "  d) _files -/ ;;\n"
      "  f) _files ;;\n"
-     "  *) compadd -- ${=want} ;;\n"
      "  esac\n"
+     "  if [[ -n $want ]]; then compadd -- ${=want}; fi\n"
      "}\n"
      "_paceline \"$@\"\n"},
 };

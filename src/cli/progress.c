@@ -15,6 +15,9 @@
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
 #define PROGRESS_LEAST 1e-3   /* seconds worth showing */
+#define PROGRESS_SHARE 0.01   /* of the run, or of its time so far, between two lines of a file, */
+#define PROGRESS_LINE 60      /* unless this many seconds have passed */
+#define PROGRESS_LARGE 1e7    /* losses have an exponent from here on */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
 /* Atomic because the handler may run on any thread. */
@@ -158,7 +161,9 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
     progress_field(l, 1, "%.4g s", p->time < PROGRESS_LEAST ? 0 : p->time);
     if (share >= 0) progress_eta(l, c, share);
-    if (c->scored && isfinite(c->last.loss)) progress_field(l, 3, "loss %.4f", c->last.loss);
+    if (c->scored && isfinite(c->last.loss))
+        progress_field(l, 3, c->last.loss < PROGRESS_LARGE ? "loss %.4f" : "loss %.3e",
+                       c->last.loss);
     if (c->scored && isfinite(c->last.test_accuracy))
         progress_field(l, 4, "accuracy %.4f", c->last.test_accuracy);
     else if (c->scored && isfinite(c->last.test_loss))
@@ -194,7 +199,14 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
     c->last = *p;
     c->scored = true;
-    if (!c->refreshes && c->how == CLI_PROGRESS_ALL) progress_print(c, p, 1000);
+    if (c->refreshes || c->how != CLI_PROGRESS_ALL) return;
+    double share = progress_share(c, p), now = cli_now();
+    bool far = share < 0 ? p->time >= c->at * (1 + PROGRESS_SHARE)
+                         : share >= 1 || share >= c->share + PROGRESS_SHARE;
+    if (!isnan(c->at) && !far && now < c->next) return;
+    c->share = share;
+    c->next = now + PROGRESS_LINE;
+    progress_print(c, p, 1000);
 }
 
 int cli_progress_tick(void *ctx, const struct pl_point *p) {

@@ -363,7 +363,7 @@ static int race_command(struct race *r, int argc, char **argv) {
         {"rates", "DIR", "take the learning rates that an earlier race tuned", NULL, &rates},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
-        {"out", "DIR", "new folder for results, curves and plot; -o for short (race, race-2, …)",
+        {"out", "DIR", "new folder for results, curves and plot; -o for short (race, race-2, ...)",
          NULL, &out},
         {"resume", "DIR", "go on with the race in DIR; more methods and seeds may be added", NULL,
          &resume},

@@ -14,16 +14,14 @@ static void race_number(char *out, size_t max, const char *format, double x) {
 
 static void race_cell(struct race_mean m, const char *format, int width) {
     char text[64] = "";
-    if (m.bound != RACE_EXACT && m.n > 0) {
+    if (m.bound != RACE_EXACT && m.n > 0)
         cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
-        width += 2; /* three bytes and one column */
-    }
     race_number(text, sizeof text, m.n > 0 ? format : "-", m.mean);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         cli_append(text, sizeof text, " ± ");
         race_number(text, sizeof text, format, m.half);
-        width++; /* ± is two bytes and one column */
     }
+    for (const char *c = cli_signs(text); *c; c++) width += (*c & 0xc0) == 0x80; /* no column */
     printf(" %*s", width, text);
 }
 
@@ -113,7 +111,7 @@ static void race_resolution(const struct race *r) {
     for (int i = 0; i < r->n; i++)
         for (int s = 0; s < r->n_seeds; s++) within = fmax(within, r->entrant[i].within[s]);
     if (within > 0)
-        printf("times to target known to ± %.1g s; ", within);
+        printf("times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
     else if (r->target)
         printf("times to target exact to one update; ");
 }
@@ -174,7 +172,7 @@ void cli_race_board(const struct race *r) {
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);
     char *verdict = cli_race_verdict(r);
-    if (verdict) printf("\n%s", verdict);
+    if (verdict) printf("\n%s", cli_signs(verdict));
     free(verdict);
     const char *rates;
     char model[RACE_PATH] = "";

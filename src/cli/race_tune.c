@@ -75,11 +75,10 @@ static void tune_note(struct race_entrant *e, struct race_try now) {
 /* Tries a rate; *better tells whether it is the best so far. */
 static int tune_try(struct tune *t, double lr, bool *better) {
     double seconds = 0, error = 0;
-    int status = CLI_OK, n_seeds = t->race->target ? TUNE_SEEDS : 1;
-    for (int s = 0; s < n_seeds && status == CLI_OK && !cli_interrupted(); s++) {
-        if (s > 0 && !isfinite(seconds)) break;
-        status = tune_run(t, lr, s, &seconds, &error);
-    }
+    int status = CLI_OK, n_seeds = t->race->target ? TUNE_SEEDS : 1, n = 0;
+    while (n < n_seeds && isfinite(seconds) && status == CLI_OK && !cli_interrupted())
+        status = tune_run(t, lr, n++, &seconds, &error);
+    error /= n > 0 ? n : 1;
     if (status != CLI_OK || cli_interrupted()) return status;
     bool reached = t->race->target && isfinite(seconds);
     *better = reached ? !(seconds >= t->best_time)

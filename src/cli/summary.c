@@ -27,7 +27,7 @@ static const char *summary_time(double s, char text[static 24]) {
     static const char *const unit[] = {"s", "ms", "µs"};
     int i = s >= 1 || s == 0 ? 0 : s >= 1e-3 ? 1 : 2;
     snprintf(text, 24, s < 1000 ? "%.3g %s" : "%.0f %s", s * scale[i], unit[i]);
-    return text;
+    return cli_signs(text);
 }
 
 static void summary_seconds(const char *name, double s) {
@@ -42,7 +42,8 @@ int cli_decimals(double within) {
 static void summary_target(const pl_run *run) {
     double s = pl_run_number(run, "time_to_target"), within = pl_run_number(run, "target_within");
     if (within > 0)
-        printf("  %-18s %.*f s ± %.1g\n", "time to target", cli_decimals(within), s, within);
+        printf("  %-18s %.*f s %s %.1g\n", "time to target", cli_decimals(within), s,
+               cli_signs((char[]){"±"}), within);
     else
         summary_seconds("time to target", s);
 }
@@ -124,8 +125,8 @@ static double summary_median(const struct pl_worker_report *w, size_t n) {
 static void summary_worker(const struct pl_worker_report *w, size_t i, double median) {
     double busy = w->compute + w->communication, all = busy + w->idle + w->wasted;
     char text[24];
-    printf("  %-18s worker %zu: %s per task (%.1f× the median, %.0f %% of it %s)", "stragglers",
-           i + 1, summary_time(w->task, text), w->task / median,
+    printf("  %-18s worker %zu: %s per task (%.1f%s the median, %.0f %% of it %s)", "stragglers",
+           i + 1, summary_time(w->task, text), w->task / median, cli_signs((char[]){"×"}),
            100 * fmax(w->compute, w->communication) / (busy > 0 ? busy : 1),
            w->compute >= w->communication ? "compute" : "communication");
     if (w->held_up > 0)
@@ -166,8 +167,8 @@ static void summary_stragglers(const pl_run *run) {
     if (named > SUMMARY_SLOW)
         printf("  %-18s and %zu more\n", "", named - SUMMARY_SLOW);
     else if (named == 0)
-        printf("  %-18s none (median task %s, slowest worker %.2f×)\n", "stragglers",
-               summary_time(median, text), slowest);
+        printf("  %-18s none (median task %s, slowest worker %.2f%s)\n", "stragglers",
+               summary_time(median, text), slowest, cli_signs((char[]){"×"}));
 }
 
 /* The results, and what the run was. */

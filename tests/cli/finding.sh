@@ -36,6 +36,14 @@ for command in train simulate race replay eval plan list; do
 done
 shows "usage: paceline COMMAND" help
 "$PACELINE" help train race >out 2>err && fail "help takes two commands"
+for command in train simulate race; do
+    "$PACELINE" help $command >out
+    wide=$(awk 'length > 90' out)
+    [ -z "$wide" ] || fail "help $command has wide lines: $wide"
+    for heading in Method Workers "Model, data and learning rate" Limits Files; do
+        grep -q "^$heading" out || fail "help $command has no heading $heading"
+    done
+done
 
 echo "-- the manual"
 "$PACELINE" --man >paceline.1
@@ -89,6 +97,13 @@ if command -v bash >/dev/null; then
     offers "schedule" paceline list sched
     offers "exp" paceline simulate --delay ex
     offers "cosine" paceline train --lr-schedule cos
+    offers "auto" paceline train --resume au
+    offers "saved" paceline train --resume sa
+    offers "off" paceline train --evict of
+    offers "seen.rec" paceline train --data csv : se
+    offers "seen.rec" paceline train --data = csv : se
+    offers "paceline.1 paceline.bash" paceline train --data csv : pace
+    offers "" paceline train --method kasync : se
 fi
 if command -v zsh >/dev/null; then
     zsh -n _paceline || fail "zsh does not accept its completion"

@@ -134,4 +134,17 @@ grep -Eq '^  loss  +[0-9]\.[0-9]{1,3}$' out || fail "digits: $(cat out)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
     --quiet >out 2>err || fail "$(cat err)"
 grep -q 'warning: this command uses one process' err || fail "$(cat err)"
+echo "-- ASCII where the locale says so"
+"$PACELINE" race sync async --model quadratic --updates 30 --seeds 2 --out plain >wide 2>err
+grep -q '±' wide || fail "no ± in a race: $(cat wide)"
+for command in "race sync async --model quadratic --updates 30 --seeds 2 --out plain2" \
+    "train --model quadratic --updates 200 --workers 2" "help train" "list worker-names"; do
+    for locale in C POSIX de_DE.ISO-8859-1; do
+        rm -rf plain2
+        LC_ALL=$locale "$PACELINE" $command >out 2>&1 || fail "$command: $(cat out)"
+        odd=$(LC_ALL=C grep '[^ -~]' out)
+        [ -z "$odd" ] || fail "LC_ALL=$locale $command: $odd"
+    done
+done
+
 exit $bad

@@ -114,6 +114,18 @@ with tempfile.TemporaryDirectory() as folder:
 shown = [l for l in err.splitlines() if re.match(r" *\d+ %  [\d.e-]+ s .*loss [\d.]+", l)]
 check(n > 2 and len(shown) == n, f"{n} evaluations, but {len(shown)} lines: {err}")
 check("\x1b" not in err and "%" not in out.split("worker time")[0], "escapes, or lines on stdout")
+# not more than a line per per cent of the run, and one per minute
+begun = time.monotonic()
+err = piped(simulated + ["--updates", "3000", "--eval-every", "0.5"])[1]
+shown = re.findall(r"^ *\d+ %  ", err, re.M)
+most = 102 + (time.monotonic() - begun) / 60
+check(50 < len(shown) <= most, f"{len(shown)} lines of progress for 3000 updates")
+check(shown and shown[-1] == "100 %  ", f"the last line is {shown[-1:]}")
+# a loss that runs away has an exponent
+done = subprocess.run([PACELINE, "simulate", "--model", "quadratic", "--method", "sync", "--lr",
+                       "30", "--updates", "100"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+check(re.search(rb"loss \d\.\d+e\+", done.stderr) and not re.search(rb"loss \d{8}", done.stderr),
+      f"a large loss: {done.stderr}")
 check(piped(simulated + ["--quiet"])[1] == "", "--quiet is not quiet")
 check(piped(simulated + ["--json"])[1] == "", "--json is not quiet")
 out, err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30"])

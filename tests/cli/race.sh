@@ -51,6 +51,9 @@ grep -q '^  tuned sync: lr [0-9.]*, the best of [0-9]*, [0-9.]* s to the target'
     fail "tuning is silent: $(cat err)"
 grep -A 4 '"tried": \[' tuned/race.json | grep -q '"time_to_target": [0-9.]*' ||
     fail "race.json lacks what was tried: $(cat tuned/race.json)"
+awk '/"time_to_target":/ { reached = $2 != "null," }
+    /"error":/ && reached && $2 + 0 > 0.41 { print }' tuned/race.json >wrong
+[ ! -s wrong ] || fail "rates that reached an accuracy of 0.6 have errors such as $(cat wrong)"
 has '^gap-aware@lr=0.03 *0.03 '
 grep -q '"lr": null' tuned/race.json || fail "an entrant with a rate of its own was tuned"
 # the plot has the order and the colours of the table, and begins at time 0
