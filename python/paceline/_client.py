@@ -146,5 +146,13 @@ class Client:
     def checkpoint(self) -> None:
         self._check(self._lib.pl_client_checkpoint(self._opened()))
 
+    def load(self) -> None:
+        """The server takes the file "load" in its folder `exchange`, which it removes."""
+        self._check(self._lib.pl_client_load(self._opened()))
+
+    def save(self) -> None:
+        """The server writes the state of its optimizer to "saved" in its folder `exchange`."""
+        self._check(self._lib.pl_client_save(self._opened()))
+
     def end(self) -> None:
         self._check(self._lib.pl_client_end(self._opened()))

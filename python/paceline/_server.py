@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import mmap
 import os
 import pickle
 import signal
@@ -23,10 +24,12 @@ from typing import Any, Callable, Dict, List, Optional
 from ._roles import base_folder
 from .errors import Error, RunError, UsageError, error
 
-__all__ = ["Server", "failure", "token"]
+__all__ = ["HERE", "Server", "failure", "token"]
 
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDRA_", "PACELINE=")
-_FILES = ("init.safetensors", "final.f32")  # what rank 0 and the server hand to each other
+# what rank 0 and the server hand to each other; the last three are those of `exchange`
+_FILES = ("init.safetensors", "final.f32", "load", "saved", "refused")
+_ANSWER = 60  # seconds for the server to save or load a state
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
 # asks of an evaluator. Each begins with a line that tells it from files of other programs.
 _FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"
@@ -107,6 +110,9 @@ def _packed(policy: Any) -> str:
         raise UsageError(f"policy {kind.__name__} cannot be sent to the server: {e}") from None
 
 
+HERE = object()  # as an option: the folder of the files that rank 0 and the server exchange
+
+
 class Server:
     """The server's process, as rank 0 sees it.
 
@@ -133,11 +139,12 @@ class Server:
             _forget(_told.pop(), _FAILED_LINE)
         _forget(socket + _FAILED, _FAILED_LINE)
         self._scratch = tempfile.mkdtemp(prefix="run-", dir=base_folder())
-        init, self.weights = (os.path.join(self._scratch, name) for name in _FILES)
+        init, self.weights = (os.path.join(self._scratch, name) for name in _FILES[:2])
         try:
             if save is not None:
                 save(init)
                 options = dict(options, init=init)
+            options = {k: self._scratch if v is HERE else v for k, v in options.items()}
             order = {"options": options, "parent": os.getpid(), "scratch": self._scratch}
             if not isinstance(options.get("policy"), (str, type(None))):
                 order.update(options=dict(options, policy=None), policy=_packed(options["policy"]))
@@ -188,6 +195,51 @@ class Server:
         if "error" in self.result:
             raise error(*self.result["error"])
         return self.result
+
+    # --- the state of its optimizer ---
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self._scratch, name)
+
+    def _ask(self, ask: Callable[[], None], done: Callable[[], bool]) -> None:
+        """Sends a request, and waits until the server has carried it out."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file("refused"))
+        ask()
+        end, pause = time.monotonic() + _ANSWER, 1e-4
+        while not done():
+            if os.path.exists(self._file("refused")):
+                with open(self._file("refused"), encoding="utf-8") as f:
+                    raise RunError(f.read())
+            if not self.alive and not done():
+                raise RunError("the run has ended, and its server takes no state any more")
+            if time.monotonic() > end:
+                raise RunError(f"the server has not answered for {_ANSWER} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+
+    def load(self, parts: List[bytes], ask: Callable[[], None]) -> None:
+        """The server takes a state, or weights; `ask` sends the request."""
+        with open(self._file("load"), "wb") as f:
+            for part in parts:
+                f.write(part)
+        self._ask(ask, lambda: not os.path.exists(self._file("load")))
+
+    def save(self, ask: Callable[[], None]) -> bytearray:
+        """The state of the server's optimizer now; `ask` sends the request."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file("saved"))
+        self._ask(ask, lambda: os.path.exists(self._file("saved")))
+        with open(self._file("saved"), "rb") as f:
+            return bytearray(f.read())
+
+    def last_state(self) -> Optional[mmap.mmap]:
+        """The state at the end, a file that has no name any more after `remove`; None if the server
+        has written none."""
+        with contextlib.suppress(OSError):
+            with open(self._file("saved"), "rb") as f:
+                return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        return None
 
     def report(self, message: str) -> None:
         """Tells the other ranks what went wrong."""

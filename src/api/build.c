@@ -324,6 +324,9 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "requests are those of other programs; use it with --listen PATH");
+    if (host == PL_HOST_REAL && c->exchange[0] && !c->listen[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "exchange is for requests of other programs; use it with --listen PATH");
     if (!build_is_token(c->requests))
         return pl_fail(why, PL_EUSAGE,
                        "requests '%.80s' is not accepted; requests takes none, any, or a token of "

@@ -456,6 +456,16 @@ int pl_client_checkpoint(pl_client *s) {
     return rc ? rc : client_say(s, "checkpoint");
 }
 
+int pl_client_save(pl_client *s) {
+    int rc = client_may_ask(s);
+    return rc ? rc : client_say(s, "save");
+}
+
+int pl_client_load(pl_client *s) {
+    int rc = client_may_ask(s);
+    return rc ? rc : client_say(s, "load");
+}
+
 int pl_client_end(pl_client *s) {
     int rc = client_may_ask(s);
     return rc ? rc : client_say(s, "end");

@@ -143,6 +143,10 @@ const struct pl_opt pl_setup_opts[] = {
     TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
             "which programs that join may evaluate the model, set the learning rate, ask for a "
             "checkpoint and end the run: none, any, or those that show TOKEN"),
+    DIR_NAME(
+        "exchange", exchange, "", TRAIN | ASIDE,
+        "folder where those programs save and load the weights and the state of the optimizer, "
+        "in a format of docs/workers.md"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
             "seconds to wait for the first worker of another program before giving up"),
     CHOICE(

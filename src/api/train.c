@@ -223,6 +223,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .respawn = c->respawn,
                                     .listen = c->listen[0] ? c->listen : NULL,
                                     .requests = c->requests,
+                                    .exchange = c->exchange[0] ? c->exchange : NULL,
                                     .model = s->has_function ? "function" : c->model,
                                     .fingerprint = pl_layout_fingerprint(&built->layout),
                                     .half = c->wire == 1,

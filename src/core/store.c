@@ -74,6 +74,50 @@ double pl_store_rate(const struct pl_store *s) {
     return pl_rate_now(&s->conf.rate, &s->progress, s->conf.n_workers);
 }
 
+/* --- what programs replace --------------------------------------------------------------- */
+
+int pl_store_set_model(struct pl_store *s, const pl_real *w) {
+    struct pl_version *next = pl_store_version(s);
+    if (!next) return PL_ENOMEM;
+    memcpy(next->model, w, s->conf.dim * sizeof *w);
+    if (next->lookahead != next->model) memcpy(next->lookahead, w, s->conf.dim * sizeof *w);
+    next->id = s->newest->id;
+    next->lr = s->newest->lr;
+    pl_store_release(s, s->newest);
+    s->newest = next;
+    pl_vector_complete(s->vectors, next->model_vector);
+    pl_vector_complete(s->vectors, next->lookahead_vector);
+    return PL_OK;
+}
+
+struct pl_store_state pl_store_state(const struct pl_store *s) {
+    return (struct pl_store_state){.dim = s->conf.dim,
+                                   .n = s->optim->n_vectors,
+                                   .n_tensors = s->conf.tensors.n,
+                                   .vector = s->optim_state};
+}
+
+uint64_t pl_store_steps(const struct pl_store *s, int tensor) {
+    return s->progress.n_commits - (s->n_skipped ? s->n_skipped[tensor] : 0);
+}
+
+/* Memory for what is known about single tensors. */
+static bool store_tensors(struct pl_store *s) {
+    size_t n = (size_t)s->conf.tensors.n;
+    if (!s->skip) s->skip = calloc(n, sizeof *s->skip);
+    if (!s->n_skipped) s->n_skipped = calloc(n, sizeof *s->n_skipped);
+    return s->skip && s->n_skipped;
+}
+
+int pl_store_set_steps(struct pl_store *s, const uint64_t *steps) {
+    bool same = true;
+    for (int t = 0; t < s->conf.tensors.n; t++) same = same && steps[t] == pl_store_steps(s, t);
+    if (same) return PL_OK;
+    if (!store_tensors(s)) return PL_ENOMEM;
+    for (int t = 0; t < s->conf.tensors.n; t++) s->n_skipped[t] = s->progress.n_commits - steps[t];
+    return PL_OK;
+}
+
 /* --- making ------------------------------------------------------------------------------ */
 
 /* A vector of zeros that lives as long as the store. */
@@ -222,7 +266,7 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
                                       s->optim->n_vectors);
 }
 
-/* How often tensors were skipped, if one ever was. */
+/* How often tensors were skipped, if one ever was or had other steps before. */
 static int store_archive_skipped(struct pl_store *s, const struct pl_archive *k) {
     size_t n = (size_t)s->conf.tensors.n;
     if (n == 0 || (!k->restoring && !s->skip)) return PL_OK;
@@ -232,7 +276,7 @@ static int store_archive_skipped(struct pl_store *s, const struct pl_archive *k)
     if (!k->restoring) return PL_OK;
     int rc = !skip || !count ? PL_ENOMEM : kept == 0 || kept == n ? PL_OK : PL_EDATA;
     for (size_t t = 0; !rc && t < kept; t++)
-        if (count[t] > s->progress.n_commits) rc = PL_EDATA;
+        if (s->progress.n_commits - count[t] >= STORE_MANY) rc = PL_EDATA; /* steps */
     if (rc || kept == 0) {
         free(skip);
         free(count);
@@ -310,10 +354,8 @@ int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl
 int pl_store_lacks(struct pl_store *s, const uint64_t *absent, size_t n) {
     size_t n_tensors = (size_t)s->conf.tensors.n, words = (n_tensors + 63) / 64;
     if (words == 0 || n == 0) return PL_OK;
-    if (!s->skip) s->skip = calloc(n_tensors, sizeof *s->skip);
-    if (!s->n_skipped) s->n_skipped = calloc(n_tensors, sizeof *s->n_skipped);
     uint64_t *own = calloc(words, sizeof *own);
-    if (!s->skip || !s->n_skipped || !own) {
+    if (!store_tensors(s) || !own) {
         free(own);
         return PL_ENOMEM;
     }

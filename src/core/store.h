@@ -146,6 +146,21 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 /* Replaces the base learning rate, from the next version on. */
 void pl_store_set_lr(struct pl_store *s, double lr);
 
+/* Replaces the model: the newest version is w [dim] from now on, under the same number. Results
+ * that are under way are applied to it. 0 or PL_ENOMEM. */
+int pl_store_set_model(struct pl_store *s, const pl_real *w);
+
+/* What the optimizer keeps, to be read or replaced between two commits: `n` vectors [dim] at
+ * vector[], and for each of the n_tensors tensors the number of steps that it has taken. */
+struct pl_store_state {
+    size_t dim;
+    int n, n_tensors;
+    pl_real *const *vector;
+};
+struct pl_store_state pl_store_state(const struct pl_store *s);
+uint64_t pl_store_steps(const struct pl_store *s, int tensor);
+int pl_store_set_steps(struct pl_store *s, const uint64_t *steps); /* [n_tensors]; 0, PL_ENOMEM */
+
 const struct pl_progress *pl_store_progress(const struct pl_store *s);
 
 /* How often the median stood in for the reduction: see pl_mixer_n_medians. */

@@ -37,7 +37,8 @@ struct pl_store {
     int n_members, room_members;
 
     bool *skip;          /* [tensors] the commit skips them; NULL: no tensor was ever absent */
-    uint64_t *n_skipped; /* [tensors] commits that did */
+    uint64_t *n_skipped; /* [tensors] commits that did; modulo 2^64, less than none if a program has
+                            set more steps than there were commits */
 
     struct pl_mixer *mixer;
     double *gram; /* [PL_TILES + 1] matrices of inner products: one per tile, and their sum */

@@ -183,6 +183,7 @@ bool pl_engine_reached(const struct pl_engine *e); /* the limit on updates or ep
 struct pl_control *pl_engine_control(const struct pl_engine *e);
 const struct pl_view *pl_engine_view(const struct pl_engine *e);
 struct pl_vectors *pl_engine_vectors(const struct pl_engine *e);      /* NULL: timing alone */
+struct pl_store *pl_engine_store(const struct pl_engine *e);          /* NULL: no central model */
 const struct pl_version *pl_engine_newest(const struct pl_engine *e); /* NULL: no central model */
 const struct pl_version *pl_engine_base(const struct pl_engine *e, int worker); /* of its task */
 int pl_engine_output(const struct pl_engine *e, int worker); /* vector of its task */

@@ -17,6 +17,10 @@ struct pl_vectors *pl_engine_vectors(const struct pl_engine *e) {
     return e->vectors;
 }
 
+struct pl_store *pl_engine_store(const struct pl_engine *e) {
+    return e->store;
+}
+
 const struct pl_version *pl_engine_newest(const struct pl_engine *e) {
     return e->store ? pl_store_newest(e->store) : NULL;
 }

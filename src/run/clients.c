@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "learn/replica_mean.h"
+#include "run/exchange.h"
 #include "run/server_state.h"
 #include "run/worker.h"
 #include "sys/clock.h"
@@ -243,7 +244,10 @@ static void clients_word(struct server *s, int client, const char *word) {
         known = clients_lr(s, client, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
         known = clients_checkpoint(s, who);
-    else if (strcmp(word, "end") == 0) {
+    else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
+        (*word == 's' ? pl_exchange_save : pl_exchange_load)(s);
+        known = true;
+    } else if (strcmp(word, "end") == 0) {
         pl_log_detail(&s->job->log, "%s ended the run after update %llu", who,
                       (unsigned long long)s->view->version);
         pl_engine_end(s->engine);

@@ -49,6 +49,7 @@ struct pl_leases {
     void *owner;
     struct pl_input *wanted; /* [room_wanted] for fetch */
     int room_wanted;
+    uint64_t replaced; /* version whose model was replaced last, plus 1 */
 };
 
 static int leases_group(const struct pl_job *job) {
@@ -283,6 +284,10 @@ static void leases_tidy(struct pl_leases *l) {
             leases_forget_old(l, &l->worker[i]);
 }
 
+void pl_leases_replaced(struct pl_leases *l, uint64_t version) {
+    l->replaced = version + 1;
+}
+
 void pl_leases_gone(struct pl_leases *l, int worker) {
     struct lease *w = &l->worker[worker];
     leases_forget_old(l, w);
@@ -298,10 +303,11 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     struct lease *w = &l->worker[start->worker], before = *w;
     struct pl_input input[PL_TERMS];
     int n = start->input ? start->input->n : 0;
+    uint64_t stamp = start->stays || start->version + 1 == l->replaced ? 0 : start->version + 1;
     for (int i = 0; i < n; i++) {
         int vector = start->input->term[i].vector;
         input[i] = (struct pl_input){.v = pl_vector_at(table, vector),
-                                     .stamp = start->stays ? 0 : start->version + 1,
+                                     .stamp = stamp,
                                      .c = start->input->term[i].c,
                                      .writer = pl_vector_writer(table, vector)};
     }

@@ -38,6 +38,9 @@ void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the f
 /* A client, which the server did not start, may write to its results after it has sent them. */
 void pl_leases_client(struct pl_leases *l, int worker, bool client);
 
+/* This version has another model than before: what was made of it for workers is void. */
+void pl_leases_replaced(struct pl_leases *l, uint64_t version);
+
 void pl_leases_gone(struct pl_leases *l, int worker); /* it touches nothing any more */
 
 #endif

@@ -21,6 +21,7 @@ struct pl_server_conf {
     bool respawn;         /* restart workers that end */
     const char *listen;   /* where other programs can join; NULL: nowhere */
     const char *requests; /* whose requests are carried out (run/about.h); NULL: nobody's */
+    const char *exchange; /* folder for the state that requests save and load; NULL: none */
     const char *model;    /* its spec, for other programs */
     uint64_t fingerprint; /* of its tensors */
     bool half;            /* other programs exchange vectors as bfloat16 */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/seconds.h"
+#include "run/exchange.h"
 #include "run/server_state.h"
 #include "sys/clock.h"
 #include "sys/fpu.h"
@@ -218,6 +219,7 @@ static int run_begin(struct server *s) {
 /* Saves the model first, before an impatient user ends the server. */
 static void run_save(struct server *s) {
     struct pl_why why = {.text = ""};
+    if (s->conf->exchange && pl_engine_store(s->engine)) pl_exchange_save(s);
     bool reports = !s->out->trouble.text[0] && !s->out->diverged;
     if (s->saver && pl_saver_finish(s->saver, s->engine, reports, &why) && reports)
         s->out->trouble = why;

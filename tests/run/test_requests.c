@@ -24,6 +24,8 @@ static void cannot_ask(pl_client *c) {
     assert_int_equal(pl_client_set_lr(c, 1e6), PL_EUSAGE);
     assert_non_null(strstr(pl_client_why(c), "--requests TOKEN"));
     assert_int_equal(pl_client_checkpoint(c), PL_EUSAGE);
+    assert_int_equal(pl_client_save(c), PL_EUSAGE);
+    assert_int_equal(pl_client_load(c), PL_EUSAGE);
     assert_int_equal(pl_client_end(c), PL_EUSAGE);
 }
 

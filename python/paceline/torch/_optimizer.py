@@ -15,8 +15,10 @@ from ..errors import RunEnded, RunError, UsageError
 from . import _current
 from ._batches import Passes
 from ._session import Session
+from ._state import State
 from ._translate import (
     columns,
+    has_steps,
     hyper_parameters,
     layout,
     refuse_changes,
@@ -87,8 +89,15 @@ class Optimizer(torch.optim.Optimizer):
         self._vector = Vector(model, {i for g in self._groups for i in g}, zero_copy)
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
-        if not at.takes_steps:
-            refuse_state(optimizer.state)
+        self._sends_gradients = at.sends_gradients
+        # the rule of the server, if it is the one of `optimizer`
+        own_rule = not at.fixed_optim and options.get("optim") is None
+        self._state = State(
+            str(self._rule.options.get("optim", "")).partition(":")[0] if own_rule else "",
+            self._vector,
+            self._groups,
+        )
+        brings = {} if at.takes_steps else self._steps_of(optimizer.state_dict()["state"])
         self._hyper_parameters = hyper_parameters(optimizer)
         if not at.sends_gradients and not at.takes_steps:
             refuse_plain(optimizer, at, len(self._vector.buffers))
@@ -110,6 +119,7 @@ class Optimizer(torch.optim.Optimizer):
                 layout(self._vector, self._groups, self._rule),
                 self._local,
             )
+            self._send_state(brings)
             if evaluate and self.role.rank == 0:
                 self._session.add_evaluator(model, evaluate)
             self._next_task()
@@ -274,27 +284,68 @@ class Optimizer(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
+    def _steps_of(self, state: Dict[Any, Any]) -> Dict[Any, Any]:
+        """The state of earlier steps, which the server can take; empty if there were none."""
+        if not self._state.known or not has_steps(state):
+            refuse_state(state)
+            return {}
+        return state
+
+    def _send_state(self, state: Dict[Any, Any]) -> None:
+        """The state of rank 0 counts. From then on the server has it."""
+        if state:
+            parts = self._state.from_torch(state)
+            if self.role.rank == 0:
+                self._session.load(parts)
+            self.state.clear()
+
     def state_dict(self) -> Dict[str, Any]:
-        """The state of the wrapped optimizer, and the version of the weights. The state of the
-        server's rule is in its checkpoints (`checkpoint=`)."""
-        return dict(self.optimizer.state_dict(), paceline={"version": self.version})
+        """The state of the wrapped optimizer, as it would be without Paceline, and the version of the
+        weights. If the server has the rule, rank 0 asks it for momentum and moments; those of the
+        other ranks have none. Rules of Paceline's own have them in checkpoints (`checkpoint=`) only.
+        """
+        out = dict(self.optimizer.state_dict(), paceline={"version": self.version})
+        if self._state.known and self.role.rank == 0:
+            data = self._session.state()
+            if data is not None:
+                out["state"] = self._state.to_torch(data)
+        return out
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Loads the param groups (learning rates) and the state of local steps. Raises UsageError if
-        that is the state of earlier steps of a rule which the server has, unless the run was resumed
-        from a checkpoint of the server."""
+        """Loads the param groups (learning rates) and the state of earlier steps. If the server has
+        the rule, it gets the momentum and moments of rank 0, unless the run was resumed from a
+        checkpoint of the server, which has them. Raises UsageError if they are missing or cannot be
+        taken."""
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
         if not self._takes_steps:
-            refuse_state(own.get("state", {}))
+            state = self._steps_of(own.get("state", {}))
             steps = state_dict.get("paceline", {}).get("version", 0)
             keeps = any(g.get("momentum", 1) for g in self.param_groups)  # or has moments
-            if steps and not self.version and keeps:
+            if steps and not self.version and keeps and not state and self.role.rank == 0:
                 raise UsageError(
-                    f"the momentum or moments of these {steps} updates are in checkpoints of the server, "
-                    'but this run begins at 0; give it checkpoint= and resume="auto" as well'
+                    f"the momentum or moments of these {steps} updates are not in this state_dict; save "
+                    'that of rank 0, or give the run checkpoint= and resume="auto"'
                 )
+            if not self._session.resumed:
+                self._send_state(state)
+            own["state"] = {}
         self.optimizer.load_state_dict(own)
         self._share()
+
+    def set_weights(self) -> None:
+        """The weights and buffers that the model has now become the server's: after
+        `model.load_state_dict(…)` or a change in place. Call it in all ranks that have changed them;
+        those of rank 0 count. Momentum and moments stay. Results that other ranks are computing are
+        applied to the new weights. Raises UsageError under methods with local steps."""
+        if not self._sends_gradients:
+            raise UsageError(
+                f"set_weights() needs a method that sends gradients, but {self._method} takes local "
+                "steps in every worker; change weights before paceline.torch.Optimizer is made"
+            )
+        self._vector.check()
+        if self.role.rank == 0:
+            self._session.load(self._state.weights())
+        self._vector.accept()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -15,14 +15,14 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Dict, Iterator, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 import torch
 
 from .. import _client, _server
 from .._client import SLICE, WAIT
 from .._roles import Role, next_run
-from ..errors import Error, FileError, RunError, UsageError
+from ..errors import Error, FileError, RunEnded, RunError, UsageError
 from ._evaluator import Evaluator, Function
 from ._vector import Vector
 
@@ -79,6 +79,8 @@ class Session:
         self.waited = 0.0  # seconds for tasks
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
         self.failure: Optional[str] = None  # why the run failed, on rank 0
+        self.resumed = False  # the run continues from a checkpoint of the server; known to rank 0
+        self._last_state: Any = None  # of the server's optimizer, once the run has ended
         self.server: Optional[_server.Server] = None
         self._client: Optional[_client.Client] = None
         self._evaluator: Optional[Evaluator] = None
@@ -113,7 +115,7 @@ class Session:
         self.limited = any(options.get(name) for name in _LIMITS)
         tensors, kept = self._vector.describe()
         if self.role.rank == 0:
-            self._serve(options, tensors, layout)
+            self._serve(options, tensors, layout, steps)
         del kept
         self._client = self._join(
             dim=self._vector.dim,
@@ -132,10 +134,14 @@ class Session:
         seat = self._join(role=_client.EVALUATOR, token=self._token)
         self._evaluator = Evaluator(seat, self._vector, model, function)
 
-    def _serve(self, options: Dict[str, Any], tensors: _client.Tensors, layout: str) -> None:
+    def _serve(
+        self, options: Dict[str, Any], tensors: _client.Tensors, layout: str, steps: bool
+    ) -> None:
         role = self.role
         served = dict(options, model="external", workers=role.world_size, listen=role.socket)
         served.update(spawn="none", transport="shm", worker_names="rank")
+        if not steps:
+            served["exchange"] = _server.HERE
         if served.get("wait") is None:
             served["wait"] = _ALONE
         # what a worker does between two results is its own business
@@ -148,7 +154,8 @@ class Session:
         if not self.limited:
             served["updates"] = _NO_LIMIT
         save = None
-        if not _resumes(options):
+        self.resumed = _resumes(options)
+        if not self.resumed:
             save = functools.partial(tensors.save, layout=layout)
             if options.get("resume") == "auto":
                 del served["resume"]
@@ -215,6 +222,20 @@ class Session:
         if self._client is not None:
             self._client.checkpoint()
 
+    # --- the server's weights and state, on rank 0 ----------------------------------------------
+
+    def load(self, parts: List[bytes]) -> None:
+        """The server takes the parts of a file of State. Raises RunEnded after the run."""
+        if self.server is None:
+            raise RunEnded("the run has ended, so its weights and state cannot change")
+        self.server.load(parts, self.client.load)
+
+    def state(self) -> Optional[bytearray]:
+        """The state of the server's optimizer, now or at the end; None if that is not known."""
+        if self.server is not None:
+            return self.server.save(self.client.save)
+        return None if self._last_state is None else bytearray(self._last_state)
+
     # --- leaving -------------------------------------------------------------------------------
 
     def _leave(self) -> None:
@@ -253,6 +274,7 @@ class Session:
             return
         try:
             self.result = server.finish()
+            self._last_state = server.last_state()
             self._load_final(self.result, server.weights)
         finally:
             server.remove()

@@ -15,6 +15,7 @@ __all__ = [
     "Columns",
     "Rule",
     "columns",
+    "has_steps",
     "hyper_parameters",
     "layout",
     "options",
@@ -144,7 +145,7 @@ def _refuse_unknown(optimizer: Any, known: Set[str]) -> None:
             raise _refuse(optimizer, name)
 
 
-def _has_steps(state: Any) -> bool:
+def has_steps(state: Any) -> bool:
     """Whether the state of an optimizer is more than that of a new one."""
     return any(
         float(s.get("step") or 0) > 0 or s.get("momentum_buffer") is not None
@@ -154,7 +155,7 @@ def _has_steps(state: Any) -> bool:
 
 def refuse_state(state: Any) -> None:
     """For rules of the server, which begins with the state of a new optimizer."""
-    if _has_steps(state):
+    if has_steps(state):
         raise UsageError(
             "the optimizer has state of earlier steps (momentum or moments), which the server cannot "
             "take; give a new one and resume from a checkpoint of the server (checkpoint=, "

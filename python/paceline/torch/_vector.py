@@ -6,6 +6,7 @@ they become views of one flat tensor there, and go through host memory in one tr
 from __future__ import annotations
 
 import ctypes as c
+from itertools import accumulate
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
@@ -75,7 +76,7 @@ class Vector:
             if whole and max(int(t.max()), -int(t.min())) > _EXACT:
                 self._large.add(name)
         self.shapes = [t.shape for t in self.tensors]
-        self._versions = [p._version for p in self.params]
+        self.accept()
         sizes = [t.numel() for t in self.tensors]
         self.sizes, self.dim = sizes, sum(sizes)
         if self.dim == 0:
@@ -149,6 +150,16 @@ class Vector:
             torch.cuda.cudart().cudaHostUnregister(begin)
         self._registered.clear()
 
+    def offsets(self) -> List[int]:
+        """Where each tensor begins in the vector."""
+        return list(accumulate([0] + self.sizes[:-1]))
+
+    @torch.no_grad()
+    def as_tensor(self) -> torch.Tensor:
+        """The vector as the model is now, on the CPU."""
+        self._look_up_buffers()
+        return torch.cat([t.detach().reshape(-1).float().cpu() for t in self.tensors])
+
     # --- memory of the library -----------------------------------------------------------------
 
     def _at(self, address: int) -> Tuple[torch.Tensor, List[torch.Tensor]]:
@@ -178,7 +189,7 @@ class Vector:
             self._load_parts(len(self.params), parts)
         else:
             self._load_parts(0, parts)
-        self._versions = [p._version for p in self.params]
+        self.accept()
 
     def _look_up_buffers(self) -> None:
         """The tensors that the modules have as buffers now."""
@@ -231,7 +242,7 @@ class Vector:
         else:
             parts = [v.view(s) for v, s in zip(x.split(self.sizes), self.shapes)]
             self._load_parts(0, parts)
-        self._versions = [p._version for p in self.params]
+        self.accept()
 
     def _write(self, address: int, x: torch.Tensor) -> None:
         """A flat tensor goes to the vector at this address."""
@@ -292,13 +303,17 @@ class Vector:
                 )
             begin += self.flat.element_size() * size if begin else 0
 
+    def accept(self) -> None:
+        """The weights that the model has now are meant."""
+        self._versions = [p._version for p in self.params]
+
     def check_unchanged(self) -> None:
         """Raises if weights were changed, which the server does not know."""
         for name, p, version in zip(self.names, self.params, self._versions):
             if p._version != version:
                 raise UsageError(
                     f"'{name}' was changed in place, but the server has the weights and would undo it; "
-                    "load weights before paceline.torch.Optimizer is made"
+                    "load weights before paceline.torch.Optimizer is made, or call opt.set_weights()"
                 )
 
     def without_gradient(self) -> Optional[bytes]:
