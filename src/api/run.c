@@ -225,7 +225,7 @@ const char *pl_run_json(pl_run *run) {
     }
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_real(&j, "target_within", run->outcome.target_within);
-    pl_json_whole(&j, "k_final", (uint64_t)run->outcome.k_final);
+    pl_json_real(&j, "k_final", pl_run_number(run, "k_final"));
     pl_json_real(&j, "consensus", run->outcome.consensus);
     pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
     if (run->replayed) {

@@ -323,6 +323,8 @@ for method in ssp ad-psgd kasync; do
     expected=0
     [ $method = kasync ] && expected=1
     [ "$(grep -c '^  final K ' out)" -eq $expected ] || fail "$method: $(cat out)"
+    works simulate $small --method $method --updates 20 --json
+    [ "$(grep -c '"k_final":[0-9]' out)" -eq $expected ] || fail "$method: $(cat out)"
 done
 
 step "recordings"
