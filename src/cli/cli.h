@@ -145,6 +145,13 @@ void cli_progress_erase(void); /* makes room for a message */
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);
+
+/* For runs of other processes that share one line. A process that has called cli_progress_into
+ * shows no line, and writes the share of its run that is done, a number per line, to the file. The
+ * process with the line shows the share of all, and in words what is under way. */
+void cli_progress_into(int fd);
+void cli_progress_many(struct cli_progress *p, double share, const char *under_way);
+
 void cli_catch_signals(void);
 bool cli_interrupted(void);
 double cli_now(void); /* seconds of a clock that only goes forward */

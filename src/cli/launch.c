@@ -211,8 +211,7 @@ static void launch_ended(const struct launch *l, struct launch_worker *w, int st
     if (w->status == 0 || over) return;
     kill(-pid, SIGTERM); /* what it left behind */
     if (WIFSIGNALED(status))
-        cli_fail(0, "rank %d was killed by signal %d after %.3g s", w->rank, WTERMSIG(status),
-                 ran);
+        cli_fail(0, "rank %d was killed by signal %d after %.3g s", w->rank, WTERMSIG(status), ran);
     else
         cli_fail(0, "rank %d failed with status %d after %.3g s", w->rank, w->status, ran);
     if (!l->respawn) return;

@@ -54,6 +54,12 @@ double cli_now(void) {
 
 /* --- what to show -------------------------------------------------------------------------- */
 
+static int progress_into = -1; /* the file that gets the share of this process's run */
+
+void cli_progress_into(int fd) {
+    progress_into = fd;
+}
+
 /* A terminal that can erase what it shows. */
 static bool progress_can_erase(void) {
     const char *term = getenv("TERM");
@@ -80,7 +86,7 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
                                .next = cli_now() + PROGRESS_FIRST};
     if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
         p->updates = PROGRESS_UPDATES;
-    p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase();
+    p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase() && progress_into < 0;
     snprintf(p->name, sizeof p->name, "%s", name);
 }
 
@@ -183,16 +189,34 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
 }
 
 /* Prints a line in one piece, so that the messages of others do not end up inside it. */
-static void progress_print(struct cli_progress *c, const struct pl_point *p, size_t width) {
-    struct progress_line line = {.n = 0};
+static void progress_put(const struct cli_progress *c, struct progress_line *line, size_t width) {
     char text[PROGRESS_FIELDS * 82 + 16] = "";
-    progress_fields(&line, c, p);
-    progress_fit(&line, width);
+    progress_fit(line, width);
     if (c->refreshes) cli_append(text, sizeof text, PROGRESS_ERASE);
-    for (int i = 0; i < line.n; i++)
-        cli_append(text, sizeof text, "%s%.*s", i ? "  " : "", (int)width, line.field[i].text);
+    for (int i = 0; i < line->n; i++)
+        cli_append(text, sizeof text, "%s%.*s", i ? "  " : "", (int)width, line->field[i].text);
     cli_append(text, sizeof text, c->refreshes ? "\r" : "\n");
     fputs(text, stderr);
+}
+
+static void progress_print(struct cli_progress *c, const struct pl_point *p, size_t width) {
+    struct progress_line line = {.n = 0};
+    progress_fields(&line, c, p);
+    progress_put(c, &line, width);
+}
+
+/* Whether the line is due; it is from time to time. */
+static bool progress_is_due(struct cli_progress *c) {
+    double now = cli_now();
+    if (now < c->next) return false;
+    c->next = now + PROGRESS_EVERY;
+    return true;
+}
+
+static size_t progress_width(void) {
+    struct winsize size = {.ws_col = 80};
+    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    return size.ws_col > 1 ? size.ws_col - 1u : 79u;
 }
 
 void cli_progress_point(void *ctx, const struct pl_point *p) {
@@ -212,18 +236,27 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
     if (cli_interrupted()) return 1;
-    double now = cli_now();
-    if (now < c->next || !c->refreshes) return 0;
-    c->next = now + PROGRESS_EVERY;
-    struct winsize size = {.ws_col = 80};
-    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    progress_print(c, p, size.ws_col > 1 ? size.ws_col - 1u : 79u);
+    if ((!c->refreshes && progress_into < 0) || !progress_is_due(c)) return 0;
+    if (progress_into >= 0)
+        dprintf(progress_into, "%.4f\n", fmax(progress_share(c, p), 0));
+    else
+        progress_print(c, p, progress_width());
     return 0;
+}
+
+void cli_progress_many(struct cli_progress *c, double share, const char *under_way) {
+    struct progress_line line = {.n = 0};
+    if (!c->refreshes || !progress_is_due(c)) return;
+    progress_field(&line, 1, "%s", c->name);
+    progress_field(&line, 0, "%3.0f %%", floor(100 * share));
+    progress_eta(&line, c, share);
+    progress_field(&line, 3, "%s", under_way);
+    progress_put(c, &line, progress_width());
 }
 
 void cli_progress_end(struct cli_progress *p) {
     p->ended = true; /* by whatever limit: what share of another one it took is of no interest */
     if (p->refreshes) cli_progress_erase();
-    if (!p->refreshes && p->how == CLI_PROGRESS_PER_RUN && p->scored)
+    if (!progress_can_erase() && p->how == CLI_PROGRESS_PER_RUN && p->scored)
         progress_print(p, &p->last, 1000);
 }

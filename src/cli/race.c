@@ -144,7 +144,8 @@ static int race_predict(struct race_entrant *e, int seed, const pl_setup *one) {
 }
 
 /* Runs an entrant that is set up, with its line of progress. */
-static int race_go(struct race *r, int i, int seed, pl_setup *one) {
+static int race_go(struct race *r, struct race_task task, pl_setup *one, char **line) {
+    int i = task.entrant, seed = task.seed;
     struct race_entrant *e = &r->entrant[i];
     struct cli_progress progress = {0};
     char name[sizeof progress.name];
@@ -171,14 +172,15 @@ static int race_go(struct race *r, int i, int seed, pl_setup *one) {
     if (rc)
         status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
     else if (run && !cli_interrupted()) /* an interrupted run has no result */
-        status = cli_race_result(r, e, seed, run);
+        status = (*line = cli_race_result_line(r, task, run)) ? CLI_OK : CLI_FAILED;
     const char *trouble = run ? pl_run_text(run, "trouble") : NULL;
     if (trouble) cli_say((void *)(uintptr_t)e->name, 1, trouble);
     pl_run_free(run);
     return status;
 }
 
-static int race_one(struct race *r, int i, int seed) {
+static int race_one(struct race *r, struct race_task task, char **line) {
+    int i = task.entrant, seed = task.seed;
     pl_setup *one = NULL;
     char text[RACE_PATH + 64];
     int status = cli_race_setup(r, &r->entrant[i], &one);
@@ -191,9 +193,16 @@ static int race_one(struct race *r, int i, int seed) {
     snprintf(text, sizeof text, "%.400s/history-%02d.json", r->out, i + 1);
     if (seed == 0) unlink(text);
     if (status == CLI_OK && seed == 0) pl_setup_set(one, "history", text); /* for the report */
-    if (status == CLI_OK) status = race_go(r, i, seed, one);
+    if (status == CLI_OK) status = race_go(r, task, one, line);
     pl_setup_free(one);
     return status;
+}
+
+static int race_task(struct race *r, struct race_task task, char **line) {
+    if (task.seed != RACE_TUNING) return race_one(r, task, line);
+    int status = cli_race_tune(r, task.entrant);
+    if (status != CLI_OK || cli_interrupted()) return status;
+    return (*line = cli_race_rate_line(r, task.entrant)) ? CLI_OK : CLI_FAILED;
 }
 
 /* --- the command ------------------------------------------------------------------------- */
@@ -210,20 +219,6 @@ static int race_end(const struct race *r) {
     return CLI_OK;
 }
 
-/* Tunes every entrant, then runs all that have no result yet. */
-static int race_all(struct race *r) {
-    int status = CLI_OK;
-    for (int i = 0; r->tune && status == CLI_OK && i < r->n && !cli_interrupted(); i++)
-        if (isnan(r->entrant[i].tuned)) {
-            status = cli_race_tune(r, i);
-            if (status == CLI_OK && !cli_interrupted()) status = cli_race_save(r);
-        }
-    for (int i = 0; status == CLI_OK && i < r->n && !cli_interrupted(); i++)
-        for (int s = 0; status == CLI_OK && s < r->n_seeds && !cli_interrupted(); s++)
-            if (!r->entrant[i].done[s]) status = race_one(r, i, s);
-    return status;
-}
-
 /* Prints what all entrants share, and leaves it in the folder. */
 static int race_begin(struct race *r) {
     const char *header, *json;
@@ -236,13 +231,22 @@ static int race_begin(struct race *r) {
         for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
         fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
                 r->real ? "with real workers" : "simulated");
+        if (!r->serves && !r->real)
+            fprintf(stderr, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
     }
     cli_race_describe(r, NULL);
     return CLI_OK;
 }
 
+/* How many runs have no result. */
+static int race_missing(const struct race *r) {
+    int n = r->n * r->n_seeds;
+    for (int i = 0; i < r->n; i++) n -= cli_race_done(r, &r->entrant[i]);
+    return n;
+}
+
 static int race_run(struct race *r, const char *out, bool resumed) {
-    int status = race_check(r);
+    int status = race_check(r), failed = CLI_OK;
     if (status == CLI_OK && !resumed) status = cli_race_create(r, out);
     if (status == CLI_OK) status = cli_race_open(r);
     if (status == CLI_OK) status = cli_race_save(r);
@@ -251,7 +255,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (status == CLI_OK && pl_setup_serve(r->setup))
         status = cli_fail(CLI_FAILED, "%s", pl_setup_why(r->setup));
     cli_catch_signals();
-    if (status == CLI_OK) status = race_all(r);
+    if (status == CLI_OK) failed = cli_race_jobs(r, race_task);
     if (r->results) {
         bool bad = ferror(r->results) != 0;
         if (fclose(r->results) != 0 || bad)
@@ -259,9 +263,10 @@ static int race_run(struct race *r, const char *out, bool resumed) {
                 cli_fail(CLI_FAILED, "%s/results.jsonl could not be written completely", r->out);
     }
     if (r->described)
-        cli_race_describe(r, status != CLI_OK    ? "failed"
-                             : cli_interrupted() ? "interrupted"
-                                                 : "finished");
+        cli_race_describe(r, status != CLI_OK || failed != CLI_OK ? "failed"
+                             : cli_interrupted()                  ? "interrupted"
+                                                                  : "finished");
+    if (race_missing(r) == r->n * r->n_seeds && failed != CLI_OK) status = failed;
     if (status == CLI_OK) status = cli_race_save(r); /* with the ranking */
     if (status != CLI_OK) {
         if (!resumed) cli_race_forget(r);
@@ -275,7 +280,11 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     }
     if (cli_interrupted())
         return cli_fail(CLI_FAILED, "interrupted; 'paceline race --resume %s' goes on", r->out);
-    return status == CLI_OK ? race_end(r) : status;
+    if (status == CLI_OK) status = race_end(r);
+    if (status != CLI_OK || failed == CLI_OK) return status;
+    return cli_fail(failed,
+                    "%d of %d runs have no result; 'paceline race --resume %s' repeats them",
+                    race_missing(r), r->n * r->n_seeds, r->out);
 }
 
 /* Sets the demo's options; those given on the command line override them. */
@@ -316,18 +325,34 @@ static int race_tunes(struct race *r, const char *tune, const char *rates, bool 
     return CLI_OK;
 }
 
+/* A whole number from 1 to `most` in the text of an option; 0: it is not. */
+static int race_whole(const char *text, int most) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    return *end || !*text || n < 1 || n > most ? 0 : (int)n;
+}
+
+/* How many runs go side by side. `jobs` is the value of --jobs; NULL: not given. */
+static int race_at_once(struct race *r, const char *jobs) {
+    char dashboard[RACE_PATH] = "";
+    pl_setup_get(r->setup, "dashboard", dashboard, sizeof dashboard);
+    r->serves = *dashboard != '\0';
+    r->jobs = jobs ? race_whole(jobs, RACE_JOBS) : pl_cores() < RACE_JOBS ? pl_cores() : RACE_JOBS;
+    if (r->jobs == 0)
+        return cli_fail(CLI_USAGE, "--jobs %.20s is not a whole number from 1 to %d", jobs,
+                        RACE_JOBS);
+    if (r->serves && jobs && r->jobs > 1)
+        return cli_fail(CLI_USAGE, "--dashboard shows one run at a time; leave out --jobs");
+    return CLI_OK;
+}
+
 /* Seeds and entrants, after the options are parsed. */
 static int race_enter_all(struct race *r, const struct cli_args *args, const char *seeds,
                           const char *rates, bool resumed) {
-    char *end;
     int status = CLI_OK;
-    if (seeds) {
-        long n = strtol(seeds, &end, 10);
-        if (*end || !*seeds || n < 1 || n > RACE_SEEDS)
-            return cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
-                            RACE_SEEDS);
-        r->n_seeds = (int)n;
-    }
+    if (seeds && (r->n_seeds = race_whole(seeds, RACE_SEEDS)) == 0)
+        return cli_fail(CLI_USAGE, "--seeds %.20s is not a whole number from 1 to %d", seeds,
+                        RACE_SEEDS);
     r->first_seed = cli_number(r->setup, "seed");
     r->target = cli_has_target(r->setup);
     if (r->real && pl_rank() >= 0)
@@ -351,7 +376,7 @@ static const char race_notes[] =
 
 static int race_command(struct race *r, int argc, char **argv) {
     bool demo = race_peek(argc, argv, "--demo") != NULL;
-    const char *seeds = NULL, *out = NULL, *rates = NULL, *tune = NULL,
+    const char *seeds = NULL, *out = NULL, *rates = NULL, *tune = NULL, *jobs = NULL,
                *resume = race_peek(argc, argv, "--resume");
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
@@ -363,6 +388,8 @@ static int race_command(struct race *r, int argc, char **argv) {
         {"rates", "DIR", "take the learning rates that an earlier race tuned", NULL, &rates},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
+        {"jobs", "N", "simulate N runs at once; results do not depend on it (one per core)", NULL,
+         &jobs},
         {"out", "DIR", "new folder for results, curves and plot; -o for short (race, race-2, ...)",
          NULL, &out},
         {"resume", "DIR", "go on with the race in DIR; more methods and seeds may be added", NULL,
@@ -392,6 +419,7 @@ static int race_command(struct race *r, int argc, char **argv) {
     if (resume && out)
         return cli_fail(CLI_USAGE, "--resume goes on in its own folder; leave out --out");
     if (resume) status = cli_race_same(r);
+    if (status == CLI_OK) status = race_at_once(r, jobs);
     if (status == CLI_OK) status = race_tunes(r, tune, rates, resume != NULL);
     if (status == CLI_OK) status = race_enter_all(r, &args, seeds, rates, resume != NULL);
     return status == CLI_OK ? race_run(r, out, resume != NULL) : status;

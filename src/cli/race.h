@@ -1,6 +1,6 @@
-/* A race: its entrants and their results, which race.c (running), race_tune.c (learning rates),
- * race_file.c (its folder), race_verdict.c (statistics), race_table.c (printing) and race_plot.c
- * (drawing) share. */
+/* A race: its entrants and their results, which race.c (running), race_jobs.c (side by side),
+ * race_tune.c (learning rates), race_file.c (its folder), race_verdict.c (statistics), race_table.c
+ * (printing) and race_plot.c (drawing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -10,6 +10,7 @@
 #define RACE_SEEDS 200
 #define RACE_PATH 512
 #define RACE_TRIES 32
+#define RACE_JOBS 1024
 
 /* A learning rate that was tried, by runs with seeds of their own. */
 struct race_try {
@@ -46,6 +47,8 @@ struct race {
     char out[RACE_PATH];
     FILE *results;
     bool real, rates, target, tune, json, quiet;
+    bool serves;               /* a dashboard that shows the runs */
+    int jobs;                  /* runs at once, at most */
     int name_width;            /* of the longest entrant */
     int entrant_now, seed_now; /* the run that is under way */
     char *described;           /* the setup that all share, as JSON */
@@ -67,6 +70,22 @@ bool cli_race_has_rate(const struct race_entrant *e); /* in its name, as @lr=…
 
 /* Finds the entrant's best learning rate by simulated runs. */
 int cli_race_tune(struct race *r, int i);
+
+/* --- side by side ------------------------------------------------------------------------ */
+
+/* Something to do: a run of an entrant, or finding its learning rate. */
+struct race_task {
+    int entrant, seed;
+};
+#define RACE_TUNING (-1) /* the seed of a task that finds a rate */
+
+/* Carries a task out. *line is what cli_race_take enters; it stays NULL if there is none because
+ * the task failed, after printing an error, or was interrupted. */
+typedef int (*race_work)(struct race *r, struct race_task task, char **line);
+
+/* Tunes entrants that need a rate, then runs all that have no result yet, several at once. A task
+ * that fails ends no other; returns the exit status of the first that did. */
+int cli_race_jobs(struct race *r, race_work work);
 
 /* --- the folder -------------------------------------------------------------------------- */
 
@@ -91,8 +110,13 @@ int cli_race_save(const struct race *r);
 /* Opens results.jsonl of the folder for more results. */
 int cli_race_open(struct race *r);
 
-/* Enters the result of a run and appends it to results.jsonl. */
-int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run);
+/* The result of a run, or the rates that were tried, as a line of JSON; the caller frees it. NULL:
+ * out of memory. */
+char *cli_race_result_line(const struct race *r, struct race_task task, pl_run *run);
+char *cli_race_rate_line(const struct race *r, int i);
+
+/* Enters such a line, and leaves it in the folder. */
+int cli_race_take(struct race *r, struct race_task task, const char *line);
 
 /* The file for the curve of one run. */
 void cli_race_curve(const struct race *r, int i, int seed, char *path, size_t max);

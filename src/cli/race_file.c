@@ -88,13 +88,14 @@ static json_t *file_tried(const struct race_entrant *e) {
     return all;
 }
 
+static json_t *file_entrant(const struct race_entrant *e) {
+    return json_pack("{s:s, s:o, s:o}", "name", e->name, "lr", file_real(e->tuned), "tried",
+                     file_tried(e));
+}
+
 static json_t *file_entrants(const struct race *r) {
     json_t *all = json_array();
-    for (int i = 0; i < r->n; i++) {
-        const struct race_entrant *e = &r->entrant[i];
-        json_array_append_new(all, json_pack("{s:s, s:o, s:o}", "name", e->name, "lr",
-                                             file_real(e->tuned), "tried", file_tried(e)));
-    }
+    for (int i = 0; i < r->n; i++) json_array_append_new(all, file_entrant(&r->entrant[i]));
     return all;
 }
 
@@ -192,10 +193,12 @@ static double file_number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-static void file_load_tried(struct race_entrant *e, const json_t *tried) {
+static void file_load_rate(struct race_entrant *e, const json_t *entrant) {
     size_t i;
     json_t *one;
-    json_array_foreach((json_t *)tried, i, one) {
+    e->tuned = file_number(entrant, "lr");
+    e->n_tried = 0;
+    json_array_foreach(json_object_get(entrant, "tried"), i, one) {
         if (e->n_tried == RACE_TRIES) return;
         e->tried[e->n_tried++] = (struct race_try){
             file_number(one, "lr"), file_number(one, "time_to_target"), file_number(one, "error")};
@@ -207,12 +210,10 @@ static int file_load_entrants(struct race *r, const char *path, const json_t *en
     json_t *one;
     json_array_foreach((json_t *)entrants, i, one) {
         const char *name = json_string_value(json_object_get(one, "name"));
-        const json_t *lr = json_object_get(one, "lr");
         if (!name || strlen(name) >= RACE_PATH) return file_bad(path, "an entrant has no name");
         int status = cli_race_add(r, name);
         if (status != CLI_OK) return status;
-        if (json_is_number(lr)) r->entrant[r->n - 1].tuned = json_number_value(lr);
-        file_load_tried(&r->entrant[r->n - 1], json_object_get(one, "tried"));
+        file_load_rate(&r->entrant[r->n - 1], one);
     }
     return CLI_OK;
 }
@@ -366,20 +367,45 @@ static json_t *file_met(const struct race *r, const pl_run *run) {
     return json_null();
 }
 
-int cli_race_result(struct race *r, struct race_entrant *e, int seed, pl_run *run) {
-    json_t *line = json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o}", "entrant", e->name, "run",
-                             pl_run_text(run, "id"), "seed", r->first_seed + seed, "diverged",
-                             pl_run_diverged(run), "predicted", file_real(e->predicted[seed]),
-                             "predicted_per_update", file_real(e->predicted_per_update[seed]),
-                             "result", json_loads(pl_run_json(run), 0, NULL));
-    if (line) json_object_set_new(line, "met", file_met(r, run));
-    bool bad = !line || json_dumpf(line, r->results, JSON_COMPACT) != 0 ||
-               fputc('\n', r->results) == EOF || fflush(r->results) != 0;
-    if (line) file_take(r, e, seed, line);
+static char *file_line(json_t *line) {
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
-    return bad ? cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out,
-                          strerror(errno))
-               : CLI_OK;
+    if (!text) cli_fail(CLI_FAILED, "out of memory");
+    return text;
+}
+
+char *cli_race_result_line(const struct race *r, struct race_task task, pl_run *run) {
+    const struct race_entrant *e = &r->entrant[task.entrant];
+    json_t *line =
+        json_pack("{s:s, s:s, s:f, s:b, s:o, s:o, s:o, s:o}", "entrant", e->name, "run",
+                  pl_run_text(run, "id"), "seed", r->first_seed + task.seed, "diverged",
+                  pl_run_diverged(run), "predicted", file_real(e->predicted[task.seed]),
+                  "predicted_per_update", file_real(e->predicted_per_update[task.seed]), "result",
+                  json_loads(pl_run_json(run), 0, NULL), "met", file_met(r, run));
+    return file_line(line);
+}
+
+char *cli_race_rate_line(const struct race *r, int i) {
+    return file_line(file_entrant(&r->entrant[i]));
+}
+
+/* Appends a line to results.jsonl. */
+static int file_append(const struct race *r, const char *line) {
+    if (fputs(line, r->results) != EOF && fputc('\n', r->results) != EOF && fflush(r->results) == 0)
+        return CLI_OK;
+    return cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out, strerror(errno));
+}
+
+int cli_race_take(struct race *r, struct race_task task, const char *line) {
+    struct race_entrant *e = &r->entrant[task.entrant];
+    json_t *all = json_loads(line, 0, NULL);
+    if (!all) return cli_fail(CLI_FAILED, "out of memory");
+    if (task.seed == RACE_TUNING)
+        file_load_rate(e, all);
+    else
+        file_take(r, e, task.seed, all);
+    json_decref(all);
+    return task.seed == RACE_TUNING ? cli_race_save(r) : file_append(r, line);
 }
 
 /* --- the JSON object --------------------------------------------------------------------- */

@@ -97,6 +97,7 @@ static int tune_try(struct tune *t, double lr, bool *better) {
 static void tune_say(const struct tune *t) {
     const struct race_entrant *e = t->entrant;
     if (t->race->quiet) return;
+    cli_progress_erase();
     fprintf(stderr, "  tuned %s: lr %.3g, the best of %d", e->name, e->tuned, e->n_tried);
     if (isfinite(t->best_time))
         fprintf(stderr, ", %.3g s to the target in simulated runs", t->best_time / TUNE_SEEDS);

@@ -38,7 +38,7 @@ refused() {
 # Standard error without progress (progress.sh), and without warnings about slow workers: on a
 # busy machine any worker may be one.
 said() {
-    grep -v -e '^paceline: warning: .*worker [0-9]* is slow: ' \
+    grep -v -e '^  tuned ' -e '^paceline: warning: .*worker [0-9]* is slow: ' \
         -e ' workers [0-9]*/[0-9]*  unused [0-9]*$' err
 }
 

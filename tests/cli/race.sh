@@ -72,8 +72,8 @@ for colour in $(grep -o "<polyline[^>]*stroke='#[0-9a-f]*" tuned/plot.svg | cut 
 done
 # shellcheck disable=SC2086
 works race sync async --tune yes $small --target-accuracy 0.6 --time 400 --out again
-lines again/results.jsonl | grep -v gap-aware >again.lines
-lines tuned/results.jsonl | grep -v gap-aware >tuned.lines
+lines again/results.jsonl | grep -v gap-aware | sort >again.lines
+lines tuned/results.jsonl | grep -v gap-aware | sort >tuned.lines
 cmp -s again.lines tuned.lines || fail "the same race tuned twice has other results"
 # a tuned rate is not worse than the method's own, on the seed it was tuned with
 # shellcheck disable=SC2086
@@ -181,6 +181,69 @@ wait $pid && fail "an interrupted race has status 0"
 has '^sync '
 has '^kasync@updates=100000000 *not run'
 grep -q -- "--resume stopped" err || fail "an interrupted race said $(cat err)"
+
+echo "-- side by side"
+for jobs in 1 2 5; do
+    # shellcheck disable=SC2086
+    works race sync async@lr=0.1 kasync $small --target-accuracy 0.5 --time 400 --seeds 3 \
+        --jobs $jobs --out side-$jobs
+    sed 's/side-[0-9]*/side/g' out >table-$jobs
+    lines side-$jobs/results.jsonl | sort >results-$jobs
+    cmp -s table-1 table-$jobs || fail "--jobs $jobs prints another table"
+    cmp -s results-1 results-$jobs || fail "--jobs $jobs has other results"
+    for file in side-1/*; do
+        case $file in */run*.json | */results.jsonl) continue ;; esac # have ids and times of day
+        cmp "$file" "side-$jobs/${file#*/}" || fail "--jobs $jobs has another ${file#*/}"
+    done
+done
+[ "$(wc -l <results-5)" -eq 9 ] || fail "side by side: $(cat results-5)"
+refused 'is not a whole number from 1' race sync --jobs 0 --model quadratic
+refused 'is not a whole number from 1' race sync --jobs many --model quadratic
+refused 'leave out --jobs' race sync --jobs 2 --dashboard 127.0.0.1:0 --model quadratic
+
+# children PID: the processes that it has started
+children() {
+    cat "/proc/$1/task/$1/children" 2>/dev/null
+}
+# begins a race with an entrant that would take very long, and waits until all but it have ended
+endless='kasync@updates=100000000'
+begin() { # folder
+    "$PACELINE" race $endless sync async --tune no --model quadratic --updates 60 --seeds 2 \
+        --jobs 3 --out "$1" >out 2>err &
+    pid=$!
+    while [ "$(cat "$1/results.jsonl" 2>/dev/null | wc -l)" -lt 4 ] && kill -0 $pid; do
+        sleep 0.1
+    done
+    while [ "$(children $pid | wc -w)" -gt 2 ]; do sleep 0.1; done
+    # shellcheck disable=SC2046
+    set -- $(children $pid)
+    [ $# -eq 2 ] || fail "not one process per run: $*"
+    child=${1:-} other=${2:-}
+}
+begin crash
+kill -SEGV "$child"
+kill -KILL "$other"
+wait $pid && fail "a race with failed runs has status 0"
+grep -q "in '$endless': .* ended by signal 11" err || fail "a crash: $(cat err)"
+grep -q "in '$endless': .* ended by signal 9 .*--jobs needs less" err || fail "a kill: $(cat err)"
+grep -q "2 of 6 runs have no result; 'paceline race --resume crash' repeats them" err ||
+    fail "failed runs: $(cat err)"
+has '^sync '
+grep -q '"why": *"failed"' crash/run.json || fail "a race that failed: $(cat crash/run.json)"
+begin ctrl-c
+kill -INT $pid "$child" "$other" # as a terminal does
+wait $pid && fail "an interrupted race has status 0"
+[ "$(wc -l <ctrl-c/results.jsonl)" -eq 4 ] || fail "results of an interrupted race"
+grep -q 'ended by signal' err && fail "an interrupted race: $(cat err)"
+begin orphans
+kill -KILL $pid
+wait $pid
+for p in "$child" "$other"; do
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        kill -0 "$p" 2>/dev/null && sleep 0.3
+    done
+    kill -0 "$p" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$p/status" && fail "an orphan: $p"
+done
 
 echo "-- one JSON object"
 # shellcheck disable=SC2086
