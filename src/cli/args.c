@@ -162,9 +162,9 @@ struct args_page {
 static void args_row(const char *name, const char *value, const char *text) {
     char left[64];
     snprintf(left, sizeof left, "--%s %s", name, value);
-    int at = printf("  %-23s ", left);
-    if (at > ARGS_COLUMN) at = printf("\n%*s", ARGS_COLUMN, "") - 1;
-    cli_wrap(at, ARGS_COLUMN, text);
+    bool fits = printf("  %-*s", ARGS_COLUMN - 3, left) < ARGS_COLUMN;
+    printf("%s%*s", fits ? "" : "\n", fits ? 1 : ARGS_COLUMN, "");
+    cli_wrap(ARGS_COLUMN, ARGS_COLUMN, text);
 }
 
 static void args_print_option(void *ctx, const struct pl_item *item) {

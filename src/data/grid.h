@@ -15,12 +15,10 @@
 
 #include "data/data.h"
 
-#define PL_GRID_MAX 4096 /* segments per side */
-
 struct pl_grid;
 
-/* Copies the ratings into the grid; `r` is not needed afterwards. Returns 0 or PL_ENOMEM. g is 1 to
- * PL_GRID_MAX and may exceed the number of users or items. */
+/* Copies the ratings into the grid; `r` is not needed afterwards. Returns 0 or PL_ENOMEM. g is at
+ * least 1 and may exceed the number of users or items. */
 int pl_grid_new(const struct pl_ratings *r, int g, struct pl_grid **out);
 void pl_grid_free(struct pl_grid *grid); /* NULL is allowed */
 

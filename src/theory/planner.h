@@ -43,7 +43,6 @@ struct pl_planner_choice {
     int loose;     /* the best row if the bound is that loose; -1: none */
     double regret; /* most that the time of `row` exceeds the best one by, as a factor */
 };
-#define PL_PLANNER_REGRET 1.2 /* above this, plan cannot know */
 
 struct pl_planner_best {
     struct pl_planner_choice variant[PL_N_VARIANTS], overall;
