@@ -62,6 +62,7 @@ static _Noreturn void jobs_child(struct jobs *j, struct race_task task, pid_t ra
     char *result = NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != race) _exit(CLI_FAILED);
+    for (int i = 0; i < j->n_running; i++) close(j->running[i].fd); /* of others */
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     setvbuf(stderr, line, _IOLBF, sizeof line); /* messages of children do not mix */
