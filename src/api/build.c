@@ -149,6 +149,11 @@ const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
 static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     if (pl_setup_timing_alone(s)) return PL_OK;
     const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (kind && kind->by_clients && host == PL_HOST_VIRTUAL)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "model 'external' is computed by other programs, so a run of it can be "
+                       "neither simulated nor replayed: a recording has no gradients; use paceline "
+                       "train --model external --listen PATH");
     if (kind ? kind->wants_data : s->function.wants_data) {
         int rc = build_data(s, b);
         if (!rc) rc = pl_fit(s, b, host, 1);
@@ -274,12 +279,8 @@ bool pl_setup_spawns(const struct pl_setup *s) {
 }
 
 /* A model that other programs compute. */
-static int build_for_clients(struct pl_setup *s, enum pl_host host) {
+static int build_for_clients(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
-    if (host == PL_HOST_VIRTUAL)
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "model 'external' is computed by other programs, which join a real run "
-                       "only; use paceline train --model external --listen PATH");
     if (!c->listen[0])
         return pl_fail(&s->why, PL_EUSAGE,
                        "model 'external' needs workers of other programs; use --listen PATH");
@@ -335,7 +336,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");
-    if (job->model && job->model->kind->by_clients) return build_for_clients(s, host);
+    if (job->model && job->model->kind->by_clients) return build_for_clients(s);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)
         return pl_fail(why, PL_EUSAGE,

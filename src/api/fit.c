@@ -150,7 +150,17 @@ static void fit_model(struct fit *f) {
     const struct pl_model_kind *kind = pl_setup_kind(s);
     bool wants_data = kind ? kind->wants_data : s->function.wants_data != 0;
     if (!kind || !kind->parts) model->lacks |= PL_NEEDS_MATRIX;
-    if (!wants_data) model->lacks |= PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS;
+    unsigned none = wants_data ? 0 : PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS;
+    if (kind && kind->by_clients)
+        fit_add(
+            f, (struct pl_party){
+                   .what = "model",
+                   .given = c->model,
+                   .lacks = none,
+                   .how = "is computed by other programs, which have its data; the server has none",
+                   .instead = "use another method"});
+    else
+        model->lacks |= none;
     if (!data) return;
     unsigned lacks =
         (data->n_classes == 0 ? PL_NEEDS_LABELS : 0) | (data->ratings ? 0 : PL_NEEDS_RATINGS);
