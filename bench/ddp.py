@@ -89,11 +89,11 @@ def paceline(rank, a, say):
         model,
         a["method"],
         role=pl.Role(rank, a["n"], a["socket"]),
-        updates=a["updates"],
+        updates=a["updates"] if a["target"] is None else None,  # rank 0 ends the others
     )
     times, begin, reached, looked = [], time.perf_counter(), None, 0.0
     step = 0
-    while not opt.ended:
+    while not opt.ended and reached is None and step < a["n"] * a["updates"]:
         at = time.perf_counter()
         opt.zero_grad()
         loss = gradient(model, rank, step, a["slow"] if rank == a["n"] - 1 else 1)
@@ -104,7 +104,6 @@ def paceline(rank, a, say):
             at = time.perf_counter()
             if held_out(model) <= a["target"]:
                 reached = at - begin - looked
-                opt._session.client.end()
             looked += time.perf_counter() - at
     if rank == 0:
         say.send((statistics.median(times[WARM_UP:] or times), reached, step))

@@ -71,6 +71,7 @@ def main():
                     (loss_fn(model(x), y) / ACCUMULATE).backward()
                 continue
             (loss_fn(model(x), y) / ACCUMULATE).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             opt.step()
             schedule.step()
             opt.zero_grad()

@@ -52,7 +52,7 @@ def main():
     loader = torch.utils.data.DataLoader(data, BATCH, sampler=sampler)
     loss_fn = torch.nn.CrossEntropyLoss()
     opt = torch.optim.SGD(groups(model), lr=0.1, momentum=0.9)
-    opt = pl.Optimizer(opt, model, "sync", checkpoint="server", resume="auto")
+    opt = pl.Optimizer(opt, model, "sync", max_norm=0.5, checkpoint="server", resume="auto")
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
     first = 0
     if os.path.exists("last.pt"):

@@ -4,9 +4,7 @@ from epochs 80 and 120 on, momentum 0.9, weight decay 1e-4, 160 epochs.
     paceline launch -n 4 -- python3 examples/resnet20.py --data cifar-10-batches-bin --epochs 160
     python3 examples/resnet20.py --simulate --workers 32 --method dana --device cuda
 
---data is the folder of the binary version of CIFAR-10; without it, the images are synthetic. Methods
-whose local steps are the library's own (downpour, eamsgd) need --norm group, because BatchNorm has
-buffers."""
+--data is the folder of the binary version of CIFAR-10; without it, the images are synthetic."""
 
 import os
 

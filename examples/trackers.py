@@ -2,8 +2,10 @@
 
     paceline.simulate(method="async", updates=400, on_point=tensorboard("runs/async"))
 
-A tracker is a function of a `paceline.Point`. `finish` logs the summary of a run. The function that
-is given as `evaluate=` to paceline.torch.Optimizer can call the same libraries: it runs on rank 0.
+    pl.Optimizer(sgd, model, "sync", evaluate=f, on_point=tensorboard("runs/sync"))
+
+A tracker is a function of a `paceline.Point` or a `paceline.torch.Evaluation`. `finish` logs the
+summary of a run: `on_end=lambda run: finish(run, mlflow.log_metric)`.
 Tested on stand-ins with the same calls, because Debian has none of the three packages."""
 
 
@@ -31,6 +33,6 @@ def mlflow(name, **config):
 
 def finish(run, log):
     """Calls log(name, number) for every number of the summary: finish(run, mlflow.log_metric)."""
-    for name, value in run.json.items():
+    for name, value in getattr(run, "json", run).items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             log(name, value)

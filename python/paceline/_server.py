@@ -138,6 +138,7 @@ class Server:
         while _told:
             _forget(_told.pop(), _FAILED_LINE)
         _forget(socket + _FAILED, _FAILED_LINE)
+        _forget(socket + _TOKEN, _TOKEN_LINE)  # of a run that was killed
         self._scratch = tempfile.mkdtemp(prefix="run-", dir=base_folder())
         init, self.weights = (os.path.join(self._scratch, name) for name in _FILES[:2])
         try:
@@ -247,8 +248,7 @@ class Server:
         _write(_told[-1], _FAILED_LINE, message)
 
     def publish(self, token: str) -> None:
-        """Tells an evaluator the token. The socket is this server's: another token there is old."""
-        _forget(self._socket + _TOKEN, _TOKEN_LINE)
+        """Tells an evaluator the token."""
         _write(self._socket + _TOKEN, _TOKEN_LINE, token)
         self._published = True
 

@@ -155,8 +155,14 @@ static int weights_rules(struct pl_setup *s, const struct pl_initial *initial, s
     return b->rules ? pl_layout_rules(&b->layout, b->rules, &s->why) : PL_OK;
 }
 
+static enum pl_range_kind weights_kind(const struct pl_layout_tensor *t) {
+    if (!t->buffer) return PL_RANGE_PARAMETERS;
+    return pl_dtype_is_whole(t->type) ? PL_RANGE_WHOLE_BUFFERS : PL_RANGE_BUFFERS;
+}
+
 static bool weights_alike(const struct pl_layout_tensor *a, const struct pl_layout_tensor *b) {
-    return a->buffer == b->buffer && (a->buffer || (a->lr == b->lr && a->decay == b->decay));
+    return weights_kind(a) == weights_kind(b) &&
+           (a->buffer || (a->lr == b->lr && a->decay == b->decay));
 }
 
 /* The ranges that follow from the rules; neighbours that are treated alike are one. */
@@ -178,12 +184,11 @@ static int weights_ranges(struct pl_setup *s, struct pl_built *b) {
         if (last && weights_alike(last, t))
             b->range[n - 1].end += t->n;
         else
-            b->range[n++] =
-                (struct pl_model_range){.begin = t->offset,
-                                        .end = t->offset + t->n,
-                                        .lr_factor = t->buffer ? 1 : t->lr,
-                                        .decay_factor = t->buffer ? 1 : t->decay,
-                                        .kind = t->buffer ? PL_RANGE_BUFFERS : PL_RANGE_PARAMETERS};
+            b->range[n++] = (struct pl_model_range){.begin = t->offset,
+                                                    .end = t->offset + t->n,
+                                                    .lr_factor = t->buffer ? 1 : t->lr,
+                                                    .decay_factor = t->buffer ? 1 : t->decay,
+                                                    .kind = weights_kind(t)};
         last = t;
     }
     b->job.ranges = (struct pl_ranges){b->range, n};

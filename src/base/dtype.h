@@ -3,6 +3,7 @@
 #ifndef PL_BASE_DTYPE_H
 #define PL_BASE_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,10 @@ extern const struct pl_dtype_row {
 } pl_dtypes[PL_DTYPES];
 
 int pl_dtype_find(const char *name); /* enum pl_dtype; -1: unknown */
+
+static inline bool pl_dtype_is_whole(enum pl_dtype type) {
+    return type != PL_F32 && type != PL_F64 && type != PL_F16 && type != PL_BF16;
+}
 
 /* Converts n elements of `from`, which may lie at any address, to floats. */
 void pl_dtype_widen(enum pl_dtype type, const void *from, size_t n, float *to);

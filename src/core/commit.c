@@ -254,18 +254,6 @@ static void commit_optim(const struct commit_job *job, size_t at, size_t n, cons
     }
 }
 
-/* Buffers become the mean of the members' values. */
-static void commit_buffers(const struct commit_job *job, size_t from, size_t n) {
-    const struct pl_store *s = job->s;
-    pl_real *out = job->next->model, *ahead = job->next->lookahead;
-    for (size_t i = from; i < from + n; i++) {
-        double sum = 0;
-        for (int m = 0; m < s->n_members; m++)
-            sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
-        out[i] = ahead[i] = (pl_real)(sum / s->n_members);
-    }
-}
-
 struct commit_tiles {
     void (*job)(void *arg, int tile);
     void *arg;
@@ -351,7 +339,7 @@ static void commit_step(void *arg, int tile) {
         }
     }
     job->dot[tile] = dot;
-    commit_buffers(job, from + n_tile, n_buffers);
+    pl_members_buffers(s, job->next, from + n_tile, n_buffers);
 }
 
 /* Factors of corrections and takes. */

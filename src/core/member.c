@@ -173,3 +173,26 @@ void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_
     else
         memcpy(out, b.g, n * sizeof *out);
 }
+
+/* The member whose worker has the lowest number. */
+static int member_first(const struct pl_store *s) {
+    int first = 0;
+    for (int m = 1; m < s->n_members; m++)
+        if (s->member[m].worker < s->member[first].worker) first = m;
+    return first;
+}
+
+void pl_members_buffers(const struct pl_store *s, const struct pl_version *next, size_t from,
+                        size_t n) {
+    pl_real *out = next->model, *ahead = next->lookahead;
+    for (size_t i = from; i < from + n;) {
+        struct pl_piece p = pl_member_piece(s, i, 0, from + n - i);
+        int begin = p.whole ? member_first(s) : 0, count = p.whole ? 1 : s->n_members;
+        for (size_t end = i + p.n; i < end; i++) {
+            double sum = 0;
+            for (int m = begin; m < begin + count; m++)
+                sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
+            out[i] = ahead[i] = (pl_real)(sum / count);
+        }
+    }
+}

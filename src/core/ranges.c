@@ -17,7 +17,7 @@ static int ranges_check_one(const struct pl_ranges *r, int i, size_t dim, struct
                        "empty, must be in order without overlap, and must end within the model's "
                        "%zu elements",
                        i + 1, x->begin, x->end, dim);
-    if (x->kind == PL_RANGE_BUFFERS) return PL_OK;
+    if (pl_range_is_buffers(x)) return PL_OK;
     if (x->kind != PL_RANGE_PARAMETERS)
         return pl_fail(why, PL_EUSAGE, "range %d of the model is of unknown kind %d", i + 1,
                        (int)x->kind);
@@ -31,7 +31,7 @@ int pl_ranges_check(const struct pl_ranges *r, size_t dim, struct pl_why *why) {
         const struct pl_model_range *x = &r->range[i];
         int rc = ranges_check_one(r, i, dim, why);
         if (rc) return rc;
-        bool buffers = x->kind == PL_RANGE_BUFFERS;
+        bool buffers = pl_range_is_buffers(x);
         if (expected > 0 && (!buffers || x->begin != expected)) break;
         expected = buffers ? x->end : 0;
     }
@@ -46,7 +46,7 @@ int pl_ranges_check(const struct pl_ranges *r, size_t dim, struct pl_why *why) {
 }
 
 size_t pl_ranges_parameters(const struct pl_ranges *r, size_t dim) {
-    for (int i = r->n; i > 0 && r->range[i - 1].kind == PL_RANGE_BUFFERS; i--)
+    for (int i = r->n; i > 0 && pl_range_is_buffers(&r->range[i - 1]); i--)
         dim = r->range[i - 1].begin;
     return dim;
 }
@@ -78,7 +78,8 @@ struct pl_piece pl_ranges_piece(const struct pl_ranges *r, size_t at, size_t end
     size_t stop = x->begin > at ? x->begin : x->end;
     if (stop < end) p.n = stop - at;
     if (x->begin > at) return p;
-    p.buffers = x->kind == PL_RANGE_BUFFERS;
+    p.buffers = pl_range_is_buffers(x);
+    p.whole = x->kind == PL_RANGE_WHOLE_BUFFERS;
     if (p.buffers) return p;
     p.lr_factor = x->lr_factor;
     p.decay_factor = x->decay_factor;

@@ -13,8 +13,9 @@
  * normalisation. They are the last elements of the vector, so they are versioned, sent, saved and
  * divided among servers together with the parameters. Whatever a worker sends in the parameters, in
  * the buffers it sends their new values. A commit sets the buffers to the mean of its members'
- * values, with equal weights; correction, reduction, optimizer, weight decay and schedule do not
- * see them, nor do filters. */
+ * values, with equal weights, or, if they are whole numbers (a pointer, a count), to those of the
+ * member whose worker has the lowest number; correction, reduction, optimizer, weight decay and
+ * schedule do not see them, nor do filters. */
 #ifndef PL_CORE_RANGES_H
 #define PL_CORE_RANGES_H
 
@@ -23,7 +24,7 @@
 
 #include "base/status.h"
 
-enum pl_range_kind { PL_RANGE_PARAMETERS, PL_RANGE_BUFFERS };
+enum pl_range_kind { PL_RANGE_PARAMETERS, PL_RANGE_BUFFERS, PL_RANGE_WHOLE_BUFFERS };
 
 struct pl_model_range {
     size_t begin, end;              /* elements begin … end - 1 */
@@ -63,8 +64,12 @@ size_t pl_ranges_parameters(const struct pl_ranges *r, size_t dim);
 struct pl_piece {
     size_t n;
     double lr_factor, decay_factor;
-    bool buffers;
+    bool buffers, whole; /* they are whole numbers */
 };
+
+static inline bool pl_range_is_buffers(const struct pl_model_range *x) {
+    return x->kind == PL_RANGE_BUFFERS || x->kind == PL_RANGE_WHOLE_BUFFERS;
+}
 
 /* The longest piece that begins at element `at` and does not reach beyond `end`, at < end. */
 struct pl_piece pl_ranges_piece(const struct pl_ranges *r, size_t at, size_t end);

@@ -95,6 +95,11 @@ struct pl_correct_block pl_member_judged(const struct pl_store *s, struct store_
 void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
                        pl_real *out);
 
+/* n buffers from element `from` on: they become the mean of the members' values or, if they are
+ * whole numbers, the values of the member whose worker has the lowest number. */
+void pl_members_buffers(const struct pl_store *s, const struct pl_version *next, size_t from,
+                        size_t n);
+
 /* With several servers: a member is spoiled if one of them found it so in its slice. 0, PL_ENOMEM
  * or PL_ERUN if allreduce() failed. */
 int pl_members_agree(struct pl_store *s);

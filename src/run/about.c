@@ -22,6 +22,14 @@ static void about_options(const struct pl_choice *c, char *out, size_t max) {
     }
 }
 
+static bool about_groups(const struct pl_job *job) {
+    for (int i = 0; i < job->ranges.n; i++) {
+        const struct pl_model_range *x = &job->ranges.range[i];
+        if (!pl_range_is_buffers(x) && (x->lr_factor != 1 || x->decay_factor != 1)) return true;
+    }
+    return false;
+}
+
 /* Tensors that a result may lack. */
 static size_t about_tensors(const struct pl_job *job) {
     return pl_local_is_gradient(&job->local) ? (size_t)job->tensors.n : 0;
@@ -42,7 +50,7 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
                              .seed = job->seed,
                              .half = half,
                              .needs_evaluator = job->model->kind->by_clients,
-                             .groups = job->ranges.n > 0,
+                             .groups = about_groups(job),
                              .peers = ((const struct pl_policy *)job->policy.entry)->peers,
                              .moves = local->applies_weight_decay,
                              .any_steps = local->plain && local->plain(job->local.conf)};
@@ -175,7 +183,8 @@ enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
     /* A client is not told the param groups, which the library's local steps would need. */
     bool steps = a->any_steps && client->can & PL_ABOUT_STEPS;
     bool own = steps && a->sends == PL_SENDS_MODEL; /* all of the model is the client's work */
-    if (client->kind == PL_CLIENT_WORKER && a->groups && a->peers && !own) {
+    bool parts = a->groups || a->parameters < a->dim;
+    if (client->kind == PL_CLIENT_WORKER && parts && a->peers && !own) {
         pl_fail(why, PL_ERUN,
                 "method '%s' gives every worker a model of its own, and the run has param groups "
                 "or buffers, which need workers that take their steps with an optimizer of their "
@@ -184,8 +193,7 @@ enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
         return PL_REFUSED;
     }
     if (client->kind == PL_CLIENT_WORKER && a->groups && a->moves && !steps) {
-        pl_fail(why, PL_ERUN, "the run has param groups or buffers, and method '%s' %s; %s",
-                a->method,
+        pl_fail(why, PL_ERUN, "the run has param groups, and method '%s' %s; %s", a->method,
                 a->any_steps ? "needs workers that take its local steps with an optimizer of their "
                                "own, which this worker does not"
                              : "takes local steps that know nothing of them",

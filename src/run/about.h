@@ -29,7 +29,7 @@ struct pl_about {
     bool needs_evaluator; /* the server cannot evaluate the model, so there is a seat for an
                              evaluator */
     /* What the server judges clients by; they are not told. */
-    bool groups;    /* parts of the vector are treated differently: see core/ranges.h */
+    bool groups;    /* parameters have factors of their own: see core/ranges.h */
     bool peers;     /* workers have models of their own */
     bool moves;     /* the rule takes steps, */
     bool any_steps; /* and an optimizer of the client may take them */

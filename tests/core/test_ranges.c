@@ -79,10 +79,10 @@ static struct pl_piece piece_of(const struct pl_ranges *r, size_t i) {
     for (int k = 0; k < r->n; k++)
         if (i >= r->range[k].begin && i < r->range[k].end)
             return r->range[k].kind == PL_RANGE_BUFFERS
-                       ? (struct pl_piece){1, 1, 1, true}
+                       ? (struct pl_piece){1, 1, 1, true, false}
                        : (struct pl_piece){1, r->range[k].lr_factor, r->range[k].decay_factor,
-                                           false};
-    return (struct pl_piece){1, 1, 1, false};
+                                           false, false};
+    return (struct pl_piece){1, 1, 1, false, false};
 }
 
 TEST(pieces_are_the_table) {
@@ -195,7 +195,7 @@ static void one_optimizer(const char *optim, const char *correct, size_t dim, bo
     commits(&conf, in.w0, in.vector, group, 0, &in.out);
     for (int k = -1; k < r.n; k++) {
         struct pl_piece p =
-            k < 0 ? (struct pl_piece){0, 1, 1, false} : piece_of(&r, range[k].begin);
+            k < 0 ? (struct pl_piece){0, 1, 1, false, false} : piece_of(&r, range[k].begin);
         plain.rate.lr = conf.rate.lr * p.lr_factor;
         plain.weight_decay = conf.weight_decay * p.decay_factor;
         commits(&plain, in.w0, in.vector, group, 0, &in.expected);

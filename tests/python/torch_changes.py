@@ -396,6 +396,15 @@ class Buffers(unittest.TestCase):
         first = self.steps(lambda role: Kept(torch.tensor([7 + role.rank])))[0]
         self.assertEqual(first.tolist(), [7])
 
+    def test_whole_numbers_are_those_of_rank_0(self):
+        """A pointer or a count is not averaged."""
+
+        def each(model, role):
+            model.kept += 1 + 4 * role.rank
+
+        found = self.steps(lambda role: Kept(torch.tensor([10 + role.rank])), each=each)
+        self.assertEqual(found[0].tolist(), [14])
+
     def test_not_finite(self):
         model = Kept(torch.full((2, 2), float("-inf")).triu(1))
         with self.assertRaisesRegex(paceline.UsageError, "'kept' has values that are not finite"):

@@ -50,6 +50,28 @@ class Evaluate(unittest.TestCase):
         self.assertEqual((run["updates"], run["test_loss"]), (UPDATES, float(len(seen))))
         self.assertEqual(float((seen[-1] - flat(model)).abs().max()), 0)
 
+    def test_trackers(self):
+        """on_point gets every evaluation of rank 0, and on_end the summary."""
+        (role,) = roles(1)
+        points, ends = [], []
+        model = net()
+        opt = pl.Optimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model, "sync", role=role, updates=20,
+            eval_every=0.01, evaluate=lambda m: {"test_loss": 0.5, "extra": 2},
+            on_point=points.append, on_end=ends.append,
+        )  # fmt: skip
+        while not opt.ended:
+            opt.zero_grad()
+            x, y = batch(0)
+            loss = CROSS_ENTROPY(model(x), y)
+            loss.backward()
+            opt.step(loss)
+        opt.close()
+        self.assertEqual(points[-1].updates, 20)
+        self.assertEqual((points[-1].test_loss, points[-1].numbers["extra"]), (0.5, 2.0))
+        self.assertNotEqual(points[-1].test_accuracy, points[-1].test_accuracy)
+        self.assertEqual([run["updates"] for run in ends], [20])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,6 +2,9 @@
 worker's own optimizer."""
 
 import dataclasses
+import os
+import subprocess
+import tempfile
 import unittest
 import unittest.mock
 
@@ -83,6 +86,46 @@ class Local(unittest.TestCase):
                     for t in tensors:
                         t.copy_(mean)
         return models[0]
+
+    def test_what_a_server_cannot_compute(self):
+        """zeno++ needs a gradient of the server's own; a replay needs all of them."""
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+        expected = "other programs, which have its data; the server has none"
+        with self.assertRaisesRegex(paceline.UsageError, expected):
+            train("zeno++", make, workers=1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.pcl")
+            train("sync", make, record=path)
+            for more in ([], ["--method", "async"]):
+                command = ["paceline", "replay", path, *more]
+                done = subprocess.run(command, capture_output=True, text=True)
+                self.assertIn("neither simulated nor replayed", done.stderr)
+
+    def test_buffers_of_own_steps(self):
+        """Rules whose local steps are the library's leave buffers to the model."""
+
+        def worker(role, method):
+            model = net(norm=True)
+            model.register_buffer("constant", torch.tensor([5.0, -3.0]))
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.05), model, method, role=role, updates=12
+            )
+            step = 0
+            while not opt.ended:
+                x, y = batch(step, role.rank)
+                opt.zero_grad()
+                loss = CROSS_ENTROPY(model(x), y)
+                loss.backward()
+                opt.step(loss)
+                step += 1
+            opt.close()
+            return model
+
+        for method in ("downpour:push=2", "eamsgd:u=2"):
+            model = together(2, lambda role: worker(role, method))[0]
+            self.assertEqual(model.constant.tolist(), [5.0, -3.0], method)
+            self.assertGreater(int(model[1].num_batches_tracked), 2, method)
+            self.assertGreater(float(model[1].running_mean.abs().max()), 0, method)
 
     def test_buffers_of_gossip(self):
         """Workers that exchange models exchange buffers with them."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 from .._roles import Role
 from ..errors import RunEnded
 from ._current import batches, rank, world_size
-from ._evaluator import evaluate
+from ._evaluator import Evaluation, evaluate
 from ._optimizer import Abandoned, Optimizer
 from ._translate import options
 
 __all__ = [
     "Abandoned",
+    "Evaluation",
     "Optimizer",
     "Role",
     "RunEnded",

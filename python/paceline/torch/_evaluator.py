@@ -8,17 +8,18 @@ import contextlib
 import math
 import threading
 import time
-from typing import Any, Callable, Optional
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional
 
 import torch
 
 from .. import _client, _roles, _server
 from .._client import SLICE, WAIT
 from .._roles import Role
-from ..errors import Error, FileError, RunError
+from ..errors import Error, FileError
 from ._vector import Vector
 
-__all__ = ["Evaluator", "evaluate"]
+__all__ = ["Evaluation", "Evaluator", "evaluate"]
 
 Function = Callable[[torch.nn.Module], Any]
 
@@ -35,17 +36,41 @@ def _call(function: Function, model: torch.nn.Module) -> Any:
             m.training = training
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What `on_point` of an Optimizer is called with. Unknown numbers are NaN.
+
+    >>> Evaluation(100, 2.5, {"test_loss": 0.3}).test_loss
+    0.3"""
+
+    updates: int  # before the version that was evaluated
+    time: float  # seconds since the optimizer was made
+    numbers: Dict[str, float]  # what the function has returned
+
+    @property
+    def test_loss(self) -> float:
+        """The test loss."""
+        return self.numbers.get("test_loss", math.nan)
+
+    @property
+    def test_accuracy(self) -> float:
+        """The test accuracy, from 0 to 1."""
+        return self.numbers.get("test_accuracy", math.nan)
+
+
 def _score(
     seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function
-) -> None:
+) -> Dict[str, float]:
     """Evaluates the version that the seat has pulled, and reports the numbers."""
     vector.load(seat.task.w)
-    numbers = _call(function, model)
-    if not isinstance(numbers, dict):
-        numbers = {"test_loss": numbers}
+    found = _call(function, model)
+    if not isinstance(found, dict):
+        found = {"test_loss": found}
+    numbers = {name: float(value) for name, value in found.items()}
     for name, value in numbers.items():
-        seat.report(name, float(value))
+        seat.report(name, value)
     seat.push(0, 0, math.nan)
+    return numbers
 
 
 class Evaluator:
@@ -53,9 +78,14 @@ class Evaluator:
     takes a while; the model is evaluated by the worker's thread, between two tasks."""
 
     def __init__(
-        self, seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function
+        self,
+        seat: _client.Client,
+        vector: Vector,
+        model: torch.nn.Module,
+        function: Function,
+        on_point: Optional[Callable[[Evaluation], Any]] = None,
     ) -> None:
-        self.seat = seat
+        self.seat, self._on_point, self._began = seat, on_point, time.monotonic()
         self.ended = False
         self._vector, self._model, self._function = vector, model, function
         self._ready, self._free = threading.Event(), threading.Event()
@@ -85,8 +115,11 @@ class Evaluator:
         """Evaluates the next version if there is one within this time. The thread leaves the
         version alone meanwhile."""
         if self._ready.wait(seconds) and not self.ended:
-            _score(self.seat, self._vector, self._model, self._function)
+            version = int(self.seat.task.version)
+            numbers = _score(self.seat, self._vector, self._model, self._function)
             self._go_on()
+            if self._on_point:
+                self._on_point(Evaluation(version, time.monotonic() - self._began, numbers))
 
     def close(self) -> None:
         self._closing = True
@@ -101,6 +134,10 @@ def _join(socket: str, dim: int, fingerprint: int, wait: float) -> _client.Clien
     while True:
         token = _server.token(socket)
         try:
+            if token is None:
+                raise FileError(
+                    f"rank 0 has written no token for the run at '{socket}'; its PACELINE must be set here"
+                )
             return _client.Client(
                 socket,
                 role=_client.EVALUATOR,
@@ -109,9 +146,8 @@ def _join(socket: str, dim: int, fingerprint: int, wait: float) -> _client.Clien
                 fingerprint=fingerprint,
                 token=token,
             )
-        except (FileError, RunError) as e:
-            early = isinstance(e, FileError) or "token" in str(e)
-            if not early or time.monotonic() > end:
+        except FileError:
+            if time.monotonic() > end:
                 raise
             time.sleep(SLICE)
 

@@ -14,6 +14,7 @@ from .._roles import Role
 from ..errors import RunEnded, RunError, UsageError
 from . import _current
 from ._batches import Passes
+from ._evaluator import Evaluation
 from ._session import Session
 from ._state import State
 from ._translate import (
@@ -49,9 +50,12 @@ class Optimizer(torch.optim.Optimizer):
 
     `evaluate(model)` is called on rank 0 from time to time (`eval_every`), with the newest weights
     in the model, and returns the test loss or a dict of numbers, such as {"test_loss": 0.3,
-    "test_accuracy": 0.91}. `zero_copy` makes the parameters read-only views of shared memory
-    instead of copies: an operation that changes one in place ends the process. `role` replaces what
-    the environment says."""
+    "test_accuracy": 0.91}. Then `on_point` is called with a paceline.torch.Evaluation, and `on_end`
+    with the summary, a dict, once the run has ended: both are for trackers.
+
+    `zero_copy` makes the parameters read-only views of shared memory instead of copies: an
+    operation that changes one in place ends the process. `role` replaces what the environment says.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,8 @@ class Optimizer(torch.optim.Optimizer):
         method: Optional[str] = None,
         *,
         evaluate: Optional[Callable[[torch.nn.Module], Any]] = None,
+        on_point: Optional[Callable[[Evaluation], Any]] = None,
+        on_end: Optional[Callable[[Dict[str, Any]], Any]] = None,
         zero_copy: bool = False,
         role: Optional[Role] = None,
         **options: Any,
@@ -100,7 +106,7 @@ class Optimizer(torch.optim.Optimizer):
         brings = {} if at.takes_steps else self._steps_of(optimizer.state_dict()["state"])
         self._hyper_parameters = hyper_parameters(optimizer)
         if not at.sends_gradients and not at.takes_steps:
-            refuse_plain(optimizer, at, len(self._vector.buffers))
+            refuse_plain(optimizer, at)
         if zero_copy and at.takes_steps:
             raise UsageError(
                 f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
@@ -112,6 +118,7 @@ class Optimizer(torch.optim.Optimizer):
         self._steps_left = 0
 
         self._session = Session(self.role, self._vector)
+        self._session.on_end = on_end
         self.role = self._session.role
         with self._session.opening():
             self._session.open(
@@ -121,7 +128,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             self._send_state(brings)
             if evaluate and self.role.rank == 0:
-                self._session.add_evaluator(model, evaluate)
+                self._session.add_evaluator(model, evaluate, on_point)
             self._next_task()
         self._passes = Passes(self._session)
         self._ready = True

@@ -80,6 +80,7 @@ class Session:
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
         self.failure: Optional[str] = None  # why the run failed, on rank 0
         self.resumed = False  # the run continues from a checkpoint of the server; known to rank 0
+        self.on_end: Any = None  # called with the summary of the run, on rank 0
         self._last_state: Any = None  # of the server's optimizer, once the run has ended
         self.server: Optional[_server.Server] = None
         self._client: Optional[_client.Client] = None
@@ -126,13 +127,14 @@ class Session:
         )
         self.batches = int(self._client.server["batches_per_task"])
         self.may_lack = bool(self._client.server["tensors"])
-        if self.server and self._token:
-            self.server.publish(self._token)
+        if self.server:
+            self.server.publish(self._token or "any")
 
-    def add_evaluator(self, model: torch.nn.Module, function: Function) -> None:
-        """From now on, `function(model)` is called between two tasks with versions of the model."""
+    def add_evaluator(self, model: torch.nn.Module, function: Function, on_point: Any) -> None:
+        """From now on, `function(model)` is called between two tasks with versions of the model, and
+        then `on_point`, unless it is None."""
         seat = self._join(role=_client.EVALUATOR, token=self._token)
-        self._evaluator = Evaluator(seat, self._vector, model, function)
+        self._evaluator = Evaluator(seat, self._vector, model, function, on_point)
 
     def _serve(
         self, options: Dict[str, Any], tensors: _client.Tensors, layout: str, steps: bool
@@ -278,6 +280,8 @@ class Session:
             self._load_final(self.result, server.weights)
         finally:
             server.remove()
+        if self.on_end:
+            self.on_end(self.result["run"])
 
     def _load_final(self, result: Dict[str, Any], path: str) -> None:
         updates = int(result["run"]["updates"])

@@ -209,16 +209,15 @@ def _optim(optimizer: Any, at: Columns, given: bool) -> str:
     return optim
 
 
-def refuse_plain(optimizer: Any, at: Columns, n_buffers: int) -> None:
+def refuse_plain(optimizer: Any, at: Columns) -> None:
     """For local rules whose steps the library takes: they are those of plain SGD."""
     plain = type(optimizer) is torch.optim.SGD and _sgd(optimizer) == "sgd"
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
-    if not plain or len(optimizer.param_groups) > 1 or n_buffers:
+    if not plain or len(optimizer.param_groups) > 1:
         raise UsageError(
             f"method {at.method} takes its own local steps (rule '{at.local}'), so it needs a plain "
-            "torch.optim.SGD without momentum, one param group, and a model without buffers"
-            + _USE_LOCAL
+            "torch.optim.SGD without momentum and one param group" + _USE_LOCAL
         )
 
 
@@ -275,7 +274,7 @@ def options(optimizer: Any, method: Optional[str] = None, **more: Any) -> Dict[s
     at = columns(given)
     made = rule(optimizer, at, given)
     if not at.sends_gradients and not at.takes_steps:
-        refuse_plain(optimizer, at, 0)
+        refuse_plain(optimizer, at)
     if at.takes_steps:
         made.options = {"lr": made.lr}
     if any(f != 1 for f in made.lr_factor + made.decay_factor):
